@@ -1,0 +1,226 @@
+"""The launcher's decisions; the environment itself is made by every CI run."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+from importlib.machinery import SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+CHECKOUT = Path(__file__).parents[1]
+
+
+def load() -> ModuleType:
+    loader = SourceFileLoader("launcher", str(CHECKOUT / "nightjar"))
+    spec = importlib.util.spec_from_loader("launcher", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["launcher"] = module  # a NamedTuple looks its module up
+    loader.exec_module(module)
+    return module
+
+
+launcher = load()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """A checkout with a finished environment of no content."""
+    (tmp_path / "requirements.txt").write_text("few\n")
+    (tmp_path / "requirements-dev.txt").write_text("few\nmany\n")
+    (tmp_path / "nightjar").write_bytes((CHECKOUT / "nightjar").read_bytes())
+    venv = tmp_path / ".venv"
+    (venv / "bin").mkdir(parents=True)
+    (venv / "bin" / "python").symlink_to(sys.executable)
+    (venv / "lib" / "python3.11" / "site-packages").mkdir(parents=True)
+    return tmp_path
+
+
+def stamp(checkout: Path, requirements: str) -> None:
+    venv = checkout / ".venv"
+    (venv / "nightjar-stamp").write_text(launcher.stamp_of(launcher.digest(checkout / requirements), venv))
+
+
+def current(checkout: Path, dev: bool) -> bool:
+    return bool(launcher.is_current(checkout / ".venv", launcher.wanted(checkout, dev)))
+
+
+@pytest.mark.parametrize(
+    ("argv", "dev"),
+    [
+        (["test"], True),
+        (["test", "-k", "x"], True),
+        (["demo"], False),
+        (["demo", "test"], False),
+        ([], False),
+    ],
+)
+def test_only_the_test_command_needs_the_development_tools(argv: list[str], dev: bool) -> None:
+    assert launcher.needs_dev(argv) is dev
+
+
+def test_an_environment_without_a_stamp_was_never_finished(checkout: Path) -> None:
+    assert not current(checkout, dev=False)
+
+
+def test_an_environment_serves_the_requirements_it_was_made_from(checkout: Path) -> None:
+    stamp(checkout, "requirements.txt")
+
+    assert current(checkout, dev=False)
+    assert not current(checkout, dev=True)
+
+
+def test_the_development_environment_serves_every_command(checkout: Path) -> None:
+    stamp(checkout, "requirements-dev.txt")
+
+    assert current(checkout, dev=False)
+    assert current(checkout, dev=True)
+
+
+def test_changed_requirements_ask_for_a_new_environment(checkout: Path) -> None:
+    stamp(checkout, "requirements.txt")
+    (checkout / "requirements.txt").write_text("others\n")
+
+    assert not current(checkout, dev=False)
+
+
+def test_a_python_that_went_away_or_became_another_asks_for_a_new_environment(checkout: Path) -> None:
+    stamp(checkout, "requirements.txt")
+    python = checkout / ".venv" / "bin" / "python"
+    python.unlink()
+    python.symlink_to(checkout / "gone")
+    assert not current(checkout, dev=False)
+
+    python.unlink()
+    python.symlink_to("/bin/sh")
+    assert not current(checkout, dev=False)
+
+
+def test_a_current_environment_is_used_as_it_is_and_finds_this_checkout(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError("built again")
+
+    monkeypatch.setattr(launcher, "build", refuse)
+    stamp(checkout, "requirements.txt")
+
+    python = launcher.ensure_environment(checkout, False)
+
+    assert python == checkout / ".venv" / "bin" / "python"
+    (pth,) = (checkout / ".venv").glob("lib/python3.*/site-packages/*")
+    assert pth.name == "nightjar.pth"
+    assert pth.read_text() == f"{checkout}\n"
+
+
+def test_a_moved_checkout_is_found_at_its_new_place(checkout: Path) -> None:
+    pth = checkout / ".venv" / "lib" / "python3.11" / "site-packages" / "nightjar.pth"
+    pth.write_text("/where/it/was\n")
+
+    launcher.point_at(checkout, checkout / ".venv")
+
+    assert pth.read_text() == f"{checkout}\n"
+
+
+def test_the_running_python_is_taken_first_when_it_suits(tmp_path: Path) -> None:
+    python, problem = launcher.find_python(tmp_path / ".venv")
+
+    assert python is not None
+    assert python.version == sys.version_info[:2]
+    assert problem == ""
+
+
+def test_an_interpreter_inside_the_environment_cannot_make_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = launcher.Python(str(CHECKOUT / ".venv" / "bin" / "python3"), sys.version_info[:2], True)
+    monkeypatch.setattr(launcher, "probe", lambda _: inside)
+
+    python, _ = launcher.find_python(CHECKOUT / ".venv")
+
+    assert python is None
+
+
+def test_without_a_suitable_python_the_message_says_which_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "probe", lambda path: launcher.Python(path, (3, 9), True))
+
+    python, problem = launcher.find_python(tmp_path)
+
+    assert python is None
+    assert "needs Python 3.11, 3.12 or 3.13" in problem
+    assert "uv" in problem
+
+
+def test_a_python_without_ensurepip_names_the_package_that_brings_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "probe", lambda _: launcher.Python("/usr/bin/python3.12", (3, 12), False))
+
+    _, problem = launcher.find_python(tmp_path)
+
+    assert "apt install python3-venv, or python3.12-venv" in problem
+
+
+def test_a_placeholder_that_runs_nothing_is_no_python(tmp_path: Path) -> None:
+    shim = tmp_path / "python3.12"
+    shim.write_text("#!/bin/sh\necho 'not installed' >&2\nexit 127\n")
+    shim.chmod(0o755)
+
+    assert launcher.probe(str(shim)) is None
+    assert launcher.probe(str(tmp_path / "missing")) is None
+
+
+def test_pips_settings_reach_uv_unless_it_has_its_own() -> None:
+    theirs = {"PIP_INDEX_URL": "file:///a", "PIP_FIND_LINKS": "/b /c", "PIP_CERT": "/d", "HOME": "/e"}
+
+    assert launcher.uv_environment(theirs) == {
+        **theirs,
+        "UV_INDEX_URL": "file:///a",
+        "UV_FIND_LINKS": "/b,/c",
+        "SSL_CERT_FILE": "/d",
+    }
+    assert launcher.uv_environment({**theirs, "UV_INDEX_URL": "file:///f"})["UV_INDEX_URL"] == "file:///f"
+
+
+def test_a_failed_setup_shows_the_last_lines_and_leaves_no_stamp(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing = [sys.executable, "-c", "print('first'); print('no such package'); raise SystemExit(1)"]
+    with (checkout / "requirements.txt").open("rb+") as lock:
+        setup = launcher.Setup(checkout / ".venv", checkout / "requirements.txt", lock)
+
+        with pytest.raises(launcher.CannotSetUp) as refusal:
+            setup.run([failing, ["never", "reached"]], False, os.environ)
+
+    assert "no such package" in str(refusal.value)
+    assert str(checkout / ".venv" / "nightjar-setup.log") in str(refusal.value)
+    assert not current(checkout, dev=False)
+
+
+def test_the_command_line_takes_over_with_its_arguments_its_directory_and_its_exit_status(
+    checkout: Path, tmp_path: Path
+) -> None:
+    stamp(checkout, "requirements.txt")
+    python = checkout / ".venv" / "bin" / "python"
+    python.unlink()
+    python.write_text('#!/bin/sh\necho "$@ in $(pwd) with ${PYTHONPATH:-nothing}"\nexit 3\n')
+    python.chmod(0o755)
+    stamp(checkout, "requirements.txt")
+    (tmp_path / "elsewhere").mkdir()
+
+    done = subprocess.run(
+        [sys.executable, str(checkout / "nightjar"), "best", "--json"],
+        cwd=tmp_path / "elsewhere",
+        env={**os.environ, "PYTHONPATH": "/other"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stdout == f"-P -m triggers.cli best --json in {tmp_path / 'elsewhere'} with nothing\n"
+    assert done.returncode == 3
