@@ -1,0 +1,154 @@
+"""The read-only half of tinylm: the bytes to learn from, the time allowed and the score.
+
+The text is the Python standard library's own source, because every machine that can run this has it already.
+The score depends on that text, so compare val_bpb only between runs of one Python version.
+"""
+
+import functools
+import hashlib
+import os
+import sysconfig
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+VOCAB = 256  # one symbol per byte value
+MAX_CONTEXT = 64  # bytes the evaluator shows before each byte it asks for
+EVAL_BYTES = 32_768  # validation bytes scored, evenly spaced over the validation text
+EVAL_CHUNK = 2_048  # contexts shown per call: bounds memory, does not change the score
+TRAIN_CAP = 4_000_000  # bytes
+VALIDATION_CAP = 500_000  # bytes
+VALIDATION_SHARE = 0.1  # of the files
+FILE_END = b"\0"  # a byte that Python source cannot contain
+
+# Tests and demos differ in style from the library, and encodings and pydoc_data are generated tables.
+OTHER_TEXT = {"test", "tests", "idlelib", "turtledemo", "encodings", "pydoc_data"}
+# Machines with the same Python differ in these.
+INSTALLED = {"__pycache__", "ensurepip", "lib-dynload", "site-packages", "dist-packages"}
+SKIPPED_FOLDERS = OTHER_TEXT | INSTALLED
+SKIPPED_PREFIXES = ("config-", "_sysconfigdata", "sitecustomize", "usercustomize")
+
+Bytes = npt.NDArray[np.uint8]
+Floats = npt.NDArray[np.floating]
+LogProbs = Callable[[Bytes], Floats]
+
+
+def read_budget(text: str | None, default: float = 5.0) -> float:
+    """CPU seconds of training that `text` grants; raises ValueError unless they are finite and positive."""
+    if text is None:
+        return default
+    seconds = float(text)
+    if not 0 < seconds < float("inf"):
+        raise ValueError(f"NIGHTJAR_BUDGET_S is {text!r}; set it to a positive number of CPU seconds")
+    return seconds
+
+
+TIME_BUDGET = read_budget(os.environ.get("NIGHTJAR_BUDGET_S"))
+
+
+def cpu_seconds() -> float:
+    """CPU seconds this process has used, all threads together: a busy neighbour costs a run nothing."""
+    return time.process_time()
+
+
+def source_files(stdlib: Path) -> Iterator[str]:
+    """Names, relative to `stdlib`, of the Python files that count as text; in no particular order."""
+    for folder, subfolders, names in os.walk(stdlib):
+        subfolders[:] = [
+            n for n in subfolders if n not in SKIPPED_FOLDERS and not n.startswith(SKIPPED_PREFIXES)
+        ]
+        for name in names:
+            path = Path(folder, name)
+            if name.endswith(".py") and not name.startswith(SKIPPED_PREFIXES) and not path.is_symlink():
+                yield path.relative_to(stdlib).as_posix()
+
+
+def draw(name: str) -> float:
+    """A fixed number in [0, 1) for a file name: a new file never moves an old one across the split."""
+    return int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big") / 2**64
+
+
+def is_validation(name: str) -> bool:
+    return draw(name) < VALIDATION_SHARE
+
+
+def take(stdlib: Path, names: list[str], cap: int) -> dict[str, bytes]:
+    """Files by name, in the order given, for as long as their sizes add up to at most `cap` bytes."""
+    taken: dict[str, bytes] = {}
+    room = cap
+    for name in names:
+        text = (stdlib / name).read_bytes()
+        if not text:
+            continue  # an empty __init__.py is the same file everywhere
+        room -= len(text) + len(FILE_END)
+        if room < 0:
+            break
+        taken[name] = text
+    return taken
+
+
+@functools.cache
+def load_files(split: str) -> dict[str, bytes]:
+    """File texts by name; `split` is "train" or "validation". No file is in both."""
+    cap = {"train": TRAIN_CAP, "validation": VALIDATION_CAP}[split]
+    stdlib = Path(sysconfig.get_paths()["stdlib"])
+    mine = (n for n in source_files(stdlib) if is_validation(n) == (split == "validation"))
+    # sorted by the draw, the cap cuts a sample of the whole library and not its first letters
+    files = take(stdlib, sorted(mine, key=draw), cap)
+    if not files:
+        raise FileNotFoundError(
+            f"no Python sources under {str(stdlib)!r}; run with a Python that ships its library"
+        )
+    return files
+
+
+@functools.cache
+def load_text(split: str) -> Bytes:
+    """One split as a single uint8 vector, every file closed by FILE_END; read-only."""
+    return np.frombuffer(b"".join(text + FILE_END for text in load_files(split).values()), dtype=np.uint8)
+
+
+def windows_before(text: Bytes, positions: npt.NDArray[np.int64], context: int) -> Bytes:
+    """The `context` bytes before each position, oldest first: (len(positions), context)."""
+    windows: Bytes = text[positions[:, None] + np.arange(-context, 0)]
+    return windows
+
+
+def get_batch(rng: np.random.Generator, batch_size: int, context: int) -> tuple[Bytes, Bytes]:
+    """Random training contexts (batch_size, context) and the byte that follows each (batch_size,)."""
+    text = load_text("train")
+    positions = rng.integers(context, len(text), size=batch_size)
+    return windows_before(text, positions, context), text[positions]
+
+
+def evaluate_bpb(log_probs: LogProbs) -> float:
+    """Mean bits per validation byte, lower is better; a uniform guess scores 8.0.
+
+    `log_probs` maps contexts (n, MAX_CONTEXT) uint8, oldest byte first, to the next byte's log probabilities
+    (n, VOCAB) in nats. It never sees the byte asked for, and may use as few of the last bytes as it likes.
+    The score of a broken model is nan or inf: the caller checks. Raises ValueError if the probabilities of a
+    row do not add up to one.
+    """
+    text = load_text("validation")
+    positions = np.linspace(MAX_CONTEXT, len(text) - 1, EVAL_BYTES).astype(np.int64)
+    nats = 0.0
+    for start in range(0, EVAL_BYTES, EVAL_CHUNK):
+        asked = positions[start : start + EVAL_CHUNK]
+        answers = np.asarray(log_probs(windows_before(text, asked, MAX_CONTEXT)), dtype=np.float64)
+        check_distributions(answers, len(asked))
+        nats -= float(answers[np.arange(len(asked)), text[asked]].sum())
+    return nats / EVAL_BYTES / float(np.log(2))
+
+
+def check_distributions(answers: Floats, count: int) -> None:
+    """Refuse a score bought with probabilities that add up to more than one; nan goes through."""
+    if answers.shape != (count, VOCAB):
+        raise ValueError(
+            f"log_probs returned shape {answers.shape}; return {(count, VOCAB)}, a row per context"
+        )
+    worst = float(np.abs(np.exp(answers).sum(axis=1) - 1).max())
+    if worst > 1e-3:
+        raise ValueError(f"probabilities of a row add up to 1 +- {worst:.3g}; return log-softmax outputs")

@@ -1,0 +1,283 @@
+"""The example project learns, scores and fails the way its README says.
+
+It is loaded from its path, because it is a project of its own, with module names as plain as `train`.
+"""
+
+import importlib.util
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+TINYLM = Path(__file__).parents[2] / "examples" / "tinylm"
+METRICS = [
+    "val_bpb",
+    "training_seconds",
+    "total_seconds",
+    "peak_vram_mb",
+    "mfu_percent",
+    "total_tokens_M",
+    "num_steps",
+    "num_params_M",
+    "depth",
+]
+
+
+def load(name: str, patch: pytest.MonkeyPatch) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, TINYLM / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    patch.setitem(sys.modules, name, module)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def project() -> Iterator[dict[str, ModuleType]]:
+    """Both files, imported as if from their own folder; sys.modules and the environment are put back."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("NIGHTJAR_BUDGET_S", raising=False)
+        patch.setitem(sys.modules, "nightjar_report", None)  # importing it fails: no worker here
+        for library in ("OPENBLAS", "OMP", "MKL"):
+            patch.setenv(f"{library}_NUM_THREADS", "1")
+        yield {"prepare": load("prepare", patch), "train": load("train", patch)}
+
+
+@pytest.fixture
+def prepare(project: dict[str, ModuleType]) -> ModuleType:
+    return project["prepare"]
+
+
+@pytest.fixture
+def train(project: dict[str, ModuleType]) -> ModuleType:
+    return project["train"]
+
+
+def run(folder: Path, seconds: float) -> subprocess.CompletedProcess[str]:
+    """`python train.py` for so many CPU seconds, as a worker would start it: in its folder, few variables."""
+    return subprocess.run(
+        [sys.executable, "-W", "error", "train.py"],
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "NIGHTJAR_BUDGET_S": str(seconds), "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def copy_with(folder: Path, **constants: object) -> Path:
+    """A copy of the project whose top-level constants are changed the way an agent changes them."""
+    shutil.copy(TINYLM / "prepare.py", folder)
+    source = (TINYLM / "train.py").read_text()
+    for name, value in constants.items():
+        source, found = re.subn(rf"^{name} = [^#\n]*", f"{name} = {value!r}  ", source, flags=re.MULTILINE)
+        assert found == 1, f"{name} is assigned {found} times"
+    (folder / "train.py").write_text(source)
+    return folder
+
+
+# ---- The data and the score --------------------------------------------------------------------------------
+
+
+def test_no_validation_file_is_in_training_by_name_or_by_content(prepare: ModuleType) -> None:
+    training, validation = prepare.load_files("train"), prepare.load_files("validation")
+
+    assert training.keys().isdisjoint(validation)
+    assert set(training.values()).isdisjoint(validation.values())
+    assert len(prepare.load_text("train")) > 4 * len(prepare.load_text("validation")) > 4 * prepare.EVAL_BYTES
+
+
+def test_no_test_or_installed_package_is_part_of_the_text(prepare: ModuleType) -> None:
+    names = [*prepare.load_files("train"), *prepare.load_files("validation")]
+
+    folders = {part for name in names for part in Path(name).parts[:-1]}
+    assert folders.isdisjoint({"test", "tests", "site-packages", "dist-packages", "idlelib", "turtledemo"})
+
+
+def test_reading_the_library_twice_gives_the_same_text(prepare: ModuleType) -> None:
+    once = prepare.load_files.__wrapped__("validation")
+
+    assert list(once.items()) == list(prepare.load_files.__wrapped__("validation").items())
+
+
+def test_a_new_library_file_leaves_the_split_of_the_others_alone(prepare: ModuleType, tmp_path: Path) -> None:
+    for number in range(50):
+        (tmp_path / f"m{number}.py").write_text(f"x = {number}\n")
+    before = {name: prepare.is_validation(name) for name in prepare.source_files(tmp_path)}
+
+    (tmp_path / "added.py").write_text("y = 0\n")
+    after = {name: prepare.is_validation(name) for name in prepare.source_files(tmp_path)}
+
+    assert before.items() < after.items()
+
+
+def test_a_batch_pairs_each_context_with_the_byte_that_follows_it(prepare: ModuleType) -> None:
+    text = prepare.load_text("train").tobytes()
+
+    contexts, targets = prepare.get_batch(np.random.default_rng(1), batch_size=8, context=12)
+
+    assert contexts.shape == (8, 12)
+    assert all(bytes([*context, target]) in text for context, target in zip(contexts, targets, strict=True))
+
+
+def test_a_uniform_guess_scores_exactly_eight_bits(prepare: ModuleType) -> None:
+    assert prepare.evaluate_bpb(lambda contexts: np.full((len(contexts), 256), -8 * np.log(2))) == 8.0
+
+
+def test_the_score_does_not_depend_on_how_many_contexts_are_shown_at_once(
+    train: ModuleType, prepare: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = train.Model(depth=1, width=8, embed=2, context=3)
+    params = train.init_params(model, np.random.default_rng(2))
+
+    def score(chunk: int) -> float:
+        monkeypatch.setattr(prepare, "EVAL_CHUNK", chunk)
+        bits: float = prepare.evaluate_bpb(
+            lambda contexts: train.log_softmax(train.forward(model, params, contexts[:, -3:])[0])
+        )
+        return bits
+
+    assert score(1000) == pytest.approx(score(4096), abs=1e-6)
+
+
+def test_probabilities_that_add_up_to_more_than_one_are_refused(prepare: ModuleType) -> None:
+    with pytest.raises(ValueError, match="add up to 1"):
+        prepare.evaluate_bpb(lambda contexts: np.zeros((len(contexts), 256)))
+
+
+def test_the_score_of_a_broken_model_is_not_finite(prepare: ModuleType) -> None:
+    assert math.isnan(prepare.evaluate_bpb(lambda contexts: np.full((len(contexts), 256), np.nan)))
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "soon"])
+def test_a_budget_that_is_not_a_positive_number_is_refused(prepare: ModuleType, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        prepare.read_budget(text)
+
+
+# ---- The model ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("activation", ["relu", "relu2", "gelu", "silu", "tanh"])
+@pytest.mark.parametrize("depth", [0, 2])
+def test_backprop_agrees_with_finite_differences(train: ModuleType, activation: str, depth: int) -> None:
+    rng = np.random.default_rng(3)
+    model = train.Model(depth=depth, width=5, expansion=2, embed=3, context=4, activation=activation)
+    params = train.init_params(model, rng, dtype=np.float64)
+    # few byte values, so that one embedding row collects from several places
+    contexts = rng.integers(97, 100, size=(6, 4)).astype(np.uint8)
+    targets = rng.integers(97, 100, size=6).astype(np.uint8)
+
+    _, grads = train.loss_and_grads(model, params, contexts, targets)
+
+    assert grads.keys() == params.keys()
+    for name, value in params.items():
+        direction = np.where(rng.random(value.shape) < 0.5, -1.0, 1.0)
+        losses = []
+        for step in (1e-6, -1e-6):
+            moved = params | {name: value + step * direction}
+            losses.append(train.loss_and_grads(model, moved, contexts, targets)[0])
+        slope = (losses[0] - losses[1]) / 2e-6
+        assert float((grads[name] * direction).sum()) == pytest.approx(slope, rel=1e-5, abs=1e-8), name
+
+
+@pytest.mark.parametrize(("optimizer", "learning_rate"), [("adam", 0.02), ("lion", 0.005), ("sgd", 0.1)])
+def test_every_optimizer_learns_a_batch_by_heart(
+    train: ModuleType, optimizer: str, learning_rate: float
+) -> None:
+    rng = np.random.default_rng(4)
+    model = train.Model(depth=1, width=16, embed=4, context=4)
+    params = train.init_params(model, rng)
+    stepper = train.Optimizer(params, optimizer)
+    contexts = rng.integers(0, 256, size=(16, 4)).astype(np.uint8)
+    targets = rng.integers(0, 256, size=16).astype(np.uint8)
+
+    for _ in range(200):
+        _, grads = train.loss_and_grads(model, params, contexts, targets)
+        stepper.step(params, grads, learning_rate)
+
+    assert train.loss_and_grads(model, params, contexts, targets)[0] < 1.0
+    assert all(value.dtype == np.float32 for value in params.values())
+
+
+def test_the_learning_rate_stays_between_zero_and_its_constant(
+    train: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"LEARNING_RATE": 0.5, "WARMUP": 0.2, "WARMDOWN": 0.5, "FINAL_LR": 0.1}.items():
+        monkeypatch.setattr(train, name, value)
+
+    rates = [train.learning_rate_at(progress) for progress in (0.0, 0.1, 0.2, 0.4, 0.75, 1.0)]
+
+    assert rates == pytest.approx([0.0, 0.25, 0.5, 0.5, 0.275, 0.05])
+
+
+def test_an_unknown_choice_is_answered_with_the_known_ones(train: ModuleType) -> None:
+    with pytest.raises(ValueError, match=r"'swish'.*'gelu'"):
+        train.Model(activation="swish")
+    with pytest.raises(ValueError, match=r"'adagrad'.*'adam'"):
+        train.Optimizer({}, "adagrad")
+
+
+def test_a_context_longer_than_the_evaluator_shows_is_refused(train: ModuleType) -> None:
+    with pytest.raises(ValueError, match="CONTEXT is 65"):
+        train.Model(context=65)
+
+
+# ---- The run -----------------------------------------------------------------------------------------------
+
+
+def test_without_a_worker_report_does_nothing(train: ModuleType) -> None:
+    assert train.report.__module__ == "train"
+    assert train.report(2.5, 0.5) is None
+
+
+@pytest.mark.process
+def test_a_short_run_learns_and_ends_in_a_block_of_finite_numbers() -> None:
+    done = run(TINYLM, 0.5)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert re.search(r"step \d{5} \(\d+\.\d%\) \| loss: \d+\.\d{4} ", done.stdout)
+    lines = done.stdout.rpartition("\n---\n")[2].splitlines()
+    block = {name: float(value) for name, value in (line.split(":") for line in lines)}
+    assert list(block) == METRICS
+    assert all(map(math.isfinite, block.values()))
+    # a couple of dozen steps get there, and half a CPU second holds hundreds
+    assert 0 < block["val_bpb"] < 7
+
+
+@pytest.mark.process
+def test_a_diverged_run_exits_with_one_and_says_so(tmp_path: Path) -> None:
+    done = run(copy_with(tmp_path, LEARNING_RATE=1e30), 0.5)
+
+    assert done.returncode == 1
+    assert re.search(
+        r"training diverged: loss is \S+ at step \d+; try a LEARNING_RATE below 1e\+30", done.stderr
+    )
+    assert "Warning" not in done.stderr
+    assert "---" not in done.stdout
+
+
+@pytest.mark.process
+def test_a_worker_that_says_stop_ends_the_run_quietly_and_without_a_result(tmp_path: Path) -> None:
+    copy_with(tmp_path)
+    (tmp_path / "nightjar_report.py").write_text(
+        "def report(metric, progress):\n    print('told', metric, progress)\n    raise SystemExit(0)\n"
+    )
+
+    done = run(tmp_path, 1.0)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    told = re.findall(r"told (\S+) (\S+)", done.stdout)
+    assert len(told) == 1
+    assert 0.05 <= float(told[0][1]) < 1
+    assert "---" not in done.stdout
