@@ -1,0 +1,55 @@
+"""Answers to idempotency keys: the same key and body again gives the first answer, for 24 hours."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+from state.client import Lab
+
+ANSWER_TTL_S = 24 * 3600
+IN_FLIGHT_TTL_S = 60
+
+
+@dataclass(frozen=True)
+class Stored:
+    """The first answer."""
+
+    body_digest: str
+    body: str
+
+
+class Answers:
+    """Idempotency keys of the HTTP door."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+
+    def _key(self, function: str, given: str) -> str:
+        return self._lab.keys("answers", hashlib.sha256(f"{function}|{given}".encode()).hexdigest())
+
+    async def claim(
+        self, function: str, given: str, body_digest: str
+    ) -> Stored | Literal["claimed", "in_flight", "other_body"]:
+        """Be the first with this key, or learn what became of the first."""
+        flight = json.dumps({"digest": body_digest})
+        found = await self._lab.command(
+            "SET", self._key(function, given), flight, "NX", "GET", "EX", IN_FLIGHT_TTL_S, get=True
+        )
+        if found is None:
+            return "claimed"
+        earlier = json.loads(found)
+        if earlier["digest"] != body_digest:
+            return "other_body"
+        return Stored(earlier["digest"], earlier["body"]) if "body" in earlier else "in_flight"
+
+    async def store(self, function: str, given: str, body_digest: str, body: str) -> None:
+        """Keep the first answer."""
+        answer = json.dumps({"digest": body_digest, "body": body})
+        await self._lab.command("SET", self._key(function, given), answer, "EX", ANSWER_TTL_S)
+
+    async def forget(self, function: str, given: str) -> None:
+        """Nothing was done: the key is free again."""
+        await self._lab.command("DEL", self._key(function, given))

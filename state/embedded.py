@@ -1,0 +1,268 @@
+"""The private Redis server of a lab that was given none: found, started, adopted and stopped.
+
+<data>/owner.lock         held by the process that started the server, for as long as it lives
+<data>/redis.json         where the server answers, its password, pid and version; mode 0600
+<data>/redis/server.lock  held by the server itself, so a dying one is never joined by a second
+<data>/redis/version      the newest server that ever wrote here, for example `redis 8.2.3`
+<data>/redis/redis.log    the server's log
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Self
+from urllib.parse import quote
+
+from state.errors import Conflict, Unavailable
+from state.redis_binary import Binary, find_binary
+from state.redis_endpoint import SOCKET_DIR, answers, endpoint_url, forget, shut_down, write_private
+from state.redis_log import read_from, reason, refusal
+from state.settings import Settings
+from state.tether import tethered
+
+_log = logging.getLogger(__name__)
+
+_SOCKET_BYTES = 103  # Linux takes 107 and macOS 103; redis-server exits over that
+_STOP_S = 10.0
+_KEEP_LOG_BYTES = 5_000_000
+
+
+class EmbeddedRedis:
+    """A running server and the right to stop it; one per data directory."""
+
+    def __init__(self, settings: Settings, binary: Binary, owner_lock: int) -> None:
+        self._data = settings.data_dir
+        self._dir = self._data / "redis"
+        self._binary = binary
+        self._owner_lock = owner_lock
+        self._appendfsync = settings.redis_appendfsync
+        self._password = secrets.token_hex(24)
+        self._socket = _socket_path(self._dir)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = 0
+        self.url = f"unix://:{self._password}@{quote(str(self._socket))}?db=0"
+
+    @classmethod
+    def start(cls, settings: Settings) -> EmbeddedRedis:
+        """Start the server of `settings.data_dir` and wait until it answers.
+
+        Call from the main thread: the kernel ends the server together with the thread that started it.
+        Raises Conflict when another process already runs this directory (its server: `adopt`), Unavailable
+        when there is no server to start or it refuses its data.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError(
+                "the embedded Redis must be started from the main thread, it ends with its thread"
+            )
+        data = settings.data_dir
+        try:
+            (data / "redis").mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = _lock(data / "owner.lock")
+        except OSError as error:
+            raise Unavailable(
+                f"the data directory {str(data)!r} cannot be used: {error.strerror}",
+                hint="choose another: --data",
+            ) from error
+        if lock is None:
+            raise Conflict(
+                f"a lab is already running on {str(data)!r}",
+                hint="use it, stop it, or choose another with --data",
+            )
+        try:
+            binary = find_binary(settings)
+            os.close(_server_lock(data))
+            forget(data)
+            server = cls(settings, binary, lock)
+        except BaseException:
+            os.close(lock)
+            raise
+        try:
+            server._launch()
+        except BaseException:
+            server.stop()
+            raise
+        return server
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid if self._process else None
+
+    def revive(self) -> bool:
+        """Start a dead server again, at the same addresses; True if it was. Call from the main thread."""
+        if self._process is None or self._process.poll() is None:
+            return False
+        self._launch(self.port)
+        return True
+
+    def stop(self) -> None:
+        """SHUTDOWN, KILL after ten seconds; the data stays. May be called twice."""
+        if self._process is not None:
+            if not shut_down(self.url):
+                self._process.terminate()
+            try:
+                self._process.wait(_STOP_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()
+            self._process = None
+        if self._owner_lock >= 0:
+            if self._socket.parent != self._dir:
+                shutil.rmtree(self._socket.parent, ignore_errors=True)
+            (self._data / "redis.json").unlink(missing_ok=True)
+            os.close(self._owner_lock)
+            self._owner_lock = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _launch(self, port: int = 0) -> None:
+        log = self._dir / "redis.log"
+        if log.exists() and log.stat().st_size > _KEEP_LOG_BYTES:
+            log.replace(log.with_suffix(".log.1"))
+        lock = _server_lock(self._data)
+        try:
+            for _ in range(10):
+                self.port = port or _free_port()
+                said = self._try(log, lock)
+                if said is None:
+                    break
+                if "Address already in use" not in said:
+                    raise refusal(said, self._binary, self._dir)
+                time.sleep(0.1)
+            else:
+                raise Unavailable(f"port {self.port} of 127.0.0.1 is taken", hint="free it, or try again")
+        finally:
+            os.close(lock)  # the server keeps its copy
+        assert self._process is not None
+        write_private(self._dir / "version", str(self._binary))
+        endpoint = {
+            "url": self.url,
+            "port": self.port,
+            "password": self._password,
+            "pid": self._process.pid,
+            "version": str(self._binary).split()[1],
+        }
+        write_private(self._data / "redis.json", json.dumps(endpoint, indent=2))
+
+    def _try(self, log: Path, lock: int) -> str | None:
+        """Start once. None when the server answers, what it logged when it ended instead."""
+        with log.open("ab") as out:
+            begin = out.tell()
+            self._process = subprocess.Popen(
+                tethered([self._binary.path, "-"]),
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=out,
+                pass_fds=[lock],
+                process_group=0,  # a Ctrl-C at the terminal must not reach it before its users have drained
+            )
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
+            stdin.write(os.fsencode(self._config()))
+        while self._process.poll() is None:
+            if answers(self.url):
+                if "aof-load-truncated" in (said := read_from(log, begin)):
+                    _log.warning(
+                        "Redis cut an unfinished last write off its append-only file: %s", reason(said)
+                    )
+                return None
+            time.sleep(0.005)
+        return read_from(log, begin)
+
+    def _config(self) -> str:
+        settings = {
+            "bind": "127.0.0.1",
+            "port": self.port,
+            "requirepass": self._password,
+            "unixsocket": self._socket,
+            "unixsocketperm": "700",
+            "dir": self._dir,
+            "logfile": self._dir / "redis.log",
+            "appendonly": "yes",
+            "appendfsync": self._appendfsync,
+            "save": "",
+            "maxmemory-policy": "noeviction",
+        }
+        return "".join(f"{key} {_quoted(str(value))}\n" for key, value in settings.items())
+
+
+def adopt(data_dir: Path) -> str | None:
+    """URL of the server that already runs for `data_dir`; None when none answers.
+
+    Its password is random and known only from redis.json, so whoever takes it is ours.
+    """
+    url = endpoint_url(data_dir)
+    return url if url and answers(url) else None
+
+
+def redis_url(settings: Settings) -> str:
+    """URL of the lab's Redis: the one that was named, else ours. Raises Unavailable when there is none."""
+    if settings.redis_url:
+        return settings.redis_url.get_secret_value()
+    if url := adopt(settings.data_dir):
+        return url
+    raise Unavailable(
+        f"no lab is running for {str(settings.data_dir)!r}",
+        hint="start one with ./nightjar up, or name one with --data",
+    )
+
+
+def _lock(path: Path) -> int | None:
+    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        return None
+    return lock
+
+
+def _server_lock(data: Path) -> int:
+    """The right to run a server, once the one whose owner died has ended."""
+    path = data / "redis" / "server.lock"
+    if (lock := _lock(path)) is not None:
+        return lock
+    if url := endpoint_url(data):  # only Linux ends it by itself
+        shut_down(url)
+    deadline = time.monotonic() + _STOP_S
+    while time.monotonic() < deadline:
+        if (lock := _lock(path)) is not None:
+            return lock
+        time.sleep(0.02)
+    raise Unavailable(
+        f"the Redis server of an earlier run still works on {str(data)!r}",
+        hint=f"see who has {str(path)!r} open",
+    )
+
+
+def _socket_path(preferred: Path) -> Path:
+    """A path that fits a socket address, in a directory that only we can enter."""
+    path = preferred / "redis.sock"
+    if len(os.fsencode(path)) > _SOCKET_BYTES:
+        path = Path(tempfile.mkdtemp(prefix=SOCKET_DIR)) / "redis.sock"
+    return path
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def _quoted(value: str) -> str:
+    escaped = value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'

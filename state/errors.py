@@ -1,0 +1,79 @@
+"""Every error Nightjar raises on purpose, as one tree.
+
+    NightjarError
+    ├── Malformed          the request cannot be read                          400
+    ├── Unauthenticated    nobody we know                                      401
+    ├── Forbidden          known, but not allowed                              403
+    ├── NotFound           the thing named does not exist                      404
+    ├── Conflict           the thing is not in a state that allows this        409
+    ├── TooLarge           the body is over its limit                          413
+    ├── UnsupportedMedia   the body is of a kind we do not parse               415
+    ├── Invalid            readable, but wrong                                 422
+    ├── Exhausted          nothing free right now; try again later             503
+    └── Unavailable        a service we need does not answer                   503
+
+The status column is a table in `triggers/http.py`. Every error may carry a `hint` (what to do next), extra
+`fields` for the answer, and, where later helps, `retry_after` in seconds.
+"""
+
+from __future__ import annotations
+
+
+class NightjarError(Exception):
+    """Root of every deliberate error."""
+
+    title = "Nightjar error"
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        hint: str | None = None,
+        retry_after: float | None = None,
+        fields: dict[str, object] | None = None,
+    ) -> None:
+        super().__init__(detail)
+        self.detail = detail
+        self.hint = hint
+        self.retry_after = retry_after
+        self.fields = fields or {}
+
+
+class Malformed(NightjarError):
+    title = "Malformed request"
+
+
+class Unauthenticated(NightjarError):
+    title = "Unauthenticated"
+
+
+class Forbidden(NightjarError):
+    title = "Forbidden"
+
+
+class NotFound(NightjarError):
+    title = "Not found"
+
+
+class Conflict(NightjarError):
+    title = "Conflict"
+
+
+class TooLarge(NightjarError):
+    title = "Body too large"
+
+
+class UnsupportedMedia(NightjarError):
+    title = "Unsupported media type"
+
+
+class Invalid(NightjarError):
+    title = "Invalid request"
+
+
+class Exhausted(NightjarError):
+    title = "Nothing free"
+
+
+class Unavailable(NightjarError):
+    title = "Service unavailable"

@@ -1,0 +1,464 @@
+"""Experiments: registered, queued, run and finished, each step one guarded script that also writes its event."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from state.client import Lab
+from state.errors import NotFound
+from state.records import Best, Experiment, Status, flatten
+
+REQUEST_TTL_S = 24 * 3600
+TICKS_KEPT = 500
+LOG_BYTES = 16 * 1024
+
+Order = Literal["continue", "stop", "lost"]
+
+
+@dataclass(frozen=True)
+class Finish:
+    """A decision about an experiment, with the versions it was made on."""
+
+    experiment: Experiment
+    status: Status
+    fields: Mapping[str, Any]
+    """Fields of the experiment that the decision sets."""
+    answer: Mapping[str, Any] | None = None
+    """What a retry of the same operation is answered: {op, digest, answer}."""
+    other_key: str | None = None
+    """Comparability key, where it is not the tag's main one."""
+    best_version: int | None = None
+    """Version of the best that was compared with; None where none was."""
+    new_best: Best | None = None
+    near_miss_score: float | None = None
+    """The value with lower = better, for a discard under the main key."""
+    crashes_before: int | None = None
+    """Crashes in a row that the answer was computed from; None where it does not depend on them."""
+    crash_count: Literal["count", "worker", "reset", "keep"] = "keep"
+    """`worker`: a fault of the infrastructure counts against its GPU, never against the tag."""
+    key_version: int | None = None
+    tag_fields: Mapping[str, Any] | None = None
+    """Fields of the tag that the first judged run fixes."""
+    training_seconds: float | None = None
+    reason: str | None = None
+
+
+class Experiments:
+    """All experiments of the lab."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._keys = lab.keys
+
+    # -- reading
+
+    async def find(self, experiment_id: str) -> Experiment | None:
+        """The experiment, or None."""
+        stored = await self._lab.hash(self._keys.experiment(experiment_id))
+        return Experiment.parse(stored) if "experiment_id" in stored else None
+
+    async def get(self, experiment_id: str) -> Experiment:
+        """The experiment.
+
+        Raises:
+            NotFound: no such experiment.
+        """
+        found = await self.find(experiment_id)
+        if found is None:
+            raise NotFound(
+                f"there is no experiment {experiment_id!r}",
+                hint="ids look like <tag>-<n>; POST /api/experiment/history lists a tag's experiments",
+            )
+        return found
+
+    async def many(self, ids: Sequence[str]) -> list[Experiment]:
+        """Several, in the order asked for."""
+        stored = await self._lab.hashes([self._keys.experiment(i) for i in ids])
+        return [Experiment.parse(fields) for fields in stored if fields]
+
+    async def page(
+        self,
+        tag: str,
+        *,
+        status: Status | None = None,
+        category: str | None = None,
+        limit: int,
+        below: int | None = None,
+        above: int | None = None,
+        newest: bool = True,
+    ) -> tuple[list[Experiment], int, int | None]:
+        """One page by index, in the order of numbers, with the total and where the next page begins.
+
+        With `newest` the page ends at number `below` (exclusive) and the next one lies before it; otherwise it
+        begins after number `above`.
+        """
+        if status and category:
+            index = self._keys.status(tag, status, category)[1]
+        elif status:
+            index = self._keys.status(tag, status, "")[0]
+        elif category:
+            index = self._keys("category", tag, category)
+        else:
+            index = self._keys("lineage", tag)
+        if newest:
+            top = f"({below}" if below is not None else "+inf"
+            ask = ("ZREVRANGEBYSCORE", index, top, "-inf", "LIMIT", 0, limit + 1)
+        else:
+            bottom = f"({above}" if above is not None else "-inf"
+            ask = ("ZRANGEBYSCORE", index, bottom, "+inf", "LIMIT", 0, limit + 1)
+        ids, total = await self._lab.pipeline([ask, ("ZCARD", index)])
+        found = await self.many(ids[:limit])
+        following = found[-1].number if len(ids) > limit and found else None
+        return (found[::-1] if newest else found), int(total), following
+
+    async def counts(self, tag: str, statuses: Sequence[Status]) -> dict[Status, int]:
+        """How many experiments have each status now."""
+        cards = await self._lab.pipeline([("ZCARD", self._keys.status(tag, s, "")[0]) for s in statuses])
+        return dict(zip(statuses, (int(c) for c in cards), strict=True))
+
+    async def finished(self, tag: str, last: int) -> list[Experiment]:
+        """The last finished ones, oldest first, in finish order."""
+        ids = await self._lab.command("ZREVRANGE", self._keys("finished", tag), 0, last - 1)
+        return (await self.many(ids))[::-1]
+
+    async def by_number(self, tag: str, status: Status, limit: int) -> list[Experiment]:
+        """The newest of one status, oldest first."""
+        return (await self.page(tag, status=status, limit=limit))[0]
+
+    async def best(self, tag: str, other_key: str | None = None) -> Best | None:
+        """The best under the main comparability key, or under another."""
+        stored = await self._lab.hash(self._keys.best(tag, other_key))
+        return Best.parse(stored) if stored else None
+
+    async def near_misses(
+        self, tag: str, low: float, high: float, limit: int
+    ) -> tuple[list[Experiment], int]:
+        """Discarded experiments whose score (lower is better) lies in [low, high], best first, and how many."""
+        key = self._keys("near_misses", tag)
+        ids, total = await self._lab.pipeline(
+            [
+                ("ZRANGEBYSCORE", key, repr(low), repr(high), "LIMIT", 0, limit),
+                ("ZCOUNT", key, repr(low), repr(high)),
+            ]
+        )
+        return await self.many(ids), int(total)
+
+    async def patch(self, experiment: Experiment) -> bytes | None:
+        """The patch against the tag's base commit, as it was sent; None where none was."""
+        if experiment.diff_id is None:
+            return None
+        packed = await self._lab.command("GET", self._keys("diffs", experiment.diff_id), NEVER_DECODE=True)
+        return zlib.decompress(packed) if packed is not None else None
+
+    async def attempts(self, experiment_id: str) -> dict[int, dict[str, str]]:
+        """Every attempt's status, GPU, fence and times."""
+        stored = await self._lab.hash(self._keys.attempts(experiment_id))
+        found: dict[int, dict[str, str]] = {}
+        for field, value in stored.items():
+            number, _, name = field.partition(":")
+            found.setdefault(int(number), {})[name] = value
+        return dict(sorted(found.items()))
+
+    async def ticks(self, experiment_id: str) -> list[tuple[float, float, float]]:
+        """The newest (progress, metric, time) that the run reported."""
+        rows = await self._lab.command("LRANGE", self._keys("reports", experiment_id), 0, -1)
+        return [tuple(json.loads(row)) for row in rows]
+
+    async def log(self, experiment_id: str) -> str | None:
+        """The newest lines of its log."""
+        text: str | None = await self._lab.command("GET", self._keys("log", experiment_id))
+        return text
+
+    async def answer(self, experiment_id: str) -> dict[str, Any] | None:
+        """What its finishing operation was answered: {op, digest, answer}."""
+        stored = await self._lab.command("HGET", self._keys.experiment(experiment_id), "answer")
+        return json.loads(stored) if stored else None
+
+    async def forgotten(self, limit: int = 100) -> list[Experiment]:
+        """Registered experiments whose agent was not heard of within its patience."""
+        now = await self._lab.now()
+        return await self.many(
+            await self._lab.command("ZRANGEBYSCORE", self._keys("open"), "-inf", repr(now), "LIMIT", 0, limit)
+        )
+
+    # -- the wait queue
+
+    async def waiting(self, limit: int = 256) -> list[Experiment]:
+        """The head of the wait queue, in order."""
+        return await self.many(await self._lab.command("ZRANGE", self._keys("queue"), 0, limit - 1))
+
+    async def position(self, experiment_id: str) -> int | None:
+        """Place in the wait queue, counted from 1."""
+        rank = await self._lab.command("ZRANK", self._keys("queue"), experiment_id)
+        return None if rank is None else int(rank) + 1
+
+    async def queue_length(self) -> int:
+        """How many experiments wait for a GPU."""
+        return int(await self._lab.command("ZCARD", self._keys("queue")))
+
+    async def starting(self, older_than_s: float) -> list[Experiment]:
+        """Leased experiments that no worker has begun for so long."""
+        now = await self._lab.now()
+        ids = await self._lab.command(
+            "ZRANGEBYSCORE", self._keys("starting"), "-inf", repr(now - older_than_s)
+        )
+        return await self.many(ids)
+
+    # -- moving
+
+    async def reserve_number(self, tag: str) -> int:
+        """The next number of a tag; one that is not used leaves a gap."""
+        return int(await self._lab.command("HINCRBY", self._keys.tag(tag), "last_number", 1))
+
+    async def first_answer(self, request_key: str) -> str | None:
+        """The experiment that this request id registered before."""
+        found: str | None = await self._lab.command("GET", self._keys("requests", request_key))
+        return found
+
+    async def register(self, experiment: Experiment, patch: bytes | None, request_key: str | None) -> str:
+        """Store a new experiment with its patch; answers its id, or the first one's for a repeated request.
+
+        Raises:
+            NotFound: the tag does not exist.
+        """
+        e, keys = experiment, self._keys
+        diff_id = hashlib.sha256(patch).hexdigest() if patch is not None else ""
+        fields = e.model_copy(update={"diff_id": diff_id or None}).flat()
+        reply = await self._lab.run(
+            "register_experiment",
+            [
+                keys.tag(e.tag),
+                keys.experiment(e.experiment_id),
+                keys("lineage", e.tag),
+                *keys.status(e.tag, "registered", e.category),
+                keys("category", e.tag, e.category),
+                keys("diffs", diff_id or "none"),
+                keys("tried", e.tag),
+                keys("open"),
+                keys("requests", request_key or "none"),
+                keys("events"),
+            ],
+            [
+                e.experiment_id,
+                e.number,
+                json.dumps(fields),
+                zlib.compress(patch) if patch is not None else "",
+                diff_id,
+                e.commit_sha,
+                REQUEST_TTL_S if request_key else 0,
+                e.tag,
+                json.dumps(
+                    {
+                        "experiment_id": e.experiment_id,
+                        "number": e.number,
+                        "category": e.category,
+                        "hypothesis": e.hypothesis,
+                        "agent": e.agent,
+                    }
+                ),
+                e.traceparent,
+                e.patience_s,
+            ],
+        )
+        if reply[0] == "no_tag":
+            raise NotFound(f"there is no tag {e.tag!r}", hint="create it with POST /api/experiment/setup")
+        return e.experiment_id if reply[0] == "ok" else str(reply[1])
+
+    async def enqueue(
+        self,
+        e: Experiment,
+        *,
+        priority: int,
+        pinned_gpu: str | None,
+        budget_s: float,
+        timeout_s: float,
+        config_delta: Mapping[str, Any] | None = None,
+    ) -> Literal["queued", "leased", "stale"]:
+        """Put a registered experiment into the wait queue, or onto the GPU that it already holds."""
+        keys = self._keys
+        fields = {
+            "priority": priority,
+            "pinned_gpu": pinned_gpu,
+            "budget_s": budget_s,
+            "timeout_s": timeout_s,
+            "config_delta": dict(config_delta) if config_delta else None,
+        }
+        answer: Literal["queued", "leased", "stale"] = await self._lab.run(
+            "queue_experiment",
+            [
+                keys.experiment(e.experiment_id),
+                *keys.status(e.tag, "registered", e.category),
+                *keys.status(e.tag, "queued", e.category),
+                *keys.status(e.tag, "leased", e.category),
+                keys("queue"),
+                keys("queue_clock"),
+                keys.attempts(e.experiment_id),
+                keys("open"),
+                keys("starting"),
+                keys.gpu(e.gpu_id) if e.gpu_id else keys.experiment(e.experiment_id),
+                keys("events"),
+            ],
+            [
+                e.experiment_id,
+                e.number,
+                e.tag,
+                e.agent or "",
+                priority,
+                json.dumps(flatten(fields)),
+                e.traceparent,
+            ],
+        )
+        return answer
+
+    async def start(self, e: Experiment, *, attempt: int, fence: int, runner: str, lease_s: float) -> bool:
+        """Begin an attempt on the GPU it was leased; False where it was begun before or the fence is old."""
+        if e.gpu_id is None:
+            return False
+        keys = self._keys
+        answer = await self._lab.run(
+            "start_attempt",
+            [
+                keys.experiment(e.experiment_id),
+                keys.gpu(e.gpu_id),
+                keys.attempts(e.experiment_id),
+                keys("starting"),
+                keys("leases"),
+                *keys.status(e.tag, "leased", e.category),
+                *keys.status(e.tag, "running", e.category),
+                keys("events"),
+            ],
+            [e.experiment_id, e.number, e.tag, attempt, fence, runner, lease_s, e.traceparent],
+        )
+        return bool(answer == "ok")
+
+    async def renew(
+        self,
+        experiment_id: str,
+        gpu_id: str,
+        fence: int,
+        lease_s: float,
+        tick: tuple[float, float] | None = None,
+    ) -> Order:
+        """Prolong a running attempt's lease, keep a (metric, progress) tick, and answer the lab's order."""
+        keys = self._keys
+        metric, progress = tick or (None, None)
+        answer: Order = await self._lab.run(
+            "renew_lease",
+            [
+                keys.experiment(experiment_id),
+                keys.gpu(gpu_id),
+                keys("leases"),
+                keys("reports", experiment_id),
+            ],
+            [experiment_id, fence, lease_s, metric, progress, TICKS_KEPT],
+        )
+        return answer
+
+    async def touch(self, e: Experiment) -> None:
+        """Its agent was heard of."""
+        await self._lab.run("touch_experiment", [self._keys("open")], [e.experiment_id, e.patience_s])
+
+    async def keep_log(self, experiment_id: str, text: str) -> None:
+        """Keep the newest lines of a run's log (text, at most 16 KiB of it)."""
+        tail = text.encode("utf-8", "replace")[-LOG_BYTES:].decode("utf-8", "ignore")
+        await self._lab.command("SET", self._keys("log", experiment_id), tail)
+
+    async def keep_evidence(self, experiment_id: str, digest: str, result: Mapping[str, Any]) -> None:
+        """Keep a result that came too late to count."""
+        await self._lab.command(
+            "HSETNX",
+            self._keys("evidence", experiment_id),
+            digest,
+            json.dumps(dict(result), allow_nan=False),
+        )
+
+    async def evidence(self, experiment_id: str) -> list[dict[str, Any]]:
+        """Results that came too late to count."""
+        stored = await self._lab.hash(self._keys("evidence", experiment_id))
+        return [json.loads(text) for text in stored.values()]
+
+    async def ask_to_stop(self, e: Experiment, reason: str) -> bool:
+        """Tell the worker of a leased or running attempt to stop; False where the status moved on."""
+        answer = await self._lab.run(
+            "stop_experiment", [self._keys.experiment(e.experiment_id)], [e.status, reason]
+        )
+        return bool(answer == "ok")
+
+    async def finish(self, f: Finish) -> bool:
+        """Commit a final status; False where what the decision was made on has changed: read and decide again."""
+        e, keys = f.experiment, self._keys
+        fields = flatten({**f.fields, "answer": f.answer})
+        event = {
+            "experiment_id": e.experiment_id,
+            "number": e.number,
+            "status": f.status,
+            "category": e.category,
+            "val_bpb": f.fields.get("val_bpb"),
+            "delta": f.fields.get("delta"),
+            "description": e.description,
+            "agent": e.agent,
+            "gpu_id": e.gpu_id,
+            "error_kind": f.fields.get("error_kind"),
+            "reason": f.reason,
+        }
+        crashes = keys("crashes", e.tag)
+        answer = await self._lab.run(
+            "finish_experiment",
+            [
+                keys.experiment(e.experiment_id),
+                keys.tag(e.tag),
+                keys.best(e.tag, f.other_key),
+                keys("near_misses", e.tag),
+                keys("finished", e.tag),
+                keys("categories", e.tag),
+                crashes,
+                *keys.status(e.tag, e.status, e.category),
+                *keys.status(e.tag, f.status, e.category),
+                keys("open"),
+                keys.attempts(e.experiment_id),
+                keys("queue"),
+                keys("starting"),
+                keys.gpu(e.gpu_id) if e.gpu_id else crashes,
+                keys("events"),
+            ],
+            [
+                e.experiment_id,
+                e.number,
+                e.tag,
+                e.category,
+                e.status,
+                e.attempt,
+                e.fence,
+                f.best_version,
+                f.crashes_before,
+                f.key_version,
+                f.status,
+                json.dumps(fields),
+                json.dumps(flatten(f.new_best.model_dump(exclude={"updated_at", "version"})))
+                if f.new_best
+                else "",
+                f.near_miss_score,
+                json.dumps(flatten(f.tag_fields)) if f.tag_fields else "",
+                f.training_seconds,
+                f.crash_count,
+                json.dumps({k: v for k, v in event.items() if v is not None}, allow_nan=False),
+                e.traceparent,
+                json.dumps(
+                    {
+                        "experiment_id": e.experiment_id,
+                        "val_bpb": f.new_best.val_bpb,
+                        "commit_sha": f.new_best.commit_sha,
+                        "key": f.other_key,
+                    },
+                    allow_nan=False,
+                )
+                if f.new_best
+                else "",
+            ],
+        )
+        return bool(answer == "ok")

@@ -1,0 +1,19 @@
+"""The patterns of every id that crosses a door."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+Tag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
+"""A research tag, at most 40 characters."""
+
+Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
+"""Any other id, at most 96 characters."""
+
+GpuId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,95}$")]
+"""A GPU or CPU slot: `<host>:<uuid>` or `<host>:cpu<n>`."""
+
+Sha = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+"""A commit as its author names it: normally a git hash of 7 to 40 hexadecimal digits."""

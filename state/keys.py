@@ -1,0 +1,88 @@
+"""Every key of a lab, by name; `python -m state` prints the families."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Family:
+    """Keys of one shape."""
+
+    pattern: str
+    kind: str
+    meaning: str
+
+
+FAMILIES = (
+    Family("schema", "string", "version of the layout"),
+    Family("identity", "string", "random name of the lab, made with it"),
+    Family("tags", "zset", "tags by creation time"),
+    Family("tags:<tag>", "hash", "one tag with its counters"),
+    Family("policy:<tag>", "hash", "its research policy and the policy's version"),
+    Family("strategy:<tag>", "hash", "how its search goes on"),
+    Family("crashes:<tag>", "hash", "crashes in a row, and in all"),
+    Family("best:<tag>", "hash", "the best experiment under the tag's main key"),
+    Family("best:<tag>:<key>", "hash", "the best under another comparability key"),
+    Family("near_misses:<tag>", "zset", "discarded experiments by value, lower is better"),
+    Family("lineage:<tag>", "zset", "experiments by number"),
+    Family("finished:<tag>", "zset", "experiments in finish order"),
+    Family("status:<tag>:<status>", "zset", "experiments of one status by number"),
+    Family("status:<tag>:<status>:<category>", "zset", "the same of one category"),
+    Family("category:<tag>:<category>", "zset", "experiments of one category by number"),
+    Family("categories:<tag>", "hash", "total and kept of every category"),
+    Family("tried:<tag>", "hash", "patches and commits with the first experiment that tried each"),
+    Family("experiments:<id>", "hash", "one experiment"),
+    Family("attempts:<id>", "hash", "its attempts on workers"),
+    Family("reports:<id>", "list", "its newest ticks as [progress, metric, time]"),
+    Family("evidence:<id>", "hash", "results that came too late to count"),
+    Family("log:<id>", "string", "the newest lines of its log"),
+    Family("diffs:<sha256>", "string", "a patch, compressed by zlib"),
+    Family("open", "zset", "registered experiments by when they are lost without a word from their agent"),
+    Family("queue", "zset", "experiments that wait for a GPU, in order"),
+    Family("queue_clock", "hash", "the queue's rounds, per agent"),
+    Family("starting", "zset", "leased experiments whose worker has not begun, by lease time"),
+    Family("gpus", "zset", "GPUs by registration time"),
+    Family("gpu_pool:<gpu_id>", "hash", "one GPU or CPU slot with its lease and health"),
+    Family("idle_gpus", "zset", "idle GPUs, longest idle first"),
+    Family("leases", "zset", "leased GPUs by the lease's end"),
+    Family("fence", "string", "the newest fencing token"),
+    Family("events", "stream", "everything that happened"),
+    Family("dead_letters", "stream", "events whose handler failed too often"),
+    Family("ticks:<function>", "stream", "clock ticks that wait for their function"),
+    Family("tick:<function>", "hash", "when it was last fired"),
+    Family("requests:<digest>", "string", "the experiment that a request id made, for 24 h"),
+    Family("answers:<digest>", "string", "the answer to an idempotency key, for 24 h"),
+    Family("processes", "zset", "processes by when they were last seen"),
+    Family("process_facts", "hash", "what each process is"),
+)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Key names of the lab `lab`; all share the Redis Cluster hash tag `{lab}`."""
+
+    lab: str
+
+    def __call__(self, *parts: str) -> str:
+        return ":".join((f"{{{self.lab}}}", *parts))
+
+    def tag(self, tag: str) -> str:
+        return self("tags", tag)
+
+    def experiment(self, experiment_id: str) -> str:
+        return self("experiments", experiment_id)
+
+    def attempts(self, experiment_id: str) -> str:
+        return self("attempts", experiment_id)
+
+    def gpu(self, gpu_id: str) -> str:
+        return self("gpu_pool", gpu_id)
+
+    def status(self, tag: str, status: str, category: str) -> tuple[str, str]:
+        """The index of a status, and that of the status within a category."""
+        return self("status", tag, status), self("status", tag, status, category)
+
+    def best(self, tag: str, other_key: str | None = None) -> str:
+        """Best of the main comparability key, or of another."""
+        return self("best", tag, other_key) if other_key else self("best", tag)

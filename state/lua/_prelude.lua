@@ -1,0 +1,62 @@
+-- Shared by every script: Redis' clock, the lab's event stream, a hash from JSON, the status indexes.
+
+local function now()
+  local t = redis.call('TIME')
+  return tonumber(t[1]) + tonumber(t[2]) / 1000000
+end
+
+-- A time as text: microseconds are what TIME knows.
+local function clock(t)
+  return string.format('%.6f', t)
+end
+
+-- Seconds since 1970 as RFC 3339 in UTC (days to civil date: H. Hinnant, "chrono-compatible low-level date
+-- algorithms").
+local function rfc3339(t)
+  local days, rest = math.floor(t / 86400), t % 86400
+  local z = days + 719468
+  local era = math.floor(z / 146097)
+  local doe = z - era * 146097
+  local yoe = math.floor((doe - math.floor(doe / 1460) + math.floor(doe / 36524) - math.floor(doe / 146096)) / 365)
+  local doy = doe - (365 * yoe + math.floor(yoe / 4) - math.floor(yoe / 100))
+  local mp = math.floor((5 * doy + 2) / 153)
+  local month = mp < 10 and mp + 3 or mp - 9
+  local year = yoe + era * 400 + (month <= 2 and 1 or 0)
+  return string.format('%04d-%02d-%02dT%02d:%02d:%06.3fZ', year, month, doy - math.floor((153 * mp + 2) / 5) + 1,
+    math.floor(rest / 3600), math.floor(rest % 3600 / 60), math.floor(rest % 60 * 1000) / 1000)
+end
+
+-- Append an event to the stream and tell the subscribers; data is JSON text.
+local function emit(stream, kind, tag, subject, data, trace)
+  local time = rfc3339(now())
+  local id = redis.call('XADD', stream, '*', 'type', kind, 'time', time, 'tag', tag, 'subject', subject, 'data', data,
+    'trace', trace or '')
+  local lab = string.match(stream, '^{(.-)}')
+  local message = string.format('{"id":%s,"type":%s,"time":%s,"lab":%s,"tag":%s,"subject":%s,"data":%s,"trace":%s}',
+    cjson.encode(id), cjson.encode(kind), cjson.encode(time), cjson.encode(lab),
+    tag == '' and 'null' or cjson.encode(tag), cjson.encode(subject), data,
+    (trace or '') == '' and 'null' or cjson.encode(trace))
+  redis.call('PUBLISH', 'nightjar:' .. lab .. ':' .. kind, message)
+end
+
+-- Set the fields of a hash from a JSON object whose values are all text.
+local function put(key, text)
+  if text == '' then return end
+  for field, value in pairs(cjson.decode(text)) do
+    redis.call('HSET', key, field, value)
+  end
+end
+
+-- Move an experiment from one status to another: by status, and by status and category.
+local function move(from, from_category, to, to_category, number, id)
+  redis.call('ZREM', from, id)
+  redis.call('ZREM', from_category, id)
+  redis.call('ZADD', to, number, id)
+  redis.call('ZADD', to_category, number, id)
+end
+
+-- Place in the wait queue: priority (0 to 7, higher first), then the agent's round, then the order of arrival.
+local function place(priority, round, seq)
+  return string.format('%.0f', (7 - priority) * 1e15 + round * 1e6 + seq % 1000000)
+end
+

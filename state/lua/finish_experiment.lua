@@ -1,0 +1,63 @@
+-- The one way into a final status: counters, indexes, best, near misses, crash count, stored answer and event.
+-- KEYS  1 experiment  2 tag  3 best under its comparability key  4 near misses  5 finish order  6 categories
+--       7 crashes  8 status before  9 same of its category  10 status after  11 same of its category  12 open
+--       13 attempts  14 queue  15 starting  16 GPU it ran on (the crashes key where none)  17 events
+-- ARGV  1 id  2 number  3 tag  4 category  5 expected status  6 expected attempt  7 expected fence
+--       8 expected version of best, empty where it does not matter  9 expected crashes in a row, same
+--       10 expected version of the tag's main key, same  11 new status  12 fields as JSON  13 best as JSON, or empty
+--       14 near-miss score, or empty  15 tag fields as JSON, or empty  16 training seconds  17 crash count: count |
+--       worker (an infra fault: the GPU's alone) | reset | keep  18 event data  19 trace  20 best event data
+-- Returns ok | stale
+local id, status = ARGV[1], ARGV[11]
+local e = redis.call('HMGET', KEYS[1], 'status', 'attempt', 'fence')
+if e[1] ~= ARGV[5] or e[2] ~= ARGV[6] or e[3] ~= ARGV[7] then return 'stale' end
+if ARGV[8] ~= '' and (redis.call('HGET', KEYS[3], 'version') or '0') ~= ARGV[8] then return 'stale' end
+if ARGV[9] ~= '' and (redis.call('HGET', KEYS[7], 'consecutive') or '0') ~= ARGV[9] then return 'stale' end
+if ARGV[10] ~= '' and (redis.call('HGET', KEYS[2], 'key_version') or '0') ~= ARGV[10] then return 'stale' end
+
+local t = clock(now())
+local counter = {keep = 'kept', discard = 'discarded', crash = 'crashed', timeout = 'crashed', stopped = 'stopped',
+  lost = 'lost', invalid = 'invalid'}
+put(KEYS[1], ARGV[12])
+redis.call('HSET', KEYS[1], 'status', status, 'finished_at', t)
+redis.call('HINCRBY', KEYS[2], counter[status], 1)
+if ARGV[5] == 'lost' then redis.call('HINCRBY', KEYS[2], 'lost', -1) end
+if status == 'keep' or status == 'discard' or status == 'crash' or status == 'timeout' then
+  local nth = redis.call('HINCRBY', KEYS[2], 'total', 1)
+  redis.call('HSET', KEYS[1], 'finish_number', nth)
+  redis.call('ZADD', KEYS[5], nth, id)
+  redis.call('HINCRBY', KEYS[6], ARGV[4] .. ':total', 1)
+  if status == 'keep' then redis.call('HINCRBY', KEYS[6], ARGV[4] .. ':kept', 1) end
+end
+if ARGV[16] ~= '' then redis.call('HINCRBYFLOAT', KEYS[2], 'training_seconds', ARGV[16]) end
+if ARGV[15] ~= '' then
+  put(KEYS[2], ARGV[15])
+  redis.call('HINCRBY', KEYS[2], 'key_version', 1)
+end
+if ARGV[14] ~= '' then redis.call('ZADD', KEYS[4], ARGV[14], id) end
+local gpu = KEYS[16] ~= KEYS[7] and redis.call('EXISTS', KEYS[16]) == 1
+if ARGV[17] == 'count' then
+  redis.call('HINCRBY', KEYS[7], 'consecutive', 1)
+  redis.call('HINCRBY', KEYS[7], 'total', 1)
+elseif ARGV[17] == 'reset' then
+  redis.call('HSET', KEYS[7], 'consecutive', 0)
+  if gpu then redis.call('HSET', KEYS[16], 'consecutive_crashes', 0) end
+end
+if gpu and (ARGV[17] == 'count' or ARGV[17] == 'worker') then
+  redis.call('HINCRBY', KEYS[16], 'consecutive_crashes', 1)
+end
+move(KEYS[8], KEYS[9], KEYS[10], KEYS[11], ARGV[2], id)
+redis.call('ZREM', KEYS[12], id)
+redis.call('ZREM', KEYS[14], id)
+redis.call('ZREM', KEYS[15], id)
+if e[2] ~= '0' then
+  redis.call('HSET', KEYS[13], e[2] .. ':status', status, e[2] .. ':ended_at', t)
+end
+emit(KEYS[17], status == 'lost' and 'experiment.lost' or 'experiment.finished', ARGV[3], id, ARGV[18], ARGV[19])
+if ARGV[13] ~= '' then
+  put(KEYS[3], ARGV[13])
+  redis.call('HSET', KEYS[3], 'updated_at', t)
+  redis.call('HINCRBY', KEYS[3], 'version', 1)
+  emit(KEYS[17], 'best.changed', ARGV[3], id, ARGV[20], ARGV[19])
+end
+return 'ok'

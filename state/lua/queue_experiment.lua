@@ -1,0 +1,40 @@
+-- Put a registered experiment into the wait queue; where it already holds a live lease, straight onto that GPU.
+-- KEYS  1 experiment  2 status registered  3 same of its category  4 status queued  5 same of its category
+--       6 status leased  7 same of its category  8 queue  9 queue clock  10 attempts  11 open  12 starting
+--       13 GPU of the lease it holds (the experiment itself where it holds none)  14 events
+-- ARGV  1 id  2 number  3 tag  4 agent  5 priority  6 fields as JSON  7 trace
+-- Returns queued | leased | stale
+if redis.call('HGET', KEYS[1], 'status') ~= 'registered' then return 'stale' end
+local t = clock(now())
+local fence = redis.call('HGET', KEYS[13], 'fence')
+local holds = redis.call('HGET', KEYS[13], 'holder') == ARGV[1]
+  and fence == redis.call('HGET', KEYS[1], 'fence')
+local attempt = redis.call('HINCRBY', KEYS[1], 'attempt', 1)
+put(KEYS[1], ARGV[6])
+redis.call('HSET', KEYS[1], 'queued_at', t)
+redis.call('ZREM', KEYS[11], ARGV[1])
+redis.call('HSET', KEYS[10], attempt .. ':status', 'queued', attempt .. ':queued_at', t)
+local data = cjson.encode({experiment_id = ARGV[1], attempt = attempt})
+emit(KEYS[14], 'experiment.queued', ARGV[3], ARGV[1], data, ARGV[7])
+if holds then
+  local gpu = redis.call('HGET', KEYS[13], 'gpu_id')
+  redis.call('HSET', KEYS[1], 'status', 'leased', 'gpu_id', gpu)
+  redis.call('HSET', KEYS[13], 'attempt', attempt)
+  redis.call('HSET', KEYS[10], attempt .. ':status', 'leased', attempt .. ':gpu_id', gpu, attempt .. ':fence', fence)
+  move(KEYS[2], KEYS[3], KEYS[6], KEYS[7], ARGV[2], ARGV[1])
+  redis.call('ZADD', KEYS[12], 0, ARGV[1])
+  emit(KEYS[14], 'experiment.leased', ARGV[3], ARGV[1],
+    cjson.encode({experiment_id = ARGV[1], attempt = attempt, gpu_id = gpu, fence = tonumber(fence)}), ARGV[7])
+  return 'leased'
+end
+redis.call('HSET', KEYS[1], 'status', 'queued')
+move(KEYS[2], KEYS[3], KEYS[4], KEYS[5], ARGV[2], ARGV[1])
+-- Fair shares between agents (start-time fair queueing): an agent's next round is the one after its last, and
+-- never one that is already over.
+local served = tonumber(redis.call('HGET', KEYS[9], 'round') or '0')
+local own = tonumber(redis.call('HGET', KEYS[9], 'agent:' .. ARGV[4]) or '-1')
+local round = math.max(own + 1, served)
+redis.call('HSET', KEYS[9], 'agent:' .. ARGV[4], round)
+local seq = redis.call('HINCRBY', KEYS[9], 'seq', 1)
+redis.call('ZADD', KEYS[8], place(tonumber(ARGV[5]), round, seq), ARGV[1])
+return 'queued'

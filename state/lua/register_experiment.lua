@@ -1,0 +1,31 @@
+-- Store an experiment, its patch and its place in the lineage, before anything runs.
+-- KEYS  1 tag  2 experiment  3 lineage  4 status registered  5 the same of its category  6 category  7 patch
+--       8 tried (patches and commits, each with its first experiment)  9 open  10 answer by request id  11 events
+-- ARGV  1 id  2 number  3 experiment as JSON  4 compressed patch, or empty  5 patch id, or empty  6 commit
+--       7 request ttl in seconds, 0 without a request id  8 tag  9 event data  10 trace  11 patience in seconds
+-- Returns {ok, first experiment with this code or empty} | {repeat, id of the first answer} | {no_tag}
+if redis.call('EXISTS', KEYS[1]) == 0 then return {'no_tag'} end
+if ARGV[7] ~= '0' then
+  local first = redis.call('GET', KEYS[10])
+  if first then return {'repeat', first} end
+  redis.call('SET', KEYS[10], ARGV[1], 'EX', ARGV[7])
+end
+local t = clock(now())
+local duplicate = false
+if ARGV[5] ~= '' then
+  redis.call('SET', KEYS[7], ARGV[4], 'NX')
+  duplicate = redis.call('HGET', KEYS[8], 'diff:' .. ARGV[5])
+  redis.call('HSETNX', KEYS[8], 'diff:' .. ARGV[5], ARGV[1])
+end
+duplicate = duplicate or redis.call('HGET', KEYS[8], 'commit:' .. ARGV[6])
+redis.call('HSETNX', KEYS[8], 'commit:' .. ARGV[6], ARGV[1])
+put(KEYS[2], ARGV[3])
+redis.call('HSET', KEYS[2], 'registered_at', t)
+if duplicate then redis.call('HSET', KEYS[2], 'duplicate_of', duplicate) end
+redis.call('ZADD', KEYS[3], ARGV[2], ARGV[1])
+redis.call('ZADD', KEYS[4], ARGV[2], ARGV[1])
+redis.call('ZADD', KEYS[5], ARGV[2], ARGV[1])
+redis.call('ZADD', KEYS[6], ARGV[2], ARGV[1])
+redis.call('ZADD', KEYS[9], clock(now() + tonumber(ARGV[11])), ARGV[1])
+emit(KEYS[11], 'experiment.registered', ARGV[8], ARGV[1], ARGV[9], ARGV[10])
+return {'ok', duplicate or ''}

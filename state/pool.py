@@ -1,0 +1,282 @@
+"""The GPU pool: slots with leases, fences and health; each move is one guarded script."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from state.client import Lab
+from state.errors import NotFound
+from state.records import Experiment, Gpu, GpuStatus, flatten
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A GPU lent to one attempt."""
+
+    gpu_id: str
+    gpu_index: int
+    fence: int
+    expires_at: float
+    held_before: bool
+    """The experiment had it already."""
+
+
+@dataclass(frozen=True)
+class Pulse:
+    """What the pool knows of a GPU that has just sent a heartbeat."""
+
+    status: GpuStatus
+    holder: str | None
+    fence: int
+    fence_right: bool
+    drained_by: str | None
+
+
+class Pool:
+    """All GPUs and CPU slots of the lab."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._keys = lab.keys
+
+    async def now(self) -> float:
+        """Redis' clock, by which heartbeats and leases are judged."""
+        return await self._lab.now()
+
+    async def find(self, gpu_id: str) -> Gpu | None:
+        """The GPU, or None."""
+        stored = await self._lab.hash(self._keys.gpu(gpu_id))
+        return Gpu.parse(stored) if stored else None
+
+    async def get(self, gpu_id: str) -> Gpu:
+        """The GPU.
+
+        Raises:
+            NotFound: it is not registered.
+        """
+        found = await self.find(gpu_id)
+        if found is None:
+            raise unknown(gpu_id)
+        return found
+
+    async def all(self) -> list[Gpu]:
+        """Every GPU, oldest first."""
+        ids = await self._lab.command("ZRANGE", self._keys("gpus"), 0, -1)
+        stored = await self._lab.hashes([self._keys.gpu(i) for i in ids])
+        return [Gpu.parse(fields) for fields in stored if fields]
+
+    async def ids(self) -> list[str]:
+        """Ids of every GPU."""
+        ids: list[str] = await self._lab.command("ZRANGE", self._keys("gpus"), 0, -1)
+        return ids
+
+    async def idle(self) -> list[Gpu]:
+        """Idle GPUs, longest idle first."""
+        ids = await self._lab.command("ZRANGE", self._keys("idle_gpus"), 0, -1)
+        stored = await self._lab.hashes([self._keys.gpu(i) for i in ids])
+        return [Gpu.parse(fields) for fields in stored if fields]
+
+    async def register(self, gpu: Gpu) -> GpuStatus:
+        """Add a GPU, or bring it back; a lease on it stays. Answers its status."""
+        keys = self._keys
+        fields = gpu.model_dump(
+            include={
+                "gpu_id",
+                "gpu_index",
+                "gpu_name",
+                "vram_mb",
+                "uuid",
+                "host",
+                "boot_id",
+                "labels",
+            },
+            exclude_none=True,
+        )
+        status: GpuStatus = await self._lab.run(
+            "register_gpu",
+            [keys.gpu(gpu.gpu_id), keys("gpus"), keys("idle_gpus"), keys("events")],
+            [gpu.gpu_id, json.dumps(flatten(fields))],
+        )
+        return status
+
+    async def heartbeat(
+        self, gpu_id: str, *, fence: int | None, lease_s: float, health: Mapping[str, Any] | None
+    ) -> Pulse:
+        """Note that a GPU is alive; the right fence prolongs the lease too.
+
+        Raises:
+            NotFound: it is not registered.
+        """
+        keys = self._keys
+        answer = await self._lab.run(
+            "heartbeat_gpu",
+            [keys.gpu(gpu_id), keys("idle_gpus"), keys("leases"), keys("events")],
+            [
+                gpu_id,
+                fence,
+                lease_s,
+                json.dumps(dict(health), allow_nan=False) if health is not None else "",
+            ],
+        )
+        if answer[0] == "unknown":
+            raise unknown(gpu_id)
+        _, status, holder, found_fence, right, drained_by = answer
+        return Pulse(status, holder or None, int(found_fence), right == "1", drained_by or None)
+
+    async def lend(
+        self, e: Experiment, candidates: Sequence[str], *, lease_s: float, stale_s: float
+    ) -> Lease | Literal["none", "stale"]:
+        """Lend the first candidate that is still idle, healthy and fresh to an experiment's attempt.
+
+        The experiment is `queued` (a worker will run it) or `registered` (its agent holds the lease itself).
+        "none": every candidate is taken; "stale": the experiment is no longer as it was read.
+        """
+        keys = self._keys
+        answer = await self._lab.run(
+            "lease_gpu",
+            [
+                keys.experiment(e.experiment_id),
+                keys.attempts(e.experiment_id),
+                *keys.status(e.tag, "queued", e.category),
+                *keys.status(e.tag, "leased", e.category),
+                keys("queue"),
+                keys("queue_clock"),
+                keys("starting"),
+                keys("leases"),
+                keys("idle_gpus"),
+                keys("fence"),
+                keys("events"),
+                keys.gpu(e.gpu_id) if e.gpu_id else keys.experiment(e.experiment_id),
+                *(keys.gpu(c) for c in candidates),
+            ],
+            [
+                e.experiment_id,
+                e.number,
+                e.tag,
+                e.status,
+                e.attempt,
+                lease_s,
+                stale_s,
+                e.traceparent,
+                e.gpu_id,
+            ],
+        )
+        match answer[0]:
+            case "leased" | "held":
+                _, gpu_id, index, fence, expiry = answer
+                return Lease(gpu_id, int(index), int(fence), float(expiry), answer[0] == "held")
+            case "none":
+                return "none"
+            case _:
+                return "stale"
+
+    async def release(
+        self, gpu_id: str, experiment_id: str, fence: int | None
+    ) -> Literal["ok", "free", "other"]:
+        """Take a GPU back from its holder: `free` where nobody held it, `other` where somebody else does."""
+        keys = self._keys
+        answer: Literal["ok", "free", "other"] = await self._lab.run(
+            "release_gpu",
+            [keys.gpu(gpu_id), keys("idle_gpus"), keys("leases"), keys("events")],
+            [gpu_id, experiment_id, fence],
+        )
+        return answer
+
+    async def break_lease(
+        self,
+        gpu: Gpu,
+        e: Experiment,
+        *,
+        status: GpuStatus,
+        reason: str,
+        max_attempts: int,
+        drained_by: str | None = None,
+    ) -> str | None:
+        """End the lease of a holder that is gone; its experiment waits again, or is lost.
+
+        Answers the experiment's new status ("" where it needed none), or None where the lease was another by then.
+        """
+        keys = self._keys
+        answer = await self._lab.run(
+            "break_lease",
+            [
+                keys.gpu(gpu.gpu_id),
+                keys.experiment(e.experiment_id),
+                keys.tag(e.tag),
+                keys("idle_gpus"),
+                keys("leases"),
+                keys.attempts(e.experiment_id),
+                keys("queue"),
+                keys("events"),
+                keys("starting"),
+                *keys.status(e.tag, "leased", e.category),
+                *keys.status(e.tag, "running", e.category),
+                *keys.status(e.tag, "queued", e.category),
+                *keys.status(e.tag, "lost", e.category),
+                *keys.status(e.tag, "stopped", e.category),
+            ],
+            [
+                gpu.gpu_id,
+                e.experiment_id,
+                e.number,
+                e.tag,
+                gpu.fence,
+                status,
+                reason,
+                max_attempts,
+                e.priority,
+                e.traceparent,
+                drained_by,
+            ],
+        )
+        return None if answer[0] == "stale" else str(answer[1])
+
+    async def mark(
+        self,
+        gpu: Gpu,
+        status: GpuStatus | None,
+        *,
+        fields: Mapping[str, Any] | None = None,
+        drop: Sequence[str] = (),
+        reason: str = "",
+    ) -> bool:
+        """Give a GPU another status or other facts; False where it is no longer as it was read."""
+        keys = self._keys
+        answer = await self._lab.run(
+            "mark_gpu",
+            [keys.gpu(gpu.gpu_id), keys("idle_gpus"), keys("events")],
+            [
+                gpu.gpu_id,
+                gpu.status,
+                gpu.holder,
+                status,
+                json.dumps(flatten(fields or {})),
+                ",".join(drop),
+                reason,
+            ],
+        )
+        return bool(answer == "ok")
+
+    async def deregister(self, gpu_id: str) -> Literal["ok", "unknown", "held"]:
+        """Forget a GPU that nobody holds."""
+        keys = self._keys
+        answer: Literal["ok", "unknown", "held"] = await self._lab.run(
+            "deregister_gpu",
+            [keys.gpu(gpu_id), keys("gpus"), keys("idle_gpus"), keys("events")],
+            [gpu_id],
+        )
+        return answer
+
+    async def expired(self) -> list[str]:
+        """GPUs whose lease is over."""
+        now = await self._lab.now()
+        ids: list[str] = await self._lab.command("ZRANGEBYSCORE", self._keys("leases"), "-inf", repr(now))
+        return ids
+
+
+def unknown(gpu_id: str) -> NotFound:
+    """The GPU is not registered."""
+    return NotFound(f"there is no GPU {gpu_id!r}", hint="register it with POST /api/pool/register")

@@ -1,0 +1,236 @@
+"""The records: frozen values with their text form in a Redis hash, in which every float comes back exactly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, Self, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict
+
+Status = Literal[
+    "registered",
+    "queued",
+    "leased",
+    "running",
+    "keep",
+    "discard",
+    "crash",
+    "timeout",
+    "stopped",
+    "lost",
+    "invalid",
+]
+STATUSES: tuple[Status, ...] = get_args(Status)
+OPEN: frozenset[Status] = frozenset({"registered", "queued", "leased", "running"})
+
+Direction = Literal["minimize", "maximize"]
+Mode = Literal["explore", "exploit", "combine", "ablation"]
+GpuStatus = Literal["idle", "training", "draining", "offline", "unhealthy"]
+
+
+class Record(BaseModel):
+    """A frozen value that stands in one Redis hash; a field that is None stands nowhere."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, str]) -> Self:
+        """From a hash as Redis returns it."""
+        plain = _plain(cls)
+        return cls.model_validate(
+            {
+                name: text if name in plain else json.loads(text)
+                for name, text in fields.items()
+                if name in cls.model_fields and text != ""
+            }
+        )
+
+    def flat(self) -> dict[str, str]:
+        """As fields of a hash."""
+        return flatten(self.model_dump(exclude_none=True))
+
+
+def flatten(values: Mapping[str, Any]) -> dict[str, str]:
+    """Text stays text, everything else is JSON; NaN is refused.
+
+    Raises:
+        ValueError: NaN or infinity.
+    """
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, allow_nan=False, separators=(",", ":"))
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+@cache
+def _plain(cls: type[Record]) -> frozenset[str]:
+    """Names of the fields that are text."""
+    return frozenset(name for name, info in cls.model_fields.items() if _is_text(info.annotation))
+
+
+def _is_text(annotation: Any) -> bool:
+    if get_origin(annotation) is UnionType:
+        return any(_is_text(a) for a in get_args(annotation) if a is not NoneType)
+    if get_origin(annotation) is Literal:
+        return all(isinstance(a, str) for a in get_args(annotation))
+    return annotation is str
+
+
+def stamp(seconds: float) -> str:
+    """Seconds of Redis' clock as RFC 3339 in UTC, milliseconds kept."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+class Tag(Record):
+    """One line of research, with its counters; `total` counts keep, discard, crash and timeout."""
+
+    name: str
+    branch: str
+    created_at: float
+    metric: str = "val_bpb"
+    direction: Direction = "minimize"
+    target: float | None = None
+    base_commit: str | None = None
+    evaluator: str = "prepare.py"
+    last_number: int = 0
+    total: int = 0
+    kept: int = 0
+    discarded: int = 0
+    crashed: int = 0
+    """Crashes and timeouts."""
+    stopped: int = 0
+    lost: int = 0
+    invalid: int = 0
+    training_seconds: float = 0.0
+    key_version: int = 0
+    key_gpu_class: str | None = None
+    key_evaluator_hash: str | None = None
+    key_budget_seconds: float | None = None
+
+
+class Experiment(Record):
+    """One try: its hypothesis, its code, its attempts, its outcome."""
+
+    experiment_id: str
+    tag: str
+    number: int
+    status: Status
+    hypothesis: str
+    description: str
+    category: str
+    commit_sha: str
+    diff_summary: str
+    diff_id: str | None = None
+    """SHA-256 of the patch against the tag's base commit."""
+    parent_ids: list[str] = []
+    duplicate_of: str | None = None
+    agent: str | None = None
+    seed: int | None = None
+    config_delta: dict[str, Any] | None = None
+    policy_version: int = 0
+    keep_rule: str = "strict"
+    patience_s: float = 1800.0
+    """Seconds without a word from its agent after which a registered experiment is lost."""
+    traceparent: str | None = None
+
+    attempt: int = 0
+    """0 while nothing was queued; agents that train themselves stay there."""
+    fence: int = 0
+    """Fence of the newest lease; 0 without one."""
+    gpu_id: str | None = None
+    pinned_gpu: str | None = None
+    priority: int = 0
+    budget_s: float | None = None
+    timeout_s: float | None = None
+    stopping: bool = False
+    stop_reason: str | None = None
+
+    registered_at: float
+    queued_at: float | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    finish_number: int | None = None
+    last_metric: float | None = None
+    last_progress: float | None = None
+
+    val_bpb: float | None = None
+    """The tag's metric, whatever its name, as measured."""
+    peak_vram_mb: float | None = None
+    training_seconds: float | None = None
+    total_tokens_m: float | None = None
+    mfu_percent: float | None = None
+    num_steps: float | None = None
+    num_params_m: float | None = None
+    depth: float | None = None
+    metrics: dict[str, float] = {}
+    gpu_class: str | None = None
+    evaluator_hash: str | None = None
+    budget_seconds: float | None = None
+    improved: bool | None = None
+    delta: float | None = None
+    near_miss: bool | None = None
+    base_commit_sha: str | None = None
+    error: str | None = None
+    error_kind: str | None = None
+
+
+class Best(Record):
+    """The lowest (or highest) value kept under one comparability key."""
+
+    experiment_id: str
+    val_bpb: float
+    commit_sha: str
+    updated_at: float
+    version: int = 0
+
+
+class Gpu(Record):
+    """One GPU or CPU slot, and the lease on it."""
+
+    gpu_id: str
+    gpu_index: int
+    gpu_name: str
+    vram_mb: float
+    uuid: str | None = None
+    host: str | None = None
+    boot_id: str | None = None
+    labels: dict[str, str] = {}
+    status: GpuStatus = "idle"
+    drained_by: str | None = None
+    """`operator`, or `proof` while it is not yet proven empty after a broken lease."""
+    registered_at: float = 0.0
+    heartbeat_at: float = 0.0
+    idle_since: float | None = None
+    holder: str | None = None
+    """The experiment that holds the lease."""
+    attempt: int = 0
+    fence: int = 0
+    leased_at: float | None = None
+    lease_expires_at: float | None = None
+    runner: str | None = None
+    """`<host>:<pid>:<start time>` of the process that runs the attempt; none for an agent's own lease."""
+    consecutive_crashes: int = 0
+    health: dict[str, Any] | None = None
+    sampled_at: float | None = None
+    unhealthy_reason: str | None = None
+    good_samples: int = 0
+
+
+class Strategy(Record):
+    """How a tag's search goes on."""
+
+    mode: Mode
+    explore_ratio: float
+    temperature: float
+    reason: str
+    updated_at: float = 0.0
+    version: int = 0
+    pinned_until: int = 0
+    """Finish count up to which an operator's choice stands."""
+    decided_at: int = 0
+    """Finish count it was last decided at."""

@@ -1,0 +1,107 @@
+"""Every setting of a Nightjar process, read once in its entry point and passed down."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import platformdirs
+from pydantic import AliasChoices, Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from state.ids import Id
+
+
+class Settings(BaseSettings):
+    """Variables with the prefix `NIGHTJAR_`, or lines of a `.env` file; `./nightjar config` shows them."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="NIGHTJAR_", env_file=".env", extra="ignore", populate_by_name=True, frozen=True
+    )
+
+    lab: Id = Field(
+        default="lab", description="name of the lab: every key of it carries the hash tag {<lab>}"
+    )
+    data: Path | None = Field(
+        default=None, description="state directory (default: the user's state directory / lab)"
+    )
+    redis_url: SecretStr | None = Field(
+        default=None, description="Redis of the lab; unset: an embedded server is started"
+    )
+    broker_url: SecretStr | None = Field(default=None, description="Redis of RQ's queues, if not the lab's")
+    redis_server: Path | None = Field(default=None, description="redis-server binary for the embedded server")
+    redis_appendfsync: str = Field(
+        default="everysec", pattern="^(everysec|always)$", description="AOF of the embedded server"
+    )
+    host: str = Field(
+        default="127.0.0.1", description="address that the web process binds; loopback only without tokens"
+    )
+    port: int = Field(default=3111, ge=0, le=65535, description="port of the web process")
+    url: str | None = Field(default=None, description="URL of the running lab, for `call` and `status`")
+    allowed_hosts: str = Field(default="", description="further Host names accepted, separated by commas")
+
+    redis_timeout_s: float = Field(
+        default=5.0, gt=0, description="seconds until an unanswered Redis command is an error"
+    )
+    heartbeat_s: float = Field(default=10.0, gt=0, description="seconds between two heartbeats of a worker")
+    stale_s: float = Field(
+        default=60.0, gt=0, description="seconds without a heartbeat after which a worker is offline"
+    )
+    sweep_s: float = Field(default=10.0, gt=0, description="seconds between two sweeps")
+    dispatch_s: float = Field(
+        default=5.0, gt=0, description="seconds between two dispatches that no event asked for"
+    )
+    health_s: float = Field(default=30.0, gt=0, description="seconds between two health checks of every GPU")
+    start_grace_s: float = Field(
+        default=10.0, gt=0, description="seconds until a lease that has not started is enqueued again"
+    )
+    claim_idle_s: float = Field(
+        default=15.0, gt=0, description="seconds after which an event of a silent consumer is claimed"
+    )
+    retry_base_s: float = Field(
+        default=1.0, gt=0, description="first backoff of a failed event handler, doubled every time"
+    )
+    temperature_limit_c: float = Field(default=90.0, gt=0, description="a hotter GPU is unhealthy")
+    good_samples: int = Field(
+        default=3, ge=1, description="good samples in a row that bring an unhealthy GPU back"
+    )
+    term_grace_s: float = Field(
+        default=10.0, ge=0, description="seconds between TERM and KILL of a training run"
+    )
+    poll_s: float = Field(
+        default=0.5, gt=0, description="seconds between two looks of a worker at its run's orders"
+    )
+
+    log_level: str = Field(
+        default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="least level that is logged"
+    )
+
+    max_consecutive_crashes: int = Field(
+        default=3,
+        ge=1,
+        validation_alias=AliasChoices("NIGHTJAR_MAX_CONSECUTIVE_CRASHES", "MAX_CONSECUTIVE_CRASHES"),
+        description="default of the policy's crash_limit for new tags",
+    )
+    near_miss_threshold: float = Field(
+        default=0.002,
+        ge=0,
+        allow_inf_nan=False,
+        validation_alias=AliasChoices("NIGHTJAR_NEAR_MISS_THRESHOLD", "NEAR_MISS_THRESHOLD"),
+        description="default of the policy's near_miss_margin for new tags",
+    )
+
+    @property
+    def data_dir(self) -> Path:
+        """Where the lab's files live; XDG_STATE_HOME is honoured."""
+        return (self.data or Path(platformdirs.user_state_dir("nightjar")) / self.lab).expanduser().absolute()
+
+    @property
+    def base_url(self) -> str:
+        """Where the lab's HTTP triggers answer."""
+        return (self.url or f"http://127.0.0.1:{self.port}").rstrip("/")
+
+
+def host_name() -> str:
+    """This machine's short name, as it stands in GPU ids (only characters that an id allows)."""
+    short = socket.gethostname().split(".")[0]
+    return "".join(c if c.isalnum() or c in "-_" else "-" for c in short)[:40].lstrip("-_") or "host"

@@ -1,0 +1,31 @@
+"""Ties the life of a child process to its parent's."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+_TETHER = """
+import ctypes, os, signal, sys
+parent, argv = int(sys.argv[1]), sys.argv[2:]
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+if sys.platform == "linux":
+    ctypes.CDLL(None).prctl(1, int(signal.SIGTERM), 0, 0, 0)  # PR_SET_PDEATHSIG, kept over exec
+    if os.getppid() != parent:  # it died before we asked
+        sys.exit(143)
+try:
+    os.execvp(argv[0], argv)
+except OSError as error:
+    sys.exit(f"{argv[0]}: {error.strerror}")
+"""
+
+
+def tethered(argv: Sequence[str]) -> list[str]:
+    """`argv`, started so that the kernel sends it SIGTERM when its parent dies, even by SIGKILL (Linux only).
+
+    The kernel means the *thread* that forks: start it from one that lives as long as the child should.
+    A short Python asks for the signal and becomes `argv`, because a `preexec_fn` may deadlock in a process
+    that has threads.
+    """
+    return [sys.executable, "-I", "-S", "-c", _TETHER, str(os.getpid()), *argv]

