@@ -1,0 +1,285 @@
+"""The function table: `@function` declares a handler and what fires it; `table()` collects every declaration.
+
+    @function("pool::release", role=("agent", "worker"), writes=True)
+    async def release(request: Release, pool: Pool) -> Released: ...
+
+A declaration has no side effect. The table is checked when it is collected, so a wrong one does not start.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, Field
+
+import functions as package
+from state.events import CATALOGUE
+from state.ids import Id
+
+if TYPE_CHECKING:
+    from functions.invoke import Invoker
+
+MIB = 1024 * 1024
+
+Role = Literal["viewer", "agent", "worker", "operator"]
+Lane = Literal["web", "gpu"]
+
+CATEGORIES = (
+    "architecture",
+    "optimizer",
+    "hyperparams",
+    "activation",
+    "attention",
+    "embedding",
+    "normalization",
+    "regularization",
+    "scheduling",
+    "initialization",
+    "simplification",
+    "combination",
+    "ablation",
+    "other",
+)
+Category = Literal[
+    "architecture",
+    "optimizer",
+    "hyperparams",
+    "activation",
+    "attention",
+    "embedding",
+    "normalization",
+    "regularization",
+    "scheduling",
+    "initialization",
+    "simplification",
+    "combination",
+    "ablation",
+    "other",
+]
+
+Line = Annotated[str, Field(min_length=1, max_length=4000)]
+"""A short text of an agent: never empty, at most 4,000 characters."""
+
+
+class Request(BaseModel):
+    """What a caller asks; unknown fields, NaN and infinity are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Command(Request):
+    """A request that changes state; `request_id` makes a repeated one safe, like the Idempotency-Key header."""
+
+    request_id: Id | None = Field(None, description="the same id and body again gives the first answer")
+
+
+class Response(BaseModel):
+    """What a function answers."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+
+class Picture(Response):
+    """An answer that is no JSON."""
+
+    media_type: str
+    content: bytes
+
+
+@dataclass(frozen=True)
+class Http:
+    """Fire on an HTTP request; `{name}` in the path fills the request's field of that name."""
+
+    method: Literal["GET", "POST", "DELETE"]
+    path: str
+    body_limit: int = MIB
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+
+@dataclass(frozen=True)
+class On:
+    """Fire on events of the lab's stream, at least once each.
+
+    With `debounce="tag"` a burst is one call per tag, with `debounce="lab"` one call.
+    """
+
+    events: tuple[str, ...]
+    debounce: Literal["tag", "lab"] | None = None
+    max_deliveries: int = 8
+
+    def __init__(
+        self, *events: str, debounce: Literal["tag", "lab"] | None = None, max_deliveries: int = 8
+    ) -> None:
+        object.__setattr__(self, "events", events)
+        object.__setattr__(self, "debounce", debounce)
+        object.__setattr__(self, "max_deliveries", max_deliveries)
+
+    def __str__(self) -> str:
+        return f"on {', '.join(self.events)}"
+
+
+@dataclass(frozen=True)
+class Every:
+    """Fire at a steady interval: seconds, or the name of the setting that holds them; with `each="gpu"` per GPU."""
+
+    seconds: float | str
+    each: Literal["gpu"] | None = None
+
+    def __str__(self) -> str:
+        return f"every {self.seconds}" + (f" for each {self.each}" if self.each else "")
+
+
+@dataclass(frozen=True)
+class Cron:
+    """Fire by a cron expression of 5 fields, or 6 with seconds first; weekdays count from Sunday = 0."""
+
+    expression: str
+    timezone: str = "UTC"
+    each: Literal["gpu"] | None = None
+
+    def __str__(self) -> str:
+        return f"cron {self.expression!r}" + (f" for each {self.each}" if self.each else "")
+
+
+Trigger = Http | On | Every | Cron
+
+
+@dataclass(frozen=True)
+class Call:
+    """Who calls, and the way on to other functions."""
+
+    caller: str
+    role: Role
+    invoker: Invoker
+    request_id: str | None = None
+    idempotency_key: str | None = None
+    traceparent: str | None = None
+
+    async def invoke(self, name: str, request: Mapping[str, object]) -> dict[str, Any]:
+        """Call another group's function as this caller; answers its response as plain values."""
+        return (await self.invoker.call(name, request, self)).model_dump()
+
+
+Rq = TypeVar("Rq", bound=Request)
+Rs = TypeVar("Rs", bound=BaseModel)
+Handler = Callable[..., Awaitable[Rs]]
+
+
+@dataclass(frozen=True)
+class Function(Generic[Rq, Rs]):
+    """One row of the table."""
+
+    name: str
+    handler: Handler[Rs]
+    request: type[Rq]
+    response: type[Rs]
+    triggers: tuple[Trigger, ...]
+    roles: tuple[Role, ...]
+    lane: Lane
+    writes: bool
+    needs: Mapping[str, type]
+    """Handler parameters after the request, by name."""
+    accept: Function[Rq, Any] | None = None
+    """What runs where the function is called from another lane: it queues the work and answers 202."""
+
+    @property
+    def description(self) -> str:
+        """First paragraph of the handler's docstring."""
+        return inspect.cleandoc(self.handler.__doc__ or "").split("\n\n")[0].replace("\n", " ")
+
+    @property
+    def doors(self) -> Iterator[Http]:
+        """Its HTTP triggers."""
+        return (t for t in self.triggers if isinstance(t, Http))
+
+    def allows(self, role: Role) -> bool:
+        """Whether a caller of `role` may call it: operators may call all, everybody may read."""
+        return role == "operator" or "viewer" in self.roles or role in self.roles
+
+
+def function(
+    name: str,
+    *triggers: Trigger,
+    role: Role | tuple[Role, ...],
+    lane: Lane = "web",
+    writes: bool = False,
+    body_limit: int = MIB,
+    accept: Function[Any, Any] | None = None,
+) -> Callable[[Handler[Rs]], Function[Any, Rs]]:
+    """Declare a function; without an `Http` among `triggers` it gets `POST /api/<noun>/<verb>`."""
+    noun, _, verb = name.partition("::")
+    if not any(isinstance(t, Http) for t in triggers):
+        triggers = (Http("POST", f"/api/{noun}/{verb.replace('_', '-')}", body_limit), *triggers)
+
+    def declare(handler: Handler[Rs]) -> Function[Any, Rs]:
+        hints = get_type_hints(handler)
+        first, *others = inspect.signature(handler).parameters
+        return Function(
+            name=name,
+            handler=handler,
+            request=hints[first],
+            response=hints["return"],
+            triggers=triggers,
+            roles=(role,) if isinstance(role, str) else role,
+            lane=lane,
+            writes=writes,
+            needs={other: hints[other] for other in others},
+            accept=accept,
+        )
+
+    return declare
+
+
+class BadTable(Exception):
+    """A declaration that cannot work; the process does not start."""
+
+
+@cache
+def table() -> Mapping[str, Function[Any, Any]]:
+    """Every function by name, in alphabetical order.
+
+    Raises:
+        BadTable: a name that does not match its path, a duplicate route, an event that nothing emits, no role.
+    """
+    found: dict[str, Function[Any, Any]] = {}
+    for noun in pkgutil.iter_modules(package.__path__):
+        if not noun.ispkg or noun.name == "rules":
+            continue
+        group = importlib.import_module(f"functions.{noun.name}")
+        for verb in pkgutil.iter_modules(group.__path__):
+            if verb.name.startswith("_"):
+                continue  # a group's own helper
+            module = importlib.import_module(f"functions.{noun.name}.{verb.name}")
+            declared = getattr(module, verb.name, None)
+            if not isinstance(declared, Function):
+                raise BadTable(
+                    f"functions/{noun.name}/{verb.name}.py declares no function named {verb.name!r}"
+                )
+            found[f"{noun.name}::{verb.name}"] = declared
+    check(found)
+    return dict(sorted(found.items()))
+
+
+def check(found: Mapping[str, Function[Any, Any]]) -> None:
+    """Refuse a table that cannot work."""
+    routes: dict[tuple[str, str], str] = {}
+    for name, declared in found.items():
+        if declared.name != name:
+            raise BadTable(f"{declared.name!r} is declared in the file of {name!r}")
+        if not declared.roles:
+            raise BadTable(f"{name!r} names no role")
+        for trigger in declared.triggers:
+            if isinstance(trigger, On) and (unknown := set(trigger.events) - CATALOGUE):
+                raise BadTable(f"{name!r} waits for {sorted(unknown)}, which nothing emits")
+        for door in declared.doors:
+            taken = routes.setdefault((door.method, door.path), name)
+            if taken != name:
+                raise BadTable(f"{name!r} and {taken!r} share the route {door.method} {door.path}")

@@ -1,0 +1,49 @@
+"""experiment::best names the experiment to beat."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from functions.contract import Request, Response, function
+from functions.rules.views import View, view
+from state.errors import NotFound
+from state.experiments import Experiments
+from state.ids import Tag
+from state.records import stamp
+from state.tags import Tags
+
+
+class Ask(Request):
+    tag: Tag
+
+
+class Incumbent(Response):
+    best: dict[str, Any]
+    experiment: View
+    key: dict[str, Any]
+
+
+@function("experiment::best", role="viewer")
+async def best(request: Ask, tags: Tags, experiments: Experiments) -> Incumbent:
+    """The best experiment of a tag under its main comparability key."""
+    tag = await tags.get(request.tag)
+    found = await experiments.best(request.tag)
+    if found is None:
+        raise NotFound(
+            f"{request.tag!r} has no finished experiment yet",
+            hint="run the unchanged train.py first: it is the baseline",
+        )
+    return Incumbent(
+        best={
+            "experiment_id": found.experiment_id,
+            "val_bpb": found.val_bpb,
+            "commit_sha": found.commit_sha,
+            "updated_at": stamp(found.updated_at),
+        },
+        experiment=view(await experiments.get(found.experiment_id)),
+        key={
+            "gpu_class": tag.key_gpu_class,
+            "evaluator_hash": tag.key_evaluator_hash,
+            "budget_seconds": tag.key_budget_seconds,
+        },
+    )

@@ -1,0 +1,87 @@
+"""experiment::crash records a run that ended without a result."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from functions.contract import Command, Response, function
+from functions.rules.outcome import check_open, replayed
+from functions.rules.verdict import should_abort
+from state.digests import digest_of
+from state.errors import Conflict
+from state.experiments import Experiments, Finish
+from state.ids import Id
+from state.policies import Policies
+from state.tags import Tags
+
+Kind = Literal["oom", "nan", "timeout", "import", "killed", "no_metrics", "disk", "infra", "other"]
+
+
+class Crash(Command):
+    experiment_id: Id
+    error: Annotated[str, Field(max_length=65536)]
+    kind: Kind = "other"
+    attempt: int | None = Field(None, ge=0)
+    fence: int | None = Field(None, ge=0)
+    training_seconds: Annotated[float, Field(ge=0, le=1e9)] | None = None
+
+
+class Crashed(Response):
+    experiment_id: str
+    status: str
+    consecutive_crashes: int
+    should_abort: bool
+    action: str
+    base_commit_sha: str | None
+    replayed: bool = False
+
+
+@function("experiment::crash", role=("agent", "worker"), writes=True)
+async def crash(request: Crash, experiments: Experiments, tags: Tags, policies: Policies) -> Crashed:
+    """Record a crash or timeout, and say whether so many in a row mean that something is broken for all."""
+    digest = digest_of(request)
+    while True:
+        experiment = await experiments.get(request.experiment_id)
+        if stored := replayed(await experiments.answer(request.experiment_id), "crash", digest):
+            return Crashed(**stored, replayed=True)
+        try:
+            check_open(experiment, request.attempt, request.fence)
+        except Conflict:
+            if request.attempt is not None and experiment.attempt:
+                await experiments.keep_evidence(
+                    experiment.experiment_id, digest, {"op": "crash", **request.model_dump(exclude_none=True)}
+                )
+            raise
+        tag = await tags.get(experiment.tag)
+        policy, version = await policies.get(tag.name)
+        before = await tags.crashes_in_a_row(tag.name)
+        counts = request.kind != "infra"
+        in_a_row = before + counts
+        best = await experiments.best(tag.name)
+        answer = Crashed(
+            experiment_id=experiment.experiment_id,
+            status="timeout" if request.kind == "timeout" else "crash",
+            consecutive_crashes=in_a_row,
+            should_abort=should_abort(in_a_row, policy.crash_limit),
+            action="git_reset",
+            base_commit_sha=best.commit_sha if best else tag.base_commit,
+        )
+        finish = Finish(
+            experiment,
+            "timeout" if request.kind == "timeout" else "crash",
+            {
+                "error": request.error,
+                "error_kind": request.kind,
+                "training_seconds": request.training_seconds,
+                "base_commit_sha": answer.base_commit_sha,
+                "policy_version": version,
+            },
+            answer={"op": "crash", "digest": digest, "answer": answer.model_dump(exclude={"replayed"})},
+            crashes_before=before,
+            crash_count="count" if counts else "worker",
+            training_seconds=request.training_seconds,
+        )
+        if await experiments.finish(finish):
+            return answer

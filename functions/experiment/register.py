@@ -1,0 +1,123 @@
+"""experiment::register remembers what is about to be tried, before anything runs."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from functions.contract import MIB, Call, Category, Command, Line, Response, function
+from functions.rules.verdict import should_abort
+from state.errors import Conflict, Invalid
+from state.experiments import Experiments
+from state.ids import GpuId, Id, Sha, Tag
+from state.policies import Policies
+from state.records import Experiment
+from state.tags import Tags
+
+PATCH_LIMIT = 4 * MIB
+
+
+class Register(Command):
+    tag: Tag
+    hypothesis: Line
+    category: Category
+    commit_sha: Sha
+    diff_summary: Line
+    description: Line | None = Field(None, description="default: the first line of diff_summary")
+    parent_id: Id | None = None
+    parent_ids: list[Id] = Field(default_factory=list, max_length=16)
+    diff: Annotated[str, Field(max_length=PATCH_LIMIT)] | None = Field(
+        None, description="the whole patch (git diff --binary) against the tag's base_commit"
+    )
+    gpu_id: GpuId | None = None
+    config_delta: dict[str, Any] | None = None
+    agent: Id | None = None
+    seed: int | None = None
+
+    @model_validator(mode="after")
+    def _one_way_to_name_parents(self) -> Register:
+        if self.parent_id and self.parent_ids and self.parent_ids != [self.parent_id]:
+            raise ValueError("parent_id and parent_ids disagree: send one of them")
+        return self
+
+    @property
+    def parents(self) -> list[str]:
+        return self.parent_ids or ([self.parent_id] if self.parent_id else [])
+
+
+class Registered(Response):
+    experiment_id: str
+    status: str
+    number: int
+    duplicate_of: str | None = None
+
+
+@function("experiment::register", role="agent", writes=True, body_limit=6 * MIB)
+async def register(
+    request: Register, call: Call, tags: Tags, policies: Policies, experiments: Experiments
+) -> Registered:
+    """Register an experiment with its hypothesis and patch; a repeated idea is reported, not refused."""
+    request_key = None
+    if given := request.request_id or call.idempotency_key:
+        request_key = hashlib.sha256(f"{request.tag}|{given}".encode()).hexdigest()
+        if first := await experiments.first_answer(request_key):
+            return answered(await experiments.get(first))
+    await tags.get(request.tag)
+    policy, version = await policies.get(request.tag)
+    crashes = await tags.crashes_in_a_row(request.tag)
+    if policy.on_abort == "block" and should_abort(crashes, policy.crash_limit):
+        raise Conflict(
+            f"{crashes} experiments of {request.tag!r} in a row have crashed",
+            hint="find the common cause, then POST /api/experiment/resume",
+        )
+    patch = request.diff.encode() if request.diff is not None else None
+    if patch is not None and len(patch) > PATCH_LIMIT:
+        raise Invalid("diff is over 4 MiB", hint="leave data and binaries out of the commit")
+    await _check_parents(request, experiments)
+
+    number = await experiments.reserve_number(request.tag)
+    experiment = Experiment(
+        experiment_id=f"{request.tag}-{number}",
+        tag=request.tag,
+        number=number,
+        status="registered",
+        hypothesis=request.hypothesis,
+        description=request.description or request.diff_summary.strip().split("\n")[0] or request.hypothesis,
+        category=request.category,
+        commit_sha=request.commit_sha,
+        diff_summary=request.diff_summary,
+        parent_ids=request.parents,
+        agent=request.agent,
+        seed=request.seed,
+        config_delta=request.config_delta,
+        pinned_gpu=request.gpu_id,
+        policy_version=version,
+        keep_rule=policy.keep_rule,
+        patience_s=policy.stale_after_s,
+        traceparent=call.traceparent,
+        registered_at=0.0,
+    )
+    stored = await experiments.register(experiment, patch, request_key)
+    return answered(await experiments.get(stored))
+
+
+def answered(experiment: Experiment) -> Registered:
+    """What registering this experiment answers, now and whenever it is repeated."""
+    return Registered(
+        experiment_id=experiment.experiment_id,
+        status="registered",
+        number=experiment.number,
+        duplicate_of=experiment.duplicate_of,
+    )
+
+
+async def _check_parents(request: Register, experiments: Experiments) -> None:
+    found = {e.experiment_id: e for e in await experiments.many(request.parents)}
+    for parent in request.parents:
+        if parent not in found or found[parent].tag != request.tag:
+            raise Invalid(
+                f"parent {parent!r} is no experiment of {request.tag!r}",
+                hint="POST /api/experiment/history lists them; a first experiment has no parent",
+            )

@@ -1,0 +1,94 @@
+"""experiment::setup opens a tag: a line of research with its metric, policy and strategy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from functions.contract import Command, Line, Request, Response, function
+from state.errors import Conflict
+from state.experiments import Experiments
+from state.ids import Sha
+from state.ids import Tag as TagName
+from state.policies import Policy
+from state.presence import Presence
+from state.records import Direction, Strategy, Tag, stamp
+from state.settings import Settings
+from state.tags import Tags
+
+
+class Metric(Request):
+    name: str = Field("val_bpb", pattern=r"^[A-Za-z][A-Za-z0-9_]{0,39}$")
+    direction: Direction = "minimize"
+    target: float | None = None
+
+
+class Setup(Command):
+    tag: TagName
+    branch: Line | None = Field(None, description="default: autoresearch/<tag>")
+    metric: Metric = Metric()
+    policy: dict[str, Any] = Field(default_factory=dict, description="values that differ from the defaults")
+    base_commit: Sha | None = Field(None, description="default: HEAD of the workers' repository")
+    evaluator: str = Field(
+        "prepare.py", max_length=200, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$"
+    )
+
+
+class TagSummary(Response):
+    name: str
+    branch: str
+    created_at: str
+    best_val_bpb: float | None
+    total_experiments: int
+    kept_experiments: int
+    base_commit: str | None
+    metric: Metric
+
+
+class SetUp(Response):
+    tag: TagSummary
+    branch: str
+
+
+@function("experiment::setup", role="agent", writes=True)
+async def setup(
+    request: Setup, tags: Tags, experiments: Experiments, presence: Presence, settings: Settings
+) -> SetUp:
+    """Open a tag; one that exists already is a conflict that shows what is there."""
+    policy = Policy(
+        near_miss_margin=settings.near_miss_threshold, crash_limit=settings.max_consecutive_crashes
+    ).changed(request.policy)
+    tag = Tag(
+        name=request.tag,
+        branch=request.branch or f"autoresearch/{request.tag}",
+        created_at=0.0,
+        metric=request.metric.name,
+        direction=request.metric.direction,
+        target=request.metric.target,
+        base_commit=request.base_commit or await presence.repository_head(),
+        evaluator=request.evaluator,
+    )
+    first = Strategy(
+        mode="explore", explore_ratio=0.7, temperature=1.0, reason="a new tag: look around", version=1
+    )
+    created = await tags.create(tag, first, policy)
+    stored = await tags.get(request.tag)
+    best = await experiments.best(request.tag)
+    summary = TagSummary(
+        name=stored.name,
+        branch=stored.branch,
+        created_at=stamp(stored.created_at),
+        best_val_bpb=best.val_bpb if best else None,
+        total_experiments=stored.total,
+        kept_experiments=stored.kept,
+        base_commit=stored.base_commit,
+        metric=Metric(name=stored.metric, direction=stored.direction, target=stored.target),
+    )
+    if not created:
+        raise Conflict(
+            f"the tag {request.tag!r} exists already",
+            hint="go on with it (POST /api/report/brief shows where it stands) or choose another name",
+            fields={"existing": summary.model_dump()},
+        )
+    return SetUp(tag=summary, branch=stored.branch)

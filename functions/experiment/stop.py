@@ -1,0 +1,45 @@
+"""experiment::stop ends an experiment that is not finished."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from functions.contract import Command, Response, function
+from state.errors import Conflict
+from state.experiments import Experiments, Finish
+from state.ids import Id
+from state.records import OPEN
+
+
+class Stop(Command):
+    experiment_id: Id
+    reason: Annotated[str, Field(max_length=1000)] = "asked to stop"
+
+
+class Stopped(Response):
+    experiment_id: str
+    status: str
+    stopping: bool
+    """True while its worker still has to end the run."""
+
+
+@function("experiment::stop", role="agent", writes=True)
+async def stop(request: Stop, experiments: Experiments) -> Stopped:
+    """Stop it: at once where no worker has it, else the worker ends the run within two seconds."""
+    while True:
+        e = await experiments.get(request.experiment_id)
+        if e.status == "stopped":
+            return Stopped(experiment_id=e.experiment_id, status="stopped", stopping=False)
+        if e.status not in OPEN:
+            raise Conflict(
+                f"{e.experiment_id} is already finished: {e.status}",
+                hint=f"GET /api/experiment/{e.experiment_id} shows the outcome",
+                fields={"experiment_status": e.status},
+            )
+        if e.status in ("leased", "running"):
+            if e.stopping or await experiments.ask_to_stop(e, request.reason):
+                return Stopped(experiment_id=e.experiment_id, status=e.status, stopping=True)
+        elif await experiments.finish(Finish(e, "stopped", {"error": request.reason}, reason=request.reason)):
+            return Stopped(experiment_id=e.experiment_id, status="stopped", stopping=False)

@@ -1,0 +1,97 @@
+"""experiment::wait answers as soon as an experiment moves on, at most 50 seconds later."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from pydantic import Field
+
+from functions.contract import Http, Request, Response, function
+from functions.rules.hints import Queue, next_step
+from state.experiments import Experiments
+from state.ids import Id
+from state.pool import Pool
+from state.records import OPEN, Experiment
+from state.tags import Tags
+from state.wakeups import Wakeups, woken_within
+
+LOOK_AGAIN_S = 5.0
+"""A wake-up may be lost with its connection; the state never is."""
+
+
+class Wait(Request):
+    experiment_id: Id
+    timeout: float = Field(50, ge=0, le=50, description="seconds")
+    until: Literal["change", "finished"] = "change"
+
+
+class Outcome(Response):
+    experiment_id: str
+    status: str
+    finished: bool
+    changed: bool
+    val_bpb: float | None
+    improved: bool | None
+    delta: float | None
+    best_val_bpb: float | None
+    action: str | None
+    base_commit_sha: str | None
+    near_miss: bool | None
+    error: str | None
+    error_kind: str | None
+    progress: float | None
+    metric: float | None
+    queue: Queue | None
+    next: str
+
+
+@function("experiment::wait", Http("GET", "/api/experiment/{experiment_id}/wait"), role="agent")
+async def wait(request: Wait, experiments: Experiments, tags: Tags, pool: Pool, wakeups: Wakeups) -> Outcome:
+    """Wait until the status changes (or, with until=finished, is final); answers what to do next."""
+    deadline = asyncio.get_running_loop().time() + request.timeout
+    async with wakeups.subject(request.experiment_id) as woken:
+        first = now = await experiments.get(request.experiment_id)
+        while now.status in OPEN and (request.until == "finished" or now.status == first.status):
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                break
+            await experiments.touch(now)
+            await woken_within(woken, min(left, LOOK_AGAIN_S))
+            now = await experiments.get(request.experiment_id)
+    return await outcome_of(now, now.status != first.status, experiments, tags, pool)
+
+
+async def outcome_of(
+    e: Experiment, changed: bool, experiments: Experiments, tags: Tags, pool: Pool
+) -> Outcome:
+    """What is known of an experiment now, and what its agent does next."""
+    best = await experiments.best(e.tag)
+    base = e.base_commit_sha
+    if base is None:
+        base = best.commit_sha if best else (await tags.get(e.tag)).base_commit
+    queue = None
+    if e.status == "queued":
+        queue = Queue(
+            position=await experiments.position(e.experiment_id) or 0, workers=len(await pool.ids())
+        )
+    finished = e.status not in OPEN
+    return Outcome(
+        experiment_id=e.experiment_id,
+        status=e.status,
+        finished=finished,
+        changed=changed,
+        val_bpb=e.val_bpb,
+        improved=e.improved,
+        delta=e.delta,
+        best_val_bpb=best.val_bpb if best else None,
+        action=("keep_commit" if e.status == "keep" else "git_reset") if finished else None,
+        base_commit_sha=base,
+        near_miss=e.near_miss,
+        error=e.error,
+        error_kind=e.error_kind,
+        progress=e.last_progress,
+        metric=e.last_metric,
+        queue=queue,
+        next=next_step(e, queue),
+    )

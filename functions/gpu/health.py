@@ -1,0 +1,73 @@
+"""gpu::health judges the newest sample of a GPU: what is sick is not lent."""
+
+from __future__ import annotations
+
+from functions.contract import Call, Every, Http, Request, Response, function
+from functions.rules.health import complaint
+from state.ids import GpuId
+from state.pool import Pool
+from state.records import Gpu, stamp
+from state.settings import Settings
+
+
+class Ask(Request):
+    gpu_id: GpuId
+
+
+class Health(Response):
+    gpu_id: str
+    temperature_c: float | None = None
+    memory_used_mb: float | None = None
+    memory_total_mb: float | None = None
+    utilization_percent: float | None = None
+    power_w: float | None = None
+    throttle: str | None = None
+    ecc: int | None = None
+    sampled_at: str | None = None
+    error: str | None = None
+
+
+@function(
+    "gpu::health",
+    Http("POST", "/api/gpu/health"),
+    Http("GET", "/api/gpu/{gpu_id}/health"),
+    Every("health_s", each="gpu"),
+    role="viewer",
+)
+async def health(request: Ask, call: Call, pool: Pool, settings: Settings) -> Health:
+    """The newest sample that a GPU's keeper took; fired by the clock, it also takes a sick GPU out of the pool."""
+    gpu = await pool.get(request.gpu_id)
+    if gpu.sampled_at is None:
+        return Health(gpu_id=gpu.gpu_id, error="no sample yet: its worker sends one with each heartbeat")
+    problem = complaint(
+        gpu,
+        await pool.now(),
+        stale_s=settings.stale_s,
+        temperature_limit_c=settings.temperature_limit_c,
+    )
+    if call.caller == "clock":
+        await _judge(gpu, problem, pool, settings.good_samples)
+    sample = {name: value for name, value in (gpu.health or {}).items() if name in Health.model_fields}
+    return Health.model_validate(
+        sample | {"gpu_id": gpu.gpu_id, "sampled_at": stamp(gpu.sampled_at), "error": problem}
+    )
+
+
+async def _judge(gpu: Gpu, problem: str | None, pool: Pool, enough: int) -> None:
+    """A sick GPU gets no new lease; it comes back after `enough` good samples in a row."""
+    sick = gpu.status == "unhealthy" or gpu.drained_by == "health"
+    if problem is not None:
+        facts = {"unhealthy_reason": problem, "good_samples": 0}
+        if gpu.holder is not None:
+            await pool.mark(gpu, None, fields=facts | {"drained_by": "health"})
+        elif gpu.status in ("idle", "unhealthy") or gpu.drained_by == "health":
+            await pool.mark(gpu, "unhealthy", fields=facts, drop=("drained_by",), reason=problem)
+    elif sick and gpu.good_samples + 1 < enough:
+        await pool.mark(gpu, None, fields={"good_samples": gpu.good_samples + 1})
+    elif sick:
+        done = ("unhealthy_reason", "good_samples")
+        if gpu.drained_by == "operator":
+            await pool.mark(gpu, "draining", drop=done, reason="healthy again, but drained by an operator")
+        else:
+            free = gpu.holder is None
+            await pool.mark(gpu, "idle" if free else None, drop=(*done, "drained_by"), reason="healthy again")

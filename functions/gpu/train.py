@@ -1,0 +1,256 @@
+"""gpu::train trains one experiment: queued where it is asked for, run where a GPU was leased for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeVar
+
+from pydantic import Field
+
+from functions.contract import Call, Command, Http, Response, function
+from functions.lanes import Failed, Halted, Order, Runner, Trained, TrainingJob, TrainingResult
+from functions.rules.hints import Queue, next_step
+from state.errors import Conflict, Invalid, Unavailable
+from state.experiments import Experiments, Finish
+from state.ids import GpuId, Id, Sha
+from state.policies import Policies
+from state.pool import Pool
+from state.records import OPEN, Experiment
+from state.settings import Settings
+from state.tags import Tags
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+DELIVERY_PATIENCE_S = 600.0
+"""How long a finished run tries to hand in its result while Redis does not answer."""
+MEASURES = (
+    "peak_vram_mb",
+    "training_seconds",
+    "total_tokens_m",
+    "mfu_percent",
+    "num_steps",
+    "num_params_m",
+    "depth",
+)
+
+
+class Train(Command):
+    experiment_id: Id
+    commit_sha: Sha | None = Field(None, description="must be the registered one")
+    config_delta: dict[str, Any] | None = Field(None, description="top-level constants of train.py to set")
+    timeout_s: Annotated[float, Field(gt=0, le=7 * 86400)] | None = Field(
+        None, description="default: 2 x budget + 60"
+    )
+    budget_s: Annotated[float, Field(gt=0, le=7 * 86400)] | None = Field(
+        None, description="default: the tag's base budget"
+    )
+    gpu_id: GpuId | None = Field(None, description="wait for this GPU")
+    priority: int = Field(0, ge=0, le=7, description="higher first")
+    attempt: int | None = Field(None, ge=1)
+    fence: int | None = Field(None, ge=1)
+
+
+class Accepted(Response):
+    experiment_id: str
+    status: str
+    attempt: int
+    invocation_id: str
+    status_url: str
+    queue: Queue
+    next: str
+
+
+class Done(Response):
+    experiment_id: str
+    attempt: int
+    outcome: str
+
+
+@function("gpu::train", Http("POST", "/api/gpu/train"), role=("agent", "worker"), writes=True)
+async def accept(request: Train, experiments: Experiments, policies: Policies, pool: Pool) -> Accepted:
+    """Put a registered experiment into the wait queue; asked again, it answers where the experiment stands."""
+    while True:
+        e = await experiments.get(request.experiment_id)
+        if request.commit_sha is not None and request.commit_sha != e.commit_sha:
+            raise Invalid(
+                f"{e.experiment_id} is registered with commit {e.commit_sha}, not {request.commit_sha}",
+                hint="register another experiment for another commit",
+            )
+        if e.attempt > 0:
+            break
+        if e.status not in OPEN:
+            raise Conflict(
+                f"{e.experiment_id} is already finished: {e.status}",
+                hint="register a new experiment to try again",
+                fields={"experiment_status": e.status},
+            )
+        pinned = request.gpu_id or e.pinned_gpu
+        if pinned is not None:
+            await pool.get(pinned)
+        budget = request.budget_s or (await policies.get(e.tag))[0].budgets.base_s
+        await experiments.enqueue(
+            e,
+            priority=request.priority,
+            pinned_gpu=pinned,
+            budget_s=budget,
+            timeout_s=request.timeout_s or 2 * budget + 60,
+            config_delta=request.config_delta,
+        )
+    queue = Queue(position=await experiments.position(e.experiment_id) or 0, workers=len(await pool.ids()))
+    invocation = f"{e.experiment_id}.{e.attempt}"
+    return Accepted(
+        experiment_id=e.experiment_id,
+        status=e.status,
+        attempt=e.attempt,
+        invocation_id=invocation,
+        status_url=f"/api/invocation/{invocation}",
+        queue=queue,
+        next=next_step(e, queue),
+    )
+
+
+@function(
+    "gpu::train",
+    Http("POST", "/api/gpu/train"),
+    Http("POST", "/api/gpu/{gpu_id}/train"),
+    role=("agent", "worker"),
+    lane="gpu",
+    writes=True,
+    accept=accept,
+)
+async def train(
+    request: Train,
+    call: Call,
+    experiments: Experiments,
+    tags: Tags,
+    pool: Pool,
+    runner: Runner,
+    settings: Settings,
+) -> Done:
+    """Train an experiment on a GPU: queued at once, run by the worker that the dispatcher leases for it."""
+    e = await experiments.get(request.experiment_id)
+    attempt, fence = request.attempt or e.attempt, request.fence or e.fence
+    begun = await experiments.start(
+        e, attempt=attempt, fence=fence, runner=runner.name, lease_s=settings.stale_s
+    )
+    gpu_id = e.gpu_id
+    if not begun or gpu_id is None:
+        log.info("%s attempt %d is another's, or over: nothing to do", e.experiment_id, attempt)
+        return Done(experiment_id=e.experiment_id, attempt=attempt, outcome="refused")
+    tag = await tags.get(e.tag)
+    budget = e.budget_s or 300.0
+    job = TrainingJob(
+        experiment_id=e.experiment_id,
+        attempt=attempt,
+        fence=fence,
+        commit_sha=e.commit_sha,
+        base_commit=tag.base_commit,
+        patch=await experiments.patch(e),
+        config_delta=e.config_delta,
+        evaluator=tag.evaluator,
+        budget_s=budget,
+        timeout_s=e.timeout_s or 2 * budget + 60,
+        seed=e.seed,
+        traceparent=e.traceparent,
+    )
+    watcher = LeaseWatcher(experiments, e.experiment_id, gpu_id, fence, settings.stale_s)
+    result = await runner.run(job, watcher, metric=tag.metric)
+    outcome = await delivered(lambda: hand_in(result, job, call, experiments))
+    if outcome == "lost":
+        return Done(
+            experiment_id=e.experiment_id, attempt=attempt, outcome=outcome
+        )  # the GPU is no longer ours
+    if await runner.is_empty(job):
+        await delivered(lambda: pool.release(gpu_id, e.experiment_id, fence))
+    else:
+        log.error(
+            "%s attempt %d left processes alive: its GPU is not lent again yet", e.experiment_id, attempt
+        )
+    return Done(experiment_id=e.experiment_id, attempt=attempt, outcome=outcome)
+
+
+@dataclass(frozen=True)
+class LeaseWatcher:
+    """The lab's side of the running attempt: every look renews the lease and brings orders back."""
+
+    experiments: Experiments
+    experiment_id: str
+    gpu_id: str
+    fence: int
+    lease_s: float
+
+    async def tick(self, metric: float, progress: float) -> Order:
+        tick = (metric, progress)
+        return await self.experiments.renew(self.experiment_id, self.gpu_id, self.fence, self.lease_s, tick)
+
+    async def poll(self) -> Order:
+        return await self.experiments.renew(self.experiment_id, self.gpu_id, self.fence, self.lease_s)
+
+    async def tail(self, text: str) -> None:
+        await self.experiments.keep_log(self.experiment_id, text)
+
+
+async def hand_in(result: TrainingResult, job: TrainingJob, call: Call, experiments: Experiments) -> str:
+    """Report the result through the same functions that agents use; answers the experiment's status."""
+    who: dict[str, object] = {"experiment_id": job.experiment_id, "attempt": job.attempt, "fence": job.fence}
+    try:
+        match result:
+            case Trained():
+                finite = {name: value for name, value in result.metrics.items() if math.isfinite(value)}
+                measures = {name: finite[name] for name in MEASURES if finite.get(name, -1.0) >= 0}
+                completed = await call.invoke(
+                    "experiment::complete",
+                    {
+                        **who,
+                        **measures,
+                        "val_bpb": result.metric,
+                        "metrics": dict(list(finite.items())[:200]),
+                        "evaluator_hash": result.evaluator_hash,
+                        "gpu_class": result.gpu_class,
+                        "budget_seconds": job.budget_s,
+                    },
+                )
+                return str(completed["status"])
+            case Failed():
+                crashed = await call.invoke(
+                    "experiment::crash", {**who, "kind": result.kind, "error": result.error}
+                )
+                return str(crashed["status"])
+            case Halted(order="stop"):
+                return await _stopped(await experiments.get(job.experiment_id), job, experiments)
+            case Halted():
+                return "lost"
+    except Invalid as problem:
+        crashed = await call.invoke("experiment::crash", {**who, "kind": "other", "error": problem.detail})
+        return str(crashed["status"])
+    except Conflict as problem:
+        log.info("%s attempt %d: %s", job.experiment_id, job.attempt, problem.detail)
+        return "late"
+
+
+async def _stopped(e: Experiment, job: TrainingJob, experiments: Experiments) -> str:
+    reason = e.stop_reason or "stopped"
+    if e.attempt != job.attempt or e.fence != job.fence or e.status not in OPEN:
+        return "late"
+    finish = Finish(e, "stopped", {"error": reason, "val_bpb": e.last_metric}, reason=reason)
+    return "stopped" if await experiments.finish(finish) else "late"
+
+
+async def delivered(step: Callable[[], Awaitable[T]]) -> T:
+    """Repeat an idempotent step while Redis does not answer."""
+    give_up = asyncio.get_running_loop().time() + DELIVERY_PATIENCE_S
+    pause = 0.2
+    while True:
+        try:
+            return await step()
+        except Unavailable as problem:
+            if asyncio.get_running_loop().time() + pause > give_up:
+                raise
+            log.warning("%s; handing in again in %.1f s", problem.detail, pause)
+            await asyncio.sleep(pause)
+            pause = min(pause * 2, 10.0)

@@ -1,0 +1,49 @@
+"""invocation::get shows what became of a call that was answered 202."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import StringConstraints
+
+from functions.contract import Http, Request, Response, function
+from functions.rules.views import view
+from state.errors import NotFound
+from state.experiments import Experiments
+from state.records import OPEN
+
+
+class Ask(Request):
+    invocation_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.[0-9]{1,6}$")]
+
+
+class Invocation(Response):
+    invocation_id: str
+    function: str
+    status: str
+    """The attempt's status: queued, leased, running, or how it ended."""
+    finished: bool
+    experiment_id: str
+    attempt: dict[str, str]
+    result: dict[str, Any] | None
+
+
+@function("invocation::get", Http("GET", "/api/invocation/{invocation_id}"), role="viewer")
+async def get(request: Ask, experiments: Experiments) -> Invocation:
+    """Status and result of one attempt at training; its id is `<experiment>.<attempt>`."""
+    experiment_id, _, number = request.invocation_id.rpartition(".")
+    e = await experiments.get(experiment_id)
+    attempt = (await experiments.attempts(experiment_id)).get(int(number))
+    if attempt is None:
+        raise NotFound(f"{experiment_id} has no attempt {number}", hint=f"its newest attempt is {e.attempt}")
+    last = int(number) == e.attempt
+    finished = not last or e.status not in OPEN
+    return Invocation(
+        invocation_id=request.invocation_id,
+        function="gpu::train",
+        status=attempt.get("status", e.status),
+        finished=finished,
+        experiment_id=experiment_id,
+        attempt=attempt,
+        result=view(e) if last and finished else None,
+    )

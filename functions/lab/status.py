@@ -1,0 +1,67 @@
+"""lab::status shows the lab's processes, queues and lags."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from functions.contract import Http, Request, Response, function
+from functions.rules.hints import ADD_WORKER
+from functions.rules.pool_views import pool_counts
+from state.experiments import Experiments
+from state.pool import Pool
+from state.presence import Presence
+from state.settings import Settings
+from state.stream import Stream
+from state.tags import Tags
+
+
+class Ask(Request):
+    """Nothing to ask for."""
+
+
+class Status(Response):
+    lab: str
+    processes: list[dict[str, Any]]
+    counts: dict[str, int]
+    """Living processes by kind."""
+    gpu_pool: dict[str, int]
+    queue: int
+    tags: int
+    events: dict[str, Any]
+    """Length of the stream, and per binding what is undelivered and unacknowledged."""
+    hints: list[str]
+
+
+@function("lab::status", Http("GET", "/api/lab/status"), role="viewer")
+async def status(
+    request: Ask,
+    presence: Presence,
+    pool: Pool,
+    experiments: Experiments,
+    tags: Tags,
+    stream: Stream,
+    settings: Settings,
+) -> Status:
+    """Who is alive, what waits, how far the event handlers are behind."""
+    alive = await presence.alive(settings.stale_s)
+    kinds = [str(p.facts.get("kind")) for p in alive]
+    queue = await experiments.queue_length()
+    gpus = pool_counts(await pool.all(), await pool.now(), settings.stale_s)
+    hints = []
+    if queue and not gpus["idle"] + gpus["training"]:
+        hints.append(f"{queue} experiments wait and {ADD_WORKER}")
+    hints += [
+        f"no {kind} process is alive: start the lab with ./nightjar up"
+        for kind in ("events", "clock")
+        if kind not in kinds
+    ]
+    return Status(
+        lab=settings.lab,
+        processes=[{"name": p.name, "seen_s_ago": round(p.seen_s_ago, 1), **p.facts} for p in alive],
+        counts={kind: kinds.count(kind) for kind in sorted(set(kinds))},
+        gpu_pool=gpus,
+        queue=queue,
+        tags=await tags.count(),
+        events=await stream.lags(),
+        hints=hints,
+    )

@@ -1,0 +1,119 @@
+"""What a lane provides: the protocols behind which a worker's own resources stand.
+
+A function whose handler asks for one of these runs only in a process that can provide it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, Protocol, runtime_checkable
+
+Order = Literal["continue", "stop", "lost"]
+"""What the lab wants of a running attempt: go on, stop it, or drop it because the lease is gone."""
+
+
+@dataclass(frozen=True)
+class TrainingJob:
+    """One attempt at one experiment, with everything a worker needs to run it."""
+
+    experiment_id: str
+    attempt: int
+    fence: int
+    commit_sha: str
+    base_commit: str | None
+    """The tag's base: the evaluator is taken from it, and `patch` applies to it."""
+    patch: bytes | None
+    """`git diff --binary` against `base_commit`, for a commit that this clone lacks."""
+    config_delta: dict[str, object] | None
+    """Top-level constants of train.py to set, by name."""
+    evaluator: str
+    """Path of the trusted evaluator inside the repository (`prepare.py`)."""
+    budget_s: float
+    timeout_s: float
+    seed: int | None = None
+    traceparent: str | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The run ended by itself and printed a finite metric."""
+
+    metrics: dict[str, float]
+    """The metrics block as printed, lower-cased names; always holds the tag's metric."""
+    evaluator_hash: str | None
+    gpu_class: str
+    log_tail: str
+    metric: float
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The run ended without a usable metric."""
+
+    kind: Literal["oom", "nan", "timeout", "import", "killed", "no_metrics", "disk", "infra", "other"]
+    error: str
+    """Why, with the last lines of its log; written by the training script, so untrusted."""
+
+
+@dataclass(frozen=True)
+class Halted:
+    """The run was ended by an order of the lab."""
+
+    order: Literal["stop", "lost"]
+    log_tail: str = ""
+
+
+TrainingResult = Trained | Failed | Halted
+
+
+class Watcher(Protocol):
+    """The lab's side of a running attempt, as the runner sees it."""
+
+    async def tick(self, metric: float, progress: float) -> Order:
+        """Store one `report(metric, progress)` of the script; the answer goes back to it."""
+        ...
+
+    async def poll(self) -> Order:
+        """Renew the lease and ask for orders; called every half second."""
+        ...
+
+    async def tail(self, text: str) -> None:
+        """Store the newest lines of the log, at most every two seconds."""
+        ...
+
+
+@runtime_checkable
+class Runner(Protocol):
+    """A worker's ability to run one training attempt to its end."""
+
+    @property
+    def name(self) -> str:
+        """`<host>:<pid>:<start time>` of this process: enough to see from beside it whether it still lives."""
+        ...
+
+    async def run(self, job: TrainingJob, watcher: Watcher, *, metric: str) -> TrainingResult:
+        """Check the code out, train it, parse the result; leaves no process of the attempt alive.
+
+        Never raises for what the script does; raises only what is a fault of Nightjar itself.
+        """
+        ...
+
+    async def is_empty(self, job: TrainingJob) -> bool:
+        """Kill what is left of the attempt and say whether nothing of it lives any more."""
+        ...
+
+
+@dataclass(frozen=True)
+class Health:
+    """One sample of a GPU; `error` says why there are no numbers. Absent is None, never 0."""
+
+    temperature_c: float | None = None
+    memory_used_mb: float | None = None
+    memory_total_mb: float | None = None
+    utilization_percent: float | None = None
+    power_w: float | None = None
+    throttle: str | None = None
+    ecc: int | None = None
+    """Uncorrected ECC errors."""
+    error: str | None = None
+    labels: dict[str, str] = field(default_factory=dict)

@@ -1,0 +1,60 @@
+"""pool::dispatch leases idle GPUs to waiting experiments and hands them to the workers' queues."""
+
+from __future__ import annotations
+
+from functions.contract import Command, Every, On, Response, function
+from functions.rules.dispatch import pairs
+from functions.rules.health import is_stale
+from state.experiments import Experiments
+from state.pool import Lease, Pool
+from state.records import Experiment
+from state.settings import Settings
+from state.train_queue import TrainQueue
+
+
+class Dispatch(Command):
+    """Nothing to say."""
+
+
+class Dispatched(Response):
+    leased: list[str]
+    """Experiments that got a GPU now."""
+    enqueued_again: list[str]
+    """Experiments whose worker had not begun in time."""
+
+
+@function(
+    "pool::dispatch",
+    On("experiment.queued", "gpu.idle", debounce="lab"),
+    Every("dispatch_s"),
+    role="operator",
+    writes=True,
+)
+async def dispatch(
+    request: Dispatch,
+    experiments: Experiments,
+    pool: Pool,
+    train_queue: TrainQueue,
+    settings: Settings,
+) -> Dispatched:
+    """Give every idle GPU to the next experiment; safe to run twice, anywhere, at once."""
+    leased: list[str] = []
+    waiting = await experiments.waiting()
+    if waiting:
+        now = await pool.now()
+        idle = [g for g in await pool.idle() if not is_stale(g.heartbeat_at, now, settings.stale_s)]
+        for e, gpu_id in pairs(waiting, idle):
+            lease = await pool.lend(e, [gpu_id], lease_s=settings.stale_s, stale_s=settings.stale_s)
+            if isinstance(lease, Lease) and not lease.held_before:
+                await train_queue.enqueue(lease.gpu_id, payload(e, lease.fence), e.timeout_s)
+                leased.append(e.experiment_id)
+    again = await experiments.starting(settings.start_grace_s)
+    for e in again:
+        if e.gpu_id is not None:
+            await train_queue.enqueue(e.gpu_id, payload(e, e.fence), e.timeout_s)
+    return Dispatched(leased=leased, enqueued_again=[e.experiment_id for e in again])
+
+
+def payload(e: Experiment, fence: int) -> dict[str, object]:
+    """The request of gpu::train for one leased attempt."""
+    return {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": fence}

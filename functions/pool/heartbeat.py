@@ -1,0 +1,70 @@
+"""pool::heartbeat keeps a GPU in the pool, and with its fence the lease on it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import ConfigDict, Field, model_validator
+
+from functions.contract import Command, Request, Response, function
+from state.experiments import Experiments
+from state.ids import GpuId
+from state.pool import Pool
+from state.settings import Settings
+
+
+class Sample(Request):
+    """What a worker measured on its GPU; further values are kept as they are."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[str, float | int | str | None]
+
+    temperature_c: float | None = None
+    memory_used_mb: float | None = None
+    memory_total_mb: float | None = None
+    utilization_percent: float | None = None
+    power_w: float | None = None
+    throttle: Annotated[str, Field(max_length=1000)] | None = None
+    ecc: Annotated[int, Field(ge=0, le=2**63)] | None = None
+    error: Annotated[str, Field(max_length=1000)] | None = None
+
+    @model_validator(mode="after")
+    def _few(self) -> Sample:
+        if len(self.__pydantic_extra__) > 24:
+            raise ValueError("at most 24 values beside the known ones")
+        return self
+
+
+class Heartbeat(Command):
+    gpu_id: GpuId
+    fence: int | None = Field(None, ge=1)
+    health: Sample | None = None
+
+
+class Alive(Response):
+    ok: bool
+    status: str
+    fence: int
+    experiment_id: str | None
+    action: Annotated[str | None, Field(description="stop | drain | prove: what the caller has to do")] = None
+
+
+@function("pool::heartbeat", role="worker", writes=True)
+async def heartbeat(request: Heartbeat, pool: Pool, experiments: Experiments, settings: Settings) -> Alive:
+    """Say that a GPU is alive; the right fence renews the lease, a wrong one is told to stop."""
+    pulse = await pool.heartbeat(
+        request.gpu_id,
+        fence=request.fence,
+        lease_s=settings.stale_s,
+        health=request.health.model_dump(exclude_none=True) if request.health else None,
+    )
+    action = None
+    if not pulse.fence_right:
+        action = "stop"
+    elif pulse.holder is not None and request.fence is not None:
+        held = await experiments.get(pulse.holder)
+        await experiments.touch(held)
+        action = "stop" if held.stopping else None
+    if action is None and pulse.drained_by is not None:
+        action = "prove" if pulse.drained_by == "proof" else "drain"
+    return Alive(ok=True, status=pulse.status, fence=pulse.fence, experiment_id=pulse.holder, action=action)

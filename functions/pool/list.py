@@ -1,0 +1,35 @@
+"""pool::list shows every GPU."""
+
+from __future__ import annotations
+
+import builtins
+
+from functions.contract import Http, Request, Response, function
+from functions.rules.pool_views import WorkerView, pool_counts, worker_view
+from state.pool import Pool
+from state.settings import Settings
+
+
+class Ask(Request):
+    """Nothing to ask for."""
+
+
+class Listed(Response):
+    workers: builtins.list[WorkerView]
+    total: int
+    idle: int
+    training: int
+    offline: int
+    draining: int
+    unhealthy: int
+
+
+@function("pool::list", Http("GET", "/api/pool/list"), Http("POST", "/api/pool/list"), role="viewer")
+async def list(request: Ask, pool: Pool, settings: Settings) -> Listed:
+    """Every GPU and CPU slot with its lease and health; a pure read."""
+    now = await pool.now()
+    gpus = await pool.all()
+    return Listed(
+        workers=[worker_view(gpu, now, settings.stale_s) for gpu in gpus],
+        **pool_counts(gpus, now, settings.stale_s),
+    )

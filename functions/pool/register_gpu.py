@@ -1,0 +1,40 @@
+"""pool::register_gpu adds a GPU or CPU slot to the pool."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from functions.contract import Command, Http, Response, function
+from functions.rules.pool_views import WorkerView, worker_view
+from state.ids import GpuId
+from state.pool import Pool
+from state.records import Gpu
+from state.settings import Settings
+
+Name = Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class Register(Command):
+    gpu_id: GpuId
+    gpu_index: int = Field(ge=0)
+    gpu_name: Name
+    vram_mb: float = Field(ge=0)
+    uuid: Name | None = None
+    host: Name | None = None
+    boot_id: Name | None = None
+    labels: dict[str, str] = Field(default_factory=dict, max_length=32)
+
+
+class Registered(Response):
+    registered: bool
+    worker: WorkerView
+
+
+@function("pool::register_gpu", Http("POST", "/api/pool/register"), role="worker", writes=True)
+async def register_gpu(request: Register, pool: Pool, settings: Settings) -> Registered:
+    """Add a GPU, or bring a known one back; a lease on it stays."""
+    await pool.register(Gpu.model_validate(request.model_dump(exclude={"request_id"})))
+    gpu = await pool.get(request.gpu_id)
+    return Registered(registered=True, worker=worker_view(gpu, await pool.now(), settings.stale_s))

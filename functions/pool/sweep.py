@@ -1,0 +1,85 @@
+"""pool::sweep finds what has died: silent GPUs, leases that ran out, agents that never reported."""
+
+from __future__ import annotations
+
+from functions.contract import Command, Every, Response, function
+from functions.rules.health import is_stale
+from state.experiments import Experiments, Finish
+from state.policies import Policies
+from state.pool import Pool
+from state.records import Gpu
+from state.settings import Settings
+
+
+class Sweep(Command):
+    """Nothing to say."""
+
+
+class Swept(Response):
+    offline: list[str]
+    leases_ended: list[str]
+    """GPUs whose lease was ended."""
+    experiments: dict[str, str]
+    """What became of experiments: queued, lost or stopped."""
+
+
+@function("pool::sweep", Every("sweep_s"), role="operator", writes=True)
+async def sweep(
+    request: Sweep, pool: Pool, experiments: Experiments, policies: Policies, settings: Settings
+) -> Swept:
+    """Write down who is gone and send their experiments back to the queue; safe to run twice."""
+    now = await pool.now()
+    offline: list[str] = []
+    ended: list[str] = []
+    became: dict[str, str] = {}
+    expired = set(await pool.expired())
+    for gpu in await pool.all():
+        silent = is_stale(gpu.heartbeat_at, now, settings.stale_s)
+        if gpu.holder is not None and (silent or gpu.gpu_id in expired):
+            reason = "its worker fell silent" if silent else "its lease ran out"
+            if await _end_lease(gpu, silent, reason, pool, experiments, policies, became):
+                ended.append(gpu.gpu_id)
+                if silent:
+                    offline.append(gpu.gpu_id)
+        elif silent and gpu.status != "offline" and await pool.mark(gpu, "offline", reason="silent"):
+            offline.append(gpu.gpu_id)
+    became |= await _close_forgotten(experiments)
+    return Swept(offline=offline, leases_ended=ended, experiments=became)
+
+
+async def _end_lease(
+    gpu: Gpu,
+    silent: bool,
+    reason: str,
+    pool: Pool,
+    experiments: Experiments,
+    policies: Policies,
+    became: dict[str, str],
+) -> bool:
+    e = await experiments.get(gpu.holder or "")
+    policy, _ = await policies.get(e.tag)
+    # A worker's run may still be alive on it; only its keeper can prove that the GPU is empty.
+    proof = "proof" if gpu.runner else gpu.drained_by
+    status = await pool.break_lease(
+        gpu,
+        e,
+        status="offline" if silent else "draining" if proof else "idle",
+        drained_by=proof,
+        reason=reason,
+        max_attempts=policy.max_attempts,
+    )
+    if status:
+        became[e.experiment_id] = status
+    return status is not None
+
+
+async def _close_forgotten(experiments: Experiments) -> dict[str, str]:
+    """Experiments whose own agent never reported are lost; a late report still counts."""
+    closed: dict[str, str] = {}
+    for e in await experiments.forgotten():
+        reason = f"its agent was not heard of for {e.patience_s:g} s"
+        if e.status == "registered" and await experiments.finish(
+            Finish(e, "lost", {"error": reason}, reason=reason)
+        ):
+            closed[e.experiment_id] = "lost"
+    return closed

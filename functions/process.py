@@ -1,0 +1,163 @@
+"""What every process of Nightjar does: open the lab, provide the stores, say that it is alive, close."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from functions.contract import Lane, table
+from functions.invoke import Invoker
+from state.answers import Answers
+from state.client import Lab
+from state.embedded import redis_url
+from state.errors import NightjarError, Unavailable
+from state.experiments import Experiments
+from state.policies import Policies
+from state.pool import Pool
+from state.presence import Presence
+from state.settings import Settings, host_name
+from state.stream import Stream
+from state.tags import Strategies, Tags
+from state.train_queue import TrainQueue
+from state.wakeups import Wakeups
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Process:
+    """One running process of the lab."""
+
+    name: str
+    settings: Settings
+    lab: Lab
+    invoker: Invoker
+    stream: Stream
+    answers: Answers
+    presence: Presence
+    wakeups: Wakeups
+
+
+@asynccontextmanager
+async def opened(
+    kind: str,
+    settings: Settings,
+    *,
+    lane: Lane = "web",
+    extra: Callable[[Lab], Sequence[object]] | None = None,
+    facts: Callable[[], Mapping[str, Any]] = dict,
+) -> AsyncIterator[Process]:
+    """Open the lab for a process of this kind; waits for Redis, and says all along that the process is alive.
+
+    `extra` makes what the lane provides beside the stores, `facts` what the process says of itself.
+    """
+    url = redis_url(settings)
+    broker = settings.broker_url.get_secret_value() if settings.broker_url else url
+    lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
+    train_queue = TrainQueue(broker, settings.redis_timeout_s)
+    try:
+        await until_ready(lab)
+        process = _bound(kind, settings, lab, lane, [train_queue, *(extra(lab) if extra else ())])
+        who = {"kind": kind, "pid": os.getpid(), "host": host_name()}
+        helpers = [
+            asyncio.create_task(_stay_present(process, who, facts)),
+            asyncio.create_task(process.wakeups.listen()),
+        ]
+        try:
+            yield process
+        finally:
+            for task in helpers:
+                task.cancel()
+            await asyncio.gather(*helpers, return_exceptions=True)
+            with contextlib.suppress(Unavailable):
+                await process.presence.leave(process.name)
+    finally:
+        train_queue.close()
+        await lab.close()
+
+
+def _bound(kind: str, settings: Settings, lab: Lab, lane: Lane, extra: Sequence[object]) -> Process:
+    wakeups, presence, stream = Wakeups(lab), Presence(lab), Stream(lab)
+    stores: list[object] = [Tags(lab), Strategies(lab), Policies(lab), Experiments(lab), Pool(lab)]
+    stores += [presence, stream, wakeups, settings, *extra]
+    return Process(
+        name=f"{kind}@{host_name()}:{os.getpid()}",
+        settings=settings,
+        lab=lab,
+        invoker=Invoker(table(), stores, lane),
+        stream=stream,
+        answers=Answers(lab),
+        presence=presence,
+        wakeups=wakeups,
+    )
+
+
+async def until_ready(lab: Lab, patience_s: float = 30.0) -> None:
+    """Wait until Redis answers; a wrong password or schema is told at once.
+
+    Raises:
+        Unavailable: it does not answer within `patience_s`.
+    """
+    give_up = time.monotonic() + patience_s
+    while True:
+        try:
+            return await lab.check()
+        except Unavailable as problem:
+            if problem.retry_after is None or "password" in problem.detail or time.monotonic() > give_up:
+                raise
+            await asyncio.sleep(0.2)
+
+
+async def _stay_present(
+    process: Process, who: Mapping[str, Any], facts: Callable[[], Mapping[str, Any]]
+) -> None:
+    while True:
+        try:
+            await process.presence.announce(process.name, {**who, **facts()})
+        except Unavailable as problem:
+            log.warning("cannot say that %s is alive: %s", process.name, problem.detail)
+        await asyncio.sleep(process.settings.heartbeat_s / 2)
+
+
+def stop_signals() -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set; a second one ends the process at once."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def asked() -> None:
+        if stop.is_set():
+            os._exit(130)
+        stop.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked)
+    return stop
+
+
+def start_logging(settings: Settings) -> None:
+    """Plain lines on standard error: time, level, logger, text."""
+    logging.basicConfig(
+        level=settings.log_level,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        force=True,
+    )
+    logging.getLogger("apscheduler").setLevel("WARNING")
+    logging.getLogger("httpx").setLevel("WARNING")
+
+
+def exit_with(problem: NightjarError) -> int:
+    """Say what is wrong and what to do, without a traceback; answers the exit code."""
+    print(f"nightjar: {problem.detail}", file=sys.stderr)
+    if problem.hint:
+        print(f"  -> {problem.hint}", file=sys.stderr)
+    return 1

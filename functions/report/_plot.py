@@ -1,0 +1,59 @@
+"""Plots, drawn by matplotlib without a screen."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import Literal
+
+from functions.rules.progress import Point
+from functions.rules.suggestions import short
+
+LABELS_AT_MOST = 25
+
+
+def draw_progress(points: Sequence[Point], title: str, metric: str, kind: Literal["png", "svg"]) -> bytes:
+    """Every run a dot, kept ones larger and labelled, the running best as a step line."""
+    # matplotlib takes half a second to import: only those who draw pay for it. The object interface keeps no
+    # global figure, so threads do not meet.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(12, 6), dpi=120, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    rest = [p for p in points if not p.kept]
+    kept = [p for p in points if p.kept]
+    axes.scatter([p.nth for p in rest], [p.value for p in rest], s=14, color="#b8b8b8", label="discarded")
+    axes.scatter(
+        [p.nth for p in kept], [p.value for p in kept], s=42, color="#1f9d55", zorder=3, label="kept"
+    )
+    line = [p for p in points if p.best is not None]
+    axes.step(
+        [p.nth for p in line],
+        [p.best for p in line if p.best is not None],
+        where="post",
+        color="#1f9d55",
+        alpha=0.7,
+        label="running best",
+    )
+    for p in kept[-LABELS_AT_MOST:]:
+        axes.annotate(
+            short(p.label, 40),
+            (p.nth, p.value),
+            textcoords="offset points",
+            xytext=(5, 6),
+            fontsize=8,
+            rotation=20,
+            color="#14663a",
+            parse_math=False,
+        )
+    axes.set(title=title, xlabel="experiment, in finish order", ylabel=metric)
+    axes.grid(alpha=0.25)
+    if points:
+        axes.legend(loc="upper right")
+    else:
+        axes.text(0.5, 0.5, "no finished experiment yet", transform=axes.transAxes, ha="center")
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format=kind)
+    return buffer.getvalue()

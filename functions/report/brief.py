@@ -1,0 +1,95 @@
+"""report::brief is all that an agent with an empty context needs to go on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from functions.contract import Request, Response, function
+from functions.rules.hints import next_step
+from functions.rules.suggestions import short
+from functions.rules.verdict import near_band
+from state.experiments import Experiments
+from state.ids import Id
+from state.ids import Tag as TagName
+from state.policies import Policies
+from state.records import Experiment, Status
+from state.tags import Strategies, Tags
+
+OPEN_STATUSES: tuple[Status, ...] = ("running", "leased", "queued", "registered")
+RESULTS = 10
+OPEN_SHOWN = 10
+NEAR_SHOWN = 5
+
+
+class Ask(Request):
+    tag: TagName
+    agent: Id | None = None
+
+
+class Brief(Response):
+    tag: str
+    branch: str
+    metric: str
+    direction: str
+    base_commit_sha: str | None
+    """What the next idea is built on: the best's commit, else the tag's base."""
+    best: dict[str, Any] | None
+    total_experiments: int
+    kept_experiments: int
+    open_experiments: list[dict[str, Any]]
+    last_results: list[dict[str, Any]]
+    strategy: dict[str, Any]
+    near_misses: list[dict[str, Any]]
+    next: str
+
+
+@function("report::brief", role="agent")
+async def brief(
+    request: Ask, tags: Tags, experiments: Experiments, strategies: Strategies, policies: Policies
+) -> Brief:
+    """Open experiments, what to build on, the last results, strategy and near misses; at most 2,000 tokens."""
+    tag = await tags.get(request.tag)
+    best = await experiments.best(request.tag)
+    strategy = await strategies.get(request.tag)
+    near: list[Experiment] = []
+    if best is not None:
+        policy, _ = await policies.get(request.tag)
+        band = near_band(best.val_bpb, tag.direction, policy.near_miss_margin)
+        near, _ = await experiments.near_misses(request.tag, *band, limit=NEAR_SHOWN)
+    still_open: list[Experiment] = []
+    for status in OPEN_STATUSES:
+        still_open += await experiments.by_number(request.tag, status, 50)
+    if request.agent is not None:
+        still_open = [e for e in still_open if e.agent in (None, request.agent)]
+    mine = still_open[0] if still_open else None
+    return Brief(
+        tag=tag.name,
+        branch=short(tag.branch, 100),
+        metric=tag.metric,
+        direction=tag.direction,
+        base_commit_sha=best.commit_sha if best else tag.base_commit,
+        best={"experiment_id": best.experiment_id, "val_bpb": best.val_bpb} if best else None,
+        total_experiments=tag.total,
+        kept_experiments=tag.kept,
+        open_experiments=[line(e) for e in still_open[:OPEN_SHOWN]],
+        last_results=[line(e) for e in await experiments.finished(request.tag, RESULTS)],
+        strategy={
+            "mode": strategy.mode,
+            "temperature": strategy.temperature,
+            "reason": short(strategy.reason, 200),
+        },
+        near_misses=[line(e) for e in near],
+        next=next_step(mine, None) if mine is not None else "Ask for a direction: POST /api/search/suggest.",
+    )
+
+
+def line(e: Experiment) -> dict[str, Any]:
+    """One experiment in a few words."""
+    return {
+        "experiment_id": e.experiment_id,
+        "status": e.status,
+        "val_bpb": e.val_bpb,
+        "category": e.category,
+        "description": short(e.description, 60),
+        "commit_sha": e.commit_sha[:12],
+    }

@@ -1,0 +1,71 @@
+"""report::diff compares two experiments: their numbers, their patches, and the code between the two."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from functions.contract import Request, Response, function
+from functions.rules.patches import between
+from state.experiments import Experiments
+from state.ids import Id
+from state.records import Experiment
+
+
+class Ask(Request):
+    experiment_a: Id
+    experiment_b: Id
+
+
+class Difference(Response):
+    a: dict[str, Any]
+    b: dict[str, Any]
+    delta_bpb: float | None
+    delta_params_m: float | None
+    delta_vram_mb: float | None
+    patch_a: str | None
+    patch_b: str | None
+    """Each one's whole patch against the tag's base commit; null where none was sent."""
+    diff: str | None
+    """What b changes on top of a, file by file; null where one of the patches is missing."""
+
+
+@function("report::diff", role="viewer")
+async def diff(request: Ask, experiments: Experiments) -> Difference:
+    """Both sides, b minus a, and the code; a discarded experiment's patch can be read for ever."""
+    a = await experiments.get(request.experiment_a)
+    b = await experiments.get(request.experiment_b)
+    patch_a, patch_b = [await _text(experiments, e) for e in (a, b)]
+    return Difference(
+        a=_side(a),
+        b=_side(b),
+        delta_bpb=_minus(b.val_bpb, a.val_bpb),
+        delta_params_m=_minus(b.num_params_m, a.num_params_m),
+        delta_vram_mb=_minus(b.peak_vram_mb, a.peak_vram_mb),
+        patch_a=patch_a,
+        patch_b=patch_b,
+        diff=between(patch_a, patch_b, a.experiment_id, b.experiment_id)
+        if patch_a is not None and patch_b is not None
+        else None,
+    )
+
+
+async def _text(experiments: Experiments, e: Experiment) -> str | None:
+    patch = await experiments.patch(e)
+    return patch.decode("utf-8", "replace") if patch is not None else None
+
+
+def _side(e: Experiment) -> dict[str, Any]:
+    return {
+        "id": e.experiment_id,
+        "val_bpb": e.val_bpb,
+        "description": e.description,
+        "category": e.category,
+        "num_params_m": e.num_params_m,
+        "peak_vram_mb": e.peak_vram_mb,
+        "status": e.status,
+        "commit_sha": e.commit_sha,
+    }
+
+
+def _minus(b: float | None, a: float | None) -> float | None:
+    return None if a is None or b is None else b - a

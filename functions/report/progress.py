@@ -1,0 +1,32 @@
+"""report::progress gives the familiar plot: every run a dot, the running best as a step line."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from functions.contract import Http, Picture, Request, function
+from functions.report._plot import draw_progress
+from functions.rules.progress import points
+from state.experiments import Experiments
+from state.ids import Tag
+from state.tags import Tags
+
+MOST_RUNS = 10_000
+
+
+class Ask(Request):
+    tag: Tag
+    format: Literal["png", "svg"] = "png"
+
+
+@function("report::progress", Http("GET", "/api/report/progress.{format}"), role="viewer")
+async def progress(request: Ask, tags: Tags, experiments: Experiments) -> Picture:
+    """A tag's progress plot as PNG or SVG; of very long tags the newest 10,000 runs."""
+    tag = await tags.get(request.tag)
+    found = points(await experiments.finished(request.tag, MOST_RUNS), tag.direction)
+    title = f"{tag.name}: {tag.total} experiments, {tag.kept} kept"
+    # Drawing takes some tenths of a second: never on the event loop.
+    content = await asyncio.to_thread(draw_progress, found, title, tag.metric, request.format)
+    media = "image/png" if request.format == "png" else "image/svg+xml"
+    return Picture(media_type=media, content=content)

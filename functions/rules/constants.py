@@ -1,0 +1,252 @@
+"""The top-level constants of a training script: reads them, and sets them without touching another byte."""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from state.errors import Invalid
+
+_LARGEST_BITS: Final = 4096
+"""Size of an integer that `2**17` or `1 << 20` may come to: more is a trap, not a hyperparameter."""
+
+_DEEPEST: Final = 50
+
+_OPERATORS: dict[type[ast.operator], Callable[..., object]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+    ast.BitOr: operator.or_,
+    ast.BitAnd: operator.and_,
+    ast.BitXor: operator.xor,
+}
+_SIGNS: dict[type[ast.unaryop], Callable[..., object]] = {
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+    ast.Invert: operator.invert,
+}
+
+
+class _NotLiteral(Exception):
+    """The expression has no value without running the script."""
+
+
+def read_constants(source: str) -> dict[str, object]:
+    """Every name that the module binds exactly once, to a literal, at its top level.
+
+    `LR = 3e-4` and `N: int = 2**17` are such lines; a list or a product of numbers counts as a literal.
+
+    Raises Invalid for a source that does not parse.
+    """
+    return {name: value for name, (_, value) in _literals(_parse(source)).items()}
+
+
+def patch_constants(source: str, values: Mapping[str, object]) -> str:
+    """The source with these constants set; everything but the text of the literals stays byte for byte.
+
+    A value may be a bool, int, finite float, str, None, or a list, tuple or dict of those, and reads back
+    exactly (3e-4 becomes `0.0003`). Raises Invalid for a name that is missing, bound several times or not
+    bound to a literal, and for a value that no literal can express.
+    """
+    written = {name: _literal_text(name, value) for name, value in values.items()}
+    if not written:
+        return source
+    tree = _parse(source)
+    literals = _literals(tree)
+    for name in written:
+        if name not in literals:
+            raise Invalid(_why_not(tree, name, sorted(literals)), hint="set only top-level literals")
+
+    bom, text = ("\ufeff", source[1:]) if source.startswith("\ufeff") else ("", source)
+    encoded = text.encode()
+    starts = _line_starts(encoded)
+    spans = sorted((_span(literals[name][0], starts), name) for name in written)
+    for (begin, end), name in reversed(spans):
+        encoded = encoded[:begin] + written[name].encode("ascii") + encoded[end:]
+    patched = bom + encoded.decode()
+
+    now = read_constants(patched)
+    for name, literal in written.items():
+        if name not in now or ascii(now[name]) != literal:
+            raise Invalid(f"setting {name!r} to {literal} would change the meaning of the script")
+    return patched
+
+
+def _parse(source: str) -> ast.Module:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # a stray backslash is the script's own affair
+            return ast.parse(source.removeprefix("\ufeff"))
+    except SyntaxError as error:
+        raise Invalid(f"the script does not parse: {error.msg} (line {error.lineno})") from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise Invalid(f"the script does not parse: {type(error).__name__}") from error
+
+
+def _literals(tree: ast.Module) -> dict[str, tuple[ast.expr, object]]:
+    bound = _bindings(tree)
+    literals: dict[str, tuple[ast.expr, object]] = {}
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=expression):
+                pass
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as expression):
+                pass
+            case _:
+                continue
+        if bound.get(name, 0) != 1:
+            continue
+        try:
+            literals[name] = (expression, _value(expression))
+        except (_NotLiteral, ArithmeticError, TypeError, ValueError):
+            continue
+    return literals
+
+
+def _value(node: ast.expr, depth: int = 0) -> object:
+    """The value of a literal or of simple arithmetic over numbers, with its work bounded."""
+    if depth > _DEEPEST:
+        raise _NotLiteral
+    match node:
+        case ast.Constant(value=value) if value is None or isinstance(value, int | float | str | bytes):
+            return value
+        case ast.List(elts=items):
+            return [_value(item, depth + 1) for item in items]
+        case ast.Tuple(elts=items):
+            return tuple(_value(item, depth + 1) for item in items)
+        case ast.Dict(keys=keys, values=values):
+            pairs = zip(keys, values, strict=True)
+            return {_value(_given(key), depth + 1): _value(value, depth + 1) for key, value in pairs}
+        case ast.UnaryOp(op=sign, operand=operand) if type(sign) in _SIGNS:
+            return _SIGNS[type(sign)](_number(operand, depth))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            a, b = _number(left, depth), _number(right, depth)
+            _check_size(op, a, b)
+            result = _OPERATORS[type(op)](a, b)
+            if isinstance(result, int | float):
+                return result
+    raise _NotLiteral
+
+
+def _given(key: ast.expr | None) -> ast.expr:
+    if key is None:  # {**other}
+        raise _NotLiteral
+    return key
+
+
+def _number(node: ast.expr, depth: int) -> int | float:
+    value = _value(node, depth + 1)
+    if not isinstance(value, int | float):
+        raise _NotLiteral
+    return value
+
+
+def _check_size(op: ast.operator, a: float, b: float) -> None:
+    if not (isinstance(a, int) and isinstance(b, int)):
+        return
+    if isinstance(op, ast.Pow):
+        bits = a.bit_length() * abs(b)
+    elif isinstance(op, ast.LShift):
+        bits = a.bit_length() + max(b, 0)
+    else:
+        bits = a.bit_length() + b.bit_length()
+    if bits > _LARGEST_BITS:
+        raise _NotLiteral
+
+
+def _bindings(tree: ast.Module) -> dict[str, int]:
+    """How often the module's scope binds each name: in branches and loops too, in functions by `global`."""
+    counts: dict[str, int] = {}
+    for name in _bound_names(tree):
+        counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def _bound_names(tree: ast.Module) -> Iterator[str]:
+    waiting: list[tuple[ast.AST, bool]] = [(tree, True)]
+    while waiting:
+        node, at_module = waiting.pop()
+        inside = at_module
+        match node:
+            case ast.Global(names=names):
+                yield from names
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() as scope:
+                if at_module:
+                    yield scope.name
+                inside = False
+            case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                inside = False
+            case ast.Name(id=name, ctx=ast.Store() | ast.Del()) if at_module:
+                yield name
+            case ast.AugAssign(target=ast.Name(id=name)) if at_module:
+                yield name  # reads it as well, so it is never the only binding
+            case ast.alias(name=name, asname=asname) if at_module:
+                yield asname or name.split(".")[0]
+            case ast.ExceptHandler(name=str() as name) if at_module:
+                yield name
+            case ast.MatchAs(name=str() as name) | ast.MatchStar(name=str() as name) if at_module:
+                yield name
+            case ast.MatchMapping(rest=str() as name) if at_module:
+                yield name
+            case _:
+                pass
+        waiting.extend((child, inside) for child in ast.iter_child_nodes(node))
+
+
+def _why_not(tree: ast.Module, name: str, available: list[str]) -> str:
+    count = _bindings(tree).get(name, 0)
+    if count == 0:
+        fault = "is not a top-level name of the script"
+    elif count > 1:
+        fault = "is assigned several times"
+    else:
+        fault = "is not assigned a literal"
+    shown = ", ".join(available[:50]) + (", ..." if len(available) > 50 else "")
+    return f"constant {name!r} {fault}; available: {shown or 'none'}"
+
+
+def _literal_text(name: str, value: object) -> str:
+    _check_value(name, value, 0)
+    try:
+        return ascii(value)  # like repr, and safe in a file of any encoding
+    except ValueError as error:
+        raise Invalid(f"the value of constant {name!r} is too large") from error
+
+
+def _check_value(name: str, value: object, depth: int) -> None:
+    kind = type(value)
+    if depth > _DEEPEST:
+        raise Invalid(f"the value of constant {name!r} is nested deeper than {_DEEPEST}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise Invalid(f"constant {name!r} must be finite, not {value!r}")
+    if value is None or kind in (bool, int, float, str):
+        return
+    if isinstance(value, dict) and kind is dict:
+        items = [*value.keys(), *value.values()]
+    elif isinstance(value, list | tuple) and kind in (list, tuple):
+        items = list(value)
+    else:
+        raise Invalid(f"constant {name!r} cannot be set to a {kind.__name__}")
+    for item in items:
+        _check_value(name, item, depth + 1)
+
+
+def _line_starts(encoded: bytes) -> list[int]:
+    """Byte offset of every line as Python's own tokenizer counts lines."""
+    return [0, *(found.end() for found in re.finditer(rb"\r\n|\r|\n", encoded))]
+
+
+def _span(node: ast.expr, starts: list[int]) -> tuple[int, int]:
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    return starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset

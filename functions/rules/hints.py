@@ -1,0 +1,43 @@
+"""What an agent does next, in one sentence."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from state.records import Experiment
+
+ADD_WORKER = "no worker is there: start one with ./nightjar worker --repo PATH"
+
+
+class Queue(BaseModel):
+    """Where an experiment stands in the wait queue, and how many workers there are."""
+
+    position: int
+    workers: int
+
+
+def next_step(e: Experiment, queue: Queue | None) -> str:
+    """One sentence for the agent that asks after this experiment."""
+    again = f"ask again with GET /api/experiment/{e.experiment_id}/wait"
+    match e.status:
+        case "queued" if queue is not None and queue.workers == 0:
+            return f"It stays queued until a worker comes; {ADD_WORKER}."
+        case "queued" | "leased":
+            return f"It waits for its turn: prepare your next idea, then {again}."
+        case "running":
+            done = f" ({e.last_progress:.0%} done)" if e.last_progress is not None else ""
+            return f"It trains{done}: prepare your next idea, then {again}."
+        case "registered":
+            return "Train it and report with /api/experiment/complete or /crash, or have it trained with /api/gpu/train."
+        case "keep":
+            return "Keep the commit and build the next idea on it."
+        case "discard":
+            return "Reset to base_commit_sha and try something else: POST /api/search/suggest."
+        case "crash" | "timeout":
+            return "Reset to base_commit_sha; mend the idea if it is worth it, else go on."
+        case "stopped":
+            return "It was stopped: reset to base_commit_sha and go on."
+        case "invalid":
+            return "The evaluator differs from the tag's: restore it, reset to base_commit_sha and try again."
+        case "lost":
+            return "Its worker is gone: reset to base_commit_sha and submit it again if it is worth it."

@@ -1,0 +1,51 @@
+"""Whether a report about an experiment may still count."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from state.errors import Conflict
+from state.records import OPEN, Experiment
+
+
+def replayed(stored: Mapping[str, Any] | None, op: str, digest: str) -> dict[str, Any] | None:
+    """The first answer, where this very report was answered before."""
+    if stored is None or stored["op"] != op or stored["digest"] != digest:
+        return None
+    return dict(stored["answer"])
+
+
+def check_open(experiment: Experiment, attempt: int | None, fence: int | None) -> None:
+    """Refuse a report on a finished experiment, and one of an attempt that is not the current one.
+
+    An agent that trains by itself reports on `registered`, and may be late: on `lost`, as long as no worker tried.
+
+    Raises:
+        Conflict: with the status found.
+    """
+    e = experiment
+    if e.status not in OPEN and not (e.status == "lost" and e.attempt == 0):
+        raise Conflict(
+            f"{e.experiment_id} is already finished: {e.status}",
+            hint=f"GET /api/experiment/{e.experiment_id} shows the outcome; register a new experiment to try again",
+            fields={"experiment_status": e.status},
+        )
+    if attempt is not None and attempt != e.attempt:
+        raise Conflict(
+            f"attempt {attempt} of {e.experiment_id} is over: attempt {e.attempt} is {e.status}",
+            hint="its result was kept as evidence and does not count",
+            fields={"experiment_status": e.status, "attempt": e.attempt},
+        )
+    if fence is not None and fence != e.fence:
+        raise Conflict(
+            f"fence {fence} of {e.experiment_id} is old: the lease is another's",
+            hint="its result was kept as evidence and does not count",
+            fields={"experiment_status": e.status, "attempt": e.attempt},
+        )
+    if e.status in ("queued", "leased") or (e.status == "running" and fence is None):
+        raise Conflict(
+            f"{e.experiment_id} is {e.status}: a worker reports on it",
+            hint=f"wait for it with GET /api/experiment/{e.experiment_id}/wait, or stop it first",
+            fields={"experiment_status": e.status},
+        )

@@ -1,0 +1,33 @@
+"""How a strategy is shown."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from state.records import Strategy, stamp
+
+
+class StrategyView(BaseModel):
+    """The mode of a search with its parameters and the reason for it."""
+
+    mode: str
+    explore_ratio: float
+    temperature: float
+    reason: str
+    updated_at: str
+    version: int
+    pinned_until: int | None
+    """Finished experiments up to which an operator's choice stands; null where none does."""
+
+
+def strategy_view(found: Strategy) -> StrategyView:
+    """A strategy as it stands in answers."""
+    return StrategyView(
+        mode=found.mode,
+        explore_ratio=found.explore_ratio,
+        temperature=found.temperature,
+        reason=found.reason,
+        updated_at=stamp(found.updated_at),
+        version=found.version,
+        pinned_until=found.pinned_until or None,
+    )

@@ -1,0 +1,38 @@
+"""The flat results.tsv that everybody knows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from state.records import Experiment
+
+HEADER = "commit\tval_bpb\tmemory_gb\tstatus\tdescription"
+LEFT_OUT = frozenset({"registered", "queued", "leased", "running", "lost", "invalid"})
+
+
+def rows(experiments: Iterable[Experiment]) -> list[str]:
+    """One line per finished experiment, oldest first; crashes have no value, so it is 0.000000."""
+    return [row(e) for e in experiments if e.status not in LEFT_OUT]
+
+
+def row(e: Experiment) -> str:
+    """commit (7 characters), value (6 decimals), memory in GB (1 decimal), status, description."""
+    status = {"timeout": "crash", "stopped": "discard"}.get(e.status, e.status)
+    measured = e.status in ("keep", "discard") and e.val_bpb is not None
+    value = e.val_bpb if measured and e.val_bpb is not None else 0.0
+    memory = (e.peak_vram_mb or 0.0) / 1024 if measured else 0.0
+    text = e.description
+    if e.status == "stopped":
+        text += f" (stopped at {(e.last_progress or 0.0):.0%})".replace("%", " %")
+    return "\t".join((e.commit_sha[:7], f"{value:.6f}", f"{memory:.1f}", status, escaped(text)))
+
+
+def escaped(text: str) -> str:
+    """On one line and in one column: backslash, tab and newlines are written as escapes."""
+    return (
+        text.replace("\\", "\\\\")
+        .replace("\t", "\\t")
+        .replace("\r\n", "\\n")
+        .replace("\n", "\\n")
+        .replace("\r", "\\n")
+    )

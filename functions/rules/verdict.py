@@ -1,0 +1,109 @@
+"""What a finished run means: keep or discard, near miss, and which runs it may be compared with."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from state.errors import Invalid
+from state.records import Direction
+
+TOLERANCE = 1e-9
+"""0.995 - 0.993 is not 0.002 in binary; margins are inclusive up to this."""
+LARGEST = 1e100
+"""Differences of such values are still finite."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The judgement of one value against the best at that moment."""
+
+    improved: bool
+    delta: float
+    """By how much it beats the best: positive is better, 0 with no best."""
+    near_miss: bool
+
+    @property
+    def status(self) -> Literal["keep", "discard"]:
+        return "keep" if self.improved else "discard"
+
+
+def score(value: float, direction: Direction) -> float:
+    """The value with lower = better: direction is applied here and nowhere else."""
+    return value if direction == "minimize" else -value
+
+
+def judge(value: float, best: float | None, direction: Direction, margin: float) -> Verdict:
+    """Keep what is strictly better; a miss within `margin` (inclusive) is near."""
+    if best is None:
+        return Verdict(improved=True, delta=0.0, near_miss=False)
+    delta = score(best, direction) - score(value, direction)
+    improved = delta > 0
+    return Verdict(improved, delta, near_miss=not improved and -delta <= margin + TOLERANCE)
+
+
+def near_band(best: float, direction: Direction, margin: float) -> tuple[float, float]:
+    """Scores (lower = better) of the runs that nearly beat the best: from the best's own to the margin, inclusive."""
+    low = score(best, direction)
+    return low, low + margin + TOLERANCE
+
+
+def check_plausible(metric: str, value: float) -> None:
+    """Refuse what no run can have measured.
+
+    Raises:
+        Invalid: not finite, out of all proportion, or bits per byte that are not positive.
+    """
+    if not math.isfinite(value):
+        raise Invalid(
+            f"{metric} is {value!r}: only finite numbers are results",
+            hint="report the run with POST /api/experiment/crash, kind nan",
+        )
+    if abs(value) > LARGEST:
+        raise Invalid(
+            f"{metric} is {value!r}: no run measures that",
+            hint="a run that diverged is a crash: POST /api/experiment/crash, kind nan",
+        )
+    if metric == "val_bpb" and value <= 0:
+        raise Invalid(
+            f"val_bpb is {value!r}: bits per byte are greater than 0",
+            hint="a run without a result is a crash: POST /api/experiment/crash",
+        )
+
+
+@dataclass(frozen=True)
+class Key:
+    """What two runs must share, beside their tag, to be compared; None is not known yet."""
+
+    gpu_class: str | None = None
+    evaluator_hash: str | None = None
+    budget_seconds: float | None = None
+
+    @property
+    def text(self) -> str:
+        """A short name for Redis keys."""
+        whole = f"{self.gpu_class}|{self.evaluator_hash}|{self.budget_seconds!r}"
+        return hashlib.sha256(whole.encode()).hexdigest()[:16]
+
+
+def compare(main: Key, run: Key) -> tuple[Key, bool]:
+    """The run's whole key, what it did not say taken from the tag's main key, and whether the two agree."""
+
+    whole = Key(
+        run.gpu_class if run.gpu_class is not None else main.gpu_class,
+        run.evaluator_hash if run.evaluator_hash is not None else main.evaluator_hash,
+        run.budget_seconds if run.budget_seconds is not None else main.budget_seconds,
+    )
+    agrees = (
+        main.gpu_class in (None, whole.gpu_class)
+        and main.evaluator_hash in (None, whole.evaluator_hash)
+        and main.budget_seconds in (None, whole.budget_seconds)
+    )
+    return whole, agrees
+
+
+def should_abort(crashes_in_a_row: int, limit: int) -> bool:
+    """So many crashes in a row mean that something is broken for all runs."""
+    return crashes_in_a_row >= limit

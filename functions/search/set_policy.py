@@ -1,0 +1,30 @@
+"""search::set_policy changes thresholds of a tag's research."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from functions.contract import Command, Response, function
+from state.ids import Tag as TagName
+from state.policies import Policies, Policy
+
+
+class SetPolicy(Command):
+    tag: TagName
+    policy: dict[str, Any] = Field(description="the values to change, nested or with dotted names")
+    expected_version: int | None = Field(None, ge=1, description="refuse if the policy is at another version")
+
+
+class Changed(Response):
+    tag: str
+    version: int
+    policy: Policy
+
+
+@function("search::set_policy", role="operator", writes=True)
+async def set_policy(request: SetPolicy, policies: Policies) -> Changed:
+    """Change some values; each change is a new version, and decisions remember theirs."""
+    changed, version = await policies.change(request.tag, request.policy, request.expected_version)
+    return Changed(tag=request.tag, version=version, policy=changed)

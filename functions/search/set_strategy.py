@@ -1,0 +1,48 @@
+"""search::set_strategy lets an operator choose how a search goes on."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from functions.contract import Command, Line, function
+from functions.rules.strategy_view import StrategyView, strategy_view
+from state.ids import Tag as TagName
+from state.policies import Policies
+from state.records import Mode, Strategy
+from state.tags import Strategies, Tags
+
+
+class SetStrategy(Command):
+    tag: TagName
+    mode: Mode
+    reason: Line
+    explore_ratio: float = Field(0.7, ge=0, le=1)
+    temperature: float = Field(1.0, ge=0, le=10)
+    pin_for: int | None = Field(
+        None,
+        ge=0,
+        le=100_000,
+        description="experiments that finish before adapt may change it; default: policy",
+    )
+
+
+@function("search::set_strategy", role="operator", writes=True)
+async def set_strategy(
+    request: SetStrategy, tags: Tags, strategies: Strategies, policies: Policies
+) -> StrategyView:
+    """Set the mode by hand; it stands for the next `pin_for` finished experiments."""
+    policy, _ = await policies.get(request.tag)
+    pin_for = request.pin_for if request.pin_for is not None else policy.strategy_pin
+    while True:
+        before = await strategies.get(request.tag)
+        finished = (await tags.get(request.tag)).total
+        after = Strategy(
+            mode=request.mode,
+            explore_ratio=request.explore_ratio,
+            temperature=request.temperature,
+            reason=request.reason,
+            pinned_until=finished + pin_for if pin_for else 0,
+            decided_at=finished,
+        )
+        if await strategies.replace(request.tag, before, after):
+            return strategy_view(await strategies.get(request.tag))

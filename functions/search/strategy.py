@@ -1,0 +1,18 @@
+"""search::strategy shows how a tag's search goes on."""
+
+from __future__ import annotations
+
+from functions.contract import Request, function
+from functions.rules.strategy_view import StrategyView, strategy_view
+from state.ids import Tag
+from state.tags import Strategies
+
+
+class Ask(Request):
+    tag: Tag
+
+
+@function("search::strategy", role="viewer")
+async def strategy(request: Ask, strategies: Strategies) -> StrategyView:
+    """The current mode with its parameters and the reason for it."""
+    return strategy_view(await strategies.get(request.tag))

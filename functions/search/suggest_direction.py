@@ -1,0 +1,86 @@
+"""search::suggest_direction tells an agent what to try next."""
+
+from __future__ import annotations
+
+from functions.contract import CATEGORIES, Call, Http, Request, Response, function
+from functions.rules.strategy_view import StrategyView, strategy_view
+from functions.rules.suggestions import high_yield, suggest, uncombined_pair, underexplored
+from functions.rules.verdict import near_band
+from state.experiments import Experiments
+from state.ids import Tag as TagName
+from state.policies import Policies
+from state.records import Experiment
+from state.tags import Strategies, Tags
+
+RECENT = 10
+NEAR_MISSES_READ = 50
+COMBINED_READ = 200
+
+
+class Ask(Request):
+    tag: TagName
+
+
+class CategoryCount(Response):
+    total: int
+    kept: int
+
+
+class Suggestion(Response):
+    strategy: StrategyView
+    total_experiments: int
+    category_stats: dict[str, CategoryCount]
+    underexplored_categories: list[str]
+    high_yield_categories: list[str]
+    near_misses_available: int
+    near_miss_categories: list[str]
+    recent_bpb_trend: list[float]
+    suggestions: list[str]
+
+
+@function("search::suggest_direction", Http("POST", "/api/search/suggest"), role="agent", writes=True)
+async def suggest_direction(
+    request: Ask,
+    call: Call,
+    tags: Tags,
+    strategies: Strategies,
+    policies: Policies,
+    experiments: Experiments,
+) -> Suggestion:
+    """The strategy, what was tried how often, what paid off, and at least one concrete idea."""
+    tag = await tags.get(request.tag)
+    current = await strategies.get(request.tag)
+    if current.decided_at < tag.total:
+        await call.invoke("search::adapt", {"tag": request.tag})
+        current = await strategies.get(request.tag)
+    stats = await tags.categories(request.tag)
+    best = await experiments.best(request.tag)
+    near: list[Experiment] = []
+    available = 0
+    if best is not None:
+        policy, _ = await policies.get(request.tag)
+        band = near_band(best.val_bpb, tag.direction, policy.near_miss_margin)
+        near, available = await experiments.near_misses(request.tag, *band, limit=NEAR_MISSES_READ)
+    recent = await experiments.finished(request.tag, RECENT)
+    # A combination may be registered under any category: the newest of all are looked at too.
+    combined, _, _ = await experiments.page(request.tag, category="combination", limit=COMBINED_READ)
+    newest, _, _ = await experiments.page(request.tag, limit=COMBINED_READ)
+    unexplored, yielding = underexplored(stats, CATEGORIES), high_yield(stats)
+    return Suggestion(
+        strategy=strategy_view(current),
+        total_experiments=tag.total,
+        category_stats={name: CategoryCount(total=total, kept=kept) for name, (total, kept) in stats.items()},
+        underexplored_categories=unexplored,
+        high_yield_categories=yielding,
+        near_misses_available=available,
+        near_miss_categories=sorted({e.category for e in near}),
+        recent_bpb_trend=[e.val_bpb for e in recent if e.val_bpb is not None],
+        suggestions=suggest(
+            current.mode,
+            unexplored=unexplored,
+            yielding=yielding,
+            pair=uncombined_pair(near, [*combined, *newest]),
+            best=await experiments.get(best.experiment_id) if best else None,
+            recent=recent,
+        ),
+    )

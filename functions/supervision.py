@@ -1,0 +1,196 @@
+"""Keeps a lab's processes running until it is told to stop, then lets them drain."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import os
+import signal
+from asyncio.subprocess import DEVNULL, Process
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from state.tether import tethered
+
+_KEEP_LOG_BYTES = 10_000_000
+
+
+@dataclass(frozen=True)
+class ProcessSpec:
+    """One process to keep running.
+
+    `env` is its whole environment (None: ours). `drain_s` is how long it may take to end after SIGTERM.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str] | None
+    drain_s: float
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """How long to wait before a dead process is started again."""
+
+    first_s: float = 0.5
+    most_s: float = 10.0
+    forgiven_after_s: float = 30.0
+
+    def delay(self, deaths: int) -> float:
+        """Seconds after the n-th death in a row."""
+        return min(self.most_s, self.first_s * 2.0 ** min(deaths - 1, 60))
+
+
+class ProcessGroup:
+    """Children that are restarted when they die, and drained together.
+
+    Each leads a process group of its own, so a Ctrl-C at the terminal reaches us alone. Should we be killed,
+    the kernel sends them SIGTERM, not SIGKILL: they still hand back what they hold.
+    """
+
+    def __init__(
+        self,
+        specs: Sequence[ProcessSpec],
+        log_dir: Path,
+        announce: Callable[[str], None],
+        backoff: Backoff = Backoff(),  # frozen
+    ) -> None:
+        self._specs = list(specs)
+        self._log_dir = log_dir
+        self._announce = announce
+        self._backoff = backoff
+        self._running: dict[str, Process] = {}
+        self._keepers: dict[str, asyncio.Task[None]] = {}
+        self._draining = asyncio.Event()
+        self._forced = False
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The processes that run now."""
+        return {name: child.pid for name, child in self._running.items()}
+
+    async def start(self) -> None:
+        """Start every process once, in order. Raises OSError when a log cannot be written."""
+        self._log_dir.mkdir(parents=True, exist_ok=True)
+        for spec in self._specs:
+            child = await self._spawn(spec)
+            self._keepers[spec.name] = asyncio.create_task(self._keep(spec, child), name=f"keep {spec.name}")
+
+    async def run_until(self, stop: asyncio.Event) -> None:
+        """Keep them running until `stop`. Raises what keeps one of them from being started again."""
+        stopping = asyncio.create_task(stop.wait(), name="stop")
+        try:
+            done, _ = await asyncio.wait(
+                [stopping, *self._keepers.values()], return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            stopping.cancel()
+        for task in done - {stopping}:
+            task.result()
+
+    async def drain(self) -> None:
+        """SIGTERM to all, the last started first, and wait for them; who exceeds its time is killed."""
+        self._draining.set()
+        now = asyncio.get_running_loop().time()
+        deadlines: dict[str, float] = {}
+        for spec in reversed(self._specs):
+            if spec.name in self._running:
+                self._signal(spec.name, signal.SIGTERM)
+                deadlines[spec.name] = now + spec.drain_s
+        if deadlines:
+            self._announce(f"stopping; waiting for {', '.join(deadlines)} (Ctrl-C again ends them at once)")
+        await self._wait_for(deadlines)
+        await asyncio.gather(*self._keepers.values(), return_exceptions=True)  # run_until has raised them
+
+    def force(self) -> None:
+        """Kill every process with all that is in its process group. May be called from a signal handler."""
+        self._forced = True
+        self._draining.set()
+        for name in list(self._running):
+            self._signal(name, signal.SIGKILL)
+
+    async def _wait_for(self, deadlines: dict[str, float]) -> None:
+        time = asyncio.get_running_loop().time
+        while waiting := {name: self._keepers[name] for name in deadlines}:
+            patience = min(deadlines.values()) - time()
+            await asyncio.wait(
+                waiting.values(),
+                timeout=None if math.isinf(patience) else max(0.0, patience),
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+            ended = [name for name, keeper in waiting.items() if keeper.done()]
+            for name in ended:
+                del deadlines[name]
+            if ended and deadlines:
+                self._announce(f"waiting for {', '.join(deadlines)}")
+            for name in [name for name, deadline in deadlines.items() if deadline <= time()]:
+                self._announce(f"{name} took too long to end: killed")
+                self._signal(name, signal.SIGKILL)
+                deadlines[name] = math.inf
+
+    async def _keep(self, spec: ProcessSpec, child: Process) -> None:
+        time = asyncio.get_running_loop().time
+        deaths = 0
+        while True:
+            born = time()
+            status = await child.wait()
+            del self._running[spec.name]
+            if self._draining.is_set():
+                return
+            deaths = 1 if time() - born >= self._backoff.forgiven_after_s else deaths + 1
+            delay = self._backoff.delay(deaths)
+            self._announce(
+                f"restarting {spec.name} in {delay:g} s: exit status {status} (log: {self._log(spec)})"
+            )
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._draining.wait(), delay)
+                return
+            child = await self._spawn(spec)
+
+    async def _spawn(self, spec: ProcessSpec) -> Process:
+        log = self._log(spec)
+        if log.exists() and log.stat().st_size > _KEEP_LOG_BYTES:
+            log.replace(log.with_suffix(".log.1"))
+        with log.open("ab") as out:
+            child = await asyncio.create_subprocess_exec(
+                *tethered(spec.argv), stdin=DEVNULL, stdout=out, stderr=out, env=spec.env, process_group=0
+            )
+        self._running[spec.name] = child
+        if self._draining.is_set():  # asked to while it was being started
+            self._signal(spec.name, signal.SIGKILL if self._forced else signal.SIGTERM)
+        return child
+
+    def _signal(self, name: str, number: signal.Signals) -> None:
+        """SIGTERM to the child, which knows best how to end what it started; SIGKILL to its whole group."""
+        pid = self._running[name].pid
+        with contextlib.suppress(ProcessLookupError):
+            if number == signal.SIGKILL:
+                os.killpg(pid, number)
+            else:
+                os.kill(pid, number)  # not Process.send_signal: it may reap the child behind asyncio's back
+
+    def _log(self, spec: ProcessSpec) -> Path:
+        return self._log_dir / f"{spec.name}.log"
+
+
+@contextlib.contextmanager
+def stopping_on_signals(group: ProcessGroup) -> Iterator[asyncio.Event]:
+    """An event that Ctrl-C, SIGTERM or SIGHUP sets; Ctrl-C after that forces the group."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+
+    def interrupted() -> None:
+        if stop.is_set():
+            group.force()
+        stop.set()
+
+    loop.add_signal_handler(signal.SIGINT, interrupted)
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGHUP, stop.set)
+    try:
+        yield stop
+    finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.remove_signal_handler(number)

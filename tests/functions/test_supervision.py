@@ -1,0 +1,296 @@
+"""Process supervision, with tiny real children."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import functions.supervision
+from functions.supervision import Backoff, ProcessGroup, ProcessSpec
+
+pytestmark = pytest.mark.process
+
+QUICK = Backoff(first_s=0.02, most_s=0.1, forgiven_after_s=30.0)
+SLEEP = "import time; print('up', flush=True); time.sleep(60)"
+IGNORE_TERM = f"import signal; signal.signal(15, signal.SIG_IGN); {SLEEP}"
+SLOW_END = """
+import signal, sys, time
+def end(*_):
+    time.sleep(0.3); print("ended", flush=True); sys.exit(0)
+signal.signal(15, end)
+print("up", flush=True)
+time.sleep(60)
+"""
+WITH_CHILD = f"""
+import signal, subprocess, sys, time
+signal.signal(15, signal.SIG_IGN)
+child = subprocess.Popen([sys.executable, "-c", {IGNORE_TERM!r}])
+print("child", child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def spec(name: str, code: str = SLEEP, drain_s: float = 10.0) -> ProcessSpec:
+    return ProcessSpec(name, (sys.executable, "-c", code), None, drain_s)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def eventually(what: Callable[[], bool], within_s: float = 15.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not what():
+        assert time.monotonic() < deadline, "it never happened"
+        await asyncio.sleep(0.01)
+
+
+class Lab:
+    def __init__(self, specs: Sequence[ProcessSpec], log_dir: Path, backoff: Backoff) -> None:
+        self.said: list[str] = []
+        self.log_dir = log_dir
+        self.group = ProcessGroup(specs, log_dir, self.said.append, backoff)
+
+    def log(self, name: str) -> str:
+        path = self.log_dir / f"{name}.log"
+        return path.read_text() if path.exists() else ""
+
+
+@asynccontextmanager
+async def running(
+    tmp_path: Path, *specs: ProcessSpec, backoff: Backoff = QUICK, say: str = "up"
+) -> AsyncIterator[Lab]:
+    """A started group whose children have all said that they are up; nothing of it is left behind."""
+    lab = Lab(specs, tmp_path / "logs", backoff)
+    try:
+        await lab.group.start()
+        await eventually(lambda: all(say in lab.log(spec.name) for spec in specs))
+        yield lab
+    finally:
+        lab.group.force()
+        await lab.group.drain()
+
+
+async def test_a_child_that_was_killed_comes_back(tmp_path: Path) -> None:
+    async with running(tmp_path, spec("web"), spec("clock")) as lab:
+        first = lab.group.pids
+        os.kill(first["web"], signal.SIGKILL)
+        await eventually(lambda: lab.log("web").count("up") == 2)
+
+        assert lab.group.pids["web"] != first["web"]
+        assert lab.group.pids["clock"] == first["clock"]
+        assert lab.said == [
+            f"restarting web in 0.02 s: exit status -9 (log: {tmp_path / 'logs' / 'web.log'})"
+        ]
+
+
+async def test_a_child_that_dies_again_and_again_waits_longer_each_time(tmp_path: Path) -> None:
+    async with running(tmp_path, spec("web", "print('up'); raise SystemExit(3)")) as lab:
+        await eventually(lambda: len(lab.said) >= 4)
+
+    assert [line.partition(" (")[0] for line in lab.said[:4]] == [
+        "restarting web in 0.02 s: exit status 3",
+        "restarting web in 0.04 s: exit status 3",
+        "restarting web in 0.08 s: exit status 3",
+        "restarting web in 0.1 s: exit status 3",
+    ]
+
+
+async def test_a_child_that_lived_long_enough_is_forgiven(tmp_path: Path) -> None:
+    forgiving = Backoff(first_s=0.02, most_s=10.0, forgiven_after_s=0.0)
+    async with running(tmp_path, spec("web", "print('up')"), backoff=forgiving) as lab:
+        await eventually(lambda: len(lab.said) >= 3)
+
+    assert all(line.startswith("restarting web in 0.02 s") for line in lab.said[:3])
+
+
+@given(deaths=st.integers(1, 10_000))
+def test_the_delay_grows_from_half_a_second_to_ten(deaths: int) -> None:
+    backoff = Backoff()
+
+    assert 0.5 <= backoff.delay(deaths) <= backoff.delay(deaths + 1) <= 10.0
+    assert [backoff.delay(n) for n in (1, 2, 3, 4, 5, 6)] == [0.5, 1.0, 2.0, 4.0, 8.0, 10.0]
+
+
+async def test_a_drain_asks_the_last_started_first_and_waits_for_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, spec("web"), spec("events"), spec("worker", SLOW_END)) as lab:
+        pids = lab.group.pids
+        asked: list[int] = []
+        kill = os.kill
+
+        def note(pid: int, number: int) -> None:
+            asked.append(pid)
+            kill(pid, number)
+
+        monkeypatch.setattr(os, "kill", note)
+        await lab.group.drain()
+
+        assert asked == [pids["worker"], pids["events"], pids["web"]]
+        assert lab.group.pids == {}
+        assert not any(alive(pid) for pid in pids.values())
+        assert lab.log("worker").split() == ["up", "ended"]
+        assert lab.said[0].startswith("stopping; waiting for worker, events, web")
+        assert lab.said[-1] == "waiting for worker"
+
+
+async def test_a_child_that_exceeds_its_time_to_drain_is_killed(tmp_path: Path) -> None:
+    async with running(tmp_path, spec("worker", IGNORE_TERM, drain_s=0.2)) as lab:
+        pid = lab.group.pids["worker"]
+        await lab.group.drain()
+
+        assert not alive(pid)
+        assert lab.said[-1] == "worker took too long to end: killed"
+
+
+async def test_force_kills_a_child_that_ignores_term_with_its_whole_process_group(tmp_path: Path) -> None:
+    async with running(tmp_path, spec("worker", WITH_CHILD), say="child") as lab:
+        grandchild = int(lab.log("worker").split("child ")[1].split()[0])
+        pid = lab.group.pids["worker"]
+        draining = asyncio.create_task(lab.group.drain())
+        await asyncio.sleep(0.1)
+        assert not draining.done()
+        assert alive(pid)
+
+        lab.group.force()
+        await draining
+        await eventually(lambda: not alive(grandchild))
+
+        assert not alive(pid)
+
+
+async def test_a_drain_does_not_wait_for_a_backoff(tmp_path: Path) -> None:
+    slow = Backoff(first_s=60.0, most_s=60.0)
+    async with running(tmp_path, spec("web", "print('up')"), backoff=slow) as lab:
+        await eventually(lambda: len(lab.said) == 1)
+        await asyncio.wait_for(lab.group.drain(), 5)
+
+        assert lab.said[1:] == []
+
+
+async def test_running_ends_when_it_is_asked_to(tmp_path: Path) -> None:
+    async with running(tmp_path, spec("web")) as lab:
+        stop = asyncio.Event()
+        until = asyncio.create_task(lab.group.run_until(stop))
+        await asyncio.sleep(0.05)
+        assert not until.done()
+
+        stop.set()
+        await asyncio.wait_for(until, 5)
+
+        assert alive(lab.group.pids["web"])
+
+
+async def test_what_keeps_a_child_from_starting_again_is_raised(tmp_path: Path) -> None:
+    async with running(tmp_path, spec("web", "print('up')"), backoff=Backoff(first_s=0.1)) as lab:
+        await eventually(lambda: len(lab.said) == 1)
+        (tmp_path / "logs" / "web.log").unlink()
+        (tmp_path / "logs" / "web.log").mkdir()
+
+        with pytest.raises(IsADirectoryError):
+            await asyncio.wait_for(lab.group.run_until(asyncio.Event()), 5)
+
+
+async def test_a_child_gets_the_environment_and_the_log_it_was_given(tmp_path: Path) -> None:
+    code = "import os, sys, time; print('up', *os.environ, file=sys.stderr); time.sleep(60)"
+    web = ProcessSpec("web", (sys.executable, "-u", "-c", code), {"LC_CTYPE": "C.UTF-8"}, 10.0)
+    async with running(tmp_path, web) as lab:
+        assert lab.log("web").split() == ["up", "LC_CTYPE"]
+
+
+async def test_a_large_log_is_put_aside_at_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(functions.supervision, "_KEEP_LOG_BYTES", 100)
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs" / "web.log").write_text("x" * 101)
+
+    async with running(tmp_path, spec("web")) as lab:
+        assert lab.log("web") == "up\n"
+        assert (tmp_path / "logs" / "web.log.1").read_text() == "x" * 101
+
+
+def supervisor(tmp_path: Path, child: str) -> tuple[subprocess.Popen[str], int]:
+    """A supervisor in a process of its own and the pid of the one child it runs, which is up."""
+    code = f"""
+        import asyncio, sys
+        from pathlib import Path
+        from functions.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
+
+        async def main():
+            spec = ProcessSpec("web", (sys.executable, "-c", {child!r}), None, 60.0)
+            group = ProcessGroup([spec], Path(sys.argv[1]), lambda line: print(line, flush=True))
+            with stopping_on_signals(group) as stop:
+                await group.start()
+                print(group.pids["web"], flush=True)
+                await group.run_until(stop)
+                await group.drain()
+
+        asyncio.run(main())
+    """
+    argv = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    deadline = time.monotonic() + 15
+    while "up" not in (tmp_path / "web.log").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    return process, pid
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_drains(tmp_path: Path, number: signal.Signals) -> None:
+    process, child = supervisor(tmp_path, SLOW_END)
+
+    process.send_signal(number)
+    said, _ = process.communicate(timeout=20)
+
+    assert process.returncode == 0
+    assert "waiting for web" in said
+    assert (tmp_path / "web.log").read_text().split() == ["up", "ended"]
+    assert not alive(child)
+
+
+def test_a_second_interrupt_forces(tmp_path: Path) -> None:
+    process, child = supervisor(tmp_path, IGNORE_TERM)
+
+    process.send_signal(signal.SIGINT)
+    assert process.stdout is not None
+    assert "waiting for web" in process.stdout.readline()
+    assert alive(child)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=20)
+
+    assert process.returncode == 0
+    assert not alive(child)
+
+
+def test_a_killed_supervisor_leaves_no_orphan_and_its_children_still_drain(tmp_path: Path) -> None:
+    process, child = supervisor(tmp_path, SLOW_END)
+
+    process.kill()
+    process.communicate(timeout=20)
+
+    deadline = time.monotonic() + 15
+    while alive(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert (tmp_path / "web.log").read_text().split() == ["up", "ended"]
