@@ -1,0 +1,1 @@
+"""What fires a function: HTTP, events, the clock and the command line."""

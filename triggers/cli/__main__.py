@@ -1,0 +1,68 @@
+"""`python -P -m triggers.cli`: the commands, each imported only when it is used."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import click
+
+from state.errors import NightjarError
+from triggers.cli.output import ERROR, explain
+
+COMMANDS = {
+    "demo": "a first research night in minutes: real training, two agents, the table and the plot",
+    "up": "start the lab: Redis, web, events, clock and this machine's workers",
+    "worker": "train for a lab on this machine's GPUs",
+    "status": "what is alive, what waits, what is best",
+    "call": "call any function of the running lab",
+    "config": "show every setting, secrets redacted",
+    "redis": "send a command to the lab's Redis",
+    "test": "run the tests and static checks",
+}
+
+
+class Lazy(click.Group):
+    """Commands by module name: `triggers/cli/<command>.py` holds `command`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"triggers.cli.{cmd_name}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+def nightjar() -> None:
+    """Nightjar: autonomous machine-learning research that runs overnight.
+
+    Exit codes: 0 ok or keep, 1 error, 2 usage, 3 discard, 4 crash (also timeout and invalid), 5 still running,
+    6 budget, 7 auth, 8 stopped, 9 lost.
+    """
+
+
+def main() -> int:
+    try:
+        return int(nightjar.main(prog_name="nightjar", standalone_mode=False) or 0)
+    except click.exceptions.Abort:
+        return 130
+    except click.exceptions.Exit as asked:
+        return asked.exit_code
+    except click.ClickException as wrong:
+        wrong.show()
+        return wrong.exit_code
+    except NightjarError as problem:
+        explain(problem)
+        return ERROR
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,136 @@
+"""`nightjar demo`: a first research night in minutes, with real training and agents that only speak HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from pathlib import Path
+
+import click
+
+from functions.process import start_logging
+from state.errors import Unavailable
+from state.settings import Settings
+from triggers.cli.demo_view import DemoView
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.options import data_option, settings_from
+from triggers.cli.output import ERROR, OK
+from triggers.lab import Lab, Plan, free_port
+
+ROOT = Path(__file__).parents[2]
+AGENTS = ("ada", "grace")
+SLOTS = 2
+LOOK_S = 0.5
+
+
+@click.command()
+@click.option("--runs", type=click.IntRange(2, 1000), default=16, help="experiments of both agents together")
+@click.option("--budget", type=click.FloatRange(0.2, 600), default=5.0, help="CPU seconds of each training")
+@click.option("--port", type=click.IntRange(0, 65535), default=3111, help="HTTP port, if it is free")
+@data_option
+def command(runs: int, budget: float, port: int, data: Path | None) -> int:
+    """Research a small language model with two agents on two CPU slots; keeps its lab."""
+    settings = settings_from(data=data or settings_from(lab="demo").data_dir, lab="lab", port=free_port(port))
+    start_logging(settings)
+    return asyncio.run(_demo(settings, runs, budget))
+
+
+async def _demo(settings: Settings, runs: int, budget: float) -> int:
+    began = time.monotonic()
+    say("starting Redis, web, events, clock and two CPU workers ...")
+    project = make_project(settings.data_dir / "project")
+    plan = Plan(settings, repo=project, cpu=SLOTS, gpu="none")
+    async with Lab.started(plan, announce=say) as lab:
+        say(f"the lab answers at {lab.url}; agents {' and '.join(AGENTS)} begin")
+        tag = f"demo-{datetime.now().astimezone():%m%d-%H%M%S}"
+        http = LabHttp(settings.model_copy(update={"url": lab.url}))
+        http.ask("POST", "/api/experiment/setup", {"tag": tag, "policy": {"budgets.base_s": budget}})
+        view = DemoView(http, tag, runs)
+        logs = settings.data_dir / "logs"
+        async with agents(lab.url, tag, project, settings.data_dir / "agents", logs, runs) as processes:
+            with view.live():
+                while not lab.stop.is_set() and any(p.returncode is None for p in processes):
+                    await asyncio.to_thread(view.update)
+                    await asyncio.sleep(LOOK_S)
+                await asyncio.to_thread(view.update)
+        if lab.stop.is_set():
+            say(f"interrupted; the lab is kept: ./nightjar up --data {settings.data_dir} --repo {project}")
+            return 130
+        if failed := [p for p in processes if p.returncode != 0]:
+            raise Unavailable(
+                f"{len(failed)} of {len(AGENTS)} agents failed", hint=f"their logs are {logs}/agent-*.log"
+            )
+        view.results(settings.data_dir, project)
+        count = view.finished
+    say(f"{count} experiments in {time.monotonic() - began:.0f} s; nothing is left running")
+    return OK if count >= runs else ERROR
+
+
+@asynccontextmanager
+async def agents(
+    url: str, tag: str, project: Path, homes: Path, logs: Path, runs: int
+) -> AsyncIterator[list[asyncio.subprocess.Process]]:
+    """Both agents, each in a clone of its own; they are ended when we leave."""
+    processes: list[asyncio.subprocess.Process] = []
+    try:
+        for nth, name in enumerate(AGENTS):
+            clone = homes / tag / name
+            clone.parent.mkdir(parents=True, exist_ok=True)
+            git(project.parent, "clone", "--quiet", "--no-hardlinks", str(project), str(clone))
+            share = runs // len(AGENTS) + (1 if nth < runs % len(AGENTS) else 0)
+            with (logs / f"agent-{name}.log").open("ab") as log:
+                processes.append(
+                    await asyncio.create_subprocess_exec(
+                        *(sys.executable, "-P", str(ROOT / "examples" / "agent.py")),
+                        *("--url", url, "--tag", tag, "--repo", str(clone)),
+                        *("--name", name, "--runs", str(share), "--seed", str(nth + 1)),
+                        stdin=asyncio.subprocess.DEVNULL,
+                        stdout=log,
+                        stderr=log,
+                        process_group=0,
+                    )
+                )
+        yield processes
+    finally:
+        for process in processes:
+            if process.returncode is None:
+                process.terminate()
+        await asyncio.gather(*(process.wait() for process in processes))
+
+
+def make_project(folder: Path) -> Path:
+    """A git repository with the example project; one that is there already is used again."""
+    if not (folder / ".git").exists():
+        shutil.copytree(ROOT / "examples" / "tinylm", folder, ignore=shutil.ignore_patterns("__pycache__"))
+        git(folder, "init", "--quiet", "--initial-branch=main")
+        git(folder, "add", "--all")
+        git(folder, "commit", "--quiet", "--message", "Begin with the example project")
+    return folder
+
+
+def git(where: Path, *arguments: str) -> None:
+    """Run git in a folder, as nobody in particular."""
+    identity = (
+        "-c",
+        "user.name=nightjar",
+        "-c",
+        "user.email=nightjar@localhost",
+        "-c",
+        "commit.gpgsign=false",
+    )
+    done = subprocess.run(
+        ["git", "-C", str(where), *identity, *arguments], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise Unavailable(f"git {arguments[0]} failed in {where}", hint=done.stderr.strip()[-500:])
+
+
+def say(line: str) -> None:
+    """To the person at the terminal."""
+    click.echo(line, err=True)

@@ -1,0 +1,142 @@
+"""What the demo shows: live progress, then the table, the files and how to go on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.syntax import Syntax
+from rich.table import Table
+
+from triggers.cli.lab_http import LabHttp
+
+FINISHED = ("keep", "discard", "crash", "timeout")
+STYLE = {"keep": "bold green", "discard": "dim", "crash": "red", "timeout": "red"}
+
+
+class DemoView:
+    """Follows one tag over HTTP."""
+
+    def __init__(self, http: LabHttp, tag: str, runs: int) -> None:
+        self.tag = tag
+        self.finished = 0
+        self._http = http
+        self._runs = runs
+        self._told: set[str] = set()
+        self._console = Console(stderr=True)
+        self._bar: tuple[Progress, Any] | None = None
+
+    @contextmanager
+    def live(self) -> Iterator[None]:
+        """A progress bar while we follow, on a terminal only."""
+        if not self._console.is_terminal:
+            yield
+            return
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )
+        with Progress(*columns, console=self._console) as progress:
+            self._bar = (progress, progress.add_task("training", total=self._runs))
+            yield
+        self._bar = None
+
+    def update(self) -> None:
+        """Tell what has finished since, and what trains now."""
+        experiments = self._history()
+        for e in experiments:
+            if e["status"] in FINISHED and e["id"] not in self._told:
+                self._told.add(e["id"])
+                self.finished += 1
+                self._console.print(line(e), highlight=False)
+        if self._bar is not None:
+            progress, task = self._bar
+            running = [
+                f"{e['id']} {e['last_progress'] or 0:.0%}" for e in experiments if e["status"] == "running"
+            ]
+            progress.update(task, completed=self.finished, description=", ".join(running) or "thinking")
+
+    def results(self, data: Path, project: Path) -> None:
+        """The table, results.tsv, progress.png, the best diff, and how to go on."""
+        summary = self._http.ask("POST", "/api/report/summary", {"tag": self.tag})
+        experiments = [e for e in self._history() if e["status"] in FINISHED]
+        folder = data / "results" / self.tag
+        folder.mkdir(parents=True, exist_ok=True)
+        tsv = self._http.ask("POST", "/api/report/tsv", {"tag": self.tag})["tsv"]
+        (folder / "results.tsv").write_text(tsv)
+        (folder / "progress.png").write_bytes(
+            self._http.ask("GET", f"/api/report/progress.png?tag={self.tag}")
+        )
+        console = Console()
+        console.print(table(experiments))
+        if summary["best"] is not None:
+            self._show_best(console, summary["best"], folder, experiments[0])
+        console.print(
+            HOW_TO_GO_ON.format(data=data, project=project, folder=folder, tag=self.tag), highlight=False
+        )
+
+    def _show_best(self, console: Console, best: dict[str, Any], folder: Path, first: dict[str, Any]) -> None:
+        shown = self._http.ask("GET", f"/api/experiment/{best['experiment_id']}")
+        patch = shown["diff"] or ""
+        (folder / "best.diff").write_text(patch)
+        console.print(
+            f"best: {best['experiment_id']} with val_bpb {best['val_bpb']:.6f}"
+            f" (first run: {first['val_bpb'] or 0:.6f}); what it changes:",
+            highlight=False,
+        )
+        console.print(
+            Syntax(patch or "(nothing: the baseline is the best)", "diff", background_color="default")
+        )
+
+    def _history(self) -> list[dict[str, Any]]:
+        page = self._http.ask("POST", "/api/experiment/history", {"tag": self.tag, "limit": 1000})
+        found: list[dict[str, Any]] = page["experiments"]
+        return found
+
+
+HOW_TO_GO_ON = """\
+files:       {folder}/results.tsv, progress.png, best.diff
+go on:       ./nightjar up --data {data} --repo {project} --cpu 2
+then:        NIGHTJAR_DATA={data} ./nightjar status
+             NIGHTJAR_DATA={data} ./nightjar call report::brief --tag {tag}
+your agent:  give it program.md, your own repository with a train.py, and ./nightjar up in that folder
+"""
+
+
+def line(e: dict[str, Any]) -> str:
+    """One finished experiment."""
+    value = f"{e['val_bpb']:.6f}" if e["val_bpb"] is not None else "-" * 8
+    change = f" ({-e['delta']:+.6f})" if e["delta"] else ""
+    return (
+        f"[{STYLE[e['status']]}]{e['id']:>18}  {e['status']:<8}{value}{change}[/]"
+        f"  {e['agent'] or ''}: {escape(e['description'])}"
+    )
+
+
+def table(experiments: list[dict[str, Any]]) -> Table:
+    """All finished experiments."""
+    printed = Table("experiment", "agent", "status", "val_bpb", "category", "description")
+    for e in experiments:
+        value = f"{e['val_bpb']:.6f}" if e["val_bpb"] is not None else ""
+        printed.add_row(
+            e["id"],
+            e["agent"] or "",
+            e["status"],
+            value,
+            e["category"],
+            escape(e["description"]),
+            style=STYLE[e["status"]],
+        )
+    return printed
+
+
+def escape(text: str) -> str:
+    """Text of an agent, never markup."""
+    return click.unstyle(text).replace("[", r"\[")

@@ -1,0 +1,41 @@
+"""What the commands print, and the exit codes they end with."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import click
+
+from state.errors import NightjarError
+
+OK, ERROR, USAGE, DISCARD, CRASH, RUNNING, BUDGET, AUTH, STOPPED, LOST = range(10)
+
+BY_STATUS = {
+    "keep": OK,
+    "discard": DISCARD,
+    "crash": CRASH,
+    "timeout": CRASH,
+    "invalid": CRASH,
+    "registered": RUNNING,
+    "queued": RUNNING,
+    "leased": RUNNING,
+    "running": RUNNING,
+    "stopped": STOPPED,
+    "lost": LOST,
+}
+"""Exit code for an experiment's status."""
+
+
+def explain(problem: NightjarError) -> None:
+    """What is wrong and what to do, on standard error."""
+    click.echo(f"nightjar: {problem.detail}", err=True)
+    if problem.hint:
+        click.echo(f"  -> {problem.hint}", err=True)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output: indented for a person, on one line for a program."""
+    indent = 2 if sys.stdout.isatty() else None
+    click.echo(json.dumps(value, indent=indent, ensure_ascii=False))

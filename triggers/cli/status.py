@@ -1,0 +1,55 @@
+"""`nightjar status` shows what is alive, what waits, and each tag's best."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.output import print_json
+
+
+@click.command()
+@data_option
+@lab_option
+@click.option("--json", "as_json", is_flag=True)
+def command(data: str | None, lab: str | None, as_json: bool) -> None:
+    """Show the running lab's processes, GPUs, queue and tags."""
+    http = LabHttp(settings_from(data=data, lab=lab))
+    status = http.ask("GET", "/api/lab/status")
+    pool = http.ask("GET", "/api/pool/list")
+    tags = http.ask("GET", "/api/report/tags")
+    if as_json:
+        print_json({"status": status, "pool": pool, "tags": tags})
+        return
+    _show(http.url, status, pool, tags)
+
+
+def _show(url: str, status: dict[str, Any], pool: dict[str, Any], tags: dict[str, Any]) -> None:
+    console = Console()
+    alive = ", ".join(f"{count} {kind}" for kind, count in status["counts"].items())
+    console.print(f"lab {status['lab']!r} at {url}: {alive}; {status['queue']} waiting")
+    gpus = Table("GPU", "name", "status", "experiment", "last heartbeat")
+    for gpu in pool["workers"]:
+        gpus.add_row(
+            gpu["gpu_id"], gpu["gpu_name"], gpu["status"], gpu["experiment_id"] or "", gpu["last_heartbeat"]
+        )
+    console.print(gpus if pool["workers"] else "no worker: ./nightjar worker --repo PATH")
+    rows = Table("tag", "experiments", "kept", "best", "experiment")
+    for tag in tags["tags"]:
+        best = f"{tag['best_val_bpb']:.6f}" if tag["best_val_bpb"] is not None else ""
+        rows.add_row(
+            tag["name"],
+            str(tag["total_experiments"]),
+            str(tag["kept_experiments"]),
+            best,
+            tag["best_experiment_id"] or "",
+        )
+    if tags["tags"]:
+        console.print(rows)
+    for hint in status["hints"]:
+        console.print(f"-> {hint}")

@@ -1,0 +1,65 @@
+"""`nightjar up` starts the whole lab on this machine and keeps it running."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+
+from functions.process import start_logging
+from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.lab import Lab, Plan
+
+
+@click.command()
+@data_option
+@lab_option
+@click.option("--port", type=click.IntRange(0, 65535), default=None, help="HTTP port [NIGHTJAR_PORT, 3111]")
+@click.option(
+    "--repo",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    default=None,
+    help="git repository to train from (default: the one around the working directory, if it has a train.py)",
+)
+@click.option("--cpu", type=click.IntRange(0, 256), default=None, help="CPU slots; 1 when no GPU is seen")
+@click.option("--gpu", default="all", help="all, none, or the index of one GPU")
+@click.option("--command", "train_command", default=None, help="train command, instead of python train.py")
+def command(
+    data: Path | None,
+    lab: str | None,
+    port: int | None,
+    repo: Path | None,
+    cpu: int | None,
+    gpu: str,
+    train_command: str | None,
+) -> int:
+    """Start Redis (unless NIGHTJAR_REDIS_URL names one), web, events, clock and this machine's workers.
+
+    Ctrl-C lets runs in progress finish; a second one ends them.
+    """
+    settings = settings_from(data=data, lab=lab, port=port)
+    start_logging(settings)
+    plan = Plan(settings, repo=repo or train_repository(Path.cwd()), cpu=cpu, gpu=gpu, command=train_command)
+    return asyncio.run(_run(plan))
+
+
+async def _run(plan: Plan) -> int:
+    async with Lab.started(plan, announce=lambda line: click.echo(line, err=True)) as lab:
+        click.echo(f"ready: {lab.url} (docs at {lab.url}/docs), data in {plan.settings.data_dir}", err=True)
+        if plan.repo is None:
+            click.echo(
+                "no worker: this folder has no train.py. Add one with: ./nightjar worker --repo PATH",
+                err=True,
+            )
+        await lab.run()
+    click.echo("stopped", err=True)
+    return 0
+
+
+def train_repository(here: Path) -> Path | None:
+    """The git repository around a folder, if it has a train.py."""
+    for folder in (here, *here.parents):
+        if (folder / ".git").exists():
+            return folder if (folder / "train.py").is_file() else None
+    return None

@@ -1,0 +1,25 @@
+"""`nightjar worker` trains for a lab on this machine."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from triggers.cli.options import data_option, lab_option, settings_from
+
+
+@click.command(
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@data_option
+@lab_option
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def command(data: str | None, lab: str | None, arguments: tuple[str, ...]) -> None:
+    """Train for the lab on this machine's GPUs: --repo PATH [--gpu all|INDEX] [--cpu N]."""
+    settings = settings_from(data=data, lab=lab)
+    environment = os.environ | {"NIGHTJAR_DATA": str(settings.data_dir), "NIGHTJAR_LAB": settings.lab}
+    # Triggers do not know workers: the process becomes one.
+    os.execve(sys.executable, [sys.executable, "-P", "-m", "workers.supervisor", *arguments], environment)

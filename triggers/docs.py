@@ -1,0 +1,48 @@
+"""The page /docs: every function of the table, rendered on the server, readable offline."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from html import escape
+from typing import Any
+
+from functions.contract import Function
+
+STYLE = """
+:root { color-scheme: light dark; }
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+code, pre { font-family: ui-monospace, monospace; font-size: 0.92em; }
+details { border-top: 1px solid #8885; padding: 0.4rem 0; }
+summary { cursor: pointer; }
+summary code { font-weight: 600; }
+table { border-collapse: collapse; margin: 0.5rem 0 0.5rem 1rem; }
+td, th { text-align: left; padding: 0.15rem 1rem 0.15rem 0; vertical-align: top; }
+.role { opacity: 0.7; }
+"""
+
+
+def docs_page(functions: Mapping[str, Function[Any, Any]]) -> str:
+    """HTML with a section per function: routes, role, request fields."""
+    rows = "\n".join(_section(name, declared) for name, declared in functions.items())
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Nightjar: functions</title>'
+        f"<style>{STYLE}</style></head><body><h1>Nightjar</h1>"
+        f"<p>{len(functions)} functions. Machine-readable: <a href='/openapi.json'>/openapi.json</a>, "
+        "<a href='/api/function/list'>/api/function/list</a>; the lab's state: "
+        "<a href='/api/lab/status'>/api/lab/status</a>.</p>"
+        f"{rows}</body></html>"
+    )
+
+
+def _section(name: str, declared: Function[Any, Any]) -> str:
+    fired = "<br>".join(f"<code>{escape(str(trigger))}</code>" for trigger in declared.triggers)
+    fields = "".join(
+        f"<tr><td><code>{escape(field)}</code></td><td>{'required' if info.is_required() else 'optional'}</td>"
+        f"<td>{escape(info.description or '')}</td></tr>"
+        for field, info in declared.request.model_fields.items()
+    )
+    return (
+        f"<details><summary><code>{escape(name)}</code> {escape(declared.description)} "
+        f"<span class='role'>({escape(', '.join(declared.roles))})</span></summary>"
+        f"<p>{fired}</p><table>{fields}</table></details>"
+    )

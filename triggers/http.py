@@ -1,0 +1,209 @@
+"""HTTP triggers: every function of the table behind its routes, with real status codes."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import re
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Lifespan
+
+from functions.contract import Call, Command, Function, Http, Picture
+from functions.invoke import invalid
+from functions.process import Process
+from state.answers import Stored
+from state.errors import Conflict, Invalid, NightjarError, Unavailable
+from state.settings import Settings
+from triggers.bodies import read_json
+from triggers.docs import docs_page
+from triggers.guard import Guard, allowed_hosts
+from triggers.openapi import openapi
+from triggers.problems import problem_document, problem_response
+
+log = logging.getLogger(__name__)
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+JSON = "application/json"
+
+
+def make_app(
+    functions: dict[str, Function[Any, Any]], settings: Settings, lifespan: Lifespan[Starlette]
+) -> Starlette:
+    """The web application; `lifespan` puts the opened Process into `app.state.process`."""
+    routes: list[BaseRoute] = [
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/openapi.json", lambda _: JSONResponse(openapi(functions))),
+        Route("/docs", lambda _: HTMLResponse(docs_page(functions), headers=DOCS_HEADERS)),
+        Route("/", lambda _: RedirectResponse("/docs")),
+    ]
+    doors = [(door, declared) for declared in functions.values() for door in declared.doors]
+    # A fixed path is tried before one with a parameter: /api/report/tags before /api/{x}/tags.
+    doors.sort(key=lambda pair: (pair[0].path.count("{"), pair[0].path))
+    routes += [Route(door.path, endpoint(declared, door), methods=[door.method]) for door, declared in doors]
+    return Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        middleware=[Middleware(Guard, allowed=allowed_hosts(settings))],
+        exception_handlers={HTTPException: no_such_route, Exception: our_fault},
+    )
+
+
+DOCS_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+
+
+def endpoint(declared: Function[Any, Any], door: Http) -> Endpoint:
+    """Answer requests at one route of one function."""
+
+    async def answer(request: Request) -> Response:
+        process: Process = request.app.state.process
+        request_id = request.headers.get("x-request-id", "")[:96] or secrets.token_hex(8)
+        try:
+            response = await _answer(process, declared, door, request, request_id)
+        except NightjarError as problem:
+            log.info("%s %s: %s %s", request_id, declared.name, type(problem).__name__, problem.detail[:200])
+            response = problem_response(problem)
+        response.headers["X-Request-Id"] = request_id
+        return response
+
+    return answer
+
+
+async def _answer(
+    process: Process, declared: Function[Any, Any], door: Http, request: Request, request_id: str
+) -> Response:
+    asked = await _asked(declared, door, request)
+    key = request.headers.get("idempotency-key")
+    call = Call(
+        caller="local",
+        role="operator",
+        invoker=process.invoker,
+        request_id=request_id,
+        idempotency_key=key,
+        traceparent=_traceparent(request.headers.get("traceparent", "")),
+    )
+    given = key or (asked.request_id if isinstance(asked, Command) else None)
+    if given is None or not declared.writes:
+        return _shown(declared, await process.invoker.call(declared.name, asked, call))
+    return await _once(process, declared, asked, call, given)
+
+
+def _traceparent(header: str) -> str | None:
+    """The header where it is one of W3C's (version 00); anything else is ignored, as the standard asks."""
+    return header if re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", header) else None
+
+
+async def _asked(declared: Function[Any, Any], door: Http, request: Request) -> Any:
+    """The request model, from the path and either the body or the query.
+
+    Raises:
+        Invalid: it does not validate. Whatever reading a body raises.
+    """
+    try:
+        if door.method == "POST":
+            body = await read_json(request, door.body_limit)
+            return declared.request.model_validate({**body, **request.path_params}, strict=True)
+        # Everything in a URL is text: numbers are read from it.
+        return declared.request.model_validate({**request.query_params, **request.path_params})
+    except ValidationError as problem:
+        raise invalid(problem) from problem
+
+
+async def _once(
+    process: Process, declared: Function[Any, Any], asked: BaseModel, call: Call, given: str
+) -> Response:
+    """Do it, unless this idempotency key was answered before."""
+    if not 1 <= len(given) <= 255:
+        raise Invalid("an Idempotency-Key has 1 to 255 characters", hint="send a UUID")
+    digest = hashlib.sha256(asked.model_dump_json().encode()).hexdigest()
+    match await process.answers.claim(declared.name, given, digest):
+        case Stored() as first:
+            return Response(
+                first.body,
+                status_code=_success(declared),
+                media_type=JSON,
+                headers={"Idempotent-Replayed": "true"},
+            )
+        case "in_flight":
+            raise Conflict(
+                "the first request with this Idempotency-Key is still being answered",
+                hint="repeat it in a moment: it will get the first answer",
+                retry_after=1.0,
+            )
+        case "other_body":
+            raise Invalid(
+                "this Idempotency-Key was used with another body", hint="use a new key for a new request"
+            )
+        case "claimed":
+            pass
+    try:
+        response = _shown(declared, await process.invoker.call(declared.name, asked, call))
+    except NightjarError as problem:
+        # What Redis did not answer may have happened: only the functions' own idempotence can tell.
+        if not isinstance(problem, Unavailable):
+            await process.answers.forget(declared.name, given)
+        raise
+    await process.answers.store(declared.name, given, digest, bytes(response.body).decode())
+    return response
+
+
+def _success(declared: Function[Any, Any]) -> int:
+    return 200 if declared.lane == "web" else 202
+
+
+def _shown(declared: Function[Any, Any], answer: BaseModel) -> Response:
+    if isinstance(answer, Picture):
+        return Response(answer.content, media_type=answer.media_type)
+    return Response(answer.model_dump_json(), status_code=_success(declared), media_type=JSON)
+
+
+async def healthz(_: Request) -> Response:
+    """This process is alive."""
+    return JSONResponse({"ok": True})
+
+
+async def readyz(request: Request) -> Response:
+    """This process can answer: Redis is reachable, the scripts are loaded, the schema is ours."""
+    process: Process = request.app.state.process
+    try:
+        await process.lab.check()
+    except NightjarError as problem:
+        return problem_response(problem)
+    return JSONResponse({"ok": True, "lab": process.settings.lab, "redis": await process.lab.facts()})
+
+
+async def no_such_route(request: Request, problem: Exception) -> Response:
+    """Starlette's own refusals as problem documents."""
+    status = problem.status_code if isinstance(problem, HTTPException) else 500
+    hints = {
+        404: "GET /docs lists every route",
+        405: "GET /docs lists every route with its method",
+    }
+    titles = {404: "Not found", 405: "Method not allowed"}
+    return problem_document(
+        status,
+        titles.get(status, "Refused"),
+        f"there is no {request.method} {request.url.path[:200]}",
+        hint=hints.get(status),
+        headers=dict(getattr(problem, "headers", None) or {}),
+    )
+
+
+async def our_fault(request: Request, problem: Exception) -> Response:
+    """An error of our own: logged by the server with its traceback, told without it."""
+    return problem_document(
+        500,
+        "Internal error",
+        f"{request.method} {request.url.path[:200]} failed: a fault of Nightjar's own",
+        hint="the web process's log has the traceback (logs/web.log in the data directory)",
+    )

@@ -1,0 +1,178 @@
+"""A whole lab on one machine: its Redis and its processes, started together and drained together."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shlex
+import socket
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from functions.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
+from state.embedded import EmbeddedRedis
+from state.errors import Conflict, Unavailable
+from state.settings import Settings
+from triggers.guard import check_bind
+
+READY_S = 60.0
+REDIS_LOOK_S = 0.5
+KINDS = ("web", "events", "clock")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to start."""
+
+    settings: Settings
+    repo: Path | None
+    """Without one there is no worker."""
+    cpu: int | None = None
+    gpu: str = "all"
+    command: str | None = None
+
+
+class Lab:
+    """A started lab."""
+
+    def __init__(
+        self, plan: Plan, redis: EmbeddedRedis | None, group: ProcessGroup, stop: asyncio.Event
+    ) -> None:
+        self.plan = plan
+        self.url = f"http://127.0.0.1:{plan.settings.port}"
+        self.stop = stop
+        self._redis = redis
+        self._group = group
+
+    @classmethod
+    @asynccontextmanager
+    async def started(cls, plan: Plan, announce: Callable[[str], None]) -> AsyncIterator[Lab]:
+        """Start everything and wait until it is ready; at the end drain it.
+
+        Raises:
+            Conflict: a lab runs on this data directory already. Unavailable: something does not start.
+        """
+        settings = plan.settings
+        check_bind(settings)
+        check_port(settings)
+        with contextlib.ExitStack() as stack:
+            redis = None
+            if settings.redis_url is None:
+                redis = stack.enter_context(EmbeddedRedis.start(settings))
+            group = ProcessGroup(specs(plan), settings.data_dir / "logs", announce)
+            with stopping_on_signals(group) as stop:
+                lab = cls(plan, redis, group, stop)
+                await group.start()
+                try:
+                    lab.write_down()
+                    await lab.until_ready()
+                    yield lab
+                finally:
+                    await lab.drain()
+
+    def write_down(self) -> None:
+        """Leave the URL where other commands of the same data directory look for it."""
+        path = self.plan.settings.data_dir / "web.json"
+        path.write_text(json.dumps({"url": self.url, "lab": self.plan.settings.lab, "pid": os.getpid()}))
+
+    async def run(self) -> None:
+        """Keep everything running until told to stop."""
+        reviving = asyncio.create_task(self._keep_redis())
+        try:
+            await self._group.run_until(self.stop)
+        finally:
+            reviving.cancel()
+
+    async def drain(self) -> None:
+        """Let every process end in order; workers first finish their runs."""
+        reviving = asyncio.create_task(self._keep_redis())
+        try:
+            await self._group.drain()
+        finally:
+            reviving.cancel()
+
+    async def _keep_redis(self) -> None:
+        """Start a dead Redis again, at the same address and with the same data."""
+        while self._redis is not None:
+            self._redis.revive()
+            await asyncio.sleep(REDIS_LOOK_S)
+
+    async def until_ready(self) -> None:
+        """Wait until lab::status shows every process.
+
+        Raises:
+            Unavailable: not within a minute.
+        """
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + READY_S
+        missing = "the web process"
+        async with httpx.AsyncClient(base_url=self.url, timeout=5.0) as http:
+            while not self.stop.is_set():
+                with contextlib.suppress(httpx.HTTPError):
+                    answer = await http.get("/api/lab/status")
+                    if answer.is_success and not (missing := self._missing(answer.json())):
+                        return
+                if loop.time() > give_up:
+                    raise Unavailable(
+                        f"{missing} did not become ready within {READY_S:.0f} s",
+                        hint=f"the logs are in {self.plan.settings.data_dir / 'logs'}",
+                    )
+                await asyncio.sleep(0.1)
+
+    def _missing(self, status: dict[str, Any]) -> str:
+        wanted = [*KINDS, *(["keeper"] if self.plan.repo is not None else [])]
+        return ", ".join(kind for kind in wanted if not status["counts"].get(kind))
+
+
+def specs(plan: Plan) -> list[ProcessSpec]:
+    """web, events, clock, and where there is a repository the workers' supervisor."""
+    settings = plan.settings
+    env = os.environ | {
+        "NIGHTJAR_DATA": str(settings.data_dir),
+        "NIGHTJAR_LAB": settings.lab,
+        "NIGHTJAR_PORT": str(settings.port),
+    }
+    python = (sys.executable, "-P", "-m")
+    found = [ProcessSpec(kind, (*python, f"triggers.{kind}"), env, drain_s=15.0) for kind in KINDS]
+    if plan.repo is not None:
+        argv = [*python, "workers.supervisor", "--repo", str(plan.repo), "--gpu", plan.gpu]
+        argv += ["--cpu", str(plan.cpu)] if plan.cpu is not None else []
+        argv += ["--command", shlex.join(shlex.split(plan.command))] if plan.command else []
+        found.append(ProcessSpec("worker", tuple(argv), env, drain_s=float("inf")))
+    return found
+
+
+def check_port(settings: Settings) -> None:
+    """Refuse a port that is taken, before anything is started.
+
+    Raises:
+        Conflict: somebody listens there.
+    """
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError as problem:
+            raise Conflict(
+                f"port {settings.port} is taken",
+                hint="another lab may be running (./nightjar status); else choose one with --port",
+            ) from problem
+
+
+def free_port(wanted: int) -> int:
+    """`wanted` if nobody listens there, else any free port of the loopback interface."""
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return int(probe.getsockname()[1])
+    raise Unavailable("no loopback port is free", hint="close some programs")
