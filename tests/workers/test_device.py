@@ -1,0 +1,243 @@
+"""Devices through a fake NVML, a fake nvidia-smi, and helpers that hang, lie or die."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from functions.lanes import Health
+from state.errors import Invalid
+from workers import nvml
+from workers.device import Device, Sampler, discover
+
+pytestmark = pytest.mark.process
+
+SMI = """#!/bin/sh
+case "$*" in
+  *temperature.gpu*--id=GPU-b*) echo "61, 1024, 81559, 97, [N/A], 0, 0x0000000000000044" ;;
+  *temperature.gpu*) echo "No devices were found"; exit 6 ;;
+  *index*)
+    echo "0, GPU-a, NVIDIA H100 80GB HBM3, 81559, 550.54"
+    echo "1, GPU-b, NVIDIA A100, 40960, 550.54" ;;
+esac
+"""
+
+
+def helper(tmp_path: Path, script: str) -> tuple[str, ...]:
+    (tmp_path / "helper.py").write_text(script)
+    return (sys.executable, "-I", str(tmp_path / "helper.py"))
+
+
+@pytest.fixture
+def gpu() -> Device:
+    return Device(
+        "h:GPU-b", index=1, name="NVIDIA A100", vram_mb=40960, uuid="GPU-b", driver="550", kind="gpu"
+    )
+
+
+@pytest.fixture
+def smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "nvidia-smi").write_text(SMI)
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+
+@dataclass
+class FakeNvml:
+    """As much of pynvml as is asked, for one GPU that does not measure its power."""
+
+    NVML_TEMPERATURE_GPU = 0
+    NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
+    NVML_VOLATILE_ECC = 0
+    throttle: int = 0x1
+
+    class NVMLError(Exception):
+        pass
+
+    def nvmlSystemGetDriverVersion(self) -> bytes:
+        return b"550.54"
+
+    def nvmlDeviceGetCount(self) -> int:
+        return 1
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> str:
+        return f"handle {index}"
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        if uuid != "GPU-a":
+            raise self.NVMLError("Not Found")
+        return "handle 0"
+
+    def nvmlDeviceGetUUID(self, handle: str) -> bytes:
+        return b"GPU-a"
+
+    def nvmlDeviceGetName(self, handle: str) -> str:
+        return "NVIDIA H200"
+
+    def nvmlDeviceGetMemoryInfo(self, handle: str) -> SimpleNamespace:
+        return SimpleNamespace(total=1000 * 1024**2, used=250 * 1024**2)
+
+    def nvmlDeviceGetTemperature(self, handle: str, sensor: int) -> int:
+        return 55
+
+    def nvmlDeviceGetUtilizationRates(self, handle: str) -> SimpleNamespace:
+        return SimpleNamespace(gpu=88, memory=1)
+
+    def nvmlDeviceGetPowerUsage(self, handle: str) -> int:
+        raise self.NVMLError("Not Supported")
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, handle: str) -> int:
+        return self.throttle
+
+    def nvmlDeviceGetTotalEccErrors(self, handle: str, kind: int, counter: int) -> int:
+        return 2
+
+
+def test_nvml_lists_the_gpus() -> None:
+    assert nvml.list_by_nvml(FakeNvml()) == [
+        {"index": 0, "uuid": "GPU-a", "name": "NVIDIA H200", "vram_mb": 1000, "driver": "550.54"}
+    ]
+
+
+def test_what_a_gpu_does_not_measure_is_absent_and_not_zero() -> None:
+    assert nvml.sample_by_nvml(FakeNvml(), "GPU-a") == {
+        "temperature_c": 55.0,
+        "memory_used_mb": 250.0,
+        "memory_total_mb": 1000.0,
+        "utilization_percent": 88.0,
+        "ecc": 2,
+    }
+
+
+def test_reasons_of_throttling_are_named_and_idling_is_none() -> None:
+    assert nvml.throttle_names(0x1) is None
+    assert nvml.sample_by_nvml(FakeNvml(throttle=0x48), "GPU-a")["throttle"] == "hw_slowdown+hw_thermal"
+
+
+def test_a_machine_without_nvml_and_nvidia_smi_has_no_gpu_but_cpu_slots(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    without_nvml = helper(
+        tmp_path,
+        f"import sys; sys.path.insert(0, {str(Path(nvml.__file__).parent)!r})\n"
+        "import nvml; nvml._nvml = lambda: None; nvml.main(sys.argv[1])",
+    )
+
+    assert discover("h", cpu=2, helper=without_nvml) == [
+        Device("h:cpu0", index=0, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu"),
+        Device("h:cpu1", index=1, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu"),
+    ]
+
+
+@pytest.fixture
+def only_smi(tmp_path: Path, smi: None) -> tuple[str, ...]:
+    return helper(
+        tmp_path,
+        f"import sys; sys.path.insert(0, {str(Path(nvml.__file__).parent)!r})\n"
+        "import nvml; nvml._nvml = lambda: None; nvml.main(sys.argv[1])",
+    )
+
+
+def test_without_nvml_the_gpus_are_those_of_nvidia_smi(only_smi: tuple[str, ...]) -> None:
+    found = discover("h", helper=only_smi)
+
+    assert found[0] == Device(
+        "h:GPU-a",
+        index=0,
+        name="NVIDIA H100 80GB HBM3",
+        vram_mb=81559,
+        uuid="GPU-a",
+        driver="550.54",
+        kind="gpu",
+    )
+    assert [device.gpu_id for device in found] == ["h:GPU-a", "h:GPU-b"]
+
+
+def test_one_gpu_is_chosen_by_its_index_and_a_wrong_index_names_those_there_are(
+    only_smi: tuple[str, ...],
+) -> None:
+    assert [device.uuid for device in discover("h", gpu="1", helper=only_smi)] == ["GPU-b"]
+    assert discover("h", gpu="none", helper=only_smi) == []
+    with pytest.raises(
+        Invalid, match=r"no GPU 7 here; there are: 0 \(NVIDIA H100 80GB HBM3\), 1 \(NVIDIA A100\)"
+    ):
+        discover("h", gpu=7, helper=only_smi)
+
+
+async def test_nvidia_smi_is_sampled_where_there_is_no_nvml(only_smi: tuple[str, ...], gpu: Device) -> None:
+    async with Sampler(helper=only_smi, timeout_s=60, start_timeout_s=60) as sampler:
+        health = await sampler.sample(gpu)
+        sick = await sampler.sample(Device("h:GPU-x", 0, "x", 0, "GPU-x", None, "gpu"))
+
+    assert health == Health(
+        temperature_c=61,
+        memory_used_mb=1024,
+        memory_total_mb=81559,
+        utilization_percent=97,
+        throttle="sw_power_cap+hw_thermal",
+        ecc=0,
+    )
+    assert sick.error == "SmiFailed: nvidia-smi exited with 6: No devices were found"
+
+
+async def test_a_sick_gpu_that_blocks_nvml_costs_three_seconds_and_the_helper(
+    tmp_path: Path, gpu: Device
+) -> None:
+    hangs_once = helper(
+        tmp_path,
+        f"""
+import json, os, sys, time
+print("{{}}", flush=True)
+for line in sys.stdin:
+    if not os.path.exists({str(tmp_path / "hung")!r}):
+        open({str(tmp_path / "hung")!r}, "w").close()
+        time.sleep(600)
+    print(json.dumps({{"temperature_c": 50.5}}), flush=True)
+""",
+    )
+    async with Sampler(helper=hangs_once) as sampler:
+        first = await sampler.sample(gpu)
+        second = await sampler.sample(gpu)
+
+    assert first == Health(error="NVML did not answer within 3 s")
+    assert second == Health(temperature_c=50.5)
+
+
+@pytest.mark.parametrize(
+    "script", ["", "print('{}')", "print('no json'); input()", "print('{}'); print('[]'); input()"]
+)
+async def test_a_helper_that_dies_or_talks_nonsense_is_an_error_of_the_sample(
+    tmp_path: Path, gpu: Device, script: str
+) -> None:
+    async with Sampler(helper=helper(tmp_path, script)) as sampler:
+        health = await sampler.sample(gpu)
+
+    assert health.error is not None
+    assert health.error.startswith("the NVML helper failed: ")
+
+
+async def test_a_helper_that_is_missing_is_an_error_of_the_sample(gpu: Device) -> None:
+    async with Sampler(helper=("/nowhere/python",)) as sampler:
+        assert "No such file" in str((await sampler.sample(gpu)).error)
+
+
+async def test_a_cpu_slot_is_sampled_with_real_numbers_and_no_temperature() -> None:
+    [slot] = discover("h", gpu="none", cpu=1)
+
+    async with Sampler() as sampler:
+        health = await sampler.sample(slot)
+
+    assert health.temperature_c is None
+    assert health.error is None
+    assert health.memory_total_mb is not None
+    assert health.memory_used_mb is not None
+    assert 0 < health.memory_used_mb < health.memory_total_mb
+    assert health.utilization_percent is not None
+    assert 0 <= health.utilization_percent <= 100

@@ -1,0 +1,32 @@
+"""A watcher that remembers what it was told and answers as the test says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from functions.lanes import Order
+
+
+class Orders:
+    """Implements functions.lanes.Watcher."""
+
+    def __init__(
+        self,
+        *,
+        on_tick: Callable[[float, float], Order] = lambda metric, progress: "continue",
+        on_poll: Callable[[], Order] = lambda: "continue",
+    ) -> None:
+        self.ticks: list[tuple[float, float]] = []
+        self.tails: list[str] = []
+        self._on_tick = on_tick
+        self._on_poll = on_poll
+
+    async def tick(self, metric: float, progress: float) -> Order:
+        self.ticks.append((metric, progress))
+        return self._on_tick(metric, progress)
+
+    async def poll(self) -> Order:
+        return self._on_poll()
+
+    async def tail(self, text: str) -> None:
+        self.tails.append(text)

@@ -1,0 +1,1 @@
+"""The older name of the reporting module: `from worker.report import report`."""

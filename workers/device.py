@@ -1,0 +1,192 @@
+"""The GPUs and CPU slots of this machine: which there are, and how one of them is doing."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, Self
+
+import psutil
+from pydantic import TypeAdapter
+
+from functions.lanes import Health
+from state.errors import Invalid
+
+_log = logging.getLogger(__name__)
+
+HELPER: tuple[str, ...] = (sys.executable, "-I", str(Path(__file__).with_name("nvml.py")))
+
+_MIB = 1024 * 1024
+_LIST_S = 60.0
+_CPU_LOOK_S = 0.1
+_HEALTH = TypeAdapter(Health)
+
+
+@dataclass(frozen=True)
+class Device:
+    """What one worker is bound to: a GPU, or a share of the CPU."""
+
+    gpu_id: str
+    """`<host>:<uuid>` or `<host>:cpu<n>`."""
+    index: int
+    name: str
+    """The GPU's model as its driver says it, or `cpu`."""
+    vram_mb: int
+    """0 for a CPU slot."""
+    uuid: str | None
+    driver: str | None
+    kind: Literal["gpu", "cpu"]
+
+
+def discover(
+    host: str,
+    *,
+    gpu: str | int = "all",
+    cpu: int = 0,
+    helper: Sequence[str] = HELPER,
+    timeout_s: float = _LIST_S,
+) -> list[Device]:
+    """The machine's GPUs (`all`, `none`, or the one with this index), then `cpu` CPU slots.
+
+    A machine without a GPU or driver has none. Blocks while the driver wakes up. Raises Invalid for an index
+    that is not there.
+    """
+    gpus = [] if gpu == "none" else _gpus(host, helper, timeout_s)
+    if gpu not in ("all", "none"):
+        gpus = [one for one in gpus if str(one.index) == str(gpu)] or _no_such_gpu(gpu, gpus)
+    slots = [
+        Device(f"{host}:cpu{n}", index=n, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu")
+        for n in range(cpu)
+    ]
+    return gpus + slots
+
+
+class Sampler:
+    """Samples devices through a helper process, kept alive between samples and killed when it hangs."""
+
+    def __init__(
+        self, *, timeout_s: float = 3.0, start_timeout_s: float = 15.0, helper: Sequence[str] = HELPER
+    ) -> None:
+        self._timeout_s = timeout_s
+        self._start_timeout_s = start_timeout_s  # a driver that nobody holds open takes seconds to wake up
+        self._command = helper
+        self._helper: asyncio.subprocess.Process | None = None
+        self._turn = asyncio.Lock()
+
+    async def sample(self, device: Device) -> Health:
+        """The device's numbers now; never raises, and never waits much longer than the timeout."""
+        if device.kind == "cpu" or device.uuid is None:
+            return await _sample_cpu()
+        async with self._turn:
+            try:
+                return await self._ask(device.uuid)
+            except TimeoutError:
+                self._kill()
+                return Health(error=f"NVML did not answer within {self._timeout_s:g} s")
+            except (OSError, ValueError) as error:
+                self._kill()
+                return Health(error=f"the NVML helper failed: {error}")
+            except BaseException:  # cancelled in the middle: the next answer would be the wrong one
+                self._kill()
+                raise
+
+    async def close(self) -> None:
+        """End the helper; one that the kernel cannot kill is left behind after a second."""
+        self._kill()
+        if self._helper is not None:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(1.0):
+                    await self._helper.wait()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _ask(self, uuid: str) -> Health:
+        helper = await self._running_helper()
+        assert helper.stdin is not None
+        async with asyncio.timeout(self._timeout_s):
+            helper.stdin.write(uuid.encode() + b"\n")
+            answer = await _line(helper)
+        return _HEALTH.validate_python(answer)
+
+    async def _running_helper(self) -> asyncio.subprocess.Process:
+        if self._helper is not None and self._helper.returncode is None:
+            if not _is_closing(self._helper):
+                return self._helper
+            # killed for hanging: as long as it hangs in the driver, another one would only join it
+            async with asyncio.timeout(self._timeout_s):
+                await self._helper.wait()
+        self._helper = await asyncio.create_subprocess_exec(
+            *(*self._command, "sample"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        async with asyncio.timeout(self._start_timeout_s):
+            await _line(self._helper)
+        return self._helper
+
+    def _kill(self) -> None:
+        if self._helper is None or self._helper.returncode is not None:
+            return
+        _log.warning("killing the NVML helper %d", self._helper.pid)
+        with contextlib.suppress(ProcessLookupError):
+            self._helper.kill()
+        if self._helper.stdin is not None:
+            self._helper.stdin.close()
+
+
+def _is_closing(process: asyncio.subprocess.Process) -> bool:
+    return process.stdin is not None and process.stdin.is_closing()
+
+
+async def _line(helper: asyncio.subprocess.Process) -> dict[str, object]:
+    assert helper.stdout is not None
+    line = await helper.stdout.readline()
+    if not line:
+        raise OSError("it ended")
+    answer: object = json.loads(line)
+    if not isinstance(answer, dict):
+        raise ValueError("its answer is not an object")
+    return answer
+
+
+async def _sample_cpu() -> Health:
+    psutil.cpu_percent()  # utilization is what lies between two looks
+    await asyncio.sleep(_CPU_LOOK_S)
+    memory = psutil.virtual_memory()
+    return Health(
+        memory_used_mb=(memory.total - memory.available) / _MIB,
+        memory_total_mb=memory.total / _MIB,
+        utilization_percent=psutil.cpu_percent(),
+    )
+
+
+def _gpus(host: str, helper: Sequence[str], timeout_s: float) -> list[Device]:
+    try:
+        done = subprocess.run([*helper, "list"], capture_output=True, timeout=timeout_s, check=False)
+        found = json.loads(done.stdout)
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        _log.warning("the GPUs of this machine cannot be listed: %s", error)
+        return []
+    return [Device(gpu_id=f"{host}:{one['uuid']}", kind="gpu", **one) for one in found]
+
+
+def _no_such_gpu(gpu: str | int, gpus: list[Device]) -> list[Device]:
+    there = ", ".join(f"{one.index} ({one.name})" for one in gpus) or "none"
+    raise Invalid(
+        f"there is no GPU {gpu!r} here; there are: {there}", hint="choose an index, `all` or `none`"
+    )

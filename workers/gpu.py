@@ -1,0 +1,129 @@
+"""One RQ worker per GPU: runs gpu::train, one attempt at a time. `python -P -m workers.gpu OPTIONS`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, NoReturn
+
+import psutil
+from rq import Queue, Worker
+from rq.job import Job
+from rq.serializers import JSONSerializer
+
+from functions.lanes import TrainingJob
+from functions.process import opened, start_logging
+from state.client import Lab
+from state.embedded import redis_url
+from state.settings import Settings
+from state.train_queue import Refused, TrainJob, broker, gpu_queue
+from workers.device import Device
+from workers.launch import adopt_orphans, die_with
+from workers.options import DeviceOptions
+from workers.runner import TrainingRunner
+
+log = logging.getLogger(__name__)
+
+_bound: DeviceOptions | None = None
+"""The slot of this process. RQ calls `perform` by name with what stands in the queue, and nothing else."""
+
+
+class GpuWorker(Worker):
+    """RQ's worker, whose horse dies with it: training never goes on unwatched."""
+
+    def main_work_horse(self, job: Job, queue: Queue) -> NoReturn:
+        die_with(self.pid or 0)
+        adopt_orphans()
+        super().main_work_horse(job, queue)
+        os._exit(os.EX_OK)  # what the horse of rq ends with; not reached
+
+
+def perform(function: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    """What a job means: call one function of the table, in the lane `gpu`.
+
+    Raises:
+        Refused: any function but gpu::train.
+    """
+    if function != "gpu::train":
+        raise Refused(f"{function!r} is not run by a GPU worker")
+    if _bound is None:
+        raise Refused("this process is bound to no GPU")
+    return asyncio.run(_perform(function, payload, _bound))
+
+
+async def _perform(function: str, payload: Mapping[str, Any], options: DeviceOptions) -> dict[str, Any]:
+    settings = Settings()
+    device = device_of(options)
+
+    def runner(lab: Lab) -> list[object]:
+        return [
+            HorseRunner(
+                options.repo,
+                device=device,
+                settings=settings,
+                lab_identity=lab.identity,
+                work_dir=settings.data_dir / "work" / device.gpu_id.replace(":", "-"),
+                command=options.command,
+                python=options.python,
+                tier=options.tier,
+                pass_env=options.pass_env,
+            )
+        ]
+
+    async with opened("runner", settings, lane="gpu", extra=runner) as process:
+        call = process.invoker.system(f"worker:{device.gpu_id}")
+        return (await process.invoker.call(function, payload, call)).model_dump()
+
+
+class HorseRunner(TrainingRunner):
+    """A runner in a process of its own: whatever descends from it belongs to its one attempt."""
+
+    async def is_empty(self, job: TrainingJob) -> bool:
+        """Orphans that cleared their environment are found too: this process adopts them."""
+        for descendant in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                descendant.kill()
+        return await super().is_empty(job)
+
+
+def device_of(options: DeviceOptions) -> Device:
+    """The slot that the options describe."""
+    return Device(
+        gpu_id=options.gpu_id,
+        index=options.gpu_index,
+        name=options.gpu_name,
+        vram_mb=options.vram_mb,
+        uuid=options.uuid,
+        driver=options.driver,
+        kind=options.kind,
+    )
+
+
+def main(argument: str) -> int:
+    global _bound
+    _bound = DeviceOptions.model_validate_json(argument)
+    settings = Settings()
+    start_logging(settings)
+    url = settings.broker_url.get_secret_value() if settings.broker_url else redis_url(settings)
+    connection = broker(url)
+    # `python -m` calls this module __main__; RQ imports `perform` by its real name.
+    import workers.gpu
+
+    workers.gpu._bound = _bound
+    worker = GpuWorker(
+        [gpu_queue(_bound.gpu_id, connection)],
+        name=f"{_bound.gpu_id}-{os.getpid()}",
+        connection=connection,
+        job_class=TrainJob,
+        serializer=JSONSerializer,
+    )
+    worker.work(logging_level=settings.log_level)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

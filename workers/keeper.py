@@ -1,0 +1,203 @@
+"""The keeper beside each GPU: registers it, sends heartbeats with health, cleans up after what has died.
+
+`python -P -m workers.keeper OPTIONS`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import psutil
+
+from functions.contract import Call
+from functions.process import Process, exit_with, opened, start_logging
+from functions.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
+from state.errors import Conflict, NightjarError, NotFound, Unavailable
+from state.pool import Pool
+from state.records import Gpu
+from state.settings import Settings, host_name
+from workers.device import Device, Sampler
+from workers.gpu import device_of
+from workers.options import DeviceOptions, boot_id, repository_head
+from workers.running import is_alive
+from workers.stamps import kill_all
+
+log = logging.getLogger(__name__)
+
+LOOKS_PER_HEARTBEAT = 5
+
+
+@dataclass
+class Keeper:
+    """One GPU's keeper."""
+
+    process: Process
+    pool: Pool
+    device: Device
+    options: DeviceOptions
+    group: ProcessGroup
+    sampler: Sampler
+
+    @property
+    def gpu_id(self) -> str:
+        return self.device.gpu_id
+
+    async def call(self, function: str, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Call a function as this worker."""
+        call = Call(caller=f"keeper:{self.gpu_id}", role="worker", invoker=self.process.invoker)
+        return await call.invoke(function, request)
+
+    async def register(self) -> None:
+        """Add the GPU to the pool, once nothing of an earlier life runs on it."""
+        gpu = await self.pool.find(self.gpu_id)
+        if gpu is None or gpu.runner is None or not is_alive(gpu.runner, host_name()):
+            await self.clear()
+        await self.call(
+            "pool::register_gpu",
+            {
+                "gpu_id": self.gpu_id,
+                "gpu_index": self.device.index,
+                "gpu_name": self.device.name,
+                "vram_mb": float(self.device.vram_mb),
+                "uuid": self.device.uuid,
+                "host": host_name(),
+                "boot_id": boot_id(),
+                "labels": {"kind": self.device.kind}
+                | ({"driver": self.device.driver} if self.device.driver else {}),
+            },
+        )
+
+    async def beat(self) -> None:
+        """One heartbeat with the newest sample."""
+        sample = asdict(await self.sampler.sample(self.device))
+        health = {k: v for k, v in sample.items() if isinstance(v, str | int | float) and v != ""}
+        try:
+            answer = await self.call("pool::heartbeat", {"gpu_id": self.gpu_id, "health": health})
+        except NotFound:
+            log.warning("%s is not in the pool any more: registering again", self.gpu_id)
+            await self.register()
+            return
+        if answer["action"] == "prove":
+            await self.prove()
+
+    async def look(self) -> None:
+        """See whether the run that holds the GPU still lives; if not, give its experiment back."""
+        gpu = await self.pool.find(self.gpu_id)
+        if gpu is None or gpu.holder is None or gpu.runner is None:
+            return
+        if not is_alive(gpu.runner, host_name()):
+            await self.give_back(gpu, "its worker process died")
+
+    async def prove(self) -> None:
+        """After a broken lease: end whatever runs here, then say that the GPU is empty."""
+        self.kill_horses()
+        gpu = await self.pool.get(self.gpu_id)
+        if gpu.holder is None:
+            await self.give_back(gpu, "proven empty")
+
+    async def give_back(self, gpu: Gpu, reason: str) -> None:
+        if not await self.clear():
+            log.error("%s is not empty: processes of its last run do not die", self.gpu_id)
+            return
+        answer = await self.call(
+            "pool::give_back", {"gpu_id": self.gpu_id, "fence": gpu.fence, "reason": reason}
+        )
+        log.warning("%s: %s; %s is %s", self.gpu_id, reason, gpu.holder, answer["experiment_status"])
+
+    async def clear(self) -> bool:
+        """Kill every process of any attempt on this GPU; whether none is left."""
+        return await asyncio.to_thread(kill_all, f"{self.process.lab.identity}/{self.gpu_id}")
+
+    def kill_horses(self) -> None:
+        """End RQ's horses on this GPU: their lease is broken, whatever they do is late."""
+        for pid in self.group.pids.values():
+            with contextlib.suppress(psutil.Error):
+                for horse in psutil.Process(pid).children():
+                    horse.kill()
+
+
+def rq_worker(options: DeviceOptions) -> ProcessSpec:
+    """The RQ worker as a child; it finishes its run before it ends, however long that takes."""
+    argv = (sys.executable, "-P", "-m", "workers.gpu", options.model_dump_json())
+    return ProcessSpec(name=f"rq-{options.gpu_id.replace(':', '-')}", argv=argv, env=None, drain_s=math.inf)
+
+
+async def keep(options: DeviceOptions, settings: Settings) -> None:
+    """Keep one GPU in the pool until SIGTERM; then let its run finish and take it out."""
+    parent = os.getppid()
+    group = ProcessGroup([rq_worker(options)], settings.data_dir / "logs", log.warning)
+    facts = {
+        "gpu_id": options.gpu_id,
+        "repo": str(options.repo),
+        "repository_head": repository_head(options.repo),
+    }
+    with stopping_on_signals(group) as stop:
+        async with opened("keeper", settings, facts=lambda: facts) as process, Sampler() as sampler:
+            keeper = Keeper(process, Pool(process.lab), device_of(options), options, group, sampler)
+            await keeper.register()
+            await group.start()
+            watching = asyncio.create_task(_watch(keeper, stop))
+            try:
+                await group.run_until(stop)
+                if os.getppid() != parent:
+                    group.force()  # who started us was killed: nobody would see a long goodbye
+                await _leave(keeper)
+                await group.drain()
+                await keeper.look()
+                with contextlib.suppress(Conflict, NotFound):
+                    await process.invoker.call(
+                        "pool::deregister", {"gpu_id": options.gpu_id}, process.invoker.system("keeper")
+                    )
+            finally:
+                watching.cancel()
+
+
+async def _watch(keeper: Keeper, stop: asyncio.Event) -> None:
+    """Heartbeats, and between them looks at the run."""
+    settings = keeper.process.settings
+    pause = settings.heartbeat_s / LOOKS_PER_HEARTBEAT
+    nth = 0
+    while True:
+        try:
+            if nth % LOOKS_PER_HEARTBEAT == 0:
+                await keeper.beat()
+            await keeper.look()
+        except Unavailable as problem:
+            log.warning("%s: %s", keeper.gpu_id, problem.detail)
+        nth += 1
+        await asyncio.sleep(pause)
+
+
+async def _leave(keeper: Keeper) -> None:
+    """Take no new run."""
+    with contextlib.suppress(NightjarError):
+        gpu = await keeper.pool.get(keeper.gpu_id)
+        if gpu.drained_by is None:
+            await keeper.pool.mark(
+                gpu,
+                "draining" if gpu.status == "idle" else None,
+                fields={"drained_by": "shutdown"},
+                reason="its worker ends",
+            )
+
+
+def main(argument: str) -> int:
+    settings = Settings()
+    start_logging(settings)
+    try:
+        asyncio.run(keep(DeviceOptions.model_validate_json(argument), settings))
+    except NightjarError as problem:
+        return exit_with(problem)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

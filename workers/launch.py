@@ -1,0 +1,56 @@
+"""The first moments of a training process: ties it to its worker, limits it, becomes the command.
+
+    python -I -S launch.py <worker's pid> <name=limit,...> <program> <argument>...
+
+A program of its own instead of a `preexec_fn`, because Python code between fork and exec can deadlock when
+the worker has threads. Standard library only; it is run by path and imports nothing of Nightjar.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import sys
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_LIMITS = {"core": resource.RLIMIT_CORE, "fsize": resource.RLIMIT_FSIZE, "nofile": resource.RLIMIT_NOFILE}
+
+
+def main(worker_pid: int, limits: str, command: list[str]) -> None:
+    """Never returns: the process turns into the command, or exits with 127 and says why on stderr."""
+    die_with(worker_pid)
+    for limit in filter(None, limits.split(",")):
+        name, _, value = limit.partition("=")
+        _, hard = resource.getrlimit(_LIMITS[name])
+        number = int(value) if hard == resource.RLIM_INFINITY else min(int(value), hard)
+        resource.setrlimit(_LIMITS[name], (number, number))
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec would hand that on
+        signal.signal(ignored, signal.SIG_DFL)
+    try:
+        os.execvpe(command[0], command, os.environ)
+    except OSError as error:
+        sys.stderr.write(f"nightjar: cannot start {command[0]!r}: {error.strerror}\n")
+        sys.stderr.flush()
+        os._exit(127)
+
+
+def die_with(worker_pid: int) -> None:
+    """Have the kernel kill this process when the worker dies, by kill -9 too (Linux only)."""
+    if not sys.platform.startswith("linux"):
+        return
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != worker_pid:  # it died before the kernel was told
+        os._exit(137)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of orphaned descendants, so that none is lost from view (Linux only)."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])

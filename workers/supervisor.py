@@ -1,0 +1,110 @@
+"""The worker's supervisor: one keeper per GPU or CPU slot. `python -P -m workers.supervisor`."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import os
+import shlex
+import sys
+from pathlib import Path
+
+import click
+
+from functions.process import exit_with, start_logging
+from functions.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
+from state.embedded import redis_url
+from state.errors import Invalid, NightjarError
+from state.settings import Settings, host_name
+from workers.device import Device, discover
+from workers.options import DeviceOptions, WorkerOptions, check_repository
+
+log = logging.getLogger(__name__)
+
+
+def keeper_spec(options: WorkerOptions, device: Device) -> ProcessSpec:
+    """The keeper of one slot as a child; it lets its run finish before it ends."""
+    bound = DeviceOptions(
+        **options.model_dump(),
+        gpu_id=device.gpu_id,
+        gpu_index=device.index,
+        gpu_name=device.name,
+        vram_mb=device.vram_mb,
+        uuid=device.uuid,
+        driver=device.driver,
+        kind=device.kind,
+    )
+    argv = (sys.executable, "-P", "-m", "workers.keeper", bound.model_dump_json())
+    return ProcessSpec(
+        name=f"keeper-{device.gpu_id.replace(':', '-')}", argv=argv, env=None, drain_s=math.inf
+    )
+
+
+async def supervise(options: WorkerOptions, devices: list[Device], settings: Settings) -> None:
+    """Run the keepers until told to stop; runs in progress are finished first."""
+    parent = os.getppid()
+    specs = [keeper_spec(options, device) for device in devices]
+    group = ProcessGroup(specs, settings.data_dir / "logs", lambda line: log.warning("%s", line))
+    with stopping_on_signals(group) as stop:
+        await group.start()
+        log.info("training from %s on %s", options.repo, ", ".join(d.gpu_id for d in devices))
+        await group.run_until(stop)
+        if os.getppid() != parent:
+            group.force()
+        await group.drain()
+
+
+def devices_for(gpu: str, cpu: int | None) -> list[Device]:
+    """The slots to serve; without any GPU one CPU slot, unless a number was named.
+
+    Raises:
+        Invalid: nothing to serve.
+    """
+    found = discover(host_name(), gpu=gpu, cpu=cpu or 0)
+    if not found and cpu is None:
+        found = discover(host_name(), gpu="none", cpu=1)
+    if not found:
+        raise Invalid("no GPU is visible and no CPU slot was asked for", hint="add --cpu 1")
+    return found
+
+
+@click.command()
+@click.option("--repo", type=click.Path(path_type=Path), default=Path(), help="git repository with train.py")
+@click.option("--gpu", default="all", help="all, none, or the index of one GPU")
+@click.option("--cpu", type=click.IntRange(0, 256), default=None, help="CPU slots; 1 when no GPU is seen")
+@click.option("--command", default=None, help="train command, instead of python train.py")
+@click.option("--python", type=click.Path(path_type=Path), default=None, help="interpreter that trains")
+@click.option("--tier", type=click.Choice(["none", "limits"]), default="limits", help="how runs are confined")
+@click.option("--pass-env", multiple=True, metavar="NAME", help="environment variable that runs may see")
+def main(
+    repo: Path,
+    gpu: str,
+    cpu: int | None,
+    command: str | None,
+    python: Path | None,
+    tier: str,
+    pass_env: tuple[str, ...],
+) -> None:
+    """Train for the lab on this machine's GPUs."""
+    settings = Settings()
+    start_logging(settings)
+    try:
+        options = WorkerOptions.model_validate(
+            {
+                "repo": repo.expanduser().absolute(),
+                "command": tuple(shlex.split(command)) if command else None,
+                "python": python.absolute() if python else None,
+                "tier": tier,
+                "pass_env": pass_env,
+            }
+        )
+        check_repository(options.repo, options.command)
+        redis_url(settings)
+        asyncio.run(supervise(options, devices_for(gpu, cpu), settings))
+    except NightjarError as problem:
+        sys.exit(exit_with(problem))
+
+
+if __name__ == "__main__":
+    main()
