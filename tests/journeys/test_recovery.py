@@ -1,0 +1,129 @@
+"""Whatever is killed in the middle of a run: the experiment ends or runs again, no orphan, no stuck slot."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.journeys.running import RunningLab, describe, running_lab
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+LONG = {"config_delta": {"SECONDS": 2.0}}
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[RunningLab]:
+    with running_lab(tmp_path) as found:
+        found.start()
+        found.setup()
+        yield found
+
+
+def lives(process: psutil.Process) -> bool:
+    """Whether it runs; a zombie waits for nothing but its parent."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def rq_worker(lab: RunningLab) -> psutil.Process:
+    """The RQ worker: the oldest of the processes of workers.gpu."""
+    return min(lab.processes("-m workers.gpu"), key=lambda p: p.create_time())
+
+
+def train_horse(lab: RunningLab) -> psutil.Process:
+    return lab.train_child().parent() or pytest.fail("the script has no parent")
+
+
+VICTIMS: dict[str, Callable[[RunningLab], psutil.Process]] = {
+    "train child": lambda lab: lab.train_child(),
+    "horse": train_horse,
+    "RQ worker": rq_worker,
+    "keeper": lambda lab: lab.process("-m workers.keeper"),
+    "workers' supervisor": lambda lab: lab.process("-m workers.supervisor"),
+    "web": lambda lab: lab.process("-m triggers.web"),
+    "events": lambda lab: lab.process("-m triggers.events"),
+    "clock": lambda lab: lab.process("-m triggers.clock"),
+    "Redis": lambda lab: lab.process("redis-server"),
+}
+
+
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_a_run_survives_or_ends_when_a_process_is_killed_and_the_slot_is_free_again(
+    lab: RunningLab, victim: str
+) -> None:
+    experiment = lab.submit(**LONG)
+    script = lab.until_training(experiment)
+
+    VICTIMS[victim](lab).kill()
+
+    found = lab.until_status(experiment, "keep", "crash")
+    assert found["experiment"]["status"] == ("crash" if victim == "train child" else "keep")
+    assert found["experiment"]["error_kind"] == ("killed" if victim == "train child" else None)
+    lab.until_idle()
+    assert not lives(script), describe(script)
+    assert lab.processes("train.py") == []
+    following = lab.submit()
+    assert lab.until_status(following, "keep", "discard")["experiment"]["attempt"] == 1
+
+
+def test_killing_up_itself_leaves_no_process_and_the_next_up_goes_on(lab: RunningLab) -> None:
+    experiment = lab.submit(**LONG)
+    waiting = lab.submit()
+    lab.until_training(experiment)
+
+    assert lab.up is not None
+    lab.up.kill()
+    lab.up.wait()
+    lab.until(lambda: not lab.processes(), "nothing of the lab is alive")
+    lab.start()
+
+    assert lab.until_status(experiment, "keep")["experiment"]["attempt"] == 2
+    lab.until_status(waiting, "keep", "discard")
+    lab.until_idle()
+
+
+def test_ctrl_c_lets_the_run_finish_and_keeps_what_waits(lab: RunningLab) -> None:
+    experiment = lab.submit(**LONG)
+    waiting = lab.submit(config_delta={"SECONDS": 0.3})
+    lab.until_training(experiment)
+
+    assert lab.stop(signal.SIGINT) == 0
+    left = [describe(p) for p in lab.processes()]
+    lab.start()
+
+    assert left == []
+    found = lab.get(f"experiment/{experiment}")["experiment"]
+    assert (found["status"], found["attempt"]) == ("keep", 1)
+    assert lab.until_status(waiting, "keep", "discard")["experiment"]["attempt"] == 1
+
+
+def test_a_second_ctrl_c_ends_the_run_and_its_experiment_runs_again_later(lab: RunningLab) -> None:
+    experiment = lab.submit(config_delta={"SECONDS": 60.0})
+    script = lab.until_training(experiment)
+
+    assert lab.up is not None
+    lab.up.send_signal(signal.SIGINT)
+    lab.until(lambda: "waiting for" in lab.output(), "up drains")
+    lab.up.send_signal(signal.SIGINT)
+    lab.up.wait(60)
+    lab.until(lambda: not lab.processes(), "nothing of the lab is alive")
+
+    assert not lives(script)
+    lab.start()
+    assert lab.until(lambda: lab.get(f"experiment/{experiment}")["experiment"]["attempt"] == 2, "attempt 2")
+
+
+def test_a_second_up_on_the_same_data_says_so(lab: RunningLab, tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="already"):
+        other = RunningLab(tmp_path / "other")
+        other.data = lab.data
+        other.start()
+
+    lab.until_idle()

@@ -1,0 +1,184 @@
+"""A run from the queue to its verdict, through real processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.journeys.running import TRAIN, RunningLab, git, running_lab
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    with running_lab(tmp_path_factory.mktemp("lab")) as found:
+        found.start()
+        yield found
+
+
+@pytest.fixture
+def tag(lab: RunningLab, request: pytest.FixtureRequest) -> str:
+    name = f"t{abs(hash(request.node.name)) % 10**9}"
+    lab.setup(name)
+    return name
+
+
+def test_a_submitted_commit_is_trained_judged_and_remembered(lab: RunningLab, tag: str) -> None:
+    experiment = lab.submit(tag, diff="")
+
+    found = lab.until_status(experiment, "keep")
+
+    e = found["experiment"]
+    assert (e["val_bpb"], e["depth"], e["peak_vram_mb"]) == (1.0, 3.0, 12.5)
+    assert e["gpu_class"] == "cpu"
+    assert e["budget_seconds"] == 20
+    assert len(e["evaluator_hash"]) >= 16
+    assert found["ticks"][0][0] < found["ticks"][-1][0]
+    assert found["attempts"]["1"]["status"] == "keep"
+    assert "val_bpb: 1.0" in found["log_tail"]
+    invocation = lab.get(f"invocation/{experiment}.1")
+    assert invocation["finished"]
+    assert invocation["result"]["status"] == "keep"
+
+
+def test_a_commit_that_the_worker_lacks_is_rebuilt_from_its_patch(
+    lab: RunningLab, tag: str, tmp_path: Path
+) -> None:
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", str(lab.repo), str(clone)], check=True)
+    git(clone, "checkout", "--quiet", lab.base)
+    (clone / "train.py").write_text(TRAIN.replace("VALUE = 1.0", "VALUE = 0.75"))
+    git(clone, "commit", "--quiet", "--all", "--message", "lower")
+    diff = git(clone, "diff", "--binary", lab.base) + "\n"
+
+    experiment = lab.submit(tag, commit_sha=git(clone, "rev-parse", "HEAD"), diff=diff)
+
+    found = lab.until_status(experiment, "keep", "crash")
+    assert found["experiment"]["val_bpb"] == 0.75, found["experiment"]["error"]
+    assert found["diff"] == diff
+
+
+def test_an_unknown_commit_without_a_patch_is_a_fault_of_the_infrastructure(
+    lab: RunningLab, tag: str
+) -> None:
+    experiment = lab.submit(tag, commit_sha="0123456789abcdef0123456789abcdef01234567")
+
+    e = lab.until_status(experiment, "crash")["experiment"]
+
+    assert e["error_kind"] == "infra"
+    assert "0123456789" in e["error"]
+    crashes = lab.post("experiment/resume", tag=tag)["consecutive_crashes_before"]
+    assert crashes == 0
+
+
+def test_a_changed_evaluator_is_replaced_by_the_trusted_one(lab: RunningLab, tag: str) -> None:
+    cheat = lab.commit({"prepare.py": "OFFSET = -0.9\n"})
+
+    first = lab.until_status(lab.submit(tag), "keep")["experiment"]
+    second = lab.until_status(lab.submit(tag, commit_sha=cheat), "discard", "keep")["experiment"]
+
+    assert second["val_bpb"] == 1.0
+    assert second["status"] == "discard"
+    assert second["evaluator_hash"] == first["evaluator_hash"]
+
+
+def test_constants_are_set_for_a_config_delta(lab: RunningLab, tag: str) -> None:
+    experiment = lab.submit(tag, config_delta={"VALUE": 0.123456789012345678})
+
+    assert lab.until_status(experiment, "keep")["experiment"]["val_bpb"] == 0.123456789012345678
+
+
+def test_a_stopped_run_ends_with_its_last_report(lab: RunningLab, tag: str) -> None:
+    experiment = lab.submit(tag, config_delta={"SECONDS": 600.0})
+    script = lab.until_training(experiment)
+
+    answer = lab.post("experiment/stop", experiment_id=experiment, reason="seen enough")
+
+    assert answer["stopping"]
+    e = lab.until_status(experiment, "stopped")["experiment"]
+    assert e["error"] == "seen enough"
+    assert 0 < e["last_progress"] < 1
+    lab.until_idle()
+    assert not lab.processes("train.py"), script
+
+
+def test_a_run_over_its_time_is_a_timeout(lab: RunningLab, tag: str) -> None:
+    experiment = lab.submit(tag, config_delta={"SECONDS": 600.0}, timeout_s=1.0)
+
+    e = lab.until_status(experiment, "timeout")["experiment"]
+
+    assert e["error_kind"] == "timeout"
+    assert lab.post("report/tsv", tag=tag)["tsv"].splitlines()[1].split("\t")[1:4] == [
+        "0.000000",
+        "0.0",
+        "crash",
+    ]
+
+
+def test_a_lease_that_the_agent_holds_is_used_for_the_training(lab: RunningLab, tag: str) -> None:
+    registered = lab.post(
+        "experiment/register",
+        tag=tag,
+        hypothesis="h",
+        category="other",
+        commit_sha=lab.base,
+        diff_summary="d",
+    )["experiment_id"]
+    lab.until_idle()
+    lease = lab.post("pool/acquire", experiment_id=registered)
+
+    accepted = lab.post("gpu/train", experiment_id=registered)
+
+    assert lease["acquired"]
+    assert accepted["status"] == "leased"
+    found = lab.until_status(registered, "keep")
+    assert found["attempts"]["1"]["fence"] == str(lease["fence"])
+    lab.until_idle()
+
+
+def test_finished_experiments_adapt_the_strategy_through_the_event_stream(lab: RunningLab, tag: str) -> None:
+    for nth in range(6):
+        lab.until_status(
+            lab.submit(tag, config_delta={"VALUE": 1.0 + nth, "SECONDS": 0.0}), "keep", "discard"
+        )
+
+    strategy = lab.until(
+        lambda: (
+            (s := lab.post("search/strategy", tag=tag))["version"] > 1 and "too few" not in s["reason"] and s
+        ),
+        "the strategy was adapted",
+    )
+
+    assert strategy["mode"] == "explore"
+
+
+def test_the_key_scopes_named_in_the_contract_are_there(lab: RunningLab, tag: str) -> None:
+    experiment = lab.submit(tag)
+    lab.until_status(experiment, "keep")
+
+    done = subprocess.run(
+        [*_nightjar(), "redis", "--data", str(lab.data), "KEYS", "*"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    keys = set(done.stdout.split())
+    assert {
+        f"{{lab}}:experiments:{experiment}",
+        f"{{lab}}:lineage:{tag}",
+        f"{{lab}}:best:{tag}",
+        f"{{lab}}:strategy:{tag}",
+        f"{{lab}}:tags:{tag}",
+        f"{{lab}}:crashes:{tag}",
+    } <= keys
+    assert any(key.startswith("{lab}:gpu_pool:") for key in keys)
+
+
+def _nightjar() -> list[str]:
+    return [sys.executable, "-P", "-m", "triggers.cli"]
