@@ -1,6 +1,8 @@
-"""`python -m functions` prints the function table."""
+"""`python -m functions` prints the function table; with `--markdown` as it stands in the README."""
 
 from __future__ import annotations
+
+import sys
 
 from rich.console import Console
 from rich.table import Table
@@ -8,16 +10,23 @@ from rich.table import Table
 from functions.contract import table
 
 
+def markdown() -> str:
+    """The table in Markdown."""
+    rows = ["| function | fired by | role | what it does |", "|---|---|---|---|"]
+    for name, declared in table().items():
+        fired = "<br>".join(f"`{trigger}`" for trigger in declared.triggers)
+        rows.append(f"| `{name}` | {fired} | {', '.join(declared.roles)} | {declared.description} |")
+    return "\n".join(rows)
+
+
 def main() -> None:
+    if "--markdown" in sys.argv[1:]:
+        print(markdown())
+        return
     printed = Table("function", "fired by", "role", "lane", "description", title="Nightjar's functions")
     for name, declared in table().items():
-        printed.add_row(
-            name,
-            "\n".join(map(str, declared.triggers)),
-            ", ".join(declared.roles),
-            declared.lane,
-            declared.description,
-        )
+        fired = "\n".join(map(str, declared.triggers))
+        printed.add_row(name, fired, ", ".join(declared.roles), declared.lane, declared.description)
     Console().print(printed)
 
 

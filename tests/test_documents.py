@@ -1,0 +1,98 @@
+"""What README, AGENTS.md, .env.example and Procfile say is so."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from functions.__main__ import markdown
+from functions.contract import table
+from state.settings import Settings
+from triggers.cli.__main__ import COMMANDS, nightjar
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+AGENTS = (ROOT / "AGENTS.md").read_text()
+ENV = (ROOT / ".env.example").read_text()
+
+
+def test_the_readme_shows_the_function_table_as_it_is() -> None:
+    assert markdown() in README, "run: python -m functions --markdown, and paste it into README.md"
+
+
+def test_every_setting_stands_in_the_env_example_with_its_default() -> None:
+    shown = dict(re.findall(r"^# (NIGHTJAR_\w+)=(.*)$", ENV, re.MULTILINE))
+
+    expected = {
+        f"NIGHTJAR_{name.upper()}": "" if info.default is None else str(info.default)
+        for name, info in Settings.model_fields.items()
+    }
+
+    assert shown == expected
+
+
+@pytest.mark.parametrize("text", [README, AGENTS], ids=["README", "AGENTS"])
+def test_every_nightjar_command_in_the_documents_exists(text: str) -> None:
+    used = re.findall(r"\./nightjar ([a-z]+)", text)
+
+    assert used
+    assert set(used) <= set(COMMANDS)
+
+
+def test_every_call_in_the_documents_names_a_function_and_its_fields() -> None:
+    calls = re.findall(r"\./nightjar (call [^`\n]+)", README)
+    assert calls
+    for call in calls:
+        _, name, *words = shlex.split(call)
+        fields = {w[2:].replace("-", "_") for w in words if w.startswith("--")}
+        assert fields <= set(table()[name].request.model_fields), call
+
+
+def test_every_route_in_the_readme_is_a_function_s() -> None:
+    routes = {door.path for declared in table().values() for door in declared.doors}
+    patterns = [re.compile(re.sub(r"{\w+}", "[^/?]+", route)) for route in routes]
+    used = re.findall(r"127\.0\.0\.1:3111(/api/[^\s\"'?`]+)", README)
+    assert used
+    for path in used:
+        assert any(p.fullmatch(path) for p in patterns), path
+
+
+def test_every_file_that_the_documents_link_exists() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", README + AGENTS):
+        assert (ROOT / target).exists(), target
+
+
+def test_every_module_in_the_agents_house_table_exists() -> None:
+    for folder, modules in re.findall(r"^\| `(\w+)/` \| (.+) \|$", AGENTS, re.MULTILINE):
+        for name in re.findall(r"`([\w/]+(?:\.py)?)/?`", modules):
+            assert (ROOT / folder / name).exists(), f"{folder}/{name}"
+
+
+def test_every_process_of_the_procfile_is_a_module() -> None:
+    lines = (ROOT / "Procfile").read_text().splitlines()
+    modules = {line.partition(": ")[0]: line.split()[-1] for line in lines}
+
+    assert set(modules) == {"web", "events", "clock", "worker"}
+    for module in modules.values():
+        assert (ROOT / (module.replace(".", "/") + ".py")).is_file()
+
+
+def test_the_four_packages_are_this_checkout_s() -> None:
+    import functions
+    import state
+    import triggers
+    import workers
+
+    for package in (functions, state, triggers, workers):
+        assert Path(package.__path__[0]).parent == ROOT
+
+
+def test_every_command_has_help() -> None:
+    context = nightjar.make_context("nightjar", ["status"], resilient_parsing=True)
+    for name in COMMANDS:
+        command = nightjar.get_command(context, name)  # type: ignore[attr-defined] # it is a group
+        assert command is not None
+        assert command.help, name
