@@ -92,7 +92,7 @@ async def _answer(
         idempotency_key=key,
         traceparent=_traceparent(request.headers.get("traceparent", "")),
     )
-    given = key or (asked.request_id if isinstance(asked, Command) else None)
+    given = key if key is not None else (asked.request_id if isinstance(asked, Command) else None)
     if given is None or not declared.writes:
         return _shown(declared, await process.invoker.call(declared.name, asked, call))
     return await _once(process, declared, asked, call, given)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -12,8 +13,17 @@ from functions.rules.suggestions import short
 LABELS_AT_MOST = 25
 
 
-def draw_progress(points: Sequence[Point], title: str, metric: str, kind: Literal["png", "svg"]) -> bytes:
-    """Every run a dot, kept ones larger and labelled, the running best as a step line."""
+def draw_progress(
+    points: Sequence[Point],
+    window: tuple[float, float] | None,
+    title: str,
+    metric: str,
+    kind: Literal["png", "svg"],
+) -> bytes:
+    """Every run a dot, kept ones larger and labelled, the running best as a step line.
+
+    Runs outside the window of values are drawn at its edge, as triangles.
+    """
     # matplotlib takes half a second to import: only those who draw pay for it. The object interface keeps no
     # global figure, so threads do not meet.
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -22,9 +32,15 @@ def draw_progress(points: Sequence[Point], title: str, metric: str, kind: Litera
     figure = Figure(figsize=(12, 6), dpi=120, layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots()
-    rest = [p for p in points if not p.kept]
+    low, high = window or (-math.inf, math.inf)
+    rest = [p for p in points if not p.kept and low <= p.value <= high]
     kept = [p for p in points if p.kept]
     axes.scatter([p.nth for p in rest], [p.value for p in rest], s=14, color="#b8b8b8", label="discarded")
+    for edge, marker, beyond in (
+        (high, "^", [p for p in points if p.value > high]),
+        (low, "v", [p for p in points if p.value < low]),
+    ):
+        axes.scatter([p.nth for p in beyond], [edge] * len(beyond), s=24, color="#b8b8b8", marker=marker)
     axes.scatter(
         [p.nth for p in kept], [p.value for p in kept], s=42, color="#1f9d55", zorder=3, label="kept"
     )
@@ -50,6 +66,9 @@ def draw_progress(points: Sequence[Point], title: str, metric: str, kind: Litera
         )
     axes.set(title=title, xlabel="experiment, in finish order", ylabel=metric)
     axes.grid(alpha=0.25)
+    if window is not None:
+        margin = 0.03 * (high - low)
+        axes.set_ylim(low - margin, high + margin)
     if points:
         axes.legend(loc="upper right")
     else:

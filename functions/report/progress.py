@@ -7,7 +7,7 @@ from typing import Literal
 
 from functions.contract import Http, Picture, Request, function
 from functions.report._plot import draw_progress
-from functions.rules.progress import points
+from functions.rules.progress import points, window
 from state.experiments import Experiments
 from state.ids import Tag
 from state.tags import Tags
@@ -27,6 +27,8 @@ async def progress(request: Ask, tags: Tags, experiments: Experiments) -> Pictur
     found = points(await experiments.finished(request.tag, MOST_RUNS), tag.direction)
     title = f"{tag.name}: {tag.total} experiments, {tag.kept} kept"
     # Drawing takes some tenths of a second: never on the event loop.
-    content = await asyncio.to_thread(draw_progress, found, title, tag.metric, request.format)
+    content = await asyncio.to_thread(
+        draw_progress, found, window(found, tag.direction), title, tag.metric, request.format
+    )
     media = "image/png" if request.format == "png" else "image/svg+xml"
     return Picture(media_type=media, content=content)

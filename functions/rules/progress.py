@@ -21,6 +21,20 @@ class Point:
     label: str
 
 
+def window(drawn: Sequence[Point], direction: Direction) -> tuple[float, float] | None:
+    """The range of values worth looking at: the way from the first run to the best, and as much again beyond.
+
+    One failed idea far away would otherwise press everything else into a line. None where there is nothing to see.
+    """
+    kept = [p.value for p in drawn if p.kept]
+    if not kept:
+        return None
+    low, high = min(kept), max(kept)
+    span = (high - low) or abs(high) * 0.05 or 1.0
+    near, far = 0.25 * span, 1.5 * span
+    return (low - near, high + far) if direction == "minimize" else (low - far, high + near)
+
+
 def points(finished: Sequence[Experiment], direction: Direction) -> list[Point]:
     """Every run that has a value, in finish order; crashes leave a gap in the numbers."""
     drawn: list[Point] = []

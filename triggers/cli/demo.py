@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from datetime import datetime
 from pathlib import Path
 
 import click
@@ -48,8 +47,8 @@ async def _demo(settings: Settings, runs: int, budget: float) -> int:
     plan = Plan(settings, repo=project, cpu=SLOTS, gpu="none")
     async with Lab.started(plan, announce=say) as lab:
         say(f"the lab answers at {lab.url}; agents {' and '.join(AGENTS)} begin")
-        tag = f"demo-{datetime.now().astimezone():%m%d-%H%M%S}"
         http = LabHttp(settings.model_copy(update={"url": lab.url}))
+        tag = f"demo{http.ask('GET', '/api/report/tags')['total'] + 1}"
         http.ask("POST", "/api/experiment/setup", {"tag": tag, "policy": {"budgets.base_s": budget}})
         view = DemoView(http, tag, runs)
         logs = settings.data_dir / "logs"
@@ -64,7 +63,8 @@ async def _demo(settings: Settings, runs: int, budget: float) -> int:
             return 130
         if failed := [p for p in processes if p.returncode != 0]:
             raise Unavailable(
-                f"{len(failed)} of {len(AGENTS)} agents failed", hint=f"their logs are {logs}/agent-*.log"
+                f"{len(failed)} of {len(AGENTS)} agents failed",
+                hint=f"{last_lines(logs)}\n     (their logs are {logs}/agent-*.log)",
             )
         view.results(settings.data_dir, project)
         count = view.finished
@@ -87,7 +87,7 @@ async def agents(
             with (logs / f"agent-{name}.log").open("ab") as log:
                 processes.append(
                     await asyncio.create_subprocess_exec(
-                        *(sys.executable, "-P", str(ROOT / "examples" / "agent.py")),
+                        *(sys.executable, str(ROOT / "examples" / "agent.py")),
                         *("--url", url, "--tag", tag, "--repo", str(clone)),
                         *("--name", name, "--runs", str(share), "--seed", str(nth + 1)),
                         stdin=asyncio.subprocess.DEVNULL,
@@ -102,6 +102,12 @@ async def agents(
             if process.returncode is None:
                 process.terminate()
         await asyncio.gather(*(process.wait() for process in processes))
+
+
+def last_lines(logs: Path) -> str:
+    """What the agents said last."""
+    lines = [log.read_text().strip().splitlines()[-1:] for log in sorted(logs.glob("agent-*.log"))]
+    return "; ".join(line[0] for line in lines if line)
 
 
 def make_project(folder: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +29,7 @@ class DemoView:
         self._http = http
         self._runs = runs
         self._told: set[str] = set()
-        self._console = Console(stderr=True)
+        self._console = Console(stderr=True, soft_wrap=True)
         self._bar: tuple[Progress, Any] | None = None
 
     @contextmanager
@@ -74,7 +75,7 @@ class DemoView:
         (folder / "progress.png").write_bytes(
             self._http.ask("GET", f"/api/report/progress.png?tag={self.tag}")
         )
-        console = Console()
+        console = Console(width=None if sys.stdout.isatty() else 120)
         console.print(table(experiments))
         if summary["best"] is not None:
             self._show_best(console, summary["best"], folder, experiments[0])
@@ -115,7 +116,7 @@ def line(e: dict[str, Any]) -> str:
     value = f"{e['val_bpb']:.6f}" if e["val_bpb"] is not None else "-" * 8
     change = f" ({-e['delta']:+.6f})" if e["delta"] else ""
     return (
-        f"[{STYLE[e['status']]}]{e['id']:>18}  {e['status']:<8}{value}{change}[/]"
+        f"[{STYLE[e['status']]}]{e['id']:>9}  {e['status']:<8}{value}{change}[/]"
         f"  {e['agent'] or ''}: {escape(e['description'])}"
     )
 
