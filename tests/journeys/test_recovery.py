@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -13,7 +14,7 @@ from tests.journeys.running import RunningLab, describe, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
-LONG = {"config_delta": {"SECONDS": 2.0}}
+LONG: dict[str, Any] = {"config_delta": {"SECONDS": 2.0}}
 
 
 @pytest.fixture
@@ -121,9 +122,10 @@ def test_a_second_ctrl_c_ends_the_run_and_its_experiment_runs_again_later(lab: R
 
 
 def test_a_second_up_on_the_same_data_says_so(lab: RunningLab, tmp_path: Path) -> None:
+    other = RunningLab(tmp_path / "other")
+    other.data = lab.data
+
     with pytest.raises(AssertionError, match="already"):
-        other = RunningLab(tmp_path / "other")
-        other.data = lab.data
         other.start()
 
     lab.until_idle()

@@ -1,0 +1,160 @@
+"""The command line against a running lab: what it prints and how it exits."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.journeys.running import RunningLab, running_lab
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    with running_lab(tmp_path_factory.mktemp("lab")) as found:
+        found.start()
+        found.setup("cli")
+        yield found
+
+
+def nightjar(data: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a command as a person would, in a folder that is no checkout."""
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "triggers.cli", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=data.parent,
+        env={**os.environ, "NIGHTJAR_DATA": str(data), **environment},
+    )
+
+
+def test_call_prints_the_json_answer_of_a_function(lab: RunningLab) -> None:
+    done = nightjar(lab.data, "call", "search::strategy", "--tag", "cli")
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["mode"] == "explore"
+
+
+def test_call_takes_json_where_a_field_is_no_text(lab: RunningLab) -> None:
+    done = nightjar(lab.data, "call", "search::set_policy", "--tag", "cli", "--policy", '{"crash_limit": 7}')
+
+    assert json.loads(done.stdout)["policy"]["crash_limit"] == 7
+
+
+def test_call_fills_the_path_of_a_get(lab: RunningLab) -> None:
+    gpu = lab.get("pool/list")["workers"][0]["gpu_id"]
+
+    done = nightjar(lab.data, "call", "gpu::health", "--gpu-id", gpu)
+
+    assert json.loads(done.stdout)["gpu_id"] == gpu
+
+
+def test_a_wrong_field_is_a_usage_error_before_anything_is_sent(lab: RunningLab) -> None:
+    missing = nightjar(lab.data, "call", "experiment::best")
+    wrong = nightjar(lab.data, "call", "experiment::history", "--tag", "cli", "--limit", "many")
+    unknown = nightjar(lab.data, "call", "no::such")
+
+    assert [missing.returncode, wrong.returncode, unknown.returncode] == [2, 2, 2]
+    assert "limit" in wrong.stderr
+
+
+def test_a_problem_of_the_lab_is_told_with_its_hint(lab: RunningLab) -> None:
+    done = nightjar(lab.data, "call", "experiment::best", "--tag", "nowhere")
+
+    assert done.returncode == 1
+    assert "nowhere" in done.stderr
+    assert "-> create it with" in done.stderr
+
+
+def test_waiting_exits_with_the_outcome(lab: RunningLab) -> None:
+    def wait(experiment: str, timeout: str = "50") -> int:
+        words = ("--experiment-id", experiment, "--timeout", timeout, "--until", "finished")
+        return nightjar(lab.data, "call", "experiment::wait", *words).returncode
+
+    keep = lab.submit("cli", config_delta={"VALUE": 1.0})
+    assert wait(keep) == 0
+    assert wait(lab.submit("cli", config_delta={"VALUE": 2.0})) == 3
+    assert wait(lab.submit("cli", config_delta={"MISSING": 2.0})) == 4
+    running = lab.submit("cli", config_delta={"SECONDS": 600.0})
+    assert wait(running, "0.1") == 5
+    lab.post("experiment/stop", experiment_id=running)
+    assert wait(running) == 8
+
+
+def test_status_shows_processes_slots_and_tags(lab: RunningLab) -> None:
+    plain = nightjar(lab.data, "status")
+    machine = nightjar(lab.data, "status", "--json")
+
+    assert "1 web" in plain.stdout
+    assert "cpu0" in plain.stdout
+    assert json.loads(machine.stdout)["status"]["counts"]["keeper"] == 1
+
+
+def test_redis_reaches_the_lab_s_own_server(lab: RunningLab) -> None:
+    done = nightjar(lab.data, "redis", "HGET", "{lab}:tags:cli", "branch")
+    refused = nightjar(lab.data, "redis", "HGET", "{lab}:tags:cli")
+
+    assert done.stdout.strip() == "autoresearch/cli"
+    assert refused.returncode == 1
+    assert "wrong number of arguments" in refused.stderr
+
+
+def test_python_m_state_counts_the_keys_of_the_running_lab(lab: RunningLab) -> None:
+    environment = {**os.environ, "NIGHTJAR_DATA": str(lab.data), "COLUMNS": "200"}
+
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "state"], capture_output=True, text=True, check=True, env=environment
+    )
+
+    rows = {
+        line.split("│")[1].strip(): line.split("│")[-2].strip()
+        for line in done.stdout.splitlines()
+        if "│" in line
+    }
+    assert rows["{lab}:tags:<tag>"] == "1"
+    assert rows["{lab}:gpu_pool:<gpu_id>"] == "1"
+
+
+def test_config_redacts_secrets(tmp_path: Path) -> None:
+    done = nightjar(tmp_path, "config", "--json", NIGHTJAR_REDIS_URL="redis://:hunter2@127.0.0.1:1/0")
+
+    assert done.returncode == 0
+    assert json.loads(done.stdout)["port"] == 3111
+    assert "hunter2" not in done.stdout + nightjar(tmp_path, "config").stdout
+
+
+def test_without_a_lab_every_command_says_how_to_start_one(tmp_path: Path) -> None:
+    environment = {"NIGHTJAR_PORT": "1"}
+    for words in (
+        ("status",),
+        ("redis", "PING"),
+        ("call", "report::tags"),
+        ("worker", "--repo", str(tmp_path)),
+    ):
+        done = nightjar(tmp_path / "none", *words, **environment)
+
+        assert done.returncode == 1, words
+        assert "->" in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_a_bind_beyond_loopback_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    done = nightjar(tmp_path / "data", "up", NIGHTJAR_HOST="0.0.0.0")
+
+    assert done.returncode == 1
+    assert "ssh -L" in done.stderr
+
+
+def test_a_setting_that_does_not_validate_is_a_usage_error(tmp_path: Path) -> None:
+    done = nightjar(tmp_path, "config", NIGHTJAR_STALE_S="soon")
+
+    assert done.returncode == 2
+    assert "STALE_S" in done.stderr
