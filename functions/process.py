@@ -63,7 +63,7 @@ async def opened(
     url = redis_url(settings)
     broker = settings.broker_url.get_secret_value() if settings.broker_url else url
     lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
-    train_queue = TrainQueue(broker, settings.redis_timeout_s)
+    train_queue = TrainQueue(settings.lab, broker, settings.redis_timeout_s)
     try:
         await until_ready(lab)
         process = _bound(kind, settings, lab, lane, [train_queue, *(extra(lab) if extra else ())])

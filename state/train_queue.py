@@ -68,20 +68,27 @@ def broker(url: str) -> redis.Redis:
     return redis.Redis.from_url(url, protocol=2, retry=Retry(NoBackoff(), 0), socket_timeout=None)  # type: ignore[no-any-return, no-untyped-call, unused-ignore]
 
 
-def gpu_queue(gpu_id: str, connection: redis.Redis) -> Queue:
-    """The queue of one GPU."""
-    return Queue(f"nightjar-{gpu_id}", connection=connection, job_class=TrainJob, serializer=JSONSerializer)
+def gpu_queue(lab: str, gpu_id: str, connection: redis.Redis) -> Queue:
+    """The queue of one GPU of one lab."""
+    return Queue(
+        f"nightjar-{lab}-{gpu_id}", connection=connection, job_class=TrainJob, serializer=JSONSerializer
+    )
 
 
-def job_id(experiment_id: str, attempt: int) -> str:
+def job_id(lab: str, experiment_id: str, attempt: int) -> str:
     """The job of an attempt: RQ allows letters, digits, `_` and `-` in ids, ours also have dots."""
-    return experiment_id.replace("_", "__").replace(".", "_d") + f"-{attempt}"
+    return f"{_escaped(lab)}_s{_escaped(experiment_id)}-{attempt}"
+
+
+def _escaped(name: str) -> str:
+    return name.replace("_", "__").replace(".", "_d")
 
 
 class TrainQueue:
     """Hands leased attempts to the GPUs' queues."""
 
-    def __init__(self, url: str, timeout_s: float = 5.0) -> None:
+    def __init__(self, lab: str, url: str, timeout_s: float = 5.0) -> None:
+        self._lab = lab
         self._connection: redis.Redis = redis.Redis.from_url(  # type: ignore[no-untyped-call, unused-ignore]
             url, protocol=2, retry=Retry(NoBackoff(), 0), socket_timeout=timeout_s
         )
@@ -98,8 +105,8 @@ class TrainQueue:
             raise unavailable(problem) from problem
 
     def _enqueue(self, gpu_id: str, payload: Mapping[str, Any], timeout_s: float | None) -> bool:
-        queue = gpu_queue(gpu_id, self._connection)
-        name = job_id(str(payload["experiment_id"]), int(payload["attempt"]))
+        queue = gpu_queue(self._lab, gpu_id, self._connection)
+        name = job_id(self._lab, str(payload["experiment_id"]), int(payload["attempt"]))
         try:
             self._push(queue, name, payload, timeout_s)
         except DuplicateJobError:

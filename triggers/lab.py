@@ -128,8 +128,12 @@ class Lab:
                 await asyncio.sleep(0.1)
 
     def _missing(self, status: dict[str, Any]) -> str:
-        wanted = [*KINDS, *(["keeper"] if self.plan.repo is not None else [])]
-        return ", ".join(kind for kind in wanted if not status["counts"].get(kind))
+        found: dict[str, int] = status["counts"]
+        wanted = dict.fromkeys(KINDS, 1)
+        if self.plan.repo is not None:
+            slots = sum(p["slots"] for p in status["processes"] if p["kind"] == "supervisor")
+            wanted |= {"supervisor": 1, "keeper": slots}
+        return ", ".join(kind for kind, count in wanted.items() if found.get(kind, 0) < count)
 
 
 def specs(plan: Plan) -> list[ProcessSpec]:

@@ -115,7 +115,7 @@ def main(argument: str) -> int:
 
     workers.gpu._bound = _bound
     worker = GpuWorker(
-        [gpu_queue(_bound.gpu_id, connection)],
+        [gpu_queue(settings.lab, _bound.gpu_id, connection)],
         name=f"{_bound.gpu_id}-{os.getpid()}",
         connection=connection,
         job_class=TrainJob,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import click
 
-from functions.process import exit_with, start_logging
+from functions.process import exit_with, opened, start_logging
 from functions.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from state.embedded import redis_url
 from state.errors import Invalid, NightjarError
@@ -46,13 +46,15 @@ async def supervise(options: WorkerOptions, devices: list[Device], settings: Set
     parent = os.getppid()
     specs = [keeper_spec(options, device) for device in devices]
     group = ProcessGroup(specs, settings.data_dir / "logs", lambda line: log.warning("%s", line))
+    facts = {"slots": len(devices), "repo": str(options.repo)}
     with stopping_on_signals(group) as stop:
-        await group.start()
-        log.info("training from %s on %s", options.repo, ", ".join(d.gpu_id for d in devices))
-        await group.run_until(stop)
-        if os.getppid() != parent:
-            group.force()
-        await group.drain()
+        async with opened("supervisor", settings, facts=lambda: facts):
+            await group.start()
+            log.info("training from %s on %s", options.repo, ", ".join(d.gpu_id for d in devices))
+            await group.run_until(stop)
+            if os.getppid() != parent:
+                group.force()
+            await group.drain()
 
 
 def devices_for(gpu: str, cpu: int | None) -> list[Device]:

@@ -1,0 +1,144 @@
+"""RQ's side of the queue: nothing but gpu::train can be made of a job, whoever rewrites it."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+from hypothesis import given
+from hypothesis import strategies as st
+from rq import Queue
+from rq.job import Job
+from rq.serializers import JSONSerializer
+
+from state.embedded import EmbeddedRedis
+from state.settings import Settings
+from state.train_queue import ENTRY, Refused, TrainJob, TrainQueue, broker, gpu_queue, job_id
+
+ATTEMPT = {"experiment_id": "t.a_b-1", "attempt": 1, "fence": 4}
+
+
+@pytest.fixture(scope="module")
+def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
+    """RQ's keys carry no prefix: these tests have a Redis of their own."""
+    with EmbeddedRedis.start(Settings.model_validate({"data": tmp_path_factory.mktemp("rq")})) as server:
+        yield server
+
+
+@pytest.fixture
+def connection(own_redis: EmbeddedRedis) -> Iterator[redis.Redis]:
+    found = broker(own_redis.url)
+    found.flushdb()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def train_queue(own_redis: EmbeddedRedis, connection: redis.Redis) -> Iterator[TrainQueue]:
+    found = TrainQueue("lab", own_redis.url)
+    yield found
+    found.close()
+
+
+def the_job(connection: redis.Redis) -> Job:
+    (job,) = gpu_queue("lab", "h:0", connection).jobs
+    return job
+
+
+async def test_an_attempt_becomes_one_job_that_names_the_one_entry(
+    train_queue: TrainQueue, connection: redis.Redis
+) -> None:
+    assert await train_queue.enqueue("h:0", ATTEMPT, 60)
+
+    job = the_job(connection)
+    assert isinstance(job, TrainJob)
+    assert job.func_name == ENTRY
+    assert job.kwargs == {"function": "gpu::train", "payload": ATTEMPT}
+    assert json.loads(zlib.decompress(connection.hget(job.key, "data") or b""))[0] == ENTRY
+
+
+async def test_enqueuing_again_changes_nothing_while_the_job_waits(
+    train_queue: TrainQueue, connection: redis.Redis
+) -> None:
+    await train_queue.enqueue("h:0", ATTEMPT, 60)
+
+    assert not await train_queue.enqueue("h:0", ATTEMPT, 60)
+
+    assert len(gpu_queue("lab", "h:0", connection)) == 1
+
+
+async def test_a_job_that_fell_out_of_its_queue_is_put_back(
+    train_queue: TrainQueue, connection: redis.Redis
+) -> None:
+    await train_queue.enqueue("h:0", ATTEMPT, 60)
+    connection.delete(gpu_queue("lab", "h:0", connection).key)
+
+    assert await train_queue.enqueue("h:0", ATTEMPT, 60)
+
+    assert len(gpu_queue("lab", "h:0", connection)) == 1
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        ["os.system", None, ["true"], {}],
+        ["workers.gpu.perform", None, ["x"], {"function": "gpu::train", "payload": {}}],
+        ["workers.gpu.perform", None, [], {"function": "gpu::train", "payload": {}, "more": 1}],
+        ["perform", "workers.gpu", [], {"function": "gpu::train", "payload": {}}],
+    ],
+)
+async def test_a_job_rewritten_to_call_something_else_is_refused(
+    train_queue: TrainQueue, connection: redis.Redis, data: list[object]
+) -> None:
+    await train_queue.enqueue("h:0", ATTEMPT, 60)
+    connection.hset(the_job(connection).key, "data", zlib.compress(json.dumps(data).encode()))
+
+    with pytest.raises(Refused):
+        _ = the_job(connection).func
+
+
+@pytest.mark.parametrize("callback", ["success_callback", "failure_callback", "stopped_callback"])
+async def test_a_job_with_a_callback_is_refused(
+    train_queue: TrainQueue, connection: redis.Redis, callback: str
+) -> None:
+    await train_queue.enqueue("h:0", ATTEMPT, 60)
+    connection.hset(the_job(connection).key, f"{callback}_name", "os.getcwd")
+
+    with pytest.raises(Refused):
+        getattr(the_job(connection), callback)
+
+
+async def test_a_pickled_job_is_never_unpickled(train_queue: TrainQueue, connection: redis.Redis) -> None:
+    Queue("nightjar-lab-h:0", connection=connection).enqueue("os.getcwd")
+
+    (job,) = Queue(
+        "nightjar-lab-h:0", connection=connection, job_class=TrainJob, serializer=JSONSerializer
+    ).jobs
+
+    with pytest.raises(Exception, match=r"^$|Deserialization"):
+        _ = job.func
+
+
+NAMES = st.text("abs._-", min_size=1, max_size=6)
+
+
+@given(st.tuples(NAMES, NAMES), st.tuples(NAMES, NAMES))
+def test_different_experiments_of_all_labs_have_different_jobs(
+    first: tuple[str, str], second: tuple[str, str]
+) -> None:
+    assert (job_id(*first, 1) == job_id(*second, 1)) == (first == second)
+
+
+def test_a_job_s_id_has_only_characters_that_rq_allows() -> None:
+    job = Job.create("os.getcwd", connection=redis.Redis(), id=job_id("lab", "t.a_b-1", 12))
+
+    assert job.id == "lab_st_da__b-1-12"
+
+
+def test_the_entry_exists() -> None:
+    module, _, name = ENTRY.rpartition(".")
+    assert f"def {name}(" in (Path(__file__).parents[2] / (module.replace(".", "/") + ".py")).read_text()
