@@ -75,9 +75,7 @@ async def opened(
         try:
             yield process
         finally:
-            for task in helpers:
-                task.cancel()
-            await asyncio.gather(*helpers, return_exceptions=True)
+            await ended(*helpers)
             with contextlib.suppress(Unavailable):
                 await process.presence.leave(process.name)
     finally:
@@ -99,6 +97,15 @@ def _bound(kind: str, settings: Settings, lab: Lab, lane: Lane, extra: Sequence[
         presence=presence,
         wakeups=wakeups,
     )
+
+
+async def ended(*tasks: asyncio.Task[Any]) -> None:
+    """Cancel tasks until they have ended: before Python 3.12 `asyncio.wait_for` may swallow a cancellation."""
+    left = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=0.1)
 
 
 async def until_ready(lab: Lab, patience_s: float = 30.0) -> None:

@@ -35,7 +35,7 @@ class Wakeups:
                 await pubsub.psubscribe(pattern)
                 async for message in pubsub.listen():
                     if message["type"] == "pmessage":
-                        self._wake(json.loads(message["data"])["subject"])
+                        self._heard(message["data"])
             except RedisError as problem:
                 log.warning("wake-ups: %s; listening again in a second", problem)
                 await asyncio.sleep(1)
@@ -53,6 +53,14 @@ class Wakeups:
             self._waiting[subject].discard(woken)
             if not self._waiting[subject]:
                 del self._waiting[subject]
+
+    def _heard(self, text: str) -> None:
+        try:
+            subject = json.loads(text)["subject"]
+        except (ValueError, KeyError, TypeError):
+            log.warning("wake-ups: a message that is none of ours")
+            return
+        self._wake(str(subject))
 
     def _wake(self, subject: str) -> None:
         for woken in (*self._waiting.get(subject, ()), *self._waiting.get("*", ())):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from functions.contract import Cron, Every, Function, On, table
-from functions.process import Process, exit_with, opened, start_logging, stop_signals
+from functions.process import Process, ended, exit_with, opened, start_logging, stop_signals
 from state.errors import NightjarError, Unavailable
 from state.events import UNREADABLE, Event
 from state.pool import Pool
@@ -136,7 +136,7 @@ async def _deliver(binding: Binding, events: Sequence[Event], process: Process, 
             for i in ids:
                 binding.errors.pop(i, None)
         finally:
-            keeper.cancel()
+            await ended(keeper)
 
 
 async def _fire(binding: Binding, event: Event, process: Process, pool: Pool) -> None:

@@ -19,7 +19,7 @@ from state.tags import Tags
 
 
 class Metric(Request):
-    name: str = Field("val_bpb", pattern=r"^[A-Za-z][A-Za-z0-9_]{0,39}$")
+    name: str = Field(default="val_bpb", pattern=r"^[A-Za-z][A-Za-z0-9_]{0,39}$")
     direction: Direction = "minimize"
     target: float | None = None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-
 from typing import Any
 
 from functions.contract import Http, Request, Response, function, table

@@ -17,7 +17,8 @@ class Sample(Request):
     """What a worker measured on its GPU; further values are kept as they are."""
 
     model_config = ConfigDict(extra="allow")
-    __pydantic_extra__: dict[str, float | int | str | None]
+    # how pydantic is told the type of further values
+    __pydantic_extra__: dict[str, float | int | str | None]  # pyright: ignore[reportIncompatibleVariableOverride]
 
     temperature_c: float | None = None
     memory_used_mb: float | None = None

@@ -28,7 +28,10 @@ def next_step(e: Experiment, queue: Queue | None) -> str:
             done = f" ({e.last_progress:.0%} done)" if e.last_progress is not None else ""
             return f"It trains{done}: prepare your next idea, then {again}."
         case "registered":
-            return "Train it and report with /api/experiment/complete or /crash, or have it trained with /api/gpu/train."
+            return (
+                "Train it and report with /api/experiment/complete or /crash,"
+                " or have it trained with /api/gpu/train."
+            )
         case "keep":
             return "Keep the commit and build the next idea on it."
         case "discard":

@@ -26,7 +26,7 @@ def counts_as_crash(experiment: Experiment) -> bool:
 
 def next_direction(recent: Sequence[Experiment], finished: int, near_misses: int, policy: Adapt) -> Direction:
     """The mode after `finished` finished experiments, `recent` being the newest of them in finish order."""
-    if finished < policy.min_finished:
+    if finished < policy.min_finished or not recent:
         return _direction(
             "explore", 1.0, f"too few finished experiments ({finished} of {policy.min_finished})"
         )

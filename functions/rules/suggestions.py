@@ -58,7 +58,8 @@ def suggest(
             a, b = pair
             ideas = [
                 f"Combine {a.experiment_id} ({a.category}: {short(a.diff_summary, 120)}) with {b.experiment_id}"
-                f" ({b.category}: {short(b.diff_summary, 120)}): both just missed; register it with both as parent_ids."
+                f" ({b.category}: {short(b.diff_summary, 120)}):"
+                " both just missed; register it with both as parent_ids."
             ]
         case "combine":
             ideas = ["Every pair of near misses was tried: repeat the best near miss with a larger step."]

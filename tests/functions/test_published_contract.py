@@ -154,7 +154,9 @@ async def test_a_repeated_idea_is_reported_not_refused(client: httpx.AsyncClient
     assert new["duplicate_of"] is None
 
 
-async def test_the_description_defaults_to_the_first_line_of_the_diff_summary(client: httpx.AsyncClient) -> None:
+async def test_the_description_defaults_to_the_first_line_of_the_diff_summary(
+    client: httpx.AsyncClient,
+) -> None:
     await open_tag(client)
 
     name = await registered(client, diff_summary="wider MLP\nand more")
@@ -165,7 +167,9 @@ async def test_the_description_defaults_to_the_first_line_of_the_diff_summary(cl
 async def test_a_discarded_experiments_patch_can_still_be_read(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     await tried(client, 0.9)
-    patch = "diff --git a/train.py b/train.py\n--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-A = 1\n+A = 2 # ü\n"
+    patch = (
+        "diff --git a/train.py b/train.py\n--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-A = 1\n+A = 2 # ü\n"
+    )
 
     verdict = await tried(client, 1.5, diff=patch)
 
@@ -288,7 +292,9 @@ async def test_an_implausible_value_is_refused_and_nothing_recorded(
     assert await dump(process.lab) == before
 
 
-async def test_a_finished_experiment_is_a_conflict_unless_the_call_is_a_repetition(client: httpx.AsyncClient) -> None:
+async def test_a_finished_experiment_is_a_conflict_unless_the_call_is_a_repetition(
+    client: httpx.AsyncClient,
+) -> None:
     await open_tag(client)
     name = await registered(client)
     body = {"experiment_id": name, "val_bpb": 0.99}
@@ -302,7 +308,9 @@ async def test_a_finished_experiment_is_a_conflict_unless_the_call_is_a_repetiti
     assert document["experiment_status"] == other["experiment_status"] == "keep"
 
 
-async def test_a_worker_counts_with_the_fence_it_was_given_only(client: httpx.AsyncClient, process: Process) -> None:
+async def test_a_worker_counts_with_the_fence_it_was_given_only(
+    client: httpx.AsyncClient, process: Process
+) -> None:
     await open_tag(client)
     await add_gpu(client)
     e = await running(client, process)
@@ -415,7 +423,9 @@ async def test_a_crash_counts_against_its_worker_too(
     assert (await asked(client, "/api/pool/list"))["workers"][0]["consecutive_crashes"] == 1
 
 
-async def test_a_gpu_that_was_deregistered_is_not_brought_back_by_a_late_crash(client: httpx.AsyncClient) -> None:
+async def test_a_gpu_that_was_deregistered_is_not_brought_back_by_a_late_crash(
+    client: httpx.AsyncClient,
+) -> None:
     await open_tag(client)
     await add_gpu(client)
     name = await registered(client)
@@ -475,7 +485,9 @@ async def test_history_shows_the_last_ones_oldest_first(client: httpx.AsyncClien
     assert page["next_cursor"] is not None
 
 
-@pytest.mark.parametrize(("order", "pages"), [("newest", [[4, 5], [2, 3], [1]]), ("oldest", [[1, 2], [3, 4], [5]])])
+@pytest.mark.parametrize(
+    ("order", "pages"), [("newest", [[4, 5], [2, 3], [1]]), ("oldest", [[1, 2], [3, 4], [5]])]
+)
 async def test_history_pages_lead_through_everything_once(
     client: httpx.AsyncClient, order: str, pages: list[list[int]]
 ) -> None:
@@ -565,13 +577,17 @@ async def test_an_unknown_experiment_is_not_found_by_any_function(client: httpx.
         problem(await client.get(path), 404)
 
 
-async def waiting(http: httpx.AsyncClient, process: Process, name: str, query: str) -> asyncio.Task[dict[str, Any]]:
+async def waiting(
+    http: httpx.AsyncClient, process: Process, name: str, query: str
+) -> asyncio.Task[dict[str, Any]]:
     """A wait that has read the experiment's state: it touches the experiment right after."""
     open_key = process.lab.keys("open")
     await process.lab.command("ZADD", open_key, "XX", "1", name)
     task = asyncio.create_task(asked(http, f"/api/experiment/{name}/wait?{query}"))
-    while float(await process.lab.command("ZSCORE", open_key, name)) == 1.0:
+    touched = 1.0
+    while touched == 1.0:
         await asyncio.sleep(0.005)
+        touched = float(await process.lab.command("ZSCORE", open_key, name))
     return task
 
 
@@ -589,7 +605,9 @@ async def test_wait_answers_when_the_state_changes(client: httpx.AsyncClient, pr
     assert outcome["next"]
 
 
-async def test_wait_until_finished_sleeps_through_other_changes(client: httpx.AsyncClient, process: Process) -> None:
+async def test_wait_until_finished_sleeps_through_other_changes(
+    client: httpx.AsyncClient, process: Process
+) -> None:
     await open_tag(client)
     name = await registered(client)
     task = await waiting(client, process, name, "timeout=50&until=finished")
@@ -675,7 +693,9 @@ async def test_stopping_a_waiting_experiment_ends_it_at_once(client: httpx.Async
     assert (stats["total"], stats["stopped"], stats["queued"]) == (0, 2, 0)
 
 
-async def test_stopping_a_running_experiment_reaches_its_worker(client: httpx.AsyncClient, process: Process) -> None:
+async def test_stopping_a_running_experiment_reaches_its_worker(
+    client: httpx.AsyncClient, process: Process
+) -> None:
     await open_tag(client)
     await add_gpu(client)
     e = await running(client, process)
@@ -721,7 +741,9 @@ async def test_an_agent_that_never_reported_is_lost_and_still_judged_when_it_com
 async def test_a_pinned_strategy_survives_adapt_for_its_experiments(client: httpx.AsyncClient) -> None:
     await open_tag(client)
 
-    pinned = await told(client, "/api/search/set-strategy", tag="mar11", mode="ablation", reason="tidy up", pin_for=2)
+    pinned = await told(
+        client, "/api/search/set-strategy", tag="mar11", mode="ablation", reason="tidy up", pin_for=2
+    )
     modes = []
     for value in (1.0, 0.9):
         await tried(client, value)
@@ -790,7 +812,9 @@ async def test_adapt_decides_by_the_published_table(
         assert "too few" in answer["reason"]
 
 
-async def test_the_strategy_event_tells_of_new_modes_only(client: httpx.AsyncClient, process: Process) -> None:
+async def test_the_strategy_event_tells_of_new_modes_only(
+    client: httpx.AsyncClient, process: Process
+) -> None:
     await open_tag(client)
     await tried(client, 1.0)
     first = await told(client, "/api/search/adapt", tag="mar11")
@@ -935,7 +959,9 @@ async def test_the_pool_lists_and_counts_every_gpu(client: httpx.AsyncClient, pr
 
     states = {w["gpu_id"]: w["status"] for w in answer["workers"]}
     assert states == {"g0": "training", "g1": "draining", "g2": "offline", "g3": "idle"}
-    counts = {name: answer[name] for name in ("total", "idle", "training", "offline", "draining", "unhealthy")}
+    counts = {
+        name: answer[name] for name in ("total", "idle", "training", "offline", "draining", "unhealthy")
+    }
     assert counts == {"total": 4, "idle": 1, "training": 1, "offline": 1, "draining": 1, "unhealthy": 0}
     assert await dump(process.lab) == before
 
@@ -1190,7 +1216,11 @@ async def test_the_summary_tells_the_tags_state(client: httpx.AsyncClient) -> No
     assert {"id", "val_bpb", "description", "category", "at"} == set(summary["bpb_progression"][0])
     assert summary["total_training_minutes"] == 10.0
     assert summary["strategy"]["mode"] == "explore"
-    assert {n: summary["gpu_pool"][n] for n in ("total", "idle", "training")} == {"total": 1, "idle": 1, "training": 0}
+    assert {n: summary["gpu_pool"][n] for n in ("total", "idle", "training")} == {
+        "total": 1,
+        "idle": 1,
+        "training": 0,
+    }
 
 
 async def test_the_tsv_is_the_familiar_one(client: httpx.AsyncClient) -> None:
@@ -1344,7 +1374,19 @@ async def test_the_roles_are_the_published_ones() -> None:
         "pool::drain": "operator",
         "pool::deregister": "operator",
     }
-    reads = {"history", "best", "near_misses", "get", "strategy", "policy", "list", "summary", "tsv", "diff", "tags"}
+    reads = {
+        "history",
+        "best",
+        "near_misses",
+        "get",
+        "strategy",
+        "policy",
+        "list",
+        "summary",
+        "tsv",
+        "diff",
+        "tags",
+    }
 
     for name, declared in table().items():
         if name in published:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import uuid
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -43,7 +44,7 @@ async def test_fifty_workers_finishing_together_leave_the_lowest_as_best(
     client: httpx.AsyncClient, process: Process
 ) -> None:
     await open_tag(client)
-    chance = random.Random(7)  # noqa: S311
+    chance = random.Random(7)
     values = [round(1.0 + chance.random() / 100, 6) for _ in range(50)]
     names = [await registered(client, category=CATEGORIES[n % 3]) for n in range(50)]
 
@@ -56,8 +57,9 @@ async def test_fifty_workers_finishing_together_leave_the_lowest_as_best(
     kept = [v for v in verdicts if v["status"] == "keep"]
     best = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
     assert best["val_bpb"] == min(values)
-    # every keep improved on the one before it
-    assert sorted((v["val_bpb"] for v in kept), reverse=True) == [v["val_bpb"] for v in _by_finish(kept, await lab.command("ZRANGE", keys("finished", "mar11"), 0, -1))]
+    order = await lab.command("ZRANGE", keys("finished", "mar11"), 0, -1)
+    in_turn = [v["val_bpb"] for v in sorted(kept, key=lambda v: order.index(v["experiment_id"]))]
+    assert in_turn == sorted(in_turn, reverse=True)  # every keep improved on the one before it
     stats = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
     assert (stats["total"], stats["kept"], stats["discarded"]) == (50, len(kept), 50 - len(kept))
     counted = await told(client, "/api/report/summary", tag="mar11")
@@ -86,11 +88,6 @@ async def test_fifty_workers_finishing_together_leave_the_lowest_as_best(
     assert len(await events_of(process, "best.changed")) == len(kept)
 
 
-def _by_finish(verdicts: list[dict[str, Any]], order: list[str]) -> list[dict[str, Any]]:
-    place = {name: n for n, name in enumerate(order)}
-    return sorted(verdicts, key=lambda v: place[v["experiment_id"]])
-
-
 async def test_racing_crashes_are_counted_one_by_one(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     names = [await registered(client) for _ in range(20)]
@@ -107,9 +104,7 @@ async def test_racing_crashes_are_counted_one_by_one(client: httpx.AsyncClient) 
 async def test_racing_registrations_get_numbers_of_their_own(client: httpx.AsyncClient) -> None:
     await open_tag(client)
 
-    answers = await asyncio.gather(
-        *(told(client, "/api/experiment/register", **idea()) for _ in range(50))
-    )
+    answers = await asyncio.gather(*(told(client, "/api/experiment/register", **idea()) for _ in range(50)))
 
     assert sorted(a["number"] for a in answers) == list(range(1, 51))
     page = await told(client, "/api/experiment/history", tag="mar11", limit=100)
@@ -117,7 +112,9 @@ async def test_racing_registrations_get_numbers_of_their_own(client: httpx.Async
 
 
 async def test_of_racing_setups_one_opens_the_tag(client: httpx.AsyncClient, process: Process) -> None:
-    answers = await asyncio.gather(*(curl(client, "/api/experiment/setup", {"tag": "mar11"}) for _ in range(10)))
+    answers = await asyncio.gather(
+        *(curl(client, "/api/experiment/setup", {"tag": "mar11"}) for _ in range(10))
+    )
 
     assert Counter(a.status_code for a in answers) == {200: 1, 409: 9}
     assert all(problem(a)["existing"]["name"] == "mar11" for a in answers if a.status_code == 409)
@@ -133,9 +130,7 @@ async def test_fifty_experiments_racing_for_few_gpus_never_share_one(
         await add_gpu(client, name)
     names = [await registered(client) for _ in range(50)]
 
-    answers = await asyncio.gather(
-        *(told(client, "/api/pool/acquire", experiment_id=name) for name in names)
-    )
+    answers = await asyncio.gather(*(told(client, "/api/pool/acquire", experiment_id=name) for name in names))
 
     leases = [a for a in answers if a["acquired"]]
     assert sorted(a["gpu_id"] for a in leases) == sorted(gpus)
@@ -173,7 +168,8 @@ async def test_racing_dispatchers_give_each_gpu_to_one_experiment(
 
     answers = await asyncio.gather(*(told(client, "/api/pool/dispatch") for _ in range(10)))
 
-    leased = [name for a in answers for name in a["leased"]]
+    left = await told(client, "/api/pool/dispatch")  # racers may have stepped back for each other
+    leased = [name for a in [*answers, left] for name in a["leased"]]
     assert sorted(leased) == ["mar11-1", "mar11-2", "mar11-3"]
     workers = (await asked(client, "/api/pool/list"))["workers"]
     assert sorted(w["experiment_id"] for w in workers) == sorted(leased)
@@ -210,7 +206,9 @@ async def test_of_a_racing_result_crash_and_stop_the_first_wins(client: httpx.As
 
 
 @pytest.mark.parametrize("nth", range(4))
-async def test_two_first_finishers_with_other_keys_leave_one_main_best(client: httpx.AsyncClient, nth: int) -> None:
+async def test_two_first_finishers_with_other_keys_leave_one_main_best(
+    client: httpx.AsyncClient, nth: int
+) -> None:
     await open_tag(client)
     classes = ("H100", "A100")
     names = [await registered(client) for _ in classes]
@@ -322,7 +320,9 @@ async def test_what_has_a_natural_key_has_one_effect_however_often_it_is_sent(
     once = await quiet(process)
     again = await told(client, path, **body)
 
-    said = [{k: v for k, v in a.items() if k not in TIMES} for a in [*answers, again, *([first] if first else [])]]
+    said = [
+        {k: v for k, v in a.items() if k not in TIMES} for a in [*answers, again, *([first] if first else [])]
+    ]
     assert all(a == said[0] for a in said)
     assert await quiet(process) == once
     assert after_first in (None, once)
@@ -412,7 +412,13 @@ KEYED = [
 ]
 
 
-async def insisted(client: httpx.AsyncClient, path: str, body: dict[str, Any], **headers: str) -> httpx.Response:
+# a question takes no request_id
+DOORS = [(p, in_body) for p in KEYED for in_body in (False, True) if (p, in_body) != (keyed_suggest, True)]
+
+
+async def insisted(
+    client: httpx.AsyncClient, path: str, body: dict[str, Any], **headers: str
+) -> httpx.Response:
     """Repeat while the first is still being answered, as its `retry_after` asks."""
     while True:
         response = await curl(client, path, body, **headers)
@@ -422,9 +428,8 @@ async def insisted(client: httpx.AsyncClient, path: str, body: dict[str, Any], *
         await asyncio.sleep(0.005)
 
 
-@pytest.mark.parametrize("prepare", KEYED, ids=[p.__name__.removeprefix("keyed_") for p in KEYED])
+@pytest.mark.parametrize(("prepare", "in_body"), DOORS, ids=[f"{p.__name__[6:]}-{b}" for p, b in DOORS])
 @pytest.mark.parametrize("times", REPEATS)
-@pytest.mark.parametrize("in_body", [False, True], ids=["header", "request_id"])
 async def test_what_carries_an_idempotency_key_has_one_effect_however_often_it_is_sent(
     client: httpx.AsyncClient,
     process: Process,
@@ -435,14 +440,10 @@ async def test_what_carries_an_idempotency_key_has_one_effect_however_often_it_i
     await open_tag(client)
     await add_gpu(client, "g0")
     path, body, other = await prepare(client)
-    if in_body and path == "/api/search/suggest":
-        pytest.skip("a question: it takes no request_id")
     headers = {} if in_body else {"idempotency_key": "key-1"}
     named = {"request_id": "key-1"} if in_body else {}
 
-    answers = await asyncio.gather(
-        *(insisted(client, path, body | named, **headers) for _ in range(times))
-    )
+    answers = await asyncio.gather(*(insisted(client, path, body | named, **headers) for _ in range(times)))
     once = await quiet(process)
     again = await curl(client, path, body | named, **headers)
     wrong = await curl(client, path, other | named, **headers)
@@ -450,7 +451,7 @@ async def test_what_carries_an_idempotency_key_has_one_effect_however_often_it_i
     assert {a.status_code for a in answers} <= {200, 202}
     assert len({a.text for a in [*answers, again]}) == 1
     assert again.headers["idempotent-replayed"] == "true"
-    assert "key" in problem(wrong, 422)["detail"]
+    assert "another body" in problem(wrong, 422)["detail"]
     assert await quiet(process) == once
 
 
@@ -506,7 +507,9 @@ async def test_a_workers_result_is_answered_again_after_its_lease_has_gone(
     assert again == first | {"replayed": True}
 
 
-async def test_a_second_worker_cannot_begin_the_same_attempt(client: httpx.AsyncClient, process: Process) -> None:
+async def test_a_second_worker_cannot_begin_the_same_attempt(
+    client: httpx.AsyncClient, process: Process
+) -> None:
     await open_tag(client)
     await add_gpu(client)
     await told(client, "/api/experiment/submit", **idea())
@@ -527,7 +530,7 @@ async def test_a_second_worker_cannot_begin_the_same_attempt(client: httpx.Async
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(-20, 20).map(lambda n: 1.0 + n / 2000), min_size=1, max_size=8))
 async def test_maximising_mirrors_minimising(client: httpx.AsyncClient, values: list[float]) -> None:
-    marks = [random.randbytes(6).hex() for _ in range(2)]  # noqa: S311
+    marks = [uuid.uuid4().hex for _ in range(2)]
     for tag, direction in zip(marks, ("minimize", "maximize"), strict=True):
         await open_tag(client, tag, metric={"name": "loss", "direction": direction})
 

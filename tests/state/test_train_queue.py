@@ -58,7 +58,7 @@ async def test_an_attempt_becomes_one_job_that_names_the_one_entry(
     assert isinstance(job, TrainJob)
     assert job.func_name == ENTRY
     assert job.kwargs == {"function": "gpu::train", "payload": ATTEMPT}
-    assert json.loads(zlib.decompress(connection.hget(job.key, "data") or b""))[0] == ENTRY
+    assert json.loads(zlib.decompress(job.to_dict()["data"]))[0] == ENTRY
 
 
 async def test_enqueuing_again_changes_nothing_while_the_job_waits(

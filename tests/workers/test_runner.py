@@ -138,7 +138,7 @@ async def test_the_script_gets_an_allow_listed_environment(repo: Repository, dev
     assert env["CUDA_VISIBLE_DEVICES"] == ("GPU-a" if device is GPU else "")
     assert env["NIGHTJAR_BUDGET_S"] == "300.0"
     assert env["NIGHTJAR_SEED"] == "7"
-    assert env["NIGHTJAR_ATTEMPT"] == "e-1/1/1"
+    assert env["NIGHTJAR_ATTEMPT"] == f"lab/{device.gpu_id}/e-1/1/1"
     assert env["TMPDIR"].startswith(str(repo.path.parent / "work"))
 
 

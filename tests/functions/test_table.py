@@ -1,0 +1,284 @@
+"""The function table and the scripts: what is declared is what is there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import httpx
+import pytest
+
+import state
+from functions.contract import BadTable, Call, Function, On, Request, Response, Role, check, function, table
+from functions.invoke import Invoker
+from functions.process import Process
+from state.client import Lab, scripts
+from state.errors import Forbidden, Invalid, NotFound
+from state.events import CATALOGUE
+from state.experiments import Experiments
+from state.keys import FAMILIES, Keys
+from state.records import GpuStatus
+from tests.labs import (
+    add_gpu,
+    crashed,
+    dump,
+    expire,
+    idea,
+    open_tag,
+    registered,
+    running,
+    silence,
+    told,
+    tried,
+)
+
+LUA = Path(state.__file__).parent / "lua"
+
+
+class Ask(Request):
+    name: str = "x"
+
+
+class Told(Response):
+    name: str
+
+
+class Telephone:
+    """Something that no process provides."""
+
+
+@function("noun::verb", role="agent")
+async def verb(request: Ask) -> Told:
+    """Answer."""
+    return Told(name=request.name)
+
+
+def declared(**changes: Any) -> Function[Any, Any]:
+    return Function(**{**vars(verb), **changes})
+
+
+# -- declarations
+
+
+def test_the_table_is_right_as_it_stands() -> None:
+    found = table()
+
+    check(found)
+    assert list(found) == sorted(found)
+    assert {"experiment::complete", "pool::acquire", "gpu::train", "function::list"} <= set(found)
+    assert all(f.description for f in found.values())
+
+
+def test_a_function_gets_a_route_from_its_name() -> None:
+    assert [str(door) for door in verb.doors] == ["POST /api/noun/verb"]
+    assert verb.description == "Answer."
+
+
+def test_two_functions_on_one_route_are_refused() -> None:
+    one, two = declared(name="a::b"), declared(name="a::c")
+
+    with pytest.raises(BadTable, match=r"share the route POST /api/noun/verb"):
+        check({"a::b": one, "a::c": two})
+
+
+def test_a_name_that_does_not_match_its_file_is_refused() -> None:
+    with pytest.raises(BadTable, match=r"'noun::verb' is declared in the file of 'noun::other'"):
+        check({"noun::other": verb})
+
+
+def test_an_event_that_nothing_emits_is_refused() -> None:
+    with pytest.raises(BadTable, match=r"experiment\.celebrated"):
+        check({"noun::verb": declared(triggers=(On("experiment.celebrated"),))})
+
+
+def test_a_function_without_a_role_is_refused() -> None:
+    with pytest.raises(BadTable, match="names no role"):
+        check({"noun::verb": declared(roles=())})
+
+
+def test_every_path_parameter_is_a_field_of_the_request() -> None:
+    for name, found in table().items():
+        for door in found.doors:
+            assert set(re.findall(r"{(\w+)}", door.path)) <= set(found.request.model_fields), name
+
+
+def test_every_get_only_reads() -> None:
+    for name, found in table().items():
+        if any(door.method == "GET" for door in found.doors):
+            assert not found.writes, name
+
+
+# -- the invoker
+
+
+async def test_an_unknown_function_is_not_found() -> None:
+    invoker = Invoker({"noun::verb": verb}, [])
+
+    with pytest.raises(NotFound, match="noun::other"):
+        await invoker.call("noun::other", {}, invoker.system("test"))
+
+
+def test_a_dependency_that_nobody_provides_is_refused_at_the_start() -> None:
+    with pytest.raises(BadTable, match="Telephone"):
+        Invoker({"noun::verb": declared(needs={"telephone": Telephone})}, [])
+
+
+async def test_a_caller_of_another_role_is_refused() -> None:
+    invoker = Invoker({"noun::verb": verb}, [])
+
+    strangers: tuple[Role, ...] = ("viewer", "worker")
+    friends: tuple[Role, ...] = ("agent", "operator")
+    for role in strangers:
+        with pytest.raises(Forbidden, match="agent"):
+            await invoker.call("noun::verb", {}, Call(caller="test", role=role, invoker=invoker))
+    for role in friends:
+        answer = await invoker.call(
+            "noun::verb", {"name": "y"}, Call(caller="test", role=role, invoker=invoker)
+        )
+        assert answer == Told(name="y")
+
+
+async def test_a_request_that_does_not_validate_names_its_fields_without_their_values() -> None:
+    invoker = Invoker({"noun::verb": verb}, [])
+
+    with pytest.raises(Invalid) as refusal:
+        await invoker.call("noun::verb", {"name": ["secret"], "x" * 1000: 1}, invoker.system("test"))
+
+    assert "name" in refusal.value.detail
+    assert "secret" not in refusal.value.detail
+    assert len(refusal.value.detail) < 1000
+
+
+async def test_a_function_of_another_lane_is_queued_or_unknown() -> None:
+    far = declared(lane="gpu", needs={"telephone": Telephone})
+    queued = declared(lane="gpu", needs={"telephone": Telephone}, accept=verb)
+    invoker = Invoker({"far::away": far, "far::queued": queued}, [])
+
+    with pytest.raises(NotFound):
+        await invoker.call("far::away", {}, invoker.system("test"))
+    assert await invoker.call("far::queued", {}, invoker.system("test")) == Told(name="x")
+
+
+# -- scripts
+
+
+def code(script: str) -> str:
+    """A script without its comments."""
+    return "\n".join(line.partition("--")[0] for line in (LUA / f"{script}.lua").read_text().splitlines())
+
+
+def header(script: str, what: str) -> list[int]:
+    """The numbers that a script's header gives to its KEYS or ARGV."""
+    comment = "".join(
+        line[2:] + "\n" for line in (LUA / f"{script}.lua").read_text().splitlines() if line.startswith("--")
+    )
+    found = re.search(rf"^ {what}  (.*?)(?=^ (?:KEYS|ARGV)  |^ Returns|\Z)", comment, re.M | re.S)
+    assert found or what == "ARGV", f"{script} does not list its {what}"
+    return [int(n) for n in re.findall(r"(?:^|  |\n\s+)(\d+)(?:\.\.\.)? ", found[1])] if found else []
+
+
+def test_there_are_scripts() -> None:
+    assert len(scripts()) > 15
+
+
+@pytest.mark.parametrize("script", scripts())
+def test_a_script_addresses_only_the_keys_it_was_given(script: str) -> None:
+    for command, first in re.findall(r"redis\.call\('(\w+)'(?:,\s*([^,)]+))?", code(script)):
+        assert first.startswith("KEYS[") or command == "TIME", (command, first)
+    for helper, first in re.findall(r"\b(emit|put|move)\(([^,)]+)", code(script)):
+        assert first.startswith("KEYS["), (helper, first)
+
+
+@pytest.mark.parametrize("script", scripts())
+@pytest.mark.parametrize("what", ["KEYS", "ARGV"])
+def test_a_scripts_header_names_what_it_uses(script: str, what: str) -> None:
+    named = header(script, what)
+    used = {int(n) for n in re.findall(rf"{what}\[(\d+)\]", code(script))}
+
+    assert named == list(range(1, len(named) + 1))
+    assert used <= set(named)
+    if not re.search(rf"{what}\[[a-z]", code(script)):  # KEYS[from] may be any
+        assert used == set(named)
+
+
+def test_the_catalogue_is_what_the_scripts_emit() -> None:
+    statuses = set(get_args(GpuStatus)) - {
+        "training"
+    }  # a GPU in training was leased: that event has its own name
+    emitted: set[str] = set()
+    for script in scripts():
+        for call in re.findall(r"\bemit\(KEYS\[\d+\],\s*(.*?),\s*(?:ARGV|''|data)", code(script), re.S):
+            emitted |= set(re.findall(r"'([a-z]+\.[a-z_]+)'", call))
+            if re.fullmatch(r"'gpu\.' \.\. ARGV\[\d+\]", call):
+                emitted |= {f"gpu.{status}" for status in statuses}
+
+    assert emitted == CATALOGUE
+
+
+async def test_every_script_gets_the_keys_and_arguments_of_its_header(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: dict[str, set[tuple[int, int]]] = {}
+    run = Lab.run
+
+    async def counted(self: Lab, script: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
+        counts.setdefault(script, set()).add((len(keys), len(args)))
+        return await run(self, script, keys, args)
+
+    monkeypatch.setattr(Lab, "run", counted)
+    await a_long_story(client, process)
+
+    assert set(scripts()) - set(counts) <= {"bury_event"}
+    for script, seen in counts.items():
+        keys, args = len(header(script, "KEYS")), len(header(script, "ARGV"))
+        for given in seen:
+            assert given == (keys, args) or (script == "lease_gpu" and given[0] >= keys - 1), (script, given)
+
+
+async def test_every_key_of_a_lab_belongs_to_a_named_family(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await a_long_story(client, process)
+    families = {f.pattern.partition(":")[0] for f in FAMILIES}
+
+    keys = await dump(process.lab, without=frozenset())
+
+    prefix = Keys(process.lab.name)("")
+    assert {key.removeprefix(prefix).partition(":")[0] for key in keys} <= families
+    literal = {"experiments:mar11-1", "lineage:mar11", "best:mar11", "near_misses:mar11", "gpu_pool:g0"}
+    literal |= {"strategy:mar11", "tags:mar11", "crashes:mar11"}
+    assert {prefix + name for name in literal} <= set(keys)
+
+
+async def a_long_story(client: httpx.AsyncClient, process: Process) -> None:
+    """Everything that a lab can go through, once."""
+    experiments = Experiments(process.lab)
+    await open_tag(client)
+    await tried(client, 1.0)
+    await tried(client, 1.001, diff="+x\n")
+    await crashed(client)
+    await told(client, "/api/experiment/resume", tag="mar11")
+    await told(client, "/api/search/set-strategy", tag="mar11", mode="exploit", reason="r")
+    await told(client, "/api/search/set-policy", tag="mar11", policy={"crash_limit": 4})
+    await add_gpu(client, "g0")
+    e = await running(client, process)
+    await experiments.renew(e.experiment_id, "g0", e.fence, 60, (1.0, 0.5))
+    await experiments.keep_log(e.experiment_id, "log")
+    await told(client, "/api/pool/heartbeat", gpu_id="g0", fence=e.fence, health={"temperature_c": 50})
+    await told(client, "/api/experiment/stop", experiment_id=e.experiment_id)
+    await expire(process.lab, "g0")
+    await told(client, "/api/pool/sweep")
+    await silence(process.lab, "g0")
+    await told(client, "/api/pool/sweep")
+    await told(client, "/api/pool/drain", gpu_id="g0")
+    await add_gpu(client, "g1")
+    await told(client, "/api/pool/acquire", experiment_id=await registered(client))
+    await told(client, "/api/pool/release", gpu_id="g1")
+    await told(client, "/api/pool/deregister", gpu_id="g1")
+    waiting = await registered(client)
+    await client.get(f"/api/experiment/{waiting}/wait?timeout=0.01")
+    await client.post("/api/experiment/register", json=idea(), headers={"idempotency-key": "k"})
+    await process.stream.fire("pool::sweep", 1.0)
+    await process.presence.announce("web@h:1", {"kind": "web"})

@@ -1,0 +1,171 @@
+"""What tests of a lab share: calls as curl makes them, experiments tried, all of a lab's state to compare."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from functions.process import Process
+from state.client import Lab
+from state.experiments import Experiments
+from state.records import Experiment
+
+FORM = {"content-type": "application/x-www-form-urlencoded"}
+"""What `curl -d` sends with its JSON."""
+PRESENCE = frozenset({"processes", "process_facts", "open"})
+"""Last-seen stamps are presence, not state."""
+_commits = itertools.count(0xABC0000)
+
+
+async def curl(
+    http: httpx.AsyncClient, path: str, body: Mapping[str, Any] | str | bytes, **headers: str
+) -> httpx.Response:
+    """POST as `curl -d '{...}'` does."""
+    content = json.dumps(body, ensure_ascii=False).encode() if isinstance(body, Mapping) else body
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await http.post(path, content=content, headers={**FORM, **named})
+
+
+async def told(http: httpx.AsyncClient, path: str, **fields: Any) -> dict[str, Any]:
+    """The answer of a call that has to succeed."""
+    response = await curl(http, path, fields)
+    assert response.status_code in (200, 202), response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+async def asked(http: httpx.AsyncClient, path: str) -> dict[str, Any]:
+    """The answer of a GET that has to succeed."""
+    response = await http.get(path)
+    assert response.status_code == 200, response.text
+    answer: dict[str, Any] = response.json()
+    return answer
+
+
+async def refused(http: httpx.AsyncClient, status: int, path: str, **fields: Any) -> dict[str, Any]:
+    """The problem document of a call that has to fail with this status."""
+    return problem(await curl(http, path, fields), status)
+
+
+def problem(response: httpx.Response, status: int | None = None) -> dict[str, Any]:
+    """A refusal as everybody should get it: a problem document that says what to do."""
+    assert response.headers["content-type"].startswith("application/problem+json"), response.text
+    document: dict[str, Any] = response.json()
+    assert document["status"] == response.status_code < 500, document
+    assert status is None or response.status_code == status, document
+    assert {"type", "title", "detail"} <= set(document), document
+    assert document["hint"], document
+    return document
+
+
+async def open_tag(http: httpx.AsyncClient, tag: str = "mar11", **more: Any) -> dict[str, Any]:
+    return await told(http, "/api/experiment/setup", tag=tag, **more)
+
+
+def idea(tag: str = "mar11", **changes: Any) -> dict[str, Any]:
+    """A body of experiment::register, with a commit of its own."""
+    return {
+        "tag": tag,
+        "hypothesis": "a wider MLP learns faster",
+        "category": "architecture",
+        "commit_sha": f"{next(_commits):07x}",
+        "diff_summary": "MLP ratio 4 -> 5",
+    } | changes
+
+
+async def registered(http: httpx.AsyncClient, tag: str = "mar11", **changes: Any) -> str:
+    """The id of a new experiment."""
+    answer = await told(http, "/api/experiment/register", **idea(tag, **changes))
+    return str(answer["experiment_id"])
+
+
+async def tried(
+    http: httpx.AsyncClient,
+    value: float,
+    tag: str = "mar11",
+    *,
+    result: Mapping[str, Any] = {},
+    **changes: Any,
+) -> dict[str, Any]:
+    """The verdict on a new experiment with this value."""
+    name = await registered(http, tag, **changes)
+    return await told(http, "/api/experiment/complete", experiment_id=name, val_bpb=value, **result)
+
+
+async def crashed(http: httpx.AsyncClient, tag: str = "mar11", **more: Any) -> dict[str, Any]:
+    """The answer to a new experiment's crash."""
+    name = await registered(http, tag)
+    return await told(http, "/api/experiment/crash", **{"experiment_id": name, "error": "boom"} | more)
+
+
+async def add_gpu(http: httpx.AsyncClient, gpu_id: str = "host:gpu0", **more: Any) -> dict[str, Any]:
+    body = {"gpu_id": gpu_id, "gpu_index": 0, "gpu_name": "H100", "vram_mb": 80000.0} | more
+    return await told(http, "/api/pool/register", **body)
+
+
+async def silence(lab: Lab, gpu_id: str, seconds: float = 61) -> None:
+    """As if nothing had been heard of a GPU for so long."""
+    await lab.command("HSET", lab.keys.gpu(gpu_id), "heartbeat_at", repr(await lab.now() - seconds))
+
+
+async def expire(lab: Lab, gpu_id: str) -> None:
+    """As if the lease on a GPU had run out."""
+    await lab.command("HSET", lab.keys.gpu(gpu_id), "lease_expires_at", "1")
+    await lab.command("ZADD", lab.keys("leases"), "1", gpu_id)
+
+
+async def running(
+    http: httpx.AsyncClient, process: Process, tag: str = "mar11", **changes: Any
+) -> Experiment:
+    """An experiment that a worker trains."""
+    submitted = await told(http, "/api/experiment/submit", **idea(tag, **changes))
+    await told(http, "/api/pool/dispatch")
+    return await begun(process, submitted["experiment_id"])
+
+
+async def begun(process: Process, experiment_id: str) -> Experiment:
+    """The leased experiment, as its worker has just begun it."""
+    experiments = Experiments(process.lab)
+    e = await experiments.get(experiment_id)
+    started = await experiments.start(e, attempt=e.attempt, fence=e.fence, runner="host:1:1", lease_s=60)
+    assert started, e
+    return await experiments.get(experiment_id)
+
+
+async def dump(lab: Lab, *, without: frozenset[str] = PRESENCE) -> dict[str, Any]:
+    """Everything that stands in the lab, presence aside."""
+    cursor, names = "0", set[str]()
+    while True:
+        cursor, found = await lab.command("SCAN", cursor, "MATCH", f"{{{lab.name}}}:*", "COUNT", 10_000)
+        names.update(found)
+        if str(cursor) == "0":
+            break
+    kept = sorted(n for n in names if n.partition(":")[2].partition(":")[0] not in without)
+    kinds = await lab.pipeline([("TYPE", name) for name in kept])
+    values = await lab.pipeline([_reading(kind, name) for name, kind in zip(kept, kinds, strict=True)])
+    return dict(zip(kept, values, strict=True))
+
+
+def _reading(kind: str, name: str) -> tuple[str | int, ...]:
+    match kind:
+        case "string":
+            return ("STRLEN" if ":diffs:" in name else "GET", name)  # patches are compressed: no text
+        case "hash":
+            return ("HGETALL", name)
+        case "zset":
+            return ("ZRANGE", name, 0, -1, "WITHSCORES")
+        case "list":
+            return ("LRANGE", name, 0, -1)
+        case _:
+            return ("XRANGE", name, "-", "+")
+
+
+async def events_of(process: Process, kind: str) -> list[dict[str, Any]]:
+    """Data of all events of a type, oldest first."""
+    return [
+        dict(e.data) | {"subject": e.subject} for e in await process.stream.last(100_000) if e.type == kind
+    ]

@@ -1,0 +1,153 @@
+"""Research policy: ranges, dotted names, versions, changes that meet."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.process import Process
+from state.errors import Conflict, Invalid, NotFound
+from state.policies import Policies, Policy, merged, nested
+from tests.labs import open_tag
+
+DICTS = st.recursive(
+    st.integers(), lambda inner: st.dictionaries(st.sampled_from("abc"), inner, max_size=3), max_leaves=8
+).filter(lambda v: isinstance(v, dict))
+
+
+def test_the_defaults_are_the_published_ones() -> None:
+    policy = Policy()
+
+    assert (policy.near_miss_margin, policy.crash_limit, policy.on_abort) == (0.002, 3, "advise")
+    assert (policy.keep_rule, policy.max_attempts, policy.stale_after_s) == ("strict", 2, 1800)
+    assert policy.strategy_pin == 5
+    adapt = policy.adapt
+    assert (adapt.min_finished, adapt.window, adapt.crash_rate, adapt.keep_rate, adapt.plateau_after) == (
+        5,
+        10,
+        0.5,
+        0.3,
+        20,
+    )
+    assert (policy.budgets.base_s, policy.budgets.extend_s, policy.budgets.min_s) == (300, 120, 180)
+    assert (policy.rate_limit.per_second, policy.rate_limit.burst) == (50, 200)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"near_miss_margin": -0.001},
+        {"near_miss_margin": float("nan")},
+        {"crash_limit": 0},
+        {"crash_limit": "3"},
+        {"crash_limit": True},
+        {"on_abort": "panic"},
+        {"adapt.crash_rate": 1.1},
+        {"budgets": {"base_s": float("inf")}},
+        {"budgets": 3},
+        {"max_attempts": 21},
+        {"stale_after_s": 0},
+        {"nothing": 1},
+        {"adapt.nothing": 1},
+        {".".join("a" * 1000): 1},
+    ],
+    ids=range(14),
+)
+def test_a_value_out_of_its_range_is_named(change: dict[str, Any]) -> None:
+    with pytest.raises(Invalid) as refusal:
+        Policy().changed(change)
+
+    assert refusal.value.hint is not None
+    assert next(iter(change)).partition(".")[0] in refusal.value.detail
+
+
+def test_dotted_and_nested_names_mean_the_same() -> None:
+    dotted = Policy().changed({"budgets.base_s": 5, "adapt.window": 7})
+    grouped = Policy().changed({"budgets": {"base_s": 5}, "adapt": {"window": 7}})
+
+    assert dotted == grouped
+    assert (dotted.budgets.base_s, dotted.budgets.extend_s, dotted.adapt.window) == (5, 120, 7)
+
+
+def test_a_policy_survives_its_own_change() -> None:
+    assert Policy().changed({}) == Policy()
+    assert Policy().changed({"belief.support_at": [0.7, 0.3]}).belief.support_at == (0.7, 0.3)
+
+
+@given(DICTS, DICTS)
+def test_what_is_laid_above_wins_and_the_rest_stays(under: dict[str, Any], over: dict[str, Any]) -> None:
+    both = merged(under, over)
+
+    assert merged(under, {}) == under
+    assert merged({}, over) == over
+    assert merged(both, over) == both
+    assert set(both) == set(under) | set(over)
+
+
+@given(DICTS)
+def test_names_without_dots_stay_as_they_are(values: dict[str, Any]) -> None:
+    assert nested(values) == values
+
+
+async def test_each_change_is_a_new_version(client: httpx.AsyncClient, process: Process) -> None:
+    await open_tag(client)
+    policies = Policies(process.lab)
+
+    changed = [await policies.change("mar11", {"crash_limit": n}) for n in (4, 5)]
+
+    assert [version for _, version in changed] == [2, 3]
+    assert await policies.get("mar11") == changed[-1]
+
+
+async def test_a_change_to_an_old_version_is_a_conflict(client: httpx.AsyncClient, process: Process) -> None:
+    await open_tag(client)
+    policies = Policies(process.lab)
+    await policies.change("mar11", {"crash_limit": 4}, expected=1)
+
+    with pytest.raises(Conflict, match="version 2, not 1"):
+        await policies.change("mar11", {"crash_limit": 5}, expected=1)
+
+    assert (await policies.get("mar11"))[0].crash_limit == 4
+
+
+async def test_changes_that_meet_are_all_kept(client: httpx.AsyncClient, process: Process) -> None:
+    await open_tag(client)
+    policies = Policies(process.lab)
+    changes: list[dict[str, Any]] = [
+        {"crash_limit": 9},
+        {"near_miss_margin": 0.5},
+        {"adapt.window": 30},
+        {"adapt.keep_rate": 0.9},
+        {"budgets.base_s": 7},
+    ]
+
+    answers = await asyncio.gather(*(policies.change("mar11", change) for change in changes))
+
+    assert sorted(version for _, version in answers) == [2, 3, 4, 5, 6]
+    policy, version = await policies.get("mar11")
+    assert version == 6
+    for change in changes:
+        assert policy.changed(change) == policy
+
+
+async def test_a_refused_change_changes_nothing(client: httpx.AsyncClient, process: Process) -> None:
+    await open_tag(client)
+    policies = Policies(process.lab)
+    before = await policies.get("mar11")
+
+    with pytest.raises(Invalid):
+        await policies.change("mar11", {"crash_limit": 5, "nothing": 1})
+
+    assert await policies.get("mar11") == before
+
+
+async def test_an_unknown_tag_has_no_policy(process: Process) -> None:
+    with pytest.raises(NotFound) as refusal:
+        await Policies(process.lab).get("mar11")
+
+    assert "setup" in (refusal.value.hint or "")

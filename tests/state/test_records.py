@@ -1,0 +1,138 @@
+"""Records come back from Redis to the last bit, and never hold what is no number."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from functions.process import Process
+from state.client import wire
+from state.keys import Keys
+from state.records import Best, Experiment, flatten, stamp
+
+EDGES = [
+    5e-324,
+    2.2250738585072014e-308,
+    -0.0,
+    0.1,
+    1 / 3,
+    1.7976931348623157e308,
+    2**53 + 1.0,
+    0.9979000000000001,
+]
+FLOATS = st.sampled_from(EDGES) | st.floats(allow_nan=False, allow_infinity=False)
+
+
+def bits(value: float | None) -> bytes:
+    assert value is not None
+    return struct.pack("<d", value)
+
+
+def best(value: float) -> Best:
+    return Best(experiment_id="mar11-1", val_bpb=value, commit_sha="abc", updated_at=1.0)
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(FLOATS)
+async def test_a_float_comes_back_from_redis_to_the_last_bit(process: Process, value: float) -> None:
+    lab = process.lab
+    await lab.command("HSET", lab.keys("direct"), "value", wire(value))
+    await lab.command("ZADD", lab.keys("scores"), wire(value), "member")
+
+    direct = await lab.command("HGET", lab.keys("direct"), "value")
+    score = await lab.command("ZSCORE", lab.keys("scores"), "member")
+
+    assert bits(float(direct)) == bits(value)
+    assert float(score) == value
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(FLOATS, st.text(min_size=1), st.dictionaries(st.text(), FLOATS, max_size=3))
+async def test_a_record_comes_back_through_a_script_as_it_was(
+    process: Process, value: float, text: str, metrics: dict[str, float]
+) -> None:
+    lab = process.lab
+    record = Experiment(
+        experiment_id="mar11-1",
+        tag="mar11",
+        number=1,
+        status="keep",
+        hypothesis=text,
+        description=text,
+        category="other",
+        commit_sha="abc",
+        diff_summary=text,
+        registered_at=value,
+        val_bpb=value,
+        metrics=metrics,
+        config_delta={"text": text, "n": 10**30},
+    )
+    key = lab.keys("policy", "record")
+    await lab.command("DEL", key)
+    await lab.command("HSET", key, "version", "1")
+
+    await lab.run("set_strategy", [key, lab.keys("events")], ["t", "1", json.dumps(record.flat()), ""])
+    found = Experiment.parse(await lab.hash(key))
+
+    assert found == record
+    assert bits(found.val_bpb) == bits(value)
+    assert {n: bits(v) for n, v in found.metrics.items()} == {n: bits(v) for n, v in metrics.items()}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_never_reaches_the_state(value: float) -> None:
+    with pytest.raises(ValueError, match="state"):
+        wire(value)
+    with pytest.raises(ValueError, match="JSON"):
+        flatten({"x": value})
+    with pytest.raises(ValueError, match="JSON"):
+        flatten({"x": {"deep": [value]}})
+    with pytest.raises(ValueError, match="finite"):
+        best(value)
+
+
+@given(FLOATS)
+def test_a_float_travels_as_its_shortest_exact_text(value: float) -> None:
+    assert wire(value) == repr(value)
+
+
+@pytest.mark.parametrize(("value", "text"), [(None, ""), (7, "7"), (True, "1"), ("x", "x"), (b"\0", b"\0")])
+def test_other_arguments_travel_plainly(value: Any, text: Any) -> None:
+    assert wire(value) == text
+
+
+def test_a_field_that_is_none_stands_nowhere() -> None:
+    assert flatten({"a": None, "b": "text", "c": False, "d": [1], "e": ""}) == {
+        "b": "text",
+        "c": "false",
+        "d": "[1]",
+        "e": "",
+    }
+
+
+def test_text_that_looks_like_json_stays_text() -> None:
+    record = best(1.0).model_copy(update={"commit_sha": "123", "experiment_id": "null"})
+
+    assert Best.parse(record.flat()) == record
+
+
+def test_times_are_shown_in_utc_with_milliseconds() -> None:
+    assert stamp(1773230430.1239) == "2026-03-11T12:00:30.123Z"
+
+
+def test_all_keys_of_a_lab_share_one_hash_tag() -> None:
+    keys = Keys("lab")
+
+    assert keys("a", "b") == "{lab}:a:b"
+    assert keys.best("mar11") == "{lab}:best:mar11"
+    assert keys.best("mar11", "k") == "{lab}:best:mar11:k"
+    assert keys.status("mar11", "keep", "other") == (
+        "{lab}:status:mar11:keep",
+        "{lab}:status:mar11:keep:other",
+    )

@@ -1,0 +1,360 @@
+"""Event bindings: at least once, retried with backoff, buried when hopeless; none disturbs another."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from functions.contract import Call, Every, Function, On, Request, Response, function, table
+from functions.invoke import Invoker
+from functions.process import Process, ended
+from state.errors import Unavailable
+from state.pool import Pool
+from state.records import Gpu
+from state.settings import Settings
+from triggers.events import _keep, bindings, run_binding
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"retry_base_s": 0.05, "claim_idle_s": 0.2})
+
+
+class Fact(Request):
+    tag: str | None = None
+    n: int = 0
+    gpu_id: str | None = None
+
+
+class Done(Response):
+    pass
+
+
+class Ears:
+    """What the functions of a test have heard, and what they do then."""
+
+    def __init__(self) -> None:
+        self.heard: list[Fact] = []
+        self.at: list[float] = []
+        self.callers: list[str] = []
+        self.then: Callable[[Fact], None] = lambda fact: None
+
+
+async def listen(request: Fact, call: Call, ears: Ears) -> Done:
+    """Hear."""
+    ears.heard.append(request)
+    ears.at.append(time.monotonic())
+    ears.callers.append(call.caller)
+    ears.then(request)
+    return Done()
+
+
+def hearing(name: str, trigger: On | Every) -> Function[Any, Any]:
+    return function(name, trigger, role="operator")(listen)
+
+
+def at_work(process: Process, ears: Ears, *functions: Function[Any, Any], consumer: str = "one") -> Process:
+    invoker = Invoker({f.name: f for f in functions}, [ears])
+    return replace(process, name=consumer, invoker=invoker)
+
+
+@asynccontextmanager
+async def delivering(
+    process: Process, *pairs: tuple[Ears, Function[Any, Any]], consumer: str = "one"
+) -> AsyncIterator[None]:
+    """Deliver to these functions meanwhile."""
+    stop = asyncio.Event()
+    tasks = []
+    for ears, declared in pairs:
+        mine = at_work(process, ears, declared, consumer=consumer)
+        (binding,) = bindings({declared.name: declared}, mine)
+        tasks.append(asyncio.create_task(run_binding(binding, mine, Pool(process.lab), stop)))
+    try:
+        yield
+    finally:
+        stop.set()
+        await asyncio.gather(*tasks)
+
+
+async def emit(process: Process, kind: str, tag: str = "mar11", **data: Any) -> str:
+    fields = {"type": kind, "time": "", "tag": tag, "subject": tag, "data": json.dumps(data), "trace": ""}
+    flat = [word for pair in fields.items() for word in pair]
+    return str(await process.lab.command("XADD", process.lab.keys("events"), "*", *flat))
+
+
+async def eventually(what: Callable[[], bool], within_s: float = 30.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not what():
+        assert time.monotonic() < deadline, "it never happened"
+        await asyncio.sleep(0.005)
+
+
+async def settled(process: Process, *groups: str) -> None:
+    """Until everything is delivered and acknowledged."""
+    deadline = time.monotonic() + 30
+    done = {"undelivered": 0, "unacknowledged": 0}
+    while [(found := (await process.stream.lags())["bindings"]).get(g) for g in groups] != [done] * len(
+        groups
+    ):
+        assert time.monotonic() < deadline, found
+        await asyncio.sleep(0.01)
+
+
+async def letters(process: Process) -> list[Mapping[str, str]]:
+    rows = await process.lab.command("XRANGE", process.lab.keys("dead_letters"), "-", "+")
+    return [fields if isinstance(fields, dict) else dict(batched(fields)) for _, fields in rows]
+
+
+def batched(flat: Sequence[str]) -> list[tuple[str, str]]:
+    return list(zip(flat[::2], flat[1::2], strict=True))
+
+
+async def test_every_event_reaches_its_function_with_its_facts(process: Process) -> None:
+    ears = Ears()
+    await emit(process, "experiment.finished", n=1)  # before anybody listened
+
+    async with delivering(process, (ears, hearing("probe::hear", On("experiment.finished")))):
+        await eventually(lambda: len(ears.heard) == 1)
+        await emit(process, "experiment.finished", n=2)
+        await emit(process, "experiment.queued", n=3)  # not asked for
+        await emit(process, "experiment.finished", n=4, unknown="to the request")
+        await settled(process, "probe::hear")
+
+    assert [f.n for f in ears.heard] == [1, 2, 4]
+    assert {f.tag for f in ears.heard} == {"mar11"}
+    assert set(ears.callers) == {"event:experiment.finished"}
+
+
+async def test_each_function_hears_for_itself(process: Process) -> None:
+    one, two = Ears(), Ears()
+    pairs = [
+        (one, hearing("probe::one", On("gpu.idle"))),
+        (two, hearing("probe::two", On("gpu.idle", "best.changed"))),
+    ]
+
+    async with delivering(process, *pairs):
+        await emit(process, "gpu.idle", n=1)
+        await emit(process, "best.changed", n=2)
+        await eventually(lambda: len(one.heard) + len(two.heard) == 3)
+
+    assert [f.n for f in one.heard] == [1]
+    assert [f.n for f in two.heard] == [1, 2]
+
+
+async def test_two_processes_share_the_events_of_a_function(process: Process) -> None:
+    ears = Ears()
+    declared = hearing("probe::hear", On("gpu.idle"))
+
+    async with (
+        delivering(process, (ears, declared), consumer="a"),
+        delivering(process, (ears, declared), consumer="b"),
+    ):
+        for n in range(50):
+            await emit(process, "gpu.idle", n=n)
+        await eventually(lambda: len({f.n for f in ears.heard}) == 50)
+
+    # at least once; with nobody silent or failing it is once
+    assert sorted(f.n for f in ears.heard) == list(range(50))
+
+
+@pytest.mark.parametrize(("debounce", "calls"), [("tag", 3), ("lab", 1), (None, 30)])
+async def test_a_burst_is_collapsed_as_declared(process: Process, debounce: Any, calls: int) -> None:
+    ears = Ears()
+    for n in range(30):
+        await emit(process, "experiment.finished", tag=f"t{n % 3}", n=n)
+
+    async with delivering(
+        process, (ears, hearing("probe::hear", On("experiment.finished", debounce=debounce)))
+    ):
+        await settled(process, "probe::hear")
+
+    assert len(ears.heard) == calls
+    last = {f.tag: f.n for f in ears.heard}
+    assert last == ({"t0": 27, "t1": 28, "t2": 29} if debounce != "lab" else {"t2": 29})
+
+
+async def test_a_failing_function_is_retried_ever_later_then_buried_while_others_go_on(
+    process: Process,
+) -> None:
+    bad, good = Ears(), Ears()
+
+    def fail(fact: Fact) -> None:
+        raise ArithmeticError(f"cannot take {fact.n}")
+
+    bad.then = fail
+    pairs = [
+        (bad, hearing("probe::bad", On("gpu.idle", max_deliveries=3))),
+        (good, hearing("probe::good", On("gpu.idle"))),
+    ]
+    entry = await emit(process, "gpu.idle", n=7)
+
+    async with delivering(process, *pairs):
+        await settled(process, "probe::bad", "probe::good")
+
+    assert [f.n for f in bad.heard] == [7, 7, 7]
+    assert bad.at[1] - bad.at[0] >= 0.045
+    assert bad.at[2] - bad.at[1] >= 0.095
+    assert [f.n for f in good.heard] == [7]
+    (letter,) = await letters(process)
+    assert (letter["binding"], letter["entry"], letter["deliveries"]) == ("probe::bad", entry, "3")
+    assert letter["error"] == "ArithmeticError: cannot take 7"
+    assert json.loads(letter["event"])["type"] == "gpu.idle"
+
+
+async def test_one_hopeless_event_does_not_hold_up_those_behind_it(process: Process) -> None:
+    ears = Ears()
+
+    def fail_on_one(fact: Fact) -> None:
+        if fact.n == 1:
+            raise ValueError
+
+    ears.then = fail_on_one
+    for n in (1, 2, 3):
+        await emit(process, "gpu.idle", n=n)
+
+    async with delivering(process, (ears, hearing("probe::hear", On("gpu.idle", max_deliveries=2)))):
+        await settled(process, "probe::hear")
+
+    assert [f.n for f in ears.heard] == [1, 2, 3, 1]
+
+
+async def test_a_failure_that_passes_costs_a_retry_only(process: Process) -> None:
+    ears = Ears()
+
+    def unavailable_once(fact: Fact) -> None:
+        if len(ears.heard) == 1:
+            raise Unavailable("Redis cannot be reached", retry_after=1)
+
+    ears.then = unavailable_once
+    await emit(process, "gpu.idle", n=1)
+
+    async with delivering(process, (ears, hearing("probe::hear", On("gpu.idle")))):
+        await settled(process, "probe::hear")
+
+    assert [f.n for f in ears.heard] == [1, 1]
+    assert await letters(process) == []
+
+
+async def test_an_entry_of_a_dead_consumer_is_claimed_by_another(process: Process) -> None:
+    ears = Ears()
+    declared = hearing("probe::hear", On("gpu.idle"))
+    await emit(process, "gpu.idle", n=1)
+    dead = process.stream.events("probe::hear", "dead")
+    await dead.ensure()
+    begun = time.monotonic()
+    assert len(await dead.read(10, 1.0)) == 1
+
+    async with delivering(process, (ears, declared), consumer="alive"):
+        await settled(process, "probe::hear")
+
+    assert [f.n for f in ears.heard] == [1]
+    assert ears.at[0] - begun >= 0.19
+
+
+async def test_an_entry_that_is_worked_on_stays_its_consumers(process: Process) -> None:
+    await emit(process, "gpu.idle")
+    sub = process.stream.events("probe::hear", "slow")
+    await sub.ensure()
+    (event,) = await sub.read(1, 1.0)
+    await asyncio.sleep(0.3)
+    (before,) = await sub.pending()
+    keeper = asyncio.create_task(_keep(sub, [event.id], 0.01))
+
+    await asyncio.sleep(0.05)
+    after = before
+    while after.idle_s >= before.idle_s:
+        (after,) = await sub.pending()
+    await ended(keeper)
+
+    assert before.idle_s >= 0.29
+    assert (after.consumer, after.deliveries) == ("slow", 1)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"what": "is this"},
+        {"type": "gpu.idle", "time": "", "tag": "", "subject": "", "data": "{no json"},
+        {"type": "gpu.idle", "time": "", "tag": "", "subject": "", "data": "[1]"},
+    ],
+)
+async def test_a_poisoned_entry_is_buried_and_stops_nothing(process: Process, fields: dict[str, str]) -> None:
+    ears = Ears()
+    flat = [word for pair in fields.items() for word in pair]
+    await process.lab.command("XADD", process.lab.keys("events"), "*", *flat)
+    await emit(process, "gpu.idle", n=2)
+
+    async with delivering(process, (ears, hearing("probe::hear", On("gpu.idle")))):
+        await settled(process, "probe::hear")
+
+    assert [f.n for f in ears.heard] == [2]
+    (letter,) = await letters(process)
+    assert json.loads(letter["event"])["data"] == fields
+
+
+async def test_a_tick_of_the_clock_fires_its_function_once(process: Process) -> None:
+    ears = Ears()
+    declared = hearing("probe::tick", Every(60))
+    now = await process.lab.now()
+
+    async with delivering(process, (ears, declared)):
+        answers = [await process.stream.fire("probe::tick", now) for _ in range(3)]
+        await eventually(lambda: len(ears.heard) >= 1)
+
+    assert answers == ["fired", "taken", "taken"]
+    assert ears.callers == ["clock"]
+
+
+async def test_a_tick_for_each_gpu_fires_once_for_each(process: Process) -> None:
+    ears = Ears()
+    for name in ("g0", "g1"):
+        await Pool(process.lab).register(Gpu(gpu_id=name, gpu_index=0, gpu_name="H100", vram_mb=1))
+
+    async with delivering(process, (ears, hearing("probe::tick", Every(60, each="gpu")))):
+        await process.stream.fire("probe::tick", await process.lab.now())
+        await eventually(lambda: len(ears.heard) == 2)
+
+    assert [f.gpu_id for f in ears.heard] == ["g0", "g1"]
+
+
+async def test_ticks_missed_meanwhile_are_one_call(process: Process) -> None:
+    ears = Ears()
+    now = await process.lab.now()
+    for n in range(5):
+        await process.stream.fire("probe::tick", now - 10 + n)
+
+    async with delivering(process, (ears, hearing("probe::tick", Every(1)))):
+        await eventually(lambda: len(ears.heard) == 1)
+
+    assert len(ears.heard) == 1
+
+
+def test_every_function_with_an_event_or_a_tick_is_bound(process: Process) -> None:
+    found = {(b.declared.name, type(b.trigger).__name__) for b in bindings(table(), process)}
+
+    assert {
+        ("search::adapt", "On"),
+        ("pool::dispatch", "On"),
+        ("pool::dispatch", "Every"),
+        ("pool::sweep", "Every"),
+        ("gpu::health", "Every"),
+    } <= found
+
+
+async def test_adapt_follows_a_burst_of_finished_experiments_once_per_tag(process: Process) -> None:
+    ears = Ears()
+    (trigger,) = [t for t in table()["search::adapt"].triggers if isinstance(t, On)]
+    for n in range(20):
+        await emit(process, "experiment.finished", tag=f"t{n % 2}", n=n)
+
+    async with delivering(process, (ears, hearing("probe::adapt", trigger))):
+        await settled(process, "probe::adapt")
+
+    assert sorted(f.tag or "" for f in ears.heard) == ["t0", "t1"]
