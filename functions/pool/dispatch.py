@@ -12,6 +12,10 @@ from state.settings import Settings
 from state.train_queue import TrainQueue
 
 
+ROUNDS = 5
+"""Looks again after meeting another dispatcher, at most so often; the next tick does the rest."""
+
+
 class Dispatch(Command):
     """Nothing to say."""
 
@@ -39,20 +43,35 @@ async def dispatch(
 ) -> Dispatched:
     """Give every idle GPU to the next experiment; safe to run twice, anywhere, at once."""
     leased: list[str] = []
-    waiting = await experiments.waiting()
-    if waiting:
-        now = await pool.now()
-        idle = [g for g in await pool.idle() if not is_stale(g.heartbeat_at, now, settings.stale_s)]
-        for e, gpu_id in pairs(waiting, idle):
-            lease = await pool.lend(e, [gpu_id], lease_s=settings.stale_s, stale_s=settings.stale_s)
-            if isinstance(lease, Lease) and not lease.held_before:
-                await train_queue.enqueue(lease.gpu_id, payload(e, lease.fence), e.timeout_s)
-                leased.append(e.experiment_id)
+    for _ in range(ROUNDS):
+        missed = await _one_round(experiments, pool, train_queue, settings, leased)
+        if not missed:
+            break
     again = await experiments.starting(settings.start_grace_s)
     for e in again:
         if e.gpu_id is not None:
             await train_queue.enqueue(e.gpu_id, payload(e, e.fence), e.timeout_s)
     return Dispatched(leased=leased, enqueued_again=[e.experiment_id for e in again])
+
+
+async def _one_round(
+    experiments: Experiments, pool: Pool, train_queue: TrainQueue, settings: Settings, leased: list[str]
+) -> bool:
+    """Match and lend once; whether another dispatcher came between, so that it is worth looking again."""
+    waiting = await experiments.waiting()
+    if not waiting:
+        return False
+    now = await pool.now()
+    idle = [g for g in await pool.idle() if not is_stale(g.heartbeat_at, now, settings.stale_s)]
+    missed = False
+    for e, gpu_id in pairs(waiting, idle):
+        lease = await pool.lend(e, [gpu_id], lease_s=settings.stale_s, stale_s=settings.stale_s)
+        if not isinstance(lease, Lease):
+            missed = True
+        elif not lease.held_before:
+            await train_queue.enqueue(lease.gpu_id, payload(e, lease.fence), e.timeout_s)
+            leased.append(e.experiment_id)
+    return missed
 
 
 def payload(e: Experiment, fence: int) -> dict[str, object]:
