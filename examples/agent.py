@@ -1,0 +1,526 @@
+"""A scripted research agent: it follows program.md over HTTP, with its own git clone and no language model.
+
+    python examples/agent.py --url http://127.0.0.1:3111 --tag demo --repo PATH/TO/CLONE --name alice --runs 8
+
+It knows nothing of Nightjar but its HTTP functions. Where a coding agent would think, `proposer.py` draws: it changes
+one top-level constant of train.py at a time. The clone is the agent's own: its branch is reset with every discard.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+sys.path.append(str(Path(__file__).parent))  # `python -P` leaves the script's own folder out
+from proposer import (
+    Config,
+    Knowledge,
+    Past,
+    Proposal,
+    Strategy,
+    propose,
+    read_constants,
+    set_constants,
+)
+
+SCRIPT = "train.py"
+WAIT_S = 50  # the lab holds no request for longer
+REMEMBERED = 500  # experiments of the tag that a proposal is drawn from
+
+Json = dict[str, Any]
+Say = Callable[..., None]
+
+
+# ---- The loop ----------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Standing:
+    """What the branch stands on: the experiment, and its commit as the lab knows it."""
+
+    experiment_id: str | None
+    commit_sha: str
+    here: str
+    """The same in this clone: another hash where it was rebuilt from a patch."""
+
+
+class Agent:
+    """One agent of a tag, at work in its own clone."""
+
+    def __init__(self, lab: Lab, clone: Clone, tag: str, name: str, rng: random.Random, say: Say) -> None:
+        self.lab, self.clone, self.tag, self.name, self.rng, self.say = lab, clone, tag, name, rng, say
+        self.base_commit = ""
+        self.standing = Standing(None, "", "")
+
+    def work(self, runs: int | None) -> None:
+        """Join the tag, see older runs through, then try one idea after another."""
+        self.join()
+        self.finish_what_is_open()
+        for number in count(1) if runs is None else range(1, runs + 1):
+            self.try_one(f"{number}" if runs is None else f"{number}/{runs}")
+        self.say("done", "all runs are finished", best=self.best())
+
+    def join(self) -> None:
+        """Make sure that the tag exists, and stand on its base commit."""
+        mine = self.clone.shared_commit()
+        try:
+            tag = self.lab.post("/api/experiment/setup", {"tag": self.tag, "base_commit": mine})["tag"]
+        except Refused as refused:
+            if refused.status != 409 or "existing" not in refused.problem:
+                raise
+            tag = refused.problem["existing"]
+        self.base_commit = self.clone.found(tag["base_commit"] or mine)
+        branch = f"autoresearch/{self.tag}-{self.name}"
+        self.clone.start_branch(branch, self.base_commit)
+        self.standing = Standing(None, self.base_commit, self.base_commit)
+        self.say("joined", f"tag {self.tag} on {branch}, base {self.base_commit[:7]}", base=self.base_commit)
+
+    def finish_what_is_open(self) -> None:
+        """Go on waiting for runs that an earlier start of this agent has left."""
+        brief = self.lab.post("/api/report/brief", {"tag": self.tag, "agent": self.name})
+        for line in brief["open_experiments"]:
+            experiment_id = line["experiment_id"]
+            if self.lab.get(f"/api/experiment/{experiment_id}")["experiment"]["agent"] != self.name:
+                continue  # an experiment that names no agent is listed too
+            if line["status"] == "registered":  # cut off before it was queued
+                self.lab.post("/api/gpu/train", {"experiment_id": experiment_id})
+            self.say("resumed", f"{experiment_id} is still open: waiting for it", experiment_id=experiment_id)
+            self.judge(self.wait(experiment_id), line["commit_sha"])
+
+    def try_one(self, number: str) -> None:
+        """One turn: choose, edit, commit, submit, wait, keep or reset."""
+        self.stand_on_best()
+        submitted = self.try_baseline() or self.try_idea()
+        experiment_id, commit = submitted["experiment_id"], self.clone.head()
+        queue = submitted["queue"]
+        where = f"number {queue['position']} in the queue" if queue["position"] else "a worker has it"
+        if not queue["workers"]:
+            where = submitted["next"]
+        if submitted["duplicate_of"]:
+            where += f"; the same as {submitted['duplicate_of']}, which another agent thought of just now"
+        self.say(
+            "submitted",
+            f"run {number} is {experiment_id}: {where}",
+            experiment_id=experiment_id,
+            commit_sha=commit,
+        )
+        self.judge(self.wait(experiment_id), commit)
+
+    def try_baseline(self) -> Json | None:
+        """Submit the unchanged script, unless it was run or is about to be; None if so."""
+        if self.standing.experiment_id is not None or self.clone.head() != self.base_commit:
+            return None
+        oldest = self.history(order="oldest", limit=50)
+        baselines = [e for e in oldest if e["commit_sha"] == self.base_commit]
+        if any(e["status"] not in ("lost", "stopped", "invalid") for e in baselines):
+            return None
+        self.say("idea", "the unchanged script: the baseline")
+        try:
+            # All agents of the tag share this key, so only the first of them runs the baseline.
+            return self.submit(
+                f"{self.tag}-baseline-{len(baselines)}",
+                description="baseline",
+                hypothesis="The unchanged script: what everything else is compared with.",
+                category="other",
+                parents=[],
+                config={},
+            )
+        except Refused as refused:
+            if refused.status != 422 or "Idempotency-Key" not in refused.detail:
+                raise
+        self.say("note", "another agent runs the baseline: starting with an idea")
+        return None
+
+    def try_idea(self) -> Json:
+        """Ask for a direction, change the script accordingly, and submit it."""
+        direction = self.direction()
+        known = self.knowledge()
+        idea = propose(known, direction, self.rng)
+        self.say(
+            "idea", f"{idea.description} ({idea.category})", changes=idea.changes, category=idea.category
+        )
+        self.clone.write(SCRIPT, set_constants(self.clone.read(SCRIPT), idea.changes))
+        commit = self.clone.commit(f"{idea.description}\n\n{idea.hypothesis}\n")
+        return self.submit(
+            f"{self.tag}-{self.name}-{commit}",  # the same commit again is the same experiment
+            description=idea.description,
+            hypothesis=idea.hypothesis,
+            category=idea.category,
+            parents=self.parents_of(idea),
+            config=known.with_changes(idea.changes),
+        )
+
+    def submit(
+        self,
+        key: str,
+        *,
+        description: str,
+        hypothesis: str,
+        category: str,
+        parents: list[str],
+        config: Config,
+    ) -> Json:
+        """Hand the commit in with its whole patch: whoever trains it needs neither this clone nor its branch."""
+        return self.lab.post(
+            "/api/experiment/submit",
+            {
+                "tag": self.tag,
+                "hypothesis": hypothesis,
+                "category": category,
+                "commit_sha": self.clone.head(),
+                "diff": self.clone.diff_since(self.base_commit),
+                "diff_summary": f"{SCRIPT}: {description}",
+                "description": description,
+                "parent_ids": parents,
+                "agent": self.name,
+                "config_delta": dict(config),
+            },
+            key=key,
+        )
+
+    def wait(self, experiment_id: str) -> Json:
+        """Ask until it is finished; each request ends within 50 seconds."""
+        said = ""
+        while True:
+            path = f"/api/experiment/{experiment_id}/wait?timeout={WAIT_S}&until=finished"
+            outcome = self.lab.get(path, timeout_s=WAIT_S + 15)
+            if outcome["finished"]:
+                return outcome
+            if outcome["status"] != said:
+                said = outcome["status"]
+                self.say(
+                    "waiting", f"{experiment_id} is {said}. {outcome['next']}", experiment_id=experiment_id
+                )
+
+    def judge(self, outcome: Json, commit: str) -> None:
+        """Stay on a commit that was kept, go back to the best from any other."""
+        experiment_id, status = outcome["experiment_id"], outcome["status"]
+        value = f" at {outcome['val_bpb']:.6f}" if outcome["val_bpb"] is not None else ""
+        versus = f" ({outcome['delta']:+.6f})" if outcome["delta"] else ""
+        why = f": {outcome['error'].splitlines()[0]}" if outcome["error"] else ""
+        self.say("finished", f"{experiment_id}: {status}{value}{versus}{why}", **outcome)
+        if status == "keep" and self.clone.has(commit):
+            self.clone.reset(commit)
+            self.standing = Standing(experiment_id, commit, commit)
+        else:
+            self.return_to(outcome["base_commit_sha"])
+
+    # -- what the lab knows
+
+    def best(self) -> Json | None:
+        try:
+            found: Json = self.lab.post("/api/experiment/best", {"tag": self.tag})["best"]
+        except Refused as refused:
+            if refused.status != 404:
+                raise
+            return None
+        return found
+
+    def direction(self) -> Strategy:
+        found = self.lab.post("/api/search/suggest", {"tag": self.tag})
+        strategy = found["strategy"]
+        self.say("direction", f"{strategy['mode']} at {strategy['temperature']:g}: {found['suggestions'][0]}")
+        return Strategy(
+            strategy["mode"],
+            strategy["temperature"],
+            strategy["explore_ratio"],
+            found["underexplored_categories"],
+            found["high_yield_categories"],
+        )
+
+    def history(self, **which: Any) -> list[Json]:
+        found: list[Json] = self.lab.post("/api/experiment/history", {"tag": self.tag, **which})[
+            "experiments"
+        ]
+        return found
+
+    def knowledge(self) -> Knowledge:
+        """The script now and at the tag's base, and what was tried in between."""
+        base = read_constants(self.clone.show(self.base_commit, SCRIPT))
+        near = self.lab.post("/api/experiment/near-misses", {"tag": self.tag})["near_misses"]
+        return Knowledge(
+            base={name: constant.value for name, constant in base.items()},
+            standing=read_constants(self.clone.read(SCRIPT)),
+            past=[
+                Past(
+                    e["experiment_id"], e["status"], e["config_delta"], e["category"], tuple(e["parent_ids"])
+                )
+                for e in self.history(limit=REMEMBERED)
+            ],
+            near_misses=[n["experiment_id"] for n in near],
+        )
+
+    def parents_of(self, idea: Proposal) -> list[str]:
+        built_on = [self.standing.experiment_id] if self.standing.experiment_id else []
+        return list(dict.fromkeys([*built_on, *idea.parents]))
+
+    # -- where the branch stands
+
+    def stand_on_best(self) -> None:
+        """Build on the best, whoever found it."""
+        best = self.best()
+        if best is not None and best["experiment_id"] != self.standing.experiment_id:
+            self.return_to(best["commit_sha"])
+
+    def return_to(self, commit: str | None) -> None:
+        """Reset to a commit; one that is not here is another agent's: go to the best then, rebuilt from its patch."""
+        best = self.best()
+        newest: str = best["commit_sha"] if best else self.base_commit
+        goal = commit if commit is not None and self.clone.has(commit) else newest
+        experiment_id: str | None = best["experiment_id"] if best and goal == newest else None
+        here: str | None = goal
+        if goal == self.standing.commit_sha:
+            here = self.standing.here
+        elif not self.clone.has(goal):
+            here = self.rebuilt(experiment_id)
+        if here is not None:
+            self.standing = Standing(experiment_id, goal, here)
+            self.say("standing", f"on {experiment_id or 'the base'} ({goal[:7]})", commit_sha=goal)
+        else:
+            self.say(
+                "note", f"{experiment_id} cannot be rebuilt here: staying on {self.standing.commit_sha[:7]}"
+            )
+        self.clone.reset(self.standing.here)
+
+    def rebuilt(self, experiment_id: str | None) -> str | None:
+        """Commit another agent's experiment: the tag's base commit with the stored patch. None if that fails."""
+        patch = self.lab.get(f"/api/experiment/{experiment_id}")["diff"] if experiment_id else None
+        if patch is None:
+            return None
+        self.clone.reset(self.base_commit)
+        try:
+            self.clone.apply(patch)
+        except GitFailed as problem:
+            self.say("note", f"{problem}")
+            return None
+        return self.clone.commit(f"Rebuild {experiment_id} from its patch")
+
+
+# ---- The lab over HTTP -------------------------------------------------------------------------------------
+
+
+class Refused(Exception):
+    """The lab answered with an error that asking again does not mend."""
+
+    def __init__(self, status: int, problem: Json) -> None:
+        self.status, self.problem = status, problem
+        self.detail = str(problem.get("detail", "no reason given"))
+        hint = f"\n  -> {problem['hint']}" if problem.get("hint") else ""
+        super().__init__(f"{status}: {self.detail}{hint}")
+
+
+class Unreachable(Exception):
+    """The lab did not answer for a long time."""
+
+
+class Lab:
+    """JSON requests that are repeated, with the same Idempotency-Key, until the lab answers."""
+
+    def __init__(self, http: httpx.Client, say: Say, patience_s: float) -> None:
+        self.http, self.say, self.patience_s = http, say, patience_s
+
+    def get(self, path: str, timeout_s: float = 30) -> Json:
+        return self._ask("GET", path, timeout=timeout_s)
+
+    def post(self, path: str, body: Json, key: str | None = None) -> Json:
+        return self._ask("POST", path, json=body, headers={"Idempotency-Key": key} if key else {}, timeout=30)
+
+    def _ask(self, method: str, path: str, **request: Any) -> Json:
+        give_up = time.monotonic() + self.patience_s
+        for pause in backoff():
+            try:
+                response = self.http.request(method, path, **request)
+            except httpx.TransportError as problem:
+                why = f"{self.http.base_url}: {problem or type(problem).__name__}"
+            else:
+                if response.is_success:
+                    answer: Json = response.json()
+                    return answer
+                refusal = problem_of(response)
+                later = response.headers.get("Retry-After", "")
+                if response.status_code not in (429, 502, 503, 504) and not later:
+                    raise Refused(response.status_code, refusal)
+                why = f"{response.status_code}: {refusal.get('detail', response.reason_phrase)}"
+                pause = max(pause, float(later) if later.isdigit() else 0.0)
+            if time.monotonic() + pause > give_up:
+                raise Unreachable(f"{why}; gave up after {self.patience_s:.0f} s")
+            self.say("retry", f"{why}; asking again in {pause:.1f} s")
+            time.sleep(pause)
+        raise AssertionError("backoff never ends")
+
+
+def backoff() -> Iterator[float]:
+    """Seconds between two tries: doubling up to 30, with some chance so that agents do not ask in step."""
+    for doubled in count():
+        yield min(0.5 * 2 ** min(doubled, 6), 30) * random.uniform(0.7, 1.0)
+
+
+def problem_of(response: httpx.Response) -> Json:
+    try:
+        found = response.json()
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+# ---- The clone ---------------------------------------------------------------------------------------------
+
+
+class GitFailed(Exception):
+    """A git command said no."""
+
+
+class Clone:
+    """The agent's own git clone."""
+
+    def __init__(self, path: Path, author: str) -> None:
+        self.path = path
+        self.settings = {
+            "user.name": author,
+            "user.email": f"{author}@agents.invalid",
+            "commit.gpgSign": "false",
+            "core.autocrlf": "false",
+            "diff.noprefix": "false",
+            "diff.mnemonicPrefix": "false",
+        }
+
+    def git(self, *arguments: str, stdin: str | None = None) -> str:
+        """What a git command prints, whatever the user's own settings are."""
+        options = [part for name, value in self.settings.items() for part in ("-c", f"{name}={value}")]
+        done = subprocess.run(
+            ["git", "-C", str(self.path), *options, *arguments],
+            input=stdin.encode() if stdin is not None else b"",
+            env={n: v for n, v in os.environ.items() if not n.startswith("GIT_")}
+            | {"GIT_TERMINAL_PROMPT": "0"},
+            capture_output=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise GitFailed(f"git {arguments[0]} failed: {done.stderr.decode(errors='replace').strip()}")
+        return done.stdout.decode()
+
+    def head(self) -> str:
+        return self.git("rev-parse", "HEAD").strip()
+
+    def has(self, commit: str) -> bool:
+        return self._succeeds("cat-file", "-e", commit + "^{commit}")
+
+    def shared_commit(self) -> str:
+        """What others have too: the head of the branch that was cloned."""
+        upstream = "refs/remotes/origin/HEAD"
+        return self.git("rev-parse", upstream if self._succeeds("rev-parse", upstream) else "HEAD").strip()
+
+    def found(self, commit: str) -> str:
+        """A commit's full hash; one that is not here is fetched."""
+        if not self.has(commit):
+            self.git("fetch", "--quiet", "--all")
+        if not self.has(commit):
+            raise GitFailed(f"commit {commit} is not in {self.path}: clone the repository of the workers")
+        return self.git("rev-parse", commit + "^{commit}").strip()
+
+    def start_branch(self, branch: str, base: str) -> None:
+        """Check out a branch at its base; work of somebody else that is not committed stops us."""
+        ours = self.git("branch", "--show-current").strip() == branch
+        if not ours and self.git("status", "--porcelain", "--untracked-files=no"):
+            raise GitFailed(
+                f"{self.path} has uncommitted changes: commit them, or give the agent a clone of its own"
+            )
+        self.git("checkout", "--quiet", "--force", "-B", branch, base)
+
+    def commit(self, message: str) -> str:
+        """Commit what is tracked; answers the hash."""
+        self.git("commit", "--quiet", "--all", "--no-verify", "--allow-empty", "--message", message)
+        return self.head()
+
+    def reset(self, commit: str) -> None:
+        self.git("reset", "--quiet", "--hard", commit)
+
+    def apply(self, patch: str) -> None:
+        if patch:
+            self.git("apply", "--index", "--binary", "--whitespace=nowarn", "-", stdin=patch)
+
+    def diff_since(self, commit: str) -> str:
+        return self.git("diff", "--binary", "--no-color", "--no-ext-diff", "--no-textconv", commit, "HEAD")
+
+    def show(self, commit: str, path: str) -> str:
+        return self.git("show", f"{commit}:{path}")
+
+    def read(self, path: str) -> str:
+        return (self.path / path).read_bytes().decode()  # not read_text: it would change the line ends
+
+    def write(self, path: str, text: str) -> None:
+        (self.path / path).write_bytes(text.encode())
+
+    def _succeeds(self, *arguments: str) -> bool:
+        try:
+            self.git(*arguments)
+        except GitFailed:
+            return False
+        return True
+
+
+# ---- The command -------------------------------------------------------------------------------------------
+
+
+def speaker(name: str, as_json: bool) -> Say:
+    """One line per step: for people, or with --json for programs."""
+
+    def say(event: str, text: str, **facts: Any) -> None:
+        if as_json:
+            line = json.dumps({"event": event, "agent": name, "text": text, **facts})
+        else:
+            line = f"{time.strftime('%H:%M:%S')} {name:>8}  {event:<10} {text}"
+        print(line, flush=True)
+
+    return say
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--url", default="http://127.0.0.1:3111", help="the lab (default: %(default)s)")
+    parser.add_argument("--tag", required=True, help="the line of research; created if it does not exist")
+    parser.add_argument("--repo", required=True, type=Path, help="a git clone that the agent may reset")
+    parser.add_argument("--name", required=True, help="who the experiments are by: one name per agent")
+    parser.add_argument("--runs", type=int, help="how many runs to do (default: until Ctrl-C)")
+    parser.add_argument("--seed", type=int, help="makes the proposals repeatable")
+    parser.add_argument(
+        "--patience", type=float, default=600, help="seconds without the lab (default: %(default)g)"
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON lines")
+    return parser.parse_args()
+
+
+def main() -> int:
+    given = arguments()
+    say = speaker(given.name, given.json)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # The name is mixed in, so that two agents with one seed have different ideas.
+    rng = random.Random(f"{given.seed}/{given.name}" if given.seed is not None else None)
+    clone = Clone(given.repo, given.name)
+    try:
+        with httpx.Client(base_url=given.url) as http:
+            lab = Lab(http, say, given.patience)
+            Agent(lab, clone, given.tag, given.name, rng, say).work(given.runs)
+    except KeyboardInterrupt:
+        say("stopped", "started again under this name, it goes on where it was")
+    except (Refused, Unreachable, GitFailed, LookupError, OSError) as problem:
+        print(f"{given.name}: {problem}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,106 @@
+"""program.md cannot lie: every command in it is run, in order, as an agent would run it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from functions.process import Process
+from tests.examples.standin import ROOT, git, git_env, standing_in
+
+PROGRAM = (ROOT / "program.md").read_text()
+BLOCKS = re.findall(r"^```bash\n(.*?)^```$", PROGRAM, re.MULTILINE | re.DOTALL)
+START, END = "<!-- NIGHTJAR_MUTABLE_START -->", "<!-- NIGHTJAR_MUTABLE_END -->"
+
+# Refusals end curl with an error, and every status is told on standard error.
+CURLRC = 'fail-with-body\nshow-error\nwrite-out = "\\n%{stderr}HTTP %{http_code} %{url}\\n"\n'
+
+
+@pytest.fixture
+def curl() -> None:
+    if shutil.which("curl") is None:
+        if os.environ.get("CI"):
+            pytest.fail("curl is missing, and with it what this test is about")
+        pytest.skip("curl is missing")
+
+
+def test_it_has_one_block_for_the_machine_to_rewrite() -> None:
+    before, _, rest = PROGRAM.partition(START + "\n")
+    block, _, after = rest.partition(END + "\n")
+
+    assert PROGRAM.count(START) == PROGRAM.count(END) == 1
+    assert before.endswith("\n")
+    assert block.startswith("## Current direction\n")
+    assert after.startswith("\n## ")
+
+
+def test_it_is_short_enough_to_be_read() -> None:
+    assert len(PROGRAM.splitlines()) < 200
+
+
+def test_every_code_block_is_one_that_the_next_test_runs() -> None:
+    assert PROGRAM.count("```") == 2 * len(BLOCKS)
+    assert len(BLOCKS) >= 10
+
+
+@pytest.mark.process
+@pytest.mark.usefixtures("curl")
+async def test_every_command_succeeds_in_the_order_given(
+    web: str, process: Process, project: Path, tmp_path: Path
+) -> None:
+    clone = tmp_path / "alice"
+    git(tmp_path, "clone", "--quiet", str(project), str(clone))
+    (tmp_path / ".curlrc").write_text(CURLRC)
+    answers: list[dict[str, Any]] = []
+
+    async with standing_in(process, web, project, wider_is_better):
+        for block in BLOCKS:
+            answers += await run(block.replace("http://127.0.0.1:3111", web), clone, home=tmp_path)
+
+    outcomes = {a["experiment_id"]: (a["status"], a["action"]) for a in answers if a.get("action")}
+    assert outcomes == {
+        "mar11-1": ("keep", "keep_commit"),
+        "mar11-2": ("keep", "keep_commit"),
+        "mar11-3": ("discard", "git_reset"),
+        "mar11-4": ("crash", "git_reset"),
+    }
+    (lease,) = [a for a in answers if "acquired" in a]
+    (alive,) = [a for a in answers if "ok" in a]
+    assert (lease["gpu_id"], lease["fence"], alive["fence"]) == ("box:0", 3, 3)
+    assert [a["experiment_id"] for a in answers if "duplicate_of" in a] == [
+        f"mar11-{n}" for n in (1, 2, 3, 4)
+    ]
+    assert "WIDTH = 96" in git(clone, "show", "HEAD:train.py")
+    assert git(clone, "rev-parse", "HEAD~1") == git(clone, "rev-parse", "mar11-base")
+
+
+async def run(block: str, clone: Path, home: Path) -> list[dict[str, Any]]:
+    """Run one block as a script; answers the JSON that it has printed."""
+    child = await asyncio.create_subprocess_exec(
+        *("bash", "-euo", "pipefail", "-c", block),
+        cwd=clone,
+        env=git_env() | {"HOME": str(home), "CURL_HOME": str(home)},
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    printed, errors = [stream.decode() for stream in await child.communicate()]
+    assert child.returncode == 0, (block, printed, errors)
+    statuses = re.findall(r"^HTTP (\d+)", errors, re.MULTILINE)
+    assert len(statuses) == len(re.findall(r"\bcurl\b", block)), errors
+    assert set(statuses) <= {"200", "202"}, errors
+    return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+
+
+def wider_is_better(constants: Mapping[str, object]) -> float:
+    width = constants["WIDTH"]
+    assert isinstance(width, int)
+    return 2.9 - width / 500

@@ -1,0 +1,246 @@
+"""The scripted agent's proposer: pure, seeded, careful with the script, and decent."""
+
+from __future__ import annotations
+
+import ast
+import math
+import random
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from proposer import (  # pyright: ignore[reportMissingImports]  # the examples join the path in conftest.py
+    Knowledge,
+    Past,
+    Proposal,
+    Strategy,
+    moves,
+    propose,
+    read_constants,
+    set_constants,
+    trait_of,
+)
+
+from functions.contract import CATEGORIES
+from functions.rules import constants as workers
+
+TINYLM = (Path(__file__).parents[2] / "examples" / "tinylm" / "train.py").read_text()
+BASE = {name: constant.value for name, constant in read_constants(TINYLM).items()}
+EXPLORE = Strategy("explore", 1.0, 0.8)
+EXPLOIT = Strategy("exploit", 0.5, 0.0)
+BASELINE = Past("t-1", "keep", {}, "other")
+
+
+def known(*past: Past, **standing: object) -> Knowledge:
+    """Knowledge of tinylm with these constants as the best so far."""
+    return Knowledge(BASE, read_constants(workers.patch_constants(TINYLM, standing)), [BASELINE, *past])
+
+
+# -- the script
+
+
+def test_constants_are_found_as_the_worker_finds_them() -> None:
+    assert {"WIDTH": 48, "LEARNING_RATE": 0.001, "OPTIMIZER": "adam"}.items() <= BASE.items()
+    assert BASE.items() <= workers.read_constants(TINYLM).items()
+
+
+def test_alternatives_of_a_text_are_read_from_the_script() -> None:
+    found = read_constants(TINYLM)
+
+    assert found["OPTIMIZER"].choices == ("adam", "lion", "sgd")
+    assert set(found["ACTIVATION"].choices) == {"relu", "relu2", "gelu", "silu", "tanh"}
+
+
+def test_what_is_no_plain_constant_is_left_alone() -> None:
+    found = read_constants(
+        "A = 2**17\nB: float = -1.5\nC = A + 1\nD = 1\nD = 2\nlower = 3\nF = (0.8, 0.95)\nG = True\n"
+        'E = ("a"\n  "b")\ndef f():\n    global H\n    H = 2\nH = 1\n'
+    )
+
+    assert {name: constant.value for name, constant in found.items()} == {"A": 2**17, "B": -1.5, "G": True}
+
+
+@pytest.mark.parametrize(
+    ("source", "values", "after"),
+    [
+        ("LR = 3e-4  # ünïcode\r\n", {"LR": 0.001}, "LR = 0.001  # ünïcode\r\n"),
+        ("N: int = 2**4; M = 2 # x", {"M": 3, "N": 32}, "N: int = 32; M = 3 # x"),
+        ("A='relu'\n", {"A": "gelu"}, 'A="gelu"\n'),
+        ("X = 'ü'; Y = -1\n", {"Y": -2}, "X = 'ü'; Y = -2\n"),
+    ],
+)
+def test_only_the_literal_is_written(source: str, values: dict[str, int | float | str], after: str) -> None:
+    assert set_constants(source, values) == after
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_proposal_changes_nothing_but_its_constants(seed: int) -> None:
+    idea = propose(known(), EXPLORE, random.Random(seed))
+
+    edited = set_constants(TINYLM, idea.changes)
+
+    pairs = zip(TINYLM.splitlines(), edited.splitlines(), strict=True)
+    changed = [(before, after) for before, after in pairs if before != after]
+    assert [before.split()[0] for before, _ in changed] == list(idea.changes)
+    assert {name: c.value for name, c in read_constants(edited).items()} == BASE | idea.changes
+    ast.parse(edited)
+
+
+# -- the proposal
+
+
+@pytest.mark.parametrize("mode", ["explore", "exploit", "combine", "ablation", "a mode of the future"])
+def test_every_mode_proposes_something_that_the_lab_accepts(mode: str) -> None:
+    now = known(Past("t-2", "keep", {"WIDTH": 96}, "architecture", ("t-1",)), WIDTH=96)
+
+    for seed in range(20):
+        idea = propose(now, Strategy(mode, 0.5, 0.3), random.Random(seed))
+
+        assert idea.category in CATEGORIES
+        assert idea.changes
+        assert all(value != now.standing[name].value for name, value in idea.changes.items())
+        assert idea.description
+        assert idea.hypothesis
+
+
+def test_the_same_seed_has_the_same_idea() -> None:
+    assert propose(known(), EXPLORE, random.Random(7)) == propose(known(), EXPLORE, random.Random(7))
+
+
+def test_the_seed_and_what_changes_no_result_are_never_proposed() -> None:
+    names = {name for seed in range(300) for name in propose(known(), EXPLORE, random.Random(seed)).changes}
+
+    assert not names & {"SEED", "REPORTS", "NORM_EPSILON"}
+    assert len(names) > 10
+
+
+def test_nothing_is_proposed_twice() -> None:
+    past: list[Past] = []
+    rng = random.Random(3)
+
+    for number in range(2, 152):
+        now = known(*past)
+        idea = propose(now, EXPLORE, rng)
+        assert not now.was_tried(idea.changes)
+        past.append(Past(f"t-{number}", "discard", now.with_changes(idea.changes), idea.category, ("t-1",)))
+
+
+def test_what_everything_is_left_of_is_proposed_again() -> None:
+    script = read_constants("USE_BIAS = True\n")
+    tried = [Past("t-1", "keep", {}, "other"), Past("t-2", "discard", {"USE_BIAS": False}, "other", ("t-1",))]
+
+    idea = propose(Knowledge({"USE_BIAS": True}, script, tried), EXPLORE, random.Random(1))
+
+    assert idea.changes == {"USE_BIAS": False}
+
+
+def test_a_script_without_constants_is_said_to_be_one() -> None:
+    with pytest.raises(LookupError, match="no top-level constant"):
+        propose(Knowledge({}, {}, []), EXPLORE, random.Random(1))
+
+
+def test_exploring_turns_to_an_underexplored_category() -> None:
+    strategy = Strategy("explore", 1.0, 1.0, underexplored=["activation", "attention"])
+
+    ideas = [propose(known(), strategy, random.Random(seed)) for seed in range(10)]
+
+    assert {idea.category for idea in ideas} == {"activation"}
+
+
+def test_exploiting_takes_a_smaller_step_on_what_was_kept_last() -> None:
+    now = known(Past("t-2", "keep", {"WIDTH": 96}, "architecture", ("t-1",)), WIDTH=96)
+
+    widths = [propose(now, EXPLOIT, random.Random(seed)).changes["WIDTH"] for seed in range(50)]
+
+    assert all(isinstance(width, int) and 48 < width < 192 for width in widths)
+    assert sum(width > 96 for width in widths if isinstance(width, int)) > 30
+
+
+def test_exploiting_lets_go_of_what_twice_did_not_get_better() -> None:
+    tries = [Past(f"t-{n}", "discard", {"WIDTH": n * 40}, "architecture", ("t-2",)) for n in (3, 4)]
+    now = known(Past("t-2", "keep", {"WIDTH": 96}, "architecture", ("t-1",)), *tries, WIDTH=96)
+
+    names = {name for seed in range(50) for name in propose(now, EXPLOIT, random.Random(seed)).changes}
+
+    assert len(names) > 3
+
+
+def test_a_choice_that_failed_comes_last() -> None:
+    failed = Past("t-2", "discard", {"OPTIMIZER": "lion"}, "optimizer", ("t-1",))
+    now = known(failed, WIDTH=96)  # on another best it would be a new configuration
+
+    orders = [list(moves(now, "OPTIMIZER", 1.0, random.Random(seed))) for seed in range(10)]
+
+    assert orders == [["sgd", "lion"]] * 10
+
+
+def test_combining_merges_two_near_misses_of_different_categories() -> None:
+    misses = [
+        Past("t-2", "discard", {"WIDTH": 96}, "architecture", ("t-1",)),
+        Past("t-3", "discard", {"DEPTH": 2}, "architecture", ("t-1",)),
+        Past("t-4", "discard", {"GRAD_CLIP": 2.0}, "regularization", ("t-1",)),
+    ]
+    now = replace(known(*misses), near_misses=["t-2", "t-3", "t-4"])
+
+    idea = propose(now, Strategy("combine", 0.5, 0.3), random.Random(1))
+
+    assert idea.changes == {"WIDTH": 96, "GRAD_CLIP": 2.0}
+    assert idea.category == "combination"
+    assert idea.parents == ("t-2", "t-4")
+
+
+def test_ablation_takes_the_newest_change_back() -> None:
+    keeps = [
+        Past("t-2", "keep", {"WIDTH": 96}, "architecture", ("t-1",)),
+        Past("t-3", "keep", {"WIDTH": 96, "DEPTH": 2}, "architecture", ("t-2",)),
+    ]
+
+    idea = propose(known(*keeps, WIDTH=96, DEPTH=2), Strategy("ablation", 0.3, 0.3), random.Random(1))
+
+    # Without DEPTH it would be t-2 again, so what is left to take out is WIDTH.
+    assert idea == Proposal(
+        {"WIDTH": 48},
+        "ablation",
+        "WIDTH 96 -> 48",
+        "WIDTH does not need to differ from where it began: simpler is as good.",
+    )
+
+
+def test_every_constant_has_a_category_of_the_lab() -> None:
+    assert {trait_of(name).category for name in BASE} <= {*CATEGORIES, None}
+    assert trait_of("EMBEDDING_LR").category == "optimizer"
+    assert trait_of("FINAL_LR_FRAC").category == "scheduling"
+    assert trait_of("N_HEAD").category == "attention"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_fifteen_ideas_improve_a_baseline_like_that_of_tinylm(seed: int) -> None:
+    rng = random.Random(seed)
+    best, past, value = BASELINE, list[Past](), loss({})
+
+    for number in range(2, 17):
+        now = known(*past, **dict(best.config or {}))
+        strategy = Strategy("explore", 1.0, 0.8) if number < 6 else Strategy("exploit", 0.5, 0.3)
+        idea = propose(now, strategy, rng)
+        config = now.with_changes(idea.changes)
+        kept = loss(config) < value
+        tried = Past(
+            f"t-{number}", "keep" if kept else "discard", config, idea.category, (best.experiment_id,)
+        )
+        past.append(tried)
+        if kept:
+            best, value = tried, loss(config)
+
+    assert value < loss({}) - 0.01
+
+
+def loss(config: Mapping[str, object]) -> float:
+    """About what tinylm's val_bpb does: more capacity and larger steps help, up to a point."""
+    best_at = {"LEARNING_RATE": 0.004, "WIDTH": 128, "EMBED": 16, "DEPTH": 3, "EXPANSION": 4, "CONTEXT": 4}
+    total = 0.0
+    for name, best in best_at.items():
+        value = config.get(name, BASE[name])
+        assert isinstance(value, int | float)
+        total += 0.04 * abs(math.log2(value / best))
+    return total + 0.2 * (config.get("OPTIMIZER", "adam") != "adam") + 0.02 * ("ACTIVATION" in config)
