@@ -25,6 +25,7 @@ from state.policies import Policies
 from state.pool import Pool
 from state.presence import Presence
 from state.settings import Settings, host_name
+from state.snapshots import Snapshots
 from state.stream import Stream
 from state.tags import Strategies, Tags
 from state.train_queue import TrainQueue
@@ -86,7 +87,7 @@ async def opened(
 def _bound(kind: str, settings: Settings, lab: Lab, lane: Lane, extra: Sequence[object]) -> Process:
     wakeups, presence, stream = Wakeups(lab), Presence(lab), Stream(lab)
     stores: list[object] = [Tags(lab), Strategies(lab), Policies(lab), Experiments(lab), Pool(lab)]
-    stores += [presence, stream, wakeups, settings, *extra]
+    stores += [Snapshots(lab), presence, stream, wakeups, settings, *extra]
     return Process(
         name=f"{kind}@{host_name()}:{os.getpid()}",
         settings=settings,

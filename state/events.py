@@ -23,6 +23,7 @@ CATALOGUE = frozenset(
         "gpu.draining",
         "gpu.offline",
         "gpu.unhealthy",
+        "lab.audit_failed",
         "tag.created",
         "tag.resumed",
     }

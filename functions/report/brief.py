@@ -88,6 +88,7 @@ def line(e: Experiment) -> dict[str, Any]:
     return {
         "experiment_id": e.experiment_id,
         "status": e.status,
+        "agent": e.agent,
         "val_bpb": e.val_bpb,
         "category": e.category,
         "description": short(e.description, 60),

@@ -1,0 +1,85 @@
+"""lab::audit checks every invariant of the lab and says what is wrong."""
+
+from __future__ import annotations
+
+from functions.contract import Command, Response, function
+from functions.rules.audit import PoolSnapshot, Snapshot, pool_violations, tag_violations
+from state.experiments import Experiments
+from state.pool import Pool
+from state.records import Tag as TagRecord
+from state.snapshots import Snapshots
+from state.tags import Tags
+
+PAGE = 1000
+
+
+class Audit(Command):
+    """Nothing to say."""
+
+
+class Audited(Response):
+    ok: bool
+    violations: list[str]
+    tags: int
+    experiments: int
+    gpus: int
+
+
+@function("lab::audit", role="operator", writes=True)
+async def audit(
+    request: Audit, tags: Tags, experiments: Experiments, pool: Pool, snapshots: Snapshots
+) -> Audited:
+    """Compare counters, indexes, best, near misses, lineage, leases, queue and stream with the records.
+
+    Reads everything, page by page, while the lab goes on; what is only seen in passing is looked at again.
+    """
+    first = await _look(tags, experiments, pool, snapshots)
+    again = await _look(tags, experiments, pool, snapshots) if first.violations else first
+    lasting = [v for v in again.violations if v in set(first.violations)]
+    if lasting:
+        await snapshots.report(lasting)
+    return again.model_copy(update={"ok": not lasting, "violations": lasting})
+
+
+async def _look(tags: Tags, experiments: Experiments, pool: Pool, snapshots: Snapshots) -> Audited:
+    violations: list[str] = []
+    everything = await _all_tags(tags)
+    count = 0
+    finishes = await snapshots.finishes()
+    for tag in everything:
+        found = await snapshots.experiments(tag.name)
+        count += len(found)
+        snapshot = Snapshot(
+            tag=await tags.get(tag.name),
+            experiments=found,
+            by_status=await snapshots.status_indexes(tag.name),
+            finish_order=await snapshots.finish_order(tag.name),
+            categories=await tags.categories(tag.name),
+            near_misses=await snapshots.near_misses(tag.name),
+            best=await experiments.best(tag.name),
+            finished_events=finishes.get(tag.name, {}) if finishes is not None else None,
+        )
+        violations += tag_violations(snapshot)
+    gpus = await pool.all()
+    violations += pool_violations(
+        PoolSnapshot(
+            gpus=gpus,
+            idle=await snapshots.members("idle_gpus"),
+            leases=await snapshots.members("leases"),
+            queue=await snapshots.members("queue"),
+            starting=await snapshots.members("starting"),
+            experiments=await snapshots.open_experiments(
+                [t.name for t in everything], [g.holder for g in gpus if g.holder is not None]
+            ),
+        )
+    )
+    return Audited(
+        ok=not violations, violations=violations, tags=len(everything), experiments=count, gpus=len(gpus)
+    )
+
+
+async def _all_tags(tags: Tags) -> list[TagRecord]:
+    found: list[TagRecord] = []
+    while page := await tags.newest(len(found), PAGE):
+        found += page
+    return found

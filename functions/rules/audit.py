@@ -1,0 +1,177 @@
+"""What must be true of a lab: every counter, index, lease and event against the records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from functions.rules.verdict import Key, compare, score
+from state.records import OPEN, STATUSES, Best, Experiment, Gpu, Status, Tag
+
+COUNTED: Mapping[str, tuple[Status, ...]] = {
+    "kept": ("keep",),
+    "discarded": ("discard",),
+    "crashed": ("crash", "timeout"),
+    "stopped": ("stopped",),
+    "lost": ("lost",),
+    "invalid": ("invalid",),
+}
+"""The tag's counters and the statuses that each counts."""
+
+FINISHED: tuple[Status, ...] = ("keep", "discard", "crash", "timeout")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One tag as it was read."""
+
+    tag: Tag
+    experiments: Sequence[Experiment]
+    """By number."""
+    by_status: Mapping[str, frozenset[str]]
+    finish_order: Sequence[str]
+    categories: Mapping[str, tuple[int, int]]
+    near_misses: Mapping[str, float]
+    best: Best | None
+    finished_events: Mapping[str, int] | None = None
+    """How many events each experiment's finish has in the stream; None where the stream was trimmed."""
+
+
+@dataclass(frozen=True)
+class PoolSnapshot:
+    """The pool and the queue as they were read."""
+
+    gpus: Sequence[Gpu]
+    idle: frozenset[str]
+    leases: frozenset[str]
+    queue: frozenset[str]
+    starting: frozenset[str]
+    experiments: Mapping[str, Experiment] = field(default_factory=dict)
+    """Every experiment that is open, or that a GPU names."""
+
+
+def tag_violations(s: Snapshot) -> Iterator[str]:
+    """Everything that is wrong with one tag, in words."""
+    records = {e.experiment_id: e for e in s.experiments}
+    yield from _counters(s)
+    yield from _indexes(s, records)
+    yield from _best(s, records)
+    yield from _near_misses(s)
+    yield from _lineage(s, records)
+    yield from _events(s)
+
+
+def _counters(s: Snapshot) -> Iterator[str]:
+    name, found = s.tag.name, Counter(e.status for e in s.experiments)
+    for counter, statuses in COUNTED.items():
+        said, have = getattr(s.tag, counter), sum(found[status] for status in statuses)
+        if said != have:
+            yield f"{name}: the counter {counter} says {said}, the records {have}"
+    finished = sum(found[status] for status in FINISHED)
+    if not s.tag.total == finished == len(s.finish_order):
+        yield (
+            f"{name}: total is {s.tag.total}, finished records are {finished},"
+            f" finish order holds {len(s.finish_order)}"
+        )
+    total = Counter(e.category for e in s.experiments if e.status in FINISHED)
+    kept = Counter(e.category for e in s.experiments if e.status == "keep")
+    for category in {*total, *s.categories}:
+        counted = (total[category], kept[category])
+        if s.categories.get(category, (0, 0)) != counted:
+            yield f"{name}: category {category} counts {s.categories.get(category)}, the records {counted}"
+
+
+def _indexes(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
+    for status in STATUSES:
+        have = {i for i, e in records.items() if e.status == status}
+        for stray in sorted(s.by_status.get(status, frozenset()) ^ have):
+            yield f"{s.tag.name}: {stray} and the index of {status} disagree"
+    for nth, experiment_id in enumerate(s.finish_order, 1):
+        e = records.get(experiment_id)
+        if e is None or e.finish_number != nth:
+            yield f"{s.tag.name}: place {nth} in finish order is {experiment_id}, whose record says otherwise"
+
+
+def _best(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
+    main = Key(s.tag.key_gpu_class, s.tag.key_evaluator_hash, s.tag.key_budget_seconds)
+    keeps = [
+        e
+        for e in s.experiments
+        if e.status == "keep"
+        and e.val_bpb is not None
+        and compare(main, Key(e.gpu_class, e.evaluator_hash, e.budget_seconds))[1]
+    ]
+    lowest = min((score(e.val_bpb, s.tag.direction) for e in keeps if e.val_bpb is not None), default=None)
+    if s.best is None:
+        if keeps:
+            yield f"{s.tag.name}: there are keeps, but no best"
+        return
+    if lowest is None or score(s.best.val_bpb, s.tag.direction) != lowest:
+        yield f"{s.tag.name}: best is {s.best.val_bpb!r}, the best keep's score {lowest!r}"
+    named = records.get(s.best.experiment_id)
+    if named is None or named.status != "keep" or named.val_bpb != s.best.val_bpb:
+        yield f"{s.tag.name}: best names {s.best.experiment_id}, which is no keep of that value"
+
+
+def _near_misses(s: Snapshot) -> Iterator[str]:
+    main = Key(s.tag.key_gpu_class, s.tag.key_evaluator_hash, s.tag.key_budget_seconds)
+    expected = {
+        e.experiment_id: score(e.val_bpb, s.tag.direction)
+        for e in s.experiments
+        if e.status == "discard"
+        and e.val_bpb is not None
+        and compare(main, Key(e.gpu_class, e.evaluator_hash, e.budget_seconds))[1]
+    }
+    for experiment_id in sorted({*expected, *s.near_misses}):
+        if expected.get(experiment_id) != s.near_misses.get(experiment_id):
+            yield f"{s.tag.name}: near misses and the record of {experiment_id} disagree"
+
+
+def _lineage(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
+    for e in s.experiments:
+        for parent in e.parent_ids:
+            if parent not in records:
+                yield f"{e.experiment_id}: its parent {parent} is not in the tag"
+            elif records[parent].number >= e.number:
+                yield f"{e.experiment_id}: its parent {parent} is younger"
+        if e.number > s.tag.last_number:
+            yield f"{e.experiment_id}: its number is over the tag's last, {s.tag.last_number}"
+
+
+def _events(s: Snapshot) -> Iterator[str]:
+    if s.finished_events is None:
+        return
+    for e in s.experiments:
+        said = s.finished_events.get(e.experiment_id, 0)
+        # A late report on a lost experiment finishes it once more.
+        allowed = {0} if e.status in OPEN else {1, 2} if e.finished_at is not None else {0}
+        if said not in allowed:
+            yield f"{e.experiment_id} is {e.status}, the stream tells of {said} finishes"
+
+
+def pool_violations(s: PoolSnapshot) -> Iterator[str]:
+    """Everything that is wrong with the pool and the queue, in words."""
+    for gpu in s.gpus:
+        if (gpu.status == "idle") != (gpu.gpu_id in s.idle):
+            yield f"{gpu.gpu_id} is {gpu.status}, the index of idle GPUs says otherwise"
+        if (gpu.holder is not None) != (gpu.gpu_id in s.leases):
+            yield f"{gpu.gpu_id} is held by {gpu.holder}, the index of leases says otherwise"
+        if gpu.status == "training" and gpu.holder is None:
+            yield f"{gpu.gpu_id} is training for nobody"
+        if gpu.holder is not None and gpu.holder not in s.experiments:
+            yield f"{gpu.gpu_id} is held by {gpu.holder}, which does not exist"
+    holders = Counter(gpu.holder for gpu in s.gpus if gpu.holder is not None)
+    for holder, count in holders.items():
+        if count > 1:
+            yield f"{holder} holds {count} GPUs"
+    fences = {gpu.gpu_id: (gpu.holder, gpu.fence) for gpu in s.gpus}
+    for e in s.experiments.values():
+        if (e.status == "queued") != (e.experiment_id in s.queue):
+            yield f"{e.experiment_id} is {e.status}, the wait queue says otherwise"
+        if e.status in ("leased", "running") and fences.get(e.gpu_id or "") != (e.experiment_id, e.fence):
+            yield f"{e.experiment_id} is {e.status}, but {e.gpu_id} is not lent to it with fence {e.fence}"
+    for experiment_id in sorted(s.starting):
+        begins = s.experiments.get(experiment_id)
+        if begins is None or begins.status != "leased":
+            yield f"{experiment_id} waits for its worker to begin, but is not leased"

@@ -1,0 +1,90 @@
+"""Whole tags and the whole pool, read for the audit; never on a request's path."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from state.client import Lab
+from state.experiments import Experiments
+from state.records import OPEN, STATUSES, Experiment
+
+PAGE = 1000
+
+
+class Snapshots:
+    """Reads everything of a lab, page by page."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._experiments = Experiments(lab)
+
+    async def experiments(self, tag: str) -> list[Experiment]:
+        """Every experiment of a tag, by number."""
+        found: list[Experiment] = []
+        cursor: int | None = None
+        while True:
+            page, _, cursor = await self._experiments.page(tag, limit=PAGE, above=cursor, newest=False)
+            found += page
+            if cursor is None:
+                return found
+
+    async def status_indexes(self, tag: str) -> dict[str, frozenset[str]]:
+        """Members of every status index."""
+        keys = [self._lab.keys.status(tag, status, "")[0] for status in STATUSES]
+        members = await self._lab.pipeline([("ZRANGE", key, 0, -1) for key in keys])
+        return {status: frozenset(ids) for status, ids in zip(STATUSES, members, strict=True)}
+
+    async def finish_order(self, tag: str) -> list[str]:
+        """Experiments in finish order."""
+        ids: list[str] = await self._lab.command("ZRANGE", self._lab.keys("finished", tag), 0, -1)
+        return ids
+
+    async def near_misses(self, tag: str) -> dict[str, float]:
+        """Every discard with its score."""
+        rows = await self._lab.command(
+            "ZRANGE", self._lab.keys("near_misses", tag), 0, -1, "WITHSCORES", withscores=True
+        )
+        return {str(member): float(value) for member, value in rows}
+
+    async def members(self, index: str) -> frozenset[str]:
+        """Members of an index of the lab: idle_gpus, leases, queue or starting."""
+        ids: list[str] = await self._lab.command("ZRANGE", self._lab.keys(index), 0, -1)
+        return frozenset(ids)
+
+    async def open_experiments(self, tags: Iterable[str], also: Iterable[str]) -> dict[str, Experiment]:
+        """Experiments that are open in these tags, and the named ones."""
+        keys = [self._lab.keys.status(tag, status, "")[0] for tag in tags for status in sorted(OPEN)]
+        members = await self._lab.pipeline([("ZRANGE", key, 0, -1) for key in keys])
+        ids = {i for group in members for i in group} | set(also)
+        return {e.experiment_id: e for e in await self._experiments.many(sorted(ids))}
+
+    async def finishes(self) -> dict[str, Counter[str]] | None:
+        """Per tag, how many events tell of each experiment's end; None where the stream was trimmed."""
+        counted: dict[str, Counter[str]] = {}
+        after = "-"
+        while True:
+            rows = await self._lab.command("XRANGE", self._lab.keys("events"), after, "+", "COUNT", PAGE)
+            for _, fields in rows:
+                if fields["type"] in ("experiment.finished", "experiment.lost"):
+                    subject = json.loads(fields["data"])["experiment_id"]
+                    counted.setdefault(fields["tag"], Counter())[subject] += 1
+            if len(rows) < PAGE:
+                break
+            after = f"({rows[-1][0]}"
+        return counted if await self._is_whole() else None
+
+    async def _is_whole(self) -> bool:
+        """Whether the stream still holds every event since the lab began."""
+        key = self._lab.keys("events")
+        length, facts = await self._lab.pipeline([("XLEN", key), ("EXISTS", key)])
+        if not facts:
+            return True
+        info = await self._lab.command("XINFO STREAM", key)
+        return int(info["entries-added"]) == int(length)
+
+    async def report(self, violations: Sequence[str]) -> None:
+        """Write down that an audit found something, as an event."""
+        data = json.dumps({"violations": list(violations[:20]), "count": len(violations)})
+        await self._lab.run("report_audit", [self._lab.keys("events")], [data])
