@@ -59,7 +59,8 @@ async def opened(
 ) -> AsyncIterator[Process]:
     """Open the lab for a process of this kind; waits for Redis, and says all along that the process is alive.
 
-    `extra` makes what the lane provides beside the stores, `facts` what the process says of itself.
+    `extra` makes what the lane provides beside the stores, `facts` what the process says of itself: it is asked
+    before each announcement, in a thread, so it may look things up.
     """
     url = redis_url(settings)
     broker = settings.broker_url.get_secret_value() if settings.broker_url else url
@@ -110,7 +111,7 @@ async def ended(*tasks: asyncio.Task[Any]) -> None:
 
 
 async def until_ready(lab: Lab, patience_s: float = 30.0) -> None:
-    """Wait until Redis answers; a wrong password or schema is told at once.
+    """Wait until Redis answers; what waiting cannot mend (a wrong password or schema) is told at once.
 
     Raises:
         Unavailable: it does not answer within `patience_s`.
@@ -120,7 +121,7 @@ async def until_ready(lab: Lab, patience_s: float = 30.0) -> None:
         try:
             return await lab.check()
         except Unavailable as problem:
-            if problem.retry_after is None or "password" in problem.detail or time.monotonic() > give_up:
+            if problem.retry_after is None or time.monotonic() > give_up:
                 raise
             await asyncio.sleep(0.2)
 
@@ -130,9 +131,12 @@ async def _stay_present(
 ) -> None:
     while True:
         try:
-            await process.presence.announce(process.name, {**who, **facts()})
+            said = await asyncio.to_thread(facts)
+            await process.presence.announce(process.name, {**who, **said})
         except Unavailable as problem:
             log.warning("cannot say that %s is alive: %s", process.name, problem.detail)
+        except Exception:  # a process that works but fell silent would look dead for ever
+            log.exception("cannot say that %s is alive", process.name)
         await asyncio.sleep(process.settings.heartbeat_s / 2)
 
 

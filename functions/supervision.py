@@ -78,12 +78,15 @@ class ProcessGroup:
             child = await self._spawn(spec)
             self._keepers[spec.name] = asyncio.create_task(self._keep(spec, child), name=f"keep {spec.name}")
 
-    async def run_until(self, stop: asyncio.Event) -> None:
-        """Keep them running until `stop`. Raises what keeps one of them from being started again."""
+    async def run_until(self, stop: asyncio.Event, *beside: asyncio.Task[None]) -> None:
+        """Keep them running until `stop`, or until one of the tasks beside them ends, which none should.
+
+        Raises what ended it, or what keeps one of the processes from being started again.
+        """
         stopping = asyncio.create_task(stop.wait(), name="stop")
         try:
             done, _ = await asyncio.wait(
-                [stopping, *self._keepers.values()], return_when=asyncio.FIRST_COMPLETED
+                [stopping, *beside, *self._keepers.values()], return_when=asyncio.FIRST_COMPLETED
             )
         finally:
             stopping.cancel()

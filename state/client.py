@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import math
 import secrets
@@ -11,25 +12,20 @@ from pathlib import Path
 from typing import Any
 
 import redis.asyncio
+from redis import exceptions
 from redis.asyncio.client import PubSub
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import (
-    AuthenticationError,
-    ConnectionError,
-    NoScriptError,
-    OutOfMemoryError,
-    ReadOnlyError,
-    RedisError,
-    ResponseError,
-    TimeoutError,
-)
+from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from state.errors import Invalid, Unavailable
 from state.keys import Keys
 
 SCHEMA = 1
 """Version of the data's layout; a lab of another version is refused."""
+
+CONNECTIONS = 256
+"""Most connections of each kind in one process; who needs one more waits its turn."""
 
 Arg = str | int | float | bytes
 
@@ -44,10 +40,12 @@ class Lab:
         self.name = name
         self.keys = Keys(name)
         self.url = url
+        self.timeout_s = timeout_s
+        """How long an answer may take before Redis counts as silent."""
         self.identity = ""
         """Random, made with the lab: tells labs of the same name apart. Known after `check`."""
-        self._redis = _connect(url, timeout_s)
-        self._blocking = _connect(url, None)
+        self._redis = _connect(url, timeout_s, read_timeout_s=timeout_s)
+        self._blocking = _connect(url, timeout_s, read_timeout_s=None)
 
     def channel(self, kind: str) -> str:
         """The Pub/Sub channel of an event type, or a pattern of them."""
@@ -66,7 +64,7 @@ class Lab:
         """One Redis command.
 
         Raises:
-            Unavailable: Redis does not answer, refuses us, is read-only or full.
+            Unavailable: Redis does not answer, refuses us, or cannot write; see `unavailable`.
         """
         try:
             return await self._redis.execute_command(*words, **options)  # type: ignore[no-untyped-call]
@@ -86,10 +84,17 @@ class Lab:
         except ResponseError as problem:
             raise Invalid(f"Redis: {problem}") from problem
 
-    async def blocking(self, *words: Arg) -> Any:
-        """One command that waits in Redis; it has a connection without a read timeout of its own."""
+    async def blocking(self, *words: Arg, wait_s: float) -> Any:
+        """One command that waits in Redis, at most `wait_s`.
+
+        Raises:
+            Unavailable: as `command`; also when nothing at all comes back in time, as on a half-open connection.
+        """
         try:
-            return await self._blocking.execute_command(*words)  # type: ignore[no-untyped-call]
+            async with asyncio.timeout(wait_s + self.timeout_s):
+                return await self._blocking.execute_command(*words)  # type: ignore[no-untyped-call]
+        except TimeoutError as problem:
+            raise unavailable(exceptions.TimeoutError("no answer to a blocking read")) from problem
         except RedisError as problem:
             raise unavailable(problem) from problem
 
@@ -161,12 +166,12 @@ class Lab:
     async def _config(self, name: str) -> str | None:
         try:
             answer = await self.command("CONFIG", "GET", name)
-        except ResponseError:
-            return None  # a managed Redis may forbid CONFIG
+        except (ResponseError, Unavailable):
+            return None  # a managed Redis may not know CONFIG, or forbid it
         return answer.get(name) if isinstance(answer, dict) else (answer or [None, None])[1]
 
     def pubsub(self) -> PubSub:
-        """A subscriber on the connection that may wait."""
+        """A subscriber; its reads have no timeout but the one that each asks for."""
         return self._blocking.pubsub()
 
     async def close(self) -> None:
@@ -175,17 +180,21 @@ class Lab:
         await self._blocking.aclose()
 
 
-def _connect(url: str, timeout_s: float | None) -> redis.asyncio.Redis:
-    return redis.asyncio.Redis.from_url(  # type: ignore[no-any-return, no-untyped-call, unused-ignore]
+def _connect(url: str, timeout_s: float, *, read_timeout_s: float | None) -> redis.asyncio.Redis:
+    tcp: dict[str, Any] = {} if url.startswith("unix:") else {"socket_keepalive": True}
+    pool = redis.asyncio.BlockingConnectionPool.from_url(
         url,
         decode_responses=True,
         protocol=2,
-        socket_timeout=timeout_s,
+        socket_timeout=read_timeout_s,
         socket_connect_timeout=5.0,
         retry=Retry(NoBackoff(), 0),
         health_check_interval=0,
-        max_connections=256,
+        max_connections=CONNECTIONS,
+        timeout=timeout_s,
+        **tcp,
     )
+    return redis.asyncio.Redis.from_pool(pool)
 
 
 def wire(value: Arg | None) -> str | bytes:
@@ -216,26 +225,73 @@ def scripts() -> list[str]:
     return sorted(p.stem for p in (Path(__file__).parent / "lua").glob("[a-z]*.lua"))
 
 
+_REFUSALS = {
+    "BUSY": ("Redis is busy with a script", "try again in a moment"),
+    "CLUSTERDOWN": (
+        "the Redis cluster is down",
+        "see CLUSTER INFO; it serves again when its slots are covered",
+    ),
+    "LOADING": ("Redis is busy starting", "try again in a moment"),
+    "MASTERDOWN": ("Redis is a replica that lost its primary", "point NIGHTJAR_REDIS_URL at the primary"),
+    "MISCONF": ("Redis cannot write to its disk", "it may be full: see Redis' log; nothing was written"),
+    "NOREPLICAS": ("Redis has too few replicas to accept a write", "bring them back; nothing was written"),
+    "TRYAGAIN": ("Redis is moving keys between its nodes", "try again in a moment"),
+    "UNBLOCKED": ("Redis has become a replica", "try again in a moment"),
+}
+"""What Redis answers when it is well but cannot serve: its code, what that means, what to do."""
+
+
 def unavailable(problem: RedisError) -> Unavailable:
-    """What is wrong with Redis, in words, with the remedy."""
+    """What is wrong with Redis, in words, with the remedy; raises what is wrong with the command instead."""
     match problem:
-        case AuthenticationError():
-            detail, hint = "Redis refuses our password", "correct the password in NIGHTJAR_REDIS_URL"
-        case TimeoutError():
+        case exceptions.AuthenticationError() | exceptions.AuthorizationError():
+            return Unavailable(
+                "Redis refuses our password", hint="correct the password in NIGHTJAR_REDIS_URL"
+            )
+        case exceptions.NoPermissionError():
+            return _forbidden(problem)
+        case ResponseError() if "ACL failure in script" in str(problem):
+            return _forbidden(problem)
+        case exceptions.TimeoutError():
             detail, hint = "Redis did not answer in time", "try again; ./nightjar status shows the lab"
-        case ConnectionError():
+        case exceptions.BusyLoadingError():
+            detail, hint = _REFUSALS["LOADING"]
+        case exceptions.ConnectionError() if "No connection available" in str(problem):
+            detail, hint = f"all {CONNECTIONS} connections to Redis are in use", "try again in a moment"
+        case exceptions.ConnectionError():
             detail, hint = (
                 "Redis cannot be reached",
                 "it may be restarting: try again; else start ./nightjar up",
             )
-        case ReadOnlyError():
+        case exceptions.ReadOnlyError():
             detail, hint = "Redis is a read-only replica", "point NIGHTJAR_REDIS_URL at the primary"
-        case OutOfMemoryError():
+        case exceptions.OutOfMemoryError():
             detail, hint = "Redis has no memory left", "raise maxmemory; nothing was written"
-        case ResponseError() if str(problem).startswith(("LOADING ", "BUSY ", "MASTERDOWN ")):
-            detail, hint = "Redis is busy starting", "try again in a moment"
         case ResponseError() if "OOM command" in str(problem):
             detail, hint = "Redis has no memory left", "raise maxmemory; nothing was written"
+        case exceptions.MasterDownError():
+            detail, hint = _REFUSALS["MASTERDOWN"]
+        case exceptions.ClusterDownError():
+            detail, hint = _REFUSALS["CLUSTERDOWN"]
+        case exceptions.TryAgainError():
+            detail, hint = _REFUSALS["TRYAGAIN"]
+        case exceptions.AskError():  # and MOVED
+            detail, hint = (
+                "another node of the Redis cluster has this lab's keys",
+                "point NIGHTJAR_REDIS_URL at that node, or at a Redis that is no cluster",
+            )
+        case ResponseError() if (code := _code(problem)) in _REFUSALS:
+            detail, hint = _REFUSALS[code]
         case _:
             raise problem
     return Unavailable(detail, hint=hint, retry_after=2.0)
+
+
+def _forbidden(problem: RedisError) -> Unavailable:
+    """Asking again does not help: the operator has to."""
+    return Unavailable("Redis' user may not do this", hint=f"let it, with ACL SETUSER; Redis said: {problem}")
+
+
+def _code(problem: RedisError) -> str:
+    """The word in capitals before Redis' text; in a pipeline redis-py puts its own words in front."""
+    return str(problem).rpartition("caused error: ")[2].partition(" ")[0]

@@ -55,6 +55,7 @@ class Subscription:
             "STREAMS",
             self.stream,
             ">",
+            wait_s=wait_s,
         )
         return self._events(answer[0][1]) if answer else []
 

@@ -9,7 +9,9 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as NoAnswer
 
 from state.client import Lab
 
@@ -27,20 +29,33 @@ class Wakeups:
         self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
 
     async def listen(self) -> None:
-        """Receive until cancelled; reconnects after a second when Redis goes away."""
-        pattern = self._lab.channel("*")
+        """Receive until cancelled; reconnects after a second when Redis goes away or falls silent."""
         while True:
-            pubsub = self._lab.pubsub()
             try:
-                await pubsub.psubscribe(pattern)
-                async for message in pubsub.listen():
-                    if message["type"] == "pmessage":
-                        self._heard(message["data"])
-            except RedisError as problem:
-                log.warning("wake-ups: %s; listening again in a second", problem)
-                await asyncio.sleep(1)
-            finally:
-                await pubsub.aclose()  # type: ignore[no-untyped-call]
+                async with self._lab.pubsub() as pubsub:
+                    await self._receive(pubsub)
+            except (RedisError, TimeoutError) as problem:
+                log.warning("wake-ups: %s; listening again in a second", str(problem) or "Redis is silent")
+            except Exception:  # without its ears every wait of this process would last to its end
+                log.exception("wake-ups failed; listening again in a second")
+            await asyncio.sleep(1)
+
+    async def _receive(self, pubsub: PubSub) -> None:
+        """Receive until the connection breaks; a quiet one is asked for a sign of life."""
+        patience_s = self._lab.timeout_s
+        async with asyncio.timeout(patience_s):
+            await pubsub.psubscribe(self._lab.channel("*"))
+        asked = False
+        while True:
+            message = await pubsub.get_message(timeout=patience_s)
+            if message is None:
+                if asked:
+                    raise NoAnswer("no answer to a ping")
+                async with asyncio.timeout(patience_s):
+                    await pubsub.ping()
+            elif message["type"] == "pmessage":
+                self._heard(message["data"])
+            asked = message is None
 
     @asynccontextmanager
     async def subject(self, subject: str) -> AsyncIterator[asyncio.Event]:

@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from functions.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
+from functions.supervision import Backoff, ProcessGroup, ProcessSpec, stopping_on_signals
 from state.embedded import EmbeddedRedis
 from state.errors import Conflict, Unavailable
 from state.settings import Settings
@@ -25,6 +25,9 @@ from triggers.guard import check_bind
 
 READY_S = 60.0
 REDIS_LOOK_S = 0.5
+REDIS_BACKOFF = Backoff(first_s=1.0, most_s=30.0)
+WITHOUT_REDIS_S = 30.0
+"""How long processes may try to end in order while Redis does not come back."""
 KINDS = ("web", "events", "clock")
 
 
@@ -44,13 +47,21 @@ class Lab:
     """A started lab."""
 
     def __init__(
-        self, plan: Plan, redis: EmbeddedRedis | None, group: ProcessGroup, stop: asyncio.Event
+        self,
+        plan: Plan,
+        redis: EmbeddedRedis | None,
+        group: ProcessGroup,
+        stop: asyncio.Event,
+        announce: Callable[[str], None],
     ) -> None:
         self.plan = plan
         self.url = f"http://127.0.0.1:{plan.settings.port}"
         self.stop = stop
         self._redis = redis
         self._group = group
+        self._announce = announce
+        self._refusal: Unavailable | None = None
+        """Why Redis does not come back, while it does not."""
 
     @classmethod
     @asynccontextmanager
@@ -58,7 +69,8 @@ class Lab:
         """Start everything and wait until it is ready; at the end drain it.
 
         Raises:
-            Conflict: a lab runs on this data directory already. Unavailable: something does not start.
+            Conflict: a lab runs on this data directory already. Unavailable: something does not start, or it
+                ended without Redis.
         """
         settings = plan.settings
         check_bind(settings)
@@ -69,7 +81,7 @@ class Lab:
                 redis = stack.enter_context(EmbeddedRedis.start(settings))
             group = ProcessGroup(specs(plan), settings.data_dir / "logs", announce)
             with stopping_on_signals(group) as stop:
-                lab = cls(plan, redis, group, stop)
+                lab = cls(plan, redis, group, stop, announce)
                 await group.start()
                 try:
                     lab.write_down()
@@ -85,25 +97,70 @@ class Lab:
 
     async def run(self) -> None:
         """Keep everything running until told to stop."""
-        reviving = asyncio.create_task(self._keep_redis())
-        try:
-            await self._group.run_until(self.stop)
-        finally:
-            reviving.cancel()
+        async with self._kept_redis() as reviving:
+            await self._group.run_until(self.stop, *reviving)
 
     async def drain(self) -> None:
-        """Let every process end in order; workers first finish their runs."""
-        reviving = asyncio.create_task(self._keep_redis())
+        """Let every process end in order; workers first finish their runs. Without Redis none can: they are
+        killed after a while, and what they ran is started again by the next `up`.
+
+        Raises:
+            Unavailable: they were, for this reason.
+        """
+        time = asyncio.get_running_loop().time
+        async with self._kept_redis():
+            draining = asyncio.create_task(self._group.drain(), name="drain")
+            give_up = time() + WITHOUT_REDIS_S
+            while not draining.done():
+                await asyncio.wait([draining], timeout=REDIS_LOOK_S)
+                refusal = self._refusal
+                if refusal is None:
+                    give_up = time() + WITHOUT_REDIS_S
+                elif time() > give_up:
+                    self._group.force()
+                    await draining
+                    raise refusal
+            await draining
+
+    @asynccontextmanager
+    async def _kept_redis(self) -> AsyncIterator[list[asyncio.Task[None]]]:
+        """The task that keeps our own Redis alive; none for a Redis of others."""
+        if self._redis is None:
+            yield []
+            return
+        reviving = asyncio.create_task(self._keep(self._redis), name="keep Redis")
         try:
-            await self._group.drain()
+            yield [reviving]
         finally:
             reviving.cancel()
 
-    async def _keep_redis(self) -> None:
-        """Start a dead Redis again, at the same address and with the same data."""
-        while self._redis is not None:
-            self._redis.revive()
-            await asyncio.sleep(REDIS_LOOK_S)
+    async def _keep(self, redis: EmbeddedRedis) -> None:
+        """Start a dead Redis again, at the same address and with the same data, however often it refuses.
+
+        `up` does not end for that: once an operator has freed the disk, or repaired the data as the hint says,
+        the lab goes on by itself. `revive` blocks this loop until Redis has loaded its data, signals too: only
+        the main thread may fork it, for the kernel ends it with its thread.
+        """
+        refusals = 0
+        while True:
+            try:
+                if redis.revive():
+                    self._announce("Redis had died; it is started again")
+                self._refusal, refusals = None, 0
+            except (Unavailable, OSError) as problem:
+                refusals += 1
+                self._refuse(problem)
+            await asyncio.sleep(REDIS_BACKOFF.delay(refusals) if refusals else REDIS_LOOK_S)
+
+    def _refuse(self, problem: Unavailable | OSError) -> None:
+        """Tell a reason once, not at every attempt."""
+        if not isinstance(problem, Unavailable):
+            problem = Unavailable(f"Redis cannot be started: {problem}")
+        if self._refusal is None or self._refusal.detail != problem.detail:
+            self._announce(f"Redis died and does not start again; trying on. {problem.detail}")
+            if problem.hint:
+                self._announce(f"  -> {problem.hint}")
+        self._refusal = problem
 
     async def until_ready(self) -> None:
         """Wait until lab::status shows every process.

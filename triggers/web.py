@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 import uvicorn
 from starlette.applications import Starlette
 
 from functions.contract import table
-from functions.process import exit_with, opened, start_logging
+from functions.process import ended, exit_with, opened, start_logging, stop_signals
 from state.errors import NightjarError
 from state.settings import Settings
 from triggers.guard import check_bind
@@ -21,10 +21,31 @@ DRAIN_S = 5
 """Requests that wait (at most 50 s) are cut after this; their clients ask again."""
 
 
+class Server(uvicorn.Server):
+    """uvicorn's, which leaves signals to us: it would end us by the same signal before we have said goodbye."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+    async def serve_until(self, stop: asyncio.Event) -> None:
+        """Serve until `stop`, then let requests finish for a while."""
+        stopping = asyncio.create_task(self._exit_after(stop))
+        try:
+            await self.serve()
+        finally:
+            await ended(stopping)
+
+    async def _exit_after(self, stop: asyncio.Event) -> None:
+        await stop.wait()
+        self.should_exit = True
+
+
 async def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT."""
+    """Serve until SIGTERM or SIGINT; a second one ends at once."""
     check_bind(settings)
     async with opened("web", settings) as process:
+        stop = stop_signals()
 
         @asynccontextmanager
         async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -41,7 +62,7 @@ async def serve(settings: Settings) -> None:
             server_header=False,
             timeout_graceful_shutdown=DRAIN_S,
         )
-        await uvicorn.Server(config).serve()
+        await Server(config).serve_until(stop)
 
 
 def main() -> int:

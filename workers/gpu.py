@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import sys
 from collections.abc import Mapping
 from typing import Any, NoReturn
@@ -116,7 +117,8 @@ def main(argument: str) -> int:
     workers.gpu._bound = _bound
     worker = GpuWorker(
         [gpu_queue(settings.lab, _bound.gpu_id, connection)],
-        name=f"{_bound.gpu_id}-{os.getpid()}",
+        # RQ refuses the name of a worker that it believes alive: after a kill -9 a pid may come back
+        name=f"{_bound.gpu_id}-{os.getpid()}-{secrets.token_hex(4)}",
         connection=connection,
         job_class=TrainJob,
         serializer=JSONSerializer,

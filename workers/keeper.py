@@ -55,11 +55,13 @@ class Keeper:
         call = Call(caller=f"keeper:{self.gpu_id}", role="worker", invoker=self.process.invoker)
         return await call.invoke(function, request)
 
-    async def register(self) -> None:
-        """Add the GPU to the pool, once nothing of an earlier life runs on it."""
+    async def register(self) -> bool:
+        """Add the GPU to the pool, unless something of an earlier life runs on it and does not die."""
         gpu = await self.pool.find(self.gpu_id)
-        if gpu is None or gpu.runner is None or not is_alive(gpu.runner, host_name()):
-            await self.clear()
+        in_use = gpu is not None and gpu.runner is not None and is_alive(gpu.runner, host_name())
+        if not in_use and not await self.clear():
+            log.error("%s stays out of the pool: processes of an earlier run do not die", self.gpu_id)
+            return False
         await self.call(
             "pool::register_gpu",
             {
@@ -74,6 +76,7 @@ class Keeper:
                 | ({"driver": self.device.driver} if self.device.driver else {}),
             },
         )
+        return True
 
     async def beat(self) -> None:
         """One heartbeat with the newest sample."""
@@ -81,12 +84,11 @@ class Keeper:
         health = {k: v for k, v in sample.items() if isinstance(v, str | int | float) and v != ""}
         try:
             answer = await self.call("pool::heartbeat", {"gpu_id": self.gpu_id, "health": health})
+            if answer["action"] == "prove":
+                await self.prove()
         except NotFound:
             log.warning("%s is not in the pool any more: registering again", self.gpu_id)
             await self.register()
-            return
-        if answer["action"] == "prove":
-            await self.prove()
 
     async def look(self) -> None:
         """See whether the run that holds the GPU still lives; if not, give its experiment back."""
@@ -134,19 +136,20 @@ async def keep(options: DeviceOptions, settings: Settings) -> None:
     """Keep one GPU in the pool until SIGTERM; then let its run finish and take it out."""
     parent = os.getppid()
     group = ProcessGroup([rq_worker(options)], settings.data_dir / "logs", log.warning)
-    facts = {
-        "gpu_id": options.gpu_id,
-        "repo": str(options.repo),
-        "repository_head": repository_head(options.repo),
-    }
+
+    def facts() -> dict[str, Any]:
+        head = repository_head(options.repo)
+        return {"gpu_id": options.gpu_id, "repo": str(options.repo), "repository_head": head}
+
     with stopping_on_signals(group) as stop:
-        async with opened("keeper", settings, facts=lambda: facts) as process, Sampler() as sampler:
+        async with opened("keeper", settings, facts=facts) as process, Sampler() as sampler:
             keeper = Keeper(process, Pool(process.lab), device_of(options), options, group, sampler)
-            await keeper.register()
+            if not await _registered(keeper, stop):
+                return
             await group.start()
-            watching = asyncio.create_task(_watch(keeper, stop))
+            watching = asyncio.create_task(_watch(keeper), name="watch")
             try:
-                await group.run_until(stop)
+                await group.run_until(stop, watching)
                 if os.getppid() != parent:
                     group.force()  # who started us was killed: nobody would see a long goodbye
                 await _leave(keeper)
@@ -160,10 +163,19 @@ async def keep(options: DeviceOptions, settings: Settings) -> None:
                 watching.cancel()
 
 
-async def _watch(keeper: Keeper, stop: asyncio.Event) -> None:
+async def _registered(keeper: Keeper, stop: asyncio.Event) -> bool:
+    """Register as soon as the GPU is empty; False if asked to end before that."""
+    while not stop.is_set():
+        if await keeper.register():
+            return True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), keeper.process.settings.heartbeat_s)
+    return False
+
+
+async def _watch(keeper: Keeper) -> None:
     """Heartbeats, and between them looks at the run."""
-    settings = keeper.process.settings
-    pause = settings.heartbeat_s / LOOKS_PER_HEARTBEAT
+    pause = keeper.process.settings.heartbeat_s / LOOKS_PER_HEARTBEAT
     nth = 0
     while True:
         try:
@@ -172,6 +184,8 @@ async def _watch(keeper: Keeper, stop: asyncio.Event) -> None:
             await keeper.look()
         except Unavailable as problem:
             log.warning("%s: %s", keeper.gpu_id, problem.detail)
+        except Exception:  # unwatched, the GPU would be lost to the pool until somebody looks
+            log.exception("%s: watching it failed; going on", keeper.gpu_id)
         nth += 1
         await asyncio.sleep(pause)
 

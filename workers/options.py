@@ -8,7 +8,9 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from state.errors import Invalid
+from state.errors import Invalid, Unavailable
+
+_GIT_S = 10.0
 
 
 class WorkerOptions(BaseModel):
@@ -36,13 +38,23 @@ class DeviceOptions(WorkerOptions):
 
 
 def repository_head(repo: Path) -> str | None:
-    """HEAD of the repository; None where it has no commit yet."""
-    done = subprocess.run(
-        ["git", "-C", str(repo), "rev-parse", "--verify", "--quiet", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    """HEAD of the repository; None where it has no commit yet.
+
+    Raises:
+        Unavailable: git does not answer, as on a network drive that hangs.
+    """
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(repo), "rev-parse", "--verify", "--quiet", "HEAD"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_GIT_S,
+        )
+    except subprocess.TimeoutExpired as problem:
+        raise Unavailable(
+            f"git did not tell the HEAD of {str(repo)!r} within {_GIT_S:.0f} s", hint="is its drive well?"
+        ) from problem
     return done.stdout.strip() or None
 
 

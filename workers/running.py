@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import psutil
+
+from workers.options import boot_id
 
 
 def runner_name(host: str, pid: int) -> str:
-    """Names a process so that a recycled pid is not mistaken for it."""
+    """Names a process so that a recycled pid is not mistaken for it: `<host>:<pid>:<when it was born>`."""
     return f"{host}:{pid}:{_born(pid)}"
 
 
@@ -16,13 +20,28 @@ def is_alive(runner: str, host: str) -> bool:
     pid, _, born = rest.partition(":")
     if where != host:
         return True
-    return _born(int(pid)) == int(born) != 0
+    return born != "" and _born(int(pid)) == born
 
 
-def _born(pid: int) -> int:
-    """When a process was started, in centiseconds; 0 where there is none, or only its zombie."""
+def _born(pid: int) -> str:
+    """When a process was started; empty where there is none, or only its zombie.
+
+    On Linux the boot and the clock ticks since then: the time of day moves when the clock is set.
+    """
+    boot = boot_id()
+    if boot is None:
+        return _born_by_the_clock(pid)
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return ""
+    state, *fields = stat.rpartition(")")[2].split()  # the name before it may hold spaces and parentheses
+    return "" if state in "ZX" else f"{boot}/{fields[18]}"  # starttime is field 22, state is field 3
+
+
+def _born_by_the_clock(pid: int) -> str:
     try:
         process = psutil.Process(pid)
-        return 0 if process.status() == psutil.STATUS_ZOMBIE else round(process.create_time() * 100)
+        return "" if process.status() == psutil.STATUS_ZOMBIE else str(round(process.create_time() * 100))
     except psutil.Error:
-        return 0
+        return ""

@@ -198,6 +198,15 @@ async def test_running_ends_when_it_is_asked_to(tmp_path: Path) -> None:
         assert alive(lab.group.pids["web"])
 
 
+async def test_the_end_of_a_task_beside_the_children_ends_the_running(tmp_path: Path) -> None:
+    async def dies() -> None:
+        raise RuntimeError("it cannot go on")
+
+    async with running(tmp_path, spec("web")) as lab:
+        with pytest.raises(RuntimeError, match="it cannot go on"):
+            await asyncio.wait_for(lab.group.run_until(asyncio.Event(), asyncio.create_task(dies())), 5)
+
+
 async def test_what_keeps_a_child_from_starting_again_is_raised(tmp_path: Path) -> None:
     async with running(tmp_path, spec("web", "print('up')"), backoff=Backoff(first_s=0.1)) as lab:
         await eventually(lambda: len(lab.said) == 1)

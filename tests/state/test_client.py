@@ -1,0 +1,275 @@
+"""The connection to Redis when Redis is full, forbidding, crowded or silent."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from typing import Any
+
+import pytest
+import redis
+from redis import exceptions
+
+import state.client
+from functions.process import ended
+from state.client import Lab, unavailable
+from state.embedded import EmbeddedRedis
+from state.errors import Unavailable
+from state.settings import Settings
+from state.wakeups import Wakeups
+
+
+def password_of(server: EmbeddedRedis) -> str:
+    found = re.search(r"//:(\w+)@", server.url)
+    assert found is not None
+    return found[1]
+
+
+class Relay:
+    """A TCP path to Redis that can fall silent without closing, as a cut network does."""
+
+    def __init__(self, server: EmbeddedRedis) -> None:
+        self._server = server
+        self._open = asyncio.Event()
+        self._open.set()
+        self._writers: list[asyncio.StreamWriter] = []
+        self.accepted = 0
+        self.url = ""
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[Relay]:
+        listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        self.url = f"redis://:{password_of(self._server)}@127.0.0.1:{port}"
+        pumps = asyncio.all_tasks()
+        try:
+            yield self
+        finally:
+            listener.close()
+            await ended(*(t for t in asyncio.all_tasks() - pumps if t.get_name() == "pump"))
+            for writer in self._writers:
+                writer.close()
+
+    def fall_silent(self) -> None:
+        """Nothing that is connected now is heard of again."""
+        self._open.clear()
+        self._open = asyncio.Event()
+        self._open.set()
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.accepted += 1
+        there, back = await asyncio.open_connection("127.0.0.1", self._server.port)
+        self._writers += [writer, back]
+        for source, sink in ((reader, back), (there, writer)):
+            asyncio.create_task(self._pump(source, sink, self._open), name="pump")  # noqa: RUF006 - found by name
+
+    async def _pump(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, path: asyncio.Event
+    ) -> None:
+        while words := await source.read(65536):
+            await path.wait()
+            sink.write(words)
+
+
+@asynccontextmanager
+async def relayed(
+    server: EmbeddedRedis, settings: Settings, timeout_s: float
+) -> AsyncIterator[tuple[Relay, Lab]]:
+    async with Relay(server).listening() as relay:
+        lab = Lab(settings.lab, relay.url, timeout_s=timeout_s)
+        try:
+            yield relay, lab
+        finally:
+            await lab.close()
+
+
+async def wakes(wakeups: Wakeups, lab: Lab, within_s: float = 10.0) -> bool:
+    """Whether what is published comes to be heard."""
+    deadline = time.monotonic() + within_s
+    async with wakeups.subject("e1") as woken:
+        while not woken.is_set() and time.monotonic() < deadline:
+            await lab.command("PUBLISH", lab.channel("x"), json.dumps({"subject": "e1"}))
+            await asyncio.sleep(0.02)
+        return woken.is_set()
+
+
+@pytest.mark.parametrize(
+    ("answer", "detail"),
+    [
+        ("MISCONF Errors writing to the AOF file: No space left on device", "cannot write to its disk"),
+        ("NOREPLICAS Not enough good replicas to write.", "too few replicas"),
+        ("CLUSTERDOWN The cluster is down", "cluster is down"),
+        ("TRYAGAIN Multiple keys request during rehashing of slot", "moving keys"),
+        ("MOVED 3999 127.0.0.1:6381", "another node"),
+        (
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+            "lost its primary",
+        ),
+        ("LOADING Redis is loading the dataset in memory", "busy starting"),
+        ("BUSY Redis is busy running a script.", "busy with a script"),
+        ("UNBLOCKED force unblock from blocking operation", "become a replica"),
+        ("READONLY You can't write against a read only replica.", "read-only replica"),
+        ("OOM command not allowed when used memory > 'maxmemory'.", "no memory left"),
+        ("ERR max number of clients reached", "cannot be reached"),
+    ],
+)
+def test_redis_that_cannot_serve_now_is_unavailable_and_worth_asking_again(answer: str, detail: str) -> None:
+    told = unavailable(parsed(answer))
+
+    assert detail in told.detail
+    assert told.hint
+    assert told.retry_after
+
+
+@pytest.mark.parametrize(
+    ("answer", "detail"),
+    [
+        ("NOPERM User worker has no permissions to run the 'evalsha' command", "user may not do this"),
+        ("ERR ACL failure in script: User worker has no permissions to run 'xadd'", "user may not do this"),
+        ("NOAUTH Authentication required.", "refuses our password"),
+        ("WRONGPASS invalid username-password pair or user is disabled.", "refuses our password"),
+    ],
+)
+def test_redis_that_forbids_is_unavailable_until_the_operator_acts(answer: str, detail: str) -> None:
+    told = unavailable(parsed(answer))
+
+    assert detail in told.detail
+    assert told.hint
+    assert told.retry_after is None
+
+
+def parsed(answer: str) -> exceptions.RedisError:
+    """As redis-py makes it of Redis' words."""
+    from redis._parsers.base import BaseParser
+
+    found = BaseParser.parse_error(answer)  # type: ignore[no-untyped-call]
+    assert isinstance(found, exceptions.RedisError)
+    return found
+
+
+def test_every_error_of_redis_that_is_no_fault_of_the_command_is_mapped() -> None:
+    faults_of_ours = {
+        "ResponseError", "NoScriptError", "ExecAbortError", "ModuleError", "NoSuchFieldsetError",
+        "AuthenticationWrongNumberOfArgsError", "ClusterCrossSlotError",
+    }  # fmt: skip
+    from redis._parsers.base import BaseParser
+
+    kinds: set[type[exceptions.RedisError]] = set()
+    for kind in BaseParser.EXCEPTION_CLASSES.values():
+        kinds |= set(kind.values()) if isinstance(kind, dict) else {kind}  # type: ignore[arg-type]  # untyped table
+    moved = "1 127.0.0.1:6379"  # what MOVED and ASK say, and any other may
+
+    unmapped = set()
+    for kind in kinds:
+        try:
+            unavailable(kind(moved))
+        except exceptions.RedisError:
+            unmapped.add(kind.__name__)
+
+    assert unmapped <= faults_of_ours
+
+
+async def test_a_user_without_permission_is_told_so(redis_server: EmbeddedRedis, settings: Settings) -> None:
+    user = f"u-{settings.lab}"
+    with closing(redis.Redis.from_url(redis_server.url)) as admin:
+        rights: dict[str, Any] = {"keys": "*", "categories": ["+@all"], "commands": ["-hset"]}
+        admin.acl_setuser(user, enabled=True, passwords=["+secret"], **rights)
+        lab = Lab(settings.lab, f"redis://{user}:secret@127.0.0.1:{redis_server.port}")
+        try:
+            with pytest.raises(Unavailable, match="may not do this"):
+                await lab.command("HSET", lab.keys("x"), "a", "b")
+            with pytest.raises(Unavailable, match="may not do this"):
+                await lab.command("EVAL", "return redis.call('HSET', KEYS[1], 'a', 'b')", 1, lab.keys("x"))
+        finally:
+            await lab.close()
+            admin.acl_deluser(user)
+
+
+async def test_more_commands_at_once_than_connections_wait_their_turn(
+    redis_server: EmbeddedRedis, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state.client, "CONNECTIONS", 4)
+    lab = Lab(settings.lab, redis_server.url)
+
+    answers = await asyncio.gather(*(lab.command("ECHO", n) for n in range(200)))
+
+    await lab.close()
+    assert answers == [str(n) for n in range(200)]
+
+
+async def test_who_waited_too_long_for_a_connection_is_told_that_all_are_in_use(
+    redis_server: EmbeddedRedis, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state.client, "CONNECTIONS", 1)
+    lab = Lab(settings.lab, redis_server.url, timeout_s=0.3)
+    taken = asyncio.create_task(lab.blocking("BLPOP", lab.keys("never"), "2", wait_s=2))
+    await asyncio.sleep(0.1)
+
+    with pytest.raises(Unavailable, match="connections to Redis are in use"):
+        await lab.blocking("BLPOP", lab.keys("never"), "2", wait_s=2)
+
+    await ended(taken)
+    await lab.close()
+
+
+async def test_a_blocking_read_on_a_silent_connection_ends_and_the_next_one_works(
+    redis_server: EmbeddedRedis, settings: Settings
+) -> None:
+    async with relayed(redis_server, settings, timeout_s=0.4) as (relay, lab):
+        key = lab.keys("list")
+        assert await lab.blocking("BLPOP", key, "0.05", wait_s=0.05) is None
+        relay.fall_silent()
+
+        with pytest.raises(Unavailable, match="did not answer in time"):
+            await asyncio.wait_for(lab.blocking("BLPOP", key, "0.1", wait_s=0.1), 5)
+        await lab.command("RPUSH", key, "x")
+
+        assert list(await lab.blocking("BLPOP", key, "1", wait_s=1)) == [key, "x"]
+
+
+async def test_wake_ups_are_heard_again_after_their_connection_fell_silent(
+    redis_server: EmbeddedRedis, settings: Settings
+) -> None:
+    publisher = Lab(settings.lab, redis_server.url)
+    async with relayed(redis_server, settings, timeout_s=0.2) as (relay, lab):
+        wakeups = Wakeups(lab)
+        listening = asyncio.create_task(wakeups.listen())
+        try:
+            assert await wakes(wakeups, publisher)
+            relay.fall_silent()
+
+            assert await wakes(wakeups, publisher)
+        finally:
+            await ended(listening)
+            await publisher.close()
+
+
+async def test_wake_ups_outlive_a_fault_of_their_own(
+    redis_server: EmbeddedRedis,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    lab = Lab(settings.lab, redis_server.url)
+    wakeups = Wakeups(lab)
+    heard = wakeups._heard
+    faults = iter([RuntimeError("a fault")])
+
+    def faulty(text: str) -> None:
+        for fault in faults:
+            raise fault
+        heard(text)
+
+    monkeypatch.setattr(wakeups, "_heard", faulty)
+    listening = asyncio.create_task(wakeups.listen())
+    try:
+        assert await wakes(wakeups, lab)
+    finally:
+        await ended(listening)
+        await lab.close()
+
+    assert "RuntimeError: a fault" in caplog.text

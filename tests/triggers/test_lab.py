@@ -1,0 +1,125 @@
+"""A lab whose own Redis dies, and does not want to start again."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import triggers.lab
+from functions.supervision import Backoff, ProcessGroup, ProcessSpec
+from state.embedded import EmbeddedRedis, adopt
+from state.errors import Unavailable
+from state.settings import Settings
+from triggers.lab import Lab, Plan
+
+pytestmark = pytest.mark.process
+
+STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+
+
+class Started:
+    """A lab of one process that does not end when it is asked to."""
+
+    def __init__(self, folder: Path) -> None:
+        self.settings = Settings.model_validate({"data": folder / "data"})
+        self.said: list[str] = []
+        self.redis = EmbeddedRedis.start(self.settings)
+        self.stop = asyncio.Event()
+        spec = ProcessSpec("worker", (sys.executable, "-c", STUBBORN), None, drain_s=float("inf"))
+        self.group = ProcessGroup([spec], folder / "logs", self.said.append)
+        self.log = folder / "logs" / "worker.log"
+        plan = Plan(self.settings, repo=None)
+        self.lab = Lab(plan, self.redis, self.group, self.stop, self.said.append)
+
+    @property
+    def aof(self) -> Path:
+        return next((self.settings.data_dir / "redis" / "appendonlydir").glob("*.incr.aof"))
+
+    def kill_redis(self) -> None:
+        assert self.redis.pid is not None
+        os.kill(self.redis.pid, signal.SIGKILL)
+
+    def heard(self, words: str) -> int:
+        return sum(words in line for line in self.said)
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
+    monkeypatch.setattr(triggers.lab, "REDIS_LOOK_S", 0.05)
+    monkeypatch.setattr(triggers.lab, "REDIS_BACKOFF", Backoff(first_s=0.05, most_s=0.1))
+    monkeypatch.setattr(triggers.lab, "WITHOUT_REDIS_S", 0.5)
+    found = Started(tmp_path)
+    with found.redis:
+        yield found
+
+
+async def eventually(what: Callable[[], object], within_s: float = 20.0) -> None:
+    deadline = time.monotonic() + within_s
+    while not what():
+        assert time.monotonic() < deadline, "it never happened"
+        await asyncio.sleep(0.02)
+
+
+async def test_redis_that_refuses_its_data_is_told_once_and_comes_back_when_they_are_repaired(
+    started: Started,
+) -> None:
+    running = asyncio.create_task(started.lab.run())
+    good = started.aof.read_bytes()
+    started.aof.write_bytes(b"rubbish" * 100)
+
+    started.kill_redis()
+    await eventually(lambda: started.heard("does not start again"))
+    await asyncio.sleep(0.5)
+    tellings = started.heard("does not start again"), started.heard("back up:"), running.done()
+    started.aof.write_bytes(good)
+    await eventually(lambda: started.heard("it is started again"))
+
+    assert tellings == (1, 1, False)
+    assert adopt(started.settings.data_dir)
+    started.stop.set()
+    await asyncio.wait_for(running, 5)
+
+
+async def test_a_fault_while_redis_is_revived_ends_the_lab_with_that_fault(
+    started: Started, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def faulty(redis: EmbeddedRedis) -> bool:
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(EmbeddedRedis, "revive", faulty)
+
+    with pytest.raises(RuntimeError, match="a fault"):
+        await asyncio.wait_for(started.lab.run(), 5)
+
+
+async def test_a_drain_without_redis_ends_after_a_while_and_says_why(started: Started) -> None:
+    await started.group.start()
+    await eventually(lambda: started.log.exists() and "up" in started.log.read_text())
+    started.aof.write_bytes(b"rubbish" * 100)
+    started.kill_redis()
+
+    with pytest.raises(Unavailable, match="refuses the data") as told:
+        await asyncio.wait_for(started.lab.drain(), 20)
+
+    assert told.value.hint
+    assert started.group.pids == {}
+
+
+async def test_a_drain_with_redis_waits_however_long_it_takes(started: Started) -> None:
+    await started.group.start()
+    await eventually(lambda: started.log.exists() and "up" in started.log.read_text())
+    draining = asyncio.create_task(started.lab.drain())
+
+    await asyncio.sleep(1.0)
+    waits = not draining.done()
+    started.group.force()
+    await draining
+
+    assert waits

@@ -1,0 +1,64 @@
+"""The web process, as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from asyncio.subprocess import PIPE
+from pathlib import Path
+
+import httpx
+import pytest
+
+from functions.process import Process
+from state.settings import Settings
+from triggers.lab import free_port
+
+pytestmark = pytest.mark.process
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_web_process_that_is_asked_to_end_says_goodbye_and_ends_well(
+    settings: Settings, process: Process, number: signal.Signals
+) -> None:
+    port = free_port(0)
+    assert settings.redis_url is not None
+    env = os.environ | {
+        "NIGHTJAR_LAB": settings.lab,
+        "NIGHTJAR_REDIS_URL": settings.redis_url.get_secret_value(),
+        "NIGHTJAR_DATA": str(settings.data_dir),
+        "NIGHTJAR_PORT": str(port),
+    }
+    argv = [sys.executable, "-P", "-m", "triggers.web"]
+    web = await asyncio.create_subprocess_exec(*argv, env=env, cwd=Path(__file__).parents[2], stderr=PIPE)
+    try:
+        await _until_it_answers(port)
+        names = {p.name for p in await process.presence.alive(60)}
+        assert any(name.endswith(f":{web.pid}") for name in names), names
+
+        web.send_signal(number)
+        _, said = await asyncio.wait_for(web.communicate(), 20)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            web.kill()
+
+    assert web.returncode == 0, said.decode()
+    names = {p.name for p in await process.presence.alive(60)}
+    assert not any(name.endswith(f":{web.pid}") for name in names)
+
+
+async def _until_it_answers(port: int) -> None:
+    give_up = time.monotonic() + 30
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+        while True:
+            try:
+                assert (await http.get("/api/lab/status")).is_success
+            except httpx.TransportError:
+                assert time.monotonic() < give_up
+                await asyncio.sleep(0.05)
+            else:
+                return
