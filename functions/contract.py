@@ -185,6 +185,8 @@ class Function(Generic[Rq, Rs]):
     roles: tuple[Role, ...]
     lane: Lane
     writes: bool
+    keeps_answer: bool
+    """Whether a repeated idempotency key gets the first answer; not where the answer has to be today's."""
     needs: Mapping[str, type]
     """Handler parameters after the request, by name."""
     accept: Function[Rq, Any] | None = None
@@ -211,10 +213,15 @@ def function(
     role: Role | tuple[Role, ...],
     lane: Lane = "web",
     writes: bool = False,
+    keeps_answer: bool = True,
     body_limit: int = MIB,
     accept: Function[Any, Any] | None = None,
 ) -> Callable[[Handler[Rs]], Function[Any, Rs]]:
-    """Declare a function; without an `Http` among `triggers` it gets `POST /api/<noun>/<verb>`."""
+    """Declare a function; without an `Http` among `triggers` it gets `POST /api/<noun>/<verb>`.
+
+    `keeps_answer=False` is for a write that repeats safely by the lab's state and has to answer that state: a stored
+    lease may have gone to somebody else.
+    """
     noun, _, verb = name.partition("::")
     if not any(isinstance(t, Http) for t in triggers):
         triggers = (Http("POST", f"/api/{noun}/{verb.replace('_', '-')}", body_limit), *triggers)
@@ -231,6 +238,7 @@ def function(
             roles=(role,) if isinstance(role, str) else role,
             lane=lane,
             writes=writes,
+            keeps_answer=writes and keeps_answer,
             needs={other: hints[other] for other in others},
             accept=accept,
         )

@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from state.client import Lab
-from state.errors import NotFound
+from state.errors import Invalid, NotFound
 from state.records import Best, Experiment, Status, flatten
 
 REQUEST_TTL_S = 24 * 3600
 TICKS_KEPT = 500
 LOG_BYTES = 16 * 1024
+EVIDENCE_KEPT = 100
 
 Order = Literal["continue", "stop", "lost"]
 
@@ -46,6 +47,29 @@ class Finish:
     """Fields of the tag that the first judged run fixes."""
     training_seconds: float | None = None
     reason: str | None = None
+
+
+@dataclass(frozen=True)
+class RequestKey:
+    """What a repeated registration is known by."""
+
+    name: str
+    """Of the function and the id that its caller gave; safe in a key."""
+    body_digest: str
+
+    def registered(self, stored: str) -> str:
+        """The experiment that the first request registered, from `<id> <digest of its body>`.
+
+        Raises:
+            Invalid: that was another body.
+        """
+        experiment_id, _, digest = stored.partition(" ")
+        if digest != self.body_digest:
+            raise Invalid(
+                "this request id or Idempotency-Key was used with another body",
+                hint="use a new key for a new request",
+            )
+        return experiment_id
 
 
 class Experiments:
@@ -188,18 +212,38 @@ class Experiments:
 
     # -- the wait queue
 
-    async def waiting(self, limit: int = 256) -> list[Experiment]:
-        """The head of the wait queue, in order."""
-        return await self.many(await self._lab.command("ZRANGE", self._keys("queue"), 0, limit - 1))
+    async def waiting(self, gpu_ids: Sequence[str] = (), limit: int = 256) -> list[Experiment]:
+        """The head of the common queue and the first that is pinned to each of these GPUs, in one order."""
+        heads = [(self._keys.queue(), limit), *((self._keys.queue(gpu_id), 1) for gpu_id in gpu_ids)]
+        rows = await self._lab.pipeline(
+            [("ZRANGE", queue, 0, most - 1, "WITHSCORES") for queue, most in heads if most > 0]
+        )
+        placed = [(float(score), i) for row in rows for i, score in zip(row[::2], row[1::2], strict=True)]
+        return [e for e in await self.many([i for _, i in sorted(placed)]) if e.status == "queued"]
 
-    async def position(self, experiment_id: str) -> int | None:
-        """Place in the wait queue, counted from 1."""
-        rank = await self._lab.command("ZRANK", self._keys("queue"), experiment_id)
-        return None if rank is None else int(rank) + 1
+    async def position(self, e: Experiment, gpu_ids: Sequence[str]) -> int | None:
+        """Its place among those that wait for one of the GPUs `gpu_ids`, counted from 1.
+
+        A pinned one stands behind whoever may get its GPU first, the others behind whoever may get any.
+        None where it does not wait.
+        """
+        own = self._keys.queue(e.pinned_gpu)
+        score, rank = await self._lab.pipeline(
+            [("ZSCORE", own, e.experiment_id), ("ZRANK", own, e.experiment_id)]
+        )
+        if score is None or rank is None:
+            return None
+        others = [None] if e.pinned_gpu else gpu_ids
+        before = await self._lab.pipeline(
+            [("ZCOUNT", self._keys.queue(other), "-inf", f"({float(score)!r}") for other in others]
+        )
+        return 1 + int(rank) + sum(int(count) for count in before)
 
     async def queue_length(self) -> int:
-        """How many experiments wait for a GPU."""
-        return int(await self._lab.command("ZCARD", self._keys("queue")))
+        """How many experiments wait for a GPU, pinned to one or not."""
+        tags = await self._lab.command("ZRANGE", self._keys("tags"), 0, -1)
+        cards = await self._lab.pipeline([("ZCARD", self._keys.status(tag, "queued", "")[0]) for tag in tags])
+        return sum(int(card) for card in cards)
 
     async def starting(self, older_than_s: float) -> list[Experiment]:
         """Leased experiments that no worker has begun for so long."""
@@ -215,16 +259,20 @@ class Experiments:
         """The next number of a tag; one that is not used leaves a gap."""
         return int(await self._lab.command("HINCRBY", self._keys.tag(tag), "last_number", 1))
 
-    async def first_answer(self, request_key: str) -> str | None:
-        """The experiment that this request id registered before."""
-        found: str | None = await self._lab.command("GET", self._keys("requests", request_key))
-        return found
+    async def first_answer(self, request: RequestKey) -> str | None:
+        """The experiment that this request registered before.
 
-    async def register(self, experiment: Experiment, patch: bytes | None, request_key: str | None) -> str:
+        Raises:
+            Invalid: the request of this id had another body.
+        """
+        found: str | None = await self._lab.command("GET", self._keys("requests", request.name))
+        return None if found is None else request.registered(found)
+
+    async def register(self, experiment: Experiment, patch: bytes | None, request: RequestKey | None) -> str:
         """Store a new experiment with its patch; answers its id, or the first one's for a repeated request.
 
         Raises:
-            NotFound: the tag does not exist.
+            NotFound: the tag does not exist. Invalid: the request of this id had another body.
         """
         e, keys = experiment, self._keys
         diff_id = hashlib.sha256(patch).hexdigest() if patch is not None else ""
@@ -240,7 +288,7 @@ class Experiments:
                 keys("diffs", diff_id or "none"),
                 keys("tried", e.tag),
                 keys("open"),
-                keys("requests", request_key or "none"),
+                keys("requests", request.name if request else "none"),
                 keys("events"),
             ],
             [
@@ -250,7 +298,7 @@ class Experiments:
                 zlib.compress(patch) if patch is not None else "",
                 diff_id,
                 e.commit_sha,
-                REQUEST_TTL_S if request_key else 0,
+                REQUEST_TTL_S if request else 0,
                 e.tag,
                 json.dumps(
                     {
@@ -263,11 +311,16 @@ class Experiments:
                 ),
                 e.traceparent,
                 e.patience_s,
+                request.body_digest if request else "",
             ],
         )
-        if reply[0] == "no_tag":
-            raise NotFound(f"there is no tag {e.tag!r}", hint="create it with POST /api/experiment/setup")
-        return e.experiment_id if reply[0] == "ok" else str(reply[1])
+        match reply[0]:
+            case "no_tag":
+                raise NotFound(f"there is no tag {e.tag!r}", hint="create it with POST /api/experiment/setup")
+            case "repeat" if request is not None:
+                return request.registered(str(reply[1]))
+            case _:
+                return e.experiment_id
 
     async def enqueue(
         self,
@@ -279,7 +332,10 @@ class Experiments:
         timeout_s: float,
         config_delta: Mapping[str, Any] | None = None,
     ) -> Literal["queued", "leased", "stale"]:
-        """Put a registered experiment into the wait queue, or onto the GPU that it already holds."""
+        """Put a registered experiment into the wait queue, or onto the GPU that it already holds.
+
+        "stale": it is no longer registered, or the GPU it holds is no longer the one that was read.
+        """
         keys = self._keys
         fields = {
             "priority": priority,
@@ -295,7 +351,7 @@ class Experiments:
                 *keys.status(e.tag, "registered", e.category),
                 *keys.status(e.tag, "queued", e.category),
                 *keys.status(e.tag, "leased", e.category),
-                keys("queue"),
+                keys.queue(pinned_gpu),
                 keys("queue_clock"),
                 keys.attempts(e.experiment_id),
                 keys("open"),
@@ -311,6 +367,7 @@ class Experiments:
                 priority,
                 json.dumps(flatten(fields)),
                 e.traceparent,
+                e.gpu_id,
             ],
         )
         return answer
@@ -369,12 +426,11 @@ class Experiments:
         await self._lab.command("SET", self._keys("log", experiment_id), tail)
 
     async def keep_evidence(self, experiment_id: str, digest: str, result: Mapping[str, Any]) -> None:
-        """Keep a result that came too late to count."""
-        await self._lab.command(
-            "HSETNX",
-            self._keys("evidence", experiment_id),
-            digest,
-            json.dumps(dict(result), allow_nan=False),
+        """Keep a result that came too late to count, unless there are a hundred of them."""
+        await self._lab.run(
+            "keep_evidence",
+            [self._keys("evidence", experiment_id)],
+            [digest, json.dumps(dict(result), allow_nan=False), EVIDENCE_KEPT],
         )
 
     async def evidence(self, experiment_id: str) -> list[dict[str, Any]]:
@@ -421,10 +477,11 @@ class Experiments:
                 *keys.status(e.tag, f.status, e.category),
                 keys("open"),
                 keys.attempts(e.experiment_id),
-                keys("queue"),
+                keys.queue(e.pinned_gpu),
                 keys("starting"),
                 keys.gpu(e.gpu_id) if e.gpu_id else crashes,
                 keys("events"),
+                keys("queue_clock"),
             ],
             [
                 e.experiment_id,

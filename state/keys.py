@@ -39,8 +39,9 @@ FAMILIES = (
     Family("log:<id>", "string", "the newest lines of its log"),
     Family("diffs:<sha256>", "string", "a patch, compressed by zlib"),
     Family("open", "zset", "registered experiments by when they are lost without a word from their agent"),
-    Family("queue", "zset", "experiments that wait for a GPU, in order"),
-    Family("queue_clock", "hash", "the queue's rounds, per agent"),
+    Family("queue", "zset", "experiments that wait for any GPU, in order"),
+    Family("queue:<gpu_id>", "zset", "experiments that wait for this GPU, in the same order"),
+    Family("queue_clock", "hash", "the queues' rounds, per agent"),
     Family("starting", "zset", "leased experiments whose worker has not begun, by lease time"),
     Family("gpus", "zset", "GPUs by registration time"),
     Family("gpu_pool:<gpu_id>", "hash", "one GPU or CPU slot with its lease and health"),
@@ -51,7 +52,11 @@ FAMILIES = (
     Family("dead_letters", "stream", "events whose handler failed too often"),
     Family("ticks:<function>", "stream", "clock ticks that wait for their function"),
     Family("tick:<function>", "hash", "when it was last fired"),
-    Family("requests:<digest>", "string", "the experiment that a request id made, for 24 h"),
+    Family(
+        "requests:<digest>",
+        "string",
+        "the experiment that a request id made, and its body's digest, for 24 h",
+    ),
     Family("answers:<digest>", "string", "the answer to an idempotency key, for 24 h"),
     Family("processes", "zset", "processes by when they were last seen"),
     Family("process_facts", "hash", "what each process is"),
@@ -78,6 +83,10 @@ class Keys:
 
     def gpu(self, gpu_id: str) -> str:
         return self("gpu_pool", gpu_id)
+
+    def queue(self, pinned_gpu: str | None = None) -> str:
+        """Where an experiment waits: for its own GPU, or in the common queue."""
+        return self("queue", pinned_gpu) if pinned_gpu else self("queue")
 
     def status(self, tag: str, status: str, category: str) -> tuple[str, str]:
         """The index of a status, and that of the status within a category."""

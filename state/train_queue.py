@@ -112,7 +112,10 @@ class TrainQueue:
         except DuplicateJobError:
             if self._is_waiting(queue, name):
                 return False
-            self._push(queue, name, payload, timeout_s)
+            try:
+                self._push(queue, name, payload, timeout_s)
+            except DuplicateJobError:
+                return False  # another dispatcher has put it back meanwhile
         return True
 
     def _push(self, queue: Queue, name: str, payload: Mapping[str, Any], timeout_s: float | None) -> None:

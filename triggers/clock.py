@@ -6,6 +6,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 """Intervals are counted from here, so that all clocks name the same ticks."""
+PATIENCE_S = 60.0
+"""A host may be ahead of Redis by so much; its ticks wait until Redis' clock has come."""
 WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
 
@@ -114,7 +117,7 @@ async def keep_time(
 
     def submitted(event: JobSubmissionEvent) -> None:
         scheduled = event.scheduled_run_times[-1].timestamp()
-        task = asyncio.get_running_loop().create_task(claim(process, event.job_id, scheduled))
+        task = asyncio.get_running_loop().create_task(claim(process, event.job_id, scheduled, stop))
         claims.add(task)
         task.add_done_callback(claims.discard)
 
@@ -131,15 +134,20 @@ async def _nothing(*_: Any) -> None:
     """The job itself: what a tick means is in the listener, which alone knows the scheduled time."""
 
 
-async def claim(process: Process, function: str, scheduled: float) -> None:
-    """Fire a tick, unless another clock did."""
+async def claim(process: Process, function: str, scheduled: float, stop: asyncio.Event) -> None:
+    """Fire a tick, unless another clock did; where this host is ahead, when Redis' clock has come."""
     try:
-        answer = await process.stream.fire(function, scheduled)
+        if await process.stream.fire(function, scheduled) != "early":
+            return
+        ahead = scheduled - await process.lab.now()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(max(ahead, 0.0), PATIENCE_S)):
+                await stop.wait()
+                return
+        if await process.stream.fire(function, scheduled) == "early":
+            log.error("this host is %.0f s ahead of Redis: its tick of %s was refused", ahead, function)
     except Unavailable as problem:
         log.warning("tick of %s is lost: %s", function, problem.detail)
-        return
-    if answer == "early":
-        log.error("this host's clock is ahead of Redis': its tick of %s was refused", function)
 
 
 def main() -> int:

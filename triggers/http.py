@@ -7,6 +7,7 @@ import logging
 import re
 import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -93,7 +94,7 @@ async def _answer(
         traceparent=_traceparent(request.headers.get("traceparent", "")),
     )
     given = key if key is not None else (asked.request_id if isinstance(asked, Command) else None)
-    if given is None or not declared.writes:
+    if given is None or not declared.keeps_answer:
         return _shown(declared, await process.invoker.call(declared.name, asked, call))
     return await _once(process, declared, asked, call, given)
 
@@ -148,9 +149,10 @@ async def _once(
             pass
     try:
         response = _shown(declared, await process.invoker.call(declared.name, asked, call))
-    except NightjarError as problem:
-        # What Redis did not answer may have happened: only the functions' own idempotence can tell.
-        if not isinstance(problem, Unavailable):
+    except Unavailable:
+        raise  # what Redis did not answer may have happened: only the functions' own idempotence can tell
+    except BaseException:
+        with suppress(Unavailable):
             await process.answers.forget(declared.name, given)
         raise
     await process.answers.store(declared.name, given, digest, bytes(response.body).decode())

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from functions.contract import Command, Response, function
-from functions.rules.outcome import check_open, replayed
-from functions.rules.verdict import Key, check_plausible, compare, judge, score
+from functions.rules.outcome import check_open, is_evidence, replayed
+from functions.rules.verdict import Key, check_plausible, compare, contradiction, judge, score
 from state.digests import digest_of
 from state.errors import Conflict
 from state.experiments import Experiments, Finish
@@ -82,7 +82,7 @@ async def complete(
             check_plausible(tag.metric, request.val_bpb)
             check_open(experiment, request.attempt, request.fence)
         except Conflict:
-            if request.attempt is not None and experiment.attempt:
+            if is_evidence(experiment, request.attempt):
                 await experiments.keep_evidence(
                     experiment.experiment_id,
                     digest,
@@ -104,8 +104,9 @@ async def _decide(
     pool: Pool,
 ) -> tuple[Finish, Completed]:
     main = Key(tag.key_gpu_class, tag.key_evaluator_hash, tag.key_budget_seconds)
-    key, agrees = compare(main, await _key_of(request, experiment, pool))
-    other_key = None if agrees else key.text
+    said = await _key_of(request, experiment, pool)
+    key, agrees = compare(main, said)
+    other_key = None if agrees else contradiction(main, said).text
     best = await experiments.best(tag.name, other_key)
     changed = main.evaluator_hash is not None and main.evaluator_hash != key.evaluator_hash
     policy, version = await policies.get(tag.name)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from functions.contract import Command, Response, function
-from functions.rules.outcome import check_open, replayed
+from functions.rules.outcome import check_open, is_evidence, replayed
 from functions.rules.verdict import should_abort
 from state.digests import digest_of
 from state.errors import Conflict
@@ -49,7 +49,7 @@ async def crash(request: Crash, experiments: Experiments, tags: Tags, policies: 
         try:
             check_open(experiment, request.attempt, request.fence)
         except Conflict:
-            if request.attempt is not None and experiment.attempt:
+            if is_evidence(experiment, request.attempt):
                 await experiments.keep_evidence(
                     experiment.experiment_id, digest, {"op": "crash", **request.model_dump(exclude_none=True)}
                 )

@@ -9,8 +9,9 @@ from pydantic import Field, model_validator
 
 from functions.contract import MIB, Call, Category, Command, Line, Response, function
 from functions.rules.verdict import should_abort
+from state.digests import digest_of
 from state.errors import Conflict, Invalid
-from state.experiments import Experiments
+from state.experiments import Experiments, RequestKey
 from state.ids import GpuId, Id, Sha, Tag
 from state.policies import Policies
 from state.records import Experiment
@@ -59,10 +60,11 @@ async def register(
     request: Register, call: Call, tags: Tags, policies: Policies, experiments: Experiments
 ) -> Registered:
     """Register an experiment with its hypothesis and patch; a repeated idea is reported, not refused."""
-    request_key = None
+    asked = None
     if given := request.request_id or call.idempotency_key:
-        request_key = hashlib.sha256(f"{request.tag}|{given}".encode()).hexdigest()
-        if first := await experiments.first_answer(request_key):
+        name = hashlib.sha256(f"experiment::register|{given}".encode()).hexdigest()
+        asked = RequestKey(name, digest_of(request))
+        if first := await experiments.first_answer(asked):
             return answered(await experiments.get(first))
     await tags.get(request.tag)
     policy, version = await policies.get(request.tag)
@@ -99,7 +101,7 @@ async def register(
         traceparent=call.traceparent,
         registered_at=0.0,
     )
-    stored = await experiments.register(experiment, patch, request_key)
+    stored = await experiments.register(experiment, patch, asked)
     return answered(await experiments.get(stored))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -48,8 +49,7 @@ async def submit(request: Submit, call: Call, pool: Pool) -> Submitted:
     """Register, then queue for training; the answer names the URL to wait at."""
     if request.gpu_id is not None:
         await pool.get(request.gpu_id)  # nothing is registered for a GPU that does not exist
-    training = {"priority", "timeout_s"}
-    registered = await call.invoke("experiment::register", request.model_dump(exclude=training))
+    registered = await call.invoke("experiment::register", _registration(request, call))
     accepted = await call.invoke(
         "gpu::train",
         {
@@ -70,3 +70,11 @@ async def submit(request: Submit, call: Call, pool: Pool) -> Submitted:
         queue=accepted["queue"],
         next=accepted["next"],
     )
+
+
+def _registration(request: Submit, call: Call) -> dict[str, object]:
+    """What is registered, under a request id of its own: a key that came with a submit belongs to the submit."""
+    body = request.model_dump(exclude={"priority", "timeout_s", "request_id"})
+    if given := request.request_id or call.idempotency_key:
+        body["request_id"] = f"submit-{hashlib.sha256(given.encode()).hexdigest()}"
+    return body

@@ -8,11 +8,12 @@ from typing import Literal
 from pydantic import Field
 
 from functions.contract import Http, Request, Response, function
-from functions.rules.hints import Queue, next_step
+from functions.rules.hints import Queue, alive, next_step
 from state.experiments import Experiments
 from state.ids import Id
 from state.pool import Pool
 from state.records import OPEN, Experiment
+from state.settings import Settings
 from state.tags import Tags
 from state.wakeups import Wakeups, woken_within
 
@@ -47,7 +48,9 @@ class Outcome(Response):
 
 
 @function("experiment::wait", Http("GET", "/api/experiment/{experiment_id}/wait"), role="agent")
-async def wait(request: Wait, experiments: Experiments, tags: Tags, pool: Pool, wakeups: Wakeups) -> Outcome:
+async def wait(
+    request: Wait, experiments: Experiments, tags: Tags, pool: Pool, wakeups: Wakeups, settings: Settings
+) -> Outcome:
     """Wait until the status changes (or, with until=finished, is final); answers what to do next."""
     deadline = asyncio.get_running_loop().time() + request.timeout
     async with wakeups.subject(request.experiment_id) as woken:
@@ -59,11 +62,11 @@ async def wait(request: Wait, experiments: Experiments, tags: Tags, pool: Pool, 
             await experiments.touch(now)
             await woken_within(woken, min(left, LOOK_AGAIN_S))
             now = await experiments.get(request.experiment_id)
-    return await outcome_of(now, now.status != first.status, experiments, tags, pool)
+    return await outcome_of(now, now.status != first.status, experiments, tags, pool, settings)
 
 
 async def outcome_of(
-    e: Experiment, changed: bool, experiments: Experiments, tags: Tags, pool: Pool
+    e: Experiment, changed: bool, experiments: Experiments, tags: Tags, pool: Pool, settings: Settings
 ) -> Outcome:
     """What is known of an experiment now, and what its agent does next."""
     best = await experiments.best(e.tag)
@@ -72,9 +75,8 @@ async def outcome_of(
         base = best.commit_sha if best else (await tags.get(e.tag)).base_commit
     queue = None
     if e.status == "queued":
-        queue = Queue(
-            position=await experiments.position(e.experiment_id) or 0, workers=len(await pool.ids())
-        )
+        workers = alive(await pool.all(), await pool.now(), settings.stale_s)
+        queue = Queue(position=await experiments.position(e, workers) or 0, workers=len(workers))
     finished = e.status not in OPEN
     return Outcome(
         experiment_id=e.experiment_id,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
@@ -13,7 +14,7 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Http, Response, function
 from functions.lanes import Failed, Halted, Order, Runner, Trained, TrainingJob, TrainingResult
-from functions.rules.hints import Queue, next_step
+from functions.rules.hints import Queue, alive, next_step
 from state.errors import Conflict, Invalid, Unavailable
 from state.experiments import Experiments, Finish
 from state.ids import GpuId, Id, Sha
@@ -72,7 +73,9 @@ class Done(Response):
 
 
 @function("gpu::train", Http("POST", "/api/gpu/train"), role=("agent", "worker"), writes=True)
-async def accept(request: Train, experiments: Experiments, policies: Policies, pool: Pool) -> Accepted:
+async def accept(
+    request: Train, experiments: Experiments, policies: Policies, pool: Pool, settings: Settings
+) -> Accepted:
     """Put a registered experiment into the wait queue; asked again, it answers where the experiment stands."""
     while True:
         e = await experiments.get(request.experiment_id)
@@ -101,7 +104,8 @@ async def accept(request: Train, experiments: Experiments, policies: Policies, p
             timeout_s=request.timeout_s or 2 * budget + 60,
             config_delta=request.config_delta,
         )
-    queue = Queue(position=await experiments.position(e.experiment_id) or 0, workers=len(await pool.ids()))
+    workers = alive(await pool.all(), await pool.now(), settings.stale_s)
+    queue = Queue(position=await experiments.position(e, workers) or 0, workers=len(workers))
     invocation = f"{e.experiment_id}.{e.attempt}"
     return Accepted(
         experiment_id=e.experiment_id,
@@ -159,7 +163,8 @@ async def train(
         traceparent=e.traceparent,
     )
     watcher = LeaseWatcher(experiments, e.experiment_id, gpu_id, fence, settings.stale_s)
-    result = await runner.run(job, watcher, metric=tag.metric)
+    async with watcher.renewing():
+        result = await runner.run(job, watcher, metric=tag.metric)
     outcome = await delivered(lambda: hand_in(result, job, call, experiments))
     if outcome == "lost":
         return Done(
@@ -193,6 +198,30 @@ class LeaseWatcher:
 
     async def tail(self, text: str) -> None:
         await self.experiments.keep_log(self.experiment_id, text)
+
+    @asynccontextmanager
+    async def renewing(self) -> AsyncIterator[None]:
+        """Renew beside the run: checking the code out may take longer than a lease, and nobody polls meanwhile."""
+        over = asyncio.Event()
+        renewal = asyncio.create_task(self._renew_until(over))
+        try:
+            yield
+        finally:
+            over.set()
+            await renewal
+
+    async def _renew_until(self, over: asyncio.Event) -> None:
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.lease_s / 4):
+                    await over.wait()
+                    return
+            try:
+                await self.poll()  # an order is the runner's to obey: it asks for itself
+            except Unavailable as problem:
+                log.warning("the lease of %s is not renewed: %s", self.experiment_id, problem.detail)
+            except Exception:  # a fault beside the run must not end it
+                log.exception("the lease of %s is not renewed", self.experiment_id)
 
 
 async def hand_in(result: TrainingResult, job: TrainingJob, call: Call, experiments: Experiments) -> str:

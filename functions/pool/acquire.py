@@ -36,7 +36,7 @@ class Acquired(Response):
     reason: str | None = None
 
 
-@function("pool::acquire", role=("agent", "worker"), writes=True)
+@function("pool::acquire", role=("agent", "worker"), writes=True, keeps_answer=False)
 async def acquire(
     request: Acquire,
     experiments: Experiments,

@@ -11,7 +11,6 @@ from state.records import Experiment
 from state.settings import Settings
 from state.train_queue import TrainQueue
 
-
 ROUNDS = 5
 """Looks again after meeting another dispatcher, at most so often; the next tick does the rest."""
 
@@ -58,11 +57,17 @@ async def _one_round(
     experiments: Experiments, pool: Pool, train_queue: TrainQueue, settings: Settings, leased: list[str]
 ) -> bool:
     """Match and lend once; whether another dispatcher came between, so that it is worth looking again."""
-    waiting = await experiments.waiting()
+    known = {g.gpu_id for g in await pool.idle()}
+    waiting = await experiments.waiting(sorted(known), limit=len(known))
     if not waiting:
         return False
     now = await pool.now()
-    idle = [g for g in await pool.idle() if not is_stale(g.heartbeat_at, now, settings.stale_s)]
+    # Read once more, after the queue: whoever was served meanwhile must not make room for one further behind.
+    idle = [
+        g
+        for g in await pool.idle()
+        if g.gpu_id in known and not is_stale(g.heartbeat_at, now, settings.stale_s)
+    ]
     missed = False
     for e, gpu_id in pairs(waiting, idle):
         lease = await pool.lend(e, [gpu_id], lease_s=settings.stale_s, stale_s=settings.stale_s)

@@ -50,7 +50,7 @@ class Alive(Response):
     action: Annotated[str | None, Field(description="stop | drain | prove: what the caller has to do")] = None
 
 
-@function("pool::heartbeat", role="worker", writes=True)
+@function("pool::heartbeat", role="worker", writes=True, keeps_answer=False)
 async def heartbeat(request: Heartbeat, pool: Pool, experiments: Experiments, settings: Settings) -> Alive:
     """Say that a GPU is alive; the right fence renews the lease, a wrong one is told to stop."""
     pulse = await pool.heartbeat(

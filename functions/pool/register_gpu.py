@@ -32,7 +32,13 @@ class Registered(Response):
     worker: WorkerView
 
 
-@function("pool::register_gpu", Http("POST", "/api/pool/register"), role="worker", writes=True)
+@function(
+    "pool::register_gpu",
+    Http("POST", "/api/pool/register"),
+    role="worker",
+    writes=True,
+    keeps_answer=False,
+)
 async def register_gpu(request: Register, pool: Pool, settings: Settings) -> Registered:
     """Add a GPU, or bring a known one back; a lease on it stays."""
     await pool.register(Gpu.model_validate(request.model_dump(exclude={"request_id"})))

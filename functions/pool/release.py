@@ -20,7 +20,7 @@ class Released(Response):
     released: bool
 
 
-@function("pool::release", role=("agent", "worker"), writes=True)
+@function("pool::release", role=("agent", "worker"), writes=True, keeps_answer=False)
 async def release(request: Release, pool: Pool) -> Released:
     """Give a GPU back; one that is free already is fine, another's is a conflict."""
     gpu = await pool.get(request.gpu_id)

@@ -8,20 +8,22 @@ from state.records import Experiment, Gpu
 
 
 def pairs(waiting: Sequence[Experiment], idle: Sequence[Gpu]) -> list[tuple[Experiment, str]]:
-    """Matches in queue order: a pinned experiment waits for its own GPU, the others take the longest idle.
+    """Matches for as many of the first as there are idle GPUs: one pinned gets its own, the others the longest idle.
 
-    A GPU that a waiting experiment is pinned to is left for it, whoever stands before it.
+    Only the place in the queue decides who is matched; a GPU is left for the one pinned to it where both find one.
     """
     free = {gpu.gpu_id: None for gpu in idle}
-    pinned = [e for e in waiting if e.pinned_gpu is not None]
-    matched: list[tuple[Experiment, str]] = []
-    for e in pinned:
-        if e.pinned_gpu in free:
-            matched.append((e, e.pinned_gpu))
-            del free[e.pinned_gpu]
-    others = (e for e in waiting if e.pinned_gpu is None)
-    matched.extend(zip(others, list(free), strict=False))
-    return matched
+    pinned: dict[str, Experiment] = {}
+    others: list[Experiment] = []
+    for e in waiting:
+        if len(pinned) + len(others) == len(free):
+            break
+        if e.pinned_gpu is None:
+            others.append(e)
+        elif e.pinned_gpu in free:
+            pinned.setdefault(e.pinned_gpu, e)
+    rest = [gpu_id for gpu_id in free if gpu_id not in pinned]
+    return [*((e, gpu_id) for gpu_id, e in pinned.items()), *zip(others, rest, strict=False)]
 
 
 def suitable(

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pydantic import BaseModel
 
-from state.records import Experiment
+from functions.rules.health import effective_status
+from state.records import Experiment, Gpu
 
 ADD_WORKER = "no worker is there: start one with ./nightjar worker --repo PATH"
 
 
 class Queue(BaseModel):
-    """Where an experiment stands in the wait queue, and how many workers there are."""
+    """Where an experiment stands in the wait queue, and how many workers are alive."""
 
     position: int
     workers: int
+
+
+def alive(gpus: Sequence[Gpu], now: float, stale_s: float) -> list[str]:
+    """The GPUs whose worker is there."""
+    return [gpu.gpu_id for gpu in gpus if effective_status(gpu, now, stale_s) != "offline"]
 
 
 def next_step(e: Experiment, queue: Queue | None) -> str:

@@ -16,6 +16,11 @@ def replayed(stored: Mapping[str, Any] | None, op: str, digest: str) -> dict[str
     return dict(stored["answer"])
 
 
+def is_evidence(experiment: Experiment, attempt: int | None) -> bool:
+    """Whether a report that does not count is kept: it is of an attempt that there was."""
+    return attempt is not None and 1 <= attempt <= experiment.attempt
+
+
 def check_open(experiment: Experiment, attempt: int | None, fence: int | None) -> None:
     """Refuse a report on a finished experiment, and one of an attempt that is not the current one.
 
@@ -30,6 +35,12 @@ def check_open(experiment: Experiment, attempt: int | None, fence: int | None) -
             f"{e.experiment_id} is already finished: {e.status}",
             hint=f"GET /api/experiment/{e.experiment_id} shows the outcome; register a new experiment to try again",
             fields={"experiment_status": e.status},
+        )
+    if attempt is not None and attempt > e.attempt:
+        raise Conflict(
+            f"{e.experiment_id} has no attempt {attempt}: its newest is {e.attempt}",
+            hint="report with the attempt and the fence of the lease; an agent that trains by itself sends neither",
+            fields={"experiment_status": e.status, "attempt": e.attempt},
         )
     if attempt is not None and attempt != e.attempt:
         raise Conflict(

@@ -75,7 +75,7 @@ def check_plausible(metric: str, value: float) -> None:
 
 @dataclass(frozen=True)
 class Key:
-    """What two runs must share, beside their tag, to be compared; None is not known yet."""
+    """What two runs must share, beside their tag, to be compared; None is not known yet, or not given."""
 
     gpu_class: str | None = None
     evaluator_hash: str | None = None
@@ -90,18 +90,24 @@ class Key:
 
 def compare(main: Key, run: Key) -> tuple[Key, bool]:
     """The run's whole key, what it did not say taken from the tag's main key, and whether the two agree."""
-
     whole = Key(
         run.gpu_class if run.gpu_class is not None else main.gpu_class,
         run.evaluator_hash if run.evaluator_hash is not None else main.evaluator_hash,
         run.budget_seconds if run.budget_seconds is not None else main.budget_seconds,
     )
-    agrees = (
-        main.gpu_class in (None, whole.gpu_class)
-        and main.evaluator_hash in (None, whole.evaluator_hash)
-        and main.budget_seconds in (None, whole.budget_seconds)
+    return whole, contradiction(main, run) == Key()
+
+
+def contradiction(main: Key, run: Key) -> Key:
+    """What a run says against the tag's main key: runs that contradict it in the same way compete with each other.
+
+    It stays the same while the main key learns what the run does not contradict.
+    """
+    return Key(
+        run.gpu_class if main.gpu_class not in (None, run.gpu_class) else None,
+        run.evaluator_hash if main.evaluator_hash not in (None, run.evaluator_hash) else None,
+        run.budget_seconds if main.budget_seconds not in (None, run.budget_seconds) else None,
     )
-    return whole, agrees
 
 
 def should_abort(crashes_in_a_row: int, limit: int) -> bool:

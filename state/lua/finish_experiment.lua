@@ -1,7 +1,8 @@
 -- The one way into a final status: counters, indexes, best, near misses, crash count, stored answer and event.
 -- KEYS  1 experiment  2 tag  3 best under its comparability key  4 near misses  5 finish order  6 categories
 --       7 crashes  8 status before  9 same of its category  10 status after  11 same of its category  12 open
---       13 attempts  14 queue  15 starting  16 GPU it ran on (the crashes key where none)  17 events
+--       13 attempts  14 queue it waits in  15 starting  16 GPU it ran on (the crashes key where none)  17 events
+--       18 queue clock
 -- ARGV  1 id  2 number  3 tag  4 category  5 expected status  6 expected attempt  7 expected fence
 --       8 expected version of best, empty where it does not matter  9 expected crashes in a row, same
 --       10 expected version of the tag's main key, same  11 new status  12 fields as JSON  13 best as JSON, or empty
@@ -48,6 +49,20 @@ if gpu and (ARGV[17] == 'count' or ARGV[17] == 'worker') then
 end
 move(KEYS[8], KEYS[9], KEYS[10], KEYS[11], ARGV[2], id)
 redis.call('ZREM', KEYS[12], id)
+local score = redis.call('ZSCORE', KEYS[14], id)
+if score and e[2] == '1' then
+  -- It never had its turn (a second attempt has): its agent gets it back, unless that round is over.
+  local agent = 'agent:' .. (redis.call('HGET', KEYS[1], 'agent') or '')
+  local own = tonumber(redis.call('HGET', KEYS[18], agent) or '-1')
+  local served = tonumber(redis.call('HGET', KEYS[18], 'round') or '0')
+  if math.floor(tonumber(score) % 1e15 / 1e6) >= served then
+    if own > served then
+      redis.call('HSET', KEYS[18], agent, own - 1)
+    else
+      redis.call('HDEL', KEYS[18], agent)
+    end
+  end
+end
 redis.call('ZREM', KEYS[14], id)
 redis.call('ZREM', KEYS[15], id)
 if e[2] ~= '0' then

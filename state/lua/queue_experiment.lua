@@ -1,10 +1,11 @@
 -- Put a registered experiment into the wait queue; where it already holds a live lease, straight onto that GPU.
 -- KEYS  1 experiment  2 status registered  3 same of its category  4 status queued  5 same of its category
---       6 status leased  7 same of its category  8 queue  9 queue clock  10 attempts  11 open  12 starting
+--       6 status leased  7 same of its category  8 queue it waits in  9 queue clock  10 attempts  11 open  12 starting
 --       13 GPU of the lease it holds (the experiment itself where it holds none)  14 events
--- ARGV  1 id  2 number  3 tag  4 agent  5 priority  6 fields as JSON  7 trace
+-- ARGV  1 id  2 number  3 tag  4 agent  5 priority  6 fields as JSON  7 trace  8 the GPU it held last, or empty
 -- Returns queued | leased | stale
 if redis.call('HGET', KEYS[1], 'status') ~= 'registered' then return 'stale' end
+if (redis.call('HGET', KEYS[1], 'gpu_id') or '') ~= ARGV[8] then return 'stale' end
 local t = clock(now())
 local fence = redis.call('HGET', KEYS[13], 'fence')
 local holds = redis.call('HGET', KEYS[13], 'holder') == ARGV[1]

@@ -3,12 +3,13 @@
 --       8 tried (patches and commits, each with its first experiment)  9 open  10 answer by request id  11 events
 -- ARGV  1 id  2 number  3 experiment as JSON  4 compressed patch, or empty  5 patch id, or empty  6 commit
 --       7 request ttl in seconds, 0 without a request id  8 tag  9 event data  10 trace  11 patience in seconds
--- Returns {ok, first experiment with this code or empty} | {repeat, id of the first answer} | {no_tag}
+--       12 digest of the request's body
+-- Returns {ok, first experiment with this code or empty} | {repeat, id and digest of the first} | {no_tag}
 if redis.call('EXISTS', KEYS[1]) == 0 then return {'no_tag'} end
 if ARGV[7] ~= '0' then
   local first = redis.call('GET', KEYS[10])
   if first then return {'repeat', first} end
-  redis.call('SET', KEYS[10], ARGV[1], 'EX', ARGV[7])
+  redis.call('SET', KEYS[10], ARGV[1] .. ' ' .. ARGV[12], 'EX', ARGV[7])
 end
 local t = clock(now())
 local duplicate = false

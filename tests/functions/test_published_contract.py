@@ -326,6 +326,36 @@ async def test_a_worker_counts_with_the_fence_it_was_given_only(
     assert [late["fence"] for late in shown["late_results"]] == [e.fence + 1]
 
 
+@pytest.mark.parametrize("path", ["complete", "crash"])
+async def test_only_results_of_attempts_that_there_were_are_kept_as_evidence_and_not_without_end(
+    client: httpx.AsyncClient, process: Process, path: str
+) -> None:
+    await open_tag(client)
+    await add_gpu(client)
+    e = await running(client, process)
+    result: dict[str, Any] = {"val_bpb": 0.99} if path == "complete" else {"error": "boom"}
+
+    for attempt in (0, 2, 10**6):
+        await refused(
+            client, 409, f"/api/experiment/{path}", experiment_id=e.experiment_id, attempt=attempt, **result
+        )
+    nothing = (await asked(client, f"/api/experiment/{e.experiment_id}"))["late_results"]
+    for fence in range(e.fence + 1, e.fence + 111):
+        await refused(
+            client,
+            409,
+            f"/api/experiment/{path}",
+            experiment_id=e.experiment_id,
+            attempt=1,
+            fence=fence,
+            **result,
+        )
+
+    kept = (await asked(client, f"/api/experiment/{e.experiment_id}"))["late_results"]
+    assert nothing == []
+    assert sorted(late["fence"] for late in kept) == list(range(e.fence + 1, e.fence + 101))
+
+
 async def test_a_changed_evaluator_makes_a_run_invalid(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     await tried(client, 0.99, commit_sha="aaaaaaa", result={"evaluator_hash": "e1"})
@@ -351,6 +381,22 @@ async def test_another_gpu_class_is_judged_by_itself_and_never_moves_the_main_be
     assert (second["status"], second["best_val_bpb"]) == ("discard", 0.5)
     best = await told(client, "/api/experiment/best", tag="mar11")
     assert best["best"]["val_bpb"] == 0.99
+
+
+async def test_another_gpu_class_keeps_its_best_when_the_main_key_becomes_known(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client)
+    await tried(client, 0.99, result={"gpu_class": "H100"})
+    await tried(client, 0.9, result={"gpu_class": "A100"})
+    await tried(client, 0.98, result={"gpu_class": "H100", "evaluator_hash": "e1", "budget_seconds": 300.0})
+
+    silent = await tried(client, 0.95, result={"gpu_class": "A100"})
+    said = await tried(
+        client, 0.95, result={"gpu_class": "A100", "evaluator_hash": "e1", "budget_seconds": 300.0}
+    )
+
+    assert [(v["status"], v["best_val_bpb"]) for v in (silent, said)] == [("discard", 0.9)] * 2
 
 
 async def test_a_missing_part_of_the_key_is_inherited(client: httpx.AsyncClient) -> None:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from functions.contract import table
 from functions.process import Process
 from state.experiments import Experiments
 from tests.labs import (
@@ -471,6 +472,90 @@ async def test_a_key_belongs_to_one_function(client: httpx.AsyncClient) -> None:
     for path in ("/api/experiment/register", "/api/experiment/submit"):
         response = await curl(client, path, idea(), idempotency_key="k")
         assert response.status_code == 200
+
+
+@pytest.mark.parametrize("in_body", [True, False], ids=["request_id", "header"])
+@pytest.mark.parametrize(("first", "second"), [("register", "submit"), ("submit", "register")])
+async def test_a_key_of_one_function_is_nothing_to_another(
+    client: httpx.AsyncClient, first: str, second: str, in_body: bool
+) -> None:
+    await open_tag(client)
+    headers = {} if in_body else {"idempotency_key": "k"}
+    named = {"request_id": "k"} if in_body else {}
+
+    one = await curl(client, f"/api/experiment/{first}", idea() | named, **headers)
+    two = await curl(client, f"/api/experiment/{second}", idea() | named, **headers)
+
+    assert [r.json()["experiment_id"] for r in (one, two)] == ["mar11-1", "mar11-2"]
+
+
+@pytest.mark.parametrize("in_body", [True, False], ids=["request_id", "header"])
+@pytest.mark.parametrize("path", ["register", "submit"])
+async def test_a_registration_is_told_from_another_body_even_where_its_answer_was_lost(
+    client: httpx.AsyncClient, process: Process, path: str, in_body: bool
+) -> None:
+    await open_tag(client)
+    headers = {} if in_body else {"idempotency_key": "k"}
+    named = {"request_id": "k"} if in_body else {}
+    body = idea() | named
+    first = await curl(client, f"/api/experiment/{path}", body, **headers)
+    await forget_answers(process)
+
+    again = await curl(client, f"/api/experiment/{path}", body, **headers)
+    await forget_answers(process)
+    other = await curl(client, f"/api/experiment/{path}", idea() | named, **headers)
+
+    assert again.json()["experiment_id"] == first.json()["experiment_id"] == "mar11-1"
+    assert "another body" in problem(other, 422)["detail"]
+    assert (await told(client, "/api/experiment/history", tag="mar11"))["total"] == 1
+
+
+async def forget_answers(process: Process) -> None:
+    """As if the web process had died before it could keep its answers."""
+    for key in await dump(process.lab):
+        if ":answers:" in key:
+            await process.lab.command("DEL", key)
+
+
+async def test_a_lease_is_never_answered_from_memory(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await add_gpu(client, "g0")
+    one, two = await registered(client), await registered(client)
+    acquire = {"experiment_id": one}
+    key = {"idempotency_key": "k"}
+
+    first = await curl(client, "/api/pool/acquire", acquire, **key)
+    await curl(client, "/api/pool/release", {"gpu_id": "g0"}, **key)
+    await told(client, "/api/pool/acquire", experiment_id=two)
+    again = await curl(client, "/api/pool/acquire", acquire, **key)
+    released = await curl(client, "/api/pool/release", {"gpu_id": "g0"}, **key)
+    pool = await asked(client, "/api/pool/list")
+
+    assert (first.json()["acquired"], again.json()["acquired"]) == (True, False)
+    assert released.json() == {"released": True}
+    assert pool["idle"] == 1
+
+
+@pytest.mark.parametrize("name", ["pool::acquire", "pool::release", "pool::heartbeat", "pool::register_gpu"])
+def test_what_is_idempotent_by_state_keeps_no_answer(name: str) -> None:
+    assert not table()[name].keeps_answer
+
+
+async def test_an_unexpected_fault_leaves_the_key_free(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await open_tag(client)
+    body = idea()
+
+    async def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Experiments, "register", broken)
+        failed = await curl(client, "/api/experiment/register", body, idempotency_key="k")
+    again = await curl(client, "/api/experiment/register", body, idempotency_key="k")
+
+    assert (failed.status_code, again.status_code) == (500, 200)
 
 
 @pytest.mark.parametrize("key", ["", "x" * 256])

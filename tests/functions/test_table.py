@@ -230,7 +230,7 @@ async def test_every_script_gets_the_keys_and_arguments_of_its_header(
     monkeypatch.setattr(Lab, "run", counted)
     await a_long_story(client, process)
 
-    assert set(scripts()) - set(counts) <= {"bury_event"}
+    assert set(scripts()) - set(counts) <= {"bury_event", "report_audit"}
     for script, seen in counts.items():
         keys, args = len(header(script, "KEYS")), len(header(script, "ARGV"))
         for given in seen:
@@ -266,6 +266,7 @@ async def a_long_story(client: httpx.AsyncClient, process: Process) -> None:
     e = await running(client, process)
     await experiments.renew(e.experiment_id, "g0", e.fence, 60, (1.0, 0.5))
     await experiments.keep_log(e.experiment_id, "log")
+    await experiments.keep_evidence(e.experiment_id, "digest", {"op": "crash"})
     await told(client, "/api/pool/heartbeat", gpu_id="g0", fence=e.fence, health={"temperature_c": 50})
     await told(client, "/api/experiment/stop", experiment_id=e.experiment_id)
     await expire(process.lab, "g0")

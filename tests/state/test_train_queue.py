@@ -82,6 +82,25 @@ async def test_a_job_that_fell_out_of_its_queue_is_put_back(
     assert len(gpu_queue("lab", "h:0", connection)) == 1
 
 
+async def test_a_job_that_another_dispatcher_put_back_meanwhile_is_enqueued(
+    train_queue: TrainQueue, connection: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await train_queue.enqueue("h:0", ATTEMPT, 60)
+    connection.delete(gpu_queue("lab", "h:0", connection).key)
+    is_waiting = TrainQueue._is_waiting
+
+    def outrun(self: TrainQueue, queue: Queue, name: str) -> bool:
+        found = is_waiting(self, queue, name)
+        self._push(queue, name, ATTEMPT, 60)
+        return found
+
+    monkeypatch.setattr(TrainQueue, "_is_waiting", outrun)
+
+    assert not await train_queue.enqueue("h:0", ATTEMPT, 60)
+
+    assert len(gpu_queue("lab", "h:0", connection)) == 1
+
+
 @pytest.mark.parametrize(
     "data",
     [

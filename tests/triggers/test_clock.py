@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from functions.contract import Cron, Every, Function, Request, Response, function, table
 from functions.process import opened
 from state.settings import Settings
-from triggers.clock import EPOCH, WEEKDAYS, interval_of, keep_time, schedule_of, weekday_names
+from triggers.clock import EPOCH, WEEKDAYS, claim, interval_of, keep_time, schedule_of, weekday_names
 
 NOW = datetime(2026, 3, 11, 12, 0, 30, tzinfo=UTC)
 """A Wednesday."""
@@ -68,6 +68,43 @@ async def test_a_clock_ahead_of_redis_is_refused(settings: Settings) -> None:
 
         assert await process.stream.fire("probe::fast", now + 60) == "early"
         assert await process.stream.fire("probe::fast", now) == "fired"
+
+
+async def test_ticks_go_on_when_the_clock_of_redis_was_set_back(settings: Settings) -> None:
+    async with opened("clock", settings) as process:
+        now = await process.lab.now()
+        await process.lab.command(
+            "HSET", process.lab.keys("tick", "probe::fast"), "scheduled", repr(now + 3600)
+        )
+
+        answers = [await process.stream.fire("probe::fast", now) for _ in range(2)]
+
+    assert answers == ["fired", "taken"]
+
+
+async def test_a_tick_of_a_host_that_is_ahead_of_redis_is_fired_when_its_time_has_come(
+    settings: Settings,
+) -> None:
+    async with opened("clock", settings) as process:
+        scheduled = await process.lab.now() + 2.3
+
+        await claim(process, "probe::fast", scheduled, asyncio.Event())
+
+        assert int(await process.lab.command("XLEN", process.lab.keys("ticks", "probe::fast"))) == 1
+        assert await process.lab.now() >= scheduled - 0.01
+
+
+async def test_a_clock_that_waits_with_a_tick_can_be_stopped(settings: Settings) -> None:
+    stop = asyncio.Event()
+    async with opened("clock", settings) as process:
+        waiting = asyncio.create_task(claim(process, "probe::fast", await process.lab.now() + 50, stop))
+        await asyncio.sleep(0.1)
+        assert not waiting.done()
+
+        stop.set()
+        await asyncio.wait_for(waiting, 5)
+
+        assert int(await process.lab.command("XLEN", process.lab.keys("ticks", "probe::fast"))) == 0
 
 
 def fires(expression: str, count: int, timezone: str = "UTC") -> list[datetime]:

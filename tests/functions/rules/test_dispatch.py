@@ -41,6 +41,12 @@ def test_a_gpu_is_left_for_the_one_that_is_pinned_to_it() -> None:
     assert {e.number: g for e, g in matched} == {1: "g1", 2: "g0"}
 
 
+def test_only_the_place_in_the_queue_decides_between_pinned_and_not() -> None:
+    matched = pairs([experiment(1), experiment(2, pinned_gpu="g0")], [gpu("g0")])
+
+    assert {e.number: g for e, g in matched} == {1: "g0"}
+
+
 def test_an_agent_gets_a_fresh_gpu_that_is_large_enough_and_carries_its_labels() -> None:
     idle = [
         gpu("silent", heartbeat_at=0.0, labels={"rack": "a"}),

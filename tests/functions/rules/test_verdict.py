@@ -8,7 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.rules.verdict import Key, check_plausible, compare, judge, near_band, score, should_abort
+from functions.rules.verdict import (
+    Key,
+    check_plausible,
+    compare,
+    contradiction,
+    judge,
+    near_band,
+    score,
+    should_abort,
+)
 from state.errors import Invalid
 from state.records import Direction
 
@@ -88,6 +97,20 @@ def test_missing_parts_are_inherited_and_only_known_ones_can_disagree(main: Key,
 @given(KEYS, KEYS)
 def test_other_keys_have_other_names(one: Key, two: Key) -> None:
     assert (one.text == two.text) == (one == two)
+
+
+@given(KEYS, KEYS, KEYS)
+def test_a_run_competes_under_the_same_key_while_the_main_key_learns(main: Key, run: Key, other: Key) -> None:
+    learned, agrees = compare(main, other)
+    contradicts = {part for part in vars(run) if getattr(contradiction(learned, run), part) is not None}
+
+    if agrees and not any(getattr(main, part) is None for part in contradicts):
+        assert contradiction(learned, run) == contradiction(main, run)
+
+
+@given(KEYS, KEYS)
+def test_a_run_that_agrees_contradicts_nothing(main: Key, run: Key) -> None:
+    assert (contradiction(main, run) == Key()) == compare(main, run)[1]
 
 
 def test_a_tag_aborts_at_its_limit() -> None:
