@@ -47,6 +47,7 @@ FAMILIES = (
     Family("gpu_pool:<gpu_id>", "hash", "one GPU or CPU slot with its lease and health"),
     Family("idle_gpus", "zset", "idle GPUs, longest idle first"),
     Family("leases", "zset", "leased GPUs by the lease's end"),
+    Family("sweep", "hash", "when it was last swept, and until when nobody is given up after a gap"),
     Family("fence", "string", "the newest fencing token"),
     Family("events", "stream", "everything that happened"),
     Family("dead_letters", "stream", "events whose handler failed too often"),

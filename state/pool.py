@@ -32,7 +32,6 @@ class Pulse:
     holder: str | None
     fence: int
     fence_right: bool
-    drained_by: str | None
 
 
 class Pool:
@@ -123,8 +122,8 @@ class Pool:
         )
         if answer[0] == "unknown":
             raise unknown(gpu_id)
-        _, status, holder, found_fence, right, drained_by = answer
-        return Pulse(status, holder or None, int(found_fence), right == "1", drained_by or None)
+        _, status, holder, found_fence, right = answer
+        return Pulse(status, holder or None, int(found_fence), right == "1")
 
     async def lend(
         self, e: Experiment, candidates: Sequence[str], *, lease_s: float, stale_s: float
@@ -175,12 +174,21 @@ class Pool:
 
     async def release(
         self, gpu_id: str, experiment_id: str, fence: int | None
-    ) -> Literal["ok", "free", "other"]:
-        """Take a GPU back from its holder: `free` where nobody held it, `other` where somebody else does."""
+    ) -> Literal["ok", "free", "other", "busy"]:
+        """Take a GPU back from its holder.
+
+        `free` where nobody held it, `other` where somebody else does, `busy` while a worker has the experiment on it.
+        """
         keys = self._keys
-        answer: Literal["ok", "free", "other"] = await self._lab.run(
+        answer: Literal["ok", "free", "other", "busy"] = await self._lab.run(
             "release_gpu",
-            [keys.gpu(gpu_id), keys("idle_gpus"), keys("leases"), keys("events")],
+            [
+                keys.gpu(gpu_id),
+                keys.experiment(experiment_id),
+                keys("idle_gpus"),
+                keys("leases"),
+                keys("events"),
+            ],
             [gpu_id, experiment_id, fence],
         )
         return answer
@@ -190,14 +198,15 @@ class Pool:
         gpu: Gpu,
         e: Experiment,
         *,
-        status: GpuStatus,
+        why: Literal["silent", "expired", "dead"],
         reason: str,
         max_attempts: int,
-        drained_by: str | None = None,
+        stale_s: float,
     ) -> str | None:
         """End the lease of a holder that is gone; its experiment waits again, or is lost.
 
-        Answers the experiment's new status ("" where it needed none), or None where the lease was another by then.
+        `dead` is its keeper's word, the other two are judged once more by Redis' clock. Answers the experiment's
+        new status ("" where it needed none), or None where the lease was renewed, or another's, by then.
         """
         keys = self._keys
         answer = await self._lab.run(
@@ -224,41 +233,43 @@ class Pool:
                 e.number,
                 e.tag,
                 gpu.fence,
-                status,
+                why,
                 reason,
                 max_attempts,
                 e.priority,
                 e.traceparent,
-                drained_by,
+                stale_s,
             ],
         )
         return None if answer[0] == "stale" else str(answer[1])
 
-    async def mark(
+    async def flag(
         self,
-        gpu: Gpu,
-        status: GpuStatus | None,
+        gpu_id: str,
         *,
-        fields: Mapping[str, Any] | None = None,
-        drop: Sequence[str] = (),
-        reason: str = "",
-    ) -> bool:
-        """Give a GPU another status or other facts; False where it is no longer as it was read."""
+        set_: Mapping[str, Any] | None = None,
+        clear: Sequence[str] = (),
+        reason: str,
+        fence: int | None = None,
+        silent_for_s: float | None = None,
+    ) -> GpuStatus | None:
+        """Set or clear flags (offline, sick, drained, unproven, leaving); answers the status that follows from them.
+
+        None where the GPU is unknown, its fence is another, or it was heard of within `silent_for_s`.
+        """
         keys = self._keys
         answer = await self._lab.run(
-            "mark_gpu",
-            [keys.gpu(gpu.gpu_id), keys("idle_gpus"), keys("events")],
-            [
-                gpu.gpu_id,
-                gpu.status,
-                gpu.holder,
-                status,
-                json.dumps(flatten(fields or {})),
-                ",".join(drop),
-                reason,
-            ],
+            "flag_gpu",
+            [keys.gpu(gpu_id), keys("idle_gpus"), keys("events")],
+            [gpu_id, json.dumps(flatten(set_ or {})), ",".join(clear), reason, fence, silent_for_s],
         )
-        return bool(answer == "ok")
+        status: GpuStatus | None = answer[1] if answer[0] == "ok" else None
+        return status
+
+    async def begin_sweep(self, longest_gap_s: float, grace_s: float) -> bool:
+        """Note that a sweep begins; True while nobody is to be given up because sweeps themselves were missing."""
+        answer = await self._lab.run("note_sweep", [self._keys("sweep")], [longest_gap_s, grace_s])
+        return int(answer) == 1
 
     async def deregister(self, gpu_id: str) -> Literal["ok", "unknown", "held"]:
         """Forget a GPU that nobody holds."""

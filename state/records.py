@@ -201,8 +201,16 @@ class Gpu(Record):
     boot_id: str | None = None
     labels: dict[str, str] = {}
     status: GpuStatus = "idle"
-    drained_by: str | None = None
-    """`operator`, or `proof` while it is not yet proven empty after a broken lease."""
+    offline: bool = False
+    """Nobody has heard of it."""
+    sick: str | None = None
+    """Why it is unhealthy."""
+    drained: bool = False
+    """An operator lends it to nobody."""
+    unproven: bool = False
+    """A lease on it was broken, and its keeper has not yet proven that nothing runs there."""
+    leaving: bool = False
+    """Its worker ends after the present run."""
     registered_at: float = 0.0
     heartbeat_at: float = 0.0
     idle_since: float | None = None
@@ -217,7 +225,6 @@ class Gpu(Record):
     consecutive_crashes: int = 0
     health: dict[str, Any] | None = None
     sampled_at: float | None = None
-    unhealthy_reason: str | None = None
     good_samples: int = 0
 
 

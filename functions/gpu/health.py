@@ -55,19 +55,9 @@ async def health(request: Ask, call: Call, pool: Pool, settings: Settings) -> He
 
 async def _judge(gpu: Gpu, problem: str | None, pool: Pool, enough: int) -> None:
     """A sick GPU gets no new lease; it comes back after `enough` good samples in a row."""
-    sick = gpu.status == "unhealthy" or gpu.drained_by == "health"
     if problem is not None:
-        facts = {"unhealthy_reason": problem, "good_samples": 0}
-        if gpu.holder is not None:
-            await pool.mark(gpu, None, fields=facts | {"drained_by": "health"})
-        elif gpu.status in ("idle", "unhealthy") or gpu.drained_by == "health":
-            await pool.mark(gpu, "unhealthy", fields=facts, drop=("drained_by",), reason=problem)
-    elif sick and gpu.good_samples + 1 < enough:
-        await pool.mark(gpu, None, fields={"good_samples": gpu.good_samples + 1})
-    elif sick:
-        done = ("unhealthy_reason", "good_samples")
-        if gpu.drained_by == "operator":
-            await pool.mark(gpu, "draining", drop=done, reason="healthy again, but drained by an operator")
-        else:
-            free = gpu.holder is None
-            await pool.mark(gpu, "idle" if free else None, drop=(*done, "drained_by"), reason="healthy again")
+        await pool.flag(gpu.gpu_id, set_={"sick": problem, "good_samples": 0}, reason=problem)
+    elif gpu.sick is not None and gpu.good_samples + 1 < enough:
+        await pool.flag(gpu.gpu_id, set_={"good_samples": gpu.good_samples + 1}, reason="a good sample")
+    elif gpu.sick is not None:
+        await pool.flag(gpu.gpu_id, clear=("sick", "good_samples"), reason="healthy again")

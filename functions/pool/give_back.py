@@ -11,6 +11,7 @@ from state.experiments import Experiments
 from state.ids import GpuId
 from state.policies import Policies
 from state.pool import Pool
+from state.settings import Settings
 
 
 class GiveBack(Command):
@@ -26,24 +27,26 @@ class GivenBack(Response):
 
 
 @function("pool::give_back", role="worker", writes=True)
-async def give_back(request: GiveBack, pool: Pool, experiments: Experiments, policies: Policies) -> GivenBack:
+async def give_back(
+    request: GiveBack, pool: Pool, experiments: Experiments, policies: Policies, settings: Settings
+) -> GivenBack:
     """End the lease of a dead run: its experiment waits for another attempt, the GPU is idle again."""
     gpu = await pool.get(request.gpu_id)
+    if gpu.holder is None:
+        status = await pool.flag(
+            request.gpu_id, clear=("unproven",), reason=request.reason, fence=request.fence
+        )
+        return GivenBack(given_back=status is not None, experiment_status=None)
     if gpu.fence != request.fence:
         return GivenBack(given_back=False, experiment_status=None)
-    if gpu.holder is None:
-        proven = gpu.drained_by == "proof" and await pool.mark(
-            gpu, "idle" if gpu.status == "draining" else None, drop=("drained_by",), reason=request.reason
-        )
-        return GivenBack(given_back=proven, experiment_status=None)
     e = await experiments.get(gpu.holder)
     policy, _ = await policies.get(e.tag)
     became = await pool.break_lease(
         gpu,
         e,
-        status="draining" if gpu.drained_by else "idle",
-        drained_by=gpu.drained_by,
+        why="dead",
         reason=request.reason,
         max_attempts=policy.max_attempts,
+        stale_s=settings.stale_s,
     )
     return GivenBack(given_back=became is not None, experiment_status=became)

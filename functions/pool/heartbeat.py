@@ -66,6 +66,7 @@ async def heartbeat(request: Heartbeat, pool: Pool, experiments: Experiments, se
         held = await experiments.get(pulse.holder)
         await experiments.touch(held)
         action = "stop" if held.stopping else None
-    if action is None and pulse.drained_by is not None:
-        action = "prove" if pulse.drained_by == "proof" else "drain"
+    if action is None:
+        gpu = await pool.get(request.gpu_id)
+        action = "prove" if gpu.unproven else "drain" if gpu.drained else None
     return Alive(ok=True, status=pulse.status, fence=pulse.fence, experiment_id=pulse.holder, action=action)

@@ -28,6 +28,12 @@ async def release(request: Release, pool: Pool) -> Released:
     if holder is None:
         return Released(released=True)
     answer = await pool.release(request.gpu_id, holder, request.fence)
+    if answer == "busy":
+        raise Conflict(
+            f"a worker runs {holder} on {request.gpu_id}",
+            hint="it gives the GPU back itself; POST /api/experiment/stop ends the run",
+            fields={"holder": holder},
+        )
     if answer == "other":
         raise Conflict(
             f"{request.gpu_id} is lent to {gpu.holder!r} with fence {gpu.fence}, not to {holder!r} with"

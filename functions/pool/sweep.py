@@ -7,7 +7,6 @@ from functions.rules.health import is_stale
 from state.experiments import Experiments, Finish
 from state.policies import Policies
 from state.pool import Pool
-from state.records import Gpu
 from state.settings import Settings
 
 
@@ -28,6 +27,8 @@ async def sweep(
     request: Sweep, pool: Pool, experiments: Experiments, policies: Policies, settings: Settings
 ) -> Swept:
     """Write down who is gone and send their experiments back to the queue; safe to run twice."""
+    if await pool.begin_sweep(settings.stale_s / 2 + settings.sweep_s, settings.stale_s):
+        return Swept(offline=[], leases_ended=[], experiments={})
     now = await pool.now()
     offline: list[str] = []
     ended: list[str] = []
@@ -36,41 +37,27 @@ async def sweep(
     for gpu in await pool.all():
         silent = is_stale(gpu.heartbeat_at, now, settings.stale_s)
         if gpu.holder is not None and (silent or gpu.gpu_id in expired):
-            reason = "its worker fell silent" if silent else "its lease ran out"
-            if await _end_lease(gpu, silent, reason, pool, experiments, policies, became):
+            e = await experiments.get(gpu.holder)
+            policy, _ = await policies.get(e.tag)
+            status = await pool.break_lease(
+                gpu,
+                e,
+                why="silent" if silent else "expired",
+                reason="its worker fell silent" if silent else "its lease ran out",
+                max_attempts=policy.max_attempts,
+                stale_s=settings.stale_s,
+            )
+            if status is not None:
                 ended.append(gpu.gpu_id)
-                if silent:
-                    offline.append(gpu.gpu_id)
-        elif silent and gpu.status != "offline" and await pool.mark(gpu, "offline", reason="silent"):
-            offline.append(gpu.gpu_id)
+                offline += [gpu.gpu_id] if silent else []
+                became |= {e.experiment_id: status} if status else {}
+        elif silent and not gpu.offline:
+            flagged = await pool.flag(
+                gpu.gpu_id, set_={"offline": True}, reason="silent", silent_for_s=settings.stale_s
+            )
+            offline += [gpu.gpu_id] if flagged is not None else []
     became |= await _close_forgotten(experiments)
     return Swept(offline=offline, leases_ended=ended, experiments=became)
-
-
-async def _end_lease(
-    gpu: Gpu,
-    silent: bool,
-    reason: str,
-    pool: Pool,
-    experiments: Experiments,
-    policies: Policies,
-    became: dict[str, str],
-) -> bool:
-    e = await experiments.get(gpu.holder or "")
-    policy, _ = await policies.get(e.tag)
-    # A worker's run may still be alive on it; only its keeper can prove that the GPU is empty.
-    proof = "proof" if gpu.runner else gpu.drained_by
-    status = await pool.break_lease(
-        gpu,
-        e,
-        status="offline" if silent else "draining" if proof else "idle",
-        drained_by=proof,
-        reason=reason,
-        max_attempts=policy.max_attempts,
-    )
-    if status:
-        became[e.experiment_id] = status
-    return status is not None
 
 
 async def _close_forgotten(experiments: Experiments) -> dict[str, str]:

@@ -55,6 +55,26 @@ local function move(from, from_category, to, to_category, number, id)
   redis.call('ZADD', to_category, number, id)
 end
 
+-- Derive a GPU's status from its flags, the strongest first, and keep the index of idle GPUs equal to it.
+local function settle(gpu, idle, events, gpu_id, t, reason)
+  local f = redis.call('HMGET', gpu, 'status', 'offline', 'holder', 'sick', 'drained', 'unproven', 'leaving')
+  local status = f[2] and 'offline' or f[3] and 'training' or f[4] and 'unhealthy'
+    or (f[5] or f[6] or f[7]) and 'draining' or 'idle'
+  if status == f[1] then return status end
+  redis.call('HSET', gpu, 'status', status)
+  if status == 'idle' then
+    redis.call('HSET', gpu, 'idle_since', clock(t))
+    redis.call('ZADD', idle, clock(t), gpu_id)
+  else
+    redis.call('HDEL', gpu, 'idle_since')
+    redis.call('ZREM', idle, gpu_id)
+  end
+  if status ~= 'training' then
+    emit(events, 'gpu.' .. status, '', gpu_id, cjson.encode({gpu_id = gpu_id, reason = reason}))
+  end
+  return status
+end
+
 -- Place in the wait queue: priority (0 to 7, higher first), then the agent's round, then the order of arrival.
 local function place(priority, round, seq)
   return string.format('%.0f', (7 - priority) * 1e15 + round * 1e6 + seq % 1000000)

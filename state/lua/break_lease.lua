@@ -1,41 +1,57 @@
--- End a lease whose holder is gone: the GPU gets its next status, the attempt is lost, the experiment waits again.
+-- End a lease whose holder is gone: the attempt is lost, the experiment waits again, the GPU's flags say why.
 -- KEYS  1 GPU  2 experiment  3 tag  4 idle GPUs  5 leases  6 attempts  7 queue  8 events  9 starting
 --       10 status leased  11 same of its category  12 status running  13 same  14 status queued  15 same
 --       16 status lost  17 same  18 status stopped  19 same
--- ARGV  1 gpu  2 id  3 number  4 tag  5 fence  6 GPU's next status  7 reason  8 how many attempts there may be
---       9 priority  10 trace  11 drained by, or empty
+-- ARGV  1 gpu  2 id  3 number  4 tag  5 fence  6 why: silent | expired | dead  7 reason  8 how many attempts there may
+--       be  9 priority  10 trace  11 seconds without heartbeat that make a GPU silent
 -- Returns {stale} | {ok, experiment's status or empty}
-if redis.call('HGET', KEYS[1], 'fence') ~= ARGV[5] or redis.call('HGET', KEYS[1], 'holder') ~= ARGV[2] then
-  return {'stale'}
-end
-local t = clock(now())
+local g = redis.call('HMGET', KEYS[1], 'fence', 'holder', 'heartbeat_at', 'lease_expires_at', 'runner')
+if g[1] ~= ARGV[5] or g[2] ~= ARGV[2] then return {'stale'} end
+local at = now()
+local t = clock(at)
+-- What the sweep read may be old: a heartbeat or a renewal since then saves the lease.
+if ARGV[6] == 'silent' and at - tonumber(g[3]) < tonumber(ARGV[11]) then return {'stale'} end
+if ARGV[6] == 'expired' and at < tonumber(g[4] or '0') then return {'stale'} end
 local id = ARGV[2]
-redis.call('HDEL', KEYS[1], 'holder', 'leased_at', 'lease_expires_at', 'runner', 'drained_by')
-redis.call('HSET', KEYS[1], 'status', ARGV[6])
-redis.call('ZREM', KEYS[5], ARGV[1])
-if ARGV[11] ~= '' then redis.call('HSET', KEYS[1], 'drained_by', ARGV[11]) end
-local about = cjson.encode({gpu_id = ARGV[1], reason = ARGV[7]})
-if ARGV[6] == 'idle' then
-  redis.call('HSET', KEYS[1], 'idle_since', t)
-  redis.call('ZADD', KEYS[4], t, ARGV[1])
-end
-emit(KEYS[8], 'gpu.' .. ARGV[6], '', ARGV[1], about)
-
 local e = redis.call('HMGET', KEYS[2], 'status', 'attempt', 'fence', 'stopping')
-if (e[1] ~= 'leased' and e[1] ~= 'running') or e[3] ~= ARGV[5] then return {'ok', ''} end
+local ours = (e[1] == 'leased' or e[1] == 'running') and e[3] == ARGV[5]
+redis.call('HDEL', KEYS[1], 'holder', 'leased_at', 'lease_expires_at', 'runner')
+redis.call('ZREM', KEYS[5], ARGV[1])
+if ARGV[6] == 'silent' then redis.call('HSET', KEYS[1], 'offline', 'true') end
+-- A worker's run may still be alive: only its keeper can prove that the GPU is empty.
+if ARGV[6] ~= 'dead' and g[5] then redis.call('HSET', KEYS[1], 'unproven', 'true') end
+if ARGV[6] == 'dead' then redis.call('HDEL', KEYS[1], 'unproven') end
+local not_begun = ours and e[1] == 'leased'
+if ARGV[6] == 'expired' and not_begun then
+  redis.call('HSET', KEYS[1], 'sick', 'its worker did not begin a run that it was leased for', 'good_samples', 0)
+end
+settle(KEYS[1], KEYS[4], KEYS[8], ARGV[1], at, ARGV[7])
+
+if not ours then return {'ok', ''} end
 local from = e[1] == 'leased' and 10 or 12
-redis.call('HSET', KEYS[6], e[2] .. ':status', 'lost', e[2] .. ':ended_at', t, e[2] .. ':reason', ARGV[7])
 redis.call('ZREM', KEYS[9], id)
 redis.call('HDEL', KEYS[2], 'gpu_id', 'started_at')
 redis.call('HSET', KEYS[2], 'fence', 0)
 if e[4] == 'true' then
   redis.call('HSET', KEYS[2], 'status', 'stopped', 'finished_at', t)
+  redis.call('HSET', KEYS[6], e[2] .. ':status', 'stopped', e[2] .. ':ended_at', t, e[2] .. ':reason', ARGV[7])
   redis.call('HINCRBY', KEYS[3], 'stopped', 1)
   move(KEYS[from], KEYS[from + 1], KEYS[18], KEYS[19], ARGV[3], id)
   emit(KEYS[8], 'experiment.finished', ARGV[4], id,
     cjson.encode({experiment_id = id, status = 'stopped', reason = ARGV[7]}), ARGV[10])
   return {'ok', 'stopped'}
 end
+if not_begun then
+  -- Nothing was tried yet: the same attempt waits for another GPU.
+  redis.call('HSET', KEYS[2], 'status', 'queued', 'queued_at', t)
+  redis.call('HSET', KEYS[6], e[2] .. ':status', 'queued', e[2] .. ':reason', ARGV[7])
+  move(KEYS[from], KEYS[from + 1], KEYS[14], KEYS[15], ARGV[3], id)
+  redis.call('ZADD', KEYS[7], place(tonumber(ARGV[9]), 0, 0), id)
+  emit(KEYS[8], 'experiment.queued', ARGV[4], id,
+    cjson.encode({experiment_id = id, attempt = tonumber(e[2]), reason = ARGV[7]}), ARGV[10])
+  return {'ok', 'queued'}
+end
+redis.call('HSET', KEYS[6], e[2] .. ':status', 'lost', e[2] .. ':ended_at', t, e[2] .. ':reason', ARGV[7])
 if tonumber(e[2]) >= tonumber(ARGV[8]) then
   redis.call('HSET', KEYS[2], 'status', 'lost', 'finished_at', t, 'error', ARGV[7])
   redis.call('HINCRBY', KEYS[3], 'lost', 1)

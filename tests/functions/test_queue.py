@@ -51,12 +51,10 @@ async def test_an_agent_that_comes_late_does_not_have_to_wait_for_rounds_that_ar
 ) -> None:
     for nth in range(4):
         await submit(client, "ada", nth)
-    await client.post(
-        "/api/pool/register", json={"gpu_id": "h:0", "gpu_index": 0, "gpu_name": "x", "vram_mb": 1}
-    )
     for nth in range(2):
-        await client.post("/api/pool/dispatch", json={})
-        await client.post("/api/pool/release", json={"gpu_id": "h:0", "experiment_id": f"mar11-{nth + 1}"})
+        gpu = {"gpu_id": f"h:{nth}", "gpu_index": nth, "gpu_name": "x", "vram_mb": 1}
+        await client.post("/api/pool/register", json=gpu)
+    await client.post("/api/pool/dispatch", json={})
     await submit(client, "bob", 0)
 
     assert await order(process) == ["bob0", "ada2", "ada3"]
