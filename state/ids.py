@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-Tag = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$")]
+TAG_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"
+Tag = Annotated[str, StringConstraints(pattern=TAG_PATTERN)]
 """A research tag, at most 40 characters."""
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]

@@ -133,17 +133,48 @@ class Stream:
         )
         return str(answer)
 
+    async def newest(self) -> str:
+        """Id of the newest event, `0-0` before the first."""
+        events = await self.last(1)
+        return events[0].id if events else "0-0"
+
     async def last(self, count: int) -> list[Event]:
         """The newest events, oldest first."""
-        rows = await self._lab.command("XREVRANGE", self._lab.keys("events"), "+", "-", "COUNT", count)
-        return [
-            Event.parse(
-                self._lab.name,
-                entry_id,
-                fields if isinstance(fields, dict) else dict(zip(fields[::2], fields[1::2], strict=True)),
-            )
-            for entry_id, fields in reversed(rows)
-        ]
+        key = self._lab.keys("events")
+        rows = await self._lab.command("XREVRANGE", key, "+", "-", "COUNT", count)
+        return [Event.parse(self._lab.name, entry_id, fields) for entry_id, fields in reversed(rows)]
+
+    async def after(self, entry_id: str, count: int) -> list[Event]:
+        """Events after this one, oldest first."""
+        key = self._lab.keys("events")
+        rows = await self._lab.command("XRANGE", key, f"({entry_id}", "+", "COUNT", count)
+        return [Event.parse(self._lab.name, i, fields) for i, fields in rows]
+
+    async def follow(self, entry_id: str, wait_s: float, count: int = 500) -> list[Event]:
+        """Events after this one, waiting for the first at most so long."""
+        answer = await self._lab.blocking(
+            "XREAD",
+            "COUNT",
+            count,
+            "BLOCK",
+            int(wait_s * 1000),
+            "STREAMS",
+            self._lab.keys("events"),
+            entry_id,
+        )
+        return [Event.parse(self._lab.name, i, fields) for i, fields in answer[0][1]] if answer else []
+
+    async def gap_after(self, entry_id: str) -> str | None:
+        """The first event that is kept, where events between this one and it were trimmed."""
+        key = self._lab.keys("events")
+        if not await self._lab.command("EXISTS", key):
+            return None
+        info = await self._lab.command("XINFO STREAM", key)
+        first = info["first-entry"]
+        whole = int(info["entries-added"]) == int(info["length"])
+        if whole or first is None or not follows(str(first[0]), entry_id):
+            return None
+        return str(first[0])
 
     async def lags(self) -> dict[str, Any]:
         """Length of the stream, and per binding what is not delivered and not acknowledged yet."""
@@ -161,3 +192,13 @@ class Stream:
                 "unacknowledged": facts.get("pending"),
             }
         return {"length": int(length), "dead_letters": int(dead), "bindings": bindings}
+
+
+def follows(one: str, other: str) -> bool:
+    """Whether an event id lies after another; `<milliseconds>` alone stands for `<milliseconds>-0`."""
+    return _parts(one) > _parts(other)
+
+
+def _parts(entry_id: str) -> tuple[int, int]:
+    milliseconds, _, nth = entry_id.partition("-")
+    return int(milliseconds), int(nth or 0)

@@ -18,6 +18,7 @@ from state.embedded import EmbeddedRedis
 from state.errors import NightjarError
 from state.settings import Settings
 from triggers.http import make_app
+from triggers.stream import broadcasting
 
 
 def pytest_configure() -> None:
@@ -73,5 +74,8 @@ async def http_client(process: Process) -> AsyncIterator[httpx.AsyncClient]:
     app = make_app(dict(table()), process.settings, lifespan)
     app.state.process = process
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
-    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:3111") as http:
+    async with (
+        broadcasting(process.stream) as app.state.broadcast,
+        httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:3111") as http,
+    ):
         yield http

@@ -30,6 +30,7 @@ from triggers.docs import docs_page
 from triggers.guard import Guard, allowed_hosts
 from triggers.openapi import openapi
 from triggers.problems import problem_document, problem_response
+from triggers.stream import events
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ def make_app(
     routes: list[BaseRoute] = [
         Route("/healthz", healthz),
         Route("/readyz", readyz),
+        Route("/api/events", events),
         Route("/openapi.json", lambda _: JSONResponse(openapi(functions))),
         Route("/docs", lambda _: HTMLResponse(docs_page(functions), headers=DOCS_HEADERS)),
         Route("/", lambda _: RedirectResponse("/docs")),

@@ -16,6 +16,7 @@ from state.errors import NightjarError
 from state.settings import Settings
 from triggers.guard import check_bind
 from triggers.http import make_app
+from triggers.stream import broadcasting
 
 DRAIN_S = 5
 """Requests that wait (at most 50 s) are cut after this; their clients ask again."""
@@ -50,7 +51,8 @@ async def serve(settings: Settings) -> None:
         @asynccontextmanager
         async def lifespan(app: Starlette) -> AsyncIterator[None]:
             app.state.process = process
-            yield
+            async with broadcasting(process.stream) as app.state.broadcast:
+                yield
 
         app = make_app(dict(table()), settings, lifespan)
         config = uvicorn.Config(
