@@ -51,6 +51,7 @@ FAMILIES = (
     Family("fence", "string", "the newest fencing token"),
     Family("events", "stream", "everything that happened"),
     Family("dead_letters", "stream", "events whose handler failed too often"),
+    Family("redriven:<function>", "stream", "dead letters that are to be delivered again"),
     Family("ticks:<function>", "stream", "clock ticks that wait for their function"),
     Family("tick:<function>", "hash", "when it was last fired"),
     Family(

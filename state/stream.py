@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,6 +22,30 @@ class Pending:
     consumer: str
     idle_s: float
     deliveries: int
+
+
+@dataclass(frozen=True)
+class DeadLetter:
+    """An event whose handler failed too often."""
+
+    id: str
+    binding: str
+    error: str
+    deliveries: int
+    time: str
+    event: dict[str, Any]
+
+    @classmethod
+    def parse(cls, entry_id: str, fields: Mapping[str, str]) -> DeadLetter:
+        """An entry of the stream of dead letters."""
+        return cls(
+            id=entry_id,
+            binding=fields["binding"],
+            error=fields["error"],
+            deliveries=int(fields["deliveries"]),
+            time=fields["time"],
+            event=json.loads(fields["event"]),
+        )
 
 
 class Subscription:
@@ -122,7 +146,11 @@ class Stream:
 
     def ticks(self, function: str, consumer: str) -> Subscription:
         """The clock's ticks for one function."""
-        return Subscription(self._lab, self._lab.keys("ticks", function), "cron", consumer)
+        return Subscription(self._lab, self._lab.keys("ticks", function), function, consumer)
+
+    def redriven(self, function: str, consumer: str) -> Subscription:
+        """Dead letters of one function that an operator wants delivered again."""
+        return Subscription(self._lab, self._lab.keys("redriven", function), function, consumer)
 
     async def fire(self, function: str, scheduled: float) -> str:
         """Claim a tick and put it on its function's stream: fired, or taken by another clock, or early."""
@@ -132,6 +160,45 @@ class Stream:
             [scheduled, function],
         )
         return str(answer)
+
+    async def dead(self, after: str | None, count: int) -> list[DeadLetter]:
+        """Dead letters, oldest first."""
+        begin = f"({after}" if after else "-"
+        rows = await self._lab.command("XRANGE", self._lab.keys("dead_letters"), begin, "+", "COUNT", count)
+        return [DeadLetter.parse(entry_id, fields) for entry_id, fields in rows]
+
+    async def dead_count(self) -> int:
+        """How many dead letters there are."""
+        return int(await self._lab.command("XLEN", self._lab.keys("dead_letters")))
+
+    async def dead_letters(self, entry_id: str | None, binding: str | None) -> list[DeadLetter]:
+        """The one with this id, or all, of one binding or of any."""
+        if entry_id is not None:
+            key = self._lab.keys("dead_letters")
+            rows = await self._lab.command("XRANGE", key, entry_id, entry_id)
+            return [DeadLetter.parse(i, fields) for i, fields in rows]
+        found: list[DeadLetter] = []
+        while page := await self.dead(found[-1].id if found else None, 500):
+            found += page
+        return [letter for letter in found if binding in (None, letter.binding)]
+
+    async def revive(self, letter: DeadLetter, *, deliver: bool) -> bool:
+        """Take a dead letter out and deliver it again, or not; False where it is gone already."""
+        e = letter.event
+        text = {
+            "type": e["type"],
+            "time": e["time"],
+            "tag": e["tag"] or "",
+            "subject": e["subject"],
+            "data": json.dumps(e["data"]),
+            "trace": e["trace"] or "",
+        }
+        answer = await self._lab.run(
+            "redrive_event",
+            [self._lab.keys("dead_letters"), self._lab.keys("redriven", letter.binding)],
+            [letter.id, json.dumps(text) if deliver else ""],
+        )
+        return bool(answer == "ok")
 
     async def newest(self) -> str:
         """Id of the newest event, `0-0` before the first."""

@@ -55,12 +55,16 @@ class Binding:
 
 
 def bindings(functions: Mapping[str, Function[Any, Any]], process: Process) -> list[Binding]:
-    """A binding for each `On`, and one for each function that the clock fires."""
+    """A binding for each `On`, and one for each function that the clock fires.
+
+    What an operator redrives comes on a stream of its own, so that no other binding sees it again.
+    """
     found = []
     for name, declared in functions.items():
         for trigger in declared.triggers:
             if isinstance(trigger, On):
                 found.append(Binding(declared, trigger, process.stream.events(name, process.name)))
+                found.append(Binding(declared, trigger, process.stream.redriven(name, process.name)))
             elif isinstance(trigger, Every | Cron):
                 found.append(Binding(declared, trigger, process.stream.ticks(name, process.name)))
     return found

@@ -10,7 +10,7 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import asdict, dataclass, field
 
 from starlette.requests import Request
@@ -103,7 +103,7 @@ class Broadcast:
                 self._subscribers.discard(subscriber)
                 subscriber.close()
 
-    async def subscribe(self, wanted: Filter, since: str | None) -> AsyncIterator[bytes]:
+    async def subscribe(self, wanted: Filter, since: str | None) -> AsyncGenerator[bytes, None]:
         """Everything after `since` (None: from now on), first what has happened, then what happens."""
         subscriber = Subscriber(wanted)
         self._subscribers.add(subscriber)

@@ -15,7 +15,7 @@ import pytest
 from functions.contract import Call, Every, Function, On, Request, Response, function, table
 from functions.invoke import Invoker
 from functions.process import Process, ended
-from state.errors import Unavailable
+from state.errors import NotFound, Unavailable
 from state.pool import Pool
 from state.records import Gpu
 from state.settings import Settings
@@ -74,8 +74,10 @@ async def delivering(
     tasks = []
     for ears, declared in pairs:
         mine = at_work(process, ears, declared, consumer=consumer)
-        (binding,) = bindings({declared.name: declared}, mine)
-        tasks.append(asyncio.create_task(run_binding(binding, mine, Pool(process.lab), stop)))
+        tasks += [
+            asyncio.create_task(run_binding(binding, mine, Pool(process.lab), stop))
+            for binding in bindings({declared.name: declared}, mine)
+        ]
     try:
         yield
     finally:
@@ -358,3 +360,43 @@ async def test_adapt_follows_a_burst_of_finished_experiments_once_per_tag(proces
         await settled(process, "probe::adapt")
 
     assert sorted(f.tag or "" for f in ears.heard) == ["t0", "t1"]
+
+
+async def test_a_dead_letter_is_delivered_again_to_its_own_function_only(process: Process) -> None:
+    bad, good = Ears(), Ears()
+
+    def fail_while_broken(fact: Fact) -> None:
+        if broken:
+            raise ValueError("not yet")
+
+    broken, bad.then = True, fail_while_broken
+    pairs = [
+        (bad, hearing("probe::bad", On("gpu.idle", max_deliveries=1))),
+        (good, hearing("probe::good", On("gpu.idle"))),
+    ]
+    await emit(process, "gpu.idle", n=1)
+    await emit(process, "gpu.idle", n=2)
+    call = process.invoker.system("operator")
+
+    async with delivering(process, *pairs):
+        await settled(process, "probe::bad", "probe::good")
+        dead = (await process.invoker.call("event::dead", {}, call)).model_dump()
+        tried = await process.invoker.call("event::redrive", {"all": True, "dry_run": True}, call)
+        broken = False
+        await process.invoker.call("event::redrive", {"id": dead["dead"][0]["id"]}, call)
+        await eventually(lambda: len(bad.heard) == 3)
+
+    assert [letter["binding"] for letter in dead["dead"]] == ["probe::bad"] * 2
+    assert [letter["event"]["data"] for letter in dead["dead"]] == [{"n": 1}, {"n": 2}]
+    assert tried.model_dump()["redriven"] == [letter["id"] for letter in dead["dead"]]
+    assert [f.n for f in bad.heard] == [1, 2, 1]
+    assert [f.n for f in good.heard] == [1, 2]
+    discarded = await process.invoker.call("event::discard", {"id": dead["dead"][1]["id"]}, call)
+    assert discarded.model_dump() == {"discarded": dead["dead"][1]["id"]}
+    assert await letters(process) == []
+
+
+async def test_a_dead_letter_that_is_not_there_is_not_found(process: Process) -> None:
+    for name in ("event::redrive", "event::discard"):
+        with pytest.raises(NotFound):
+            await process.invoker.call(name, {"id": "1-1"}, process.invoker.system("operator"))

@@ -1,0 +1,53 @@
+"""event::dead shows the events whose handler failed too often."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from functions.contract import Request, Response, function
+from state.ids import StreamId
+from state.stream import Stream
+
+
+class Ask(Request):
+    limit: int = Field(50, ge=1, le=1000)
+    cursor: StreamId | None = Field(None, description="next_cursor of the page before")
+
+
+class Letter(Response):
+    id: str
+    binding: str
+    """The function that could not handle it."""
+    error: str
+    deliveries: int
+    time: str
+    event: dict[str, Any]
+
+
+class Letters(Response):
+    dead: list[Letter]
+    total: int
+    next_cursor: str | None
+
+
+@function("event::dead", role="viewer")
+async def dead(request: Ask, stream: Stream) -> Letters:
+    """Dead letters, oldest first, each with the event, its binding and the last error."""
+    found = await stream.dead(request.cursor, request.limit)
+    return Letters(
+        dead=[
+            Letter(
+                id=letter.id,
+                binding=letter.binding,
+                error=letter.error,
+                deliveries=letter.deliveries,
+                time=letter.time,
+                event=letter.event,
+            )
+            for letter in found
+        ],
+        total=await stream.dead_count(),
+        next_cursor=found[-1].id if len(found) == request.limit else None,
+    )
