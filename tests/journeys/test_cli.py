@@ -158,3 +158,31 @@ def test_a_setting_that_does_not_validate_is_a_usage_error(tmp_path: Path) -> No
 
     assert done.returncode == 2
     assert "STALE_S" in done.stderr
+
+
+def test_doctor_finds_a_running_lab_in_order(lab: RunningLab) -> None:
+    done = nightjar(lab.data, "doctor", "--json")
+
+    found = {f["what"]: f for f in json.loads(done.stdout)}
+    assert done.returncode == 0, done.stdout
+    assert found["audit"]["state"] == "ok"
+    assert "appendfsync everysec" in found["durability"]["found"]
+
+
+def test_doctor_says_what_would_be_started_where_no_lab_runs(tmp_path: Path) -> None:
+    done = nightjar(tmp_path / "data", "doctor", "--json")
+
+    found = {f["what"]: f["found"] for f in json.loads(done.stdout)}
+    assert "would be started" in found["Redis"]
+
+
+def test_doctor_reports_what_the_audit_finds(lab: RunningLab) -> None:
+    lab.setup("wounded")
+    nightjar(lab.data, "redis", "HINCRBY", "{lab}:tags:wounded", "kept", "1")
+
+    done = nightjar(lab.data, "doctor", "--json")
+
+    nightjar(lab.data, "redis", "HINCRBY", "{lab}:tags:wounded", "kept", "-1")
+    wrong = [f for f in json.loads(done.stdout) if f["state"] == "error"]
+    assert done.returncode == 1
+    assert "wounded: the counter kept says 1, the records 0" in {f["found"] for f in wrong}

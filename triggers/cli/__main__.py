@@ -16,6 +16,7 @@ COMMANDS = {
     "worker": "train for a lab on this machine's GPUs",
     "status": "what is alive, what waits, what is best",
     "call": "call any function of the running lab",
+    "doctor": "check this machine and audit the lab",
     "config": "show every setting, secrets redacted",
     "redis": "send a command to the lab's Redis",
     "test": "run the tests and static checks",

@@ -1,0 +1,185 @@
+"""`nightjar doctor` checks what a lab needs on this machine, and a running lab's invariants."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from state.client import Lab
+from state.embedded import redis_url
+from state.errors import NightjarError
+from state.redis_binary import find_binary
+from state.settings import Settings
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.output import ERROR, OK, print_json
+
+NVML = Path(__file__).parents[2] / "workers" / "nvml.py"
+LEAST_FREE_GB = 5
+MOST_SKEW_S = 1.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    state: Literal["ok", "warning", "error"]
+    found: str
+    remedy: str = ""
+
+
+@click.command()
+@data_option
+@lab_option
+@click.option("--json", "as_json", is_flag=True)
+def command(data: str | None, lab: str | None, as_json: bool) -> int:
+    """Check Python's surroundings, Redis, GPUs, disk, port and clock; audit the lab if one runs."""
+    settings = settings_from(data=data, lab=lab)
+    findings = [*machine(settings), *asyncio.run(redis(settings)), *running_lab(settings)]
+    if as_json:
+        print_json([vars(f) for f in findings])
+    else:
+        table = Table("what", "", "found", "what to do")
+        for f in findings:
+            style = {"ok": "green", "warning": "yellow", "error": "red"}[f.state]
+            table.add_row(f.what, f"[{style}]{f.state}[/]", f.found, f.remedy)
+        Console().print(table)
+    return ERROR if any(f.state == "error" for f in findings) else OK
+
+
+def machine(settings: Settings) -> Iterator[Finding]:
+    """git, uv, GPUs, disk and port of this machine."""
+    for program, needed in (("git", True), ("uv", False)):
+        path = shutil.which(program)
+        if path:
+            yield Finding(program, "ok", path)
+        elif needed:
+            yield Finding(program, "error", "not found", f"install {program}")
+        else:
+            yield Finding(program, "ok", "not found: pip is used instead")
+    yield gpus()
+    folder = next(p for p in (settings.data_dir, *settings.data_dir.parents) if p.exists())
+    free = shutil.disk_usage(folder).free / 1e9
+    low = free < LEAST_FREE_GB
+    yield Finding(
+        "disk",
+        "warning" if low else "ok",
+        f"{free:.0f} GB free at {folder}",
+        "free some, or choose another --data" if low else "",
+    )
+
+
+def gpus() -> Finding:
+    """What the NVIDIA driver shows, asked in a process of its own: a sick driver may hang."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", str(NVML), "list"], capture_output=True, text=True, timeout=60, check=False
+        )
+        found = json.loads(done.stdout or "[]")
+    except (subprocess.TimeoutExpired, ValueError):
+        return Finding("GPUs", "error", "the NVIDIA driver does not answer", "look at dmesg; reboot")
+    if not found:
+        return Finding("GPUs", "ok", "none: up uses one CPU slot")
+    return Finding("GPUs", "ok", ", ".join(str(gpu.get("name")) for gpu in found))
+
+
+async def redis(settings: Settings) -> list[Finding]:
+    """The lab's Redis where it runs, else the binary that would be started."""
+    try:
+        url = redis_url(settings)
+    except NightjarError:
+        return [_embedded(settings)]
+    lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
+    try:
+        return await _redis_facts(lab)
+    except NightjarError as problem:
+        return [Finding("Redis", "error", problem.detail, problem.hint or "")]
+    finally:
+        await lab.close()
+
+
+def _embedded(settings: Settings) -> Finding:
+    try:
+        binary = find_binary(settings)
+    except NightjarError as problem:
+        return Finding("Redis", "error", problem.detail, problem.hint or "")
+    version = ".".join(map(str, binary.version))
+    return Finding("Redis", "ok", f"not running; {binary.product} {version} would be started")
+
+
+async def _redis_facts(lab: Lab) -> list[Finding]:
+    facts = await lab.facts()
+    skew = abs(await lab.now() - time.time())
+    durable = bool(facts["aof"])
+    evicts = facts["maxmemory_policy"] not in (None, "noeviction")
+    return [
+        Finding("Redis", "ok", f"version {facts['version']}"),
+        Finding(
+            "durability",
+            "ok" if durable else "warning",
+            f"append-only file {'on' if durable else 'off'}, appendfsync {facts['appendfsync']}",
+            "" if durable else "set appendonly yes: a restart loses everything without it",
+        ),
+        Finding(
+            "eviction",
+            "error" if evicts else "ok",
+            f"maxmemory-policy {facts['maxmemory_policy']}",
+            "set maxmemory-policy noeviction: Redis may throw experiments away" if evicts else "",
+        ),
+        Finding(
+            "clock",
+            "warning" if skew > MOST_SKEW_S else "ok",
+            f"{skew:.1f} s off Redis' clock",
+            "synchronise the clocks (NTP)" if skew > MOST_SKEW_S else "",
+        ),
+    ]
+
+
+def running_lab(settings: Settings) -> Iterator[Finding]:
+    """The web process: its audit and its hints; where none answers, whether its port is free."""
+    http = LabHttp(settings)
+    try:
+        status = http.ask("GET", "/api/lab/status")
+        audit = http.ask("POST", "/api/lab/audit", {})
+    except NightjarError:
+        yield port(settings)
+        return
+    finally:
+        http.close()
+    yield Finding("lab", "ok", f"answers at {http.url}")
+    for hint in status["hints"]:
+        yield Finding("lab", "warning", hint)
+    if dead := status["events"]["dead_letters"]:
+        yield Finding("events", "warning", f"{dead} dead letters", "./nightjar call event::dead shows them")
+    seen = f"{audit['experiments']} experiments in {audit['tags']} tags, {audit['gpus']} slots"
+    if audit["ok"]:
+        yield Finding("audit", "ok", seen)
+    for violation in audit["violations"]:
+        yield Finding("audit", "error", violation, "report this: it is a fault of Nightjar's own")
+
+
+def port(settings: Settings) -> Finding:
+    """Whether `up` could listen."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((settings.host, settings.port))
+        except OSError:
+            return Finding(
+                "port", "warning", f"{settings.port} is taken, but no lab answers", "choose --port"
+            )
+    return Finding("lab", "ok", f"not running; port {settings.port} is free")
