@@ -228,6 +228,7 @@ class Stream:
             "STREAMS",
             self._lab.keys("events"),
             entry_id,
+            wait_s=wait_s,
         )
         return [Event.parse(self._lab.name, i, fields) for i, fields in answer[0][1]] if answer else []
 

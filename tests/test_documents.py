@@ -93,6 +93,6 @@ def test_the_four_packages_are_this_checkout_s() -> None:
 def test_every_command_has_help() -> None:
     context = nightjar.make_context("nightjar", ["status"], resilient_parsing=True)
     for name in COMMANDS:
-        command = nightjar.get_command(context, name)  # type: ignore[attr-defined] # it is a group
+        command = nightjar.get_command(context, name)
         assert command is not None
         assert command.help, name

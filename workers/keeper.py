@@ -155,10 +155,7 @@ async def keep(options: DeviceOptions, settings: Settings) -> None:
                 await _leave(keeper)
                 await group.drain()
                 await keeper.look()
-                with contextlib.suppress(Conflict, NotFound):
-                    await process.invoker.call(
-                        "pool::deregister", {"gpu_id": options.gpu_id}, process.invoker.system("keeper")
-                    )
+                await _sign_off(keeper)
             finally:
                 watching.cancel()
 
@@ -193,14 +190,18 @@ async def _watch(keeper: Keeper) -> None:
 async def _leave(keeper: Keeper) -> None:
     """Take no new run."""
     with contextlib.suppress(NightjarError):
-        gpu = await keeper.pool.get(keeper.gpu_id)
-        if gpu.drained_by is None:
-            await keeper.pool.mark(
-                gpu,
-                "draining" if gpu.status == "idle" else None,
-                fields={"drained_by": "shutdown"},
-                reason="its worker ends",
-            )
+        await keeper.pool.flag(keeper.gpu_id, set_={"leaving": True}, reason="its worker ends")
+
+
+async def _sign_off(keeper: Keeper) -> None:
+    """Take the GPU out of the pool; what an operator or its health decided about it is kept for its return."""
+    gpu = await keeper.pool.find(keeper.gpu_id)
+    if gpu is not None and (gpu.drained or gpu.sick):
+        await keeper.pool.flag(keeper.gpu_id, set_={"offline": True}, reason="its worker has ended")
+        return
+    call = keeper.process.invoker.system("keeper")
+    with contextlib.suppress(Conflict, NotFound):
+        await keeper.process.invoker.call("pool::deregister", {"gpu_id": keeper.gpu_id}, call)
 
 
 def main(argument: str) -> int:

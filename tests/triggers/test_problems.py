@@ -21,7 +21,10 @@ def tree(root: type[NightjarError]) -> Iterator[type[NightjarError]]:
 
 
 def test_every_error_of_the_tree_has_its_status() -> None:
-    assert set(tree(NightjarError)) == set(STATUS)
+    # a worker's own errors (a checkout that cannot be built) end as an experiment's crash, never at a door
+    told = {kind for kind in tree(NightjarError) if kind.__module__ == "state.errors"}
+
+    assert told == set(STATUS)
 
 
 @pytest.mark.parametrize("kind", STATUS, ids=[kind.__name__ for kind in STATUS])
