@@ -98,11 +98,11 @@ class Lab:
         except RedisError as problem:
             raise unavailable(problem) from problem
 
-    async def scan(self) -> AsyncIterator[str]:
-        """Every key of the lab; for people who look, never on a request's path."""
+    async def scan(self, pattern: str = "*") -> AsyncIterator[str]:
+        """Every key of the lab whose name fits; for people who look, never on a request's path."""
         cursor = 0
         while True:
-            cursor, keys = await self.command("SCAN", cursor, "MATCH", self.keys("*"), "COUNT", 1000)
+            cursor, keys = await self.command("SCAN", cursor, "MATCH", self.keys(pattern), "COUNT", 1000)
             for key in keys:
                 yield key
             if int(cursor) == 0:

@@ -49,9 +49,15 @@ class Snapshots:
         return {str(member): float(value) for member, value in rows}
 
     async def members(self, index: str) -> frozenset[str]:
-        """Members of an index of the lab: idle_gpus, leases, queue or starting."""
+        """Members of an index of the lab: idle_gpus, leases or starting."""
         ids: list[str] = await self._lab.command("ZRANGE", self._lab.keys(index), 0, -1)
         return frozenset(ids)
+
+    async def waiting(self) -> frozenset[str]:
+        """Members of the common wait queue and of every GPU's own."""
+        own = [key async for key in self._lab.scan("queue:*")]
+        members = await self._lab.pipeline([("ZRANGE", key, 0, -1) for key in (self._lab.keys.queue(), *own)])
+        return frozenset(i for group in members for i in group)
 
     async def open_experiments(self, tags: Iterable[str], also: Iterable[str]) -> dict[str, Experiment]:
         """Experiments that are open in these tags, and the named ones."""

@@ -66,7 +66,7 @@ async def _look(tags: Tags, experiments: Experiments, pool: Pool, snapshots: Sna
             gpus=gpus,
             idle=await snapshots.members("idle_gpus"),
             leases=await snapshots.members("leases"),
-            queue=await snapshots.members("queue"),
+            queue=await snapshots.waiting(),
             starting=await snapshots.members("starting"),
             experiments=await snapshots.open_experiments(
                 [t.name for t in everything], [g.holder for g in gpus if g.holder is not None]
