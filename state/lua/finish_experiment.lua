@@ -50,8 +50,8 @@ end
 move(KEYS[8], KEYS[9], KEYS[10], KEYS[11], ARGV[2], id)
 redis.call('ZREM', KEYS[12], id)
 local score = redis.call('ZSCORE', KEYS[14], id)
-if score and e[2] == '1' then
-  -- It never had its turn (a second attempt has): its agent gets it back, unless that round is over.
+if score and tonumber(score) % 1e15 > 0 then
+  -- It never had its turn (what waits again stands at place 0): its agent gets it back, unless that round is over.
   local agent = 'agent:' .. (redis.call('HGET', KEYS[1], 'agent') or '')
   local own = tonumber(redis.call('HGET', KEYS[18], agent) or '-1')
   local served = tonumber(redis.call('HGET', KEYS[18], 'round') or '0')

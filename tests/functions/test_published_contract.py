@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import ValidationError
 
 from functions.contract import CATEGORIES, Http, table
 from functions.process import Process
@@ -1384,13 +1385,21 @@ async def test_every_route_answers_a_bad_body_with_a_problem_and_a_hint(
 
     response = await curl(client, path, body)
 
-    if body in ("", "{}") and not required:
+    if body in ("", "{}") and _is_valid(name, {}):
         assert response.status_code == 200
     else:
         document = problem(response, 400 if body == "no json" else 422)
         if body == "{}":
-            assert {e["field"] for e in document["errors"]} == required
+            assert {e["field"] for e in document["errors"]} == (required or {"body"})
         assert await dump(process.lab) == before
+
+
+def _is_valid(name: str, body: dict[str, Any]) -> bool:
+    try:
+        table()[name].request.model_validate(body)
+    except ValidationError:
+        return False
+    return True
 
 
 async def test_json_is_read_from_whatever_type_curl_and_programs_send(client: httpx.AsyncClient) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from functions.process import Process
 from state.experiments import Experiments
-from tests.labs import add_gpu, asked, dump, registered, silence, told
+from tests.labs import add_gpu, asked, begun, dump, registered, silence, told
 
 
 async def submit(client: httpx.AsyncClient, agent: str, nth: int, **more: Any) -> str:
@@ -83,6 +83,14 @@ async def test_the_place_in_the_queue_is_told_with_the_way_to_start_a_worker(
 # -- experiments that wait for one GPU
 
 
+async def had_its_turn(client: httpx.AsyncClient, process: Process, experiment: str) -> None:
+    """A worker runs the leased experiment to its end and gives the GPU back."""
+    e = await begun(process, experiment)
+    crash = {"error": "over", "kind": "infra", "attempt": e.attempt, "fence": e.fence}
+    await told(client, "/api/experiment/crash", experiment_id=experiment, **crash)
+    await told(client, "/api/pool/release", gpu_id=e.gpu_id, experiment_id=experiment, fence=e.fence)
+
+
 async def dispatched(client: httpx.AsyncClient) -> list[str]:
     return list((await told(client, "/api/pool/dispatch"))["leased"])
 
@@ -104,13 +112,15 @@ async def test_any_number_of_experiments_pinned_to_a_busy_gpu_holds_nobody_up(
     assert (await asked(client, f"/api/experiment/{busy}"))["experiment"]["gpu_id"] == "busy"
 
 
-async def test_a_pinned_experiment_does_not_jump_the_queue(client: httpx.AsyncClient) -> None:
+async def test_a_pinned_experiment_does_not_jump_the_queue(
+    client: httpx.AsyncClient, process: Process
+) -> None:
     await add_gpu(client, "g0")
     pinned = await submit(client, "ada", 0, gpu_id="g0")
     urgent = await submit(client, "bob", 0, priority=7)
 
     first = await dispatched(client)
-    await told(client, "/api/pool/release", gpu_id="g0", experiment_id=urgent)
+    await had_its_turn(client, process, urgent)
     second = await dispatched(client)
 
     assert (first, second) == ([urgent], [pinned])
@@ -200,7 +210,7 @@ async def test_pinned_experiments_follow_each_other_and_leave_nothing_in_their_q
     turns = []
     for _ in range(2):
         turns += await dispatched(client)
-        await told(client, "/api/pool/release", gpu_id="g0", experiment_id=turns[-1])
+        await had_its_turn(client, process, turns[-1])
 
     assert turns == [first, second]
     queues = {process.lab.keys.queue(), process.lab.keys.queue("g0")}
@@ -266,7 +276,7 @@ async def test_the_clock_of_the_queue_forgets_agents(client: httpx.AsyncClient, 
     while leased := await dispatched(client):
         clock = await process.lab.hash(process.lab.keys("queue_clock"))
         remembered.append({field for field in clock if field.startswith("agent:")})
-        await told(client, "/api/pool/release", gpu_id="g0", experiment_id=leased[0])
+        await had_its_turn(client, process, leased[0])
 
     assert [len(agents) for agents in remembered] == [6, 6, 6, 6, 6, 6, 1, 0]
 

@@ -387,9 +387,9 @@ async def test_a_dead_letter_is_delivered_again_to_its_own_function_only(process
         await eventually(lambda: len(bad.heard) == 3)
 
     assert [letter["binding"] for letter in dead["dead"]] == ["probe::bad"] * 2
-    assert [letter["event"]["data"] for letter in dead["dead"]] == [{"n": 1}, {"n": 2}]
+    assert sorted(letter["event"]["data"]["n"] for letter in dead["dead"]) == [1, 2]
     assert tried.model_dump()["redriven"] == [letter["id"] for letter in dead["dead"]]
-    assert [f.n for f in bad.heard] == [1, 2, 1]
+    assert [f.n for f in bad.heard] == [1, 2, dead["dead"][0]["event"]["data"]["n"]]
     assert [f.n for f in good.heard] == [1, 2]
     discarded = await process.invoker.call("event::discard", {"id": dead["dead"][1]["id"]}, call)
     assert discarded.model_dump() == {"discarded": dead["dead"][1]["id"]}
