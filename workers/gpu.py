@@ -42,6 +42,13 @@ class GpuWorker(Worker):
         super().main_work_horse(job, queue)
         os._exit(os.EX_OK)  # what the horse of rq ends with; not reached
 
+    def maintain_heartbeats(self, job: Job) -> None:
+        """RQ would end the worker, and with it the run, when Redis is away for longer than one heartbeat."""
+        try:
+            super().maintain_heartbeats(job)
+        except Exception:
+            log.warning("RQ's heartbeat of %s failed; the run goes on", job.id, exc_info=True)
+
 
 def perform(function: str, payload: Mapping[str, Any]) -> dict[str, Any]:
     """What a job means: call one function of the table, in the lane `gpu`.

@@ -9,8 +9,10 @@ from pydantic import Field
 
 from functions.contract import Http, Request, Response, function
 from functions.rules.hints import Queue, alive, next_step
+from functions.rules.verdict import should_abort
 from state.experiments import Experiments
 from state.ids import Id
+from state.policies import Policies
 from state.pool import Pool
 from state.records import OPEN, Experiment
 from state.settings import Settings
@@ -41,6 +43,10 @@ class Outcome(Response):
     near_miss: bool | None
     error: str | None
     error_kind: str | None
+    consecutive_crashes: int
+    """Crashes of the tag in a row, as of now."""
+    should_abort: bool
+    """So many that something is broken for all: find the cause before the next run."""
     progress: float | None
     metric: float | None
     queue: Queue | None
@@ -49,7 +55,13 @@ class Outcome(Response):
 
 @function("experiment::wait", Http("GET", "/api/experiment/{experiment_id}/wait"), role="agent")
 async def wait(
-    request: Wait, experiments: Experiments, tags: Tags, pool: Pool, wakeups: Wakeups, settings: Settings
+    request: Wait,
+    experiments: Experiments,
+    tags: Tags,
+    policies: Policies,
+    pool: Pool,
+    wakeups: Wakeups,
+    settings: Settings,
 ) -> Outcome:
     """Wait until the status changes (or, with until=finished, is final); answers what to do next."""
     deadline = asyncio.get_running_loop().time() + request.timeout
@@ -62,14 +74,22 @@ async def wait(
             await experiments.touch(now)
             await woken_within(woken, min(left, LOOK_AGAIN_S))
             now = await experiments.get(request.experiment_id)
-    return await outcome_of(now, now.status != first.status, experiments, tags, pool, settings)
+    return await outcome_of(now, now.status != first.status, experiments, tags, policies, pool, settings)
 
 
 async def outcome_of(
-    e: Experiment, changed: bool, experiments: Experiments, tags: Tags, pool: Pool, settings: Settings
+    e: Experiment,
+    changed: bool,
+    experiments: Experiments,
+    tags: Tags,
+    policies: Policies,
+    pool: Pool,
+    settings: Settings,
 ) -> Outcome:
     """What is known of an experiment now, and what its agent does next."""
     best = await experiments.best(e.tag)
+    crashes = await tags.crashes_in_a_row(e.tag)
+    policy, _ = await policies.get(e.tag)
     base = e.base_commit_sha
     if base is None:
         base = best.commit_sha if best else (await tags.get(e.tag)).base_commit
@@ -92,6 +112,8 @@ async def outcome_of(
         near_miss=e.near_miss,
         error=e.error,
         error_kind=e.error_kind,
+        consecutive_crashes=crashes,
+        should_abort=should_abort(crashes, policy.crash_limit),
         progress=e.last_progress,
         metric=e.last_metric,
         queue=queue,

@@ -1450,3 +1450,15 @@ async def test_the_roles_are_the_published_ones() -> None:
         elif name.partition("::")[2] in reads:
             assert declared.roles == ("viewer",), name
             assert not declared.writes, name
+
+
+async def test_an_agent_that_waits_learns_that_too_many_runs_in_a_row_have_crashed(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client)
+    for _ in range(3):
+        await crashed(client)
+
+    outcome = await asked(client, "/api/experiment/mar11-3/wait?timeout=0")
+
+    assert (outcome["status"], outcome["consecutive_crashes"], outcome["should_abort"]) == ("crash", 3, True)
