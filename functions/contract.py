@@ -14,7 +14,7 @@ import pkgutil
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -30,22 +30,6 @@ MIB = 1024 * 1024
 Role = Literal["viewer", "agent", "worker", "operator"]
 Lane = Literal["web", "gpu"]
 
-CATEGORIES = (
-    "architecture",
-    "optimizer",
-    "hyperparams",
-    "activation",
-    "attention",
-    "embedding",
-    "normalization",
-    "regularization",
-    "scheduling",
-    "initialization",
-    "simplification",
-    "combination",
-    "ablation",
-    "other",
-)
 Category = Literal[
     "architecture",
     "optimizer",
@@ -62,6 +46,8 @@ Category = Literal[
     "ablation",
     "other",
 ]
+CATEGORIES: tuple[Category, ...] = get_args(Category)
+"""What an experiment can be about, in the published order."""
 
 Line = Annotated[str, Field(min_length=1, max_length=4000)]
 """A short text of an agent: never empty, at most 4,000 characters."""

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -165,6 +165,17 @@ def start_logging(settings: Settings) -> None:
     )
     logging.getLogger("apscheduler").setLevel("WARNING")
     logging.getLogger("httpx").setLevel("WARNING")
+
+
+def run(serve: Callable[[Settings], Coroutine[Any, Any, None]]) -> int:
+    """Run a process of the lab to its end; answers its exit code."""
+    settings = Settings()
+    start_logging(settings)
+    try:
+        asyncio.run(serve(settings))
+    except NightjarError as problem:
+        return exit_with(problem)
+    return 0
 
 
 def exit_with(problem: NightjarError) -> int:

@@ -18,8 +18,8 @@ from apscheduler.triggers.cron import CronTrigger
 from apscheduler.triggers.interval import IntervalTrigger
 
 from functions.contract import Cron, Every, Function, table
-from functions.process import Process, exit_with, opened, start_logging, stop_signals
-from state.errors import NightjarError, Unavailable
+from functions.process import Process, opened, run, stop_signals
+from state.errors import Unavailable
 from state.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -150,15 +150,5 @@ async def claim(process: Process, function: str, scheduled: float, stop: asyncio
         log.warning("tick of %s is lost: %s", function, problem.detail)
 
 
-def main() -> int:
-    settings = Settings()
-    start_logging(settings)
-    try:
-        asyncio.run(serve(settings))
-    except NightjarError as problem:
-        return exit_with(problem)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(serve))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from functions.contract import Cron, Every, Function, On, table
-from functions.process import Process, ended, exit_with, opened, start_logging, stop_signals
+from functions.process import Process, ended, opened, run, stop_signals
 from state.errors import NightjarError, Unavailable
 from state.events import UNREADABLE, Event
 from state.pool import Pool
@@ -171,15 +171,5 @@ async def serve(settings: Settings) -> None:
         await asyncio.gather(*(run_binding(b, process, pool, stop) for b in bindings(table(), process)))
 
 
-def main() -> int:
-    settings = Settings()
-    start_logging(settings)
-    try:
-        asyncio.run(serve(settings))
-    except NightjarError as problem:
-        return exit_with(problem)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(serve))

@@ -11,8 +11,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from functions.contract import table
-from functions.process import ended, exit_with, opened, start_logging, stop_signals
-from state.errors import NightjarError
+from functions.process import ended, opened, run, stop_signals
 from state.settings import Settings
 from triggers.guard import check_bind
 from triggers.http import make_app
@@ -67,15 +66,5 @@ async def serve(settings: Settings) -> None:
         await Server(config).serve_until(stop)
 
 
-def main() -> int:
-    settings = Settings()
-    start_logging(settings)
-    try:
-        asyncio.run(serve(settings))
-    except NightjarError as problem:
-        return exit_with(problem)
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(serve))
