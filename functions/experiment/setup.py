@@ -49,6 +49,7 @@ class TagSummary(Response):
 class SetUp(Response):
     tag: TagSummary
     branch: str
+    hint: str | None = None
 
 
 @function("experiment::setup", role="agent", writes=True)
@@ -91,4 +92,10 @@ async def setup(
             hint="go on with it (POST /api/report/brief shows where it stands) or choose another name",
             fields={"existing": summary.model_dump()},
         )
-    return SetUp(tag=summary, branch=stored.branch)
+    hint = None
+    if stored.base_commit is None:
+        hint = (
+            "no worker is there to say what the base commit is, and none was sent: workers can only train commits"
+            " that their own clone has; set up another tag with base_commit to send patches"
+        )
+    return SetUp(tag=summary, branch=stored.branch, hint=hint)

@@ -1462,3 +1462,11 @@ async def test_an_agent_that_waits_learns_that_too_many_runs_in_a_row_have_crash
     outcome = await asked(client, "/api/experiment/mar11-3/wait?timeout=0")
 
     assert (outcome["status"], outcome["consecutive_crashes"], outcome["should_abort"]) == ("crash", 3, True)
+
+
+async def test_a_tag_without_a_base_commit_is_told_what_that_means(client: httpx.AsyncClient) -> None:
+    without = await open_tag(client)
+    with_one = await open_tag(client, "other", base_commit="abc1234")
+
+    assert "base_commit" in without["hint"]
+    assert with_one["hint"] is None
