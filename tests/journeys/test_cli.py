@@ -119,7 +119,7 @@ def test_python_m_state_counts_the_keys_of_the_running_lab(lab: RunningLab) -> N
         for line in done.stdout.splitlines()
         if "│" in line
     }
-    assert rows["{lab}:tags:<tag>"] == "1"
+    assert int(rows["{lab}:tags:<tag>"]) == lab.get("report/tags")["total"]
     assert rows["{lab}:gpu_pool:<gpu_id>"] == "1"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import uuid
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ from workers.runner import TrainingRunner
 from workers.stamps import processes_of
 
 pytestmark = pytest.mark.process
+
+LAB = uuid.uuid4().hex
+"""Another run of these tests beside this one is another lab."""
 
 CPU = Device("h:cpu0", index=0, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu")
 GPU = Device("h:GPU-a", index=0, name="NVIDIA H200", vram_mb=1, uuid="GPU-a", driver="1", kind="gpu")
@@ -36,7 +40,7 @@ def runner(repo: Repository, device: Device = CPU, **more: object) -> TrainingRu
         repo.path,
         device=device,
         settings=settings,
-        lab_identity="lab",
+        lab_identity=LAB,
         work_dir=repo.path.parent / "work",
         **given,  # type: ignore[arg-type]
     )
@@ -49,7 +53,7 @@ async def train(
     lane: Runner = runner(repo, **more)  # type: ignore[arg-type]  # a table of options
     result = await lane.run(job(commit, base_commit=repo.base), watcher or Orders(), metric="val_bpb")
     assert list((repo.path.parent / "work").iterdir()) == []
-    assert processes_of("lab/") == []
+    assert processes_of(LAB) == []
     return result
 
 
@@ -138,7 +142,7 @@ async def test_the_script_gets_an_allow_listed_environment(repo: Repository, dev
     assert env["CUDA_VISIBLE_DEVICES"] == ("GPU-a" if device is GPU else "")
     assert env["NIGHTJAR_BUDGET_S"] == "300.0"
     assert env["NIGHTJAR_SEED"] == "7"
-    assert env["NIGHTJAR_ATTEMPT"] == f"lab/{device.gpu_id}/e-1/1/1"
+    assert env["NIGHTJAR_ATTEMPT"] == f"{LAB}/{device.gpu_id}/e-1/1/1"
     assert env["TMPDIR"].startswith(str(repo.path.parent / "work"))
 
 
