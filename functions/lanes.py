@@ -5,7 +5,7 @@ A function whose handler asks for one of these runs only in a process that can p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 Order = Literal["continue", "stop", "lost"]
@@ -116,4 +116,3 @@ class Health:
     ecc: int | None = None
     """Uncorrected ECC errors."""
     error: str | None = None
-    labels: dict[str, str] = field(default_factory=dict)
