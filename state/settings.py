@@ -62,6 +62,9 @@ class Settings(BaseSettings):
         default=1.0, gt=0, description="first backoff of a failed event handler, doubled every time"
     )
     temperature_limit_c: float = Field(default=90.0, gt=0, description="a hotter GPU is unhealthy")
+    event_streams: int = Field(
+        default=2000, ge=1, description="most event streams (GET /api/events) open at once in a web process"
+    )
     good_samples: int = Field(
         default=3, ge=1, description="good samples in a row that bring an unhealthy GPU back"
     )

@@ -50,8 +50,13 @@ async def serve(settings: Settings) -> None:
         @asynccontextmanager
         async def lifespan(app: Starlette) -> AsyncIterator[None]:
             app.state.process = process
-            async with broadcasting(process.stream) as app.state.broadcast:
+            async with broadcasting(process.stream, settings.event_streams) as broadcast:
+                app.state.broadcast = broadcast
+                # Event streams never end by themselves: the server would wait for them until it cuts them.
+                stopping = asyncio.create_task(stop.wait())
+                stopping.add_done_callback(lambda _: broadcast.close())
                 yield
+                await ended(stopping)
 
         app = make_app(dict(table()), settings, lifespan)
         config = uvicorn.Config(

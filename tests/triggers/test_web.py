@@ -9,6 +9,8 @@ import signal
 import sys
 import time
 from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -21,10 +23,9 @@ from triggers.lab import free_port
 pytestmark = pytest.mark.process
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_web_process_that_is_asked_to_end_says_goodbye_and_ends_well(
-    settings: Settings, process: Process, number: signal.Signals
-) -> None:
+@asynccontextmanager
+async def web_process(settings: Settings) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+    """A web process of this lab, and its port."""
     port = free_port(0)
     assert settings.redis_url is not None
     env = os.environ | {
@@ -37,18 +38,41 @@ async def test_a_web_process_that_is_asked_to_end_says_goodbye_and_ends_well(
     web = await asyncio.create_subprocess_exec(*argv, env=env, cwd=Path(__file__).parents[2], stderr=PIPE)
     try:
         await _until_it_answers(port)
+        yield web, port
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            web.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_web_process_that_is_asked_to_end_says_goodbye_and_ends_well(
+    settings: Settings, process: Process, number: signal.Signals
+) -> None:
+    async with web_process(settings) as (web, _):
         names = {p.name for p in await process.presence.alive(60)}
         assert any(name.endswith(f":{web.pid}") for name in names), names
 
         web.send_signal(number)
         _, said = await asyncio.wait_for(web.communicate(), 20)
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            web.kill()
 
     assert web.returncode == 0, said.decode()
     names = {p.name for p in await process.presence.alive(60)}
     assert not any(name.endswith(f":{web.pid}") for name in names)
+
+
+async def test_a_web_process_that_ends_lets_its_event_streams_end_in_order(settings: Settings) -> None:
+    async with (
+        web_process(settings) as (web, port),
+        httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http,
+        http.stream("GET", "/api/events") as events,
+    ):
+        web.send_signal(signal.SIGTERM)
+        received = await events.aread()
+        _, said = await asyncio.wait_for(web.communicate(), 20)
+
+    assert received == b""
+    assert web.returncode == 0
+    assert b"ERROR" not in said, said.decode()  # cut streams would be logged
 
 
 async def _until_it_answers(port: int) -> None:
