@@ -22,6 +22,16 @@ Order = Literal["continue", "stop", "lost"]
 
 
 @dataclass(frozen=True)
+class Breaker:
+    """When a GPU is taken out of the pool for its crashes, and for how long."""
+
+    crash_limit: int
+    cooldown_s: float
+    """Doubled with each time that it opens again, up to `longest_s`."""
+    longest_s: float = 3600.0
+
+
+@dataclass(frozen=True)
 class Finish:
     """A decision about an experiment, with the versions it was made on."""
 
@@ -42,6 +52,8 @@ class Finish:
     """Crashes in a row that the answer was computed from; None where it does not depend on them."""
     crash_count: Literal["count", "worker", "reset", "keep"] = "keep"
     """`worker`: a fault of the infrastructure counts against its GPU, never against the tag."""
+    breaker: Breaker | None = None
+    """Of the GPU it ran on, where a crash counts."""
     key_version: int | None = None
     tag_fields: Mapping[str, Any] | None = None
     """Fields of the tag that the first judged run fixes."""
@@ -482,6 +494,7 @@ class Experiments:
                 keys.gpu(e.gpu_id) if e.gpu_id else crashes,
                 keys("events"),
                 keys("queue_clock"),
+                keys("idle_gpus"),
             ],
             [
                 e.experiment_id,
@@ -516,6 +529,9 @@ class Experiments:
                 )
                 if f.new_best
                 else "",
+                f.breaker.crash_limit if f.breaker else None,
+                f.breaker.cooldown_s if f.breaker else None,
+                f.breaker.longest_s if f.breaker else None,
             ],
         )
         return bool(answer == "ok")

@@ -253,7 +253,7 @@ class Pool:
         fence: int | None = None,
         silent_for_s: float | None = None,
     ) -> GpuStatus | None:
-        """Set or clear flags (offline, sick, drained, unproven, leaving); answers the status that follows from them.
+        """Set or clear flags (offline, sick, drained, unproven, leaving, ...); answers the status that follows.
 
         None where the GPU is unknown, its fence is another, or it was heard of within `silent_for_s`.
         """
@@ -265,6 +265,14 @@ class Pool:
         )
         status: GpuStatus | None = answer[1] if answer[0] == "ok" else None
         return status
+
+    async def allow_trial(self, gpu_id: str) -> bool:
+        """Let a GPU that was taken out for its crashes try one run; False before its cool-down is over."""
+        keys = self._keys
+        answer = await self._lab.run(
+            "try_gpu", [keys.gpu(gpu_id), keys("idle_gpus"), keys("events")], [gpu_id]
+        )
+        return bool(answer == "ok")
 
     async def begin_sweep(self, longest_gap_s: float, grace_s: float) -> bool:
         """Note that a sweep begins; True while nobody is to be given up because sweeps themselves were missing."""

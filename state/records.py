@@ -223,6 +223,11 @@ class Gpu(Record):
     runner: str | None = None
     """`<host>:<pid>:<start time>` of the process that runs the attempt; none for an agent's own lease."""
     consecutive_crashes: int = 0
+    tripped: str | None = None
+    """Why its breaker is open: so many runs in a row crashed on it that it gets none until `tripped_until`."""
+    tripped_until: float | None = None
+    trips: int = 0
+    """How often the breaker opened since a run last succeeded."""
     health: dict[str, Any] | None = None
     sampled_at: float | None = None
     good_samples: int = 0

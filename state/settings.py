@@ -68,6 +68,14 @@ class Settings(BaseSettings):
     good_samples: int = Field(
         default=3, ge=1, description="good samples in a row that bring an unhealthy GPU back"
     )
+    worker_crash_limit: int = Field(
+        default=5, ge=1, description="crashes in a row that take a GPU out of the pool for a while"
+    )
+    worker_cooldown_s: float = Field(
+        default=60.0,
+        gt=0,
+        description="seconds such a GPU is out before it may try one run; doubled each time, up to an hour",
+    )
     term_grace_s: float = Field(
         default=10.0, ge=0, description="seconds between TERM and KILL of a training run"
     )

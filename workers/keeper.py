@@ -196,7 +196,7 @@ async def _leave(keeper: Keeper) -> None:
 async def _sign_off(keeper: Keeper) -> None:
     """Take the GPU out of the pool; what an operator or its health decided about it is kept for its return."""
     gpu = await keeper.pool.find(keeper.gpu_id)
-    if gpu is not None and (gpu.drained or gpu.sick):
+    if gpu is not None and (gpu.drained or gpu.sick or gpu.tripped):
         await keeper.pool.flag(keeper.gpu_id, set_={"offline": True}, reason="its worker has ended")
         return
     call = keeper.process.invoker.system("keeper")

@@ -11,9 +11,10 @@ from functions.rules.outcome import check_open, is_evidence, replayed
 from functions.rules.verdict import should_abort
 from state.digests import digest_of
 from state.errors import Conflict
-from state.experiments import Experiments, Finish
+from state.experiments import Breaker, Experiments, Finish
 from state.ids import Id
 from state.policies import Policies
+from state.settings import Settings
 from state.tags import Tags
 
 Kind = Literal["oom", "nan", "timeout", "import", "killed", "no_metrics", "disk", "infra", "other"]
@@ -39,7 +40,9 @@ class Crashed(Response):
 
 
 @function("experiment::crash", role=("agent", "worker"), writes=True)
-async def crash(request: Crash, experiments: Experiments, tags: Tags, policies: Policies) -> Crashed:
+async def crash(
+    request: Crash, experiments: Experiments, tags: Tags, policies: Policies, settings: Settings
+) -> Crashed:
     """Record a crash or timeout, and say whether so many in a row mean that something is broken for all."""
     digest = digest_of(request)
     while True:
@@ -81,6 +84,7 @@ async def crash(request: Crash, experiments: Experiments, tags: Tags, policies: 
             answer={"op": "crash", "digest": digest, "answer": answer.model_dump(exclude={"replayed"})},
             crashes_before=before,
             crash_count="count" if counts else "worker",
+            breaker=Breaker(settings.worker_crash_limit, settings.worker_cooldown_s),
             training_seconds=request.training_seconds,
         )
         if await experiments.finish(finish):

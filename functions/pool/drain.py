@@ -21,9 +21,13 @@ class Drained(Response):
 
 @function("pool::drain", role="operator", writes=True)
 async def drain(request: Drain, pool: Pool) -> Drained:
-    """Lend a GPU to nobody any more; what runs on it may finish. `undo` lends it again."""
+    """Lend a GPU to nobody any more; what runs on it may finish. `undo` lends it again, its crashes forgotten."""
     if request.undo:
-        status = await pool.flag(request.gpu_id, clear=("drained",), reason="an operator took the drain back")
+        status = await pool.flag(
+            request.gpu_id,
+            clear=("drained", "tripped", "tripped_until", "trips", "consecutive_crashes"),
+            reason="an operator took the drain back",
+        )
     else:
         status = await pool.flag(request.gpu_id, set_={"drained": True}, reason="an operator drains it")
     if status is None:

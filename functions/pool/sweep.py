@@ -18,6 +18,8 @@ class Swept(Response):
     offline: list[str]
     leases_ended: list[str]
     """GPUs whose lease was ended."""
+    trials: list[str]
+    """GPUs that may try one run, after so many crashes in a row that they were taken out."""
     experiments: dict[str, str]
     """What became of experiments: queued, lost or stopped."""
 
@@ -28,13 +30,16 @@ async def sweep(
 ) -> Swept:
     """Write down who is gone and send their experiments back to the queue; safe to run twice."""
     if await pool.begin_sweep(settings.stale_s / 2 + settings.sweep_s, settings.stale_s):
-        return Swept(offline=[], leases_ended=[], experiments={})
+        return Swept(offline=[], leases_ended=[], trials=[], experiments={})
     now = await pool.now()
     offline: list[str] = []
     ended: list[str] = []
+    trials: list[str] = []
     became: dict[str, str] = {}
     expired = set(await pool.expired())
     for gpu in await pool.all():
+        if gpu.tripped_until is not None and await pool.allow_trial(gpu.gpu_id):
+            trials.append(gpu.gpu_id)
         silent = is_stale(gpu.heartbeat_at, now, settings.stale_s)
         if gpu.holder is not None and (silent or gpu.gpu_id in expired):
             e = await experiments.get(gpu.holder)
@@ -57,7 +62,7 @@ async def sweep(
             )
             offline += [gpu.gpu_id] if flagged is not None else []
     became |= await _close_forgotten(experiments)
-    return Swept(offline=offline, leases_ended=ended, experiments=became)
+    return Swept(offline=offline, leases_ended=ended, trials=trials, experiments=became)
 
 
 async def _close_forgotten(experiments: Experiments) -> dict[str, str]:

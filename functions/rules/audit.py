@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from functions.rules.verdict import Key, compare, score
-from state.records import OPEN, STATUSES, Best, Experiment, Gpu, Status, Tag
+from state.records import OPEN, STATUSES, Best, Experiment, Gpu, GpuStatus, Status, Tag
 
 COUNTED: Mapping[str, tuple[Status, ...]] = {
     "kept": ("keep",),
@@ -157,8 +157,10 @@ def pool_violations(s: PoolSnapshot) -> Iterator[str]:
             yield f"{gpu.gpu_id} is {gpu.status}, the index of idle GPUs says otherwise"
         if (gpu.holder is not None) != (gpu.gpu_id in s.leases):
             yield f"{gpu.gpu_id} is held by {gpu.holder}, the index of leases says otherwise"
-        if gpu.status == "training" and gpu.holder is None:
-            yield f"{gpu.gpu_id} is training for nobody"
+        if gpu.status != (follows := _status_by_flags(gpu)):
+            yield f"{gpu.gpu_id} is {gpu.status}, its flags say {follows}"
+        if (gpu.tripped is None) != (gpu.tripped_until is None):
+            yield f"{gpu.gpu_id} is taken out for its crashes without an end, or has an end without being out"
         if gpu.holder is not None and gpu.holder not in s.experiments:
             yield f"{gpu.gpu_id} is held by {gpu.holder}, which does not exist"
     holders = Counter(gpu.holder for gpu in s.gpus if gpu.holder is not None)
@@ -175,3 +177,14 @@ def pool_violations(s: PoolSnapshot) -> Iterator[str]:
         begins = s.experiments.get(experiment_id)
         if begins is None or begins.status != "leased":
             yield f"{experiment_id} waits for its worker to begin, but is not leased"
+
+
+def _status_by_flags(gpu: Gpu) -> GpuStatus:
+    """What the scripts derive, said once more on purpose: this is what checks them."""
+    if gpu.offline:
+        return "offline"
+    if gpu.holder is not None:
+        return "training"
+    if gpu.sick is not None or gpu.tripped is not None:
+        return "unhealthy"
+    return "draining" if gpu.drained or gpu.unproven or gpu.leaving else "idle"

@@ -11,7 +11,15 @@ from state.records import Gpu, GpuStatus, stamp
 
 WorkerView = dict[str, Any]
 STATUSES: tuple[GpuStatus, ...] = get_args(GpuStatus)
-TIMES = ("registered_at", "heartbeat_at", "idle_since", "leased_at", "lease_expires_at", "sampled_at")
+TIMES = (
+    "registered_at",
+    "heartbeat_at",
+    "idle_since",
+    "leased_at",
+    "lease_expires_at",
+    "sampled_at",
+    "tripped_until",
+)
 
 
 def worker_view(gpu: Gpu, now: float, stale_s: float) -> WorkerView:
@@ -22,6 +30,7 @@ def worker_view(gpu: Gpu, now: float, stale_s: float) -> WorkerView:
             shown[name] = stamp(shown[name])
     shown["status"] = effective_status(gpu, now, stale_s)
     shown["experiment_id"] = gpu.holder
+    shown["breaker"] = "open" if gpu.tripped else "half-open" if gpu.trips else "closed"
     shown["last_heartbeat"] = shown["heartbeat_at"]
     return shown
 

@@ -57,8 +57,9 @@ end
 
 -- Derive a GPU's status from its flags, the strongest first, and keep the index of idle GPUs equal to it.
 local function settle(gpu, idle, events, gpu_id, t, reason)
-  local f = redis.call('HMGET', gpu, 'status', 'offline', 'holder', 'sick', 'drained', 'unproven', 'leaving')
-  local status = f[2] and 'offline' or f[3] and 'training' or f[4] and 'unhealthy'
+  local f = redis.call('HMGET', gpu, 'status', 'offline', 'holder', 'sick', 'drained', 'unproven', 'leaving',
+    'tripped')
+  local status = f[2] and 'offline' or f[3] and 'training' or (f[4] or f[8]) and 'unhealthy'
     or (f[5] or f[6] or f[7]) and 'draining' or 'idle'
   if status == f[1] then return status end
   redis.call('HSET', gpu, 'status', status)
@@ -70,7 +71,8 @@ local function settle(gpu, idle, events, gpu_id, t, reason)
     redis.call('ZREM', idle, gpu_id)
   end
   if status ~= 'training' then
-    emit(events, 'gpu.' .. status, '', gpu_id, cjson.encode({gpu_id = gpu_id, reason = reason}))
+    local why = status == 'unhealthy' and (f[4] or f[8]) or reason
+    emit(events, 'gpu.' .. status, '', gpu_id, cjson.encode({gpu_id = gpu_id, reason = why}))
   end
   return status
 end

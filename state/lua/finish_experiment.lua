@@ -2,12 +2,14 @@
 -- KEYS  1 experiment  2 tag  3 best under its comparability key  4 near misses  5 finish order  6 categories
 --       7 crashes  8 status before  9 same of its category  10 status after  11 same of its category  12 open
 --       13 attempts  14 queue it waits in  15 starting  16 GPU it ran on (the crashes key where none)  17 events
---       18 queue clock
+--       18 queue clock  19 idle GPUs
 -- ARGV  1 id  2 number  3 tag  4 category  5 expected status  6 expected attempt  7 expected fence
 --       8 expected version of best, empty where it does not matter  9 expected crashes in a row, same
 --       10 expected version of the tag's main key, same  11 new status  12 fields as JSON  13 best as JSON, or empty
 --       14 near-miss score, or empty  15 tag fields as JSON, or empty  16 training seconds  17 crash count: count |
 --       worker (an infra fault: the GPU's alone) | reset | keep  18 event data  19 trace  20 best event data
+--       21 crashes in a row that take a GPU out, empty where this is no crash  22 seconds that it is out for, doubled with
+--       each time  23 most seconds
 -- Returns ok | stale
 local id, status = ARGV[1], ARGV[11]
 local e = redis.call('HMGET', KEYS[1], 'status', 'attempt', 'fence')
@@ -16,11 +18,12 @@ if ARGV[8] ~= '' and (redis.call('HGET', KEYS[3], 'version') or '0') ~= ARGV[8] 
 if ARGV[9] ~= '' and (redis.call('HGET', KEYS[7], 'consecutive') or '0') ~= ARGV[9] then return 'stale' end
 if ARGV[10] ~= '' and (redis.call('HGET', KEYS[2], 'key_version') or '0') ~= ARGV[10] then return 'stale' end
 
-local t = clock(now())
+local t = now()
+local at = clock(t)
 local counter = {keep = 'kept', discard = 'discarded', crash = 'crashed', timeout = 'crashed', stopped = 'stopped',
   lost = 'lost', invalid = 'invalid'}
 put(KEYS[1], ARGV[12])
-redis.call('HSET', KEYS[1], 'status', status, 'finished_at', t)
+redis.call('HSET', KEYS[1], 'status', status, 'finished_at', at)
 redis.call('HINCRBY', KEYS[2], counter[status], 1)
 if ARGV[5] == 'lost' then redis.call('HINCRBY', KEYS[2], 'lost', -1) end
 if status == 'keep' or status == 'discard' or status == 'crash' or status == 'timeout' then
@@ -42,11 +45,20 @@ if ARGV[17] == 'count' then
   redis.call('HINCRBY', KEYS[7], 'total', 1)
 elseif ARGV[17] == 'reset' then
   redis.call('HSET', KEYS[7], 'consecutive', 0)
-  if gpu then redis.call('HSET', KEYS[16], 'consecutive_crashes', 0) end
+  if gpu then
+    redis.call('HSET', KEYS[16], 'consecutive_crashes', 0)
+    redis.call('HDEL', KEYS[16], 'tripped', 'tripped_until', 'trips')
+  end
 end
 if gpu and (ARGV[17] == 'count' or ARGV[17] == 'worker') then
-  redis.call('HINCRBY', KEYS[16], 'consecutive_crashes', 1)
+  local crashes = redis.call('HINCRBY', KEYS[16], 'consecutive_crashes', 1)
+  if ARGV[21] ~= '' and crashes >= tonumber(ARGV[21]) and redis.call('HEXISTS', KEYS[16], 'tripped') == 0 then
+    local pause = tonumber(ARGV[22]) * 2 ^ (redis.call('HINCRBY', KEYS[16], 'trips', 1) - 1)
+    redis.call('HSET', KEYS[16], 'tripped', crashes .. ' runs in a row have crashed on it',
+      'tripped_until', clock(t + math.min(pause, tonumber(ARGV[23]))))
+  end
 end
+if gpu then settle(KEYS[16], KEYS[19], KEYS[17], redis.call('HGET', KEYS[16], 'gpu_id'), t, 'a run ended') end
 move(KEYS[8], KEYS[9], KEYS[10], KEYS[11], ARGV[2], id)
 redis.call('ZREM', KEYS[12], id)
 local score = redis.call('ZSCORE', KEYS[14], id)
@@ -66,12 +78,12 @@ end
 redis.call('ZREM', KEYS[14], id)
 redis.call('ZREM', KEYS[15], id)
 if e[2] ~= '0' then
-  redis.call('HSET', KEYS[13], e[2] .. ':status', status, e[2] .. ':ended_at', t)
+  redis.call('HSET', KEYS[13], e[2] .. ':status', status, e[2] .. ':ended_at', at)
 end
 emit(KEYS[17], status == 'lost' and 'experiment.lost' or 'experiment.finished', ARGV[3], id, ARGV[18], ARGV[19])
 if ARGV[13] ~= '' then
   put(KEYS[3], ARGV[13])
-  redis.call('HSET', KEYS[3], 'updated_at', t)
+  redis.call('HSET', KEYS[3], 'updated_at', at)
   redis.call('HINCRBY', KEYS[3], 'version', 1)
   emit(KEYS[17], 'best.changed', ARGV[3], id, ARGV[20], ARGV[19])
 end

@@ -60,6 +60,7 @@ WOUNDS = {
     "parent": ("HSET", "experiments:mar11-7", "parent_ids", '["mar11-9"]'),
     "lease": ("HSET", "gpu_pool:h:0", "holder", "mar11-2"),
     "leases": ("ZADD", "leases", "1", "h:1"),
+    "flags": ("HSET", "gpu_pool:h:1", "drained", "true"),
     "idle": ("ZADD", "idle_gpus", "1", "h:0"),
     "queue": ("ZADD", "queue", "1", "mar11-12"),
     "starting": ("ZADD", "starting", "1", "mar11-12"),

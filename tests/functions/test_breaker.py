@@ -1,0 +1,199 @@
+"""A GPU on which run after run crashes is taken out for a while, then tries one run."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.process import Process, opened
+from state.pool import Pool
+from state.records import Gpu
+from state.settings import Settings
+from tests.conftest import http_client
+from tests.labs import add_gpu, asked, idea, open_tag, refused, running, told
+
+GPU = "host:gpu0"
+LIMIT = 2
+COOLDOWN_S = 100.0
+
+
+@pytest.fixture
+async def process(settings: Settings) -> AsyncIterator[Process]:
+    """A lab whose GPUs are out after two crashes in a row."""
+    impatient = settings.model_copy(
+        update={"worker_crash_limit": LIMIT, "worker_cooldown_s": COOLDOWN_S, "stale_s": 10_000.0}
+    )
+    async with opened("web", impatient) as found:
+        yield found
+
+
+@pytest.fixture
+async def http(process: Process) -> AsyncIterator[httpx.AsyncClient]:
+    async with http_client(process) as found:
+        await open_tag(found)
+        await add_gpu(found, GPU)
+        yield found
+
+
+class Slot:
+    """The one GPU of the lab, and its worker."""
+
+    def __init__(self, http: httpx.AsyncClient, process: Process) -> None:
+        self.http = http
+        self.process = process
+
+    async def run(self, **ending: Any) -> None:
+        """One run from the queue to its end: a crash of this kind, else a result."""
+        e = await running(self.http, self.process)
+        held = {"experiment_id": e.experiment_id, "fence": e.fence}
+        if ending:
+            await told(self.http, "/api/experiment/crash", **held, error="boom", **ending)
+        else:
+            await told(self.http, "/api/experiment/complete", **held, val_bpb=0.9)
+        await told(self.http, "/api/pool/release", gpu_id=GPU, **held)
+
+    async def trip(self) -> None:
+        for _ in range(LIMIT):
+            await self.run(kind="other")
+
+    async def read(self) -> Gpu:
+        return await Pool(self.process.lab).get(GPU)
+
+    async def cool_down(self) -> dict[str, Any]:
+        """As if the cool-down were over; answers the sweep after it."""
+        await self.process.lab.command("HSET", self.process.lab.keys.gpu(GPU), "tripped_until", "1")
+        return await told(self.http, "/api/pool/sweep")
+
+    async def shown(self) -> dict[str, Any]:
+        worker: dict[str, Any] = (await asked(self.http, "/api/pool/list"))["workers"][0]
+        return worker
+
+
+@pytest.fixture
+def slot(http: httpx.AsyncClient, process: Process) -> Slot:
+    return Slot(http, process)
+
+
+@pytest.mark.parametrize("kinds", [("oom", "other"), ("infra", "disk"), ("timeout", "infra")])
+async def test_crashes_of_any_kind_in_a_row_take_a_gpu_out_and_say_why(
+    slot: Slot, kinds: tuple[str, str]
+) -> None:
+    for kind in kinds:
+        await slot.run(kind=kind)
+
+    shown = await slot.shown()
+    assert (shown["status"], shown["breaker"]) == ("unhealthy", "open")
+    assert shown["tripped"] == "2 runs in a row have crashed on it"
+    told_of = [e for e in await slot.process.stream.last(5) if e.type == "gpu.unhealthy"]
+    assert [e.data["reason"] for e in told_of] == ["2 runs in a row have crashed on it"]
+
+
+async def test_a_gpu_that_is_out_gets_no_lease_and_its_experiments_wait_for_another(slot: Slot) -> None:
+    await slot.trip()
+    await told(slot.http, "/api/experiment/submit", **idea())
+
+    assert (await told(slot.http, "/api/pool/dispatch"))["leased"] == []
+    assert (await told(slot.http, "/api/pool/sweep"))["trials"] == []
+    await add_gpu(slot.http, "host:gpu1")
+    assert len((await told(slot.http, "/api/pool/dispatch"))["leased"]) == 1
+
+
+async def test_a_success_between_crashes_counts_from_zero(slot: Slot) -> None:
+    for ending in ({"kind": "other"}, {}, {"kind": "other"}):
+        await slot.run(**ending)
+
+    assert (await slot.read()).status == "idle"
+
+
+async def test_after_the_cool_down_one_run_is_tried_and_a_success_closes_the_breaker(slot: Slot) -> None:
+    await slot.trip()
+
+    swept = await slot.cool_down()
+    assert swept["trials"] == [GPU]
+    assert (await slot.shown())["breaker"] == "half-open"
+    await slot.run()
+
+    gpu = await slot.read()
+    assert (gpu.status, gpu.consecutive_crashes, gpu.trips) == ("idle", 0, 0)
+    assert (await slot.shown())["breaker"] == "closed"
+
+
+async def test_a_crash_of_the_trial_takes_it_out_for_twice_as_long_up_to_an_hour(slot: Slot) -> None:
+    await slot.trip()
+    pauses = []
+    for _ in range(8):
+        gpu = await slot.read()
+        assert gpu.tripped_until is not None
+        pauses.append(gpu.tripped_until - await slot.process.lab.now())
+        await slot.cool_down()
+        await slot.run(kind="infra")
+
+    expected = [100, 200, 400, 800, 1600, 3200, 3600, 3600]
+    assert all(due - 60 < pause <= due for pause, due in zip(pauses, expected, strict=True)), pauses
+    assert (await slot.read()).status == "unhealthy"
+
+
+async def test_a_stopped_run_decides_nothing_and_the_next_one_is_the_trial(slot: Slot) -> None:
+    await slot.trip()
+    await slot.cool_down()
+    e = await running(slot.http, slot.process)
+    await told(slot.http, "/api/experiment/stop", experiment_id=e.experiment_id)
+    gave = await told(slot.http, "/api/pool/give-back", gpu_id=GPU, fence=e.fence, reason="its run ended")
+
+    assert gave["experiment_status"] == "stopped"
+    assert (await slot.shown())["breaker"] == "half-open"
+    await slot.run(kind="other")
+    assert (await slot.shown())["breaker"] == "open"
+
+
+async def test_an_operator_closes_the_breaker_at_once(slot: Slot) -> None:
+    await slot.trip()
+
+    answer = await told(slot.http, "/api/pool/drain", gpu_id=GPU, undo=True)
+
+    assert answer["status"] == "idle"
+    await slot.run(kind="other")
+    assert (await slot.read()).status == "idle"
+
+
+async def test_the_breaker_outlives_a_restart_of_its_worker(slot: Slot) -> None:
+    await slot.trip()
+
+    await add_gpu(slot.http, GPU)
+    await told(slot.http, "/api/pool/heartbeat", gpu_id=GPU)
+
+    assert (await slot.read()).status == "unhealthy"
+
+
+async def test_a_sick_gpu_is_not_lent_when_its_cool_down_is_over(slot: Slot) -> None:
+    await slot.trip()
+    await Pool(slot.process.lab).flag(GPU, set_={"sick": "hot"}, reason="hot")
+
+    await slot.cool_down()
+
+    assert (await slot.read()).status == "unhealthy"
+
+
+async def test_the_audit_finds_nothing_wrong_with_a_breaker_and_sees_one_without_an_end(slot: Slot) -> None:
+    await slot.trip()
+    assert (await told(slot.http, "/api/lab/audit"))["violations"] == []
+
+    await slot.process.lab.command("HDEL", slot.process.lab.keys.gpu(GPU), "tripped_until")
+
+    assert (await told(slot.http, "/api/lab/audit"))["violations"]
+
+
+async def test_a_blocked_tag_refuses_submissions_until_it_is_resumed(http: httpx.AsyncClient) -> None:
+    await open_tag(http, "blocked", policy={"on_abort": "block", "crash_limit": 1})
+    crashed = await told(http, "/api/experiment/register", **idea("blocked"))
+    await told(http, "/api/experiment/crash", experiment_id=crashed["experiment_id"], error="boom")
+
+    for path in ("/api/experiment/register", "/api/experiment/submit"):
+        document = await refused(http, 409, path, **idea("blocked"))
+        assert "POST /api/experiment/resume" in document["hint"]
+
+    await told(http, "/api/experiment/resume", tag="blocked")
+    await told(http, "/api/experiment/submit", **idea("blocked"))
