@@ -50,6 +50,7 @@ FAMILIES = (
     Family("sweep", "hash", "when it was last swept, and until when nobody is given up after a gap"),
     Family("fence", "string", "the newest fencing token"),
     Family("events", "stream", "everything that happened"),
+    Family("bindings", "zset", "consumer groups, `<stream> <group>`, by when they were last served"),
     Family("dead_letters", "stream", "events whose handler failed too often"),
     Family("redriven:<function>", "stream", "dead letters that are to be delivered again"),
     Family("ticks:<function>", "stream", "clock ticks that wait for their function"),

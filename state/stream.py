@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from redis.exceptions import ResponseError
 
 from state.client import Lab
-from state.errors import Unavailable
+from state.errors import NightjarError, Unavailable
 from state.events import Event
+
+
+class GroupGone(NightjarError):
+    """A consumer group that is there no more: its webhook was removed, or Redis was emptied."""
 
 
 @dataclass(frozen=True)
@@ -49,43 +54,61 @@ class DeadLetter:
 
 
 class Subscription:
-    """One consumer group on one stream, as one consumer."""
+    """One consumer group on one stream, as one consumer.
 
-    def __init__(self, lab: Lab, stream: str, group: str, consumer: str) -> None:
+    A group that lives with a webhook was made with it, and goes with it; every other begins at the stream's
+    beginning when it is first served.
+    """
+
+    def __init__(
+        self, lab: Lab, stream: str, group: str, consumer: str, *, webhook: str | None = None
+    ) -> None:
         self._lab = lab
-        self.stream = stream
+        self.stream = lab.keys(stream)
         self.group = group
         self.consumer = consumer
+        self._webhook = webhook
+        self._binding = f"{stream} {group}"
 
-    async def ensure(self) -> None:
-        """Create the group, from the stream's beginning, unless it is there."""
-        try:
-            await self._lab.command("XGROUP", "CREATE", self.stream, self.group, "0", "MKSTREAM")
-        except ResponseError as problem:
-            if not str(problem).startswith("BUSYGROUP"):
-                raise
+    async def serve(self) -> bool:
+        """Say that this group is served, and create it where it is missing; False where its webhook is gone."""
+        keys = self._lab.keys
+        answer = await self._lab.run(
+            "serve_binding",
+            [self.stream, keys("bindings"), keys("webhooks")],
+            [self.group, self._binding, self._webhook],
+        )
+        return bool(answer == "ok")
 
     async def read(self, most: int, wait_s: float) -> list[Event]:
-        """New entries, waiting for the first at most so long."""
-        answer = await self._lab.blocking(
-            "XREADGROUP",
-            "GROUP",
-            self.group,
-            self.consumer,
-            "COUNT",
-            most,
-            "BLOCK",
-            max(1, int(wait_s * 1000)),
-            "STREAMS",
-            self.stream,
-            ">",
-            wait_s=wait_s,
-        )
+        """New entries, waiting for the first at most so long.
+
+        Raises:
+            GroupGone: as every method that asks for the group's entries.
+        """
+        with self._group():
+            answer = await self._lab.blocking(
+                "XREADGROUP",
+                "GROUP",
+                self.group,
+                self.consumer,
+                "COUNT",
+                most,
+                "BLOCK",
+                max(1, int(wait_s * 1000)),
+                "STREAMS",
+                self.stream,
+                ">",
+                wait_s=wait_s,
+            )
         return self._events(answer[0][1]) if answer else []
 
     async def pending(self, most: int = 256) -> list[Pending]:
         """Entries that somebody has not acknowledged yet, oldest first."""
-        rows = await self._lab.command("XPENDING", self.stream, self.group, "-", "+", most, parse_detail=True)
+        with self._group():
+            rows = await self._lab.command(
+                "XPENDING", self.stream, self.group, "-", "+", most, parse_detail=True
+            )
         return [
             Pending(
                 row["message_id"],
@@ -100,17 +123,19 @@ class Subscription:
         """Take entries over that are still idle for so long; each counts as one more delivery."""
         if not ids:
             return []
-        rows = await self._lab.command(
-            "XCLAIM", self.stream, self.group, self.consumer, int(idle_s * 1000), *ids
-        )
+        with self._group():
+            rows = await self._lab.command(
+                "XCLAIM", self.stream, self.group, self.consumer, int(idle_s * 1000), *ids
+            )
         return self._events([row for row in rows if row and row[1] is not None])
 
     async def keep(self, ids: Sequence[str]) -> None:
         """Say that these are being worked on: nobody claims them, no delivery is counted."""
         if ids:
-            await self._lab.command(
-                "XCLAIM", self.stream, self.group, self.consumer, 0, *ids, "JUSTID", parse_justid=True
-            )
+            with self._group():
+                await self._lab.command(
+                    "XCLAIM", self.stream, self.group, self.consumer, 0, *ids, "JUSTID", parse_justid=True
+                )
 
     async def done(self, ids: Sequence[str]) -> None:
         """Acknowledge."""
@@ -124,6 +149,15 @@ class Subscription:
             [self.stream, self._lab.keys("dead_letters")],
             [self.group, event.id, error[:4000], deliveries, json.dumps(asdict(event))],
         )
+
+    @contextmanager
+    def _group(self) -> Iterator[None]:
+        try:
+            yield
+        except ResponseError as problem:
+            if not str(problem).startswith("NOGROUP"):
+                raise
+            raise GroupGone(f"the consumer group {self.group} is there no more") from problem
 
     def _events(self, rows: Sequence[Any]) -> list[Event]:
         return [
@@ -142,15 +176,15 @@ class Stream:
 
     def events(self, group: str, consumer: str) -> Subscription:
         """Everything that happens, for one binding."""
-        return Subscription(self._lab, self._lab.keys("events"), group, consumer)
+        return Subscription(self._lab, "events", group, consumer)
 
     def ticks(self, function: str, consumer: str) -> Subscription:
         """The clock's ticks for one function."""
-        return Subscription(self._lab, self._lab.keys("ticks", function), function, consumer)
+        return Subscription(self._lab, f"ticks:{function}", function, consumer)
 
     def redriven(self, function: str, consumer: str) -> Subscription:
         """Dead letters of one function that an operator wants delivered again."""
-        return Subscription(self._lab, self._lab.keys("redriven", function), function, consumer)
+        return Subscription(self._lab, f"redriven:{function}", function, consumer)
 
     async def fire(self, function: str, scheduled: float) -> str:
         """Claim a tick and put it on its function's stream: fired, or taken by another clock, or early."""

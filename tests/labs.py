@@ -16,7 +16,7 @@ from state.records import Experiment
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 """What `curl -d` sends with its JSON."""
-PRESENCE = frozenset({"processes", "process_facts", "open"})
+PRESENCE = frozenset({"processes", "process_facts", "open", "bindings"})
 """Last-seen stamps are presence, not state."""
 _commits = itertools.count(0xABC0000)
 

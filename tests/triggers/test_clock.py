@@ -53,7 +53,7 @@ async def test_three_clocks_fire_each_tick_once(settings: Settings) -> None:
         stop.set()
         await asyncio.gather(*tasks)
         sub = clocks[0].stream.ticks("probe::fast", "reader")
-        await sub.ensure()
+        await sub.serve()
         ticks = [float(e.data["scheduled"]) for e in await sub.read(1000, 1.0)]
 
     assert len(ticks) >= 20

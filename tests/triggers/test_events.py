@@ -19,7 +19,8 @@ from state.errors import NotFound, Unavailable
 from state.pool import Pool
 from state.records import Gpu
 from state.settings import Settings
-from triggers.events import _keep, bindings, run_binding
+from triggers.delivery import _keep, run_binding
+from triggers.events import bindings
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ async def delivering(
     for ears, declared in pairs:
         mine = at_work(process, ears, declared, consumer=consumer)
         tasks += [
-            asyncio.create_task(run_binding(binding, mine, Pool(process.lab), stop))
+            asyncio.create_task(run_binding(binding, mine.settings, stop))
             for binding in bindings({declared.name: declared}, mine)
         ]
     try:
@@ -249,7 +250,7 @@ async def test_an_entry_of_a_dead_consumer_is_claimed_by_another(process: Proces
     declared = hearing("probe::hear", On("gpu.idle"))
     await emit(process, "gpu.idle", n=1)
     dead = process.stream.events("probe::hear", "dead")
-    await dead.ensure()
+    await dead.serve()
     begun = time.monotonic()
     assert len(await dead.read(10, 1.0)) == 1
 
@@ -263,7 +264,7 @@ async def test_an_entry_of_a_dead_consumer_is_claimed_by_another(process: Proces
 async def test_an_entry_that_is_worked_on_stays_its_consumers(process: Process) -> None:
     await emit(process, "gpu.idle")
     sub = process.stream.events("probe::hear", "slow")
-    await sub.ensure()
+    await sub.serve()
     (event,) = await sub.read(1, 1.0)
     await asyncio.sleep(0.3)
     (before,) = await sub.pending()
@@ -400,3 +401,35 @@ async def test_a_dead_letter_that_is_not_there_is_not_found(process: Process) ->
     for name in ("event::redrive", "event::discard"):
         with pytest.raises(NotFound):
             await process.invoker.call(name, {"id": "1-1"}, process.invoker.system("operator"))
+
+
+async def test_a_group_that_vanished_is_made_again(process: Process) -> None:
+    ears = Ears()
+    await emit(process, "gpu.idle", n=1)
+
+    async with delivering(process, (ears, hearing("probe::hear", On("gpu.idle")))):
+        await settled(process, "probe::hear")
+        await process.lab.command("XGROUP", "DESTROY", process.lab.keys("events"), "probe::hear")
+        await emit(process, "gpu.idle", n=2)
+        await eventually(lambda: 2 in [f.n for f in ears.heard])
+
+    assert [f.n for f in ears.heard] == [1, 1, 2]  # it begins at the beginning
+
+
+async def test_what_is_left_of_a_batch_at_the_end_goes_to_the_next_process(process: Process) -> None:
+    ears = Ears()
+    stop = asyncio.Event()
+    ears.then = lambda fact: stop.set()
+    declared = hearing("probe::hear", On("gpu.idle"))
+    for n in range(3):
+        await emit(process, "gpu.idle", n=n)
+    mine = at_work(process, ears, declared)
+    live = bindings({declared.name: declared}, mine)[0]
+
+    await run_binding(live, mine.settings, stop)
+    heard_first = [f.n for f in ears.heard]
+    async with delivering(process, (ears, declared), consumer="two"):
+        await settled(process, "probe::hear")
+
+    assert heard_first == [0]
+    assert [f.n for f in ears.heard] == [0, 1, 2]
