@@ -24,6 +24,7 @@ from state.experiments import Experiments
 from state.policies import Policies
 from state.pool import Pool
 from state.presence import Presence
+from state.pulse import Pulse
 from state.settings import Settings, host_name
 from state.snapshots import Snapshots
 from state.stream import Stream
@@ -74,6 +75,8 @@ async def opened(
             asyncio.create_task(_stay_present(process, who, facts)),
             asyncio.create_task(process.wakeups.listen()),
         ]
+        if (pulse := Pulse.inherited()) is not None:
+            helpers.append(asyncio.create_task(pulse.from_loop()))
         try:
             yield process
         finally:

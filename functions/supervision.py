@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from state.pulse import Listener
 from state.tether import tethered
 
 _KEEP_LOG_BYTES = 10_000_000
@@ -22,12 +23,15 @@ class ProcessSpec:
     """One process to keep running.
 
     `env` is its whole environment (None: ours). `drain_s` is how long it may take to end after SIGTERM.
+    `silent_s` is how long it may give no sign of life until it counts as dead (see state.pulse); None: it
+    gives none.
     """
 
     name: str
     argv: tuple[str, ...]
     env: Mapping[str, str] | None
     drain_s: float
+    silent_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -43,8 +47,14 @@ class Backoff:
         return min(self.most_s, self.first_s * 2.0 ** min(deaths - 1, 60))
 
 
+@dataclass(frozen=True)
+class _Child:
+    process: Process
+    listener: Listener | None
+
+
 class ProcessGroup:
-    """Children that are restarted when they die, and drained together.
+    """Children that are restarted when they die or fall silent, and drained together.
 
     Each leads a process group of its own, so a Ctrl-C at the terminal reaches us alone. Should we be killed,
     the kernel sends them SIGTERM, not SIGKILL: they still hand back what they hold.
@@ -133,12 +143,12 @@ class ProcessGroup:
                 self._signal(name, signal.SIGKILL)
                 deadlines[name] = math.inf
 
-    async def _keep(self, spec: ProcessSpec, child: Process) -> None:
+    async def _keep(self, spec: ProcessSpec, child: _Child) -> None:
         time = asyncio.get_running_loop().time
         deaths = 0
         while True:
             born = time()
-            status = await child.wait()
+            status = await self._end_of(spec, child)
             del self._running[spec.name]
             if self._draining.is_set():
                 return
@@ -152,18 +162,45 @@ class ProcessGroup:
                 return
             child = await self._spawn(spec)
 
-    async def _spawn(self, spec: ProcessSpec) -> Process:
+    async def _spawn(self, spec: ProcessSpec) -> _Child:
         log = self._log(spec)
         if log.exists() and log.stat().st_size > _KEEP_LOG_BYTES:
             log.replace(log.with_suffix(".log.1"))
-        with log.open("ab") as out:
-            child = await asyncio.create_subprocess_exec(
-                *tethered(spec.argv), stdin=DEVNULL, stdout=out, stderr=out, env=spec.env, process_group=0
+        with contextlib.ExitStack() as unless_started, log.open("ab") as out:
+            listener, env = None, spec.env
+            if spec.silent_s is not None:
+                listener = unless_started.enter_context(contextlib.closing(Listener(spec.silent_s)))
+                env = {**(os.environ if env is None else env), **listener.environment}
+            process = await asyncio.create_subprocess_exec(
+                *tethered(spec.argv),
+                stdin=DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=env,
+                pass_fds=[listener.descriptor] if listener else [],
+                process_group=0,
             )
-        self._running[spec.name] = child
+            unless_started.pop_all()
+        if listener is not None:
+            listener.hand_over()
+        self._running[spec.name] = process
         if self._draining.is_set():  # asked to while it was being started
             self._signal(spec.name, signal.SIGKILL if self._forced else signal.SIGTERM)
-        return child
+        return _Child(process, listener)
+
+    async def _end_of(self, spec: ProcessSpec, child: _Child) -> int:
+        """The exit status of a child that has ended, or was killed because it had fallen silent."""
+        listener = child.listener
+        if listener is None:
+            return await child.process.wait()
+        ending = asyncio.ensure_future(child.process.wait())
+        with contextlib.closing(listener):
+            while not (await asyncio.wait([ending], timeout=listener.every_s))[0]:
+                if listener.is_silent():
+                    self._announce(f"{spec.name} gave no sign of life for {spec.silent_s:g} s: killed")
+                    self._signal(spec.name, signal.SIGKILL)
+                    break
+        return await ending
 
     def _signal(self, name: str, number: signal.Signals) -> None:
         """SIGTERM to the child, which knows best how to end what it started; SIGKILL to its whole group."""

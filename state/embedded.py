@@ -16,6 +16,7 @@ import logging
 import os
 import secrets
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -25,9 +26,19 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
+import psutil
+
 from state.errors import Conflict, Unavailable
 from state.redis_binary import Binary, find_binary
-from state.redis_endpoint import SOCKET_DIR, answers, endpoint_url, forget, shut_down, write_private
+from state.redis_endpoint import (
+    SOCKET_DIR,
+    answers,
+    endpoint_url,
+    forget,
+    says_anything,
+    shut_down,
+    write_private,
+)
 from state.redis_log import read_from, reason, refusal
 from state.settings import Settings
 from state.tether import tethered
@@ -36,6 +47,8 @@ _log = logging.getLogger(__name__)
 
 _SOCKET_BYTES = 103  # Linux takes 107 and macOS 103; redis-server exits over that
 _STOP_S = 10.0
+_MUTE_S = 60.0
+"""How long a server that starts may say nothing at all; while it loads its data it says so."""
 _KEEP_LOG_BYTES = 5_000_000
 
 
@@ -101,10 +114,26 @@ class EmbeddedRedis:
 
     def revive(self) -> bool:
         """Start a dead server again, at the same addresses; True if it was. Call from the main thread."""
-        if self._process is None or self._process.poll() is None:
+        if self._process is None or not self._has_ended(self._process):
             return False
         self._launch(self.port)
         return True
+
+    def is_heard(self, within_s: float) -> bool:
+        """Whether the server gives any answer in time; one that is stopped gives none. Blocks."""
+        return says_anything(self._socket, within_s)
+
+    def kill(self) -> None:
+        """End the server at once with what it forked; `revive` starts it with all that it had acknowledged."""
+        if self._process is not None and self._process.returncode is None:  # else its pid may be another's
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def _has_ended(self, process: subprocess.Popen[bytes]) -> bool:
+        """Whether the server has; then what it forked to rewrite its data, which holds the lock too, ends as well."""
+        if process.returncode is None and psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE:
+            self.kill()
+        return process.poll() is not None
 
     def stop(self) -> None:
         """SHUTDOWN, KILL after ten seconds; the data stays. May be called twice."""
@@ -174,6 +203,7 @@ class EmbeddedRedis:
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
             stdin.write(os.fsencode(self._config()))
+        heard_at = time.monotonic()
         while self._process.poll() is None:
             if answers(self.url):
                 if "aof-load-truncated" in (said := read_from(log, begin)):
@@ -181,6 +211,13 @@ class EmbeddedRedis:
                         "Redis cut an unfinished last write off its append-only file: %s", reason(said)
                     )
                 return None
+            if self.is_heard(within_s=2.0):
+                heard_at = time.monotonic()
+            elif time.monotonic() - heard_at > _MUTE_S:
+                self.kill()
+                raise Unavailable(
+                    f"Redis was started but said nothing for {_MUTE_S:.0f} s", hint=f"its log is {str(log)!r}"
+                )
             time.sleep(0.005)
         return read_from(log, begin)
 

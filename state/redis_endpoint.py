@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import socket
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -45,6 +46,18 @@ def answers(url: str) -> bool:
         with _client(url) as client:
             return bool(client.ping())
     except (redis.RedisError, OSError, ValueError):
+        return False
+
+
+def says_anything(address: Path, within_s: float) -> bool:
+    """Whether the server at this socket gives any answer: that it loads, is full or knows no such user is one."""
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(within_s)
+            connection.connect(str(address))
+            connection.sendall(b"PING\r\n")
+            return bool(connection.recv(1))
+    except OSError:
         return False
 
 

@@ -47,6 +47,9 @@ class Settings(BaseSettings):
     stale_s: float = Field(
         default=60.0, gt=0, description="seconds without a heartbeat after which a worker is offline"
     )
+    silent_s: float = Field(
+        default=15.0, gt=0, description="seconds without an answer after which a process counts as dead"
+    )
     sweep_s: float = Field(default=10.0, gt=0, description="seconds between two sweeps")
     dispatch_s: float = Field(
         default=5.0, gt=0, description="seconds between two dispatches that no event asked for"

@@ -20,6 +20,7 @@ import httpx
 from functions.supervision import Backoff, ProcessGroup, ProcessSpec, stopping_on_signals
 from state.embedded import EmbeddedRedis
 from state.errors import Conflict, Unavailable
+from state.pulse import LOOKS
 from state.settings import Settings
 from triggers.guard import check_bind
 
@@ -124,15 +125,19 @@ class Lab:
 
     @asynccontextmanager
     async def _kept_redis(self) -> AsyncIterator[list[asyncio.Task[None]]]:
-        """The task that keeps our own Redis alive; none for a Redis of others."""
+        """The tasks that keep our own Redis alive; none for a Redis of others."""
         if self._redis is None:
             yield []
             return
-        reviving = asyncio.create_task(self._keep(self._redis), name="keep Redis")
+        keeping = [
+            asyncio.create_task(self._keep(self._redis), name="keep Redis"),
+            asyncio.create_task(self._end_silent(self._redis), name="listen to Redis"),
+        ]
         try:
-            yield [reviving]
+            yield keeping
         finally:
-            reviving.cancel()
+            for task in keeping:
+                task.cancel()
 
     async def _keep(self, redis: EmbeddedRedis) -> None:
         """Start a dead Redis again, at the same address and with the same data, however often it refuses.
@@ -151,6 +156,23 @@ class Lab:
                 refusals += 1
                 self._refuse(problem)
             await asyncio.sleep(REDIS_BACKOFF.delay(refusals) if refusals else REDIS_LOOK_S)
+
+    async def _end_silent(self, redis: EmbeddedRedis) -> None:
+        """Kill a Redis that gives no answer for `silent_s`; as in state.pulse, silence is counted in looks."""
+        silent_s = self.plan.settings.silent_s
+        every_s = silent_s / LOOKS
+        server, left = redis.pid, LOOKS
+        while True:
+            heard, _ = await asyncio.gather(
+                asyncio.to_thread(redis.is_heard, every_s), asyncio.sleep(every_s)
+            )
+            if heard or redis.pid != server:
+                server, left = redis.pid, LOOKS
+                continue
+            left -= 1
+            if left == 0:
+                self._announce(f"Redis gave no answer for {silent_s:g} s: killed")
+                redis.kill()
 
     def _refuse(self, problem: Unavailable | OSError) -> None:
         """Tell a reason once, not at every attempt."""
@@ -202,12 +224,13 @@ def specs(plan: Plan) -> list[ProcessSpec]:
         "NIGHTJAR_PORT": str(settings.port),
     }
     python = (sys.executable, "-P", "-m")
-    found = [ProcessSpec(kind, (*python, f"triggers.{kind}"), env, drain_s=15.0) for kind in KINDS]
+    silent_s = settings.silent_s
+    found = [ProcessSpec(kind, (*python, f"triggers.{kind}"), env, 15.0, silent_s) for kind in KINDS]
     if plan.repo is not None:
         argv = [*python, "workers.supervisor", "--repo", str(plan.repo), "--gpu", plan.gpu]
         argv += ["--cpu", str(plan.cpu)] if plan.cpu is not None else []
         argv += ["--command", shlex.join(shlex.split(plan.command))] if plan.command else []
-        found.append(ProcessSpec("worker", tuple(argv), env, drain_s=float("inf")))
+        found.append(ProcessSpec("worker", tuple(argv), env, float("inf"), silent_s))
     return found
 
 

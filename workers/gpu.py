@@ -20,6 +20,7 @@ from functions.lanes import TrainingJob
 from functions.process import opened, start_logging
 from state.client import Lab
 from state.embedded import redis_url
+from state.pulse import Pulse
 from state.settings import Settings
 from state.train_queue import Refused, TrainJob, broker, gpu_queue
 from workers.device import Device
@@ -130,6 +131,8 @@ def main(argument: str) -> int:
         job_class=TrainJob,
         serializer=JSONSerializer,
     )
+    if (pulse := Pulse.inherited()) is not None:
+        pulse.from_thread()  # RQ's main thread waits for jobs, and while a horse works for the horse
     worker.work(logging_level=settings.log_level)
     return 0
 

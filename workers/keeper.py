@@ -126,16 +126,16 @@ class Keeper:
                     horse.kill()
 
 
-def rq_worker(options: DeviceOptions) -> ProcessSpec:
+def rq_worker(options: DeviceOptions, silent_s: float) -> ProcessSpec:
     """The RQ worker as a child; it finishes its run before it ends, however long that takes."""
     argv = (sys.executable, "-P", "-m", "workers.gpu", options.model_dump_json())
-    return ProcessSpec(name=f"rq-{options.gpu_id.replace(':', '-')}", argv=argv, env=None, drain_s=math.inf)
+    return ProcessSpec(f"rq-{options.gpu_id.replace(':', '-')}", argv, None, math.inf, silent_s)
 
 
 async def keep(options: DeviceOptions, settings: Settings) -> None:
     """Keep one GPU in the pool until SIGTERM; then let its run finish and take it out."""
     parent = os.getppid()
-    group = ProcessGroup([rq_worker(options)], settings.data_dir / "logs", log.warning)
+    group = ProcessGroup([rq_worker(options, settings.silent_s)], settings.data_dir / "logs", log.warning)
 
     def facts() -> dict[str, Any]:
         head = repository_head(options.repo)

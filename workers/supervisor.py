@@ -23,7 +23,7 @@ from workers.options import DeviceOptions, WorkerOptions, check_repository
 log = logging.getLogger(__name__)
 
 
-def keeper_spec(options: WorkerOptions, device: Device) -> ProcessSpec:
+def keeper_spec(options: WorkerOptions, device: Device, silent_s: float) -> ProcessSpec:
     """The keeper of one slot as a child; it lets its run finish before it ends."""
     bound = DeviceOptions(
         **options.model_dump(),
@@ -36,15 +36,13 @@ def keeper_spec(options: WorkerOptions, device: Device) -> ProcessSpec:
         kind=device.kind,
     )
     argv = (sys.executable, "-P", "-m", "workers.keeper", bound.model_dump_json())
-    return ProcessSpec(
-        name=f"keeper-{device.gpu_id.replace(':', '-')}", argv=argv, env=None, drain_s=math.inf
-    )
+    return ProcessSpec(f"keeper-{device.gpu_id.replace(':', '-')}", argv, None, math.inf, silent_s)
 
 
 async def supervise(options: WorkerOptions, devices: list[Device], settings: Settings) -> None:
     """Run the keepers until told to stop; runs in progress are finished first."""
     parent = os.getppid()
-    specs = [keeper_spec(options, device) for device in devices]
+    specs = [keeper_spec(options, device, settings.silent_s) for device in devices]
     group = ProcessGroup(specs, settings.data_dir / "logs", lambda line: log.warning("%s", line))
     facts = {"slots": len(devices), "repo": str(options.repo)}
     with stopping_on_signals(group) as stop:

@@ -19,7 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import functions.supervision
+import state.pulse
 from functions.supervision import Backoff, ProcessGroup, ProcessSpec
+from state.pulse import LOOKS, PULSE, Listener, Pulse
 
 pytestmark = pytest.mark.process
 
@@ -31,7 +33,7 @@ import signal, sys, time
 def end(*_):
     time.sleep(0.3); print("ended", flush=True); sys.exit(0)
 signal.signal(15, end)
-print("up", flush=True)
+print("up\\n", end="", flush=True)  # in one write, which a signal does not split
 time.sleep(60)
 """
 WITH_CHILD = f"""
@@ -41,10 +43,46 @@ child = subprocess.Popen([sys.executable, "-c", {IGNORE_TERM!r}])
 print("child", child.pid, flush=True)
 time.sleep(60)
 """
+BEATING = f"""
+import asyncio, os, signal, subprocess, sys, time
+sys.path.insert(0, {str(Path(__file__).parents[2])!r})
+from state.pulse import Pulse
+
+async def main():
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(15, stop.set)
+    pulse = Pulse.inherited()
+    beating = asyncio.create_task(pulse.from_loop())
+    await asyncio.sleep(0)
+    print("up", flush=True)
+    HOOK
+    await stop.wait()
+    await asyncio.sleep(DRAIN_S)
+    print("ended", flush=True)
+
+asyncio.run(main())
+"""
+LOOK_AROUND = """
+import os
+inodes = []
+for fd in range(64):
+    try:
+        inodes.append(str(os.fstat(fd).st_ino))
+    except OSError:
+        pass
+print("theirs", os.environ.get("NIGHTJAR_PULSE"), ",".join(inodes), flush=True)
+"""
+SILENT_S = 2.0
 
 
-def spec(name: str, code: str = SLEEP, drain_s: float = 10.0) -> ProcessSpec:
-    return ProcessSpec(name, (sys.executable, "-c", code), None, drain_s)
+def spec(name: str, code: str = SLEEP, drain_s: float = 10.0, silent_s: float | None = None) -> ProcessSpec:
+    return ProcessSpec(name, (sys.executable, "-c", code), None, drain_s, silent_s)
+
+
+def beating(hook: str = "pass", drain_s: float = 0.0) -> ProcessSpec:
+    """A child that beats from its event loop, and does something once it is up."""
+    code = BEATING.replace("HOOK", hook).replace("DRAIN_S", repr(drain_s))
+    return spec("web", code, drain_s=60.0, silent_s=SILENT_S)
 
 
 def alive(pid: int) -> bool:
@@ -234,6 +272,127 @@ async def test_a_large_log_is_put_aside_at_the_next_start(
     async with running(tmp_path, spec("web")) as lab:
         assert lab.log("web") == "up\n"
         assert (tmp_path / "logs" / "web.log.1").read_text() == "x" * 101
+
+
+async def test_a_stopped_child_counts_as_dead_and_comes_back(tmp_path: Path) -> None:
+    async with running(tmp_path, beating(), spec("clock")) as lab:
+        first = lab.group.pids
+        os.kill(first["web"], signal.SIGSTOP)
+        await eventually(lambda: lab.log("web").count("up") == 2)
+
+        assert not alive(first["web"])
+        assert lab.group.pids["clock"] == first["clock"]
+        assert [line.partition(" (")[0] for line in lab.said] == [
+            "web gave no sign of life for 2 s: killed",
+            "restarting web in 0.02 s: exit status -9",
+        ]
+
+
+async def test_a_child_whose_event_loop_hangs_counts_as_dead_with_all_of_its_process_group(
+    tmp_path: Path,
+) -> None:
+    hangs = (
+        "print('child', subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid, flush=True)"
+        "; time.sleep(60)"
+    )
+    async with running(tmp_path, beating(hangs), say="child") as lab:
+        grandchild = int(lab.log("web").split("child ")[1].split()[0])
+        pid = lab.group.pids["web"]
+
+        await eventually(lambda: lab.said != [] and not alive(pid) and not alive(grandchild))
+
+        assert lab.said[0] == "web gave no sign of life for 2 s: killed"
+
+
+async def test_a_child_that_beats_lives_on_while_it_works_and_while_it_drains(tmp_path: Path) -> None:
+    async with running(tmp_path, beating(drain_s=2 * SILENT_S)) as lab:
+        await asyncio.sleep(2 * SILENT_S)
+        pid = lab.group.pids["web"]
+        await lab.group.drain()
+
+        assert not alive(pid)
+        assert lab.log("web").split() == ["up", "ended"]
+        assert not any("killed" in line for line in lab.said)
+
+
+async def test_a_child_that_is_stopped_while_it_drains_holds_nobody_up(tmp_path: Path) -> None:
+    async with running(tmp_path, beating()) as lab:
+        os.kill(lab.group.pids["web"], signal.SIGSTOP)
+        await asyncio.wait_for(lab.group.drain(), 30)
+
+        assert lab.group.pids == {}
+        assert lab.said[-1] == "web gave no sign of life for 2 s: killed"
+
+
+async def test_a_child_may_take_long_to_start_but_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with running(tmp_path, spec("web", silent_s=0.1)) as lab:
+        await asyncio.sleep(1.0)
+        assert lab.said == []
+
+    monkeypatch.setattr(state.pulse, "START_S", 1.0)
+    async with running(tmp_path / "second", spec("web", silent_s=0.1)) as lab:
+        await eventually(lambda: lab.said != [])
+        assert lab.said[0] == "web gave no sign of life for 0.1 s: killed"
+
+
+async def test_what_a_child_starts_inherits_nothing_of_its_pulse(tmp_path: Path) -> None:
+    hook = f"""
+    print("mine", os.fstat(pulse.descriptor).st_ino, flush=True)
+    subprocess.run([sys.executable, "-c", {LOOK_AROUND!r}], close_fds=False)
+    """
+    async with running(tmp_path, beating(hook.strip()), say="theirs") as lab:
+        said = lab.log("web").split()
+
+    mine, name, inodes = said[said.index("mine") + 1], *said[said.index("theirs") + 1 :][:2]
+    assert name == "None"
+    assert mine not in inodes.split(",")
+
+
+def test_silence_is_counted_in_looks_so_a_parent_that_slept_does_not_blame_its_children() -> None:
+    listener = Listener(silent_s=0.001)  # every look comes far too late
+    pulse = child_of(listener)
+
+    pulse.beat()
+    first = listener.is_silent()
+    time.sleep(0.1)
+    then = [listener.is_silent() for _ in range(LOOKS)]
+    pulse.beat()
+    after_a_beat = listener.is_silent()
+    at_last = [listener.is_silent() for _ in range(LOOKS + 1)]
+
+    assert (first, any(then), after_a_beat) == (False, False, False)
+    assert at_last == [False] * LOOKS + [True]
+    listener.close()
+
+
+def test_a_parent_that_does_not_look_never_holds_its_child_up_nor_does_one_that_died() -> None:
+    listener = Listener(silent_s=1.0)
+    pulse = child_of(listener)
+
+    for _ in range(100_000):
+        pulse.beat()
+    silent = listener.is_silent()
+    listener.close()
+    pulse.beat()
+
+    assert not silent
+
+
+@pytest.mark.parametrize("stale", ["", "rubbish", "0:1:1.5", "12345:1:1.5", "1:2"])
+def test_a_pulse_that_was_meant_for_another_process_is_ignored(
+    stale: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(PULSE, stale)
+
+    assert Pulse.inherited() is None
+    assert PULSE not in os.environ
+
+
+def child_of(listener: Listener) -> Pulse:
+    """The pulse of a child; it has its own copy of the pipe's end, as one that was forked."""
+    return Pulse(os.dup(listener.descriptor), listener.every_s)
 
 
 def supervisor(tmp_path: Path, child: str) -> tuple[subprocess.Popen[str], int]:

@@ -10,7 +10,9 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
+import redis
 
 import triggers.lab
 from functions.supervision import Backoff, ProcessGroup, ProcessSpec
@@ -22,13 +24,14 @@ from triggers.lab import Lab, Plan
 pytestmark = pytest.mark.process
 
 STUBBORN = "import signal, time; signal.signal(15, signal.SIG_IGN); print('up', flush=True); time.sleep(60)"
+SILENT_S = 1.5
 
 
 class Started:
     """A lab of one process that does not end when it is asked to."""
 
     def __init__(self, folder: Path) -> None:
-        self.settings = Settings.model_validate({"data": folder / "data"})
+        self.settings = Settings.model_validate({"data": folder / "data", "silent_s": SILENT_S})
         self.said: list[str] = []
         self.redis = EmbeddedRedis.start(self.settings)
         self.stop = asyncio.Event()
@@ -123,3 +126,75 @@ async def test_a_drain_with_redis_waits_however_long_it_takes(started: Started) 
     await draining
 
     assert waits
+
+
+async def test_redis_that_was_stopped_counts_as_dead_and_comes_back_with_all_that_it_acknowledged(
+    started: Started,
+) -> None:
+    running = asyncio.create_task(started.lab.run())
+    first = started.redis.pid
+    assert first is not None
+    with redis.Redis.from_url(started.redis.url) as client:
+        client.set("acknowledged", "yes")
+
+    os.kill(first, signal.SIGSTOP)
+    await eventually(lambda: started.heard("it is started again"))
+
+    assert started.said == [
+        "Redis gave no answer for 1.5 s: killed",
+        "Redis had died; it is started again",
+    ]
+    assert started.redis.pid != first
+    with redis.Redis.from_url(started.redis.url) as client:
+        assert client.get("acknowledged") == b"yes"
+    started.stop.set()
+    await asyncio.wait_for(running, 5)
+
+
+@pytest.mark.parametrize("words", ["CONFIG SET maxclients 1", "CONFIG SET requirepass other"])
+async def test_redis_that_refuses_us_still_answers(started: Started, words: str) -> None:
+    running = asyncio.create_task(started.lab.run())
+    first = started.redis.pid
+    with redis.Redis.from_url(started.redis.url) as client:
+        client.execute_command(words)
+        await asyncio.sleep(3 * SILENT_S)
+
+        assert started.redis.pid == first
+        assert started.said == []
+    started.stop.set()
+    await asyncio.wait_for(running, 5)
+
+
+async def test_redis_that_runs_a_long_script_still_answers(started: Started) -> None:
+    running = asyncio.create_task(started.lab.run())
+    with redis.Redis.from_url(started.redis.url) as client, redis.Redis.from_url(started.redis.url) as other:
+        client.config_set("busy-reply-threshold", 100)
+        script = asyncio.to_thread(client.eval, "while true do end", 0)
+        endless = asyncio.create_task(script)
+        await asyncio.sleep(3 * SILENT_S)
+        said = list(started.said)
+        other.script_kill()
+        with pytest.raises(redis.ResponseError, match="killed by user"):
+            await endless
+
+    assert said == []
+    started.stop.set()
+    await asyncio.wait_for(running, 5)
+
+
+async def test_redis_that_was_killed_while_it_rewrote_its_data_comes_back_at_once(started: Started) -> None:
+    running = asyncio.create_task(started.lab.run())
+    with redis.Redis.from_url(started.redis.url) as client:
+        client.config_set("rdb-key-save-delay", 1_000_000)
+        client.mset({f"key{n}": n for n in range(60)})
+        client.bgrewriteaof()
+        server = psutil.Process(started.redis.pid)
+        await eventually(lambda: bool(server.children()))
+        rewriter = server.children()[0]
+
+    started.kill_redis()
+    await eventually(lambda: started.heard("it is started again"))
+
+    assert not rewriter.is_running() or rewriter.status() == psutil.STATUS_ZOMBIE
+    started.stop.set()
+    await asyncio.wait_for(running, 5)
