@@ -10,8 +10,10 @@ import pytest
 
 from functions.__main__ import markdown
 from functions.contract import table
+from state.records import STATUSES
 from state.settings import Settings
 from triggers.cli.__main__ import COMMANDS, nightjar
+from triggers.cli.output import BY_STATUS, EXIT_CODES
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -49,6 +51,14 @@ def test_every_call_in_the_documents_names_a_function_and_its_fields() -> None:
         _, name, *words = shlex.split(call)
         fields = {w[2:].replace("-", "_") for w in words if w.startswith("--")}
         assert fields <= set(table()[name].request.model_fields), call
+
+
+def test_the_readme_shows_the_exit_codes_as_they_are() -> None:
+    shown = ", ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
+
+    assert f"wait` above all: {shown}." in " ".join(README.split())
+    assert set(BY_STATUS) == set(STATUSES)
+    assert set(BY_STATUS.values()) <= set(EXIT_CODES)
 
 
 def test_every_route_in_the_readme_is_a_function_s() -> None:

@@ -213,9 +213,13 @@ class Broadcast:
         return newest[0].id if len(newest) > last else "0"
 
     async def tell(self, subscriber: Subscriber, since: str) -> AsyncGenerator[bytes, None]:
-        """Everything after `since`: first what has happened, then what happens."""
+        """Everything after `since`: first what has happened, then what happens.
+
+        It begins with `since` as an id without an event: cut before any event came, the client resumes from there.
+        """
         clock = asyncio.get_running_loop().time
         outbox = Outbox(subscriber.wanted.min_interval_s)
+        yield f"id: {since}\n\n".encode()
         spoke_at, last = clock(), since
         async for event in self._backlog(since):
             if isinstance(event, Gap):

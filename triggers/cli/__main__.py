@@ -8,13 +8,15 @@ import sys
 import click
 
 from state.errors import NightjarError
-from triggers.cli.output import ERROR, explain
+from triggers.cli.output import ERROR, EXIT_CODES, explain
 
 COMMANDS = {
     "demo": "a first research night in minutes: real training, two agents, the table and the plot",
     "up": "start the lab: Redis, web, events, clock and this machine's workers",
     "worker": "train for a lab on this machine's GPUs",
     "status": "what is alive, what waits, what is best",
+    "events": "follow what happens, live",
+    "wait": "wait for an experiment; exits with its outcome",
     "call": "call any function of the running lab",
     "doctor": "check this machine and audit the lab",
     "config": "show every setting, secrets redacted",
@@ -41,13 +43,13 @@ class Lazy(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
 
-@click.command(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=Lazy,
+    epilog=f"Exit codes: {', '.join(f'{code} {meaning}' for code, meaning in EXIT_CODES.items())}.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 def nightjar() -> None:
-    """Nightjar: autonomous machine-learning research that runs overnight.
-
-    Exit codes: 0 ok or keep, 1 error, 2 usage, 3 discard, 4 crash (also timeout and invalid), 5 still running,
-    6 budget, 7 auth, 8 stopped, 9 lost.
-    """
+    """Nightjar: autonomous machine-learning research that runs overnight."""
 
 
 def main() -> int:

@@ -31,27 +31,38 @@ class LabHttp:
         try:
             answer = self._http.request(method, path, json=body if method == "POST" else None)
         except httpx.HTTPError as problem:
-            raise Unavailable(
-                f"no lab answers at {self.url} ({type(problem).__name__})",
-                hint="start one with ./nightjar up, or set NIGHTJAR_URL",
-            ) from problem
+            raise no_lab(self.url, problem) from problem
         if answer.is_success:
             is_json = answer.headers.get("content-type", "").startswith("application/json")
             return answer.json() if is_json else answer.content
-        raise _problem(answer)
+        raise problem_of(answer)
 
     def close(self) -> None:
         """Give the connection back."""
         self._http.close()
 
 
-def _problem(answer: httpx.Response) -> NightjarError:
+def no_lab(url: str, problem: httpx.HTTPError) -> Unavailable:
+    """Nobody answers there."""
+    return Unavailable(
+        f"no lab answers at {url} ({type(problem).__name__})",
+        hint="start one with ./nightjar up, or set NIGHTJAR_URL",
+    )
+
+
+def problem_of(answer: httpx.Response) -> NightjarError:
+    """A problem document as our own error."""
     try:
-        body = answer.json()
+        body: dict[str, Any] = answer.json()
     except ValueError:
         body = {"detail": answer.text[:500]}
     kind = BY_STATUS.get(answer.status_code, errors.Unavailable)
-    return kind(str(body.get("detail")), hint=body.get("hint"), fields={"problem": body})
+    return kind(
+        str(body.get("detail")),
+        hint=body.get("hint"),
+        retry_after=body.get("retry_after"),
+        fields={"problem": body},
+    )
 
 
 def base_url(settings: Settings) -> str:

@@ -12,6 +12,20 @@ from state.errors import NightjarError
 
 OK, ERROR, USAGE, DISCARD, CRASH, RUNNING, BUDGET, AUTH, STOPPED, LOST = range(10)
 
+EXIT_CODES = {
+    OK: "ok or keep",
+    ERROR: "error",
+    USAGE: "usage",
+    DISCARD: "discard",
+    CRASH: "crash (also timeout and invalid)",
+    RUNNING: "still running",
+    BUDGET: "budget",
+    AUTH: "auth",
+    STOPPED: "stopped",
+    LOST: "lost",
+}
+"""What each exit code of a command means; stable, README shows them."""
+
 BY_STATUS = {
     "keep": OK,
     "discard": DISCARD,
@@ -33,6 +47,11 @@ def explain(problem: NightjarError) -> None:
     click.echo(f"nightjar: {problem.detail}", err=True)
     if problem.hint:
         click.echo(f"  -> {problem.hint}", err=True)
+
+
+def printable(text: str) -> str:
+    """Text of an agent on one line, without what a terminal would obey."""
+    return "".join(c if c.isprintable() else " " for c in text)
 
 
 def print_json(value: Any) -> None:

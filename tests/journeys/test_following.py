@@ -1,0 +1,214 @@
+"""`nightjar events` and `nightjar wait`, as a person and a script use them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.journeys.running import PATIENCE_S, RunningLab, running_lab
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    with running_lab(tmp_path_factory.mktemp("lab")) as found:
+        found.start()
+        found.setup("t")
+        yield found
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "triggers.cli", *words]
+
+
+def environment(data: Path, **more: str) -> dict[str, str]:
+    return {**os.environ, "NIGHTJAR_DATA": str(data), **more}
+
+
+def wait(lab: RunningLab, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command("wait", *words), capture_output=True, text=True, check=False, env=environment(lab.data)
+    )
+
+
+@pytest.fixture
+def followed(lab: RunningLab, tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    """`nightjar events --json` as it runs, and where its lines go."""
+    lines = tmp_path / "events.jsonl"
+    with lines.open("w") as out:
+        process = subprocess.Popen(
+            command("events", "--json", "--last", "1"),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.PIPE,
+            env=environment(lab.data),
+            text=True,
+        )
+    try:
+        lab.until(lines.read_text, "the newest event is told")
+        yield process, lines
+    finally:
+        process.kill()
+        process.wait()
+
+
+def kill_web(lab: RunningLab) -> None:
+    """SIGKILL; `up` starts it again."""
+    web = lab.process("triggers.web")
+    web.kill()
+    lab.until(
+        lambda: (
+            lab.processes("triggers.web")
+            and lab.process("triggers.web").pid != web.pid
+            and lab.get("lab/status")
+        ),
+        "the web process answers again",
+    )
+
+
+def test_following_survives_kills_of_the_web_process_and_loses_nothing(
+    lab: RunningLab, followed: tuple[subprocess.Popen[str], Path]
+) -> None:
+    process, lines = followed
+    for nth in range(30):
+        if nth in (10, 20):
+            kill_web(lab)
+        lab.setup(f"kill{nth}")
+
+    def told() -> list[str]:
+        events = [json.loads(text) for text in lines.read_text().splitlines()]
+        return [e["subject"] for e in events if e["type"] == "tag.created" and e["tag"].startswith("kill")]
+
+    lab.until(lambda: len(told()) >= 30, "every event is told")
+    assert told() == [f"kill{nth}" for nth in range(30)]
+
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0
+    assert "trying on" in said
+    assert "connected again" in said
+    assert "Traceback" not in said
+
+
+def test_new_bests_alone_can_be_followed(lab: RunningLab) -> None:
+    lab.setup("best")
+    for value in (3.0, 4.0, 2.0):
+        lab.until_status(lab.submit("best", config_delta={"VALUE": value}), "keep", "discard")
+    process = subprocess.Popen(
+        command("events", "--only-new-best", "--tag", "best", "--since", "0"),
+        stdout=subprocess.PIPE,
+        env=environment(lab.data, PYTHONUNBUFFERED="1"),
+        text=True,
+    )
+    assert process.stdout is not None
+    try:
+        told = [process.stdout.readline().split() for _ in range(2)]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+    assert [words[1:] for words in told] == [["best.changed", "best-1", "3"], ["best.changed", "best-3", "2"]]
+
+
+def test_following_no_lab_says_how_to_start_one(tmp_path: Path) -> None:
+    done = subprocess.run(
+        command("events"),
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment(tmp_path, NIGHTJAR_PORT="1"),
+    )
+
+    assert done.returncode == 1
+    assert "-> start one with ./nightjar up" in done.stderr
+
+
+def test_the_lab_s_refusal_ends_the_following(lab: RunningLab) -> None:
+    for words, code in ((["--type", "no.such"], 1), (["--only-new-best", "--type", "gpu.idle"], 2)):
+        done = subprocess.run(
+            command("events", *words), capture_output=True, text=True, check=False, env=environment(lab.data)
+        )
+
+        assert done.returncode == code, done.stderr
+
+
+def test_waiting_ends_with_the_exit_code_of_the_outcome(lab: RunningLab) -> None:
+    lab.setup("codes")
+    keep = wait(lab, lab.submit("codes", config_delta={"VALUE": 1.0}))
+    discard = wait(lab, lab.submit("codes", config_delta={"VALUE": 2.0}), "--json")
+    crash = wait(lab, lab.submit("codes", config_delta={"MISSING": 2.0}))
+    endless = lab.submit("codes", config_delta={"SECONDS": 600.0})
+    running = wait(lab, endless, "--timeout", "0.2")
+    lab.post("experiment/stop", experiment_id=endless)
+    stopped = wait(lab, endless)
+    unknown = wait(lab, "codes-99")
+    wrong = wait(lab, endless, "--timeout", "soon")
+
+    codes = [done.returncode for done in (keep, discard, crash, running, stopped, unknown, wrong)]
+    assert codes == [0, 3, 4, 5, 8, 1, 2]
+    assert keep.stdout.startswith("codes-1: keep  1.000000")
+    assert json.loads(discard.stdout)["status"] == "discard"
+    assert "no experiment 'codes-99'" in unknown.stderr
+    assert keep.stderr == ""
+
+
+def test_waiting_goes_on_after_a_kill_of_the_web_process(lab: RunningLab) -> None:
+    lab.setup("patient")
+    name = lab.submit("patient", config_delta={"SECONDS": 600.0})
+    argv = command("wait", name)
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment(lab.data)) as waiting:
+        try:
+            lab.until(lambda: _has_connection(waiting.pid, lab.port), "it waits")
+            kill_web(lab)
+            assert waiting.poll() is None
+            lab.post("experiment/stop", experiment_id=name)
+            told, _ = waiting.communicate(timeout=PATIENCE_S)
+        finally:
+            waiting.kill()
+
+    assert waiting.returncode == 8
+    assert told.startswith(f"{name}: stopped")
+
+
+def _has_connection(pid: int, port: int) -> bool:
+    connections = psutil.Process(pid).net_connections("tcp")
+    return any(c.raddr and c.raddr.port == port for c in connections)
+
+
+def test_a_bar_is_shown_on_a_terminal_only(lab: RunningLab) -> None:
+    lab.setup("bar")
+    name = lab.submit("bar", config_delta={"SECONDS": 600.0})
+    ours, theirs = pty.openpty()
+    waiting = subprocess.Popen(
+        command("wait", name),
+        stdout=subprocess.PIPE,
+        stderr=theirs,
+        text=True,
+        env=environment(lab.data, TERM="xterm"),
+    )
+    os.close(theirs)
+    shown = b""
+    while b"running" not in shown:
+        shown += os.read(ours, 4096)
+    lab.post("experiment/stop", experiment_id=name)
+    while True:
+        try:
+            shown += os.read(ours, 4096)
+        except OSError:  # how a terminal tells its end
+            break
+    told, _ = waiting.communicate(timeout=PATIENCE_S)
+    os.close(ours)
+
+    assert f"{name}: running".encode() in shown
+    assert told.startswith(f"{name}: stopped")

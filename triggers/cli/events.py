@@ -1,0 +1,120 @@
+"""`nightjar events` follows what happens in the running lab, one line per event."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.text import Text
+
+from triggers.cli.follow import follow
+from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.output import OK, printable
+
+STYLES = {
+    "best.changed": "bold green",
+    "experiment.finished": "bold",
+    "experiment.lost": "red",
+    "gpu.offline": "yellow",
+    "gpu.unhealthy": "red",
+    "lab.audit_failed": "bold red",
+    "reset": "bold yellow",
+}
+TOLD = {
+    "experiment.registered": ("category", "agent", "hypothesis"),
+    "experiment.finished": ("status", "val_bpb", "delta", "description"),
+    "best.changed": ("val_bpb",),
+    "strategy.changed": ("mode", "reason"),
+}
+"""Which facts of an event stand in its line, without their names; of other types all do, by name."""
+
+
+@click.command()
+@data_option
+@lab_option
+@click.option("--tag", help="only events of this tag")
+@click.option("--type", "types", multiple=True, help="only events of this type, such as experiment.finished")
+@click.option("--only-new-best", is_flag=True, help="only new bests")
+@click.option("--since", help="begin after the event with this id; 0 begins with the oldest kept")
+@click.option("--last", type=click.IntRange(0, 1000), default=None, help="begin with so many of the newest")
+@click.option(
+    "--min-interval",
+    type=click.FloatRange(0, 3600),
+    default=None,
+    help="seconds between two looks, each telling only the newest of every tag and type",
+)
+@click.option("--json", "as_json", is_flag=True, help="one JSON object per line")
+def command(
+    data: Path | None,
+    lab: str | None,
+    tag: str | None,
+    types: tuple[str, ...],
+    only_new_best: bool,
+    since: str | None,
+    last: int | None,
+    min_interval: float | None,
+    as_json: bool,
+) -> int:
+    """Follow the lab's events until Ctrl-C; a restart of the lab loses none."""
+    if only_new_best and types:
+        raise click.UsageError("--only-new-best stands in the place of --type")
+    asked = {
+        "tag": tag,
+        "types": ",".join(types) or None,
+        "only": "new_best" if only_new_best else None,
+        "since": since,
+        "last": last,
+        "min_interval": min_interval,
+    }
+    query = {name: str(value) for name, value in asked.items() if value is not None}
+    console = Console(soft_wrap=True, highlight=False)
+    try:
+        for event in follow(settings_from(data=data, lab=lab), query, _say):
+            if as_json:
+                click.echo(json.dumps(event, ensure_ascii=False))
+            else:
+                console.print(line(event))
+    except KeyboardInterrupt:
+        return OK
+    return OK
+
+
+def _say(line: str) -> None:
+    click.echo(f"nightjar: {line}", err=True)
+
+
+def line(event: dict[str, Any]) -> Text:
+    """One event for a person: local time, type, subject, what matters of it."""
+    kind = str(event["type"])
+    if kind == "reset":
+        return Text(f"events after {event['since']} are no longer kept: a gap", style=STYLES["reset"])
+    moment = datetime.fromisoformat(event["time"]).astimezone() if event["time"] else None
+    text = Text(f"{moment:%H:%M:%S}  " if moment else " " * 10, style="dim")
+    text.append(f"{kind:<22}", style=STYLES.get(kind, ""))
+    text.append(f"{printable(event['subject']):<14} ", style="cyan")
+    text.append(printable(_facts(event)))
+    if superseded := event.get("superseded"):
+        text.append(f"  (and {superseded} before it)", style="dim")
+    return text
+
+
+def _facts(event: dict[str, Any]) -> str:
+    data, told = event["data"], TOLD.get(event["type"])
+    if told is not None:
+        return "  ".join(_value(data[name]) for name in told if data.get(name) is not None)
+    said = {None, event["tag"], event["subject"]}
+    return "  ".join(
+        f"{name}={_value(value)}"
+        for name, value in data.items()
+        if not (isinstance(value, str | None) and value in said)
+    )
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,121 @@
+"""`nightjar wait` waits for one experiment and ends with the exit code of its outcome."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from state.errors import Exhausted, Unavailable
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.output import BY_STATUS, print_json, printable
+
+LOOK_S = 1.0
+"""How long each request waits where somebody watches the bar."""
+WAIT_S = 50.0
+"""How long it waits otherwise: as long as the lab holds one."""
+PATIENCE_S = 60.0
+"""For so long the lab may be gone in between."""
+RETRY_S = 1.0
+
+Outcome = dict[str, Any]
+
+
+@click.command()
+@data_option
+@lab_option
+@click.argument("experiment")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0), default=None, help="seconds [default: until it has finished]"
+)
+@click.option("--json", "as_json", is_flag=True, help="the outcome as JSON")
+def command(data: Path | None, lab: str | None, experiment: str, timeout: float | None, as_json: bool) -> int:
+    """Wait until EXPERIMENT has finished; prints its outcome.
+
+    Exit codes: 0 keep, 3 discard, 4 crash (also timeout and invalid), 5 still running after --timeout, 8 stopped,
+    9 lost.
+    """
+    http = LabHttp(settings_from(data=data, lab=lab))
+    console = Console(stderr=True)
+    with _progress(console, experiment) as show:
+        outcome = _finished(http, experiment, timeout, LOOK_S if console.is_terminal else WAIT_S, show)
+    if as_json:
+        print_json(outcome)
+    else:
+        click.echo(line(outcome))
+    return BY_STATUS[outcome["status"]]
+
+
+def _finished(
+    http: LabHttp, experiment: str, timeout: float | None, wait_s: float, show: Callable[[Outcome], None]
+) -> Outcome:
+    """The outcome as soon as it is final, or as it is after `timeout` seconds.
+
+    Raises:
+        NightjarError: no lab, at the start or for a minute; no such experiment.
+    """
+    path = f"/api/experiment/{urllib.parse.quote(experiment, safe='')}/wait?until=finished"
+    now = heard_at = time.monotonic()
+    end = now + timeout if timeout is not None else math.inf
+    # The first look does not wait: a lab that is not there, or does not know it, is told at once.
+    outcome: Outcome = http.ask("GET", f"{path}&timeout=0")
+    while not outcome["finished"] and now < end:
+        show(outcome)
+        try:
+            outcome = http.ask("GET", f"{path}&timeout={min(wait_s, end - now):.3f}")
+            heard_at = time.monotonic()
+        except (Exhausted, Unavailable):
+            if now - heard_at > PATIENCE_S:
+                raise
+            time.sleep(min(RETRY_S, max(0.0, end - now)))
+        now = time.monotonic()
+    return outcome
+
+
+@contextlib.contextmanager
+def _progress(console: Console, experiment: str) -> Iterator[Callable[[Outcome], None]]:
+    """A bar on standard error while somebody watches; answers what moves it."""
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(f"{experiment}: asking", total=None)
+
+        def show(outcome: Outcome) -> None:
+            done = outcome["progress"] if outcome["status"] == "running" else None
+            metric = (
+                f", {outcome['metric']:.6g}" if done is not None and outcome["metric"] is not None else ""
+            )
+            queue = outcome["queue"]
+            place = f", place {queue['position']}" if queue else ""
+            bar.update(
+                task,
+                description=f"{experiment}: {outcome['status']}{place}{metric}",
+                total=None if done is None else 1.0,
+                completed=done or 0.0,
+            )
+
+        yield show
+
+
+def line(outcome: Outcome) -> str:
+    """The outcome for a person."""
+    facts = [f"{outcome['experiment_id']}: {outcome['status']}"]
+    if outcome["val_bpb"] is not None:
+        facts.append(f"{outcome['val_bpb']:.6f}")
+    if outcome["delta"]:
+        better = "better" if outcome["delta"] > 0 else "worse"
+        facts.append(f"{abs(outcome['delta']):.6f} {better} than the best before it")
+    if outcome["error"]:
+        facts.append(printable(outcome["error"])[:500])
+    return f"{'  '.join(facts)}\n-> {outcome['next']}"
