@@ -139,15 +139,22 @@ class Lab:
         """Load every script and refuse a lab whose data has another layout than this code.
 
         Raises:
-            Unavailable: Redis does not answer, or the lab's schema is another.
+            Unavailable: Redis does not answer, the lab's schema is another, or it is only half restored.
         """
         for script in scripts():
             await self.command("SCRIPT", "LOAD", load(script)[0])
-        made = secrets.token_hex(8)
-        identity = await self.command("SET", self.keys("identity"), made, "NX", "GET", get=True)
-        self.identity = identity or made
-        found = await self.command("SET", self.keys("schema"), str(SCHEMA), "NX", "GET", get=True)
-        if found not in (None, str(SCHEMA)):
+        answer = await self.run(
+            "open_lab",
+            [self.keys("schema"), self.keys("identity"), self.keys("restoring")],
+            [SCHEMA, secrets.token_hex(8)],
+        )
+        if answer[0] == "restoring":
+            raise Unavailable(
+                f"the lab {self.name!r} is only half restored",
+                hint="wait for ./nightjar restore to end, or run it again; else choose another --data or --lab",
+            )
+        found, self.identity = int(answer[0]), str(answer[1])
+        if found != SCHEMA:
             raise Unavailable(
                 f"the lab {self.name!r} was written with schema {found}, this version reads {SCHEMA}",
                 hint="run the version that wrote it, or choose another --data or --lab",

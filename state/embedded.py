@@ -22,14 +22,15 @@ import subprocess
 import tempfile
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 from urllib.parse import quote
 
 import psutil
 
-from state.errors import Conflict, Unavailable
-from state.redis_binary import Binary, find_binary
+from state.errors import Conflict, NotFound, Unavailable
+from state.redis_binary import Binary, find_binary, written_by
 from state.redis_endpoint import (
     SOCKET_DIR,
     answers,
@@ -257,6 +258,22 @@ def redis_url(settings: Settings) -> str:
         f"no lab is running for {str(settings.data_dir)!r}",
         hint="start one with ./nightjar up, or name one with --data",
     )
+
+
+@contextlib.contextmanager
+def serving(settings: Settings, *, make: bool) -> Iterator[str]:
+    """URL of the lab's Redis, for a command that is about the data: where none runs, ours is started meanwhile.
+
+    Call from the main thread, see `EmbeddedRedis.start`. Raises NotFound where there is no data yet and `make` does
+    not ask for it.
+    """
+    if settings.redis_url or adopt(settings.data_dir):
+        yield redis_url(settings)
+        return
+    if not make and written_by(settings.data_dir) is None:
+        raise NotFound(f"there is no lab in {str(settings.data_dir)!r}", hint="name it with --data or --lab")
+    with EmbeddedRedis.start(settings) as server:
+        yield server.url
 
 
 def _lock(path: Path) -> int | None:

@@ -17,6 +17,7 @@ class Family:
 FAMILIES = (
     Family("schema", "string", "version of the layout"),
     Family("identity", "string", "random name of the lab, made with it"),
+    Family("restoring", "hash", "the restore that is at work; nobody opens the lab until it is done"),
     Family("tags", "zset", "tags by creation time"),
     Family("tags:<tag>", "hash", "one tag with its counters"),
     Family("policy:<tag>", "hash", "its research policy and the policy's version"),

@@ -19,6 +19,8 @@ COMMANDS = {
     "wait": "wait for an experiment; exits with its outcome",
     "call": "call any function of the running lab",
     "doctor": "check this machine and audit the lab",
+    "backup": "write the whole lab to one file, while it runs",
+    "restore": "make a lab of a backup",
     "config": "show every setting, secrets redacted",
     "redis": "send a command to the lab's Redis",
     "test": "run the tests and static checks",

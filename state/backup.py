@@ -1,0 +1,483 @@
+"""A lab in one file: `back_up` reads it at one moment while it runs, `restore` makes a lab of it again.
+
+The file is a gzip stream of
+
+    {"format": "nightjar backup", "version": 1, "schema": ..., "lab": ..., "time": ..., "redis": ...}\\n
+    per key: its name's length, its payload's length (4 bytes each), its expiry (8 bytes, milliseconds since
+             1970, 0 for none; all big-endian), its name without the lab, and the payload of Redis' DUMP
+    8 bytes of zero, then {"keys": ..., "sha256": <of everything before the zeros>}\\n
+
+so that `zcat FILE | head -1` says what it is, and a file that was cut or changed is known before anything is written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import hashlib
+import json
+import os
+import secrets
+import struct
+import tempfile
+import time
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from redis.exceptions import ResponseError
+
+from state.client import SCHEMA, Lab, load
+from state.errors import Conflict, Invalid, NotFound, Unavailable
+from state.experiments import Experiments
+from state.pool import Pool
+from state.presence import Presence
+from state.records import stamp
+
+FORMAT, VERSION = "nightjar backup", 1
+LEFT_OUT = frozenset({"processes", "process_facts", "identity", "restoring", "migration"})
+"""Who is alive, and which life of the lab this is: a restored lab is another."""
+KEYS_AT_ONCE = 1000
+PATCHES_AT_ONCE = 25
+"""A patch may have megabytes, the other keys hundreds of bytes."""
+BYTES_AT_ONCE = 8 * 1024 * 1024
+PAUSE_MS = 1000
+"""Writers wait at most so long for a backup that was killed."""
+PAUSED_SHARE = 0.6
+"""Of the time after which a writer gives Redis up."""
+TRIES = 3
+SILENT_S = 60
+"""A restore that says nothing for so long was killed: another may begin."""
+FENCE_LEAP = 1_000_000
+"""More leases than a lab gives between a backup and its loss."""
+
+_LENGTHS = struct.Struct(">IIQ")
+_END = bytes(8)
+
+Tell = Callable[[int], None]
+"""Told how many keys are done."""
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a backup holds."""
+
+    format: str
+    version: int
+    schema: int
+    lab: str
+    time: str
+    redis: str
+
+
+@dataclass(frozen=True)
+class BackedUp:
+    """What a backup did."""
+
+    keys: int
+    size: int
+    """Of the file, in bytes."""
+    paused_s: float
+    """How long the lab's writers waited; 0 where none of its processes was alive."""
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What a restore did."""
+
+    header: Header
+    keys: int
+    waiting_again: Sequence[str]
+    """Experiments that were with a worker: they run again."""
+
+
+Entry = tuple[str, bytes, int]
+"""A key's name without the lab, its payload, its expiry (0: none)."""
+
+
+# -- the file
+
+
+class Writer:
+    """Writes a backup that has its name only once it is whole and on the disk."""
+
+    def __init__(self, file: Path, header: Header) -> None:
+        self._file = file
+        self._draft = file.with_name(f".{file.name}.{os.getpid()}")
+        self._draft.unlink(missing_ok=True)
+        descriptor = os.open(self._draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        self._raw = os.fdopen(descriptor, "wb")
+        self._gzip = gzip.GzipFile(fileobj=self._raw, mode="wb", compresslevel=1, mtime=0, filename="")
+        self._digest = hashlib.sha256()
+        self._put(_line(asdict(header)))
+
+    def fill(self, keys: IO[bytes]) -> None:
+        """Append keys as `packed` wrote them, from a file's beginning to its end."""
+        keys.seek(0)
+        while part := keys.read(1024 * 1024):
+            self._put(part)
+
+    def finish(self, keys: int) -> int:
+        """Close the file and give it its name; answers its size."""
+        self._gzip.write(_END + _line({"keys": keys, "sha256": self._digest.hexdigest()}))
+        self._gzip.close()
+        self._raw.flush()
+        os.fsync(self._raw.fileno())
+        self._raw.close()
+        self._draft.replace(self._file)
+        folder = os.open(self._file.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+        return self._file.stat().st_size
+
+    def discard(self) -> None:
+        """Leave nothing behind; does nothing after `finish`."""
+        self._raw.close()
+        self._draft.unlink(missing_ok=True)
+
+    def _put(self, part: bytes) -> None:
+        self._digest.update(part)
+        self._gzip.write(part)
+
+
+def packed(entries: Iterable[Entry]) -> bytes:
+    """Keys as they stand in the file."""
+    parts: list[bytes] = []
+    for name, payload, expiry in entries:
+        encoded = name.encode()
+        parts += (_LENGTHS.pack(len(encoded), len(payload), expiry), encoded, payload)
+    return b"".join(parts)
+
+
+def _line(value: Any) -> bytes:
+    return json.dumps(value).encode() + b"\n"
+
+
+def read_header(file: Path) -> Header:
+    """What the file says it holds.
+
+    Raises:
+        Invalid: it is no backup that this version reads. NotFound: there is no such file.
+    """
+    with _opened(file) as (header, _, _):
+        return header
+
+
+def entries(file: Path) -> Iterator[Entry]:
+    """Every key of a backup; at its end it is known to be whole.
+
+    Raises:
+        Invalid: it is no backup, or was cut or changed.
+    """
+    with _opened(file) as (_, first_line, stream):
+        digest = hashlib.sha256(first_line)
+        count = 0
+        while (begin := _exactly(stream, 8)) != _END:
+            lengths = begin + _exactly(stream, _LENGTHS.size - 8)
+            name_length, length, expiry = _LENGTHS.unpack(lengths)
+            name, payload = _exactly(stream, name_length), _exactly(stream, length)
+            for part in (lengths, name, payload):
+                digest.update(part)
+            count += 1
+            yield name.decode(), payload, expiry
+        if json.loads(stream.readline()) != {"keys": count, "sha256": digest.hexdigest()} or stream.read(1):
+            raise ValueError("its check sum is another")
+
+
+@contextlib.contextmanager
+def _opened(file: Path) -> Iterator[tuple[Header, bytes, gzip.GzipFile]]:
+    try:
+        with gzip.open(file, "rb") as stream:
+            first_line = stream.readline(10_000)
+            header = Header(**json.loads(first_line))
+            if header.format != FORMAT:
+                raise ValueError(f"its format is {header.format!r}")
+            if header.version > VERSION:
+                raise Invalid(
+                    f"{str(file)!r} has version {header.version} of the format, this version reads {VERSION}",
+                    hint="restore it with the version of Nightjar that wrote it",
+                )
+            yield header, first_line, stream
+    except FileNotFoundError as problem:
+        raise NotFound(
+            f"there is no file {str(file)!r}", hint="name one that nightjar backup wrote"
+        ) from problem
+    except IsADirectoryError as problem:
+        raise Invalid(
+            f"{str(file)!r} is a folder", hint="name a file that nightjar backup wrote"
+        ) from problem
+    except (EOFError, OSError, ValueError, TypeError, zlib.error) as problem:
+        raise Invalid(
+            f"{str(file)!r} is no whole backup: {problem or type(problem).__name__}",
+            hint="take another one; nothing was written",
+        ) from problem
+
+
+def _exactly(stream: gzip.GzipFile, size: int) -> bytes:
+    part = stream.read(size)
+    if len(part) != size:
+        raise EOFError("it ends too early")
+    return part
+
+
+# -- backup
+
+
+async def back_up(lab: Lab, file: Path, *, alive_s: float = 15.0, tell: Tell = lambda _: None) -> BackedUp:
+    """Write the whole lab, as it is at one moment, to a file.
+
+    Where processes of the lab were heard of within `alive_s`, Redis lets every writer wait meanwhile, and answers
+    reads. Their waiting stays well below the time after which they would give up, or there is no backup.
+
+    Raises:
+        NotFound: there is no such lab. Conflict: it is too large to be read in that time, or was written meanwhile.
+        Unavailable: Redis does not let us pause its writers.
+    """
+    found = await lab.command("GET", lab.keys("schema"))
+    if found is None or await lab.command("EXISTS", lab.keys("restoring")):
+        raise NotFound(f"there is no lab {lab.name!r} on this Redis", hint="name it with --lab or --data")
+    facts = await lab.facts()
+    header = Header(FORMAT, VERSION, int(found), lab.name, stamp(await lab.now()), str(facts["version"]))
+    await lab.command("SCRIPT", "LOAD", load("read_page")[0])
+    for _ in range(TRIES):
+        if done := await _attempt(lab, file, header, alive_s, tell):
+            return done
+    raise Conflict(
+        f"the lab {lab.name!r} was written to while it was read, {TRIES} times",
+        hint="another backup may be running, or something else ends the pause (CLIENT UNPAUSE): try again later",
+    )
+
+
+async def _attempt(lab: Lab, file: Path, header: Header, alive_s: float, tell: Tell) -> BackedUp | None:
+    """One reading; None where it is of no single moment."""
+    presence = Presence(lab)
+    runs = bool(await presence.alive(alive_s))
+    # compressed afterwards: nobody has to wait for that
+    with tempfile.TemporaryFile(dir=file.parent) as read:
+        async with _still(lab) if runs else _unbounded() as pause:
+            before, began, keys = await _changes(lab), time.monotonic(), 0
+            async for page in _pages(lab):
+                found = await _read(lab, page)
+                read.write(packed(found))
+                keys += len(found)
+                tell(keys)
+                await pause()
+            paused_s = time.monotonic() - began if runs else 0.0
+            moved = await _changes(lab) != before if runs else bool(await presence.alive(alive_s))
+            await pause()
+        if moved:
+            return None
+        return BackedUp(keys, await asyncio.to_thread(_write_file, file, header, read, keys), paused_s)
+
+
+def _write_file(file: Path, header: Header, read: IO[bytes], keys: int) -> int:
+    writer = Writer(file, header)
+    try:
+        writer.fill(read)
+        return writer.finish(keys)
+    finally:
+        writer.discard()
+
+
+@contextlib.asynccontextmanager
+async def _still(lab: Lab) -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    """Let Redis' writers wait; the function inside has to be called again and again, and says when it is too long."""
+    longest_s = lab.timeout_s * PAUSED_SHARE
+    began = renewed = time.monotonic()
+
+    async def go_on() -> None:
+        nonlocal renewed
+        now = time.monotonic()
+        if now - began > longest_s:
+            raise Conflict(
+                f"the lab {lab.name!r} is too large to be read in the {longest_s:g} s that its writers may wait",
+                hint="stop it (Ctrl-C) and run this again: without its processes there is no limit",
+            )
+        if now - renewed > PAUSE_MS / 1000 / 4:
+            renewed = now
+            await lab.command("CLIENT PAUSE", PAUSE_MS, "WRITE")
+
+    try:
+        await lab.command("CLIENT PAUSE", PAUSE_MS, "WRITE")
+    except (ResponseError, Unavailable) as problem:
+        if isinstance(problem, Unavailable) and problem.retry_after is not None:
+            raise
+        raise Unavailable(
+            f"Redis does not let us pause its writers (CLIENT PAUSE): {problem}",
+            hint="allow it with ACL SETUSER, or stop every process of the lab and run this again",
+        ) from problem
+    try:
+        yield go_on
+    finally:
+        await asyncio.shield(lab.command("CLIENT UNPAUSE"))
+
+
+@contextlib.asynccontextmanager
+async def _unbounded() -> AsyncIterator[Callable[[], Awaitable[None]]]:
+    async def go_on() -> None:
+        return
+
+    yield go_on
+
+
+async def _changes(lab: Lab) -> Any:
+    """Grows with every write to this Redis; None where it does not tell."""
+    found = await lab.command("INFO", "persistence")
+    return found.get("rdb_changes_since_last_save") if isinstance(found, dict) else None
+
+
+async def _pages(lab: Lab) -> AsyncIterator[list[str]]:
+    prefix, small, patches = lab.keys(""), list[str](), list[str]()
+    async for key in lab.scan():
+        name = key.removeprefix(prefix)
+        if name in LEFT_OUT:
+            continue
+        page, most = (patches, PATCHES_AT_ONCE) if name.startswith("diffs:") else (small, KEYS_AT_ONCE)
+        page.append(key)
+        if len(page) == most:
+            yield page
+            page.clear()
+    for page in (small, patches):
+        if page:
+            yield page
+
+
+async def _read(lab: Lab, page: Sequence[str]) -> list[Entry]:
+    rows = await lab.command("EVALSHA_RO", load("read_page")[1], len(page), *page, NEVER_DECODE=True)
+    prefix = lab.keys("")
+    return [
+        (key.removeprefix(prefix), payload, max(0, int(expiry)))
+        for key, (payload, expiry) in zip(page, rows, strict=True)
+        if payload is not None
+    ]
+
+
+# -- restore
+
+
+async def restore(lab: Lab, file: Path, *, tell: Tell = lambda _: None) -> Restored:
+    """Make a lab of a backup, under whatever name `lab` has; the file is read as a whole before anything is written.
+
+    Killed in the middle it leaves a lab that no process opens, and that the next restore begins anew. At its end
+    nothing of the earlier life counts: the lab has another identity, its fences leap ahead, and what was with a
+    worker waits for one again.
+
+    Raises:
+        Invalid: no whole backup, or of a newer version, or written by a newer Redis. Conflict: the lab exists
+            already, or another restore is at work.
+    """
+    header = read_header(file)
+    if header.schema > SCHEMA:
+        raise Invalid(
+            f"{str(file)!r} was written with schema {header.schema}, this version reads {SCHEMA}",
+            hint="restore it with the version of Nightjar that wrote it, or a newer one",
+        )
+    keys = await asyncio.to_thread(lambda: sum(1 for _ in entries(file)))
+    token = secrets.token_hex(8)
+    await _begin(lab, token, file)
+    done = 0
+    for page in _by_size(entries(file)):
+        await _write(lab, token, page, header)
+        done += len(page)
+        tell(done)
+    waiting = await _settle(lab)
+    answer = await lab.run(
+        "finish_restore",
+        [lab.keys("restoring"), lab.keys("identity"), lab.keys("fence")],
+        [token, secrets.token_hex(8), FENCE_LEAP],
+    )
+    if answer != "ok":
+        raise _overtaken(lab)
+    return Restored(header, keys, waiting)
+
+
+async def _begin(lab: Lab, token: str, file: Path) -> None:
+    keys = lab.keys
+    answer = await lab.run(
+        "begin_restore",
+        [keys("restoring"), keys("schema"), keys("identity"), keys("tags"), keys("processes")],
+        [token, SILENT_S, str(file)],
+    )
+    match answer:
+        case "busy":
+            raise Conflict(
+                f"another restore into the lab {lab.name!r} is at work",
+                hint=f"wait for it; one that was killed counts as over after {SILENT_S} s",
+            )
+        case "taken":
+            raise Conflict(
+                f"the lab {lab.name!r} exists already: a restore overwrites nothing",
+                hint="restore under another name (--lab NAME), or into another folder (--data PATH)",
+            )
+    page: list[str] = []
+    async for key in lab.scan():
+        if key != keys("restoring"):
+            page.append(key)
+        if len(page) == KEYS_AT_ONCE:
+            await _remove(lab, token, page)
+            page = []
+    await _remove(lab, token, page)
+
+
+async def _remove(lab: Lab, token: str, page: Sequence[str]) -> None:
+    """Remove what an earlier restore left."""
+    gone: list[Entry] = [(key.removeprefix(lab.keys("")), b"", 0) for key in page]
+    await _write(lab, token, gone, None)
+
+
+async def _write(lab: Lab, token: str, page: Sequence[Entry], header: Header | None) -> None:
+    names = [lab.keys("restoring"), *(lab.keys(name) for name, _, _ in page)]
+    values = [value for _, payload, expiry in page for value in (payload, expiry)]
+    try:
+        answer = await lab.run("restore_page", names, [token, SILENT_S, *values])
+    except ResponseError as problem:
+        if header is None or "DUMP payload" not in str(problem):
+            raise
+        ours = (await lab.facts())["version"]
+        raise Invalid(
+            f"the backup was written by Redis {header.redis}, which this Redis {ours} cannot read",
+            hint=f"restore it with Redis {header.redis} or newer (NIGHTJAR_REDIS_SERVER, NIGHTJAR_REDIS_URL)",
+        ) from problem
+    if answer != "ok":
+        raise _overtaken(lab)
+
+
+def _overtaken(lab: Lab) -> Conflict:
+    return Conflict(
+        f"another restore into the lab {lab.name!r} has begun meanwhile", hint="leave the lab to it"
+    )
+
+
+def _by_size(found: Iterator[Entry]) -> Iterator[list[Entry]]:
+    page: list[Entry] = []
+    size = 0
+    for entry in found:
+        page.append(entry)
+        size += len(entry[1])
+        if len(page) == KEYS_AT_ONCE or size > BYTES_AT_ONCE:
+            yield page
+            page, size = [], 0
+    if page:
+        yield page
+
+
+async def _settle(lab: Lab) -> list[str]:
+    """No worker of the earlier life is a worker of this one: every lease ends, every GPU is away."""
+    pool, experiments = Pool(lab), Experiments(lab)
+    waiting = []
+    reason = "the lab was restored from a backup"
+    for gpu in await pool.all():
+        if gpu.holder is not None:
+            e = await experiments.get(gpu.holder)
+            # it is nobody's failure: no number of attempts is too high
+            became = await pool.break_lease(
+                gpu, e, why="dead", reason=reason, max_attempts=e.attempt + 1, stale_s=0
+            )
+            waiting += [e.experiment_id] if became == "queued" else []
+        await pool.flag(gpu.gpu_id, set_={"offline": True}, reason=reason)
+    return waiting

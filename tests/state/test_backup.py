@@ -1,0 +1,450 @@
+"""Backups are of one moment and whole or refused; a restored lab is equal, and a lab of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import os
+import stat
+import uuid
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+import state.backup
+from functions.process import Process, opened
+from state.backup import Header, Writer, back_up, entries, packed, read_header, restore
+from state.client import SCHEMA, Lab
+from state.embedded import EmbeddedRedis, serving
+from state.errors import Conflict, Invalid, NotFound, Unavailable
+from state.experiments import Experiments
+from state.pool import Pool
+from state.settings import Settings
+from tests.conftest import http_client
+from tests.labs import (
+    PRESENCE,
+    add_gpu,
+    begun,
+    crashed,
+    dump,
+    idea,
+    open_tag,
+    registered,
+    running,
+    told,
+    tried,
+)
+
+LIFE = PRESENCE | {"identity", "fence", "gpu_pool", "restoring"}
+"""What a restore changes on purpose, beside what was with a worker."""
+
+
+@pytest.fixture
+async def other(redis_server: EmbeddedRedis) -> AsyncIterator[Lab]:
+    """A lab that does not exist yet."""
+    lab = Lab(f"t{uuid.uuid4().hex[:12]}", redis_server.url)
+    yield lab
+    await lab.close()
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "lab.nightjar"
+
+
+def list_of(file: Path) -> list[str]:
+    """What stands in the folder under this name, finished or not."""
+    return [found for found in os.listdir(file.parent) if file.name in found]
+
+
+def change(file: Path, how: Callable[[bytes], bytes]) -> None:
+    file.write_bytes(how(file.read_bytes()))
+
+
+def flipped(whole: bytes) -> bytes:
+    """One bit of the content is another, and gzip's own sum is right."""
+    inside = bytearray(gzip.decompress(whole))
+    inside[len(inside) // 2] ^= 1
+    return gzip.compress(bytes(inside))
+
+
+async def a_night(client: httpx.AsyncClient, process: Process) -> None:
+    """Two tags with results, patches, a decision and a handler that has work to do."""
+    await open_tag(client)
+    await open_tag(client, "other")
+    await tried(client, 1.0, diff="+ wider\n" * 1000)
+    await tried(client, 1.001)
+    await crashed(client)
+    await told(client, "/api/search/set-strategy", tag="mar11", mode="exploit", reason="r")
+    subscription = process.stream.events("search::adapt", "dead")
+    await subscription.ensure()
+    await subscription.read(2, 0.1)
+
+
+async def renamed(lab: Lab, without: frozenset[str] = LIFE) -> dict[str, Any]:
+    """All of a lab's state, its own name taken out."""
+    return {
+        key.removeprefix(lab.keys("")): value for key, value in (await dump(lab, without=without)).items()
+    }
+
+
+async def test_a_lab_restored_under_another_name_is_equal(
+    client: httpx.AsyncClient, process: Process, other: Lab, file: Path
+) -> None:
+    await a_night(client, process)
+
+    done = await back_up(process.lab, file)
+    restored = await restore(other, file)
+
+    assert restored.keys == done.keys > 20
+    assert done.paused_s > 0
+    assert await renamed(other) == await renamed(process.lab)
+    assert process.lab.name not in json.dumps(await dump(other))
+    groups = [await lab.command("XINFO", "GROUPS", lab.keys("events")) for lab in (process.lab, other)]
+    assert groups[0] == groups[1] != []
+    patches = [
+        await Experiments(lab).patch(await Experiments(lab).get("mar11-1")) for lab in (process.lab, other)
+    ]
+    assert patches[0] == patches[1] == b"+ wider\n" * 1000
+
+
+async def test_what_was_with_a_worker_waits_again_under_a_new_identity_and_a_far_fence(
+    client: httpx.AsyncClient, process: Process, other: Lab, file: Path
+) -> None:
+    await open_tag(client)
+    await add_gpu(client)
+    run = await running(client, process)
+    waiting = (await told(client, "/api/experiment/submit", **idea()))["experiment_id"]
+    await back_up(process.lab, file)
+
+    restored = await restore(other, file)
+
+    experiments = Experiments(other)
+    again = await experiments.get(run.experiment_id)
+    assert restored.waiting_again == [run.experiment_id]
+    assert (again.status, again.attempt, again.fence) == ("queued", run.attempt + 1, 0)
+    assert (await experiments.get(waiting)).status == "queued"
+    gpu = await Pool(other).get("host:gpu0")
+    assert (gpu.holder, gpu.status) == (None, "offline")
+    assert int(await other.command("GET", other.keys("fence"))) > run.fence + 100_000
+    await other.check()
+    assert other.identity != process.lab.identity
+    # the earlier life goes on as if nothing had been
+    assert (await Experiments(process.lab).get(run.experiment_id)).status == "running"
+
+
+async def test_a_restored_lab_keeps_its_invariants_and_runs_what_waited(
+    client: httpx.AsyncClient, process: Process, other: Lab, file: Path, settings: Settings
+) -> None:
+    await a_night(client, process)
+    await add_gpu(client)
+    run = await running(client, process)
+    await back_up(process.lab, file)
+    await restore(other, file)
+
+    async with (
+        opened("web", settings.model_copy(update={"lab": other.name})) as second,
+        http_client(second) as http,
+    ):
+        audit = await told(http, "/api/lab/audit")
+        await add_gpu(http)
+        dispatched = await told(http, "/api/pool/dispatch")
+        again = await begun(second, run.experiment_id)
+        verdict = await told(
+            http,
+            "/api/experiment/complete",
+            experiment_id=again.experiment_id,
+            val_bpb=0.5,
+            fence=again.fence,
+        )
+
+    assert audit["violations"] == []
+    assert dispatched["leased"] == [run.experiment_id]
+    assert verdict["status"] == "keep"
+
+
+async def test_a_backup_is_of_one_moment_while_many_write(
+    client: httpx.AsyncClient,
+    process: Process,
+    other: Lab,
+    file: Path,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(state.backup, "KEYS_AT_ONCE", 2)  # many looks, between which anything might happen
+    await open_tag(client)
+    stop = asyncio.Event()
+
+    async def agent() -> None:
+        value = 1.0
+        while not stop.is_set():
+            value -= 0.001
+            await tried(client, value)
+
+    agents = [asyncio.create_task(agent()) for _ in range(4)]
+    await asyncio.sleep(0.2)
+
+    await back_up(process.lab, file)
+    stop.set()
+    await asyncio.gather(*agents)
+    await restore(other, file)
+
+    async with (
+        opened("web", settings.model_copy(update={"lab": other.name})) as second,
+        http_client(second) as http,
+    ):
+        audit = await told(http, "/api/lab/audit")
+    assert audit["violations"] == []
+    assert audit["experiments"] > 0
+
+
+async def test_a_pause_that_somebody_else_ends_is_noticed(
+    process: Process, client: httpx.AsyncClient, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await open_tag(client)
+    read = state.backup._read
+
+    async def interfered(lab: Lab, page: list[str]) -> Any:
+        await lab.command("CLIENT UNPAUSE")
+        await lab.command("SET", lab.keys("log", "x"), "written meanwhile")
+        return await read(lab, page)
+
+    monkeypatch.setattr(state.backup, "_read", interfered)
+
+    with pytest.raises(Conflict, match="written to while it was read"):
+        await back_up(process.lab, file)
+
+    assert list_of(file) == []
+
+
+async def test_a_lab_too_large_for_its_writers_patience_is_refused_and_goes_on(
+    process: Process, client: httpx.AsyncClient, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await open_tag(client)
+    monkeypatch.setattr(state.backup, "PAUSED_SHARE", 0.0)
+
+    with pytest.raises(Conflict, match="too large") as refusal:
+        await back_up(process.lab, file)
+
+    assert "stop it" in str(refusal.value.hint)
+    assert list_of(file) == []
+    await registered(client)
+
+
+async def test_a_stopped_lab_is_read_without_any_pause(
+    redis_server: EmbeddedRedis, settings: Settings, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened("web", settings) as process, http_client(process) as http:
+        await open_tag(http)
+    monkeypatch.setattr(state.backup, "PAUSED_SHARE", 0.0)
+    lab = Lab(settings.lab, redis_server.url)
+
+    done = await back_up(lab, file)
+
+    await lab.close()
+    assert done.paused_s == 0
+    assert done.keys > 3
+
+
+async def test_a_redis_that_forbids_the_pause_is_named_with_the_remedy(
+    redis_server: EmbeddedRedis, process: Process, file: Path, settings: Settings
+) -> None:
+    user = settings.lab
+    await process.lab.command("ACL SETUSER", user, "on", ">secret", "~*", "&*", "+@all", "-client|pause")
+    await process.presence.announce("web@host:1", {"kind": "web"})
+    lab = Lab(settings.lab, f"redis://{user}:secret@127.0.0.1:{redis_server.port}")
+    try:
+        with pytest.raises(Unavailable, match="CLIENT PAUSE") as refusal:
+            await back_up(lab, file)
+    finally:
+        await lab.close()
+        await process.lab.command("ACL DELUSER", user)
+
+    assert "stop every process" in str(refusal.value.hint)
+
+
+async def test_only_we_can_read_the_file(process: Process, file: Path) -> None:
+    done = await back_up(process.lab, file)
+
+    found = os.stat(file)
+    assert stat.S_IMODE(found.st_mode) == 0o600
+    assert found.st_size == done.size
+    assert read_header(file).lab == process.lab.name
+
+
+async def test_no_lab_no_backup(other: Lab, file: Path) -> None:
+    with pytest.raises(NotFound, match="no lab"):
+        await back_up(other, file)
+
+    assert list_of(file) == []
+
+
+def test_no_server_is_started_for_a_backup_of_nothing(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"data": tmp_path / "nothing", "redis_url": None})
+
+    with pytest.raises(NotFound, match="no lab"), serving(settings, make=False):
+        pytest.fail("something was started")
+
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.parametrize("cut", [0.0, 0.3, 0.9, 0.999])
+async def test_a_cut_file_is_refused_before_anything_is_written(
+    client: httpx.AsyncClient, process: Process, other: Lab, file: Path, cut: float
+) -> None:
+    await a_night(client, process)
+    await back_up(process.lab, file)
+    change(file, lambda whole: whole[: int(len(whole) * cut)])
+
+    with pytest.raises(Invalid, match="no whole backup"):
+        await restore(other, file)
+
+    assert await dump(other, without=frozenset()) == {}
+
+
+async def test_a_changed_file_is_refused_before_anything_is_written(
+    process: Process, other: Lab, file: Path
+) -> None:
+    await back_up(process.lab, file)
+    change(file, flipped)
+
+    with pytest.raises(Invalid, match="no whole backup"):
+        await restore(other, file)
+
+    assert await dump(other, without=frozenset()) == {}
+
+
+@pytest.mark.parametrize("content", [b"", b"no gzip at all", gzip.compress(b'{"format": "else"}\n')])
+def test_what_is_no_backup_is_called_so(file: Path, content: bytes) -> None:
+    file.write_bytes(content)
+
+    with pytest.raises(Invalid, match="no whole backup"):
+        read_header(file)
+
+
+def written(file: Path, **changes: Any) -> None:
+    """A backup of one key, with another header."""
+    header = Header("nightjar backup", 1, SCHEMA, "lab", "2026-01-01T00:00:00.000Z", "8.2.3")
+    writer = Writer(file, replace(header, **changes))
+    with (file.parent / "keys").open("w+b") as keys:
+        keys.write(packed([("tags", b"a payload of no Redis", 0)]))
+        writer.fill(keys)
+    writer.finish(1)
+
+
+async def test_a_file_of_a_newer_format_or_schema_names_the_remedy(other: Lab, file: Path) -> None:
+    for changes, reason in (({"version": 2}, "version 2 of the format"), ({"schema": 99}, "schema 99")):
+        written(file, **changes)
+
+        with pytest.raises(Invalid, match=reason) as refusal:
+            await restore(other, file)
+
+        assert "version of Nightjar that wrote it" in str(refusal.value.hint)
+
+
+async def test_what_this_redis_cannot_read_is_told_with_both_versions(other: Lab, file: Path) -> None:
+    written(file, redis="99.0.0")
+
+    with pytest.raises(Invalid, match=r"written by Redis 99\.0\.0, which this Redis \d") as refusal:
+        await restore(other, file)
+
+    assert "NIGHTJAR_REDIS_SERVER" in str(refusal.value.hint)
+
+
+async def test_a_lab_that_exists_is_never_overwritten(process: Process, file: Path) -> None:
+    await back_up(process.lab, file)
+    before = await dump(process.lab)
+
+    with pytest.raises(Conflict, match="exists already"):
+        await restore(process.lab, file)
+
+    assert await dump(process.lab) == before
+
+
+async def test_a_restore_that_broke_off_is_recognised_and_repeated(
+    client: httpx.AsyncClient,
+    process: Process,
+    other: Lab,
+    file: Path,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await a_night(client, process)
+    await back_up(process.lab, file)
+    monkeypatch.setattr(state.backup, "KEYS_AT_ONCE", 5)
+    monkeypatch.setattr(state.backup, "SILENT_S", 0.05)
+
+    def broken(done: int) -> None:
+        if done >= 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        await restore(other, file, tell=broken)
+    await other.command("SET", other.keys("log", "stray"), "left by the first try")
+    with pytest.raises(Unavailable, match="half restored") as refusal:
+        await other.check()
+    await asyncio.sleep(0.1)
+    await restore(other, file)
+
+    assert "nightjar restore" in str(refusal.value.hint)
+    assert await renamed(other) == await renamed(process.lab)
+    await other.check()
+
+
+async def test_two_restores_into_one_lab_do_not_mix(
+    client: httpx.AsyncClient, process: Process, other: Lab, file: Path
+) -> None:
+    await a_night(client, process)
+    await back_up(process.lab, file)
+
+    results = await asyncio.gather(*(restore(other, file) for _ in range(3)), return_exceptions=True)
+
+    assert [type(r) for r in results].count(Conflict) == 2, results
+    assert await renamed(other) == await renamed(process.lab)
+
+
+async def test_a_restore_that_was_overtaken_stops_writing(
+    process: Process, other: Lab, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await back_up(process.lab, file)
+    monkeypatch.setattr(state.backup, "KEYS_AT_ONCE", 1)
+    taken: list[int] = []
+
+    def overtake(done: int) -> None:
+        taken.append(done)
+
+    settle = state.backup._settle
+
+    async def overtaken(lab: Lab) -> list[str]:
+        await lab.command("HSET", lab.keys("restoring"), "token", "another")
+        return await settle(lab)
+
+    monkeypatch.setattr(state.backup, "_settle", overtaken)
+
+    with pytest.raises(Conflict, match="another restore"):
+        await restore(other, file, tell=overtake)
+
+    assert taken
+    with pytest.raises(Unavailable, match="half restored"):
+        await other.check()
+
+
+async def test_a_key_that_expired_since_is_not_restored_and_the_others_keep_their_time(
+    process: Process, other: Lab, file: Path
+) -> None:
+    await process.lab.command("SET", process.lab.keys("answers", "short"), "x", "PX", 300)
+    await process.lab.command("SET", process.lab.keys("answers", "long"), "x", "EX", 1000)
+    await back_up(process.lab, file)
+    until = await process.lab.command("PEXPIRETIME", process.lab.keys("answers", "long"))
+    await asyncio.sleep(0.4)
+
+    await restore(other, file)
+
+    assert {name for name, _, _ in entries(file)} >= {"answers:short", "answers:long"}
+    assert await other.command("EXISTS", other.keys("answers", "short")) == 0
+    assert await other.command("PEXPIRETIME", other.keys("answers", "long")) == until

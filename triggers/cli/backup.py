@@ -1,0 +1,58 @@
+"""`nightjar backup` writes the whole lab to one file, while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from state.backup import BackedUp, back_up
+from state.client import Lab
+from state.embedded import serving
+from state.errors import Conflict, Unavailable
+from state.settings import Settings
+from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.output import print_json
+
+
+@click.command()
+@data_option
+@lab_option
+@click.option("--force", is_flag=True, help="write over a file that exists")
+@click.option("--json", "as_json", is_flag=True)
+@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+def command(data: Path | None, lab: str | None, force: bool, as_json: bool, file: Path) -> None:
+    """Write the lab, as it is at one moment, to FILE; `nightjar restore` makes a lab of it again.
+
+    A running lab goes on: its writers wait for a moment, at most 0.6 of NIGHTJAR_REDIS_TIMEOUT_S.
+    """
+    settings = settings_from(data=data, lab=lab)
+    if file.exists() and not force:
+        raise Conflict(
+            f"{str(file)!r} exists already", hint="name another file, or write over it with --force"
+        )
+    if not file.absolute().parent.is_dir():
+        raise Unavailable(f"there is no folder {str(file.absolute().parent)!r}", hint="make it first")
+    with serving(settings, make=False) as url:
+        done = asyncio.run(_back_up(settings, url, file))
+    if as_json:
+        print_json({"file": str(file), "keys": done.keys, "bytes": done.size, "paused_s": done.paused_s})
+    else:
+        waited = f"; its writers waited {done.paused_s:.2f} s" if done.paused_s else ""
+        click.echo(f"{file}: {done.keys} keys, {done.size / 1e6:.1f} MB{waited}")
+
+
+async def _back_up(settings: Settings, url: str, file: Path) -> BackedUp:
+    lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
+    try:
+        with Console(stderr=True).status("reading the lab ...") as status:
+            return await back_up(
+                lab,
+                file,
+                alive_s=1.5 * settings.heartbeat_s,
+                tell=lambda keys: status.update(f"reading the lab: {keys} keys"),
+            )
+    finally:
+        await lab.close()

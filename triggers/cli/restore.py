@@ -1,0 +1,49 @@
+"""`nightjar restore` makes a lab of a backup."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+from rich.console import Console
+
+from state.backup import Restored, read_header, restore
+from state.client import Lab
+from state.embedded import serving
+from state.settings import Settings
+from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.output import print_json
+
+
+@click.command()
+@data_option
+@lab_option
+@click.option("--json", "as_json", is_flag=True)
+@click.argument("file", type=click.Path(path_type=Path))
+def command(data: Path | None, lab: str | None, as_json: bool, file: Path) -> None:
+    """Make a lab of FILE, which `nightjar backup` wrote; only where no lab of that name is yet.
+
+    What was with a worker waits for one again. One that was killed in the middle can be repeated.
+    """
+    settings = settings_from(data=data, lab=lab)
+    read_header(file)  # before a server is started for it
+    with serving(settings, make=True) as url:
+        done = asyncio.run(_restore(settings, url, file))
+    if as_json:
+        print_json({"lab": settings.lab, "keys": done.keys, "waiting_again": list(done.waiting_again)})
+        return
+    click.echo(
+        f"lab {settings.lab!r} restored: {done.keys} keys, as {done.header.lab!r} was at {done.header.time}"
+    )
+    if done.waiting_again:
+        click.echo(f"to run again: {', '.join(done.waiting_again)}")
+
+
+async def _restore(settings: Settings, url: str, file: Path) -> Restored:
+    lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
+    try:
+        with Console(stderr=True).status("reading the file ...") as status:
+            return await restore(lab, file, tell=lambda keys: status.update(f"writing the lab: {keys} keys"))
+    finally:
+        await lab.close()
