@@ -12,7 +12,7 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_args, get_type_hints
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MIB = 1024 * 1024
 
 Role = Literal["viewer", "agent", "worker", "operator"]
+FiredBy = Literal["http", "event", "cron", "queue", "call"]
+"""What makes a call: a trigger, the GPU's queue, or another function or process of ours."""
 Lane = Literal["web", "gpu"]
 
 Category = Literal[
@@ -148,10 +150,11 @@ class Call:
     request_id: str | None = None
     idempotency_key: str | None = None
     traceparent: str | None = None
+    trigger: FiredBy = "call"
 
     async def invoke(self, name: str, request: Mapping[str, object]) -> dict[str, Any]:
         """Call another group's function as this caller; answers its response as plain values."""
-        return (await self.invoker.call(name, request, self)).model_dump()
+        return (await self.invoker.call(name, request, replace(self, trigger="call"))).model_dump()
 
 
 Rq = TypeVar("Rq", bound=Request)

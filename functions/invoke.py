@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+from structlog.contextvars import bound_contextvars
 
-from functions.contract import BadTable, Call, Function, Lane, Request
-from state.errors import Forbidden, Invalid, NotFound
+from functions.contract import BadTable, Call, FiredBy, Function, Lane, Request
+from functions.meters import Meters
+from functions.tracing import Span, Tracing
+from state.errors import Forbidden, Invalid, NightjarError, NotFound
+from state.trace import trace_id
+
+log = logging.getLogger(__name__)
+
+IDS = ("experiment_id", "attempt", "tag", "gpu_id")
+"""Fields of a request that stand on every line that is logged while it is answered."""
 
 
 class Invoker:
@@ -19,9 +33,17 @@ class Invoker:
     """
 
     def __init__(
-        self, table: Mapping[str, Function[Any, Any]], provided: Sequence[object], lane: Lane = "web"
+        self,
+        table: Mapping[str, Function[Any, Any]],
+        provided: Sequence[object],
+        lane: Lane = "web",
+        *,
+        meters: Meters | None = None,
+        tracing: Tracing | None = None,
     ) -> None:
         self.table = table
+        self._meters = meters or Meters(lane)
+        self._tracing = tracing or Tracing()
         self._bound: dict[str, tuple[Function[Any, Any], dict[str, object]]] = {}
         for name, declared in table.items():
             runs = declared if declared.lane in ("web", lane) else declared.accept
@@ -29,7 +51,7 @@ class Invoker:
                 self._bound[name] = (runs, _bind(name, runs, provided))
 
     async def call(self, name: str, request: BaseModel | Mapping[str, object], call: Call) -> BaseModel:
-        """Check the caller's role, validate, run.
+        """Check the caller's role, validate, run; counted, traced, and with its ids on every line that is logged.
 
         Raises:
             NotFound: no such function. Forbidden: not this caller's. Invalid: the request does not validate.
@@ -37,18 +59,45 @@ class Invoker:
         if name not in self._bound:
             raise NotFound(f"there is no function {name!r}", hint="GET /api/function/list names them all")
         declared, needs = self._bound[name]
-        if not declared.allows(call.role):
-            raise Forbidden(
-                f"{name} needs the role {' or '.join(declared.roles)}, the caller is {call.role}",
-                hint="ask an operator for a token of that role",
-            )
-        arguments = {key: call if value is Call else value for key, value in needs.items()}
-        answer: BaseModel = await declared.handler(validated(declared, request), **arguments)
-        return answer
+        with self._observed(name, call) as span:
+            if not declared.allows(call.role):
+                raise Forbidden(
+                    f"{name} needs the role {' or '.join(declared.roles)}, the caller is {call.role}",
+                    hint="ask an operator for a token of that role",
+                )
+            asked = validated(declared, request)
+            ids = {field: value for field in IDS if (value := getattr(asked, field, None)) is not None}
+            span.note(**ids)
+            here = replace(call, traceparent=span.traceparent)
+            arguments = {key: here if value is Call else value for key, value in needs.items()}
+            with bound_contextvars(**ids):
+                answer: BaseModel = await declared.handler(asked, **arguments)
+            return answer
 
-    def system(self, name: str) -> Call:
-        """The call of an event or cron trigger: an operator's."""
-        return Call(caller=name, role="operator", invoker=self)
+    @contextmanager
+    def _observed(self, name: str, call: Call) -> Iterator[Span]:
+        began, outcome = time.perf_counter(), "fault"
+        with self._tracing.span(name, call.traceparent) as span, self._meters.calling():
+            known = {"function": name, "request_id": call.request_id, "trace_id": trace_id(span.traceparent)}
+            with bound_contextvars(**{field: value for field, value in known.items() if value is not None}):
+                try:
+                    yield span
+                    outcome = "ok"
+                except NightjarError as problem:
+                    outcome = type(problem).__name__.lower()
+                    raise
+                except asyncio.CancelledError:
+                    outcome = "cancelled"
+                    raise
+                finally:
+                    seconds = time.perf_counter() - began
+                    span.note(trigger=call.trigger, role=call.role, outcome=outcome)
+                    self._meters.called(name, call.trigger, outcome, seconds)
+                    log.debug("%s by %s: %s in %.3f s", name, call.trigger, outcome, seconds)
+
+    def system(self, name: str, trigger: FiredBy = "call", traceparent: str | None = None) -> Call:
+        """The call of an event, of the clock or of a queue: an operator's."""
+        return Call(caller=name, role="operator", invoker=self, trigger=trigger, traceparent=traceparent)
 
 
 def validated(declared: Function[Any, Any], request: BaseModel | Mapping[str, object]) -> Request:

@@ -16,6 +16,9 @@ from typing import Any
 
 from functions.contract import Lane, table
 from functions.invoke import Invoker
+from functions.logs import hide, scrubbed, start_logging
+from functions.meters import Meters
+from functions.tracing import Tracing, exporting
 from state.answers import Answers
 from state.client import Lab
 from state.embedded import redis_url
@@ -29,6 +32,7 @@ from state.settings import Settings, host_name
 from state.snapshots import Snapshots
 from state.stream import Stream
 from state.tags import Strategies, Tags
+from state.tallies import Tallies
 from state.train_queue import TrainQueue
 from state.wakeups import Wakeups
 
@@ -47,6 +51,8 @@ class Process:
     answers: Answers
     presence: Presence
     wakeups: Wakeups
+    meters: Meters
+    tracing: Tracing
 
 
 @asynccontextmanager
@@ -64,6 +70,7 @@ async def opened(
     before each announcement, in a thread, so it may look things up.
     """
     url = redis_url(settings)
+    hide(url)
     broker = settings.broker_url.get_secret_value() if settings.broker_url else url
     lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
     train_queue = TrainQueue(settings.lab, broker, settings.redis_timeout_s)
@@ -83,6 +90,8 @@ async def opened(
             await ended(*helpers)
             with contextlib.suppress(Unavailable):
                 await process.presence.leave(process.name)
+                await _hand_over(process)
+            await asyncio.to_thread(process.tracing.close)
     finally:
         train_queue.close()
         await lab.close()
@@ -92,16 +101,26 @@ def _bound(kind: str, settings: Settings, lab: Lab, lane: Lane, extra: Sequence[
     wakeups, presence, stream = Wakeups(lab), Presence(lab), Stream(lab)
     stores: list[object] = [Tags(lab), Strategies(lab), Policies(lab), Experiments(lab), Pool(lab)]
     stores += [Snapshots(lab), presence, stream, wakeups, settings, *extra]
+    name = f"{kind}@{host_name()}:{os.getpid()}"
+    meters, tracing = Meters(kind), exporting(settings, name)
     return Process(
-        name=f"{kind}@{host_name()}:{os.getpid()}",
+        name=name,
         settings=settings,
         lab=lab,
-        invoker=Invoker(table(), stores, lane),
+        invoker=Invoker(table(), stores, lane, meters=meters, tracing=tracing),
         stream=stream,
         answers=Answers(lab),
         presence=presence,
         wakeups=wakeups,
+        meters=meters,
+        tracing=tracing,
     )
+
+
+async def _hand_over(process: Process) -> None:
+    """Add our counts to the lab's; a web process shows its own, for as long as it lives."""
+    if process.meters.kind != "web":
+        await process.meters.hand_over(Tallies(process.lab))
 
 
 async def ended(*tasks: asyncio.Task[Any]) -> None:
@@ -136,6 +155,7 @@ async def _stay_present(
         try:
             said = await asyncio.to_thread(facts)
             await process.presence.announce(process.name, {**who, **said})
+            await _hand_over(process)
         except Unavailable as problem:
             log.warning("cannot say that %s is alive: %s", process.name, problem.detail)
         except Exception:  # a process that works but fell silent would look dead for ever
@@ -158,22 +178,10 @@ def stop_signals() -> asyncio.Event:
     return stop
 
 
-def start_logging(settings: Settings) -> None:
-    """Plain lines on standard error: time, level, logger, text."""
-    logging.basicConfig(
-        level=settings.log_level,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        force=True,
-    )
-    logging.getLogger("apscheduler").setLevel("WARNING")
-    logging.getLogger("httpx").setLevel("WARNING")
-
-
-def run(serve: Callable[[Settings], Coroutine[Any, Any, None]]) -> int:
-    """Run a process of the lab to its end; answers its exit code."""
+def run(kind: str, serve: Callable[[Settings], Coroutine[Any, Any, None]]) -> int:
+    """Run a process of this kind to its end; answers its exit code."""
     settings = Settings()
-    start_logging(settings)
+    start_logging(settings, kind)
     try:
         asyncio.run(serve(settings))
     except NightjarError as problem:
@@ -183,7 +191,7 @@ def run(serve: Callable[[Settings], Coroutine[Any, Any, None]]) -> int:
 
 def exit_with(problem: NightjarError) -> int:
     """Say what is wrong and what to do, without a traceback; answers the exit code."""
-    print(f"nightjar: {problem.detail}", file=sys.stderr)
+    print(f"nightjar: {scrubbed(problem.detail)}", file=sys.stderr)
     if problem.hint:
-        print(f"  -> {problem.hint}", file=sys.stderr)
+        print(f"  -> {scrubbed(problem.hint)}", file=sys.stderr)
     return 1

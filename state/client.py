@@ -20,6 +20,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from state.errors import Invalid, Unavailable
 from state.keys import Keys
+from state.trace import current
 
 SCHEMA = 1
 """Version of the data's layout; a lab of another version is refused."""
@@ -52,9 +53,12 @@ class Lab:
         return f"nightjar:{self.name}:{kind}"
 
     async def run(self, script: str, keys: Sequence[str], args: Sequence[Arg | None]) -> Any:
-        """Run `lua/<script>.lua`. None travels as an empty string, floats as their shortest exact text."""
+        """Run `lua/<script>.lua`. None travels as an empty string, floats as their shortest exact text.
+
+        The trace of the present call goes along, for the events that the script writes.
+        """
         text, sha = load(script)
-        argv = [wire(a) for a in args]
+        argv = [wire(a) for a in (*args, current.get())]
         try:
             return await self.command("EVALSHA", sha, len(keys), *keys, *argv)
         except NoScriptError:
@@ -168,6 +172,16 @@ class Lab:
             "aof": bool(persistence.get("aof_enabled")),
             "appendfsync": await self._config("appendfsync"),
             "maxmemory_policy": await self._config("maxmemory-policy"),
+        }
+
+    async def vitals(self) -> dict[str, float]:
+        """Bytes that Redis uses and may use (0: all there are), and whether the last append to its file worked."""
+        memory, persistence = await self.pipeline([("INFO", "memory"), ("INFO", "persistence")])
+        return {
+            "used_memory": float(memory["used_memory"]),
+            "maxmemory": float(memory.get("maxmemory", 0)),
+            "aof_enabled": float(persistence.get("aof_enabled", 0)),
+            "aof_last_write_ok": float(persistence.get("aof_last_write_status", "ok") == "ok"),
         }
 
     async def _config(self, name: str) -> str | None:

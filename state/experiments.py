@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from state.client import Lab
 from state.errors import Invalid, NotFound
-from state.records import Best, Experiment, Status, flatten
+from state.records import STATUSES, Best, Experiment, Status, flatten
 
 REQUEST_TTL_S = 24 * 3600
 TICKS_KEPT = 500
@@ -82,6 +83,14 @@ class RequestKey:
                 hint="use a new key for a new request",
             )
         return experiment_id
+
+
+@dataclass(frozen=True)
+class Census:
+    """How many experiments have each status, and since when (Redis' clock) the oldest of each tag's queue waits."""
+
+    counts: Mapping[Status, int]
+    queued_since: float | None
 
 
 class Experiments:
@@ -256,6 +265,29 @@ class Experiments:
         tags = await self._lab.command("ZRANGE", self._keys("tags"), 0, -1)
         cards = await self._lab.pipeline([("ZCARD", self._keys.status(tag, "queued", "")[0]) for tag in tags])
         return sum(int(card) for card in cards)
+
+    async def waiting_count(self, gpu_ids: Sequence[str]) -> int:
+        """How many wait for any GPU or for one of these; by the queues themselves, whatever the number of tags."""
+        queues = [None, *gpu_ids]
+        cards = await self._lab.pipeline([("ZCARD", self._keys.queue(gpu_id)) for gpu_id in queues])
+        return sum(int(card) for card in cards)
+
+    async def census(self, tags: int) -> Census:
+        """A count of the newest `tags` tags' experiments, by index."""
+        names = await self._lab.command("ZREVRANGE", self._keys("tags"), 0, tags - 1)
+        places: list[tuple[str, Status]] = [(tag, status) for tag in names for status in STATUSES]
+        cards = await self._lab.pipeline([("ZCARD", self._keys.status(t, s, "")[0]) for t, s in places])
+        counts: Counter[Status] = Counter()
+        for (_, status), card in zip(places, cards, strict=True):
+            counts[status] += int(card)
+        queued = [tag for (tag, s), card in zip(places, cards, strict=True) if s == "queued" and int(card)]
+        firsts = await self._lab.pipeline(
+            [("ZRANGE", self._keys.status(tag, "queued", "")[0], 0, 0) for tag in queued]
+        )
+        since = await self._lab.pipeline(
+            [("HGET", self._keys.experiment(first[0]), "queued_at") for first in firsts if first]
+        )
+        return Census(counts, min((float(at) for at in since if at), default=None))
 
     async def starting(self, older_than_s: float) -> list[Experiment]:
         """Leased experiments that no worker has begun for so long."""

@@ -62,6 +62,7 @@ FAMILIES = (
         "the experiment that a request id made, and its body's digest, for 24 h",
     ),
     Family("answers:<digest>", "string", "the answer to an idempotency key, for 24 h"),
+    Family("tallies", "hash", "what processes counted, those that have ended too"),
     Family("processes", "zset", "processes by when they were last seen"),
     Family("process_facts", "hash", "what each process is"),
 )

@@ -89,6 +89,16 @@ class Settings(BaseSettings):
     log_level: str = Field(
         default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="least level that is logged"
     )
+    log_format: str = Field(
+        default="console",
+        pattern="^(console|json)$",
+        description="lines for people, or json: one object per line",
+    )
+    otlp_endpoint: str | None = Field(
+        default=None,
+        validation_alias=AliasChoices("NIGHTJAR_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"),
+        description="OpenTelemetry collector (OTLP over HTTP) that gets the traces",
+    )
 
     max_consecutive_crashes: int = Field(
         default=3,

@@ -151,4 +151,4 @@ async def claim(process: Process, function: str, scheduled: float, stop: asyncio
 
 
 if __name__ == "__main__":
-    sys.exit(run(serve))
+    sys.exit(run("clock", serve))

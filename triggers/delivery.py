@@ -11,6 +11,8 @@ from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+from structlog.contextvars import bound_contextvars
+
 from functions.process import ended
 from state.errors import NightjarError, Unavailable
 from state.events import UNREADABLE, Event
@@ -139,7 +141,8 @@ async def _deliver(
             await _ready(binding, stop)
             if stop.is_set():
                 return
-            await _handle(binding, bundle)
+            with bound_contextvars(event_id=bundle[-1].id, event_type=bundle[-1].type):
+                await _handle(binding, bundle)
             waiting -= {e.id for e in bundle}
 
 

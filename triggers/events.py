@@ -45,7 +45,8 @@ class FunctionBinding(Binding):
         """Call the function once, with what the newest of the events says."""
         event, invoker = bundle[-1], self.process.invoker
         by_clock = not isinstance(self.trigger, On)
-        call = invoker.system("clock" if by_clock else f"event:{event.type}")
+        caller = "clock" if by_clock else f"event:{event.type}"
+        call = invoker.system(caller, "cron" if by_clock else "event", event.trace)
         facts = event.facts()
         known = {name: facts[name] for name in self.declared.request.model_fields if name in facts}
         if not isinstance(self.trigger, On) and self.trigger.each == "gpu":
@@ -95,4 +96,4 @@ async def serve(settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(serve))
+    sys.exit(run("events", serve))

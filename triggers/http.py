@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import re
-import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -25,9 +23,11 @@ from functions.process import Process
 from state.answers import Stored
 from state.errors import Conflict, Invalid, NightjarError, Unavailable
 from state.settings import Settings
+from triggers.access import Access
 from triggers.bodies import read_json
 from triggers.docs import docs_page
 from triggers.guard import Guard, allowed_hosts
+from triggers.metrics import metrics
 from triggers.openapi import openapi
 from triggers.problems import problem_document, problem_response
 from triggers.stream import events
@@ -45,6 +45,7 @@ def make_app(
     routes: list[BaseRoute] = [
         Route("/healthz", healthz),
         Route("/readyz", readyz),
+        Route("/metrics", metrics),
         Route("/api/events", events),
         Route("/openapi.json", lambda _: JSONResponse(openapi(functions))),
         Route("/docs", lambda _: HTMLResponse(docs_page(functions), headers=DOCS_HEADERS)),
@@ -57,8 +58,11 @@ def make_app(
     return Starlette(
         routes=routes,
         lifespan=lifespan,
-        middleware=[Middleware(Guard, allowed=allowed_hosts(settings))],
-        exception_handlers={HTTPException: no_such_route, Exception: our_fault},
+        middleware=[
+            Middleware(Access, routes=routes),
+            Middleware(Guard, allowed=allowed_hosts(settings)),
+        ],
+        exception_handlers={HTTPException: no_such_route},
     )
 
 
@@ -69,41 +73,33 @@ def endpoint(declared: Function[Any, Any], door: Http) -> Endpoint:
     """Answer requests at one route of one function."""
 
     async def answer(request: Request) -> Response:
-        process: Process = request.app.state.process
-        request_id = request.headers.get("x-request-id", "")[:96] or secrets.token_hex(8)
         try:
-            response = await _answer(process, declared, door, request, request_id)
+            return await _answer(declared, door, request)
         except NightjarError as problem:
-            log.info("%s %s: %s %s", request_id, declared.name, type(problem).__name__, problem.detail[:200])
-            response = problem_response(problem)
-        response.headers["X-Request-Id"] = request_id
-        return response
+            request.state.refused = type(problem).__name__
+            log.debug("%s refuses: %s", declared.name, problem.detail[:200])  # it may quote the request
+            return problem_response(problem)
 
     return answer
 
 
-async def _answer(
-    process: Process, declared: Function[Any, Any], door: Http, request: Request, request_id: str
-) -> Response:
+async def _answer(declared: Function[Any, Any], door: Http, request: Request) -> Response:
+    process: Process = request.app.state.process
     asked = await _asked(declared, door, request)
     key = request.headers.get("idempotency-key")
     call = Call(
         caller="local",
         role="operator",
         invoker=process.invoker,
-        request_id=request_id,
+        request_id=request.state.request_id,
         idempotency_key=key,
-        traceparent=_traceparent(request.headers.get("traceparent", "")),
+        traceparent=request.state.traceparent,
+        trigger="http",
     )
     given = key if key is not None else (asked.request_id if isinstance(asked, Command) else None)
     if given is None or not declared.keeps_answer:
         return _shown(declared, await process.invoker.call(declared.name, asked, call))
     return await _once(process, declared, asked, call, given)
-
-
-def _traceparent(header: str) -> str | None:
-    """The header where it is one of W3C's (version 00); anything else is ignored, as the standard asks."""
-    return header if re.fullmatch(r"00-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", header) else None
 
 
 async def _asked(declared: Function[Any, Any], door: Http, request: Request) -> Any:
@@ -200,14 +196,4 @@ async def no_such_route(request: Request, problem: Exception) -> Response:
         f"there is no {request.method} {request.url.path[:200]}",
         hint=hints.get(status),
         headers=dict(getattr(problem, "headers", None) or {}),
-    )
-
-
-async def our_fault(request: Request, problem: Exception) -> Response:
-    """An error of our own: logged by the server with its traceback, told without it."""
-    return problem_document(
-        500,
-        "Internal error",
-        f"{request.method} {request.url.path[:200]} failed: a fault of Nightjar's own",
-        hint="the web process's log has the traceback (logs/web.log in the data directory)",
     )

@@ -143,6 +143,11 @@ class Broadcast:
         self._subscribers: set[Subscriber] = set()
         self._closed = False
 
+    @property
+    def subscribers(self) -> int:
+        """How many connections there are."""
+        return len(self._subscribers)
+
     async def run(self) -> None:
         """Read until cancelled. Whatever a Redis outage held up is read from where we were."""
         clock = asyncio.get_running_loop().time

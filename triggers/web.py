@@ -72,4 +72,4 @@ async def serve(settings: Settings) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run(serve))
+    sys.exit(run("web", serve))

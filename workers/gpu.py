@@ -15,11 +15,14 @@ import psutil
 from rq import Queue, Worker
 from rq.job import Job
 from rq.serializers import JSONSerializer
+from structlog.contextvars import bound_contextvars
 
 from functions.lanes import TrainingJob
-from functions.process import opened, start_logging
+from functions.logs import start_logging
+from functions.process import opened
 from state.client import Lab
 from state.embedded import redis_url
+from state.experiments import Experiments
 from state.pulse import Pulse
 from state.settings import Settings
 from state.train_queue import Refused, TrainJob, broker, gpu_queue
@@ -66,6 +69,7 @@ def perform(function: str, payload: Mapping[str, Any]) -> dict[str, Any]:
 
 async def _perform(function: str, payload: Mapping[str, Any], options: DeviceOptions) -> dict[str, Any]:
     settings = Settings()
+    start_logging(settings, "runner")
     device = device_of(options)
 
     def runner(lab: Lab) -> list[object]:
@@ -84,8 +88,10 @@ async def _perform(function: str, payload: Mapping[str, Any], options: DeviceOpt
         ]
 
     async with opened("runner", settings, lane="gpu", extra=runner) as process:
-        call = process.invoker.system(f"worker:{device.gpu_id}")
-        return (await process.invoker.call(function, payload, call)).model_dump()
+        e = await Experiments(process.lab).get(str(payload["experiment_id"]))
+        call = process.invoker.system(f"worker:{device.gpu_id}", "queue", e.traceparent)
+        with bound_contextvars(gpu_id=device.gpu_id, tag=e.tag):
+            return (await process.invoker.call(function, payload, call)).model_dump()
 
 
 class HorseRunner(TrainingRunner):
@@ -116,7 +122,7 @@ def main(argument: str) -> int:
     global _bound
     _bound = DeviceOptions.model_validate_json(argument)
     settings = Settings()
-    start_logging(settings)
+    start_logging(settings, "worker")
     url = settings.broker_url.get_secret_value() if settings.broker_url else redis_url(settings)
     connection = broker(url)
     # `python -m` calls this module __main__; RQ imports `perform` by its real name.

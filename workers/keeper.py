@@ -18,7 +18,8 @@ from typing import Any
 import psutil
 
 from functions.contract import Call
-from functions.process import Process, exit_with, opened, start_logging
+from functions.logs import start_logging
+from functions.process import Process, exit_with, opened
 from functions.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from state.errors import Conflict, NightjarError, NotFound, Unavailable
 from state.pool import Pool
@@ -206,7 +207,7 @@ async def _sign_off(keeper: Keeper) -> None:
 
 def main(argument: str) -> int:
     settings = Settings()
-    start_logging(settings)
+    start_logging(settings, "keeper")
     try:
         asyncio.run(keep(DeviceOptions.model_validate_json(argument), settings))
     except NightjarError as problem:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import click
 
-from functions.process import exit_with, opened, start_logging
+from functions.logs import start_logging
+from functions.process import exit_with, opened
 from functions.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from state.embedded import redis_url
 from state.errors import Invalid, NightjarError
@@ -88,7 +89,7 @@ def main(
 ) -> None:
     """Train for the lab on this machine's GPUs."""
     settings = Settings()
-    start_logging(settings)
+    start_logging(settings, "supervisor")
     try:
         options = WorkerOptions.model_validate(
             {

@@ -160,12 +160,14 @@ async def train(
         budget_s=budget,
         timeout_s=e.timeout_s or 2 * budget + 60,
         seed=e.seed,
-        traceparent=e.traceparent,
+        traceparent=call.traceparent,
     )
+    log.info("%s attempt %d begins on %s", e.experiment_id, attempt, gpu_id)
     watcher = LeaseWatcher(experiments, e.experiment_id, gpu_id, fence, settings.stale_s)
     async with watcher.renewing():
         result = await runner.run(job, watcher, metric=tag.metric)
     outcome = await delivered(lambda: hand_in(result, job, call, experiments))
+    log.info("%s attempt %d ended: %s", e.experiment_id, attempt, outcome)
     if outcome == "lost":
         return Done(
             experiment_id=e.experiment_id, attempt=attempt, outcome=outcome

@@ -1,5 +1,8 @@
 -- Shared by every script: Redis' clock, the lab's event stream, a hash from JSON, the status indexes.
 
+-- What comes after the script's own arguments: the trace of the call that runs it.
+local TRACE = table.remove(ARGV)
+
 local function now()
   local t = redis.call('TIME')
   return tonumber(t[1]) + tonumber(t[2]) / 1000000
@@ -26,16 +29,18 @@ local function rfc3339(t)
     math.floor(rest / 3600), math.floor(rest % 3600 / 60), math.floor(rest % 60 * 1000) / 1000)
 end
 
--- Append an event to the stream and tell the subscribers; data is JSON text.
+-- Append an event to the stream and tell the subscribers; data is JSON text. An experiment's events carry the trace
+-- that it came with, all others that of the call.
 local function emit(stream, kind, tag, subject, data, trace)
+  trace = (trace or '') ~= '' and trace or TRACE
   local time = rfc3339(now())
   local id = redis.call('XADD', stream, '*', 'type', kind, 'time', time, 'tag', tag, 'subject', subject, 'data', data,
-    'trace', trace or '')
+    'trace', trace)
   local lab = string.match(stream, '^{(.-)}')
   local message = string.format('{"id":%s,"type":%s,"time":%s,"lab":%s,"tag":%s,"subject":%s,"data":%s,"trace":%s}',
     cjson.encode(id), cjson.encode(kind), cjson.encode(time), cjson.encode(lab),
     tag == '' and 'null' or cjson.encode(tag), cjson.encode(subject), data,
-    (trace or '') == '' and 'null' or cjson.encode(trace))
+    trace == '' and 'null' or cjson.encode(trace))
   redis.call('PUBLISH', 'nightjar:' .. lab .. ':' .. kind, message)
 end
 

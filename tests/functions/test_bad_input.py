@@ -460,7 +460,9 @@ async def test_a_traceparent_that_is_none_is_ignored(client: httpx.AsyncClient, 
     response = await client.post(REGISTER, json=idea(), headers=[(b"traceparent", trace)])
 
     name = response.json()["experiment_id"]
-    assert (await asked(client, f"/api/experiment/{name}"))["experiment"]["traceparent"] is None
+    own = response.headers["traceresponse"]
+    assert (await asked(client, f"/api/experiment/{name}"))["experiment"]["traceparent"] == own
+    assert own.encode() != trace
 
 
 async def test_a_traceparent_is_kept_on_the_experiment_and_its_events(

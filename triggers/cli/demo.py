@@ -13,7 +13,7 @@ from pathlib import Path
 
 import click
 
-from functions.process import start_logging
+from functions.logs import start_logging
 from state.errors import Unavailable
 from state.settings import Settings
 from triggers.cli.demo_view import DemoView
@@ -36,7 +36,7 @@ LOOK_S = 0.5
 def command(runs: int, budget: float, port: int, data: Path | None) -> int:
     """Research a small language model with two agents on two CPU slots; keeps its lab."""
     settings = settings_from(data=data or settings_from(lab="demo").data_dir, lab="lab", port=free_port(port))
-    start_logging(settings)
+    start_logging(settings, "up")
     return asyncio.run(_demo(settings, runs, budget))
 
 

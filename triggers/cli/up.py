@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from functions.process import start_logging
+from functions.logs import start_logging
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.lab import Lab, Plan
 
@@ -39,7 +39,7 @@ def command(
     Ctrl-C lets runs in progress finish; a second one ends them.
     """
     settings = settings_from(data=data, lab=lab, port=port)
-    start_logging(settings)
+    start_logging(settings, "up")
     plan = Plan(settings, repo=repo or train_repository(Path.cwd()), cpu=cpu, gpu=gpu, command=train_command)
     return asyncio.run(_run(plan))
 

@@ -1,0 +1,24 @@
+"""What the lab's processes counted, summed over all that ever ran; for graphs, not for decisions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from state.client import Lab
+
+
+class Tallies:
+    """Sums by name; whoever ends leaves its counts behind."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+
+    async def add(self, counted: Mapping[str, float]) -> None:
+        """Add to the sums, all at once."""
+        pairs = [word for name, amount in counted.items() for word in (name, repr(amount))]
+        await self._lab.run("add_tallies", [self._lab.keys("tallies")], pairs)
+
+    async def all(self) -> dict[str, float]:
+        """Every sum by its name."""
+        stored = await self._lab.hash(self._lab.keys("tallies"))
+        return {name: float(amount) for name, amount in stored.items()}

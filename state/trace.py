@@ -1,0 +1,37 @@
+"""The trace that work belongs to, as W3C's `traceparent` (Trace Context, version 00).
+
+`tracestate` is not kept: it speaks to the tracing systems of others, none of which stands behind Redis.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from contextvars import ContextVar
+
+_SHAPE = re.compile(r"(?P<version>[0-9a-f]{2})-([0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})(?P<more>-.*)?")
+
+current: ContextVar[str] = ContextVar("traceparent", default="")
+"""Of the call that is being answered; every event that a script writes carries it, unless it names another."""
+
+
+def accepted(*headers: str) -> str | None:
+    """The one `traceparent` header that was sent, in version 00; None where it is to be ignored.
+
+    A later version is read as far as version 00 goes, as the standard asks.
+    """
+    found = _SHAPE.fullmatch(headers[0].strip()) if len(headers) == 1 else None
+    if found is None or found["version"] == "ff" or (found["version"] == "00" and found["more"]):
+        return None
+    trace, parent, _ = found[2].split("-")
+    return None if set(trace) == {"0"} or set(parent) == {"0"} else f"00-{found[2]}"
+
+
+def begun() -> str:
+    """A new trace. Its sampled flag is 0, the standard's default: nobody has recorded anything of it."""
+    return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-00"
+
+
+def trace_id(traceparent: str) -> str:
+    """What joins the lines, events and spans of one trace."""
+    return traceparent.split("-")[1]

@@ -1,0 +1,203 @@
+"""GET /metrics: what this process counted, what the lab's other processes did, and how the lab stands now.
+
+The lab's part is read from Redis at each scrape, by index, and is the same at every web process. While Redis is
+away it is left out, and `nightjar_redis_up` is 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+
+from prometheus_client import CollectorRegistry, Metric
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
+
+from functions.process import Process
+from functions.rules.health import effective_status
+from functions.rules.pool_views import pool_counts
+from state.errors import Unavailable
+from state.experiments import Experiments
+from state.pool import Pool
+from state.records import STATUSES, Gpu
+from state.tallies import Tallies
+from triggers.stream import Broadcast
+
+TAGS_COUNTED = 200
+"""Experiments are counted over so many newest tags, so that a scrape costs the same in a lab of any size."""
+
+SAMPLES = (
+    ("temperature_c", "nightjar_gpu_temperature_celsius", "Temperature of the GPU.", 1.0),
+    ("memory_used_mb", "nightjar_gpu_memory_used_bytes", "Memory of the GPU in use.", 1024.0**2),
+    ("memory_total_mb", "nightjar_gpu_memory_total_bytes", "Memory of the GPU.", 1024.0**2),
+    ("utilization_percent", "nightjar_gpu_utilization_ratio", "Share of time that the GPU works.", 0.01),
+    ("power_w", "nightjar_gpu_power_watts", "What the GPU draws.", 1.0),
+)
+"""Health that keepers report: field, metric, help, and how many base units one of its units is."""
+
+
+async def metrics(request: Request) -> Response:
+    """Everything, in the text format that the scraper asks for."""
+    process: Process = request.app.state.process
+    broadcast: Broadcast = request.app.state.broadcast
+    own = process.meters.families()
+    own.append(
+        gauge("nightjar_sse_subscribers", "Open event streams of this process.", broadcast.subscribers)
+    )
+    try:
+        async with asyncio.timeout(process.settings.redis_timeout_s):
+            tallies = await Tallies(process.lab).all()
+            lab = [family async for family in lab_families(process)]
+        up = 1
+    except (Unavailable, TimeoutError):
+        tallies, lab, up = {}, [], 0
+    own.append(gauge("nightjar_redis_up", "Whether Redis answers this process.", up))
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(Collected([*with_tallies(own, tallies), *lab]))
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    return Response(encode(registry), media_type=content_type)
+
+
+class Collected(Collector):
+    """Families that are read already, for the encoder."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = list(families)
+
+    def collect(self) -> Iterator[Metric]:
+        for family in self._families:
+            family.samples = [s for s in family.samples if not s.name.endswith("_created")]
+            yield family
+
+
+def gauge(name: str, text: str, value: float | None) -> Metric:
+    """One number; none where there is none."""
+    family = GaugeMetricFamily(name, text)
+    if value is not None:
+        family.add_metric([], value)
+    return family
+
+
+def labelled(name: str, text: str, label: str, values: Mapping[str, float | None]) -> Metric:
+    """One number for each value of a label."""
+    family = GaugeMetricFamily(name, text, labels=[label])
+    for key, value in values.items():
+        if value is not None:
+            family.add_metric([key], value)
+    return family
+
+
+def with_tallies(own: Sequence[Metric], tallies: Mapping[str, float]) -> Sequence[Metric]:
+    """Our families, and in them what other kinds of processes counted. What this code does not know is left out."""
+    known = {name: family for family in own for name in _sample_names(family)}
+    stored: list[tuple[str, dict[str, str]]] = [json.loads(key) for key in tallies]
+    # A histogram's buckets have to stand together and in order.
+    for (name, labels), value in sorted(zip(stored, tallies.values(), strict=True), key=_order):
+        if name in known:
+            known[name].add_sample(name, labels, value)
+    return own
+
+
+def _sample_names(family: Metric) -> tuple[str, ...]:
+    if family.type == "counter":
+        return (f"{family.name}_total",)
+    if family.type == "histogram":
+        return tuple(f"{family.name}_{part}" for part in ("bucket", "count", "sum"))
+    return ()
+
+
+def _order(row: tuple[tuple[str, dict[str, str]], float]) -> tuple[list[tuple[str, str]], str, float]:
+    (name, labels), _ = row
+    whose = sorted((key, value) for key, value in labels.items() if key != "le")
+    return whose, name, float(labels.get("le", "0"))
+
+
+async def lab_families(process: Process) -> AsyncIterator[Metric]:
+    """How the lab stands.
+
+    Raises:
+        Unavailable: Redis does not answer.
+    """
+    stale_s = process.settings.stale_s
+    pool, experiments = Pool(process.lab), Experiments(process.lab)
+    now, gpus = await pool.now(), await pool.all()
+    census = await experiments.census(TAGS_COUNTED)
+    yield gauge(
+        "nightjar_queue_experiments",
+        "Experiments that wait for a GPU.",
+        await experiments.waiting_count([gpu.gpu_id for gpu in gpus]),
+    )
+    waits = 0.0 if census.queued_since is None else max(0.0, now - census.queued_since)
+    yield gauge("nightjar_queue_oldest_seconds", "How long the oldest of them has waited.", waits)
+    yield labelled(
+        "nightjar_experiments",
+        f"Experiments of the newest {TAGS_COUNTED} tags by status.",
+        "status",
+        {status: float(census.counts.get(status, 0)) for status in STATUSES},
+    )
+    for family in gpu_families(gpus, now, stale_s):
+        yield family
+    for family in await stream_families(process):
+        yield family
+    kinds = Counter(str(p.facts.get("kind")) for p in await process.presence.alive(stale_s))
+    yield labelled("nightjar_processes", "Processes alive by kind.", "kind", dict(kinds))
+    vitals = await process.lab.vitals()
+    yield gauge("nightjar_redis_memory_used_bytes", "Memory that Redis uses.", vitals["used_memory"])
+    yield gauge(
+        "nightjar_redis_memory_max_bytes", "Memory that Redis may use; 0: all there is.", vitals["maxmemory"]
+    )
+    yield gauge("nightjar_redis_aof_enabled", "Whether Redis keeps a file.", vitals["aof_enabled"])
+    yield gauge(
+        "nightjar_redis_aof_last_write_ok", "Whether its last write worked.", vitals["aof_last_write_ok"]
+    )
+
+
+def gpu_families(gpus: Sequence[Gpu], now: float, stale_s: float) -> Iterator[Metric]:
+    """The pool, its leases, and each GPU's newest sample while it is fresh."""
+    counts = pool_counts(gpus, now, stale_s)
+    by_status = {status: float(count) for status, count in counts.items() if status != "total"}
+    yield labelled("nightjar_gpus", "GPUs and CPU slots by status.", "status", by_status)
+    leased = [gpu.leased_at for gpu in gpus if gpu.holder is not None and gpu.leased_at is not None]
+    yield gauge("nightjar_leases", "GPUs that are lent.", len(leased))
+    oldest = max(0.0, now - min(leased)) if leased else 0.0
+    yield gauge("nightjar_lease_oldest_seconds", "Age of the oldest lease.", oldest)
+    fresh = [
+        gpu
+        for gpu in gpus
+        if effective_status(gpu, now, stale_s) != "offline" and now - (gpu.sampled_at or 0.0) < stale_s
+    ]
+    for field, name, text, unit in SAMPLES:
+        values = {gpu.gpu_id: (gpu.health or {}).get(field) for gpu in fresh}
+        yield labelled(
+            name,
+            text,
+            "gpu_id",
+            {gpu_id: value * unit for gpu_id, value in values.items() if isinstance(value, int | float)},
+        )
+
+
+async def stream_families(process: Process) -> list[Metric]:
+    """The event stream, and how far each function is behind on it."""
+    lags = await process.stream.lags()
+    behind = lags["bindings"]
+    return [
+        gauge("nightjar_stream_events", "Events that the stream holds.", lags["length"]),
+        gauge("nightjar_dead_letters", "Events whose handler failed too often.", lags["dead_letters"]),
+        labelled(
+            "nightjar_binding_undelivered_events",
+            "Events that a function has not been given yet.",
+            "function",
+            {name: lag["undelivered"] for name, lag in behind.items()},
+        ),
+        labelled(
+            "nightjar_binding_unacknowledged_events",
+            "Events that a function was given and has not finished.",
+            "function",
+            {name: lag["unacknowledged"] for name, lag in behind.items()},
+        ),
+    ]
