@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import math
 import pkgutil
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -19,8 +20,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get
 from pydantic import BaseModel, ConfigDict, Field
 
 import functions as package
+from functions.rules.ticks import Calendar, Missed, Overlap, Schedule, Steady, Times
 from state.events import CATALOGUE
 from state.ids import Id
+from state.settings import Settings
 
 if TYPE_CHECKING:
     from functions.invoke import Invoker
@@ -114,27 +117,119 @@ class On:
         return f"on {', '.join(self.events)}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ticking:
+    """What every trigger of the clock declares, beside its times.
+
+    A function whose request has the fields `scheduled`, `fired` (seconds since 1970, Redis' clock; a `datetime` field
+    reads them too), `missed` (ticks before it that nobody fires any more) and `by_hand` gets them.
+    """
+
+    each: Literal["gpu"] | None = None
+    """Call it once for every GPU, with its `gpu_id`."""
+    missed: Missed = "latest"
+    """Of ticks that no clock was there for none, the latest, or all are made up."""
+    at_most: int = 0
+    """With missed="all": so many, the newest."""
+    overlap: Overlap = "skip"
+    """A tick while an earlier one is unhandled: is dropped, waits (one at most), or runs beside it."""
+    jitter_s: float = 0.0
+    """Each tick is fired up to so much later, by a delay of its own that all clocks agree on."""
+    grace_s: float = 5.0
+    """A tick that is fired later than this has been missed."""
+
+    def times(self, settings: Settings) -> Times:
+        """When it ticks.
+
+        Raises:
+            ValueError: never, or at no time that there is.
+        """
+        raise NotImplementedError
+
+    def schedule(self, function: str, settings: Settings) -> Schedule:
+        """The schedule of a function that declares this.
+
+        Raises:
+            BadTable: a declaration that cannot work.
+        """
+        try:
+            if problem := self._contradiction():
+                raise ValueError(problem)
+            return Schedule(
+                function=function,
+                text=str(self),
+                times=self.times(settings),
+                missed=self.missed,
+                at_most=self.at_most,
+                overlap=self.overlap,
+                grace_s=self.grace_s,
+                jitter_s=self.jitter_s,
+                salt=settings.lab,
+            )
+        except ValueError as problem:
+            raise BadTable(f"{function!r}: {problem}") from problem
+
+    def _contradiction(self) -> str | None:
+        if self.missed not in get_args(Missed) or self.overlap not in get_args(Overlap):
+            return f"there is no policy missed={self.missed!r}, overlap={self.overlap!r}"
+        if (self.missed == "all") != (1 <= self.at_most <= 1000):
+            return 'missed="all" names at_most (1 to 1,000) ticks to make up, and nothing else does'
+        if self.missed == "all" and self.overlap != "allow":
+            return 'missed="all" makes several ticks up at once: declare overlap="allow"'
+        if not math.isfinite(self.jitter_s) or self.jitter_s < 0:
+            return f"jitter_s={self.jitter_s!r} are no seconds"
+        if not math.isfinite(self.grace_s) or self.grace_s <= 0:
+            return f"grace_s={self.grace_s!r} are no seconds"
+        return None
+
+    def _policies(self) -> str:
+        missed = f"all up to {self.at_most}" if self.missed == "all" else self.missed
+        jitter = f", jitter {self.jitter_s:g} s" if self.jitter_s else ""
+        each = f" for each {self.each}" if self.each else ""
+        return f"{each} (missed: {missed}, overlap: {self.overlap}{jitter})"
+
+
 @dataclass(frozen=True)
-class Every:
-    """Fire at a steady interval: seconds, or the name of the setting that holds them; with `each="gpu"` per GPU."""
+class Every(Ticking):
+    """Fire at a steady interval, counted from 1970: seconds, or the name of the setting that holds them."""
 
     seconds: float | str
-    each: Literal["gpu"] | None = None
+
+    def interval_s(self, settings: Settings) -> float:
+        """Seconds between two ticks."""
+        if not isinstance(self.seconds, str):
+            return self.seconds
+        if self.seconds not in Settings.model_fields:
+            raise ValueError(f"there is no setting {self.seconds!r}")
+        return float(getattr(settings, self.seconds))
+
+    def times(self, settings: Settings) -> Times:
+        interval = self.interval_s(settings)
+        steady = Steady(interval)
+        if self.jitter_s >= interval:
+            raise ValueError(f"a jitter of {self.jitter_s:g} s is no part of an interval of {interval:g} s")
+        return steady
 
     def __str__(self) -> str:
-        return f"every {self.seconds}" + (f" for each {self.each}" if self.each else "")
+        return f"every {self.seconds}{self._policies()}"
 
 
 @dataclass(frozen=True)
-class Cron:
-    """Fire by a cron expression of 5 fields, or 6 with seconds first; weekdays count from Sunday = 0."""
+class Cron(Ticking):
+    """Fire by a cron expression of 5 fields, or 6 with seconds first.
+
+    Weekdays count from Sunday = 0 (7 and names do too); a day of the month and a weekday must both fit. See
+    `rules.ticks.Calendar` for hours that a time zone leaves out or repeats.
+    """
 
     expression: str
     timezone: str = "UTC"
-    each: Literal["gpu"] | None = None
+
+    def times(self, settings: Settings) -> Times:
+        return Calendar(self.expression, self.timezone)
 
     def __str__(self) -> str:
-        return f"cron {self.expression!r}" + (f" for each {self.each}" if self.each else "")
+        return f"cron {self.expression!r} {self.timezone}{self._policies()}"
 
 
 Trigger = Http | On | Every | Cron
@@ -190,6 +285,11 @@ class Function(Generic[Rq, Rs]):
     def doors(self) -> Iterator[Http]:
         """Its HTTP triggers."""
         return (t for t in self.triggers if isinstance(t, Http))
+
+    @property
+    def clock(self) -> Every | Cron | None:
+        """Its trigger of the clock; a function has one at most."""
+        return next((t for t in self.triggers if isinstance(t, Every | Cron)), None)
 
     def allows(self, role: Role) -> bool:
         """Whether a caller of `role` may call it: operators may call all, everybody may read."""
@@ -273,6 +373,8 @@ def check(found: Mapping[str, Function[Any, Any]]) -> None:
             raise BadTable(f"{declared.name!r} is declared in the file of {name!r}")
         if not declared.roles:
             raise BadTable(f"{name!r} names no role")
+        if sum(isinstance(trigger, Every | Cron) for trigger in declared.triggers) > 1:
+            raise BadTable(f"{name!r} has two triggers of the clock: declare two functions")
         for trigger in declared.triggers:
             if isinstance(trigger, On) and (unknown := set(trigger.events) - CATALOGUE):
                 raise BadTable(f"{name!r} waits for {sorted(unknown)}, which nothing emits")
@@ -280,3 +382,17 @@ def check(found: Mapping[str, Function[Any, Any]]) -> None:
             taken = routes.setdefault((door.method, door.path), name)
             if taken != name:
                 raise BadTable(f"{name!r} and {taken!r} share the route {door.method} {door.path}")
+    schedules(found, Settings.model_construct())
+
+
+def schedules(functions: Mapping[str, Function[Any, Any]], settings: Settings) -> dict[str, Schedule]:
+    """The schedule of every function that the clock fires, by name.
+
+    Raises:
+        BadTable: one that cannot work.
+    """
+    return {
+        name: trigger.schedule(name, settings)
+        for name, declared in functions.items()
+        if (trigger := declared.clock) is not None
+    }

@@ -28,6 +28,7 @@ from state.policies import Policies
 from state.pool import Pool
 from state.presence import Presence
 from state.pulse import Pulse
+from state.schedules import Schedules
 from state.settings import Settings, host_name
 from state.snapshots import Snapshots
 from state.stream import Stream
@@ -53,6 +54,7 @@ class Process:
     wakeups: Wakeups
     meters: Meters
     tracing: Tracing
+    schedules: Schedules
 
 
 @asynccontextmanager
@@ -98,9 +100,9 @@ async def opened(
 
 
 def _bound(kind: str, settings: Settings, lab: Lab, lane: Lane, extra: Sequence[object]) -> Process:
-    wakeups, presence, stream = Wakeups(lab), Presence(lab), Stream(lab)
+    wakeups, presence, stream, schedules = Wakeups(lab), Presence(lab), Stream(lab), Schedules(lab)
     stores: list[object] = [Tags(lab), Strategies(lab), Policies(lab), Experiments(lab), Pool(lab)]
-    stores += [Snapshots(lab), presence, stream, wakeups, settings, *extra]
+    stores += [Snapshots(lab), presence, stream, wakeups, schedules, settings, *extra]
     name = f"{kind}@{host_name()}:{os.getpid()}"
     meters, tracing = Meters(kind), exporting(settings, name)
     return Process(
@@ -114,6 +116,7 @@ def _bound(kind: str, settings: Settings, lab: Lab, lane: Lane, extra: Sequence[
         wakeups=wakeups,
         meters=meters,
         tracing=tracing,
+        schedules=schedules,
     )
 
 

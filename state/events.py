@@ -16,6 +16,8 @@ CATALOGUE = frozenset(
         "experiment.finished",
         "experiment.lost",
         "best.changed",
+        "cron.paused",
+        "cron.resumed",
         "strategy.changed",
         "gpu.registered",
         "gpu.idle",

@@ -55,7 +55,12 @@ FAMILIES = (
     Family("dead_letters", "stream", "events whose handler failed too often"),
     Family("redriven:<function>", "stream", "dead letters that are to be delivered again"),
     Family("ticks:<function>", "stream", "clock ticks that wait for their function"),
-    Family("tick:<function>", "hash", "when it was last fired"),
+    Family(
+        "tick:<function>",
+        "hash",
+        "until when its ticks are decided, what became of them, whether it is paused",
+    ),
+    Family("runs:<digest>", "string", "what became of a request to fire a function by hand, for 24 h"),
     Family(
         "requests:<digest>",
         "string",

@@ -169,7 +169,7 @@ class Subscription:
 
 
 class Stream:
-    """The event stream and the ticks beside it."""
+    """The event stream, and what failed to be handled."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
@@ -178,22 +178,9 @@ class Stream:
         """Everything that happens, for one binding."""
         return Subscription(self._lab, "events", group, consumer)
 
-    def ticks(self, function: str, consumer: str) -> Subscription:
-        """The clock's ticks for one function."""
-        return Subscription(self._lab, f"ticks:{function}", function, consumer)
-
     def redriven(self, function: str, consumer: str) -> Subscription:
         """Dead letters of one function that an operator wants delivered again."""
         return Subscription(self._lab, f"redriven:{function}", function, consumer)
-
-    async def fire(self, function: str, scheduled: float) -> str:
-        """Claim a tick and put it on its function's stream: fired, or taken by another clock, or early."""
-        answer = await self._lab.run(
-            "claim_tick",
-            [self._lab.keys("tick", function), self._lab.keys("ticks", function)],
-            [scheduled, function],
-        )
-        return str(answer)
 
     async def dead(self, after: str | None, count: int) -> list[DeadLetter]:
         """Dead letters, oldest first."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from functions.contract import Cron, Every, Function, On, table
+from functions.contract import Function, On, Ticking, table
 from functions.process import Process, opened, run, stop_signals
 from state.events import Event
 from state.pool import Pool
@@ -18,6 +18,8 @@ from triggers.delivery import Binding, run_binding
 
 TICK_DELIVERIES = 3
 """A tick is tried so often: the next one comes anyway."""
+AT_ONCE = 8
+"""So many ticks of a function that lets them overlap run beside each other in one process."""
 
 
 @dataclass(kw_only=True)
@@ -25,7 +27,7 @@ class FunctionBinding(Binding):
     """One function behind one consumer group."""
 
     declared: Function[Any, Any]
-    trigger: On | Every | Cron
+    trigger: On | Ticking
     process: Process
     pool: Pool
 
@@ -33,8 +35,8 @@ class FunctionBinding(Binding):
         return not isinstance(self.trigger, On) or event.type in self.trigger.events
 
     def bundles(self, events: Iterable[Event]) -> list[list[Event]]:
-        """Bursts are collapsed as the trigger declares; ticks to one."""
-        debounce = self.trigger.debounce if isinstance(self.trigger, On) else "lab"
+        """Bursts are collapsed as the trigger declares; every tick counts."""
+        debounce = self.trigger.debounce if isinstance(self.trigger, On) else None
         bundled: dict[str | None, list[Event]] = {}
         for event in events:
             key = {"tag": event.tag, "lab": ""}.get(debounce or "", event.id)
@@ -57,19 +59,20 @@ class FunctionBinding(Binding):
 
 
 def bindings(functions: Mapping[str, Function[Any, Any]], process: Process) -> list[FunctionBinding]:
-    """A binding for each `On`, and one for each function that the clock fires.
+    """A binding for each `On`, and one for each function that the clock fires; several where its ticks may overlap.
 
     What an operator redrives comes on a stream of its own, so that no other binding sees it again.
     """
     stream, consumer, pool = process.stream, process.name, Pool(process.lab)
 
-    def bound(subscription: Subscription, declared: Function[Any, Any], trigger: On | Every | Cron) -> None:
+    def bound(subscription: Subscription, declared: Function[Any, Any], trigger: On | Ticking) -> None:
         most = trigger.max_deliveries if isinstance(trigger, On) else TICK_DELIVERIES
         found.append(
             FunctionBinding(
                 name=declared.name,
                 subscription=subscription,
                 max_deliveries=most,
+                batch=Binding.batch if isinstance(trigger, On) else 1,
                 declared=declared,
                 trigger=trigger,
                 process=process,
@@ -83,8 +86,10 @@ def bindings(functions: Mapping[str, Function[Any, Any]], process: Process) -> l
             if isinstance(trigger, On):
                 bound(stream.events(name, consumer), declared, trigger)
                 bound(stream.redriven(name, consumer), declared, trigger)
-            elif isinstance(trigger, Every | Cron):
-                bound(stream.ticks(name, consumer), declared, trigger)
+            elif isinstance(trigger, Ticking):
+                for nth in range(AT_ONCE if trigger.overlap == "allow" else 1):
+                    one = f"{consumer}/{nth}" if nth else consumer
+                    bound(process.schedules.subscription(name, one), declared, trigger)
     return found
 
 

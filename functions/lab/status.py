@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from functions.contract import Http, Request, Response, function
+from functions.contract import Http, Request, Response, function, table
 from functions.rules.hints import ADD_WORKER
 from functions.rules.pool_views import pool_counts
 from state.experiments import Experiments
 from state.pool import Pool
 from state.presence import Presence
+from state.schedules import Schedules
 from state.settings import Settings
 from state.stream import Stream
 from state.tags import Tags
@@ -40,6 +41,7 @@ async def status(
     experiments: Experiments,
     tags: Tags,
     stream: Stream,
+    schedules: Schedules,
     settings: Settings,
 ) -> Status:
     """Who is alive, what waits, how far the event handlers are behind."""
@@ -54,6 +56,11 @@ async def status(
         f"no {kind} process is alive: start the lab with ./nightjar up"
         for kind in ("events", "clock")
         if kind not in kinds
+    ]
+    ticking = [name for name, declared in table().items() if declared.clock is not None]
+    hints += [
+        f"the clock does not fire {name}, it is paused: ./nightjar call cron::resume --function {name}"
+        for name in await schedules.paused(ticking)
     ]
     return Status(
         lab=settings.lab,

@@ -29,7 +29,7 @@ class Dispatched(Response):
 @function(
     "pool::dispatch",
     On("experiment.queued", "gpu.idle", debounce="lab"),
-    Every("dispatch_s"),
+    Every("dispatch_s", overlap="queue"),  # what came while it looked is found by the next
     role="operator",
     writes=True,
 )

@@ -87,3 +87,49 @@ local function place(priority, round, seq)
   return string.format('%.0f', (7 - priority) * 1e15 + round * 1e6 + seq % 1000000)
 end
 
+-- Ticks of a function that no handler has finished: how many are being handled, and how many nobody has read (at most
+-- `most` are counted).
+local function unhandled(ticks, group, most)
+  if redis.call('EXISTS', ticks) == 0 then return 0, 0 end
+  local handled, last = 0, '0-0'
+  for _, row in ipairs(redis.call('XINFO', 'GROUPS', ticks)) do
+    local facts = {}
+    for i = 1, #row, 2 do facts[row[i]] = row[i + 1] end
+    if facts['name'] == group then handled, last = tonumber(facts['pending']), facts['last-delivered-id'] end
+  end
+  return handled, #redis.call('XRANGE', ticks, '(' .. last, '+', 'COUNT', most)
+end
+
+-- Put a tick before its function.
+local function fire(schedule, ticks, name, t, scheduled, missed, by_hand)
+  local data = string.format('{"scheduled":%s,"fired":%s,"missed":%d,"by_hand":%s}', scheduled, clock(t), missed, by_hand)
+  local id = redis.call('XADD', ticks, 'MAXLEN', '~', '1000', '*', 'type', 'cron.tick', 'time', rfc3339(t), 'tag', '',
+    'subject', name, 'data', data, 'trace', '')
+  redis.call('HSET', schedule, 'fired_scheduled', scheduled, 'fired_at', clock(t))
+  redis.call('HINCRBY', schedule, by_hand == 'true' and 'by_hand' or 'fired', 1)
+  return id
+end
+
+-- Put a tick that waited for an earlier one before its function, once that is handled.
+local function release(schedule, ticks, name, t)
+  local waiting = redis.call('HGET', schedule, 'waiting')
+  if not waiting then return end
+  local handled, unread = unhandled(ticks, name, 1)
+  if handled + unread > 0 then return end
+  redis.call('HDEL', schedule, 'waiting')
+  fire(schedule, ticks, name, t, string.match(waiting, '^(%S+) (%S+) (%S+)$'))
+end
+
+-- Fire a tick as its overlap policy allows. Returns fired | waits | overlaps
+local function fire_unless_overlapping(schedule, ticks, name, t, overlap, scheduled, missed, by_hand)
+  release(schedule, ticks, name, t)
+  local handled, unread = 0, 0
+  if overlap ~= 'allow' then handled, unread = unhandled(ticks, name, 1) end
+  if handled + unread == 0 then
+    fire(schedule, ticks, name, t, scheduled, missed, by_hand)
+    return 'fired'
+  end
+  if overlap ~= 'queue' or redis.call('HEXISTS', schedule, 'waiting') == 1 then return 'overlaps' end
+  redis.call('HSET', schedule, 'waiting', scheduled .. ' ' .. missed .. ' ' .. by_hand)
+  return 'waits'
+end

@@ -11,7 +11,20 @@ import httpx
 import pytest
 
 import state
-from functions.contract import BadTable, Call, Function, On, Request, Response, Role, check, function, table
+from functions.contract import (
+    BadTable,
+    Call,
+    Cron,
+    Every,
+    Function,
+    On,
+    Request,
+    Response,
+    Role,
+    check,
+    function,
+    table,
+)
 from functions.invoke import Invoker
 from functions.process import Process
 from state.client import Lab, scripts
@@ -96,6 +109,33 @@ def test_an_event_that_nothing_emits_is_refused() -> None:
 def test_a_function_without_a_role_is_refused() -> None:
     with pytest.raises(BadTable, match="names no role"):
         check({"noun::verb": declared(roles=())})
+
+
+@pytest.mark.parametrize(
+    ("triggers", "problem"),
+    [
+        ((Every(1), Cron("* * * * *")), "two triggers of the clock"),
+        ((Every(0),), "an interval of 0 s is none"),
+        ((Every(float("nan")),), "NaN"),
+        ((Every("sleep_s"),), "no setting 'sleep_s'"),
+        ((Every(5, jitter_s=5),), "a jitter of 5 s is no part of an interval of 5 s"),
+        ((Every(5, jitter_s=-1),), "jitter_s=-1"),
+        ((Every(5, grace_s=0),), "grace_s=0"),
+        ((Every(5, missed="all", overlap="allow"),), "at_most"),
+        ((Every(5, at_most=3),), "at_most"),
+        ((Every(5, missed="all", at_most=3),), 'overlap="allow"'),
+        ((Every(5, missed="never"),), "no policy missed='never'"),  # type: ignore[arg-type]  # what is refused
+        ((Cron("* * *"),), "5 or 6"),
+        ((Cron("0 0 30 2 *"),), "never comes"),
+        ((Cron("0 25 * * *"),), "higher than the maximum"),
+        ((Cron("0 3 * * *", "Middle/Earth"),), "no time zone"),
+    ],
+)
+def test_a_trigger_of_the_clock_that_cannot_work_is_refused(
+    triggers: tuple[Every | Cron, ...], problem: str
+) -> None:
+    with pytest.raises(BadTable, match=problem):
+        check({"noun::verb": declared(triggers=triggers)})
 
 
 def test_every_path_parameter_is_a_field_of_the_request() -> None:
@@ -188,7 +228,9 @@ def test_a_script_addresses_only_the_keys_it_was_given(script: str) -> None:
     calls = re.findall(r"redis\.p?call\('(X(?:INFO|GROUP)', '\w+|\w+)'(?:,\s*([^,)]+))?", code(script))
     for command, first in calls:
         assert first.startswith("KEYS[") or command == "TIME", (command, first)
-    for helper, first in re.findall(r"\b(emit|put|move)\(([^,)]+)", code(script)):
+    for helper, first in re.findall(
+        r"\b(emit|put|move|unhandled|fire|release|fire_unless_overlapping)\(([^,)]+)", code(script)
+    ):
         assert first.startswith("KEYS["), (helper, first)
 
 
@@ -291,5 +333,10 @@ async def a_long_story(client: httpx.AsyncClient, process: Process) -> None:
     waiting = await registered(client)
     await client.get(f"/api/experiment/{waiting}/wait?timeout=0.01")
     await client.post("/api/experiment/register", json=idea(), headers={"idempotency-key": "k"})
-    await process.stream.fire("pool::sweep", 1.0)
+    now = (await process.schedules.look("pool::sweep")).now
+    await process.schedules.claim("pool::sweep", "", None, now, fire=[], missed=0, overlap="skip")
+    await told(client, "/api/cron/pause", function="pool::sweep", reason="r")
+    await told(client, "/api/cron/run", function="pool::sweep", request_id="r1")
+    await told(client, "/api/cron/resume", function="pool::sweep")
+    await process.schedules.release("pool::sweep")
     await process.presence.announce("web@h:1", {"kind": "web"})

@@ -1,24 +1,23 @@
-"""The clock: any number of them fires each tick once, at the times a cron expression means."""
+"""The clock: any number of them fires each tick once, and decides the missed ones once."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from functions.contract import Cron, Every, Function, Request, Response, function, table
-from functions.process import opened
+from functions.contract import Cron, Every, Function, Request, Response, function, schedules, table
+from functions.process import Process, opened
+from functions.rules.ticks import Schedule, Steady
+from state.schedules import Ticks
 from state.settings import Settings
-from triggers.clock import EPOCH, WEEKDAYS, claim, interval_of, keep_time, schedule_of, weekday_names
+from triggers.clock import advance, keep_time
 
-NOW = datetime(2026, 3, 11, 12, 0, 30, tzinfo=UTC)
-"""A Wednesday."""
+NAME = "probe::tick"
 
 
 class Ask(Request):
@@ -38,154 +37,186 @@ def ticking(name: str, trigger: Every | Cron) -> dict[str, Function[Any, Any]]:
     return {name: function(name, trigger, role="operator")(answer)}
 
 
+def schedule(seconds: float = 10.0, **declared: Any) -> Schedule:
+    return Schedule(function=NAME, text="every", times=Steady(seconds), **declared)
+
+
+async def fired(process: Process, name: str = NAME) -> list[dict[str, Any]]:
+    """What every tick says that was ever put before the function."""
+    reader = process.schedules.subscription(name, "reader")
+    reader.group = "reader"
+    await reader.serve()
+    return [dict(e.data) for e in await reader.read(1000, 0.05)]
+
+
+async def until(
+    process: Process, met: Callable[[Ticks], bool], name: str = NAME, clock: Schedule | None = None
+) -> Ticks:
+    """Wait until a function's ticks are so, with this clock going meanwhile."""
+    deadline = time.monotonic() + 60
+    while True:
+        ticks = (await process.schedules.look(name)).ticks
+        if met(ticks):
+            return ticks
+        assert time.monotonic() < deadline, ticks
+        await asyncio.sleep(0.01 if clock is None else await advance(process.schedules, clock))
+
+
+async def decided(process: Process, until: float, text: str = "every") -> None:
+    """As if clocks had decided the ticks so far, and no further."""
+    key = process.lab.keys("tick", NAME)
+    await process.lab.command("HSET", key, "until", repr(until), "text", text)
+
+
 async def test_three_clocks_fire_each_tick_once(settings: Settings) -> None:
-    functions = ticking("probe::fast", Every(0.05)) | ticking("probe::cron", Cron("* * * * * *"))
+    functions = ticking("probe::fast", Every(0.05, overlap="allow", jitter_s=0.04))
+    functions |= ticking("probe::cron", Cron("* * * * * *", overlap="allow"))
     stop = asyncio.Event()
 
     async with AsyncExitStack() as stack:
         clocks = [await stack.enter_async_context(opened("clock", settings)) for _ in range(3)]
         tasks = [asyncio.create_task(keep_time(clock, functions, stop)) for clock in clocks]
-        lab = clocks[0].lab
-        count = 0
-        while count < 20:
-            await asyncio.sleep(0.02)
-            count = int(await lab.command("XLEN", lab.keys("ticks", "probe::fast")))
+        store = clocks[0].schedules
+        await until(clocks[0], lambda ticks: ticks.fired >= 20, "probe::fast")
+        await until(clocks[0], lambda ticks: ticks.fired >= 1, "probe::cron")
         stop.set()
         await asyncio.gather(*tasks)
-        sub = clocks[0].stream.ticks("probe::fast", "reader")
-        await sub.serve()
-        ticks = [float(e.data["scheduled"]) for e in await sub.read(1000, 1.0)]
+        look = await store.look("probe::fast")
+        found = await fired(clocks[0], "probe::fast")
 
-    assert len(ticks) >= 20
+    ticks = [tick["scheduled"] for tick in found]
+    assert len(ticks) == look.ticks.fired >= 20
     assert ticks == sorted(set(ticks))
-    beats = [(tick - EPOCH.timestamp()) / 0.05 for tick in ticks]
-    assert beats == pytest.approx([round(beat) for beat in beats], abs=1e-3)
-
-
-async def test_a_clock_ahead_of_redis_is_refused(settings: Settings) -> None:
-    async with opened("clock", settings) as process:
-        now = await process.lab.now()
-
-        assert await process.stream.fire("probe::fast", now + 60) == "early"
-        assert await process.stream.fire("probe::fast", now) == "fired"
-
-
-async def test_ticks_go_on_when_the_clock_of_redis_was_set_back(settings: Settings) -> None:
-    async with opened("clock", settings) as process:
-        now = await process.lab.now()
-        await process.lab.command(
-            "HSET", process.lab.keys("tick", "probe::fast"), "scheduled", repr(now + 3600)
-        )
-
-        answers = [await process.stream.fire("probe::fast", now) for _ in range(2)]
-
-    assert answers == ["fired", "taken"]
-
-
-async def test_a_tick_of_a_host_that_is_ahead_of_redis_is_fired_when_its_time_has_come(
-    settings: Settings,
-) -> None:
-    async with opened("clock", settings) as process:
-        scheduled = await process.lab.now() + 2.3
-
-        await claim(process, "probe::fast", scheduled, asyncio.Event())
-
-        assert int(await process.lab.command("XLEN", process.lab.keys("ticks", "probe::fast"))) == 1
-        assert await process.lab.now() >= scheduled - 0.01
-
-
-async def test_a_clock_that_waits_with_a_tick_can_be_stopped(settings: Settings) -> None:
-    stop = asyncio.Event()
-    async with opened("clock", settings) as process:
-        waiting = asyncio.create_task(claim(process, "probe::fast", await process.lab.now() + 50, stop))
-        await asyncio.sleep(0.1)
-        assert not waiting.done()
-
-        stop.set()
-        await asyncio.wait_for(waiting, 5)
-
-        assert int(await process.lab.command("XLEN", process.lab.keys("ticks", "probe::fast"))) == 0
-
-
-def fires(expression: str, count: int, timezone: str = "UTC") -> list[datetime]:
-    """The next times after NOW."""
-    trigger = schedule_of(Cron(expression, timezone), Settings.model_validate({}))
-    found: list[datetime] = []
-    last, now = None, NOW
-    for _ in range(count):
-        last = trigger.get_next_fire_time(last, now)
-        assert last is not None
-        found.append(last.astimezone(UTC))
-        now = last + timedelta(microseconds=1)
-    return found
-
-
-def test_five_fields_begin_with_minutes_and_six_with_seconds() -> None:
-    assert fires("*/15 * * * *", 2) == [NOW.replace(minute=15, second=0), NOW.replace(minute=30, second=0)]
-    assert fires("*/20 * * * * *", 2) == [NOW.replace(second=40), NOW.replace(minute=1, second=0)]
-
-
-@pytest.mark.parametrize("expression", ["", "*", "* * * *", "* * * * * * *"])
-def test_another_number_of_fields_is_refused(expression: str) -> None:
-    with pytest.raises(ValueError, match="5 or 6"):
-        schedule_of(Cron(expression), Settings.model_validate({}))
+    assert [tick / 0.05 for tick in ticks] == pytest.approx([round(tick / 0.05) for tick in ticks], abs=1e-4)
+    assert all(tick["fired"] >= tick["scheduled"] for tick in found)
+    # Every tick since the first is there, or was counted as missed and told to the next.
+    span = round((ticks[-1] - ticks[0]) / 0.05)
+    assert span == len(ticks) - 1 + sum(tick["missed"] for tick in found[1:])
 
 
 @pytest.mark.parametrize(
-    ("expression", "days"),
+    ("policy", "made_up"),
     [
-        ("0", ["sun"]),
-        ("7", ["sun"]),
-        ("1", ["mon"]),
-        ("1-5", ["mon", "tue", "wed", "thu", "fri"]),
-        ("0-5", ["sun", "mon", "tue", "wed", "thu", "fri"]),
-        ("0-7", list(WEEKDAYS)),
-        ("5-7", ["sun", "fri", "sat"]),
-        ("*/2", ["sun", "tue", "thu", "sat"]),
-        ("1-5/2", ["mon", "wed", "fri"]),
-        ("3/2", ["wed", "fri"]),
-        ("mon,WED,6", ["mon", "wed", "sat"]),
-        ("fri-mon", ["sun", "mon", "fri", "sat"]),
+        ({"missed": "skip"}, 0),
+        ({"missed": "latest"}, 1),
+        ({"missed": "all", "at_most": 3, "overlap": "allow"}, 3),
     ],
 )
-def test_weekdays_are_counted_from_sunday(expression: str, days: Sequence[str]) -> None:
-    assert weekday_names(expression).split(",") == days
-    found = {WEEKDAYS[(day.weekday() + 1) % 7] for day in fires(f"0 12 * * {expression}", 14)}
-    assert found == set(days)
+async def test_ticks_missed_by_all_clocks_follow_their_policy_once(
+    process: Process, policy: dict[str, Any], made_up: int
+) -> None:
+    now = await process.lab.now()
+    last = 1000 * (now // 1000) - 5000  # five ticks of 1,000 s ago, none of them on time
+    await decided(process, last)
+
+    for _ in range(2):  # at every start, of every clock
+        await asyncio.gather(
+            *(advance(process.schedules, schedule(1000.0, grace_s=1e-6, **policy)) for _ in range(3))
+        )
+
+    found = await fired(process)
+    ticks = (await process.schedules.look(NAME)).ticks
+    assert [tick["scheduled"] for tick in found] == [last + 1000 * n for n in range(6 - made_up, 6)]
+    assert (ticks.fired, ticks.missed) == (made_up, 5 - made_up)
+    assert [tick["missed"] for tick in found] == [5 - made_up, 0, 0][:made_up]
 
 
-@pytest.mark.parametrize("expression", ["8", "-1", "monday", "", "1,,2", "1-", "x", "1/x"])
-def test_what_is_no_weekday_is_refused(expression: str) -> None:
-    with pytest.raises(ValueError, match=r"weekday|invalid literal"):
-        weekday_names(expression)
+async def test_missed_ticks_that_were_not_made_up_are_told_to_the_next(process: Process) -> None:
+    now = await process.lab.now()
+    await decided(process, now - 10)
+    await process.schedules.claim(NAME, "every", now - 10, now - 5, fire=[], missed=4, overlap="skip")
+
+    await process.schedules.claim(NAME, "every", now - 5, now, fire=[now], missed=1, overlap="skip")
+
+    assert [tick["missed"] for tick in await fired(process)] == [5]
 
 
-@given(st.integers(0, 6), st.integers(0, 6))
-def test_a_range_of_weekdays_holds_every_day_between_its_ends(first: int, last: int) -> None:
-    days = weekday_names(f"{first}-{last}").split(",")
+async def test_a_function_seen_for_the_first_time_has_missed_nothing(process: Process) -> None:
+    pause = await advance(process.schedules, schedule(1000.0, missed="all", at_most=9, overlap="allow"))
 
-    assert WEEKDAYS[first] in days
-    assert WEEKDAYS[last] in days
-    assert len(days) == (last - first) % 7 + 1
+    ticks = (await process.schedules.look(NAME)).ticks
+    assert (ticks.fired, ticks.missed) == (0, 0)
+    assert 0 < pause <= 1000
 
 
-def test_a_time_zone_is_honoured() -> None:
-    (first,) = fires("30 14 * * *", 1, "Asia/Tokyo")
+async def test_of_clocks_that_decide_at_once_one_wins(process: Process) -> None:
+    now = await process.lab.now()
+    await decided(process, now - 1)
 
-    assert (first.hour, first.minute) == (5, 30)
+    answers = [
+        await process.schedules.claim(NAME, "every", now - 1, now, fire=[now], missed=0, overlap="allow")
+        for _ in range(3)
+    ]
+
+    assert answers == ["claimed", "taken", "taken"]
+
+
+async def test_no_tick_is_fired_before_its_time_by_redis_clock(process: Process) -> None:
+    now = await process.lab.now()
+    await decided(process, now)
+
+    answer = await process.schedules.claim(
+        NAME, "every", now, now + 60, fire=[now + 60], missed=0, overlap="allow"
+    )
+
+    assert answer == "early"
+    assert await fired(process) == []
+
+
+async def test_ticks_go_on_when_the_clock_of_redis_was_set_back(process: Process) -> None:
+    await decided(process, await process.lab.now() + 3600)
+    steady = schedule(0.05)
+
+    ticks = await until(process, lambda ticks: ticks.fired > 0, clock=steady)
+
+    assert ticks.until is not None
+    assert ticks.until < await process.lab.now()
+
+
+async def test_clocks_of_two_schedules_do_not_keep_each_other_from_firing(process: Process) -> None:
+    one, other = schedule(0.07), Schedule(NAME, "another", Steady(0.05))
+
+    while (await process.schedules.look(NAME)).ticks.fired < 5:
+        await asyncio.sleep(min([await advance(process.schedules, s) for s in (one, other)]))
+        await process.lab.command("DEL", process.lab.keys("ticks", NAME))  # handled
+
+    ticks = (await process.schedules.look(NAME)).ticks
+    assert ticks.missed == 0
+
+
+async def test_a_paused_function_is_not_fired_and_nothing_of_its_pause_is_made_up(process: Process) -> None:
+    steady = schedule(0.05, missed="all", at_most=100, overlap="allow")
+    await advance(process.schedules, steady)
+    await process.schedules.pause(NAME, "")
+
+    await asyncio.sleep(0.2)
+    await advance(process.schedules, steady)
+    paused = (await process.schedules.look(NAME)).ticks
+    await process.schedules.resume(NAME)
+    resumed = (await process.schedules.look(NAME)).now
+    ticks = await until(process, lambda ticks: ticks.fired > 0, clock=steady)
+
+    assert paused.fired == ticks.missed == 0
+    assert min(tick["scheduled"] for tick in await fired(process)) > resumed - 0.05
+
+
+async def test_a_clock_that_waits_for_a_tick_can_be_stopped(settings: Settings) -> None:
+    stop = asyncio.Event()
+    async with opened("clock", settings) as process:
+        waiting = asyncio.create_task(keep_time(process, ticking(NAME, Every(10_000)), stop))
+        await until(process, lambda ticks: ticks.until is not None)
+        assert not waiting.done()
+
+        stop.set()
+        await asyncio.wait_for(waiting, 20)
+
+        assert await fired(process) == []
 
 
 def test_intervals_may_be_settings(settings: Settings) -> None:
-    assert interval_of(Every(2.5), settings) == 2.5
-    assert interval_of(Every("sweep_s"), settings) == settings.sweep_s
+    assert Every(2.5).interval_s(settings) == 2.5
+    assert Every("sweep_s").interval_s(settings) == settings.sweep_s
 
 
-def test_every_trigger_of_the_table_can_be_scheduled(settings: Settings) -> None:
-    found = {
-        (name, str(trigger)): schedule_of(trigger, settings)
-        for name, declared in table().items()
-        for trigger in declared.triggers
-        if isinstance(trigger, Every | Cron)
-    }
-
-    assert {name for name, _ in found} >= {"pool::sweep", "pool::dispatch", "gpu::health"}
+def test_every_trigger_of_the_table_has_a_schedule(settings: Settings) -> None:
+    assert set(schedules(table(), settings)) >= {"pool::sweep", "pool::dispatch", "gpu::health"}

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -15,12 +16,14 @@ import pytest
 from functions.contract import Call, Every, Function, On, Request, Response, function, table
 from functions.invoke import Invoker
 from functions.process import Process, ended
+from functions.rules.ticks import Overlap
 from state.errors import NotFound, Unavailable
 from state.pool import Pool
 from state.records import Gpu
+from state.schedules import Ticks
 from state.settings import Settings
 from triggers.delivery import _keep, run_binding
-from triggers.events import bindings
+from triggers.events import AT_ONCE, bindings
 
 
 @pytest.fixture
@@ -32,6 +35,10 @@ class Fact(Request):
     tag: str | None = None
     n: int = 0
     gpu_id: str | None = None
+    scheduled: datetime | None = None
+    fired: float | None = None
+    missed: int | None = None
+    by_hand: bool | None = None
 
 
 class Done(Response):
@@ -305,13 +312,11 @@ async def test_a_poisoned_entry_is_buried_and_stops_nothing(process: Process, fi
 async def test_a_tick_of_the_clock_fires_its_function_once(process: Process) -> None:
     ears = Ears()
     declared = hearing("probe::tick", Every(60))
-    now = await process.lab.now()
 
     async with delivering(process, (ears, declared)):
-        answers = [await process.stream.fire("probe::tick", now) for _ in range(3)]
-        await eventually(lambda: len(ears.heard) >= 1)
+        await tick(process)
+        await handled(process, 1)
 
-    assert answers == ["fired", "taken", "taken"]
     assert ears.callers == ["clock"]
 
 
@@ -321,22 +326,202 @@ async def test_a_tick_for_each_gpu_fires_once_for_each(process: Process) -> None
         await Pool(process.lab).register(Gpu(gpu_id=name, gpu_index=0, gpu_name="H100", vram_mb=1))
 
     async with delivering(process, (ears, hearing("probe::tick", Every(60, each="gpu")))):
-        await process.stream.fire("probe::tick", await process.lab.now())
+        await tick(process)
         await eventually(lambda: len(ears.heard) == 2)
 
     assert [f.gpu_id for f in ears.heard] == ["g0", "g1"]
 
 
-async def test_ticks_missed_meanwhile_are_one_call(process: Process) -> None:
+async def tick(process: Process, overlap: str = "skip") -> None:
+    """As if the clock had fired probe::tick."""
+    store = process.schedules
+    look = await store.look("probe::tick")
+    answer = await store.claim(
+        "probe::tick", "", look.ticks.until, look.now, fire=[look.now], missed=0, overlap=overlap
+    )
+    assert answer == "claimed"
+
+
+async def handled(process: Process, fired: int) -> Ticks:
+    """Wait until so many ticks were fired and handled."""
+    deadline = time.monotonic() + 30
+    while True:
+        look = await process.schedules.look("probe::tick")
+        if look.ticks.fired == fired and not look.handled + look.waiting:
+            return look.ticks
+        assert time.monotonic() < deadline, look
+        await asyncio.sleep(0.01)
+
+
+class Slow(Ears):
+    """A handler that works until it may end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.end = asyncio.Event()
+        self.at_work = self.most_at_work = self.done = 0
+
+    async def work(self) -> None:
+        self.at_work += 1
+        self.most_at_work = max(self.most_at_work, self.at_work)
+        await self.end.wait()
+        self.at_work -= 1
+        self.done += 1
+
+
+async def work(request: Fact, slow: Slow) -> Done:
+    """Work."""
+    await slow.work()
+    return Done()
+
+
+def working(overlap: Overlap) -> Function[Any, Any]:
+    return function("probe::tick", Every(60, overlap=overlap), role="operator")(work)
+
+
+async def test_ticks_are_skipped_while_an_earlier_one_is_unhandled(process: Process) -> None:
+    slow = Slow()
+
+    async with (
+        delivering(process, (slow, working("skip"))),
+        delivering(process, (slow, working("skip")), consumer="two"),
+    ):
+        await tick(process)
+        await eventually(lambda: slow.at_work == 1)
+        for _ in range(3):
+            await tick(process)
+        slow.end.set()
+        first = await handled(process, 1)
+        await tick(process)
+        second = await handled(process, 2)
+
+    assert (first.skipped, second.skipped) == (3, 3)
+    assert (slow.done, slow.most_at_work) == (2, 1)
+
+
+async def test_one_tick_waits_for_an_earlier_one_and_never_runs_beside_it(process: Process) -> None:
+    slow = Slow()
+
+    async with (
+        delivering(process, (slow, working("queue"))),
+        delivering(process, (slow, working("queue")), consumer="two"),
+    ):
+        await tick(process, "queue")
+        await eventually(lambda: slow.at_work == 1)
+        for _ in range(3):
+            await tick(process, "queue")
+        waiting = await process.schedules.look("probe::tick")
+        slow.end.set()
+        ticks = await handled(process, 2)
+
+    assert (waiting.waiting, waiting.handled) == (1, 1)
+    assert ticks.skipped == 2
+    assert (slow.done, slow.most_at_work) == (2, 1)
+
+
+async def test_ticks_that_may_overlap_run_beside_each_other(process: Process) -> None:
+    slow = Slow()
+
+    async with delivering(process, (slow, working("allow"))):
+        for _ in range(3):
+            await tick(process, "allow")
+        await eventually(lambda: slow.at_work == 3)
+        slow.end.set()
+        ticks = await handled(process, 3)
+
+    assert (slow.done, slow.most_at_work, ticks.skipped) == (3, 3, 0)
+
+
+async def test_no_more_ticks_run_beside_each_other_than_a_process_can_bear(process: Process) -> None:
+    slow = Slow()
+
+    async with delivering(process, (slow, working("allow"))):
+        for _ in range(AT_ONCE + 2):
+            await tick(process, "allow")
+        await eventually(lambda: slow.at_work == AT_ONCE)
+        slow.end.set()
+        await handled(process, AT_ONCE + 2)
+
+    assert (slow.done, slow.most_at_work) == (AT_ONCE + 2, AT_ONCE)
+
+
+async def test_a_tick_at_work_beside_others_is_not_begun_again(process: Process) -> None:
+    slow = Slow()
+
+    async with delivering(process, (slow, working("allow"))):
+        await tick(process, "allow")
+        await eventually(lambda: slow.at_work == 1)
+        await asyncio.sleep(0.5)  # many times its first backoff
+        slow.end.set()
+        await handled(process, 1)
+
+    assert slow.done == 1
+
+
+@pytest.mark.parametrize("overlap", ["skip", "queue"])
+async def test_a_handler_that_died_holds_ticks_up_until_another_took_over(
+    process: Process, overlap: Overlap
+) -> None:
     ears = Ears()
-    now = await process.lab.now()
-    for n in range(5):
-        await process.stream.fire("probe::tick", now - 10 + n)
+    dead = process.schedules.subscription("probe::tick", "dead")
+    await dead.serve()
+    await tick(process, overlap)
+    assert len(await dead.read(10, 1.0)) == 1
+    for _ in range(2):
+        await tick(process, overlap)
+    declared = hearing("probe::tick", Every(60, overlap=overlap))
 
-    async with delivering(process, (ears, hearing("probe::tick", Every(1)))):
-        await eventually(lambda: len(ears.heard) == 1)
+    async with delivering(process, (ears, declared), consumer="alive"):
+        ticks = await handled(process, 1 if overlap == "skip" else 2)
 
-    assert len(ears.heard) == 1
+    assert len(ears.heard) == ticks.fired
+    assert ticks.skipped == 3 - ticks.fired
+
+
+@pytest.mark.parametrize("overlap", ["skip", "queue"])
+async def test_a_tick_that_always_fails_is_buried_and_the_next_goes_ahead(
+    process: Process, overlap: Overlap
+) -> None:
+    ears = Ears()
+
+    def fail_at_first(fact: Fact) -> None:
+        if len(ears.heard) <= 3:
+            raise ValueError("not yet")
+
+    ears.then = fail_at_first
+    await tick(process, overlap)
+    await tick(process, overlap)
+
+    async with delivering(process, (ears, hearing("probe::tick", Every(60, overlap=overlap)))):
+        await handled(process, 1 if overlap == "skip" else 2)
+        if overlap == "skip":
+            await tick(process, overlap)
+        await handled(process, 2)
+
+    assert len(ears.heard) == 4
+    (letter,) = await letters(process)
+    assert letter["error"] == "ValueError: not yet"
+
+
+async def test_a_function_that_asks_for_them_gets_the_times_of_its_tick(process: Process) -> None:
+    ears = Ears()
+    declared = hearing("probe::tick", Every(60))
+    now = (await process.schedules.look("probe::tick")).now
+
+    async with delivering(process, (ears, declared)):
+        await process.schedules.claim(
+            "probe::tick", "", None, now, fire=[now - 3.25], missed=2, overlap="skip"
+        )
+        await handled(process, 1)
+        await process.schedules.run("probe::tick", "skip", None)
+        await eventually(lambda: len(ears.heard) == 2)
+
+    by_clock, by_hand = ears.heard
+    assert by_clock.scheduled == datetime.fromtimestamp(now - 3.25, UTC)
+    assert by_clock.fired is not None
+    assert by_clock.fired >= now
+    assert (by_clock.missed, by_clock.by_hand) == (2, False)
+    assert (by_hand.missed, by_hand.by_hand) == (0, True)
 
 
 def test_every_function_with_an_event_or_a_tick_is_bound(process: Process) -> None:

@@ -1,0 +1,30 @@
+"""Which functions the clock fires, as declared."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+from functions.contract import Cron, Every, table
+from state.errors import NotFound
+
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z]+::[a-z_]+$", max_length=100)]
+"""A function's name, `noun::verb`."""
+
+
+def ticking() -> dict[str, Every | Cron]:
+    """Every function's trigger of the clock, by name."""
+    return {name: found.clock for name, found in table().items() if found.clock is not None}
+
+
+def trigger_of(function: str) -> Every | Cron:
+    """The trigger of the clock that this function declares.
+
+    Raises:
+        NotFound: it declares none.
+    """
+    found = ticking()
+    if function not in found:
+        raise NotFound(f"the clock does not fire {function!r}", hint=f"it fires {', '.join(found)}")
+    return found[function]

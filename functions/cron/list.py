@@ -1,0 +1,101 @@
+"""cron::list shows what the clock fires: when, by which policies, and what became of the ticks so far."""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+
+from functions.contract import Cron, Every, Http, Request, Response, function, schedules, table
+from functions.cron._ticking import ticking
+from functions.rules.ticks import Missed, Overlap, Schedule
+from state.records import stamp
+from state.schedules import Look, Schedules
+from state.settings import Settings
+
+
+class Ask(Request):
+    """Nothing to ask for."""
+
+
+class Row(Response):
+    function: str
+    trigger: str
+    """The declaration in words."""
+    interval_s: float | None
+    expression: str | None
+    timezone: str | None
+    missed_policy: Missed
+    at_most: int
+    overlap_policy: Overlap
+    jitter_s: float
+    grace_s: float
+    paused_since: str | None
+    paused_reason: str | None
+    next_scheduled: str | None
+    """None while it is paused."""
+    next_fire: str | None
+    """The same with its jitter."""
+    last_scheduled: str | None
+    last_fired: str | None
+    fired: int
+    by_hand: int
+    missed: int
+    """Ticks that no clock was there for and that were not made up."""
+    skipped: int
+    """Ticks dropped because an earlier one was unhandled."""
+    waiting: int
+    """Fired ticks whose handler has not begun."""
+    running: int
+    """Ticks that a handler works on, or that wait for another try."""
+
+
+class Listed(Response):
+    functions: builtins.list[Row]
+    now: str
+    """Redis' clock, which all times here are of."""
+
+
+@function("cron::list", Http("GET", "/api/cron/list"), Http("POST", "/api/cron/list"), role="viewer")
+async def list(request: Ask, store: Schedules, settings: Settings) -> Listed:
+    """What the clock fires: its next and last time, policies, missed and skipped ticks, who is paused."""
+    found, declared = ticking(), schedules(table(), settings)
+    looks = await asyncio.gather(*(store.look(name) for name in found))
+    rows = [
+        _row(trigger, declared[name], look, settings)
+        for (name, trigger), look in zip(found.items(), looks, strict=True)
+    ]
+    return Listed(functions=rows, now=stamp(max(look.now for look in looks)))
+
+
+def _row(trigger: Every | Cron, schedule: Schedule, look: Look, settings: Settings) -> Row:
+    ticks = look.ticks
+    following, at = schedule.next_due(look.now if ticks.until is None else ticks.until, look.now)
+    paused = ticks.paused_at is not None
+    return Row(
+        function=schedule.function,
+        trigger=str(trigger),
+        interval_s=trigger.interval_s(settings) if isinstance(trigger, Every) else None,
+        expression=trigger.expression if isinstance(trigger, Cron) else None,
+        timezone=trigger.timezone if isinstance(trigger, Cron) else None,
+        missed_policy=schedule.missed,
+        at_most=schedule.at_most,
+        overlap_policy=schedule.overlap,
+        jitter_s=schedule.jitter_s,
+        grace_s=schedule.grace_s,
+        paused_since=_stamp(ticks.paused_at),
+        paused_reason=ticks.paused_reason,
+        next_scheduled=None if paused else stamp(following),
+        next_fire=None if paused else stamp(at),
+        last_scheduled=_stamp(ticks.fired_scheduled),
+        last_fired=_stamp(ticks.fired_at),
+        fired=ticks.fired,
+        by_hand=ticks.by_hand,
+        missed=ticks.missed,
+        skipped=ticks.skipped,
+        waiting=look.waiting,
+        running=look.handled,
+    )
+
+
+def _stamp(seconds: float | None) -> str | None:
+    return None if seconds is None else stamp(seconds)

@@ -1,0 +1,26 @@
+"""cron::resume lets the clock fire a function again."""
+
+from __future__ import annotations
+
+from functions.contract import Command, Response, function
+from functions.cron._ticking import Name, trigger_of
+from state.records import stamp
+from state.schedules import Schedules
+
+
+class Resume(Command):
+    function: Name
+
+
+class Resumed(Response):
+    function: str
+    paused_since: str | None
+    """None where it was not paused."""
+
+
+@function("cron::resume", role="operator", writes=True)
+async def resume(request: Resume, store: Schedules) -> Resumed:
+    """Let the clock fire a paused function again, from its next tick on."""
+    trigger_of(request.function)
+    since = await store.resume(request.function)
+    return Resumed(function=request.function, paused_since=None if since is None else stamp(since))

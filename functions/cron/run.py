@@ -1,0 +1,37 @@
+"""cron::run fires a function of the clock now."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from functions.contract import Call, Command, Response, function
+from functions.cron._ticking import Name, trigger_of
+from state.errors import Conflict
+from state.records import stamp
+from state.schedules import Schedules
+
+
+class Run(Command):
+    function: Name
+
+
+class Ran(Response):
+    function: str
+    became: Literal["fired", "waits"]
+    """It waits where an earlier tick is unhandled and the overlap policy is queue."""
+    at: str
+
+
+@function("cron::run", role="operator", writes=True)
+async def run(request: Run, call: Call, store: Schedules) -> Ran:
+    """Fire a function of the clock now, also while it is paused, once per request id; the events process runs it."""
+    trigger = trigger_of(request.function)
+    given = request.request_id or call.idempotency_key
+    became, when = await store.run(request.function, trigger.overlap, given)
+    if became == "overlaps":
+        raise Conflict(
+            f"an earlier tick of {request.function!r} is unhandled, and its overlap policy is {trigger.overlap!r}",
+            hint="try again when cron::list shows it neither waiting nor running",
+            retry_after=1.0,
+        )
+    return Ran(function=request.function, became=became, at=stamp(when))

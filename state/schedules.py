@@ -1,0 +1,140 @@
+"""What the clock has decided for each function: fired, missed and skipped ticks, and who is paused."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from state.client import Lab
+from state.events import Event
+from state.records import Record
+from state.stream import Subscription
+
+REQUEST_TTL_S = 24 * 3600
+
+
+class Ticks(Record):
+    """One function's ticks so far; times are seconds of Redis' clock."""
+
+    until: float | None = None
+    """Every tick up to here is decided; None where no clock has seen the function yet."""
+    text: str = ""
+    """The trigger that this was decided by, in words."""
+    fired: int = 0
+    missed: int = 0
+    skipped: int = 0
+    """Dropped because an earlier one was unhandled."""
+    by_hand: int = 0
+    fired_scheduled: float | None = None
+    fired_at: float | None = None
+    waiting: str | None = None
+    """A tick that waits for the one before it, by the policy `queue`."""
+    paused_at: float | None = None
+    paused_reason: str | None = None
+
+
+class Look(NamedTuple):
+    """A schedule as it stood at one moment."""
+
+    now: float
+    handled: int
+    """Ticks that a handler works on, or that it died on."""
+    unread: int
+    ticks: Ticks
+
+    @property
+    def waiting(self) -> int:
+        """Ticks whose handler has not begun."""
+        return self.unread + (self.ticks.waiting is not None)
+
+
+class Schedules:
+    """The ticks of every function that the clock fires."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+
+    def _keys(self, function: str) -> list[str]:
+        return [self._lab.keys("tick", function), self._lab.keys("ticks", function)]
+
+    def subscription(self, function: str, consumer: str) -> TickSubscription:
+        """The ticks that wait for this function."""
+        return TickSubscription(self._lab, function, consumer)
+
+    async def look(self, function: str) -> Look:
+        """How a function's ticks stand."""
+        now, handled, unread, *flat = await self._lab.run("read_schedule", self._keys(function), [function])
+        ticks = Ticks.parse(dict(zip(flat[::2], flat[1::2], strict=True)))
+        return Look(float(now), int(handled), int(unread), ticks)
+
+    async def claim(
+        self,
+        function: str,
+        text: str,
+        before: float | None,
+        until: float,
+        *,
+        fire: Sequence[float],
+        missed: int,
+        overlap: str,
+    ) -> Literal["claimed", "taken", "paused", "early"]:
+        """Decide the ticks up to `until`, if they still are decided up to `before` only."""
+        answer: Literal["claimed", "taken", "paused", "early"] = await self._lab.run(
+            "claim_tick",
+            self._keys(function),
+            [function, text, before, until, missed, overlap, " ".join(map(repr, fire))],
+        )
+        return answer
+
+    async def run(
+        self, function: str, overlap: str, request_id: str | None
+    ) -> tuple[Literal["fired", "waits", "overlaps"], float]:
+        """Fire now, by hand; the same request id again gets the first answer, for 24 hours."""
+        digest = hashlib.sha256(f"{function}|{request_id}".encode()).hexdigest() if request_id else "none"
+        became, when = await self._lab.run(
+            "run_schedule",
+            [*self._keys(function), self._lab.keys("runs", digest)],
+            [function, overlap, REQUEST_TTL_S if request_id else 0],
+        )
+        return became, float(when)
+
+    async def pause(self, function: str, reason: str) -> float:
+        """Fire it no more; answers since when it is paused."""
+        keys = [self._lab.keys("tick", function), self._lab.keys("events")]
+        return float(await self._lab.run("pause_schedule", keys, [function, reason]))
+
+    async def resume(self, function: str) -> float | None:
+        """Fire it again from its next tick on; answers since when it had been paused, if it was."""
+        keys = [self._lab.keys("tick", function), self._lab.keys("events")]
+        since = await self._lab.run("resume_schedule", keys, [function])
+        return float(since) if since else None
+
+    async def paused(self, functions: Sequence[str]) -> list[str]:
+        """Those of these that are paused."""
+        found = await self._lab.pipeline(
+            [("HEXISTS", self._lab.keys("tick", name), "paused_at") for name in functions]
+        )
+        return [name for name, yes in zip(functions, found, strict=True) if yes]
+
+    async def release(self, function: str) -> None:
+        """Let a waiting tick go ahead, where the one before it is handled."""
+        await self._lab.run("finish_ticks", self._keys(function), [function, ""])
+
+
+class TickSubscription(Subscription):
+    """The ticks of one function: handling one lets the next go ahead."""
+
+    def __init__(self, lab: Lab, function: str, consumer: str) -> None:
+        super().__init__(lab, f"ticks:{function}", function, consumer)
+        self._keys = [lab.keys("tick", function), self.stream]
+
+    async def done(self, ids: Sequence[str]) -> None:
+        """Acknowledge."""
+        if ids:
+            await self._lab.run("finish_ticks", self._keys, [self.group, " ".join(ids)])
+
+    async def bury(self, event: Event, error: str, deliveries: int) -> None:
+        """Move a hopeless tick to the dead letters."""
+        await super().bury(event, error, deliveries)
+        await self._lab.run("finish_ticks", self._keys, [self.group, ""])
