@@ -82,7 +82,7 @@ async def a_night(client: httpx.AsyncClient, process: Process) -> None:
     await crashed(client)
     await told(client, "/api/search/set-strategy", tag="mar11", mode="exploit", reason="r")
     subscription = process.stream.events("search::adapt", "dead")
-    await subscription.ensure()
+    await subscription.serve()
     await subscription.read(2, 0.1)
 
 
