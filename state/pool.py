@@ -126,12 +126,19 @@ class Pool:
         return Pulse(status, holder or None, int(found_fence), right == "1")
 
     async def lend(
-        self, e: Experiment, candidates: Sequence[str], *, lease_s: float, stale_s: float
+        self,
+        e: Experiment,
+        candidates: Sequence[str],
+        *,
+        lease_s: float,
+        stale_s: float,
+        chosen_from: Sequence[str] | None = None,
     ) -> Lease | Literal["none", "stale"]:
         """Lend the first candidate that is still idle, healthy and fresh to an experiment's attempt.
 
         The experiment is `queued` (a worker will run it) or `registered` (its agent holds the lease itself).
-        "none": every candidate is taken; "stale": the experiment is no longer as it was read.
+        "none": every candidate is taken; "stale": the experiment is no longer as it was read, or, where none is left,
+        other GPUs are idle than those that the candidates were `chosen_from`.
         """
         keys = self._keys
         answer = await self._lab.run(
@@ -161,6 +168,7 @@ class Pool:
                 stale_s,
                 e.traceparent,
                 e.gpu_id,
+                "-" if chosen_from is None else ",".join(chosen_from),
             ],
         )
         match answer[0]:
@@ -255,7 +263,8 @@ class Pool:
     ) -> GpuStatus | None:
         """Set or clear flags (offline, sick, drained, unproven, leaving, ...); answers the status that follows.
 
-        None where the GPU is unknown, its fence is another, or it was heard of within `silent_for_s`.
+        None where the GPU is unknown, its fence is another, or, with `silent_for_s`, it was heard of since then or is
+        offline already.
         """
         keys = self._keys
         answer = await self._lab.run(

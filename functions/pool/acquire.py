@@ -67,10 +67,11 @@ async def _try(
                 hint="register a new experiment to try again",
                 fields={"experiment_status": e.status},
             )
+        idle = await pool.idle()
         candidates = []
         if e.status == "registered":
             candidates = suitable(
-                await pool.idle(),
+                idle,
                 now=await pool.now(),
                 stale_s=settings.stale_s,
                 labels=request.labels,
@@ -78,7 +79,11 @@ async def _try(
             )
         policy, _ = await policies.get(e.tag)
         lease = await pool.lend(
-            e, candidates, lease_s=2 * policy.budgets.base_s + 60, stale_s=settings.stale_s
+            e,
+            candidates,
+            lease_s=2 * policy.budgets.base_s + 60,
+            stale_s=settings.stale_s,
+            chosen_from=[gpu.gpu_id for gpu in idle],
         )
         if isinstance(lease, Lease):
             return Acquired(
@@ -89,13 +94,13 @@ async def _try(
                 lease_expires_at=stamp(lease.expires_at),
             )
         if lease == "none":
-            return Acquired(acquired=False, gpu_id=None, reason=await _reason(e.status, pool, candidates))
+            return Acquired(acquired=False, gpu_id=None, reason=await _reason(e.status, pool))
 
 
-async def _reason(status: str, pool: Pool, candidates: list[str]) -> str:
+async def _reason(status: str, pool: Pool) -> str:
     if status != "registered":
         return f"the experiment is {status}: a worker has it or will have it"
     gpus = await pool.ids()
     if not gpus:
         return "no GPU is registered: start a worker with ./nightjar worker --repo PATH"
-    return "all idle GPUs were taken meanwhile" if candidates else "no idle, healthy GPU fits"
+    return "no idle, healthy GPU fits"

@@ -4,6 +4,7 @@
 --       14 the GPU it holds already (the experiment itself where it holds none)  15... candidates, best first
 -- ARGV  1 id  2 number  3 tag  4 expected status (queued, or registered for an agent's own lease)  5 expected attempt
 --       6 lease in seconds  7 seconds without heartbeat that make a GPU stale  8 trace  9 the GPU it held last, or empty
+--       10 idle GPUs that the candidates were chosen from, joined by commas, or - where that does not matter
 -- Returns {leased | held, gpu, index, fence, expiry} | {none} | {stale, status found}
 --   A queued experiment that holds a GPU itself (its agent acquired it) is leased that one.
 local id = ARGV[1]
@@ -67,5 +68,9 @@ for i = 15, #KEYS do
     emit(KEYS[13], 'gpu.leased', ARGV[3], gpu[3], about(gpu[3], fence), ARGV[8])
     return {'leased', gpu[3], gpu[4], tostring(fence), expiry}
   end
+end
+-- What was idle when the candidates were chosen, and what is idle now, may both hold one that fits: look again.
+if ARGV[10] ~= '-' and table.concat(redis.call('ZRANGE', KEYS[11], 0, -1), ',') ~= ARGV[10] then
+  return {'stale', e[1]}
 end
 return {'none'}
