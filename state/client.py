@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import math
 import secrets
+import socket
 from collections.abc import AsyncIterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -202,7 +203,6 @@ class Lab:
 
 
 def _connect(url: str, timeout_s: float, *, read_timeout_s: float | None) -> redis.asyncio.Redis:
-    tcp: dict[str, Any] = {} if url.startswith("unix:") else {"socket_keepalive": True}
     pool = redis.asyncio.BlockingConnectionPool.from_url(
         url,
         decode_responses=True,
@@ -213,9 +213,21 @@ def _connect(url: str, timeout_s: float, *, read_timeout_s: float | None) -> red
         health_check_interval=0,
         max_connections=CONNECTIONS,
         timeout=timeout_s,
-        **tcp,
+        **keepalive(url),
     )
     return redis.asyncio.Redis.from_pool(pool)
+
+
+_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPALIVE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
+"""Half a minute until the kernel calls a silent host dead; each system knows some of these names."""
+
+
+def keepalive(url: str) -> dict[str, Any]:
+    """Options of a connection to `url` that notice a host which has gone without a word."""
+    if url.startswith("unix:"):
+        return {}
+    known = {getattr(socket, name): value for name, value in _KEEPALIVE.items() if hasattr(socket, name)}
+    return {"socket_keepalive": True, "socket_keepalive_options": known}
 
 
 def wire(value: Arg | None) -> str | bytes:

@@ -15,7 +15,7 @@ from rq.exceptions import DuplicateJobError, NoSuchJobError
 from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
 
-from state.client import unavailable
+from state.client import keepalive, unavailable
 
 ENTRY = "workers.gpu.perform"
 """The one callable that a job may name."""
@@ -64,8 +64,10 @@ class TrainJob(Job):
 
 
 def broker(url: str) -> redis.Redis:
-    """RQ's own connection: blocking reads need one without a timeout, writes are not retried."""
-    return redis.Redis.from_url(url, protocol=2, retry=Retry(NoBackoff(), 0), socket_timeout=None)  # type: ignore[no-any-return, no-untyped-call, unused-ignore]
+    """RQ's own connection: writes are not retried; RQ sets a timeout that leaves room for its blocking reads."""
+    return redis.Redis.from_url(  # type: ignore[no-any-return, no-untyped-call, unused-ignore]
+        url, protocol=2, retry=Retry(NoBackoff(), 0), socket_timeout=None, **keepalive(url)
+    )
 
 
 def gpu_queue(lab: str, gpu_id: str, connection: redis.Redis) -> Queue:
@@ -90,7 +92,7 @@ class TrainQueue:
     def __init__(self, lab: str, url: str, timeout_s: float = 5.0) -> None:
         self._lab = lab
         self._connection: redis.Redis = redis.Redis.from_url(  # type: ignore[no-untyped-call, unused-ignore]
-            url, protocol=2, retry=Retry(NoBackoff(), 0), socket_timeout=timeout_s
+            url, protocol=2, retry=Retry(NoBackoff(), 0), socket_timeout=timeout_s, **keepalive(url)
         )
 
     async def enqueue(self, gpu_id: str, payload: Mapping[str, Any], timeout_s: float | None) -> bool:

@@ -37,8 +37,16 @@ _bound: DeviceOptions | None = None
 """The slot of this process. RQ calls `perform` by name with what stands in the queue, and nothing else."""
 
 
+RQ_TTL_S = 60
+"""RQ's life of a worker between two heartbeats. Its reads give up shortly before: a connection that is dead at
+the other end, or a broker that was stopped, would else hold the GPU for RQ's default of seven minutes."""
+
+
 class GpuWorker(Worker):
     """RQ's worker, whose horse dies with it: training never goes on unwatched."""
+
+    max_connection_wait_time = 5.0
+    """Seconds between two tries to reach the broker; RQ's own would leave the GPU idle for up to a minute."""
 
     def main_work_horse(self, job: Job, queue: Queue) -> NoReturn:
         die_with(self.pid or 0)
@@ -136,6 +144,7 @@ def main(argument: str) -> int:
         connection=connection,
         job_class=TrainJob,
         serializer=JSONSerializer,
+        worker_ttl=RQ_TTL_S,
     )
     if (pulse := Pulse.inherited()) is not None:
         pulse.from_thread()  # RQ's main thread waits for jobs, and while a horse works for the horse

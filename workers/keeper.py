@@ -11,6 +11,7 @@ import logging
 import math
 import os
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -30,6 +31,7 @@ from workers.gpu import device_of
 from workers.options import DeviceOptions, boot_id, repository_head
 from workers.running import is_alive
 from workers.stamps import kill_all
+from workers.stopped import Standstills
 
 log = logging.getLogger(__name__)
 
@@ -46,6 +48,9 @@ class Keeper:
     options: DeviceOptions
     group: ProcessGroup
     sampler: Sampler
+
+    def __post_init__(self) -> None:
+        self._standstills = Standstills(self.process.settings.silent_s)
 
     @property
     def gpu_id(self) -> str:
@@ -98,6 +103,12 @@ class Keeper:
             return
         if not is_alive(gpu.runner, host_name()):
             await self.give_back(gpu, "its worker process died")
+
+    def end_stopped(self) -> None:
+        """Kill what was stopped below the RQ worker: its run comes back as any other that died."""
+        for pid in self._standstills.end(self.group.pids.values(), time.monotonic()):
+            silent_s = self.process.settings.silent_s
+            log.warning("%s: process %d stood still for %g s: killed", self.gpu_id, pid, silent_s)
 
     async def prove(self) -> None:
         """After a broken lease: end whatever runs here, then say that the GPU is empty."""
@@ -177,6 +188,7 @@ async def _watch(keeper: Keeper) -> None:
     nth = 0
     while True:
         try:
+            keeper.end_stopped()
             if nth % LOOKS_PER_HEARTBEAT == 0:
                 await keeper.beat()
             await keeper.look()

@@ -51,7 +51,8 @@ print(f"---\\nval_bpb: {VALUE + prepare.OFFSET}\\ntraining_seconds: {used}\\npea
 class RunningLab:
     """One `up` and the people who use it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self.settings = FAST | settings
         self.data = folder / "data"
         self.repo = folder / "repo"
         self.port = free_port(0)
@@ -67,7 +68,7 @@ class RunningLab:
     def start(self, *arguments: str) -> None:
         """Start `up` and wait until it says ready."""
         command = (sys.executable, "-P", "-m", "triggers.cli", "up", "--gpu", "none", "--cpu", "1")
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")} | FAST
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")}
         with self._log.open("a") as log:
             self.up = subprocess.Popen(
                 [
@@ -78,7 +79,7 @@ class RunningLab:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environment,
+                env=environment | self.settings,
                 cwd=self.data.parent,
                 text=True,
             )
@@ -212,9 +213,9 @@ def git(where: Path, *arguments: str) -> str:
 
 
 @contextmanager
-def running_lab(folder: Path) -> Iterator[RunningLab]:
+def running_lab(folder: Path, **settings: str) -> Iterator[RunningLab]:
     """A lab that leaves nothing alive, whatever the test does to it."""
-    lab = RunningLab(folder)
+    lab = RunningLab(folder, **settings)
     try:
         yield lab
     finally:

@@ -1,4 +1,4 @@
-"""Whatever is killed in the middle of a run: the experiment ends or runs again, no orphan, no stuck slot."""
+"""Whatever is killed or stopped in the middle of a run: it ends or runs again, no orphan, no stuck slot."""
 
 from __future__ import annotations
 
@@ -53,25 +53,52 @@ VICTIMS: dict[str, Callable[[RunningLab], psutil.Process]] = {
     "clock": lambda lab: lab.process("-m triggers.clock"),
     "Redis": lambda lab: lab.process("redis-server"),
 }
+STANDING = {name: find for name, find in VICTIMS.items() if name not in ("train child", "horse")}
+"""Those that are there without a run, too."""
+FINISHED = ("keep", "discard", "crash")
 
 
+@pytest.fixture(scope="module")
+def one_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    """One lab for all victims: it has to be whole again after each."""
+    with running_lab(tmp_path_factory.mktemp("lab"), NIGHTJAR_SILENT_S="3") as found:
+        found.start()
+        yield found
+
+
+@pytest.fixture
+def whole(one_lab: RunningLab) -> RunningLab:
+    """The lab of all victims, with each of its processes once."""
+    one_lab.until(lambda: all(find(one_lab) for find in STANDING.values()), "every process is there once")
+    one_lab.until_idle()
+    return one_lab
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
 @pytest.mark.parametrize("victim", VICTIMS)
-def test_a_run_survives_or_ends_when_a_process_is_killed_and_the_slot_is_free_again(
-    lab: RunningLab, victim: str
+def test_a_run_survives_or_runs_again_when_a_process_dies_or_stands_still_and_nothing_is_lost(
+    whole: RunningLab, victim: str, number: signal.Signals
 ) -> None:
-    experiment = lab.submit(**LONG)
+    lab, tag = whole, f"{victim.split()[-1].lower()}-{number.name.lower()}"
+    lab.setup(tag)
+    earlier = lab.until_status(lab.submit(tag), "keep")
+    experiment = lab.submit(tag, **LONG)
+    waiting = lab.submit(tag, config_delta={"SECONDS": 0.3})
     script = lab.until_training(experiment)
+    process = VICTIMS[victim](lab)
 
-    VICTIMS[victim](lab).kill()
+    process.send_signal(number)
 
-    found = lab.until_status(experiment, "keep", "crash")
-    assert found["experiment"]["status"] == ("crash" if victim == "train child" else "keep")
-    assert found["experiment"]["error_kind"] == ("killed" if victim == "train child" else None)
+    found = lab.until_status(experiment, *FINISHED)["experiment"]
+    ends = ("crash", "killed") if victim == "train child" else (found["status"], None)
+    assert (found["status"], found["error_kind"]) == ends
+    assert lab.until_status(waiting, *FINISHED)["experiment"]["status"] != "crash"
     lab.until_idle()
+    lab.until(lambda: not lives(process), f"{victim} has ended")
     assert not lives(script), describe(script)
     assert lab.processes("train.py") == []
-    following = lab.submit()
-    assert lab.until_status(following, "keep", "discard")["experiment"]["attempt"] == 1
+    assert lab.get(f"experiment/{earlier['experiment']['experiment_id']}") == earlier
+    assert lab.post("lab/audit")["violations"] == []
 
 
 def test_killing_up_itself_leaves_no_process_and_the_next_up_goes_on(lab: RunningLab) -> None:
