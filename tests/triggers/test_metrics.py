@@ -1,0 +1,271 @@
+"""GET /metrics: what it counts and shows, that Prometheus can read it, and that its labels are bounded."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping
+
+import httpx
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+from functions.contract import table
+from functions.meters import Meters
+from functions.process import Process, opened
+from state.client import Lab
+from state.errors import Unavailable
+from state.records import STATUSES
+from state.settings import Settings
+from state.tallies import Tallies
+from tests.labs import add_gpu, crashed, idea, open_tag, running, silence, told, tried
+
+HEALTH = {
+    "temperature_c": 61.0,
+    "memory_used_mb": 1024.0,
+    "memory_total_mb": 81920.0,
+    "utilization_percent": 97.0,
+    "power_w": 412.5,
+}
+
+
+class Scrape:
+    """One answer of /metrics, as Prometheus reads it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.families = {f.name: f for f in text_string_to_metric_families(text)}
+        self.samples = [s for f in self.families.values() for s in f.samples]
+
+    def value(self, name: str, **labels: str) -> float | None:
+        """The sample of this name with exactly these labels."""
+        found = [s.value for s in self.samples if s.name == name and s.labels == labels]
+        assert len(found) <= 1, (name, labels)
+        return found[0] if found else None
+
+    def labels(self, name: str) -> list[Mapping[str, str]]:
+        return [s.labels for s in self.samples if s.name == name]
+
+
+async def scrape(client: httpx.AsyncClient) -> Scrape:
+    response = await client.get("/metrics")
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/plain; version=")
+    return Scrape(response.text)
+
+
+async def test_a_lab_at_work_is_shown_as_it_stands(client: httpx.AsyncClient, process: Process) -> None:
+    await open_tag(client)
+    await tried(client, 1.0)
+    await tried(client, 1.2)
+    await crashed(client)
+    await add_gpu(client, "host:gpu0")
+    await add_gpu(client, "host:gpu1")
+    e = await running(client, process)
+    assert e.gpu_id is not None
+    free = ({"host:gpu0", "host:gpu1"} - {e.gpu_id}).pop()
+    await told(client, "/api/pool/drain", gpu_id=free)
+    await told(client, "/api/pool/heartbeat", gpu_id=e.gpu_id, fence=e.fence, health=HEALTH)
+    await told(client, "/api/experiment/submit", **idea())
+    await told(client, "/api/experiment/submit", **idea(gpu_id=free))
+
+    seen = await scrape(client)
+
+    counted = {s: seen.value("nightjar_experiments", status=s) for s in STATUSES}
+    wanted = {"keep": 1, "discard": 1, "crash": 1, "running": 1, "queued": 2}
+    assert counted == dict.fromkeys(STATUSES, 0.0) | wanted
+    assert seen.value("nightjar_queue_experiments") == 2
+    assert 0 < (seen.value("nightjar_queue_oldest_seconds") or 0) < 600
+    assert seen.value("nightjar_leases") == 1
+    assert 0 < (seen.value("nightjar_lease_oldest_seconds") or 0) < 600
+    assert {s: seen.value("nightjar_gpus", status=s) for s in ("training", "draining", "idle")} == {
+        "training": 1,
+        "draining": 1,
+        "idle": 0,
+    }
+    assert seen.value("nightjar_gpu_temperature_celsius", gpu_id=e.gpu_id) == 61
+    assert seen.value("nightjar_gpu_memory_used_bytes", gpu_id=e.gpu_id) == 1024**3
+    assert seen.value("nightjar_gpu_memory_total_bytes", gpu_id=e.gpu_id) == 80 * 1024**3
+    assert seen.value("nightjar_gpu_utilization_ratio", gpu_id=e.gpu_id) == 0.97
+    assert seen.value("nightjar_gpu_power_watts", gpu_id=e.gpu_id) == 412.5
+    assert seen.value("nightjar_gpu_power_watts", gpu_id=free) is None  # never sampled: absent, not 0
+    assert seen.value("nightjar_processes", kind="web") == 1
+    assert seen.value("nightjar_stream_events") == len(await process.stream.last(1000))
+    assert seen.value("nightjar_dead_letters") == 0
+    assert seen.value("nightjar_redis_up") == 1
+    assert (seen.value("nightjar_redis_memory_used_bytes") or 0) > 1e5
+    assert seen.value("nightjar_redis_aof_last_write_ok") == 1
+    assert seen.value("nightjar_sse_subscribers") == 0
+
+
+async def test_calls_are_counted_by_function_by_what_fired_them_and_by_outcome(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client)
+    await client.post("/api/experiment/setup", json={"tag": "mar11"})
+    await client.post("/api/experiment/submit", json=idea())
+    await client.post("/api/experiment/submit", json=idea(category="nonsense"))
+
+    seen = await scrape(client)
+
+    def calls(function: str, trigger: str, outcome: str) -> float | None:
+        ids = {"process": "web", "function": function, "trigger": trigger, "outcome": outcome}
+        return seen.value("nightjar_function_calls_total", **ids)
+
+    assert calls("experiment::setup", "http", "ok") == 1
+    assert calls("experiment::setup", "http", "conflict") == 1
+    assert calls("experiment::submit", "http", "ok") == 1
+    assert calls("experiment::register", "call", "ok") == 1
+    assert calls("gpu::train", "call", "ok") == 1
+    ids = {"process": "web", "function": "experiment::setup", "trigger": "http"}
+    assert seen.value("nightjar_function_duration_seconds_count", **ids) == 2
+    submits = {"method": "POST", "route": "/api/experiment/submit"}
+    assert seen.value("nightjar_http_requests_total", **submits, status="200") == 1
+    assert seen.value("nightjar_http_requests_total", **submits, status="422") == 1
+    assert seen.value("nightjar_http_request_duration_seconds_count", **submits) == 2
+    assert seen.value("nightjar_http_requests_in_flight") == 1  # this one
+
+
+async def test_a_binding_s_lag_and_what_it_has_not_finished_are_shown(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    subscription = process.stream.events("search::adapt", "one")
+    await subscription.serve()
+    for n in range(3):
+        await open_tag(client, f"t{n}")
+    await subscription.read(2, 1.0)
+
+    seen = await scrape(client)
+
+    assert seen.value("nightjar_binding_undelivered_events", function="search::adapt") == 1
+    assert seen.value("nightjar_binding_unacknowledged_events", function="search::adapt") == 2
+
+
+async def test_what_was_not_heard_of_lately_is_not_shown_as_if_it_were_now(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await add_gpu(client)
+    await told(client, "/api/pool/heartbeat", gpu_id="host:gpu0", health=HEALTH)
+    await silence(process.lab, "host:gpu0")
+
+    seen = await scrape(client)
+
+    assert seen.value("nightjar_gpus", status="offline") == 1
+    assert not seen.labels("nightjar_gpu_temperature_celsius")
+
+
+async def test_labels_are_bounded_and_hold_nothing_that_a_caller_made_up(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    canary = f"c{uuid.uuid4().hex}"
+    await open_tag(client, canary)
+    await add_gpu(client)
+    e = await running(client, process, canary, hypothesis=canary, agent=canary)
+    await told(client, "/api/experiment/crash", experiment_id=e.experiment_id, fence=e.fence, error=canary)
+    for path in (f"/{canary}", f"/api/experiment/{canary}", f"/api/report/tags?x={canary}"):
+        await client.get(path, headers={"X-Request-Id": canary, "Authorization": f"Bearer {canary}"})
+    await client.request(canary.upper(), "/healthz")
+
+    seen = await scrape(client)
+
+    assert canary not in seen.text.lower()
+    doors = {door.path for declared in table().values() for door in declared.doors}
+    routes = doors | {"(none)", "/metrics", "/healthz"}
+    assert {x["route"] for x in seen.labels("nightjar_http_requests_total")} <= routes
+    assert {x["method"] for x in seen.labels("nightjar_http_requests_total")} <= {"GET", "POST", "(none)"}
+    assert {x["function"] for x in seen.labels("nightjar_function_calls_total")} <= set(table())
+    known = {"process", "function", "trigger", "outcome", "method", "route", "status", "kind", "gpu_id", "le"}
+    assert {name for s in seen.samples for name in s.labels} <= known
+    assert e.experiment_id not in seen.text
+
+
+async def test_names_and_units_are_as_prometheus_advises(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    seen = await scrape(client)
+
+    for family in seen.families.values():
+        assert re.match(r"nightjar_|process_", family.name), family.name
+        assert family.documentation, family.name
+        assert not re.search(r"_(ms|mb|percent|created)(_|$)", family.name), family.name
+        if family.type == "counter":
+            assert all(s.name.endswith("_total") for s in family.samples)
+    assert len(seen.text.splitlines()) < 2000
+
+
+async def test_whoever_asks_for_openmetrics_gets_it(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+
+    response = await client.get("/metrics", headers={"Accept": "application/openmetrics-text; version=1.0.0"})
+
+    assert response.headers["content-type"].startswith("application/openmetrics-text")
+    assert {"nightjar_function_calls", "nightjar_redis_up"} <= {f.name for f in openmetrics(response.text)}  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize("problem", [Unavailable("Redis is gone"), TimeoutError()])
+async def test_without_redis_a_process_still_shows_what_it_counted_itself(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, problem: Exception
+) -> None:
+    await open_tag(client)
+
+    async def away(*_: object, **__: object) -> None:
+        raise problem
+
+    monkeypatch.setattr(Lab, "command", away)
+    monkeypatch.setattr(Lab, "pipeline", away)
+    seen = await scrape(client)
+
+    assert seen.value("nightjar_redis_up") == 0
+    ids = {"process": "web", "function": "experiment::setup", "trigger": "http", "outcome": "ok"}
+    assert seen.value("nightjar_function_calls_total", **ids) == 1
+    assert "nightjar_gpus" not in seen.families
+
+
+async def test_what_other_processes_counted_stays_when_they_have_ended(
+    client: httpx.AsyncClient, settings: Settings
+) -> None:
+    for _ in range(2):
+        async with opened("events", settings) as events:
+            call = events.invoker.system("clock", "cron")
+            await events.invoker.call("pool::sweep", {}, call)
+
+    seen = await scrape(client)
+
+    ids = {"process": "events", "function": "pool::sweep", "trigger": "cron"}
+    assert seen.value("nightjar_function_calls_total", **ids, outcome="ok") == 2
+    assert seen.value("nightjar_function_duration_seconds_count", **ids) == 2
+    buckets = [
+        x["le"] for x in seen.labels("nightjar_function_duration_seconds_bucket") if ids.items() <= x.items()
+    ]
+    assert buckets == sorted(buckets, key=float)
+    assert buckets[-1] == "+Inf"
+
+
+async def test_counts_are_handed_over_once_and_those_that_redis_missed_the_next_time(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meters, tallies = Meters("clock"), Tallies(process.lab)
+    meters.called("a::b", "cron", "ok", 0.1)
+    await meters.hand_over(tallies)
+    await meters.hand_over(tallies)
+    meters.called("a::b", "cron", "ok", 0.2)
+    with monkeypatch.context() as patched:
+
+        async def away(*_: object) -> None:
+            raise Unavailable("Redis is gone")
+
+        patched.setattr(Tallies, "add", away)
+        with pytest.raises(Unavailable):
+            await meters.hand_over(tallies)
+    await meters.hand_over(tallies)
+
+    sums = {name: value for name, value in (await tallies.all()).items() if "calls_total" in name}
+    assert list(sums.values()) == [2.0]
+
+
+async def test_tallies_of_a_version_that_counted_something_else_are_left_out(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await Tallies(process.lab).add({'["nightjar_old_total", {"x": "y"}]': 3.0})
+
+    assert "nightjar_old" not in (await scrape(client)).text
