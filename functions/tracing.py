@@ -31,6 +31,11 @@ class Span:
         self.traceparent = traceparent
         self._recorded = recorded
 
+    def rename(self, name: str) -> None:
+        """By what became known on the way."""
+        if self._recorded is not None:
+            self._recorded.update_name(name)
+
     def note(self, **facts: str | int | None) -> None:
         """Attributes for those who read the trace; None is left out."""
         if self._recorded is not None:

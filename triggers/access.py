@@ -67,7 +67,8 @@ class Access:
                 seconds = time.perf_counter() - began
                 route = self._templates.get(scope.get("endpoint"), ELSEWHERE)
                 process.meters.requested(method, route, answer.status, seconds)
-                span.note(route=route, status=answer.status)
+                span.rename(f"{name} {route}")
+                span.note(status=answer.status)
                 _tell(scope, method, route, answer.status, seconds)
 
     async def _answered(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
