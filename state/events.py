@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator
 
 CATALOGUE = frozenset(
     {
@@ -36,12 +38,22 @@ CATALOGUE = frozenset(
 UNREADABLE = "event.unreadable"
 
 
+def _known(name: str) -> str:
+    if name not in CATALOGUE:
+        raise ValueError(f"there are no events of this type; the types are {', '.join(sorted(CATALOGUE))}")
+    return name
+
+
+EventType = Annotated[str, AfterValidator(_known)]
+"""A type of the catalogue, in a request."""
+
+
 @dataclass(frozen=True)
 class Event:
     """One entry of the lab's stream, in CloudEvents' names."""
 
     id: str
-    """Stream id, `<milliseconds>-<n>`."""
+    """The entry's id in the stream that it was read from, `<milliseconds>-<n>`."""
     type: str
     time: str
     """RFC 3339, from Redis' clock."""
@@ -50,6 +62,21 @@ class Event:
     subject: str
     data: Mapping[str, Any]
     trace: str | None
+    origin: str | None = None
+    """Of a redriven event: its id in the lab's stream."""
+
+    def envelope(self) -> dict[str, Any]:
+        """The event as everybody outside is told it, its `id` that of the lab's stream."""
+        return {
+            "id": self.origin or self.id,
+            "type": self.type,
+            "time": self.time,
+            "lab": self.lab,
+            "tag": self.tag,
+            "subject": self.subject,
+            "data": dict(self.data),
+            "trace": self.trace,
+        }
 
     @classmethod
     def parse(cls, lab: str, entry_id: str, fields: Mapping[str, str]) -> Event:
@@ -67,6 +94,7 @@ class Event:
                 subject=fields["subject"],
                 data=data,
                 trace=fields.get("trace") or None,
+                origin=fields.get("origin") or None,
             )
         except (KeyError, ValueError, RecursionError):
             return cls.unreadable(lab, entry_id, fields)

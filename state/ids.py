@@ -16,8 +16,11 @@ Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}
 GpuId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,95}$")]
 """A GPU or CPU slot: `<host>:<uuid>` or `<host>:cpu<n>`."""
 
-StreamId = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,20}-[0-9]{1,20}$")]
-"""An entry of a stream, `<milliseconds>-<n>`."""
+StreamId = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,19}-[0-9]{1,19}$")]
+"""An entry of a stream, `<milliseconds>-<n>`, each within Redis' 64 bits."""
+
+Moment = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,19}(-[0-9]{1,19})?$")]
+"""A place in a stream: an entry, or milliseconds since 1970."""
 
 Sha = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 """A commit as its author names it: normally a git hash of 7 to 40 hexadecimal digits."""

@@ -61,6 +61,13 @@ class Settings(BaseSettings):
     claim_idle_s: float = Field(
         default=15.0, gt=0, description="seconds after which an event of a silent consumer is claimed"
     )
+    keep_events: int = Field(
+        default=100_000, ge=1, description="so many of the newest events are kept, however old they are"
+    )
+    keep_events_days: float = Field(
+        default=7.0, gt=0, description="days for which events are kept, however many they are"
+    )
+    trim_s: float = Field(default=300.0, gt=0, description="seconds between two trimmings of the events")
     retry_base_s: float = Field(
         default=1.0, gt=0, description="first backoff of a failed event handler, doubled every time"
     )

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from redis.exceptions import ResponseError
 
-from state.client import Lab
+from state.client import Arg, Lab
 from state.errors import NightjarError, Unavailable
 from state.events import Event
+
+UNSERVED_S = 7 * 86400.0
+"""A group whose binding nobody served for so long is dropped: its function left the table."""
+SILENT_S = 3600.0
+"""A consumer that has not even asked for so long is gone; those that live ask every second."""
+TRIM_STEP = 1000
 
 
 class GroupGone(NightjarError):
@@ -50,6 +56,35 @@ class DeadLetter:
             deliveries=int(fields["deliveries"]),
             time=fields["time"],
             event=json.loads(fields["event"]),
+        )
+
+
+@dataclass(frozen=True)
+class Held:
+    """A consumer group that keeps entries from being dropped."""
+
+    binding: str
+    since: str
+    """The first entry that it has not finished; its id begins with milliseconds since 1970."""
+
+
+@dataclass(frozen=True)
+class Trimmed:
+    """What a trimming dropped."""
+
+    entries: int = 0
+    kept: int = 0
+    groups: tuple[str, ...] = ()
+    consumers: int = 0
+    held: Held | None = None
+
+    def __add__(self, other: Trimmed) -> Trimmed:
+        return Trimmed(
+            self.entries + other.entries,
+            other.kept,
+            self.groups + other.groups,
+            self.consumers + other.consumers,
+            other.held,
         )
 
 
@@ -147,7 +182,7 @@ class Subscription:
         await self._lab.run(
             "bury_event",
             [self.stream, self._lab.keys("dead_letters")],
-            [self.group, event.id, error[:4000], deliveries, json.dumps(asdict(event))],
+            [self.group, event.id, error[:4000], deliveries, json.dumps(event.envelope())],
         )
 
     @contextmanager
@@ -203,8 +238,13 @@ class Stream:
             found += page
         return [letter for letter in found if binding in (None, letter.binding)]
 
-    async def revive(self, letter: DeadLetter, *, deliver: bool) -> bool:
-        """Take a dead letter out and deliver it again, or not; False where it is gone already."""
+    async def is_bound(self, binding: str) -> bool:
+        """Whether somebody serves what is redriven to this binding, or did so within the last days."""
+        member = f"redriven:{binding} {binding}"
+        return await self._lab.command("ZSCORE", self._lab.keys("bindings"), member) is not None
+
+    async def revive(self, letter: DeadLetter) -> str:
+        """Deliver a dead letter again: ok, gone, or unbound (nobody would get it)."""
         e = letter.event
         text = {
             "type": e["type"],
@@ -213,13 +253,22 @@ class Stream:
             "subject": e["subject"],
             "data": json.dumps(e["data"]),
             "trace": e["trace"] or "",
+            "origin": e["id"],
         }
+        return await self._take_out(letter, json.dumps(text))
+
+    async def discard(self, letter: DeadLetter) -> str:
+        """Throw a dead letter away: ok, or gone."""
+        return await self._take_out(letter, "")
+
+    async def _take_out(self, letter: DeadLetter, event: str) -> str:
+        keys, redriven = self._lab.keys, f"redriven:{letter.binding}"
         answer = await self._lab.run(
             "redrive_event",
-            [self._lab.keys("dead_letters"), self._lab.keys("redriven", letter.binding)],
-            [letter.id, json.dumps(text) if deliver else ""],
+            [keys("dead_letters"), keys(redriven), keys("bindings")],
+            [letter.id, event, f"{redriven} {letter.binding}"],
         )
-        return bool(answer == "ok")
+        return str(answer)
 
     async def newest(self) -> str:
         """Id of the newest event, `0-0` before the first."""
@@ -231,6 +280,13 @@ class Stream:
         key = self._lab.keys("events")
         rows = await self._lab.command("XREVRANGE", key, "+", "-", "COUNT", count)
         return [Event.parse(self._lab.name, entry_id, fields) for entry_id, fields in reversed(rows)]
+
+    async def before(self, entry_id: str | None, count: int) -> list[Event]:
+        """Events before this one (None: all), newest first."""
+        key = self._lab.keys("events")
+        begin = f"({entry_id}" if entry_id else "+"
+        rows = await self._lab.command("XREVRANGE", key, begin, "-", "COUNT", count)
+        return [Event.parse(self._lab.name, i, fields) for i, fields in rows]
 
     async def after(self, entry_id: str, count: int) -> list[Event]:
         """Events after this one, oldest first."""
@@ -265,22 +321,70 @@ class Stream:
             return None
         return str(first[0])
 
+    async def bound_streams(self) -> list[str]:
+        """Names of all streams that were ever served, `events` first."""
+        bindings = await self._lab.command("ZRANGE", self._lab.keys("bindings"), 0, -1)
+        return ["events", *sorted({str(b).partition(" ")[0] for b in bindings} - {"events"})]
+
+    async def trim(self, stream: str, *, keep_s: float, keep: int) -> Trimmed:
+        """Drop entries that are older than `keep_s`, beyond the `keep` newest, and finished by every live group.
+
+        It goes in steps that are short enough for everybody who waits for Redis meanwhile.
+        """
+        keys = [self._lab.keys(stream), self._lab.keys("bindings")]
+        forget = "" if stream == "events" else "forget"
+        argv: list[Arg] = [stream, keep_s, keep, UNSERVED_S, SILENT_S, TRIM_STEP, forget]
+        whole = Trimmed()
+        while True:
+            answer = json.loads(await self._lab.run("trim_stream", keys, argv))
+            held = answer.get("held")
+            step = Trimmed(
+                answer["dropped"],
+                answer["length"],
+                tuple(answer["groups"]),  # an empty table of Lua is an object in JSON
+                answer["consumers"],
+                Held(held["group"], held["since"]) if held else None,
+            )
+            whole += step
+            if step.entries < TRIM_STEP:
+                return whole
+
     async def lags(self) -> dict[str, Any]:
-        """Length of the stream, and per binding what is not delivered and not acknowledged yet."""
+        """Length of the stream; per binding what is not delivered and not acknowledged yet, and the oldest's age."""
         key = self._lab.keys("events")
-        length, dead = await self._lab.pipeline([("XLEN", key), ("XLEN", self._lab.keys("dead_letters"))])
+        length, dead, (seconds, micros) = await self._lab.pipeline(
+            [("XLEN", key), ("XLEN", self._lab.keys("dead_letters")), ("TIME",)]
+        )
         try:
             groups = await self._lab.command("XINFO", "GROUPS", key)
         except (ResponseError, Unavailable):
             groups = []
-        bindings = {}
-        for group in groups:
-            facts = group if isinstance(group, dict) else dict(zip(group[::2], group[1::2], strict=True))
-            bindings[str(facts["name"])] = {
-                "undelivered": facts.get("lag"),
-                "unacknowledged": facts.get("pending"),
+        found = [g if isinstance(g, dict) else dict(zip(g[::2], g[1::2], strict=True)) for g in groups]
+        now = float(seconds) + float(micros) / 1e6
+        bindings = {
+            str(group["name"]): {
+                "undelivered": group.get("lag"),
+                "unacknowledged": group.get("pending"),
+                "oldest_s": round(max(0.0, now - _parts(oldest)[0] / 1000), 1) if oldest else None,
             }
+            for group, oldest in zip(found, await self._oldest(key, found), strict=True)
+        }
         return {"length": int(length), "dead_letters": int(dead), "bindings": bindings}
+
+    async def _oldest(self, key: str, groups: Sequence[Mapping[str, Any]]) -> list[str | None]:
+        """Per group the id of the first entry that it has not finished."""
+        answers = await self._lab.pipeline(
+            [
+                ("XPENDING", key, str(group["name"]))
+                if group.get("pending")
+                else ("XRANGE", key, f"({group['last-delivered-id']}", "+", "COUNT", 1)
+                for group in groups
+            ]
+        )
+        return [
+            answer["min"] if isinstance(answer, dict) else answer[0][0] if answer else None
+            for answer in answers
+        ]
 
 
 def follows(one: str, other: str) -> bool:

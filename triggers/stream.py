@@ -268,7 +268,7 @@ class Broadcast:
 
 def encode(event: Event, superseded: int = 0) -> bytes:
     """One event in the wire format; `id:` is what Last-Event-ID resumes from."""
-    shown = {**asdict(event), "data": dict(event.data)}
+    shown = event.envelope()
     if superseded:
         shown["superseded"] = superseded
     data = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from functions.contract import Command, Response, function
-from state.errors import NotFound
+from state.errors import Conflict, NotFound
 from state.ids import StreamId
 from state.stream import Stream
 
@@ -34,5 +34,12 @@ async def redrive(request: Redrive, stream: Stream) -> Redriven:
     letters = await stream.dead_letters(request.id, request.binding)
     if request.id is not None and not letters:
         raise NotFound(f"there is no dead letter {request.id}", hint="POST /api/event/dead lists them")
-    moved = [letter.id for letter in letters if request.dry_run or await stream.revive(letter, deliver=True)]
+    served = [letter for letter in letters if await stream.is_bound(letter.binding)]
+    if request.id is not None and not served:
+        raise Conflict(
+            f"nobody takes events for {letters[0].binding}",
+            hint="its function left the table or its webhook was removed: POST /api/event/discard;"
+            " a function of the clock is fired with POST /api/cron/run",
+        )
+    moved = [e.id for e in served if request.dry_run or await stream.revive(e) == "ok"]
     return Redriven(redriven=moved, dry_run=request.dry_run)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from functions.contract import Http, Request, Response, function, table
+from functions.rules.event_hints import event_hints
 from functions.rules.hints import ADD_WORKER
 from functions.rules.pool_views import pool_counts
 from state.experiments import Experiments
@@ -29,7 +30,7 @@ class Status(Response):
     queue: int
     tags: int
     events: dict[str, Any]
-    """Length of the stream, and per binding what is undelivered and unacknowledged."""
+    """Length of the stream, and per binding what is undelivered and unacknowledged, and how old the oldest is."""
     hints: list[str]
 
 
@@ -62,6 +63,8 @@ async def status(
         f"the clock does not fire {name}, it is paused: ./nightjar call cron::resume --function {name}"
         for name in await schedules.paused(ticking)
     ]
+    events = await stream.lags()
+    hints += event_hints(events)
     return Status(
         lab=settings.lab,
         processes=[{"name": p.name, "seen_s_ago": round(p.seen_s_ago, 1), **p.facts} for p in alive],
@@ -69,6 +72,6 @@ async def status(
         gpu_pool=gpus,
         queue=queue,
         tags=await tags.count(),
-        events=await stream.lags(),
+        events=events,
         hints=hints,
     )

@@ -8,5 +8,14 @@ else
   local made = redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], '0', 'MKSTREAM')
   if type(made) == 'table' and made.err and not string.find(made.err, 'BUSYGROUP', 1, true) then return made end
 end
-redis.call('ZADD', KEYS[2], clock(now()), ARGV[2])
+-- Hours in which nobody served anything count for no group: the lab was off.
+local t = now()
+local newest = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')
+if newest[2] and t - tonumber(newest[2]) > 600 then
+  local silence = clock(t - tonumber(newest[2]))
+  for _, binding in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
+    redis.call('ZINCRBY', KEYS[2], silence, binding)
+  end
+end
+redis.call('ZADD', KEYS[2], clock(t), ARGV[2])
 return 'ok'

@@ -1,0 +1,53 @@
+"""event::trim drops events that are old and that everybody has handled."""
+
+from __future__ import annotations
+
+from functions.contract import Command, Every, Response, function
+from state.settings import Settings
+from state.stream import Stream
+
+DAY_S = 86400.0
+
+
+class Trim(Command):
+    """Nothing to say."""
+
+
+class HeldBack(Response):
+    binding: str
+    since: str
+    """The first event that it has not handled."""
+
+
+class Trimmed(Response):
+    dropped: int
+    kept: int
+    held_back_by: HeldBack | None
+    """The binding that keeps events which are old enough to go."""
+    bindings_dropped: list[str]
+    """Functions and webhooks that nobody served for seven days in which the lab ran."""
+    consumers_dropped: int
+
+
+@function("event::trim", Every("trim_s"), role="operator", writes=True)
+async def trim(request: Trim, stream: Stream, settings: Settings) -> Trimmed:
+    """Drop events that are too old and too many; never one that a function or webhook has yet to handle.
+
+    An event goes once it is older than NIGHTJAR_KEEP_EVENTS_DAYS and no more among the newest
+    NIGHTJAR_KEEP_EVENTS: a quiet lab can be replayed from long ago, and a busy night is kept whole. Dead letters stay
+    until they are redriven or discarded.
+    """
+    events, *others = await stream.bound_streams()
+    told = await stream.trim(events, keep_s=settings.keep_events_days * DAY_S, keep=settings.keep_events)
+    groups, consumers = set(told.groups), told.consumers
+    for name in others:  # redriven letters and ticks: of use only until they are handled
+        done = await stream.trim(name, keep_s=0.0, keep=0)
+        groups |= set(done.groups)
+        consumers += done.consumers
+    return Trimmed(
+        dropped=told.entries,
+        kept=told.kept,
+        held_back_by=HeldBack(binding=told.held.binding, since=told.held.since) if told.held else None,
+        bindings_dropped=sorted(groups),
+        consumers_dropped=consumers,
+    )

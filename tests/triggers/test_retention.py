@@ -1,0 +1,372 @@
+"""Retention: old events go, unread ones never do; groups and consumers that are gone go too."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.process import Process
+from state.settings import Settings
+from state.stream import TRIM_STEP, UNSERVED_S, Subscription
+from tests.labs import events_of, open_tag, refused, told
+from triggers.stream import Broadcast, Filter
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"keep_events": 10, "keep_events_days": 7.0})
+
+
+async def past(process: Process, count: int, days: float, tag: str = "mar11") -> list[str]:
+    """Events of so many days ago, each a millisecond after the one before; answers their ids."""
+    began = int(await process.lab.now() * 1000 - days * DAY_MS)
+    key, ids = process.lab.keys("events"), [f"{began + n}-0" for n in range(count)]
+    for nth, entry_id in enumerate(ids):
+        fields = {"type": "gpu.idle", "time": "", "tag": tag, "subject": tag, "data": json.dumps({"n": nth})}
+        flat = [word for pair in fields.items() for word in pair]
+        await process.lab.command("XADD", key, entry_id, *flat)
+    return ids
+
+
+async def group(process: Process, name: str = "probe::hear", consumer: str = "one") -> Subscription:
+    """A binding that is served."""
+    found = process.stream.events(name, consumer)
+    assert await found.serve()
+    return found
+
+
+async def trim(process: Process) -> dict[str, Any]:
+    call = process.invoker.system("clock")
+    return (await process.invoker.call("event::trim", {}, call)).model_dump()
+
+
+async def kept(process: Process) -> list[str]:
+    return [e.id for e in await process.stream.after("0", 100_000)]
+
+
+async def stamp(process: Process, sub: Subscription, ago_s: float) -> None:
+    """As if a binding had been served so long ago, while others were served all along."""
+    member = f"events {sub.group}"
+    await process.lab.command(
+        "ZADD", process.lab.keys("bindings"), repr(await process.lab.now() - ago_s), member
+    )
+
+
+async def test_an_event_goes_when_it_is_old_and_beyond_the_newest(process: Process) -> None:
+    old, young = await past(process, 25, days=8), await past(process, 5, days=1)
+
+    answer = await trim(process)
+
+    assert await kept(process) == old[20:] + young  # the ten newest
+    assert (answer["dropped"], answer["kept"], answer["held_back_by"]) == (20, 10, None)
+
+
+async def test_a_busy_night_is_kept_whole(process: Process) -> None:
+    young = await past(process, 50, days=6.9)
+
+    answer = await trim(process)
+
+    assert await kept(process) == young
+    assert answer["dropped"] == 0
+
+
+async def test_an_event_that_a_group_has_not_read_stays(process: Process) -> None:
+    old = await past(process, 30, days=8)
+    slow, fast = await group(process, "probe::slow"), await group(process, "probe::fast")
+    await slow.done([e.id for e in await slow.read(5, 1.0)])
+    await fast.done([e.id for e in await fast.read(100, 1.0)])
+
+    answer = await trim(process)
+
+    assert await kept(process) == old[5:]
+    assert answer["held_back_by"]["binding"] == "probe::slow"
+    assert [e.id for e in await slow.read(100, 1.0)] == old[5:]
+
+
+async def test_an_event_that_is_not_acknowledged_stays(process: Process) -> None:
+    old = await past(process, 30, days=8)
+    sub = await group(process)
+    read = [e.id for e in await sub.read(100, 1.0)]
+    await sub.done(read[:3] + read[4:])
+
+    answer = await trim(process)
+
+    assert await kept(process) == old[3:]
+    assert answer["held_back_by"] == {"binding": "probe::hear", "since": old[3]}
+    assert [e.id for e in await sub.claim([old[3]], 0)] == [old[3]]
+
+
+async def test_a_group_that_has_read_nothing_holds_everything(process: Process) -> None:
+    old = await past(process, 30, days=8)
+    await group(process)
+
+    answer = await trim(process)
+
+    assert await kept(process) == old
+    assert answer["held_back_by"]["binding"] == "probe::hear"
+
+
+async def test_a_group_without_a_binding_is_dropped_after_seven_days_and_holds_nothing(
+    process: Process,
+) -> None:
+    await past(process, 30, days=8)
+    await group(process, "probe::lives")
+    await (await group(process, "probe::lives")).read(100, 1.0)
+    lives = await group(process, "probe::lives")
+    await lives.done([e.entry_id for e in await lives.pending()])
+    gone = await group(process, "probe::gone")
+
+    await stamp(process, gone, UNSERVED_S - 60)
+    before = await trim(process)
+    await stamp(process, gone, UNSERVED_S + 60)
+    after = await trim(process)
+
+    assert (before["dropped"], before["bindings_dropped"]) == (0, [])
+    assert (after["dropped"], after["bindings_dropped"]) == (20, ["probe::gone"])
+    assert set((await process.stream.lags())["bindings"]) == {"probe::lives"}
+
+
+async def test_a_group_from_before_the_stamps_gets_its_seven_days(process: Process) -> None:
+    old = await past(process, 30, days=8)
+    await process.lab.command("XGROUP", "CREATE", process.lab.keys("events"), "probe::old", "0")
+
+    answer = await trim(process)
+
+    assert await kept(process) == old
+    assert answer["held_back_by"]["binding"] == "probe::old"
+
+
+async def test_days_in_which_the_lab_was_off_do_not_count(process: Process) -> None:
+    old = await past(process, 30, days=20)
+    away, back = await group(process, "probe::away"), await group(process, "probe::back")
+    for sub in (away, back):
+        await stamp(process, sub, UNSERVED_S + 86400)
+
+    await back.serve()
+    answer = await trim(process)
+
+    assert answer["bindings_dropped"] == []
+    assert await kept(process) == old
+
+
+async def test_a_function_that_was_dropped_begins_with_what_is_kept(process: Process) -> None:
+    old = await past(process, 30, days=8)
+    gone = await group(process)
+    await group(process, "probe::other")
+    await stamp(process, gone, UNSERVED_S + 60)
+    await process.lab.command("XGROUP", "DESTROY", process.lab.keys("events"), "probe::other")
+    await trim(process)
+
+    again = await group(process)
+
+    assert [e.id for e in await again.read(100, 1.0)] == old[20:]
+
+
+async def test_consumers_that_are_gone_are_forgotten_unless_they_left_work(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("state.stream.SILENT_S", 0.0)
+    await past(process, 2, days=1)
+    idle, busy = await group(process, consumer="idle"), await group(process, consumer="busy")
+    (first,) = await idle.read(1, 1.0)
+    await idle.done([first.id])
+    (second,) = await busy.read(1, 1.0)
+    await asyncio.sleep(0.01)  # both are silent for longer than no time at all
+
+    answer = await trim(process)
+
+    consumers = await process.lab.command("XINFO", "CONSUMERS", idle.stream, idle.group)
+    assert [c[c.index("name") + 1] for c in consumers] == ["busy"]
+    assert answer["consumers_dropped"] == 1
+    assert [e.id for e in await idle.claim([second.id], 0)] == [second.id]
+
+
+async def test_redriven_events_and_ticks_go_once_they_are_handled(process: Process) -> None:
+    redriven = process.stream.redriven("probe::hear", "one")
+    ticks = process.schedules.subscription("probe::hear", "one")
+    for sub in (redriven, ticks):
+        await sub.serve()
+        for _ in range(3):
+            await process.lab.command("XADD", sub.stream, "*", "type", "t")
+        await sub.done([e.id for e in await sub.read(2, 1.0)])
+
+    await trim(process)
+
+    for sub in (redriven, ticks):
+        assert await process.lab.command("XLEN", sub.stream) == 1
+        assert len(await sub.read(2, 1.0)) == 1
+
+
+async def test_a_long_stream_is_trimmed_in_short_steps(process: Process) -> None:
+    old = await past(process, 2 * TRIM_STEP + 300, days=8)
+
+    answer = await trim(process)
+
+    assert answer["dropped"] == 2 * TRIM_STEP + 290
+    assert await kept(process) == old[-10:]
+
+
+async def test_trimming_twice_drops_nothing_more(process: Process) -> None:
+    await past(process, 30, days=8)
+    await trim(process)
+
+    answer = await trim(process)
+
+    assert (answer["dropped"], answer["kept"]) == (0, 10)
+
+
+async def test_the_audit_goes_on_without_the_events_that_went(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await past(process, 30, days=8)
+    await open_tag(client)
+    await trim(process)
+
+    answer = await told(client, "/api/lab/audit")
+
+    assert (answer["ok"], answer["violations"]) == (True, [])
+    assert await events_of(process, "lab.audit_failed") == []
+
+
+async def test_who_has_missed_trimmed_events_is_told_so(process: Process) -> None:
+    old = await past(process, 30, days=8)
+    await trim(process)
+    broadcast = Broadcast(process.stream, 10)
+
+    with broadcast.connected(Filter()) as behind, broadcast.connected(Filter()) as abreast:
+        late = await first_told(broadcast.tell(behind, old[5]))
+        early = await first_told(broadcast.tell(abreast, old[25]))
+
+    assert "event: reset" in late
+    assert json.dumps({"since": old[5], "first": old[20]}) in late
+    assert "event: reset" not in early
+    assert f"id: {old[26]}" in early
+
+
+async def first_told(blocks: AsyncIterator[bytes]) -> str:
+    """What a subscriber is sent up to and including the first event."""
+    told = ""
+    async for block in blocks:
+        told += block.decode()
+        if "event: " in told:
+            break
+    return told
+
+
+async def test_the_status_names_who_holds_old_events_back(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await past(process, 3, days=1)
+    sub = await group(process)
+
+    behind = (await client.get("/api/lab/status")).json()
+    await sub.done([e.id for e in await sub.read(100, 1.0)])
+    handled = (await client.get("/api/lab/status")).json()
+
+    (hint,) = [h for h in behind["hints"] if "probe::hear" in h]
+    assert "1440 min behind, 3 events" in hint
+    assert [h for h in handled["hints"] if "probe::hear" in h] == []
+    assert handled["events"]["bindings"]["probe::hear"] == {
+        "undelivered": 0,
+        "unacknowledged": 0,
+        "oldest_s": None,
+    }
+
+
+# -- event::list
+
+
+async def test_events_are_browsed_from_both_ends(client: httpx.AsyncClient, process: Process) -> None:
+    ids = await past(process, 7, days=1)
+
+    for order, expected in (("newest", ids[::-1]), ("oldest", ids)):
+        seen: list[str] = []
+        cursor: dict[str, str] = {}
+        while True:
+            page = await told(client, "/api/event/list", order=order, limit=3, **cursor)
+            seen += [e["id"] for e in page["events"]]
+            if page["next_cursor"] is None:
+                break
+            cursor = {"cursor": page["next_cursor"]}
+        assert seen == expected
+
+
+async def test_events_are_found_by_tag_type_and_time(client: httpx.AsyncClient, process: Process) -> None:
+    ids = await past(process, 3, days=1)
+    other = await past(process, 2, days=0.5, tag="apr1")
+    await open_tag(client)
+
+    by_tag = await told(client, "/api/event/list", tag="apr1")
+    by_type = await told(client, "/api/event/list", types=["tag.created"])
+    since = await told(client, "/api/event/list", since=ids[1], order="oldest", types=["gpu.idle"])
+    by_time = await told(client, "/api/event/list", since=ids[2].partition("-")[0], types=["gpu.idle"])
+
+    assert [e["id"] for e in by_tag["events"]] == other[::-1]
+    assert [e["subject"] for e in by_type["events"]] == ["mar11"]
+    assert set(by_type["events"][0]) == {"id", "type", "time", "lab", "tag", "subject", "data", "trace"}
+    assert [e["id"] for e in since["events"]] == [ids[2], *other]
+    assert [e["id"] for e in by_time["events"]] == other[::-1]
+
+
+async def test_a_rare_event_is_found_page_by_page_never_in_one_long_read(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("functions.event.list.MOST_READ", 10)
+    await open_tag(client)
+    await past_is_refused(process)
+    for nth in range(25):
+        await open_tag(client, f"t{nth}")
+
+    pages = 0
+    cursor: dict[str, str] = {}
+    while True:
+        page = await told(client, "/api/event/list", tag="mar11", **cursor)
+        pages += 1
+        if page["next_cursor"] is None:
+            break
+        assert page["events"] == []
+        cursor = {"cursor": page["next_cursor"]}
+
+    assert pages == 3
+    assert [e["subject"] for e in page["events"]] == ["mar11"]
+
+
+async def past_is_refused(process: Process) -> None:
+    """Nothing can be written before what is there: ids only grow."""
+    with pytest.raises(Exception, match="equal or smaller"):
+        await past(process, 1, days=1)
+
+
+async def test_what_is_no_event_id_is_refused(client: httpx.AsyncClient) -> None:
+    wrongs: list[dict[str, Any]] = [
+        {"since": "99999999999999999999"},
+        {"cursor": "1"},
+        {"types": ["no.such"]},
+        {"types": []},
+    ]
+    for wrong in wrongs:
+        await refused(client, 422, "/api/event/list", **wrong)
+    for name in ("list", "dead"):
+        await told(client, f"/api/event/{name}", cursor="9999999999999999999-9999999999999999999")
+
+
+async def test_dead_letters_are_discarded_together(client: httpx.AsyncClient, process: Process) -> None:
+    for binding in ("a::b", "a::b", "c::d"):
+        event = json.dumps({"type": "gpu.idle"})
+        fields = {"binding": binding, "error": "e", "deliveries": "8", "time": "", "event": event}
+        flat = [word for pair in fields.items() for word in pair]
+        await process.lab.command("XADD", process.lab.keys("dead_letters"), "*", *flat)
+
+    tried = await told(client, "/api/event/discard", all=True, dry_run=True)
+    some = await told(client, "/api/event/discard", all=True, binding="a::b")
+
+    assert (len(tried["discarded"]), tried["dry_run"]) == (3, True)
+    assert len(some["discarded"]) == 2
+    assert [e["binding"] for e in (await told(client, "/api/event/dead"))["dead"]] == ["c::d"]
