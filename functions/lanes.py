@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+from state.records import Footprint
+
 Order = Literal["continue", "stop", "lost"]
 """What the lab wants of a running attempt: go on, stop it, or drop it because the lease is gone."""
 
@@ -66,6 +68,13 @@ class Halted:
 TrainingResult = Trained | Failed | Halted
 
 
+@dataclass(frozen=True)
+class Unfit:
+    """No run can begin on this device now; a fault of the worker, never of an experiment."""
+
+    reason: str
+
+
 class Watcher(Protocol):
     """The lab's side of a running attempt, as the runner sees it."""
 
@@ -91,6 +100,10 @@ class Runner(Protocol):
         """`<host>:<pid>:<start time>` of this process: enough to see from beside it whether it still lives."""
         ...
 
+    async def survey(self) -> Footprint | Unfit | None:
+        """Look at the device before a run: what its memory holds (None for a CPU slot), or why it is unfit."""
+        ...
+
     async def run(self, job: TrainingJob, watcher: Watcher, *, metric: str) -> TrainingResult:
         """Check the code out, train it, parse the result; leaves no process of the attempt alive.
 
@@ -98,8 +111,8 @@ class Runner(Protocol):
         """
         ...
 
-    async def is_empty(self, job: TrainingJob) -> bool:
-        """Kill what is left of the attempt and say whether nothing of it lives any more."""
+    async def is_empty(self, job: TrainingJob, before: Footprint | None) -> bool:
+        """Kill what is left of the attempt; whether nothing of it lives, and the memory is back as it was before."""
         ...
 
 
@@ -115,4 +128,8 @@ class Health:
     throttle: str | None = None
     ecc: int | None = None
     """Uncorrected ECC errors."""
+    xid: int | None = None
+    """The newest Xid error of the last minutes that speaks of the GPU and not of a program on it."""
+    processes: dict[int, float] | None = None
+    """MiB of its memory by process id; None where the driver does not list processes."""
     error: str | None = None

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from state.client import Lab
 from state.errors import Invalid, NotFound
-from state.records import STATUSES, Best, Experiment, Status, flatten
+from state.records import STATUSES, Best, Experiment, Footprint, Status, flatten
 
 REQUEST_TTL_S = 24 * 3600
 TICKS_KEPT = 500
@@ -416,8 +416,20 @@ class Experiments:
         )
         return answer
 
-    async def start(self, e: Experiment, *, attempt: int, fence: int, runner: str, lease_s: float) -> bool:
-        """Begin an attempt on the GPU it was leased; False where it was begun before or the fence is old."""
+    async def start(
+        self,
+        e: Experiment,
+        *,
+        attempt: int,
+        fence: int,
+        runner: str,
+        lease_s: float,
+        footprint: Footprint | None = None,
+    ) -> bool:
+        """Begin an attempt on the GPU it was leased; False where it was begun before or the fence is old.
+
+        `footprint` is the GPU's memory before it, by which the run is proven gone afterwards.
+        """
         if e.gpu_id is None:
             return False
         keys = self._keys
@@ -433,7 +445,17 @@ class Experiments:
                 *keys.status(e.tag, "running", e.category),
                 keys("events"),
             ],
-            [e.experiment_id, e.number, e.tag, attempt, fence, runner, lease_s, e.traceparent],
+            [
+                e.experiment_id,
+                e.number,
+                e.tag,
+                attempt,
+                fence,
+                runner,
+                lease_s,
+                e.traceparent,
+                footprint.model_dump_json() if footprint else "",
+            ],
         )
         return bool(answer == "ok")
 

@@ -181,9 +181,9 @@ class Pool:
                 return "stale"
 
     async def release(
-        self, gpu_id: str, experiment_id: str, fence: int | None
+        self, gpu_id: str, experiment_id: str, fence: int | None, *, proven: bool
     ) -> Literal["ok", "free", "other", "busy"]:
-        """Take a GPU back from its holder.
+        """Take a GPU back from its holder; its keeper has to look where a worker ran and it is not `proven` empty.
 
         `free` where nobody held it, `other` where somebody else does, `busy` while a worker has the experiment on it.
         """
@@ -197,7 +197,7 @@ class Pool:
                 keys("leases"),
                 keys("events"),
             ],
-            [gpu_id, experiment_id, fence],
+            [gpu_id, experiment_id, fence, proven],
         )
         return answer
 
@@ -206,14 +206,15 @@ class Pool:
         gpu: Gpu,
         e: Experiment,
         *,
-        why: Literal["silent", "expired", "dead"],
+        why: Literal["silent", "expired", "dead", "unproven"],
         reason: str,
         max_attempts: int,
         stale_s: float,
     ) -> str | None:
         """End the lease of a holder that is gone; its experiment waits again, or is lost.
 
-        `dead` is its keeper's word, the other two are judged once more by Redis' clock. Answers the experiment's
+        `dead` (its GPU is empty) and `unproven` (it may not be) are its keeper's word, the other two are judged once
+        more by Redis' clock. Answers the experiment's
         new status ("" where it needed none), or None where the lease was renewed, or another's, by then.
         """
         keys = self._keys

@@ -189,6 +189,16 @@ class Best(Record):
     version: int = 0
 
 
+class Footprint(BaseModel):
+    """What the memory of a GPU holds at one moment."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    used_mb: float
+    processes: dict[int, float] | None = None
+    """MiB by process id, whoever's; None where the driver does not list processes."""
+
+
 class Gpu(Record):
     """One GPU or CPU slot, and the lease on it."""
 
@@ -208,7 +218,9 @@ class Gpu(Record):
     drained: bool = False
     """An operator lends it to nobody."""
     unproven: bool = False
-    """A lease on it was broken, and its keeper has not yet proven that nothing runs there."""
+    """A run on it is over, and its keeper has not yet proven that nothing of it is left there."""
+    footprint: Footprint | None = None
+    """Its memory before the newest run, until that run is proven gone; none for a CPU slot."""
     leaving: bool = False
     """Its worker ends after the present run."""
     registered_at: float = 0.0

@@ -78,6 +78,12 @@ class Settings(BaseSettings):
     good_samples: int = Field(
         default=3, ge=1, description="good samples in a row that bring an unhealthy GPU back"
     )
+    memory_tolerance_mb: float = Field(
+        default=256.0, ge=0, description="GPU memory that a run may leave in use before its GPU is lent again"
+    )
+    min_free_mb: float = Field(
+        default=1024.0, ge=0, description="free disk under which a worker begins no run and is unhealthy"
+    )
     worker_crash_limit: int = Field(
         default=5, ge=1, description="crashes in a row that take a GPU out of the pool for a while"
     )

@@ -81,6 +81,11 @@ class Sampler:
         self._helper: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
 
+    @property
+    def pid(self) -> int | None:
+        """Process id of the helper, while there is one."""
+        return self._helper.pid if self._helper is not None else None
+
     async def sample(self, device: Device) -> Health:
         """The device's numbers now; never raises, and never waits much longer than the timeout."""
         if device.kind == "cpu" or device.uuid is None:

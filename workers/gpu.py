@@ -9,6 +9,7 @@ import os
 import secrets
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 import psutil
@@ -24,9 +25,10 @@ from state.client import Lab
 from state.embedded import redis_url
 from state.experiments import Experiments
 from state.pulse import Pulse
+from state.records import Footprint
 from state.settings import Settings
 from state.train_queue import Refused, TrainJob, broker, gpu_queue
-from workers.device import Device
+from workers.device import Device, Sampler
 from workers.launch import adopt_orphans, die_with
 from workers.options import DeviceOptions
 from workers.runner import TrainingRunner
@@ -80,6 +82,8 @@ async def _perform(function: str, payload: Mapping[str, Any], options: DeviceOpt
     start_logging(settings, "runner")
     device = device_of(options)
 
+    sampler = Sampler()
+
     def runner(lab: Lab) -> list[object]:
         return [
             HorseRunner(
@@ -87,7 +91,8 @@ async def _perform(function: str, payload: Mapping[str, Any], options: DeviceOpt
                 device=device,
                 settings=settings,
                 lab_identity=lab.identity,
-                work_dir=settings.data_dir / "work" / device.gpu_id.replace(":", "-"),
+                work_dir=work_dir(settings, device),
+                sampler=sampler,
                 command=options.command,
                 python=options.python,
                 tier=options.tier,
@@ -95,7 +100,7 @@ async def _perform(function: str, payload: Mapping[str, Any], options: DeviceOpt
             )
         ]
 
-    async with opened("runner", settings, lane="gpu", extra=runner) as process:
+    async with sampler, opened("runner", settings, lane="gpu", extra=runner) as process:
         e = await Experiments(process.lab).get(str(payload["experiment_id"]))
         call = process.invoker.system(f"worker:{device.gpu_id}", "queue", e.traceparent)
         with bound_contextvars(gpu_id=device.gpu_id, tag=e.tag):
@@ -105,12 +110,18 @@ async def _perform(function: str, payload: Mapping[str, Any], options: DeviceOpt
 class HorseRunner(TrainingRunner):
     """A runner in a process of its own: whatever descends from it belongs to its one attempt."""
 
-    async def is_empty(self, job: TrainingJob) -> bool:
+    async def is_empty(self, job: TrainingJob, before: Footprint | None) -> bool:
         """Orphans that cleared their environment are found too: this process adopts them."""
         for descendant in psutil.Process().children(recursive=True):
-            with contextlib.suppress(psutil.Error):
-                descendant.kill()
-        return await super().is_empty(job)
+            if descendant.pid != self._sampler.pid:
+                with contextlib.suppress(psutil.Error):
+                    descendant.kill()
+        return await super().is_empty(job, before)
+
+
+def work_dir(settings: Settings, device: Device) -> Path:
+    """Where the attempts of a slot are checked out and run."""
+    return settings.data_dir / "work" / device.gpu_id.replace(":", "-")
 
 
 def device_of(options: DeviceOptions) -> Device:

@@ -27,7 +27,9 @@ from state.pool import Pool
 from state.records import Gpu
 from state.settings import Settings, host_name
 from workers.device import Device, Sampler
-from workers.gpu import device_of
+from workers.disk import free_mb
+from workers.emptiness import memory_came_back
+from workers.gpu import device_of, work_dir
 from workers.options import DeviceOptions, boot_id, repository_head
 from workers.running import is_alive
 from workers.stamps import kill_all
@@ -36,6 +38,8 @@ from workers.stopped import Standstills
 log = logging.getLogger(__name__)
 
 LOOKS_PER_HEARTBEAT = 5
+MEMORY_PATIENCE_S = 2.0
+"""Short, since heartbeats wait meanwhile, and each of them proves again."""
 
 
 @dataclass
@@ -65,8 +69,8 @@ class Keeper:
         """Add the GPU to the pool, unless something of an earlier life runs on it and does not die."""
         gpu = await self.pool.find(self.gpu_id)
         in_use = gpu is not None and gpu.runner is not None and is_alive(gpu.runner, host_name())
-        if not in_use and not await self.clear():
-            log.error("%s stays out of the pool: processes of an earlier run do not die", self.gpu_id)
+        if not in_use and not await self.is_empty(gpu):
+            log.error("%s stays out of the pool: something of an earlier run is left on it", self.gpu_id)
             return False
         await self.call(
             "pool::register_gpu",
@@ -88,6 +92,7 @@ class Keeper:
         """One heartbeat with the newest sample."""
         sample = asdict(await self.sampler.sample(self.device))
         health = {k: v for k, v in sample.items() if isinstance(v, str | int | float) and v != ""}
+        health |= await asyncio.to_thread(self._disk)
         try:
             answer = await self.call("pool::heartbeat", {"gpu_id": self.gpu_id, "health": health})
             if answer["action"] == "prove":
@@ -118,17 +123,37 @@ class Keeper:
             await self.give_back(gpu, "proven empty")
 
     async def give_back(self, gpu: Gpu, reason: str) -> None:
-        if not await self.clear():
-            log.error("%s is not empty: processes of its last run do not die", self.gpu_id)
-            return
+        """Give the experiment to another GPU at once, this one to the pool once it is proven empty."""
+        proven = await self.is_empty(gpu)
+        if not proven:
+            log.error("%s is not lent: something of its last run is left on it", self.gpu_id)
+            if gpu.holder is None:
+                return
         answer = await self.call(
-            "pool::give_back", {"gpu_id": self.gpu_id, "fence": gpu.fence, "reason": reason}
+            "pool::give_back",
+            {"gpu_id": self.gpu_id, "fence": gpu.fence, "reason": reason, "proven": proven},
         )
         log.warning("%s: %s; %s is %s", self.gpu_id, reason, gpu.holder, answer["experiment_status"])
 
-    async def clear(self) -> bool:
-        """Kill every process of any attempt on this GPU; whether none is left."""
-        return await asyncio.to_thread(kill_all, f"{self.process.lab.identity}/{self.gpu_id}")
+    async def is_empty(self, gpu: Gpu | None) -> bool:
+        """Kill every process of any attempt on this GPU; whether none is left, and the memory is back."""
+        if not await asyncio.to_thread(kill_all, f"{self.process.lab.identity}/{self.gpu_id}"):
+            return False
+        if gpu is None or gpu.boot_id != boot_id():  # nothing in a GPU's memory outlives the machine
+            return True
+        return await memory_came_back(
+            self.sampler,
+            self.device,
+            gpu.footprint,
+            tolerance_mb=self.process.settings.memory_tolerance_mb,
+            patience_s=MEMORY_PATIENCE_S,
+        )
+
+    def _disk(self) -> dict[str, str | float]:
+        try:
+            return {"disk_free_mb": free_mb(work_dir(self.process.settings, self.device))}
+        except OSError as error:
+            return {"error": f"the disk of its work folder is sick: {error}"}
 
     def kill_horses(self) -> None:
         """End RQ's horses on this GPU: their lease is broken, whatever they do is late."""

@@ -13,7 +13,8 @@ import csv
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 Nvml = Any  # nvidia-ml-py ships no type information
@@ -30,6 +31,12 @@ _THROTTLES = {
     0x80: "hw_power_brake",
     0x100: "display_clocks",
 }
+
+
+_XID_KEPT_S = 300.0
+"""An Xid error is told for so long: samples come more often than anybody judges them."""
+_XIDS_OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
+"""Xid errors that a faulty program causes on a healthy GPU, as NVIDIA's catalogue of Xid errors has it."""
 
 
 class SmiFailed(Exception):
@@ -85,7 +92,58 @@ def sample_by_nvml(nvml: Nvml, uuid: str) -> dict[str, object]:
             )
         ),
     }
+    numbers["processes"] = ask(
+        lambda: _processes(
+            (one.pid, one.usedGpuMemory) for one in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+        )
+    )
     return {name: value for name, value in numbers.items() if value is not None}
+
+
+def _processes(found: Iterable[tuple[int, int | None]]) -> dict[str, float] | None:
+    """MiB by process id; None where the driver keeps to itself how much one uses."""
+    used: dict[str, float] = {}
+    for pid, size in found:
+        if size is None:
+            return None
+        used[str(pid)] = used.get(str(pid), 0.0) + size / _MIB
+    return used
+
+
+class XidWatch:
+    """Remembers the Xid errors of GPUs: NVML tells of one only who was listening when it came."""
+
+    def __init__(self, nvml: Nvml) -> None:
+        self._nvml = nvml
+        self._listening: dict[str, object] = {}
+        self._seen: dict[str, tuple[int, float]] = {}
+
+    def newest(self, uuid: str) -> int | None:
+        """The newest one of the last minutes that is no fault of a program; None where there was none."""
+        if uuid not in self._listening:
+            self._listening[uuid] = self._listen(uuid)
+        for event in self._waiting(self._listening[uuid]):
+            if event.eventData not in _XIDS_OF_PROGRAMS:
+                self._seen[uuid] = (int(event.eventData), time.monotonic())
+        xid, seen_at = self._seen.get(uuid, (None, 0.0))
+        return xid if time.monotonic() - seen_at < _XID_KEPT_S else None
+
+    def _listen(self, uuid: str) -> object:
+        """A set of events that collects them from now on; None for a model that tells of none."""
+        try:
+            events = self._nvml.nvmlEventSetCreate()
+            handle = self._nvml.nvmlDeviceGetHandleByUUID(uuid)
+            self._nvml.nvmlDeviceRegisterEvents(handle, self._nvml.nvmlEventTypeXidCriticalError, events)
+        except self._nvml.NVMLError:
+            return None
+        return events
+
+    def _waiting(self, events: object) -> Iterator[Any]:
+        while events is not None:
+            try:
+                yield self._nvml.nvmlEventSetWait_v2(events, 0)
+            except self._nvml.NVMLError:  # a timeout: none waits any more
+                return
 
 
 def throttle_names(reasons: int) -> str | None:
@@ -95,7 +153,7 @@ def throttle_names(reasons: int) -> str | None:
 
 
 def list_by_smi() -> list[dict[str, object]]:
-    rows = _smi("index,uuid,name,memory.total,driver_version")
+    rows = _smi("gpu", "index,uuid,name,memory.total,driver_version")
     return [
         {
             "index": int(row[0]),
@@ -118,8 +176,12 @@ def sample_by_smi(uuid: str) -> dict[str, object]:
         "ecc": "ecc.errors.uncorrected.volatile.total",
         "throttle": "clocks_throttle_reasons.active",
     }
-    row = _smi(",".join(fields.values()), "--id=" + uuid)[0]
-    values: dict[str, object] = {}
+    row = _smi("gpu", ",".join(fields.values()), "--id=" + uuid)[0]
+    apps = _smi("compute-apps", "pid,used_memory", "--id=" + uuid)
+    sizes = [(int(pid), _number(size)) for pid, size in apps]
+    values: dict[str, object] = {
+        "processes": _processes((pid, None if size is None else int(size * _MIB)) for pid, size in sizes)
+    }
     for name, text in zip(fields, row, strict=True):
         if name == "throttle":
             values[name] = throttle_names(int(text, 16)) if text.startswith("0x") else None
@@ -138,10 +200,13 @@ def main(mode: str) -> None:
         print(json.dumps(found), flush=True)
         return
     print(json.dumps({"ready": True}), flush=True)
+    xids = XidWatch(nvml) if nvml is not None else None
     for line in sys.stdin:
         uuid = line.strip()
         try:
             answer = sample_by_nvml(nvml, uuid) if nvml is not None else sample_by_smi(uuid)
+            if xids is not None and (xid := xids.newest(uuid)) is not None:
+                answer["xid"] = xid
         except Exception as error:  # noqa: BLE001 - whatever it is, it is what there is to say about this GPU
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)
@@ -157,9 +222,9 @@ def _nvml() -> Nvml | None:
     return pynvml
 
 
-def _smi(query: str, *options: str) -> list[list[str]]:
+def _smi(about: str, query: str, *options: str) -> list[list[str]]:
     done = subprocess.run(
-        ["nvidia-smi", "--query-gpu=" + query, "--format=csv,noheader,nounits", *options],
+        ["nvidia-smi", f"--query-{about}={query}", "--format=csv,noheader,nounits", *options],
         capture_output=True,
         text=True,
         timeout=_SMI_S,
@@ -169,7 +234,7 @@ def _smi(query: str, *options: str) -> list[list[str]]:
     if (
         done.returncode != 0
         or any(len(row) != query.count(",") + 1 for row in rows)
-        or (options and not rows)
+        or (about == "gpu" and options and not rows)
     ):
         said = (done.stderr.strip() or done.stdout.strip())[-500:]
         raise SmiFailed(f"nvidia-smi exited with {done.returncode}: {said}")

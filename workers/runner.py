@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from functions.lanes import Failed, Halted, Trained, TrainingJob, TrainingResult, Watcher
+from functions.lanes import Failed, Halted, Trained, TrainingJob, TrainingResult, Unfit, Watcher
 from functions.rules.metrics_block import (
     FailureKind,
     classify_failure,
@@ -24,10 +24,13 @@ from functions.rules.metrics_block import (
     parse_block,
 )
 from state.errors import Invalid
+from state.records import Footprint
 from state.settings import Settings, host_name
 from workers import stamps
 from workers.child import Command, Ended, Pace, run_command
-from workers.device import Device
+from workers.device import Device, Sampler
+from workers.disk import free_mb
+from workers.emptiness import look_until, memory_came_back
 from workers.running import runner_name
 from workers.worktree import SCRIPT, Checkout, Unbuildable, checkout, read_inside
 
@@ -38,6 +41,7 @@ Tier = Literal["none", "limits"]
 _CHILD_PATH = Path(__file__).with_name("child_path")
 _PASSED = ("HOME", "LANG", "TZ", "USER")
 _RESOLVE_S = 60.0
+_DRIVER_PATIENCE_S = 10.0
 _LIMITS = {"core": 0, "fsize": 16 * 1024**3, "nofile": 65536}
 # not here: an address-space limit breaks CUDA, and a process limit counts the whole user
 
@@ -58,6 +62,7 @@ class TrainingRunner:
         settings: Settings,
         lab_identity: str,
         work_dir: Path,
+        sampler: Sampler | None = None,
         command: Sequence[str] | None = None,
         python: Path | None = None,
         tier: Tier = "limits",
@@ -68,6 +73,8 @@ class TrainingRunner:
         self._device = device
         self._stamp = f"{lab_identity}/{device.gpu_id}"
         self._work_dir = work_dir.absolute()
+        self._sampler = sampler or Sampler()
+        self._settings = settings
         self._command = command
         self._python = python
         self._tier = tier
@@ -98,9 +105,27 @@ class TrainingRunner:
         """See functions.lanes.Runner."""
         return runner_name(host_name(), os.getpid())
 
-    async def is_empty(self, job: TrainingJob) -> bool:
+    async def survey(self) -> Footprint | Unfit | None:
         """See functions.lanes.Runner."""
-        return await asyncio.to_thread(stamps.kill_all, self._stamp_of(job))
+        try:
+            free, least = free_mb(self._work_dir), self._settings.min_free_mb
+        except OSError as error:
+            return Unfit(f"the disk of its work folder is sick: {error}")
+        if free < least:
+            return Unfit(f"its disk has {free:.0f} MB free, under the least of {least:g} MB; make room there")
+        return await look_until(self._sampler, self._device, patience_s=_DRIVER_PATIENCE_S)
+
+    async def is_empty(self, job: TrainingJob, before: Footprint | None) -> bool:
+        """See functions.lanes.Runner."""
+        if not await asyncio.to_thread(stamps.kill_all, self._stamp_of(job)):
+            return False
+        return await memory_came_back(
+            self._sampler,
+            self._device,
+            before,
+            tolerance_mb=self._settings.memory_tolerance_mb,
+            patience_s=_DRIVER_PATIENCE_S,
+        )
 
     def _stamp_of(self, job: TrainingJob) -> str:
         return f"{self._stamp}/{job.experiment_id}/{job.attempt}/{job.fence}"

@@ -23,6 +23,8 @@ class Health(Response):
     power_w: float | None = None
     throttle: str | None = None
     ecc: int | None = None
+    xid: int | None = None
+    disk_free_mb: float | None = None
     sampled_at: str | None = None
     error: str | None = None
 
@@ -44,6 +46,7 @@ async def health(request: Ask, call: Call, pool: Pool, settings: Settings) -> He
         await pool.now(),
         stale_s=settings.stale_s,
         temperature_limit_c=settings.temperature_limit_c,
+        min_free_mb=settings.min_free_mb,
     )
     if call.caller == "clock":
         await _judge(gpu, problem, pool, settings.good_samples)

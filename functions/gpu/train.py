@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import Field
 
 from functions.contract import Call, Command, Http, Response, function
-from functions.lanes import Failed, Halted, Order, Runner, Trained, TrainingJob, TrainingResult
+from functions.lanes import Failed, Halted, Order, Runner, Trained, TrainingJob, TrainingResult, Unfit
 from functions.rules.hints import Queue, alive, next_step
 from state.errors import Conflict, Invalid, Unavailable
 from state.experiments import Experiments, Finish
@@ -139,10 +139,14 @@ async def train(
     """Train an experiment on a GPU: queued at once, run by the worker that the dispatcher leases for it."""
     e = await experiments.get(request.experiment_id)
     attempt, fence = request.attempt or e.attempt, request.fence or e.fence
-    begun = await experiments.start(
-        e, attempt=attempt, fence=fence, runner=runner.name, lease_s=settings.stale_s
-    )
     gpu_id = e.gpu_id
+    before = await runner.survey()
+    if isinstance(before, Unfit):
+        await _hand_back(e, fence, before, call, pool)
+        return Done(experiment_id=e.experiment_id, attempt=attempt, outcome="handed back")
+    begun = await experiments.start(
+        e, attempt=attempt, fence=fence, runner=runner.name, lease_s=settings.stale_s, footprint=before
+    )
     if not begun or gpu_id is None:
         log.info("%s attempt %d is another's, or over: nothing to do", e.experiment_id, attempt)
         return Done(experiment_id=e.experiment_id, attempt=attempt, outcome="refused")
@@ -172,13 +176,24 @@ async def train(
         return Done(
             experiment_id=e.experiment_id, attempt=attempt, outcome=outcome
         )  # the GPU is no longer ours
-    if await runner.is_empty(job):
-        await delivered(lambda: pool.release(gpu_id, e.experiment_id, fence))
-    else:
-        log.error(
-            "%s attempt %d left processes alive: its GPU is not lent again yet", e.experiment_id, attempt
-        )
+    proven = await runner.is_empty(job, before)
+    if not proven:
+        log.error("%s attempt %d left something on its GPU: it is not lent yet", e.experiment_id, attempt)
+    await delivered(lambda: pool.release(gpu_id, e.experiment_id, fence, proven=proven))
     return Done(experiment_id=e.experiment_id, attempt=attempt, outcome=outcome)
+
+
+async def _hand_back(e: Experiment, fence: int, unfit: Unfit, call: Call, pool: Pool) -> None:
+    """Leave the experiment to another GPU, with no attempt used up: this one is sick, and nothing was tried."""
+    gpu_id = e.gpu_id
+    if gpu_id is None or e.status != "leased":
+        return
+    log.error("%s is unfit for %s: %s", gpu_id, e.experiment_id, unfit.reason)
+    sick = {"sick": unfit.reason, "good_samples": 0}
+    # first sick, then free: between the two it would be lent again
+    await delivered(lambda: pool.flag(gpu_id, set_=sick, reason=unfit.reason, fence=fence))
+    back = {"gpu_id": gpu_id, "fence": fence, "reason": unfit.reason[:500]}
+    await delivered(lambda: call.invoke("pool::give_back", back))
 
 
 @dataclass(frozen=True)

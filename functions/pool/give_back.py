@@ -1,4 +1,4 @@
-"""pool::give_back returns a GPU whose run has died, proven empty by the keeper beside it."""
+"""pool::give_back returns a GPU whose run has died, by the word of the keeper beside it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class GiveBack(Command):
     gpu_id: GpuId
     fence: int = Field(ge=0)
     reason: Annotated[str, Field(min_length=1, max_length=500)]
+    proven: bool = Field(True, description="whether nothing of the run is left on the GPU")
 
 
 class GivenBack(Response):
@@ -30,11 +31,14 @@ class GivenBack(Response):
 async def give_back(
     request: GiveBack, pool: Pool, experiments: Experiments, policies: Policies, settings: Settings
 ) -> GivenBack:
-    """End the lease of a dead run: its experiment waits for another attempt, the GPU is idle again."""
+    """End the lease of a dead run: its experiment waits for another attempt, the GPU is idle once proven empty."""
     gpu = await pool.get(request.gpu_id)
     if gpu.holder is None:
         status = await pool.flag(
-            request.gpu_id, clear=("unproven",), reason=request.reason, fence=request.fence
+            request.gpu_id,
+            clear=("unproven", "footprint") if request.proven else (),
+            reason=request.reason,
+            fence=request.fence,
         )
         return GivenBack(given_back=status is not None, experiment_status=None)
     if gpu.fence != request.fence:
@@ -44,7 +48,7 @@ async def give_back(
     became = await pool.break_lease(
         gpu,
         e,
-        why="dead",
+        why="dead" if request.proven else "unproven",
         reason=request.reason,
         max_attempts=policy.max_attempts,
         stale_s=settings.stale_s,

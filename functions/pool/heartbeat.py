@@ -27,6 +27,8 @@ class Sample(Request):
     power_w: float | None = None
     throttle: Annotated[str, Field(max_length=1000)] | None = None
     ecc: Annotated[int, Field(ge=0, le=2**63)] | None = None
+    xid: Annotated[int, Field(ge=0, le=2**63)] | None = None
+    disk_free_mb: float | None = None
     error: Annotated[str, Field(max_length=1000)] | None = None
 
     @model_validator(mode="after")

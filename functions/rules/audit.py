@@ -159,6 +159,8 @@ def pool_violations(s: PoolSnapshot) -> Iterator[str]:
             yield f"{gpu.gpu_id} is held by {gpu.holder}, the index of leases says otherwise"
         if gpu.status != (follows := _status_by_flags(gpu)):
             yield f"{gpu.gpu_id} is {gpu.status}, its flags say {follows}"
+        if gpu.status == "idle" and gpu.footprint is not None:
+            yield f"{gpu.gpu_id} is idle, but its last run was not proven gone"
         if (gpu.tripped is None) != (gpu.tripped_until is None):
             yield f"{gpu.gpu_id} is taken out for its crashes without an end, or has an end without being out"
         if gpu.holder is not None and gpu.holder not in s.experiments:

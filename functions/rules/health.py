@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from state.records import Gpu, GpuStatus
+from collections.abc import Container
+
+from state.records import Footprint, Gpu, GpuStatus
 
 
 def is_stale(heartbeat_at: float, now: float, stale_s: float) -> bool:
@@ -15,7 +17,25 @@ def effective_status(gpu: Gpu, now: float, stale_s: float) -> GpuStatus:
     return "offline" if is_stale(gpu.heartbeat_at, now, stale_s) else gpu.status
 
 
-def complaint(gpu: Gpu, now: float, *, stale_s: float, temperature_limit_c: float) -> str | None:
+def is_memory_back(
+    before: Footprint, now: Footprint, *, strangers: Container[int], tolerance_mb: float
+) -> bool:
+    """Whether a GPU's memory holds nothing more than before a run, all processes of which have ended.
+
+    Where the driver lists processes, those that were there before and `strangers` (which live, so are none of the
+    run's) are left out of the account, whether they took memory meanwhile or gave it back. Else the total decides.
+    """
+    held_before, held_now = before.used_mb, now.used_mb
+    if before.processes is not None and now.processes is not None:
+        others = [mb for pid, mb in now.processes.items() if pid in before.processes or pid in strangers]
+        held_before -= sum(before.processes.values())
+        held_now -= sum(others)
+    return held_now - held_before <= tolerance_mb
+
+
+def complaint(
+    gpu: Gpu, now: float, *, stale_s: float, temperature_limit_c: float, min_free_mb: float
+) -> str | None:
     """What is wrong with the newest sample of a GPU; None where nothing is."""
     health = gpu.health or {}
     if gpu.sampled_at is None:
@@ -29,4 +49,9 @@ def complaint(gpu: Gpu, now: float, *, stale_s: float, temperature_limit_c: floa
         return f"{temperature:g} °C is over the limit of {temperature_limit_c:g} °C"
     if errors := health.get("ecc"):
         return f"{errors} uncorrected memory errors"
+    if xid := health.get("xid"):
+        return f"Xid error {xid}"
+    free = health.get("disk_free_mb")
+    if free is not None and free < min_free_mb:
+        return f"its disk has {free:.0f} MB free, under the least of {min_free_mb:g} MB"
     return None

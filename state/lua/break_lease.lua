@@ -2,7 +2,7 @@
 -- KEYS  1 GPU  2 experiment  3 tag  4 idle GPUs  5 leases  6 attempts  7 queue  8 events  9 starting
 --       10 status leased  11 same of its category  12 status running  13 same  14 status queued  15 same
 --       16 status lost  17 same  18 status stopped  19 same
--- ARGV  1 gpu  2 id  3 number  4 tag  5 fence  6 why: silent | expired | dead  7 reason  8 how many attempts there may
+-- ARGV  1 gpu  2 id  3 number  4 tag  5 fence  6 why: silent | expired | dead | unproven  7 reason  8 how many attempts there may
 --       be  9 priority  10 trace  11 seconds without heartbeat that make a GPU silent
 -- Returns {stale} | {ok, experiment's status or empty}
 local g = redis.call('HMGET', KEYS[1], 'fence', 'holder', 'heartbeat_at', 'lease_expires_at', 'runner')
@@ -18,9 +18,9 @@ local ours = (e[1] == 'leased' or e[1] == 'running') and e[3] == ARGV[5]
 redis.call('HDEL', KEYS[1], 'holder', 'leased_at', 'lease_expires_at', 'runner')
 redis.call('ZREM', KEYS[5], ARGV[1])
 if ARGV[6] == 'silent' then redis.call('HSET', KEYS[1], 'offline', 'true') end
--- A worker's run may still be alive: only its keeper can prove that the GPU is empty.
+-- `dead` is the word of its keeper that nothing of the run is left; else one that a worker began may still be there.
 if ARGV[6] ~= 'dead' and g[5] then redis.call('HSET', KEYS[1], 'unproven', 'true') end
-if ARGV[6] == 'dead' then redis.call('HDEL', KEYS[1], 'unproven') end
+if ARGV[6] == 'dead' then redis.call('HDEL', KEYS[1], 'unproven', 'footprint') end
 local not_begun = ours and e[1] == 'leased'
 if ARGV[6] == 'expired' and not_begun then
   redis.call('HSET', KEYS[1], 'sick', 'its worker did not begin a run that it was leased for', 'good_samples', 0)

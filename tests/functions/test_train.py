@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import httpx
 import pytest
 
 from functions.invoke import Invoker
-from functions.lanes import Trained, TrainingJob, TrainingResult, Watcher
+from functions.lanes import Trained, TrainingJob, TrainingResult, Unfit, Watcher
 from functions.process import Process, opened
 from state.errors import Unavailable
 from state.experiments import Experiments
+from state.records import Footprint
 from state.settings import Settings
-from tests.labs import add_gpu, asked, idea, open_tag, told
+from tests.labs import add_gpu, asked, begun, idea, open_tag, told
 
 LEASE_S = 0.8
 
@@ -34,8 +36,31 @@ class SlowToPrepare:
             await self._meanwhile()
         return Trained({metric: 0.9}, evaluator_hash="e1", gpu_class="H100", log_tail="", metric=0.9)
 
-    async def is_empty(self, job: TrainingJob) -> bool:
+    async def survey(self) -> Footprint | Unfit | None:
+        return None
+
+    async def is_empty(self, job: TrainingJob, before: Footprint | None) -> bool:
         return True
+
+
+class Surveyed(SlowToPrepare):
+    """A runner on a GPU that is as it is told to be, before and after its run."""
+
+    def __init__(self, before: Footprint | Unfit | None, *, empty: bool = True) -> None:
+        super().__init__(self.nothing)
+        self._before = before
+        self._empty = empty
+        self.proven_by: list[Footprint | None] = []
+
+    async def nothing(self) -> None:
+        pass
+
+    async def survey(self) -> Footprint | Unfit | None:
+        return self._before
+
+    async def is_empty(self, job: TrainingJob, before: Footprint | None) -> bool:
+        self.proven_by.append(before)
+        return self._empty
 
 
 class Broken(SlowToPrepare):
@@ -131,3 +156,84 @@ async def test_a_job_of_a_lease_that_is_over_is_refused(
     outcome = await trained(settings, Broken(nothing), request | {"fence": 99})
 
     assert outcome == "refused"
+
+
+BEFORE = Footprint(used_mb=812.25, processes={4711: 800.5})
+
+
+async def the_gpu(client: httpx.AsyncClient) -> dict[str, Any]:
+    worker: dict[str, Any] = (await asked(client, "/api/pool/list"))["workers"][0]
+    return worker
+
+
+async def test_a_gpu_that_is_proven_empty_after_a_run_is_idle(
+    client: httpx.AsyncClient, process: Process, settings: Settings
+) -> None:
+    runner = Surveyed(BEFORE)
+
+    await trained(settings, runner, await leased(client, process))
+
+    assert runner.proven_by == [BEFORE]
+    gpu = await the_gpu(client)
+    assert (gpu["status"], gpu["unproven"], gpu["footprint"]) == ("idle", False, None)
+
+
+async def test_a_gpu_that_is_not_proven_empty_drains_until_its_keeper_has_proven_it(
+    client: httpx.AsyncClient, process: Process, settings: Settings
+) -> None:
+    outcome = await trained(settings, Surveyed(BEFORE, empty=False), await leased(client, process))
+
+    gpu = await the_gpu(client)
+    assert (outcome, gpu["status"], gpu["unproven"], gpu["holder"]) == ("keep", "draining", True, None)
+    assert Footprint.model_validate(gpu["footprint"]) == BEFORE
+    assert (await told(client, "/api/pool/heartbeat", gpu_id="host:gpu0"))["action"] == "prove"
+    back = {"gpu_id": "host:gpu0", "fence": gpu["fence"], "reason": "looked"}
+    await told(client, "/api/pool/give-back", **back, proven=False)
+    assert (await the_gpu(client))["status"] == "draining"
+    await told(client, "/api/pool/give-back", **back)
+    gpu = await the_gpu(client)
+    assert (gpu["status"], gpu["footprint"]) == ("idle", None)
+    assert (await told(client, "/api/lab/audit"))["violations"] == []
+
+
+async def test_a_worker_that_is_unfit_leaves_the_experiment_to_another_with_no_attempt_used_up(
+    client: httpx.AsyncClient, process: Process, settings: Settings
+) -> None:
+    request = await leased(client, process)
+
+    outcome = await trained(settings, Surveyed(Unfit("its disk is full")), request)
+
+    shown = (await asked(client, "/api/experiment/mar11-1"))["experiment"]
+    assert (outcome, shown["status"], shown["attempt"]) == ("handed back", "queued", 1)
+    gpu = await the_gpu(client)
+    assert (gpu["status"], gpu["sick"], gpu["consecutive_crashes"]) == ("unhealthy", "its disk is full", 0)
+    await add_gpu(client, "host:gpu1")
+    assert (await told(client, "/api/pool/dispatch"))["leased"] == ["mar11-1"]
+
+
+async def test_a_dead_run_whose_memory_stays_is_tried_elsewhere_while_its_gpu_drains(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await leased(client, process)
+    e = await begun(process, "mar11-1")
+
+    back = await told(
+        client, "/api/pool/give-back", gpu_id="host:gpu0", fence=e.fence, reason="it died", proven=False
+    )
+
+    assert back == {"given_back": True, "experiment_status": "queued"}
+    gpu = await the_gpu(client)
+    assert (gpu["status"], gpu["unproven"]) == ("draining", True)
+
+
+async def test_a_worker_s_gpu_that_somebody_else_releases_has_to_be_proven_first(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await leased(client, process)
+    e = await begun(process, "mar11-1")
+    result = {"experiment_id": "mar11-1", "fence": e.fence, "val_bpb": 0.9}
+    await told(client, "/api/experiment/complete", **result)
+
+    await told(client, "/api/pool/release", gpu_id="host:gpu0")
+
+    assert (await the_gpu(client))["status"] == "draining"

@@ -170,7 +170,7 @@ async def test_an_old_fence_neither_renews_nor_releases(client: httpx.AsyncClien
         await experiments.renew(e.experiment_id, "host:gpu0", fence, 60, (1.0, 0.5))
         for fence in (0, e.fence + 1)
     ]
-    released = await pool.release("host:gpu0", e.experiment_id, e.fence - 1)
+    released = await pool.release("host:gpu0", e.experiment_id, e.fence - 1, proven=True)
 
     assert orders == ["lost", "lost"]
     assert released == "other"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -19,6 +19,7 @@ pytestmark = pytest.mark.process
 
 SMI = """#!/bin/sh
 case "$*" in
+  *query-compute-apps*--id=GPU-b*) echo "4711, 900"; echo "4712, 124" ;;
   *temperature.gpu*--id=GPU-b*) echo "61, 1024, 81559, 97, [N/A], 0, 0x0000000000000044" ;;
   *temperature.gpu*) echo "No devices were found"; exit 6 ;;
   *index*)
@@ -55,9 +56,28 @@ class FakeNvml:
     NVML_MEMORY_ERROR_TYPE_UNCORRECTED = 1
     NVML_VOLATILE_ECC = 0
     throttle: int = 0x1
+    processes: tuple[tuple[int, int | None], ...] = ((4711, 3 * 1024**2), (4712, 1024**2), (4711, 1024**2))
+    xids: list[int] = field(default_factory=list)
+    tells_xids: bool = True
+    nvmlEventTypeXidCriticalError = 8
 
     class NVMLError(Exception):
         pass
+
+    def nvmlDeviceGetComputeRunningProcesses(self, handle: str) -> list[SimpleNamespace]:
+        return [SimpleNamespace(pid=pid, usedGpuMemory=size) for pid, size in self.processes]
+
+    def nvmlEventSetCreate(self) -> list[int]:
+        return self.xids
+
+    def nvmlDeviceRegisterEvents(self, handle: str, kinds: int, events: list[int]) -> None:
+        if not self.tells_xids:
+            raise self.NVMLError("Not Supported")
+
+    def nvmlEventSetWait_v2(self, events: list[int], timeout_ms: int) -> SimpleNamespace:
+        if not events:
+            raise self.NVMLError("Timeout")
+        return SimpleNamespace(eventType=8, eventData=events.pop(0))
 
     def nvmlSystemGetDriverVersion(self) -> bytes:
         return b"550.54"
@@ -111,7 +131,33 @@ def test_what_a_gpu_does_not_measure_is_absent_and_not_zero() -> None:
         "memory_total_mb": 1000.0,
         "utilization_percent": 88.0,
         "ecc": 2,
+        "processes": {"4711": 4.0, "4712": 1.0},
     }
+
+
+def test_a_driver_that_keeps_its_processes_memory_to_itself_lists_none() -> None:
+    assert "processes" not in nvml.sample_by_nvml(FakeNvml(processes=((4711, None),)), "GPU-a")
+
+
+def test_an_xid_error_of_the_gpu_is_told_for_a_while_and_a_programs_is_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = FakeNvml()
+    xids = nvml.XidWatch(driver)
+
+    seen = [xids.newest("GPU-a")]
+    driver.xids += [13, 31]
+    seen.append(xids.newest("GPU-a"))
+    driver.xids += [79, 43]
+    seen += [xids.newest("GPU-a"), xids.newest("GPU-a")]
+    monkeypatch.setattr(nvml, "_XID_KEPT_S", 0.0)
+    seen.append(xids.newest("GPU-a"))
+
+    assert seen == [None, None, 79, 79, None]
+
+
+def test_a_gpu_that_tells_of_no_xid_errors_has_none() -> None:
+    assert nvml.XidWatch(FakeNvml(tells_xids=False, xids=[79])).newest("GPU-a") is None
 
 
 def test_reasons_of_throttling_are_named_and_idling_is_none() -> None:
@@ -183,6 +229,7 @@ async def test_nvidia_smi_is_sampled_where_there_is_no_nvml(only_smi: tuple[str,
         utilization_percent=97,
         throttle="sw_power_cap+hw_thermal",
         ecc=0,
+        processes={4711: 900.0, 4712: 124.0},
     )
     assert sick.error == "SmiFailed: nvidia-smi exited with 6: No devices were found"
 

@@ -14,7 +14,9 @@ import workers.keeper
 from functions.process import Process, ended, opened
 from functions.supervision import ProcessGroup
 from state.pool import Pool
+from state.records import Footprint
 from state.settings import Settings
+from tests.workers.drivers import GPU, Driver
 from workers.device import Sampler
 from workers.gpu import device_of
 from workers.keeper import Keeper, _registered, _watch
@@ -134,3 +136,131 @@ async def test_a_gpu_that_is_removed_while_it_is_being_proven_registers_again(
     await keeper.beat()
 
     assert (await keeper.pool.get("h:cpu0")).status == "idle"
+
+
+GPU_OPTIONS = OPTIONS.model_copy(
+    update={"gpu_id": GPU.gpu_id, "gpu_name": GPU.name, "vram_mb": 1, "uuid": GPU.uuid, "kind": "gpu"}
+)
+BEFORE = Footprint(used_mb=100.0, processes={})
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Driver:
+    return Driver(tmp_path)
+
+
+@pytest.fixture
+async def gpu_keeper(
+    process: Process, tmp_path: Path, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Keeper]:
+    """A keeper of a real GPU, as far as its driver tells."""
+    monkeypatch.setattr(workers.keeper, "MEMORY_PATIENCE_S", 0.0)
+    group = ProcessGroup([], tmp_path / "logs", lambda line: None)
+    async with Sampler(helper=driver.command, timeout_s=1.0, start_timeout_s=60) as sampler:
+        yield Keeper(process, Pool(process.lab), device_of(GPU_OPTIONS), GPU_OPTIONS, group, sampler)
+
+
+async def has_run(keeper: Keeper) -> None:
+    """A run on the keeper's GPU was left behind; `BEFORE` was there before it."""
+    await keeper.register()
+    await keeper.pool.flag(
+        keeper.gpu_id, set_={"unproven": True, "footprint": BEFORE.model_dump()}, reason="a run is over"
+    )
+
+
+async def test_memory_that_stays_keeps_a_gpu_draining_until_a_heartbeat_finds_it_back(
+    gpu_keeper: Keeper, driver: Driver, caplog: pytest.LogCaptureFixture
+) -> None:
+    await has_run(gpu_keeper)
+    driver.says(memory_used_mb=700.0, processes={})
+    await gpu_keeper.beat()
+    assert (await gpu_keeper.pool.get(GPU.gpu_id)).status == "draining"
+    assert "h:GPU-a is not lent" in caplog.text
+
+    driver.says(memory_used_mb=100.0, processes={})
+    await gpu_keeper.beat()
+
+    gpu = await gpu_keeper.pool.get(GPU.gpu_id)
+    assert (gpu.status, gpu.footprint) == ("idle", None)
+
+
+async def test_a_driver_that_hangs_leaves_the_gpu_unproven_and_is_a_complaint(
+    gpu_keeper: Keeper, driver: Driver
+) -> None:
+    await has_run(gpu_keeper)
+    driver.says(hang_s=600)
+
+    await gpu_keeper.beat()
+
+    gpu = await gpu_keeper.pool.get(GPU.gpu_id)
+    assert gpu.unproven
+    invoker = gpu_keeper.process.invoker
+    health = await invoker.call("gpu::health", {"gpu_id": GPU.gpu_id}, invoker.system("clock"))
+    assert "did not answer" in str(health.model_dump()["error"])
+    assert (await gpu_keeper.pool.get(GPU.gpu_id)).status == "unhealthy"
+
+
+async def test_a_keeper_that_starts_again_proves_what_its_last_life_left_unproven(
+    gpu_keeper: Keeper, driver: Driver
+) -> None:
+    await has_run(gpu_keeper)
+    driver.says(memory_used_mb=700.0, processes={})
+    assert not await gpu_keeper.register()
+
+    driver.says(memory_used_mb=100.0, processes={})
+
+    assert await gpu_keeper.register()
+
+
+async def test_after_a_reboot_nothing_of_a_run_is_left_to_prove(
+    gpu_keeper: Keeper, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await has_run(gpu_keeper)
+    driver.says(memory_used_mb=700.0, processes={})
+
+    monkeypatch.setattr(workers.keeper, "boot_id", lambda: "another-boot")
+
+    assert await gpu_keeper.register()
+
+
+async def test_an_operator_accepts_a_gpu_as_it_is_by_deregistering_it(
+    gpu_keeper: Keeper, driver: Driver
+) -> None:
+    await has_run(gpu_keeper)
+    driver.says(memory_used_mb=700.0, processes={})
+    invoker = gpu_keeper.process.invoker
+
+    await invoker.call("pool::deregister", {"gpu_id": GPU.gpu_id}, invoker.system("operator"))
+    await gpu_keeper.beat()
+
+    assert (await gpu_keeper.pool.get(GPU.gpu_id)).status == "idle"
+
+
+async def test_a_heartbeat_tells_how_much_disk_is_free(keeper: Keeper) -> None:
+    await keeper.register()
+
+    await keeper.beat()
+
+    health = (await keeper.pool.get("h:cpu0")).health
+    assert health is not None
+    assert health["disk_free_mb"] > 0
+
+
+async def test_a_full_disk_makes_a_slot_unhealthy_until_there_is_room_again(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await keeper.register()
+    invoker = keeper.process.invoker
+    free = {"mb": 10.0}
+    monkeypatch.setattr(workers.keeper, "free_mb", lambda folder: free["mb"])
+
+    async def judged(times: int) -> str:
+        for _ in range(times):
+            await keeper.beat()
+            await invoker.call("gpu::health", {"gpu_id": "h:cpu0"}, invoker.system("clock"))
+        return (await keeper.pool.get("h:cpu0")).status
+
+    assert await judged(1) == "unhealthy"
+    free["mb"] = 1e6
+    assert await judged(2) == "unhealthy"
+    assert await judged(1) == "idle"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from functions.lanes import Failed, Halted, Runner, Trained, TrainingResult
+from functions.lanes import Failed, Halted, Runner, Trained, TrainingResult, Unfit
 from state.settings import Settings
 from tests.workers.repository import Repository, job
 from tests.workers.watching import Orders
@@ -35,11 +35,10 @@ def repo(tmp_path: Path) -> Repository:
 
 def runner(repo: Repository, device: Device = CPU, **more: object) -> TrainingRunner:
     settings = Settings(poll_s=0.02, term_grace_s=0.5)
-    given = {"python": Path(sys.executable), **more}
+    given = {"python": Path(sys.executable), "settings": settings, **more}
     return TrainingRunner(
         repo.path,
         device=device,
-        settings=settings,
         lab_identity=LAB,
         work_dir=repo.path.parent / "work",
         **given,  # type: ignore[arg-type]
@@ -300,5 +299,15 @@ async def test_the_interpreter_is_the_repositorys_then_uvs_then_ours(
     )
 
 
+async def test_a_worker_without_room_on_its_disk_is_unfit(repo: Repository) -> None:
+    full = runner(repo, settings=Settings(min_free_mb=1e12))
+
+    found = await full.survey()
+
+    assert isinstance(found, Unfit)
+    assert "under the least of 1e+12 MB" in found.reason
+    assert await runner(repo, settings=Settings(min_free_mb=0)).survey() is None
+
+
 async def test_an_attempt_of_which_nothing_lives_is_empty(repo: Repository) -> None:
-    assert await runner(repo).is_empty(job("0" * 40))
+    assert await runner(repo).is_empty(job("0" * 40), None)

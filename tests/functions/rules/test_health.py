@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from functions.rules.health import complaint, effective_status, is_stale
+from functions.rules.health import complaint, effective_status, is_memory_back, is_stale
 from functions.rules.pool_views import pool_counts, worker_view
+from state.records import Footprint, Gpu
 from tests.functions.rules.sample import gpu
 
 
@@ -36,17 +37,59 @@ def test_a_silent_gpu_is_offline_for_every_reader(status: str) -> None:
         ({"ecc": 2}, "2 uncorrected"),
         ({"error": "GPU is lost"}, "GPU is lost"),
         ({"error": "", "temperature_c": 40}, None),
+        ({"xid": 79}, "Xid error 79"),
+        ({"disk_free_mb": 1000.0}, None),
+        ({"disk_free_mb": 999.9}, "1000 MB free, under the least of 1000 MB"),
     ],
 )
 def test_a_sample_is_judged(health: dict[str, Any], word: str | None) -> None:
-    found = complaint(gpu(health=health, sampled_at=100.0), 110.0, stale_s=60, temperature_limit_c=90)
+    found = told_of(gpu(health=health, sampled_at=100.0), 110.0)
 
     assert (found is None) if word is None else (found is not None and word in found)
 
 
 def test_an_old_sample_is_a_complaint_and_none_at_all_is_not() -> None:
-    assert complaint(gpu(sampled_at=0.0), 60.0, stale_s=60, temperature_limit_c=90) == "no sample for 60 s"
-    assert complaint(gpu(), 1e9, stale_s=60, temperature_limit_c=90) is None
+    assert told_of(gpu(sampled_at=0.0), 60.0) == "no sample for 60 s"
+    assert told_of(gpu(), 1e9) is None
+
+
+def told_of(found: Gpu, now: float) -> str | None:
+    return complaint(found, now, stale_s=60, temperature_limit_c=90, min_free_mb=1000.0)
+
+
+OURS, THEIRS, NEWCOMER = 10, 20, 30
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "is_back"),
+    [
+        ((100, None), (100, None), True),
+        ((100, None), (164, None), True),
+        ((100, None), (165, None), False),
+        ((5000, None), (100, None), True),
+        ((100, {}), (700, {}), False),
+        ((100, {}), (700, {OURS: 600}), False),
+        ((900, {THEIRS: 800}), (900, {THEIRS: 800}), True),
+        ((900, {THEIRS: 800}), (9900, {THEIRS: 9800}), True),
+        ((900, {THEIRS: 800}), (10_500, {THEIRS: 9800, OURS: 600}), False),
+        ((900, {THEIRS: 800}), (100, {}), True),
+        ((900, {THEIRS: 800}), (700, {OURS: 600}), False),
+        ((100, {}), (900, {NEWCOMER: 800}), True),
+        ((900, {THEIRS: 800}), (9900, None), False),
+        ((900, None), (900, {THEIRS: 800}), True),
+    ],
+)
+def test_memory_is_back_when_nothing_is_held_but_by_others(
+    before: tuple[float, dict[int, float] | None], now: tuple[float, dict[int, float] | None], is_back: bool
+) -> None:
+    found = is_memory_back(
+        Footprint(used_mb=before[0], processes=before[1]),
+        Footprint(used_mb=now[0], processes=now[1]),
+        strangers={THEIRS, NEWCOMER},
+        tolerance_mb=64,
+    )
+
+    assert found == is_back
 
 
 def test_counts_add_up_to_the_total() -> None:

@@ -47,7 +47,7 @@ def test_what_is_better_is_kept_and_never_a_near_miss(value: float, best: float,
     assert verdict.improved == (value < best)
     assert verdict.status == ("keep" if value < best else "discard")
     assert not (verdict.improved and verdict.near_miss)
-    assert math.copysign(1, verdict.delta) == (1 if value <= best else -1)
+    assert (verdict.delta >= 0) == (value <= best)
 
 
 @given(VALUES, st.none() | VALUES, MARGINS)
