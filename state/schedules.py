@@ -78,12 +78,16 @@ class Schedules:
         fire: Sequence[float],
         missed: int,
         overlap: str,
-    ) -> Literal["claimed", "taken", "paused", "early"]:
-        """Decide the ticks up to `until`, if they still are decided up to `before` only."""
-        answer: Literal["claimed", "taken", "paused", "early"] = await self._lab.run(
+        holds_until: float,
+    ) -> Literal["claimed", "taken", "paused", "early", "late"]:
+        """Decide the ticks up to `until`, if they still are decided up to `before` only.
+
+        A process that was stopped between its look and this must look again: after `holds_until` it is late.
+        """
+        answer: Literal["claimed", "taken", "paused", "early", "late"] = await self._lab.run(
             "claim_tick",
             self._keys(function),
-            [function, text, before, until, missed, overlap, " ".join(map(repr, fire))],
+            [function, text, before, until, missed, overlap, " ".join(map(repr, fire)), holds_until],
         )
         return answer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx
@@ -169,3 +169,21 @@ async def events_of(process: Process, kind: str) -> list[dict[str, Any]]:
     return [
         dict(e.data) | {"subject": e.subject} for e in await process.stream.last(100_000) if e.type == kind
     ]
+
+
+async def claimed(
+    process: Process,
+    function: str,
+    until: float,
+    *,
+    before: float | None = None,
+    fire: Sequence[float] = (),
+    missed: int = 0,
+    overlap: str = "skip",
+    holds_until: float | None = None,
+) -> str:
+    """What became of a clock's decision about the ticks of a function up to `until`."""
+    holds = holds_until or await process.lab.now() + 60
+    return await process.schedules.claim(
+        function, "every", before, until, fire=fire, missed=missed, overlap=overlap, holds_until=holds
+    )

@@ -20,6 +20,8 @@ log = logging.getLogger(__name__)
 
 LONGEST_SLEEP_S = 30.0
 """Redis' clock may be set, and a machine may sleep: look again after this."""
+HOLDS_S = 1.0
+"""What a clock decided holds so long at least."""
 
 
 async def serve(settings: Settings, functions: Mapping[str, Function[Any, Any]] | None = None) -> None:
@@ -65,8 +67,9 @@ async def advance(store: Schedules, schedule: Schedule) -> float:
             fire=found.fire,
             missed=found.missed,
             overlap=schedule.overlap,
+            holds_until=look.now + max(schedule.grace_s, HOLDS_S),
         )
-        if answer == "early":  # Redis' clock was set back since we looked
+        if answer in ("early", "late"):  # Redis' clock was set, or this process stood still, since we looked
             return 0.0
     _, at = schedule.next_due(look.now if ticks.until is None else ticks.until, look.now)
     return max(at - look.now, 0.0)

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 
 from functions.process import Process
-from tests.labs import asked, curl, dump, events_of, refused, told
+from tests.labs import asked, claimed, curl, dump, events_of, refused, told
 
 
 async def row(client: httpx.AsyncClient, function: str = "pool::sweep") -> dict[str, Any]:
@@ -43,9 +43,8 @@ async def test_the_list_shows_when_and_how_the_clock_fires_each_function(
 
 async def test_the_list_shows_what_became_of_the_ticks(client: httpx.AsyncClient, process: Process) -> None:
     now = await process.lab.now()
-    claim = process.schedules.claim
-    await claim("pool::sweep", "", None, now - 3, fire=[now - 3], missed=4, overlap="skip")
-    await claim("pool::sweep", "", now - 3, now - 2, fire=[now - 2], missed=0, overlap="skip")
+    await claimed(process, "pool::sweep", now - 3, fire=[now - 3], missed=4)
+    await claimed(process, "pool::sweep", now - 2, before=now - 3, fire=[now - 2])
 
     unread = await row(client)
     reader = process.schedules.subscription("pool::sweep", "test")

@@ -35,6 +35,7 @@ from state.keys import FAMILIES, Keys
 from state.records import GpuStatus
 from tests.labs import (
     add_gpu,
+    claimed,
     crashed,
     dump,
     expire,
@@ -334,8 +335,7 @@ async def a_long_story(client: httpx.AsyncClient, process: Process) -> None:
     waiting = await registered(client)
     await client.get(f"/api/experiment/{waiting}/wait?timeout=0.01")
     await client.post("/api/experiment/register", json=idea(), headers={"idempotency-key": "k"})
-    now = (await process.schedules.look("pool::sweep")).now
-    await process.schedules.claim("pool::sweep", "", None, now, fire=[], missed=0, overlap="skip")
+    await claimed(process, "pool::sweep", (await process.schedules.look("pool::sweep")).now)
     await told(client, "/api/cron/pause", function="pool::sweep", reason="r")
     await told(client, "/api/cron/run", function="pool::sweep", request_id="r1")
     await told(client, "/api/cron/resume", function="pool::sweep")

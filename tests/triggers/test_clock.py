@@ -15,6 +15,7 @@ from functions.process import Process, opened
 from functions.rules.ticks import Schedule, Steady
 from state.schedules import Ticks
 from state.settings import Settings
+from tests.labs import claimed
 from triggers.clock import advance, keep_time
 
 NAME = "probe::tick"
@@ -124,9 +125,9 @@ async def test_ticks_missed_by_all_clocks_follow_their_policy_once(
 async def test_missed_ticks_that_were_not_made_up_are_told_to_the_next(process: Process) -> None:
     now = await process.lab.now()
     await decided(process, now - 10)
-    await process.schedules.claim(NAME, "every", now - 10, now - 5, fire=[], missed=4, overlap="skip")
+    await claimed(process, NAME, now - 5, before=now - 10, missed=4)
 
-    await process.schedules.claim(NAME, "every", now - 5, now, fire=[now], missed=1, overlap="skip")
+    await claimed(process, NAME, now, before=now - 5, fire=[now], missed=1)
 
     assert [tick["missed"] for tick in await fired(process)] == [5]
 
@@ -144,8 +145,7 @@ async def test_of_clocks_that_decide_at_once_one_wins(process: Process) -> None:
     await decided(process, now - 1)
 
     answers = [
-        await process.schedules.claim(NAME, "every", now - 1, now, fire=[now], missed=0, overlap="allow")
-        for _ in range(3)
+        await claimed(process, NAME, now, before=now - 1, fire=[now], overlap="allow") for _ in range(3)
     ]
 
     assert answers == ["claimed", "taken", "taken"]
@@ -155,11 +155,19 @@ async def test_no_tick_is_fired_before_its_time_by_redis_clock(process: Process)
     now = await process.lab.now()
     await decided(process, now)
 
-    answer = await process.schedules.claim(
-        NAME, "every", now, now + 60, fire=[now + 60], missed=0, overlap="allow"
-    )
+    answer = await claimed(process, NAME, now + 60, before=now, fire=[now + 60])
 
     assert answer == "early"
+    assert await fired(process) == []
+
+
+async def test_what_a_clock_decided_before_it_stood_still_is_void(process: Process) -> None:
+    now = await process.lab.now()
+    await decided(process, now - 10)
+
+    answer = await claimed(process, NAME, now - 8, before=now - 10, fire=[now - 8], holds_until=now - 7)
+
+    assert answer == "late"
     assert await fired(process) == []
 
 

@@ -22,6 +22,7 @@ from state.pool import Pool
 from state.records import Gpu
 from state.schedules import Ticks
 from state.settings import Settings
+from tests.labs import claimed
 from triggers.delivery import _keep, run_binding
 from triggers.events import AT_ONCE, bindings
 
@@ -334,12 +335,9 @@ async def test_a_tick_for_each_gpu_fires_once_for_each(process: Process) -> None
 
 async def tick(process: Process, overlap: str = "skip") -> None:
     """As if the clock had fired probe::tick."""
-    store = process.schedules
-    look = await store.look("probe::tick")
-    answer = await store.claim(
-        "probe::tick", "", look.ticks.until, look.now, fire=[look.now], missed=0, overlap=overlap
-    )
-    assert answer == "claimed"
+    look = await process.schedules.look("probe::tick")
+    now, before = look.now, look.ticks.until
+    assert await claimed(process, "probe::tick", now, before=before, fire=[now], overlap=overlap) == "claimed"
 
 
 async def handled(process: Process, fired: int) -> Ticks:
@@ -509,9 +507,7 @@ async def test_a_function_that_asks_for_them_gets_the_times_of_its_tick(process:
     now = (await process.schedules.look("probe::tick")).now
 
     async with delivering(process, (ears, declared)):
-        await process.schedules.claim(
-            "probe::tick", "", None, now, fire=[now - 3.25], missed=2, overlap="skip"
-        )
+        await claimed(process, "probe::tick", now, fire=[now - 3.25], missed=2)
         await handled(process, 1)
         await process.schedules.run("probe::tick", "skip", None)
         await eventually(lambda: len(ears.heard) == 2)
