@@ -1,0 +1,196 @@
+"""Three clock processes on one lab, killed and stopped: every tick once, the missed ones by their policy."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from functions.process import Process
+from state.settings import Settings
+from tests.journeys.probe_clock import AT_MOST, PERIOD_S, TRIGGERS
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+FAST = {"NIGHTJAR_SWEEP_S": "0.4", "NIGHTJAR_DISPATCH_S": "0.5", "NIGHTJAR_HEALTH_S": "0.7"}
+PATIENCE_S = 120.0
+
+Start = Callable[..., subprocess.Popen[bytes]]
+
+
+@pytest.fixture
+def start(settings: Settings, tmp_path: Path) -> Iterator[Start]:
+    """Starts processes of the test's lab; none outlives the test."""
+    assert settings.redis_url is not None
+    ours = {
+        "NIGHTJAR_LAB": settings.lab,
+        "NIGHTJAR_REDIS_URL": settings.redis_url.get_secret_value(),
+        "NIGHTJAR_DATA": str(tmp_path),
+    }
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")} | FAST | ours
+    started: list[subprocess.Popen[bytes]] = []
+    log = tmp_path / "processes.log"
+
+    def start(module: str) -> subprocess.Popen[bytes]:
+        with log.open("a") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", module],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env=environment,
+            )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()  # nothing where it has ended
+        process.wait()
+    said = log.read_text()
+    assert "Traceback" not in said, said
+
+
+async def until(met: Callable[[], Awaitable[bool]], what: str) -> None:
+    """Wait until something is so, much longer than it should take."""
+    give_up = time.monotonic() + PATIENCE_S
+    while not await met():
+        assert time.monotonic() < give_up, f"never: {what}"
+        await asyncio.sleep(0.02)
+
+
+async def until_fired(process: Process, names: list[str], more: int = 3) -> None:
+    """Wait for so many further ticks of each of these functions."""
+    before = {name: (await process.schedules.look(name)).ticks.fired for name in names}
+    for name in names:
+
+        async def enough(name: str = name) -> bool:
+            return (await process.schedules.look(name)).ticks.fired >= before[name] + more
+
+        await until(enough, f"{more} more ticks of {name}")
+
+
+async def freeze(*clocks: subprocess.Popen[bytes]) -> None:
+    """SIGSTOP, and wait until it took effect."""
+    for clock in clocks:
+        clock.send_signal(signal.SIGSTOP)
+
+    async def stopped() -> bool:
+        return all(psutil.Process(clock.pid).status() == psutil.STATUS_STOPPED for clock in clocks)
+
+    await until(stopped, "the clocks stand still")
+
+
+async def fired(process: Process, name: str) -> list[dict[str, Any]]:
+    """What every tick says that was ever put before the function."""
+    key = process.lab.keys("ticks", name)
+    rows = await process.lab.command("XRANGE", key, "-", "+")
+    return [json.loads(fields["data"]) for _, fields in rows]
+
+
+async def test_of_three_clocks_one_is_killed_and_one_stopped_and_every_tick_is_fired_once(
+    process: Process, start: Start
+) -> None:
+    periods = {"pool::sweep": 0.4, "pool::dispatch": 0.5, "gpu::health": 0.7}
+    clocks = [start("triggers.clock") for _ in range(3)]
+    start("triggers.events")
+    await until_fired(process, list(periods))
+
+    clocks[0].kill()
+    await freeze(clocks[1])
+    await until_fired(process, list(periods), more=4)
+    clocks[1].send_signal(signal.SIGCONT)
+    await until_fired(process, list(periods))
+    clocks[2].kill()  # the one that was stopped goes on alone
+    await until_fired(process, list(periods))
+    clocks[1].terminate()
+    assert clocks[1].wait(PATIENCE_S) == 0
+
+    for name, period in periods.items():
+        ticks = await fired(process, name)
+        scheduled = [tick["scheduled"] for tick in ticks]
+        assert scheduled == sorted(set(scheduled))
+        numbers = [round(tick / period) for tick in scheduled]
+        assert scheduled == pytest.approx([number * period for number in numbers], abs=1e-3)
+        counted = (await process.schedules.look(name)).ticks
+        assert counted.fired == len(ticks)
+        assert counted.until is not None
+        # From the first on, each tick was fired, missed or skipped, and none of them twice.
+        dealt_with = round(counted.until / period) - numbers[0] + 1
+        waits = counted.waiting is not None
+        assert dealt_with == counted.fired + counted.missed + counted.skipped + waits - ticks[0]["missed"]
+
+
+@pytest.mark.parametrize("fate", ["stopped", "killed and started again"])
+async def test_ticks_that_all_clocks_missed_follow_their_policy_exactly_once(
+    process: Process, start: Start, fate: str
+) -> None:
+    clocks = [start("tests.journeys.probe_clock") for _ in range(3)]
+    await until_fired(process, list(TRIGGERS), more=2)
+
+    if fate == "stopped":
+        await freeze(*clocks)
+    else:
+        for clock in clocks:
+            clock.kill()
+            clock.wait()
+    before = {name: (await process.schedules.look(name)).ticks for name in TRIGGERS}
+    last = max(ticks.until or 0.0 for ticks in before.values())
+    missed = await several_ticks_later(process, last)
+    if fate == "stopped":
+        for clock in clocks:
+            clock.send_signal(signal.SIGCONT)
+    else:
+        clocks = [start("tests.journeys.probe_clock") for _ in range(3)]
+    await until_fired(process, list(TRIGGERS), more=2)
+    for clock in clocks:
+        clock.terminate()
+        assert clock.wait(PATIENCE_S) == 0
+
+    for name in TRIGGERS:
+        ticks = await fired(process, name)
+        scheduled = [tick["scheduled"] for tick in ticks]
+        assert scheduled == sorted(set(scheduled)), name
+        old = before[name].until
+        assert old is not None
+        first = next(tick for tick in ticks if tick["scheduled"] > old)
+        made_up = [t["scheduled"] for t in ticks if t["scheduled"] > old and t["fired"] == first["fired"]]
+        due = [old + n for n in range(1, round(made_up[-1] - old) + 1)]
+        match name:
+            case "probe::skip":
+                assert not [tick for tick in scheduled if old < tick <= missed]
+                assert len(made_up) == 1
+            case "probe::latest":
+                assert made_up == due[-1:]
+            case "probe::all":
+                assert made_up == due[-AT_MOST - 1 :]
+        assert first["missed"] == len(due) - len(made_up), name
+        counted = (await process.schedules.look(name)).ticks
+        assert counted.until is not None
+        dealt_with = round(counted.until / PERIOD_S) - round(scheduled[0] / PERIOD_S) + 1
+        untold = dealt_with - (len(ticks) + sum(t["missed"] for t in ticks[1:]))
+        assert untold >= 0, name  # missed since the last one fired, which the next would have said
+        assert counted.fired == len(ticks)
+        assert counted.missed == sum(t["missed"] for t in ticks) + untold
+
+
+async def several_ticks_later(process: Process, last: float) -> int:
+    """Wait for a moment between two ticks; answers the last tick, by now too late for `probe::skip`."""
+    give_up = time.monotonic() + PATIENCE_S
+    while True:
+        now = await process.lab.now()
+        if now > last + 5.5 * PERIOD_S and 0.3 < now % PERIOD_S < 0.8:
+            return math.floor(now)
+        assert time.monotonic() < give_up, "it never was between two ticks"
+        await asyncio.sleep(0.05)
