@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
 from state.client import Lab
+from state.errors import Unavailable
 
 ANSWER_TTL_S = 24 * 3600
-IN_FLIGHT_TTL_S = 60
+IN_FLIGHT_TTL_S = 10
+"""How long a process may be silent about a request that it is answering; after that a repeated one is done anew."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +48,15 @@ class Answers:
         if earlier["digest"] != body_digest:
             return "other_body"
         return Stored(earlier["digest"], earlier["body"]) if "body" in earlier else "in_flight"
+
+    async def keep_in_flight(self, function: str, given: str) -> None:
+        """Say until cancelled that the first request is still being answered."""
+        while True:
+            await asyncio.sleep(IN_FLIGHT_TTL_S / 3)
+            with suppress(Unavailable):
+                await self._lab.command(
+                    "PEXPIRE", self._key(function, given), int(IN_FLIGHT_TTL_S * 1000), "GT"
+                )
 
     async def store(self, function: str, given: str, body_digest: str, body: str) -> None:
         """Keep the first answer."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 from collections.abc import Awaitable, Callable
@@ -19,7 +20,7 @@ from starlette.types import Lifespan
 
 from functions.contract import Call, Command, Function, Http, Picture
 from functions.invoke import invalid
-from functions.process import Process
+from functions.process import Process, ended
 from state.answers import Stored
 from state.errors import Conflict, Invalid, NightjarError, Unavailable
 from state.settings import Settings
@@ -145,6 +146,7 @@ async def _once(
             )
         case "claimed":
             pass
+    working = asyncio.create_task(process.answers.keep_in_flight(declared.name, given))
     try:
         response = _shown(declared, await process.invoker.call(declared.name, asked, call))
     except Unavailable:
@@ -153,6 +155,8 @@ async def _once(
         with suppress(Unavailable):
             await process.answers.forget(declared.name, given)
         raise
+    finally:
+        await ended(working)
     await process.answers.store(declared.name, given, digest, bytes(response.body).decode())
     return response
 
