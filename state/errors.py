@@ -6,6 +6,7 @@
     ├── Forbidden          known, but not allowed                              403
     ├── NotFound           the thing named does not exist                      404
     ├── Conflict           the thing is not in a state that allows this        409
+    │   └── BudgetExhausted    a tag's budget has no room for one more run     409
     ├── TooLarge           the body is over its limit                          413
     ├── UnsupportedMedia   the body is of a kind we do not parse               415
     ├── Invalid            readable, but wrong                                 422
@@ -57,6 +58,10 @@ class NotFound(NightjarError):
 
 class Conflict(NightjarError):
     title = "Conflict"
+
+
+class BudgetExhausted(Conflict):
+    title = "Budget exhausted"
 
 
 class TooLarge(NightjarError):

@@ -28,7 +28,9 @@ CATALOGUE = frozenset(
         "gpu.offline",
         "gpu.unhealthy",
         "lab.audit_failed",
+        "tag.budget_warning",
         "tag.created",
+        "tag.paused",
         "tag.resumed",
     }
 )

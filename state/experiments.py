@@ -13,6 +13,7 @@ from typing import Any, Literal
 from state.client import Lab
 from state.errors import Invalid, NotFound
 from state.records import STATUSES, Best, Experiment, Footprint, Status, flatten
+from state.tags import exhausted, unknown
 
 REQUEST_TTL_S = 24 * 3600
 TICKS_KEPT = 500
@@ -202,12 +203,14 @@ class Experiments:
 
     async def attempts(self, experiment_id: str) -> dict[int, dict[str, str]]:
         """Every attempt's status, GPU, fence and times."""
-        stored = await self._lab.hash(self._keys.attempts(experiment_id))
-        found: dict[int, dict[str, str]] = {}
-        for field, value in stored.items():
-            number, _, name = field.partition(":")
-            found.setdefault(int(number), {})[name] = value
-        return dict(sorted(found.items()))
+        return (await self.attempts_of([experiment_id]))[0]
+
+    async def attempts_of(self, experiment_ids: Sequence[str]) -> list[dict[int, dict[str, str]]]:
+        """The attempts of several experiments."""
+        return [
+            _by_attempt(stored)
+            for stored in await self._lab.hashes([self._keys.attempts(i) for i in experiment_ids])
+        ]
 
     async def ticks(self, experiment_id: str) -> list[tuple[float, float, float]]:
         """The newest (progress, metric, time) that the run reported."""
@@ -245,20 +248,24 @@ class Experiments:
     async def position(self, e: Experiment, gpu_ids: Sequence[str]) -> int | None:
         """Its place among those that wait for one of the GPUs `gpu_ids`, counted from 1.
 
-        A pinned one stands behind whoever may get its GPU first, the others behind whoever may get any.
-        None where it does not wait.
+        A pinned one stands behind whoever may get its GPU first, the others behind whoever may get any. One whose
+        tag is paused stands in nobody's way; its place is the one that it would come back to. None where it does
+        not wait.
         """
-        own = self._keys.queue(e.pinned_gpu)
-        score, rank = await self._lab.pipeline(
-            [("ZSCORE", own, e.experiment_id), ("ZRANK", own, e.experiment_id)]
+        keys = self._keys
+        queue, parked = keys.queue(e.pinned_gpu), keys.parked(e.tag, e.pinned_gpu)
+        found = await self._lab.pipeline(
+            [(ask, key, e.experiment_id) for key in (queue, parked) for ask in ("ZSCORE", "ZRANK")]
         )
+        own, (score, rank) = (queue, found[:2]) if found[0] is not None else (parked, found[2:])
         if score is None or rank is None:
             return None
         others = [None] if e.pinned_gpu else gpu_ids
-        before = await self._lab.pipeline(
-            [("ZCOUNT", self._keys.queue(other), "-inf", f"({float(score)!r}") for other in others]
-        )
-        return 1 + int(rank) + sum(int(count) for count in before)
+        before = [keys.queue(other) for other in others]
+        if own == parked:
+            before += [queue, *(keys.parked(e.tag, other) for other in others)]
+        counts = await self._lab.pipeline([("ZCOUNT", key, "-inf", f"({float(score)!r}") for key in before])
+        return 1 + int(rank) + sum(int(count) for count in counts)
 
     async def queue_length(self) -> int:
         """How many experiments wait for a GPU, pinned to one or not."""
@@ -299,9 +306,21 @@ class Experiments:
 
     # -- moving
 
-    async def reserve_number(self, tag: str) -> int:
-        """The next number of a tag; one that is not used leaves a gap."""
-        return int(await self._lab.command("HINCRBY", self._keys.tag(tag), "last_number", 1))
+    async def reserve_number(self, tag: str, run_s: float | None = None) -> int:
+        """The next number of a tag; one that is not used leaves a gap.
+
+        Raises:
+            NotFound: the tag does not exist. BudgetExhausted: a run of `run_s` seconds is to follow, and there is no
+            room for it.
+        """
+        answer = await self._lab.run("number_experiment", [self._keys.tag(tag)], [run_s])
+        match answer[0]:
+            case "no_tag":
+                raise unknown(tag)
+            case "exhausted":
+                raise exhausted(tag, answer)
+            case _:
+                return int(answer[1])
 
     async def first_answer(self, request: RequestKey) -> str | None:
         """The experiment that this request registered before.
@@ -312,11 +331,20 @@ class Experiments:
         found: str | None = await self._lab.command("GET", self._keys("requests", request.name))
         return None if found is None else request.registered(found)
 
-    async def register(self, experiment: Experiment, patch: bytes | None, request: RequestKey | None) -> str:
+    async def register(
+        self,
+        experiment: Experiment,
+        patch: bytes | None,
+        request: RequestKey | None,
+        reserve_s: float | None = None,
+    ) -> str:
         """Store a new experiment with its patch; answers its id, or the first one's for a repeated request.
+
+        With `reserve_s` one run of so many seconds is set aside for it, as `enqueue` does otherwise.
 
         Raises:
             NotFound: the tag does not exist. Invalid: the request of this id had another body.
+            BudgetExhausted: the tag's budget has no room for the run.
         """
         e, keys = experiment, self._keys
         diff_id = hashlib.sha256(patch).hexdigest() if patch is not None else ""
@@ -356,11 +384,14 @@ class Experiments:
                 e.traceparent,
                 e.patience_s,
                 request.body_digest if request else "",
+                reserve_s,
             ],
         )
         match reply[0]:
             case "no_tag":
-                raise NotFound(f"there is no tag {e.tag!r}", hint="create it with POST /api/experiment/setup")
+                raise unknown(e.tag)
+            case "exhausted":
+                raise exhausted(e.tag, reply)
             case "repeat" if request is not None:
                 return request.registered(str(reply[1]))
             case _:
@@ -378,7 +409,11 @@ class Experiments:
     ) -> Literal["queued", "leased", "stale"]:
         """Put a registered experiment into the wait queue, or onto the GPU that it already holds.
 
+        Its run is set aside from the tag's budget; while the tag is paused it waits aside, with its place.
         "stale": it is no longer registered, or the GPU it holds is no longer the one that was read.
+
+        Raises:
+            BudgetExhausted: the tag's budget has no room for the run.
         """
         keys = self._keys
         fields = {
@@ -388,7 +423,7 @@ class Experiments:
             "timeout_s": timeout_s,
             "config_delta": dict(config_delta) if config_delta else None,
         }
-        answer: Literal["queued", "leased", "stale"] = await self._lab.run(
+        answer = await self._lab.run(
             "queue_experiment",
             [
                 keys.experiment(e.experiment_id),
@@ -402,6 +437,8 @@ class Experiments:
                 keys("starting"),
                 keys.gpu(e.gpu_id) if e.gpu_id else keys.experiment(e.experiment_id),
                 keys("events"),
+                keys.tag(e.tag),
+                keys.parked(e.tag, pinned_gpu),
             ],
             [
                 e.experiment_id,
@@ -412,9 +449,13 @@ class Experiments:
                 json.dumps(flatten(fields)),
                 e.traceparent,
                 e.gpu_id,
+                budget_s,
             ],
         )
-        return answer
+        if answer[0] == "exhausted":
+            raise exhausted(e.tag, answer)
+        became: Literal["queued", "leased", "stale"] = answer[0]
+        return became
 
     async def start(
         self,
@@ -549,6 +590,7 @@ class Experiments:
                 keys("events"),
                 keys("queue_clock"),
                 keys("idle_gpus"),
+                keys.parked(e.tag, e.pinned_gpu),
             ],
             [
                 e.experiment_id,
@@ -589,3 +631,11 @@ class Experiments:
             ],
         )
         return bool(answer == "ok")
+
+
+def _by_attempt(stored: Mapping[str, str]) -> dict[int, dict[str, str]]:
+    found: dict[int, dict[str, str]] = {}
+    for field, value in stored.items():
+        number, _, name = field.partition(":")
+        found.setdefault(int(number), {})[name] = value
+    return dict(sorted(found.items()))

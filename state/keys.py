@@ -42,6 +42,9 @@ FAMILIES = (
     Family("open", "zset", "registered experiments by when they are lost without a word from their agent"),
     Family("queue", "zset", "experiments that wait for any GPU, in order"),
     Family("queue:<gpu_id>", "zset", "experiments that wait for this GPU, in the same order"),
+    Family("paused", "zset", "paused tags by when they were paused"),
+    Family("parked:<tag>", "zset", "experiments of a paused tag that wait for any GPU, with their places"),
+    Family("parked:<tag>:<gpu_id>", "zset", "experiments of a paused tag that wait for this GPU"),
     Family("queue_clock", "hash", "the queues' rounds, per agent"),
     Family("starting", "zset", "leased experiments whose worker has not begun, by lease time"),
     Family("gpus", "zset", "GPUs by registration time"),
@@ -97,6 +100,10 @@ class Keys:
     def queue(self, pinned_gpu: str | None = None) -> str:
         """Where an experiment waits: for its own GPU, or in the common queue."""
         return self("queue", pinned_gpu) if pinned_gpu else self("queue")
+
+    def parked(self, tag: str, pinned_gpu: str | None = None) -> str:
+        """Where an experiment waits while its tag is paused, with its place in the queue."""
+        return self("parked", tag, pinned_gpu) if pinned_gpu else self("parked", tag)
 
     def status(self, tag: str, status: str, category: str) -> tuple[str, str]:
         """The index of a status, and that of the status within a category."""

@@ -133,12 +133,12 @@ class Pool:
         lease_s: float,
         stale_s: float,
         chosen_from: Sequence[str] | None = None,
-    ) -> Lease | Literal["none", "stale"]:
+    ) -> Lease | Literal["none", "paused", "stale"]:
         """Lend the first candidate that is still idle, healthy and fresh to an experiment's attempt.
 
         The experiment is `queued` (a worker will run it) or `registered` (its agent holds the lease itself).
-        "none": every candidate is taken; "stale": the experiment is no longer as it was read, or, where none is left,
-        other GPUs are idle than those that the candidates were `chosen_from`.
+        "none": every candidate is taken; "paused": its tag is; "stale": it is no longer as it was read, or, where
+        none is left, other GPUs are idle than those that the candidates were `chosen_from`.
         """
         keys = self._keys
         answer = await self._lab.run(
@@ -156,6 +156,8 @@ class Pool:
                 keys("fence"),
                 keys("events"),
                 keys.gpu(e.gpu_id) if e.gpu_id else keys.experiment(e.experiment_id),
+                keys.tag(e.tag),
+                keys("paused"),
                 *(keys.gpu(c) for c in candidates),
             ],
             [
@@ -177,6 +179,8 @@ class Pool:
                 return Lease(gpu_id, int(index), int(fence), float(expiry), answer[0] == "held")
             case "none":
                 return "none"
+            case "paused":
+                return "paused"
             case _:
                 return "stale"
 
@@ -235,6 +239,7 @@ class Pool:
                 *keys.status(e.tag, "queued", e.category),
                 *keys.status(e.tag, "lost", e.category),
                 *keys.status(e.tag, "stopped", e.category),
+                keys.parked(e.tag, e.pinned_gpu),
             ],
             [
                 gpu.gpu_id,

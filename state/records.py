@@ -107,6 +107,18 @@ class Tag(Record):
     lost: int = 0
     invalid: int = 0
     training_seconds: float = 0.0
+    paused_at: float | None = None
+    """Since when nothing of it is dispatched; None while it is not paused."""
+    pause_reason: str | None = None
+    budget_gpu_seconds: float | None = None
+    """Most GPU seconds that may be spent and reserved; None is no limit."""
+    budget_runs: int | None = None
+    reserved_gpu_seconds: float = 0.0
+    """Set aside for open runs; a whole number of milliseconds, as `spent_gpu_seconds`."""
+    reserved_runs: int = 0
+    spent_gpu_seconds: float = 0.0
+    """What `state.budgets` says."""
+    spent_runs: int = 0
     key_version: int = 0
     key_gpu_class: str | None = None
     key_evaluator_hash: str | None = None
@@ -147,6 +159,8 @@ class Experiment(Record):
     priority: int = 0
     budget_s: float | None = None
     timeout_s: float | None = None
+    reserved_gpu_seconds: float | None = None
+    """Set aside for it from the tag's budget while it is open."""
     stopping: bool = False
     stop_reason: str | None = None
 

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from state.budgets import Books, books_of
 from state.client import Lab
 from state.experiments import Experiments
 from state.records import OPEN, STATUSES, Experiment
@@ -49,15 +50,32 @@ class Snapshots:
         return {str(member): float(value) for member, value in rows}
 
     async def members(self, index: str) -> frozenset[str]:
-        """Members of an index of the lab: idle_gpus, leases or starting."""
+        """Members of an index of the lab: idle_gpus, leases, starting or paused."""
         ids: list[str] = await self._lab.command("ZRANGE", self._lab.keys(index), 0, -1)
         return frozenset(ids)
 
     async def waiting(self) -> frozenset[str]:
         """Members of the common wait queue and of every GPU's own."""
-        own = [key async for key in self._lab.scan("queue:*")]
-        members = await self._lab.pipeline([("ZRANGE", key, 0, -1) for key in (self._lab.keys.queue(), *own)])
+        return await self._members_of(
+            [self._lab.keys.queue(), *[key async for key in self._lab.scan("queue:*")]]
+        )
+
+    async def parked(self) -> frozenset[str]:
+        """Experiments that wait aside because their tag is paused."""
+        return await self._members_of([key async for key in self._lab.scan("parked:*")])
+
+    async def _members_of(self, indexes: Sequence[str]) -> frozenset[str]:
+        members = await self._lab.pipeline([("ZRANGE", key, 0, -1) for key in indexes])
         return frozenset(i for group in members for i in group)
+
+    async def books(self, experiments: Sequence[Experiment]) -> Books:
+        """What these experiments have spent and reserved together."""
+        total = Books()
+        for begin in range(0, len(experiments), PAGE):
+            page = experiments[begin : begin + PAGE]
+            attempts = await self._experiments.attempts_of([e.experiment_id for e in page])
+            total = sum((books_of(e, its) for e, its in zip(page, attempts, strict=True)), total)
+        return total
 
     async def open_experiments(self, tags: Iterable[str], also: Iterable[str]) -> dict[str, Experiment]:
         """Experiments that are open in these tags, and the named ones."""

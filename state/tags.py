@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from typing import Literal
 
 from state.client import Lab
-from state.errors import NotFound
+from state.errors import BudgetExhausted, Conflict, NotFound
 from state.policies import Policy
 from state.records import Strategy, Tag, flatten
+
+PINS_PAGE = 1000
+TRIES = 20
+"""How often a tag is paused anew because an experiment was queued for another GPU meanwhile."""
+
+Limit = float | Literal["none", "same"]
 
 
 class Tags:
@@ -29,7 +37,7 @@ class Tags:
         """
         found = await self.find(tag)
         if found is None:
-            raise NotFound(f"there is no tag {tag!r}", hint="create it with POST /api/experiment/setup")
+            raise unknown(tag)
         return found
 
     async def create(self, tag: Tag, strategy: Strategy, policy: Policy) -> bool:
@@ -79,8 +87,72 @@ class Tags:
             "resume_tag", [keys.tag(tag), keys("crashes", tag), keys("events")], [tag]
         )
         if before == "no_tag":
-            raise NotFound(f"there is no tag {tag!r}", hint="create it with POST /api/experiment/setup")
+            raise unknown(tag)
         return int(before)
+
+    async def pause(self, tag: str, reason: str | None) -> bool:
+        """Take the tag's waiting experiments out of the queues; False where it was paused already.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        return await self._park("pause_tag", tag, [reason])
+
+    async def unpause(self, tag: str) -> bool:
+        """Put its waiting experiments back, each in its place; False where it was not paused.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        return await self._park("unpause_tag", tag, [])
+
+    async def _park(self, script: str, tag: str, args: Sequence[str | None]) -> bool:
+        keys = self._lab.keys
+        queued = keys.status(tag, "queued", "")[0]
+        for _ in range(TRIES):
+            pinned_to = (None, *await self._pins(queued))
+            places = [key for gpu in pinned_to for key in (keys.queue(gpu), keys.parked(tag, gpu))]
+            answer = await self._lab.run(
+                script, [keys.tag(tag), keys("paused"), queued, keys("events"), *places], [tag, *args]
+            )
+            if answer == "no_tag":
+                raise unknown(tag)
+            if answer != "stale":
+                return bool(answer != "already")
+        raise Conflict(
+            f"the queue of {tag!r} does not stand still",
+            hint="try again; POST /api/lab/audit checks the queue",
+        )
+
+    async def _pins(self, queued: str) -> list[str]:
+        """The GPUs that waiting experiments are pinned to."""
+        ids = await self._lab.command("ZRANGE", queued, 0, -1)
+        found: set[str] = set()
+        for begin in range(0, len(ids), PINS_PAGE):
+            page = [self._lab.keys.experiment(i) for i in ids[begin : begin + PINS_PAGE]]
+            pins = await self._lab.pipeline([("HGET", key, "pinned_gpu") for key in page])
+            found |= {pin for pin in pins if pin}
+        return sorted(found)
+
+    async def paused(self) -> list[str]:
+        """Paused tags, longest paused first."""
+        names: list[str] = await self._lab.command("ZRANGE", self._lab.keys("paused"), 0, -1)
+        return names
+
+    async def set_budget(self, tag: str, *, gpu_seconds: Limit, runs: Limit) -> bool:
+        """Limit what the tag may spend; False where the limits were these already.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        answer = await self._lab.run(
+            "set_budget",
+            [self._lab.keys.tag(tag), self._lab.keys("events")],
+            [tag, *("" if limit == "same" else limit for limit in (gpu_seconds, runs))],
+        )
+        if answer == "no_tag":
+            raise unknown(tag)
+        return bool(answer == "changed")
 
     async def categories(self, tag: str) -> dict[str, tuple[int, int]]:
         """Total and kept of every category that was tried."""
@@ -106,7 +178,7 @@ class Strategies:
         """
         stored = await self._lab.hash(self._lab.keys("strategy", tag))
         if not stored:
-            raise NotFound(f"there is no tag {tag!r}", hint="create it with POST /api/experiment/setup")
+            raise unknown(tag)
         return Strategy.parse(stored)
 
     async def replace(self, tag: str, before: Strategy, after: Strategy) -> bool:
@@ -125,3 +197,27 @@ class Strategies:
             [tag, str(before.version), json.dumps(flatten(values)), event],
         )
         return bool(answer == "ok")
+
+
+def unknown(tag: str) -> NotFound:
+    """The tag does not exist."""
+    return NotFound(f"there is no tag {tag!r}", hint="create it with POST /api/experiment/setup")
+
+
+def exhausted(tag: str, answer: Sequence[str]) -> BudgetExhausted:
+    """A budget has no room, as a script says: {exhausted, gpu_seconds or runs, limit, spent, reserved, needed}."""
+    _, resource, *numbers = answer
+    limit, spent, reserved, needed = (json.loads(number) for number in numbers)
+    what = {"gpu_seconds": "GPU seconds", "runs": "runs"}[resource]
+    return BudgetExhausted(
+        f"the budget of {tag!r} is {limit:g} {what}: {spent:g} are spent, {reserved:g} reserved, {needed:g} needed",
+        hint="wait until reserved runs end, or have an operator raise it with POST /api/tag/budget;"
+        " a run of your own can still be registered and reported",
+        fields={
+            "code": "budget_exhausted",
+            "resource": resource,
+            "limit": limit,
+            "spent": spent,
+            "reserved": reserved,
+        },
+    )

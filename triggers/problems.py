@@ -16,6 +16,7 @@ STATUS: dict[type[NightjarError], int] = {
     errors.Forbidden: 403,
     errors.NotFound: 404,
     errors.Conflict: 409,
+    errors.BudgetExhausted: 409,
     errors.TooLarge: 413,
     errors.UnsupportedMedia: 415,
     errors.Invalid: 422,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from pydantic import Field, model_validator
 
 from functions.contract import MIB, Call, Category, Command, Line, Response, function
+from functions.rules.budget import obstacle
 from functions.rules.verdict import should_abort
 from state.digests import digest_of
 from state.errors import Conflict, Invalid
@@ -15,6 +16,7 @@ from state.experiments import Experiments, RequestKey
 from state.ids import GpuId, Id, Sha, Tag
 from state.policies import Policies
 from state.records import Experiment
+from state.records import Tag as TagRecord
 from state.tags import Tags
 
 PATCH_LIMIT = 4 * MIB
@@ -53,6 +55,8 @@ class Registered(Response):
     status: str
     number: int
     duplicate_of: str | None = None
+    hint: str | None = None
+    """Why a run of its tag would not begin now."""
 
 
 @function("experiment::register", role="agent", writes=True, body_limit=6 * MIB)
@@ -60,26 +64,45 @@ async def register(
     request: Register, call: Call, tags: Tags, policies: Policies, experiments: Experiments
 ) -> Registered:
     """Register an experiment with its hypothesis and patch; a repeated idea is reported, not refused."""
+    return await registration(request, call, tags, policies, experiments, to_train=False)
+
+
+async def registration(
+    request: Register,
+    call: Call,
+    tags: Tags,
+    policies: Policies,
+    experiments: Experiments,
+    *,
+    to_train: bool,
+) -> Registered:
+    """Register; with `to_train` its run is set aside from the tag's budget by the same move, or nothing is done.
+
+    Raises:
+        BudgetExhausted: there is no room for the run.
+    """
     asked = None
     if given := request.request_id or call.idempotency_key:
         name = hashlib.sha256(f"experiment::register|{given}".encode()).hexdigest()
         asked = RequestKey(name, digest_of(request))
         if first := await experiments.first_answer(asked):
-            return answered(await experiments.get(first))
-    await tags.get(request.tag)
+            return answered(await experiments.get(first), await tags.get(request.tag))
+    tag = await tags.get(request.tag)
     policy, version = await policies.get(request.tag)
     crashes = await tags.crashes_in_a_row(request.tag)
     if policy.on_abort == "block" and should_abort(crashes, policy.crash_limit):
         raise Conflict(
             f"{crashes} experiments of {request.tag!r} in a row have crashed",
             hint="find the common cause, then POST /api/experiment/resume",
+            fields={"consecutive_crashes": crashes},
         )
     patch = request.diff.encode() if request.diff is not None else None
     if patch is not None and len(patch) > PATCH_LIMIT:
         raise Invalid("diff is over 4 MiB", hint="leave data and binaries out of the commit")
     await _check_parents(request, experiments)
 
-    number = await experiments.reserve_number(request.tag)
+    reserve_s = policy.budgets.base_s if to_train else None
+    number = await experiments.reserve_number(request.tag, reserve_s)
     experiment = Experiment(
         experiment_id=f"{request.tag}-{number}",
         tag=request.tag,
@@ -101,17 +124,18 @@ async def register(
         traceparent=call.traceparent,
         registered_at=0.0,
     )
-    stored = await experiments.register(experiment, patch, asked)
-    return answered(await experiments.get(stored))
+    stored = await experiments.register(experiment, patch, asked, reserve_s)
+    return answered(await experiments.get(stored), tag)
 
 
-def answered(experiment: Experiment) -> Registered:
+def answered(experiment: Experiment, tag: TagRecord) -> Registered:
     """What registering this experiment answers, now and whenever it is repeated."""
     return Registered(
         experiment_id=experiment.experiment_id,
         status="registered",
         number=experiment.number,
         duplicate_of=experiment.duplicate_of,
+        hint=obstacle(tag),
     )
 
 

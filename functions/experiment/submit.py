@@ -8,9 +8,13 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from functions.contract import MIB, Call, Category, Command, Line, Response, function
+from functions.experiment.register import Register, registration
 from functions.rules.hints import Queue
+from state.experiments import Experiments
 from state.ids import GpuId, Id, Sha, Tag
+from state.policies import Policies
 from state.pool import Pool
+from state.tags import Tags
 
 
 class Submit(Command):
@@ -42,39 +46,46 @@ class Submitted(Response):
     wait_url: str
     queue: Queue
     next: str
+    hint: str | None = None
+    """Why a run of its tag would not begin now."""
 
 
 @function("experiment::submit", role="agent", writes=True, body_limit=6 * MIB)
-async def submit(request: Submit, call: Call, pool: Pool) -> Submitted:
+async def submit(
+    request: Submit, call: Call, tags: Tags, policies: Policies, experiments: Experiments, pool: Pool
+) -> Submitted:
     """Register, then queue for training; the answer names the URL to wait at."""
     if request.gpu_id is not None:
         await pool.get(request.gpu_id)  # nothing is registered for a GPU that does not exist
-    registered = await call.invoke("experiment::register", _registration(request, call))
+    registered = await registration(
+        _registration(request, call), call, tags, policies, experiments, to_train=True
+    )
     accepted = await call.invoke(
         "gpu::train",
         {
-            "experiment_id": registered["experiment_id"],
+            "experiment_id": registered.experiment_id,
             "priority": request.priority,
             "timeout_s": request.timeout_s,
         },
     )
     return Submitted(
-        experiment_id=registered["experiment_id"],
+        experiment_id=registered.experiment_id,
         status=accepted["status"],
-        number=registered["number"],
-        duplicate_of=registered["duplicate_of"],
+        number=registered.number,
+        duplicate_of=registered.duplicate_of,
         attempt=accepted["attempt"],
         invocation_id=accepted["invocation_id"],
         status_url=accepted["status_url"],
-        wait_url=f"/api/experiment/{registered['experiment_id']}/wait",
+        wait_url=f"/api/experiment/{registered.experiment_id}/wait",
         queue=accepted["queue"],
         next=accepted["next"],
+        hint=registered.hint,
     )
 
 
-def _registration(request: Submit, call: Call) -> dict[str, object]:
+def _registration(request: Submit, call: Call) -> Register:
     """What is registered, under a request id of its own: a key that came with a submit belongs to the submit."""
     body = request.model_dump(exclude={"priority", "timeout_s", "request_id"})
     if given := request.request_id or call.idempotency_key:
         body["request_id"] = f"submit-{hashlib.sha256(given.encode()).hexdigest()}"
-    return body
+    return Register.model_validate(body)

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field
 
 from functions.contract import Http, Request, Response, function
+from functions.rules.budget import obstacle
 from functions.rules.hints import Queue, alive, next_step
 from functions.rules.verdict import should_abort
 from state.experiments import Experiments
@@ -50,6 +51,8 @@ class Outcome(Response):
     progress: float | None
     metric: float | None
     queue: Queue | None
+    paused: bool
+    """An operator holds its tag's runs back."""
     next: str
 
 
@@ -88,11 +91,12 @@ async def outcome_of(
 ) -> Outcome:
     """What is known of an experiment now, and what its agent does next."""
     best = await experiments.best(e.tag)
+    tag = await tags.get(e.tag)
     crashes = await tags.crashes_in_a_row(e.tag)
     policy, _ = await policies.get(e.tag)
     base = e.base_commit_sha
     if base is None:
-        base = best.commit_sha if best else (await tags.get(e.tag)).base_commit
+        base = best.commit_sha if best else tag.base_commit
     queue = None
     if e.status == "queued":
         workers = alive(await pool.all(), await pool.now(), settings.stale_s)
@@ -117,5 +121,6 @@ async def outcome_of(
         progress=e.last_progress,
         metric=e.last_metric,
         queue=queue,
-        next=next_step(e, queue),
+        paused=tag.paused_at is not None,
+        next=next_step(e, queue, obstacle(tag) if tag.paused_at is not None else None),
     )

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Http, Response, function
 from functions.lanes import Failed, Halted, Order, Runner, Trained, TrainingJob, TrainingResult, Unfit
+from functions.rules.budget import obstacle
 from functions.rules.hints import Queue, alive, next_step
 from state.errors import Conflict, Invalid, Unavailable
 from state.experiments import Experiments, Finish
@@ -63,6 +64,8 @@ class Accepted(Response):
     invocation_id: str
     status_url: str
     queue: Queue
+    paused: bool
+    """An operator holds its tag's runs back."""
     next: str
 
 
@@ -74,7 +77,7 @@ class Done(Response):
 
 @function("gpu::train", Http("POST", "/api/gpu/train"), role=("agent", "worker"), writes=True)
 async def accept(
-    request: Train, experiments: Experiments, policies: Policies, pool: Pool, settings: Settings
+    request: Train, experiments: Experiments, tags: Tags, policies: Policies, pool: Pool, settings: Settings
 ) -> Accepted:
     """Put a registered experiment into the wait queue; asked again, it answers where the experiment stands."""
     while True:
@@ -106,6 +109,7 @@ async def accept(
         )
     workers = alive(await pool.all(), await pool.now(), settings.stale_s)
     queue = Queue(position=await experiments.position(e, workers) or 0, workers=len(workers))
+    tag = await tags.get(e.tag)
     invocation = f"{e.experiment_id}.{e.attempt}"
     return Accepted(
         experiment_id=e.experiment_id,
@@ -114,7 +118,8 @@ async def accept(
         invocation_id=invocation,
         status_url=f"/api/invocation/{invocation}",
         queue=queue,
-        next=next_step(e, queue),
+        paused=tag.paused_at is not None,
+        next=next_step(e, queue, obstacle(tag) if tag.paused_at is not None else None),
     )
 
 

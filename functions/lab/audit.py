@@ -58,6 +58,7 @@ async def _look(tags: Tags, experiments: Experiments, pool: Pool, snapshots: Sna
             near_misses=await snapshots.near_misses(tag.name),
             best=await experiments.best(tag.name),
             finished_events=finishes.get(tag.name, {}) if finishes is not None else None,
+            books=await snapshots.books(found),
         )
         violations += tag_violations(snapshot)
     gpus = await pool.all()
@@ -68,6 +69,9 @@ async def _look(tags: Tags, experiments: Experiments, pool: Pool, snapshots: Sna
             leases=await snapshots.members("leases"),
             queue=await snapshots.waiting(),
             starting=await snapshots.members("starting"),
+            parked=await snapshots.parked(),
+            paused=await snapshots.members("paused"),
+            paused_tags=frozenset(t.name for t in everything if t.paused_at is not None),
             experiments=await snapshots.open_experiments(
                 [t.name for t in everything], [g.holder for g in gpus if g.holder is not None]
             ),

@@ -29,6 +29,7 @@ class Status(Response):
     gpu_pool: dict[str, int]
     queue: int
     tags: int
+    paused_tags: list[str]
     events: dict[str, Any]
     """Length of the stream, and per binding what is undelivered and unacknowledged, and how old the oldest is."""
     hints: list[str]
@@ -53,6 +54,8 @@ async def status(
     hints = []
     if queue and not gpus["idle"] + gpus["training"]:
         hints.append(f"{queue} experiments wait and {ADD_WORKER}")
+    paused = await tags.paused()
+    hints += [f"{tag} is paused: POST /api/tag/unpause runs what waits" for tag in paused[:10]]
     hints += [
         f"no {kind} process is alive: start the lab with ./nightjar up"
         for kind in ("events", "clock")
@@ -72,6 +75,7 @@ async def status(
         gpu_pool=gpus,
         queue=queue,
         tags=await tags.count(),
+        paused_tags=paused,
         events=events,
         hints=hints,
     )

@@ -7,6 +7,7 @@ import asyncio
 from pydantic import Field
 
 from functions.contract import Command, Response, function
+from functions.rules.budget import obstacle
 from functions.rules.dispatch import suitable
 from state.errors import Conflict
 from state.experiments import Experiments
@@ -15,6 +16,7 @@ from state.policies import Policies
 from state.pool import Lease, Pool
 from state.records import OPEN, stamp
 from state.settings import Settings
+from state.tags import Tags
 from state.wakeups import Wakeups, woken_within
 
 LOOK_AGAIN_S = 2.0
@@ -40,6 +42,7 @@ class Acquired(Response):
 async def acquire(
     request: Acquire,
     experiments: Experiments,
+    tags: Tags,
     policies: Policies,
     pool: Pool,
     wakeups: Wakeups,
@@ -49,7 +52,7 @@ async def acquire(
     deadline = asyncio.get_running_loop().time() + request.wait
     async with wakeups.subject("*") as woken:
         while True:
-            answer = await _try(request, experiments, policies, pool, settings)
+            answer = await _try(request, experiments, tags, policies, pool, settings)
             left = deadline - asyncio.get_running_loop().time()
             if answer.acquired or left <= 0:
                 return answer
@@ -57,7 +60,12 @@ async def acquire(
 
 
 async def _try(
-    request: Acquire, experiments: Experiments, policies: Policies, pool: Pool, settings: Settings
+    request: Acquire,
+    experiments: Experiments,
+    tags: Tags,
+    policies: Policies,
+    pool: Pool,
+    settings: Settings,
 ) -> Acquired:
     while True:
         e = await experiments.get(request.experiment_id)
@@ -93,6 +101,9 @@ async def _try(
                 fence=lease.fence,
                 lease_expires_at=stamp(lease.expires_at),
             )
+        if lease == "paused":
+            why = obstacle(await tags.get(e.tag))
+            return Acquired(acquired=False, gpu_id=None, reason=why or "its tag was paused a moment ago")
         if lease == "none":
             return Acquired(acquired=False, gpu_id=None, reason=await _reason(e.status, pool))
 

@@ -28,7 +28,7 @@ class Dispatched(Response):
 
 @function(
     "pool::dispatch",
-    On("experiment.queued", "gpu.idle", debounce="lab"),
+    On("experiment.queued", "gpu.idle", "tag.resumed", debounce="lab"),
     Every("dispatch_s", overlap="queue"),  # what came while it looked is found by the next
     role="operator",
     writes=True,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from functions.contract import Request, Response, function
+from functions.rules.budget import Budget, budget_view, is_limited, obstacle
 from functions.rules.hints import next_step
 from functions.rules.suggestions import short
 from functions.rules.verdict import near_band
@@ -40,6 +41,9 @@ class Brief(Response):
     last_results: list[dict[str, Any]]
     strategy: dict[str, Any]
     near_misses: list[dict[str, Any]]
+    paused: bool
+    budget: Budget | None
+    """None where the tag has no limit."""
     next: str
 
 
@@ -79,8 +83,17 @@ async def brief(
             "reason": short(strategy.reason, 200),
         },
         near_misses=[line(e) for e in near],
-        next=next_step(mine, None) if mine is not None else "Ask for a direction: POST /api/search/suggest.",
+        paused=tag.paused_at is not None,
+        budget=budget_view(tag) if is_limited(tag) else None,
+        next=_next(mine, obstacle(tag)),
     )
+
+
+def _next(mine: Experiment | None, why_not: str | None) -> str:
+    if mine is not None and mine.status != "registered":
+        return next_step(mine, None, why_not)
+    step = next_step(mine, None) if mine else "Ask for a direction: POST /api/search/suggest."
+    return f"{why_not} {step}" if why_not else step
 
 
 def line(e: Experiment) -> dict[str, Any]:

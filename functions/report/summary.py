@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from functions.contract import Request, Response, function
+from functions.rules.budget import Budget, budget_view, obstacle
 from functions.rules.pool_views import pool_counts
 from functions.rules.strategy_view import StrategyView, strategy_view
 from state.experiments import Experiments
@@ -31,6 +32,11 @@ class Summary(Response):
     total_training_minutes: float
     strategy: StrategyView
     gpu_pool: dict[str, int]
+    paused: bool
+    pause_reason: str | None
+    budget: Budget
+    hint: str | None
+    """Why a run of this tag would not begin now."""
 
 
 @function("report::summary", role="viewer")
@@ -71,6 +77,10 @@ async def summary(
         total_training_minutes=tag.training_seconds / 60,
         strategy=strategy_view(await strategies.get(request.tag)),
         gpu_pool=pool_counts(await pool.all(), await pool.now(), settings.stale_s),
+        paused=tag.paused_at is not None,
+        pause_reason=tag.pause_reason,
+        budget=budget_view(tag),
+        hint=obstacle(tag),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from functions.contract import Http, Request, Response, function
+from functions.rules.budget import budget_view, obstacle
 from state.experiments import Experiments
 from state.records import stamp
 from state.tags import Tags
@@ -39,6 +40,10 @@ async def tags(request: Ask, tags: Tags, experiments: Experiments) -> Listed:
                 "kept_experiments": tag.kept,
                 "best_val_bpb": best.val_bpb if best else None,
                 "best_experiment_id": best.experiment_id if best else None,
+                "paused": tag.paused_at is not None,
+                "pause_reason": tag.pause_reason,
+                "budget": budget_view(tag).model_dump(),
+                "hint": obstacle(tag),
             }
         )
     return Listed(tags=shown, total=await tags.count())

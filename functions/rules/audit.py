@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from functions.rules.verdict import Key, compare, score
+from state.budgets import SET_ASIDE, Books, milliseconds
 from state.records import OPEN, STATUSES, Best, Experiment, Gpu, GpuStatus, Status, Tag
 
 COUNTED: Mapping[str, tuple[Status, ...]] = {
@@ -36,6 +37,8 @@ class Snapshot:
     best: Best | None
     finished_events: Mapping[str, int] | None = None
     """How many events each experiment's finish has in the stream; None where the stream was trimmed."""
+    books: Books = field(default_factory=Books)
+    """What the experiments have spent and reserved together."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,12 @@ class PoolSnapshot:
     leases: frozenset[str]
     queue: frozenset[str]
     starting: frozenset[str]
+    parked: frozenset[str] = frozenset()
+    """Experiments that wait aside."""
+    paused: frozenset[str] = frozenset()
+    """The index of paused tags."""
+    paused_tags: frozenset[str] = frozenset()
+    """Tags whose record says so."""
     experiments: Mapping[str, Experiment] = field(default_factory=dict)
     """Every experiment that is open, or that a GPU names."""
 
@@ -60,6 +69,7 @@ def tag_violations(s: Snapshot) -> Iterator[str]:
     yield from _near_misses(s)
     yield from _lineage(s, records)
     yield from _events(s)
+    yield from _budget(s)
 
 
 def _counters(s: Snapshot) -> Iterator[str]:
@@ -150,6 +160,32 @@ def _events(s: Snapshot) -> Iterator[str]:
             yield f"{e.experiment_id} is {e.status}, the stream tells of {said} finishes"
 
 
+def _budget(s: Snapshot) -> Iterator[str]:
+    said = {
+        "reserved_gpu_seconds": milliseconds(s.tag.reserved_gpu_seconds),
+        "reserved_runs": s.tag.reserved_runs,
+        "spent_gpu_seconds": milliseconds(s.tag.spent_gpu_seconds),
+        "spent_runs": s.tag.spent_runs,
+    }
+    have = dict(
+        zip(
+            said,
+            (s.books.reserved_ms, s.books.reserved_runs, s.books.spent_ms, s.books.spent_runs),
+            strict=True,
+        )
+    )
+    for name in said:
+        if said[name] != have[name]:
+            unit = " ms" if name.endswith("seconds") else ""
+            yield f"{s.tag.name}: {name} says {said[name]}{unit}, the experiments {have[name]}{unit}"
+    for e in s.experiments:
+        held = e.reserved_gpu_seconds
+        if e.status in SET_ASIDE and (held is None or milliseconds(held) != milliseconds(e.budget_s or 0.0)):
+            yield f"{e.experiment_id} is {e.status} for {e.budget_s} s, {held} s are set aside for it"
+        if e.status not in OPEN and held is not None:
+            yield f"{e.experiment_id} is {e.status}, {held} s are still set aside for it"
+
+
 def pool_violations(s: PoolSnapshot) -> Iterator[str]:
     """Everything that is wrong with the pool and the queue, in words."""
     for gpu in s.gpus:
@@ -171,10 +207,15 @@ def pool_violations(s: PoolSnapshot) -> Iterator[str]:
             yield f"{holder} holds {count} GPUs"
     fences = {gpu.gpu_id: (gpu.holder, gpu.fence) for gpu in s.gpus}
     for e in s.experiments.values():
-        if (e.status == "queued") != (e.experiment_id in s.queue):
+        waits_aside = e.status == "queued" and e.tag in s.paused_tags
+        if (e.status == "queued" and not waits_aside) != (e.experiment_id in s.queue):
             yield f"{e.experiment_id} is {e.status}, the wait queue says otherwise"
+        if waits_aside != (e.experiment_id in s.parked):
+            yield f"{e.experiment_id} is {e.status}, the place of paused tags' experiments says otherwise"
         if e.status in ("leased", "running") and fences.get(e.gpu_id or "") != (e.experiment_id, e.fence):
             yield f"{e.experiment_id} is {e.status}, but {e.gpu_id} is not lent to it with fence {e.fence}"
+    for tag in sorted(s.paused ^ s.paused_tags):
+        yield f"{tag}: its record and the index of paused tags disagree"
     for experiment_id in sorted(s.starting):
         begins = s.experiments.get(experiment_id)
         if begins is None or begins.status != "leased":

@@ -24,10 +24,15 @@ def alive(gpus: Sequence[Gpu], now: float, stale_s: float) -> list[str]:
     return [gpu.gpu_id for gpu in gpus if effective_status(gpu, now, stale_s) != "offline"]
 
 
-def next_step(e: Experiment, queue: Queue | None) -> str:
-    """One sentence for the agent that asks after this experiment."""
+def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -> str:
+    """One sentence for the agent that asks after this experiment.
+
+    `obstacle` says why nothing of its tag is run now.
+    """
     again = f"ask again with GET /api/experiment/{e.experiment_id}/wait"
     match e.status:
+        case "queued" if obstacle is not None:
+            return f"{obstacle} Prepare your next idea, then {again}."
         case "queued" if queue is not None and queue.workers == 0:
             return f"It stays queued until a worker comes; {ADD_WORKER}."
         case "queued" | "leased":

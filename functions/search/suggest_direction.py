@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functions.contract import CATEGORIES, Call, Http, Request, Response, function
+from functions.rules.budget import obstacle
 from functions.rules.strategy_view import StrategyView, strategy_view
 from functions.rules.suggestions import high_yield, suggest, uncombined_pair, underexplored
 from functions.rules.verdict import near_band
@@ -36,6 +37,9 @@ class Suggestion(Response):
     near_miss_categories: list[str]
     recent_bpb_trend: list[float]
     suggestions: list[str]
+    paused: bool
+    hint: str | None
+    """Why a run of this tag would not begin now."""
 
 
 @function("search::suggest_direction", Http("POST", "/api/search/suggest"), role="agent", writes=True)
@@ -83,4 +87,6 @@ async def suggest_direction(
             best=await experiments.get(best.experiment_id) if best else None,
             recent=recent,
         ),
+        paused=tag.paused_at is not None,
+        hint=obstacle(tag),
     )

@@ -1,7 +1,7 @@
 -- End a lease whose holder is gone: the attempt is lost, the experiment waits again, the GPU's flags say why.
 -- KEYS  1 GPU  2 experiment  3 tag  4 idle GPUs  5 leases  6 attempts  7 queue  8 events  9 starting
 --       10 status leased  11 same of its category  12 status running  13 same  14 status queued  15 same
---       16 status lost  17 same  18 status stopped  19 same
+--       16 status lost  17 same  18 status stopped  19 same  20 where it is parked while its tag is paused
 -- ARGV  1 gpu  2 id  3 number  4 tag  5 fence  6 why: silent | expired | dead | unproven  7 reason  8 how many attempts there may
 --       be  9 priority  10 trace  11 seconds without heartbeat that make a GPU silent
 -- Returns {stale} | {ok, experiment's status or empty}
@@ -32,10 +32,14 @@ local from = e[1] == 'leased' and 10 or 12
 redis.call('ZREM', KEYS[9], id)
 redis.call('HDEL', KEYS[2], 'gpu_id', 'started_at')
 redis.call('HSET', KEYS[2], 'fence', 0)
+local started = redis.call('HGET', KEYS[6], e[2] .. ':started_at')
+local paused = redis.call('HEXISTS', KEYS[3], 'paused_at') == 1
 if e[4] == 'true' then
   redis.call('HSET', KEYS[2], 'status', 'stopped', 'finished_at', t)
   redis.call('HSET', KEYS[6], e[2] .. ':status', 'stopped', e[2] .. ':ended_at', t, e[2] .. ':reason', ARGV[7])
   redis.call('HINCRBY', KEYS[3], 'stopped', 1)
+  local ran = (started or tonumber(e[2]) > 1) and 1 or 0
+  settle_books(KEYS[3], KEYS[8], ARGV[4], KEYS[2], lasted(started, t), ran)
   move(KEYS[from], KEYS[from + 1], KEYS[18], KEYS[19], ARGV[3], id)
   emit(KEYS[8], 'experiment.finished', ARGV[4], id,
     cjson.encode({experiment_id = id, status = 'stopped', reason = ARGV[7]}), ARGV[10])
@@ -46,7 +50,7 @@ if not_begun then
   redis.call('HSET', KEYS[2], 'status', 'queued', 'queued_at', t)
   redis.call('HSET', KEYS[6], e[2] .. ':status', 'queued', e[2] .. ':reason', ARGV[7])
   move(KEYS[from], KEYS[from + 1], KEYS[14], KEYS[15], ARGV[3], id)
-  redis.call('ZADD', KEYS[7], place(tonumber(ARGV[9]), 0, 0), id)
+  redis.call('ZADD', KEYS[paused and 20 or 7], place(tonumber(ARGV[9]), 0, 0), id)
   emit(KEYS[8], 'experiment.queued', ARGV[4], id,
     cjson.encode({experiment_id = id, attempt = tonumber(e[2]), reason = ARGV[7]}), ARGV[10])
   return {'ok', 'queued'}
@@ -55,17 +59,20 @@ redis.call('HSET', KEYS[6], e[2] .. ':status', 'lost', e[2] .. ':ended_at', t, e
 if tonumber(e[2]) >= tonumber(ARGV[8]) then
   redis.call('HSET', KEYS[2], 'status', 'lost', 'finished_at', t, 'error', ARGV[7])
   redis.call('HINCRBY', KEYS[3], 'lost', 1)
+  settle_books(KEYS[3], KEYS[8], ARGV[4], KEYS[2], lasted(started, t), 1)
   move(KEYS[from], KEYS[from + 1], KEYS[16], KEYS[17], ARGV[3], id)
   emit(KEYS[8], 'experiment.lost', ARGV[4], id,
     cjson.encode({experiment_id = id, attempt = tonumber(e[2]), reason = ARGV[7]}), ARGV[10])
   return {'ok', 'lost'}
 end
+-- What was set aside for it stays so for its next attempt; what this one used is spent.
+book(KEYS[3], KEYS[8], ARGV[4], 0, 0, lasted(started, t), 0)
 local attempt = redis.call('HINCRBY', KEYS[2], 'attempt', 1)
 redis.call('HSET', KEYS[2], 'status', 'queued', 'queued_at', t)
 redis.call('HSET', KEYS[6], attempt .. ':status', 'queued', attempt .. ':queued_at', t)
 move(KEYS[from], KEYS[from + 1], KEYS[14], KEYS[15], ARGV[3], id)
 -- It waited its turn once already: in front of its priority.
-redis.call('ZADD', KEYS[7], place(tonumber(ARGV[9]), 0, 0), id)
+redis.call('ZADD', KEYS[paused and 20 or 7], place(tonumber(ARGV[9]), 0, 0), id)
 emit(KEYS[8], 'experiment.queued', ARGV[4], id,
   cjson.encode({experiment_id = id, attempt = attempt, reason = ARGV[7]}), ARGV[10])
 return {'ok', 'queued'}

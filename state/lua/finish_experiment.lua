@@ -2,7 +2,7 @@
 -- KEYS  1 experiment  2 tag  3 best under its comparability key  4 near misses  5 finish order  6 categories
 --       7 crashes  8 status before  9 same of its category  10 status after  11 same of its category  12 open
 --       13 attempts  14 queue it waits in  15 starting  16 GPU it ran on (the crashes key where none)  17 events
---       18 queue clock  19 idle GPUs
+--       18 queue clock  19 idle GPUs  20 where it is parked while its tag is paused
 -- ARGV  1 id  2 number  3 tag  4 category  5 expected status  6 expected attempt  7 expected fence
 --       8 expected version of best, empty where it does not matter  9 expected crashes in a row, same
 --       10 expected version of the tag's main key, same  11 new status  12 fields as JSON  13 best as JSON, or empty
@@ -33,6 +33,16 @@ if status == 'keep' or status == 'discard' or status == 'crash' or status == 'ti
   redis.call('HINCRBY', KEYS[6], ARGV[4] .. ':total', 1)
   if status == 'keep' then redis.call('HINCRBY', KEYS[6], ARGV[4] .. ':kept', 1) end
 end
+-- What Nightjar trained is spent by Redis' clock, what an agent trained itself by its own report.
+local reports = {keep = 1, discard = 1, crash = 1, timeout = 1, invalid = 1}
+if e[2] == '0' then
+  local ran = reports[status] or 0
+  settle_books(KEYS[2], KEYS[17], ARGV[3], KEYS[1], ran * ms(ARGV[16] ~= '' and ARGV[16] or '0'), ran)
+else
+  local started = redis.call('HGET', KEYS[13], e[2] .. ':started_at')
+  local ran = (started or tonumber(e[2]) > 1) and 1 or 0
+  settle_books(KEYS[2], KEYS[17], ARGV[3], KEYS[1], lasted(started, at), ran)
+end
 if ARGV[16] ~= '' then redis.call('HINCRBYFLOAT', KEYS[2], 'training_seconds', ARGV[16]) end
 if ARGV[15] ~= '' then
   put(KEYS[2], ARGV[15])
@@ -61,7 +71,7 @@ end
 if gpu then settle(KEYS[16], KEYS[19], KEYS[17], redis.call('HGET', KEYS[16], 'gpu_id'), t, 'a run ended') end
 move(KEYS[8], KEYS[9], KEYS[10], KEYS[11], ARGV[2], id)
 redis.call('ZREM', KEYS[12], id)
-local score = redis.call('ZSCORE', KEYS[14], id)
+local score = redis.call('ZSCORE', KEYS[14], id) or redis.call('ZSCORE', KEYS[20], id)
 if score and tonumber(score) % 1e15 > 0 then
   -- It never had its turn (what waits again stands at place 0): its agent gets it back, unless that round is over.
   local agent = 'agent:' .. (redis.call('HGET', KEYS[1], 'agent') or '')
@@ -76,6 +86,7 @@ if score and tonumber(score) % 1e15 > 0 then
   end
 end
 redis.call('ZREM', KEYS[14], id)
+redis.call('ZREM', KEYS[20], id)
 redis.call('ZREM', KEYS[15], id)
 if e[2] ~= '0' then
   redis.call('HSET', KEYS[13], e[2] .. ':status', status, e[2] .. ':ended_at', at)

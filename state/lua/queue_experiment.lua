@@ -1,23 +1,29 @@
--- Put a registered experiment into the wait queue; where it already holds a live lease, straight onto that GPU.
+-- Put a registered experiment into the wait queue, its run set aside from the tag's budget; where it already holds a
+-- live lease, straight onto that GPU; where its tag is paused, where the tag's experiments are parked.
 -- KEYS  1 experiment  2 status registered  3 same of its category  4 status queued  5 same of its category
 --       6 status leased  7 same of its category  8 queue it waits in  9 queue clock  10 attempts  11 open  12 starting
---       13 GPU of the lease it holds (the experiment itself where it holds none)  14 events
+--       13 GPU of the lease it holds (the experiment itself where it holds none)  14 events  15 tag  16 where it is parked
 -- ARGV  1 id  2 number  3 tag  4 agent  5 priority  6 fields as JSON  7 trace  8 the GPU it held last, or empty
--- Returns queued | leased | stale
-if redis.call('HGET', KEYS[1], 'status') ~= 'registered' then return 'stale' end
-if (redis.call('HGET', KEYS[1], 'gpu_id') or '') ~= ARGV[8] then return 'stale' end
+--       9 seconds that the run may take
+-- Returns {queued | leased | stale} | {exhausted, gpu_seconds or runs, limit, spent, reserved, needed}
+local e = redis.call('HMGET', KEYS[1], 'status', 'gpu_id', 'reserved_gpu_seconds')
+if e[1] ~= 'registered' or (e[2] or '') ~= ARGV[8] then return {'stale'} end
+local short = shortage(KEYS[15], ms(ARGV[9]) - ms(e[3] or '0'), e[3] and 0 or 1)
+if short then return short end
+local paused = redis.call('HEXISTS', KEYS[15], 'paused_at') == 1
 local t = clock(now())
 local fence = redis.call('HGET', KEYS[13], 'fence')
 local holds = redis.call('HGET', KEYS[13], 'holder') == ARGV[1]
   and fence == redis.call('HGET', KEYS[1], 'fence')
 local attempt = redis.call('HINCRBY', KEYS[1], 'attempt', 1)
+reserve(KEYS[15], KEYS[14], ARGV[3], KEYS[1], ms(ARGV[9]))
 put(KEYS[1], ARGV[6])
 redis.call('HSET', KEYS[1], 'queued_at', t)
 redis.call('ZREM', KEYS[11], ARGV[1])
 redis.call('HSET', KEYS[10], attempt .. ':status', 'queued', attempt .. ':queued_at', t)
 local data = cjson.encode({experiment_id = ARGV[1], attempt = attempt})
 emit(KEYS[14], 'experiment.queued', ARGV[3], ARGV[1], data, ARGV[7])
-if holds then
+if holds and not paused then
   local gpu = redis.call('HGET', KEYS[13], 'gpu_id')
   redis.call('HSET', KEYS[1], 'status', 'leased', 'gpu_id', gpu)
   redis.call('HSET', KEYS[13], 'attempt', attempt)
@@ -26,7 +32,7 @@ if holds then
   redis.call('ZADD', KEYS[12], 0, ARGV[1])
   emit(KEYS[14], 'experiment.leased', ARGV[3], ARGV[1],
     cjson.encode({experiment_id = ARGV[1], attempt = attempt, gpu_id = gpu, fence = tonumber(fence)}), ARGV[7])
-  return 'leased'
+  return {'leased'}
 end
 redis.call('HSET', KEYS[1], 'status', 'queued')
 move(KEYS[2], KEYS[3], KEYS[4], KEYS[5], ARGV[2], ARGV[1])
@@ -37,5 +43,5 @@ local own = tonumber(redis.call('HGET', KEYS[9], 'agent:' .. ARGV[4]) or '-1')
 local round = math.max(own + 1, served)
 redis.call('HSET', KEYS[9], 'agent:' .. ARGV[4], round)
 local seq = redis.call('HINCRBY', KEYS[9], 'seq', 1)
-redis.call('ZADD', KEYS[8], place(tonumber(ARGV[5]), round, seq), ARGV[1])
-return 'queued'
+redis.call('ZADD', KEYS[paused and 16 or 8], place(tonumber(ARGV[5]), round, seq), ARGV[1])
+return {'queued'}

@@ -3,14 +3,15 @@
 --       8 tried (patches and commits, each with its first experiment)  9 open  10 answer by request id  11 events
 -- ARGV  1 id  2 number  3 experiment as JSON  4 compressed patch, or empty  5 patch id, or empty  6 commit
 --       7 request ttl in seconds, 0 without a request id  8 tag  9 event data  10 trace  11 patience in seconds
---       12 digest of the request's body
--- Returns {ok, first experiment with this code or empty} | {repeat, id and digest of the first} | {no_tag}
+--       12 digest of the request's body  13 seconds of a run to set aside from the tag's budget, or empty
+-- Returns {ok, first experiment with this code or empty} | {repeat, id and digest of the first} | {no_tag} |
+--   {exhausted, gpu_seconds or runs, limit, spent, reserved, needed}
 if redis.call('EXISTS', KEYS[1]) == 0 then return {'no_tag'} end
-if ARGV[7] ~= '0' then
-  local first = redis.call('GET', KEYS[10])
-  if first then return {'repeat', first} end
-  redis.call('SET', KEYS[10], ARGV[1] .. ' ' .. ARGV[12], 'EX', ARGV[7])
-end
+local first = ARGV[7] ~= '0' and redis.call('GET', KEYS[10])
+if first then return {'repeat', first} end
+local short = ARGV[13] ~= '' and shortage(KEYS[1], ms(ARGV[13]), 1)
+if short then return short end
+if ARGV[7] ~= '0' then redis.call('SET', KEYS[10], ARGV[1] .. ' ' .. ARGV[12], 'EX', ARGV[7]) end
 local t = clock(now())
 local duplicate = false
 if ARGV[5] ~= '' then
@@ -29,4 +30,5 @@ redis.call('ZADD', KEYS[5], ARGV[2], ARGV[1])
 redis.call('ZADD', KEYS[6], ARGV[2], ARGV[1])
 redis.call('ZADD', KEYS[9], clock(now() + tonumber(ARGV[11])), ARGV[1])
 emit(KEYS[11], 'experiment.registered', ARGV[8], ARGV[1], ARGV[9], ARGV[10])
+if ARGV[13] ~= '' then reserve(KEYS[1], KEYS[11], ARGV[8], KEYS[2], ms(ARGV[13])) end
 return {'ok', duplicate or ''}

@@ -6,6 +6,7 @@ if redis.call('EXISTS', KEYS[1]) == 0 then return 'no_tag' end
 local before = redis.call('HGET', KEYS[2], 'consecutive') or '0'
 if before ~= '0' then
   redis.call('HSET', KEYS[2], 'consecutive', 0)
-  emit(KEYS[3], 'tag.resumed', ARGV[1], ARGV[1], cjson.encode({tag = ARGV[1], crashes = tonumber(before)}))
+  emit(KEYS[3], 'tag.resumed', ARGV[1], ARGV[1], 
+    cjson.encode({tag = ARGV[1], lifted = 'crashes', crashes = tonumber(before)}))
 end
 return before

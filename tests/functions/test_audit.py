@@ -63,6 +63,13 @@ WOUNDS = {
     "flags": ("HSET", "gpu_pool:h:1", "drained", "true"),
     "idle": ("ZADD", "idle_gpus", "1", "h:0"),
     "queue": ("ZADD", "queue", "1", "mar11-12"),
+    "parked": ("ZADD", "parked:mar11", "1", "mar11-11"),
+    "paused": ("ZADD", "paused", "1", "mar11"),
+    "reserved seconds": ("HSET", "tags:mar11", "reserved_gpu_seconds", "299.999"),
+    "reserved runs": ("HINCRBY", "tags:mar11", "reserved_runs", "1"),
+    "spent seconds": ("HSET", "tags:mar11", "spent_gpu_seconds", "0.001"),
+    "spent runs": ("HINCRBY", "tags:mar11", "spent_runs", "-1"),
+    "what is set aside": ("HDEL", "experiments:mar11-11", "reserved_gpu_seconds"),
     "starting": ("ZADD", "starting", "1", "mar11-12"),
     "finish without event": ("HSET", "experiments:mar11-12", "finished_at", "1"),
 }

@@ -494,10 +494,12 @@ async def test_after_an_abort_a_blocking_tag_takes_no_experiment_until_it_is_res
         await crashed(client)
 
     document = await refused(client, 409, "/api/experiment/register", **idea())
+    submitted = await refused(client, 409, "/api/experiment/submit", **idea())
     resumed = await told(client, "/api/experiment/resume", tag="mar11")
     after = await told(client, "/api/experiment/register", **idea())
 
     assert "resume" in document["hint"]
+    assert "resume" in submitted["hint"]
     assert resumed["consecutive_crashes_before"] == 3
     assert after["status"] == "registered"
 

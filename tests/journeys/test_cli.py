@@ -74,6 +74,23 @@ def test_a_problem_of_the_lab_is_told_with_its_hint(lab: RunningLab) -> None:
     assert "-> create it with" in done.stderr
 
 
+def test_a_budget_that_is_used_up_has_an_exit_code_of_its_own(lab: RunningLab) -> None:
+    lab.post("experiment/setup", tag="thrifty", base_commit=lab.base)
+    limited = nightjar(lab.data, "call", "tag::budget", "--tag", "thrifty", "--runs", "0")
+    idea = ("--hypothesis", "h", "--category", "other", "--commit-sha", lab.base, "--diff-summary", "d")
+
+    done = nightjar(lab.data, "call", "experiment::submit", "--tag", "thrifty", *idea)
+    unlimited = nightjar(lab.data, "call", "tag::budget", "--tag", "thrifty", "--runs", "null")
+    status = nightjar(lab.data, "status")
+
+    assert json.loads(limited.stdout)["runs"]["limit"] == 0
+    assert done.returncode == 6
+    assert "the budget of 'thrifty' is 0 runs" in done.stderr
+    assert json.loads(unlimited.stdout)["runs"]["limit"] is None
+    assert status.returncode == 0, status.stderr
+    assert "thrifty" in status.stdout
+
+
 def test_waiting_exits_with_the_outcome(lab: RunningLab) -> None:
     def wait(experiment: str, timeout: str = "50") -> int:
         words = ("--experiment-id", experiment, "--timeout", timeout, "--until", "finished")

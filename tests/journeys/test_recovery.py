@@ -156,3 +156,32 @@ def test_a_second_up_on_the_same_data_says_so(lab: RunningLab, tmp_path: Path) -
         other.start()
 
     lab.until_idle()
+
+
+def test_the_books_are_right_after_a_worker_was_killed_in_the_middle_of_a_run(lab: RunningLab) -> None:
+    lab.post("tag/budget", tag="t", runs=1)
+    experiment = lab.submit(**LONG)
+    lab.until_training(experiment)
+
+    train_horse(lab).kill()
+
+    found = lab.until_status(experiment, "keep")
+    lab.until_idle()
+    spent = lab.post("tag/budget", tag="t")
+    assert [a["status"] for a in found["attempts"].values()] == ["lost", "keep"]
+    assert spent["runs"] == {"limit": 1, "spent": 1, "reserved": 0, "left": 0}
+    assert spent["gpu_seconds"]["reserved"] == 0
+    assert spent["gpu_seconds"]["spent"] > LONG["config_delta"]["SECONDS"]  # the lost attempt's time counts
+    assert lab.post("lab/audit")["violations"] == []
+
+
+def test_a_paused_tag_is_run_again_as_soon_as_it_is_resumed(lab: RunningLab) -> None:
+    lab.setup("other")
+    lab.post("tag/pause", tag="t", reason="prices are high")
+    held = lab.submit()
+
+    lab.until_status(lab.submit("other"), "keep")
+    assert lab.status(held) == "queued"
+    lab.post("tag/unpause", tag="t")
+
+    lab.until_status(held, "keep")

@@ -8,7 +8,7 @@ import sys
 import click
 
 from state.errors import NightjarError
-from triggers.cli.output import ERROR, EXIT_CODES, explain
+from triggers.cli.output import EXIT_CODES, explain
 
 COMMANDS = {
     "demo": "a first research night in minutes: real training, two agents, the table and the plot",
@@ -65,8 +65,7 @@ def main() -> int:
         wrong.show()
         return wrong.exit_code
     except NightjarError as problem:
-        explain(problem)
-        return ERROR
+        return explain(problem)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from state.errors import NightjarError, Unavailable
 from state.settings import Settings
 from triggers.problems import STATUS
 
+BY_TITLE: dict[str, type[NightjarError]] = {kind.title: kind for kind in STATUS}
 BY_STATUS: dict[int, type[NightjarError]] = {status: kind for kind, status in reversed(STATUS.items())}
 
 
@@ -56,7 +57,7 @@ def problem_of(answer: httpx.Response) -> NightjarError:
         body: dict[str, Any] = answer.json()
     except ValueError:
         body = {"detail": answer.text[:500]}
-    kind = BY_STATUS.get(answer.status_code, errors.Unavailable)
+    kind = BY_TITLE.get(str(body.get("title"))) or BY_STATUS.get(answer.status_code, errors.Unavailable)
     return kind(
         str(body.get("detail")),
         hint=body.get("hint"),

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from state.errors import NightjarError
+from state.errors import BudgetExhausted, NightjarError
 
 OK, ERROR, USAGE, DISCARD, CRASH, RUNNING, BUDGET, AUTH, STOPPED, LOST = range(10)
 
@@ -42,11 +42,12 @@ BY_STATUS = {
 """Exit code for an experiment's status."""
 
 
-def explain(problem: NightjarError) -> None:
-    """What is wrong and what to do, on standard error."""
+def explain(problem: NightjarError) -> int:
+    """What is wrong and what to do, on standard error; answers the exit code."""
     click.echo(f"nightjar: {problem.detail}", err=True)
     if problem.hint:
         click.echo(f"  -> {problem.hint}", err=True)
+    return BUDGET if isinstance(problem, BudgetExhausted) else ERROR
 
 
 def printable(text: str) -> str:

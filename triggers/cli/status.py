@@ -39,7 +39,7 @@ def _show(url: str, status: dict[str, Any], pool: dict[str, Any], tags: dict[str
             gpu["gpu_id"], gpu["gpu_name"], gpu["status"], gpu["experiment_id"] or "", gpu["last_heartbeat"]
         )
     console.print(gpus if pool["workers"] else "no worker: ./nightjar worker --repo PATH")
-    rows = Table("tag", "experiments", "kept", "best", "experiment")
+    rows = Table("tag", "experiments", "kept", "best", "experiment", "state", "runs", "GPU hours")
     for tag in tags["tags"]:
         best = f"{tag['best_val_bpb']:.6f}" if tag["best_val_bpb"] is not None else ""
         rows.add_row(
@@ -48,8 +48,17 @@ def _show(url: str, status: dict[str, Any], pool: dict[str, Any], tags: dict[str
             str(tag["kept_experiments"]),
             best,
             tag["best_experiment_id"] or "",
+            "paused" if tag["paused"] else "",
+            _of_limit(tag["budget"]["runs"], 1),
+            _of_limit(tag["budget"]["gpu_seconds"], 3600),
         )
     if tags["tags"]:
         console.print(rows)
     for hint in status["hints"]:
         console.print(f"-> {hint}")
+
+
+def _of_limit(account: dict[str, Any], unit: float) -> str:
+    """Spent and reserved, and the limit where there is one."""
+    used = f"{(account['spent'] + account['reserved']) / unit:.4g}"
+    return used if account["limit"] is None else f"{used} of {account['limit'] / unit:.4g}"

@@ -1,0 +1,63 @@
+"""How a tag's budget and its pause are shown, and what they mean for whoever wants a run."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel
+
+from state.records import Tag
+
+
+class Account(BaseModel):
+    """One resource of a tag."""
+
+    limit: float | None
+    """Null is no limit."""
+    spent: float
+    reserved: float
+    """Set aside for runs that wait or are in progress."""
+    left: float | None
+    """What may still be reserved; below zero where more was spent than the limit is now."""
+
+
+class Budget(BaseModel):
+    """What a tag may spend and has spent."""
+
+    gpu_seconds: Account
+    runs: Account
+
+
+def budget_view(tag: Tag) -> Budget:
+    """A tag's budget as it stands in answers."""
+    return Budget(
+        gpu_seconds=_account(tag.budget_gpu_seconds, tag.spent_gpu_seconds, tag.reserved_gpu_seconds),
+        runs=_account(tag.budget_runs, tag.spent_runs, tag.reserved_runs),
+    )
+
+
+def _account(limit: float | None, spent: float, reserved: float) -> Account:
+    left = None if limit is None else round(limit - spent - reserved, 3)
+    return Account(limit=limit, spent=spent, reserved=reserved, left=left)
+
+
+def is_limited(tag: Tag) -> bool:
+    """Whether it has a budget at all."""
+    return tag.budget_gpu_seconds is not None or tag.budget_runs is not None
+
+
+def obstacle(tag: Tag) -> str | None:
+    """Why a run of this tag would not begin now, and who can change that, in one sentence; None where it would."""
+    if tag.paused_at is not None:
+        because = f" ({tag.pause_reason})" if tag.pause_reason else ""
+        return (
+            f"{tag.name} is paused{because}: what is submitted keeps its place and is not run until an operator"
+            " resumes it with POST /api/tag/unpause."
+        )
+    view = budget_view(tag)
+    accounts = {"GPU seconds": view.gpu_seconds, "runs": view.runs}
+    spent_up = [name for name, account in accounts.items() if account.left is not None and account.left <= 0]
+    if spent_up:
+        return (
+            f"The budget of {tag.name} has no {' and no '.join(spent_up)} left: submit is refused until open runs end"
+            " below what was reserved, or an operator raises it with POST /api/tag/budget."
+        )
+    return None

@@ -1,0 +1,50 @@
+"""tag::budget limits what a tag may spend."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from functions.contract import Command, Response, function
+from functions.rules.budget import Account, budget_view
+from state.ids import Tag as TagName
+from state.tags import Limit, Tags
+
+MOST = 10**12
+"""Far above any lab, and far below where milliseconds would lose bits."""
+
+
+class SetBudget(Command):
+    tag: TagName
+    gpu_seconds: Annotated[float, Field(ge=0, le=MOST)] | None = Field(
+        None, description="most GPU seconds, null for no limit; absent leaves it"
+    )
+    runs: Annotated[int, Field(ge=0, le=MOST)] | None = Field(
+        None, description="most runs, null for no limit; absent leaves it"
+    )
+
+
+class Budgeted(Response):
+    tag: str
+    changed: bool
+    gpu_seconds: Account
+    runs: Account
+
+
+@function("tag::budget", role="operator", writes=True)
+async def budget(request: SetBudget, tags: Tags) -> Budgeted:
+    """Limit a tag's GPU seconds and runs, each reserved before a run is queued; without a limit, show them."""
+    changed = await tags.set_budget(
+        request.tag, gpu_seconds=_limit(request, "gpu_seconds"), runs=_limit(request, "runs")
+    )
+    view = budget_view(await tags.get(request.tag))
+    return Budgeted(tag=request.tag, changed=changed, gpu_seconds=view.gpu_seconds, runs=view.runs)
+
+
+def _limit(request: SetBudget, name: str) -> Limit:
+    """What was said: a field that is absent is not the same as one that is null."""
+    if name not in request.model_fields_set:
+        return "same"
+    given: float | None = getattr(request, name)
+    return "none" if given is None else given

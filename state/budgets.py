@@ -1,0 +1,78 @@
+"""What a tag's budget counts: how much an experiment has spent, and how much is set aside for it.
+
+Every sum is one of whole milliseconds (a Redis hash shows it as seconds with three decimals), because floats lose
+bits when they are added up. The scripts keep the books with the same arithmetic (`lua/_prelude.lua`); the audit, and
+whoever fills the books of a lab that had none, use this module.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from state.records import OPEN, Experiment, Status
+
+REPORTED: frozenset[Status] = frozenset({"keep", "discard", "crash", "timeout", "invalid"})
+"""Ends that somebody reported a result or a crash for."""
+SET_ASIDE: frozenset[Status] = frozenset({"queued", "leased", "running"})
+"""While Nightjar has an experiment to train, `budget_s` seconds and one run are set aside for it."""
+
+
+@dataclass(frozen=True)
+class Books:
+    """Milliseconds of GPU time and runs."""
+
+    reserved_ms: int = 0
+    reserved_runs: int = 0
+    spent_ms: int = 0
+    spent_runs: int = 0
+
+    def __add__(self, other: Books) -> Books:
+        return Books(
+            self.reserved_ms + other.reserved_ms,
+            self.reserved_runs + other.reserved_runs,
+            self.spent_ms + other.spent_ms,
+            self.spent_runs + other.spent_runs,
+        )
+
+
+def milliseconds(seconds: float) -> int:
+    """Whole milliseconds, rounded as the scripts round."""
+    return math.floor(seconds * 1000 + 0.5)
+
+
+def in_seconds(ms: int) -> str:
+    """Milliseconds as a Redis hash holds them: seconds with three decimals."""
+    return f"{ms / 1000:.3f}"
+
+
+def books_of(e: Experiment, attempts: Mapping[int, Mapping[str, str]]) -> Books:
+    """What one experiment adds to its tag's books.
+
+    Seconds spent: of what Nightjar trained, from the start to the end of every attempt that began and has ended (lost
+    ones too), by Redis' clock; of what an agent trained itself (it has no attempt), the `training_seconds` that were
+    reported. Runs spent: one, once it is over, if an attempt had begun or its agent has reported. Set aside:
+    `reserved_gpu_seconds` and one run while it is open; a retry needs no more than the first attempt had.
+    """
+    over = e.status not in OPEN
+    held = e.reserved_gpu_seconds
+    if e.attempt == 0:
+        ran = e.status in REPORTED
+        spent = milliseconds(e.training_seconds or 0.0) if ran else 0
+    else:
+        ran = over and any("started_at" in attempt for attempt in attempts.values())
+        spent = sum(lasted(attempt) for attempt in attempts.values())
+    return Books(
+        reserved_ms=milliseconds(held) if held is not None else 0,
+        reserved_runs=int(held is not None),
+        spent_ms=spent,
+        spent_runs=int(ran),
+    )
+
+
+def lasted(attempt: Mapping[str, str]) -> int:
+    """Milliseconds from an attempt's start to its end; 0 where it never began, or has not ended."""
+    if "started_at" not in attempt or "ended_at" not in attempt:
+        return 0
+    return max(milliseconds(float(attempt["ended_at"]) - float(attempt["started_at"])), 0)

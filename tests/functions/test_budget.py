@@ -1,0 +1,504 @@
+"""Budgets: what is reserved before a run is queued, what it turns into, and that the books stay exact."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.process import Process
+from state.experiments import Experiments
+from state.records import Experiment
+from tests.labs import (
+    add_gpu,
+    asked,
+    begun,
+    curl,
+    dump,
+    events_of,
+    expire,
+    idea,
+    open_tag,
+    problem,
+    refused,
+    registered,
+    running,
+    told,
+    tried,
+)
+
+BASE_S = 300.0
+SUBMIT = "/api/experiment/submit"
+
+
+@pytest.fixture(autouse=True)
+async def tag(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+
+
+async def limited(client: httpx.AsyncClient, **limits: Any) -> dict[str, Any]:
+    return await told(client, "/api/tag/budget", tag="mar11", **limits)
+
+
+async def submit(client: httpx.AsyncClient, **more: Any) -> str:
+    return str((await told(client, SUBMIT, **idea(**more)))["experiment_id"])
+
+
+async def books(client: httpx.AsyncClient) -> list[float]:
+    """Reserved seconds and runs, spent seconds and runs; the audit agrees with them."""
+    assert (await told(client, "/api/lab/audit"))["violations"] == []
+    answer = await limited(client)
+    seconds, runs = answer["gpu_seconds"], answer["runs"]
+    return [seconds["reserved"], runs["reserved"], seconds["spent"], runs["spent"]]
+
+
+async def ran_for(process: Process, e: Experiment, seconds: float) -> None:
+    """As if the attempt had begun so long ago."""
+    key = process.lab.keys.attempts(e.experiment_id)
+    begin = repr(await process.lab.now() - seconds)
+    await process.lab.command("HSET", key, f"{e.attempt}:started_at", begin)
+
+
+def of(e: Experiment) -> dict[str, Any]:
+    return {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": e.fence}
+
+
+def about(seconds: float) -> Any:
+    """A time that was measured a moment later: at least so long, and no minute longer."""
+    return pytest.approx(seconds + 30, abs=30)
+
+
+# -- refusing
+
+
+async def test_fifty_who_submit_at_once_get_exactly_the_runs_that_there_are(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await limited(client, runs=10)
+
+    answers = await asyncio.gather(*(curl(client, SUBMIT, idea()) for _ in range(50)))
+
+    assert Counter(a.status_code for a in answers) == {200: 10, 409: 40}
+    page = await told(client, "/api/experiment/history", tag="mar11", limit=100)
+    assert [e["status"] for e in page["experiments"]] == ["queued"] * 10
+    assert await books(client) == [10 * BASE_S, 10, 0, 0]
+    document = next(problem(a) for a in answers if a.status_code == 409)
+    assert document["code"] == "budget_exhausted"
+    assert document["title"] == "Budget exhausted"
+    assert (document["resource"], document["limit"], document["reserved"]) == ("runs", 10, 10)
+    assert document["spent"] == 0
+
+
+@pytest.mark.parametrize("limits", [{"runs": 1}, {"gpu_seconds": 1.5 * BASE_S}])
+async def test_what_is_refused_changes_nothing(
+    client: httpx.AsyncClient, process: Process, limits: dict[str, Any]
+) -> None:
+    await limited(client, **limits)
+    await submit(client)
+    waiting = await registered(client)
+    before = await dump(process.lab)
+
+    submitted = await refused(client, 409, SUBMIT, **idea())
+    queued = await refused(client, 409, "/api/gpu/train", experiment_id=waiting)
+
+    assert "/api/tag/budget" in submitted["hint"]
+    assert submitted["code"] == queued["code"] == "budget_exhausted"
+    assert await dump(process.lab) == before
+
+
+async def test_a_refused_submit_can_be_repeated_with_its_key_when_there_is_room(
+    client: httpx.AsyncClient,
+) -> None:
+    await limited(client, runs=0)
+    body = idea()
+    problem(await curl(client, SUBMIT, body, idempotency_key="k"), 409)
+    await limited(client, runs=1)
+
+    answers = [await curl(client, SUBMIT, body, idempotency_key="k") for _ in range(2)]
+
+    assert [a.status_code for a in answers] == [200, 200]
+    assert answers[0].json()["experiment_id"] == answers[1].json()["experiment_id"]
+    assert await books(client) == [BASE_S, 1, 0, 0]
+
+
+async def test_the_budget_of_one_tag_is_none_of_anothers(client: httpx.AsyncClient) -> None:
+    await limited(client, runs=0)
+    await open_tag(client, "other")
+
+    answer = await told(client, SUBMIT, **idea("other"))
+
+    assert answer["status"] == "queued"
+
+
+async def test_a_longer_run_reserves_more(client: httpx.AsyncClient) -> None:
+    await limited(client, gpu_seconds=1000)
+    name = await registered(client)
+
+    document = await refused(client, 409, "/api/gpu/train", experiment_id=name, budget_s=1000.001)
+    await told(client, "/api/gpu/train", experiment_id=name, budget_s=999.999)
+
+    assert (document["resource"], document["limit"]) == ("gpu_seconds", 1000)
+    assert await books(client) == [999.999, 1, 0, 0]
+
+
+async def test_a_submit_that_dies_between_its_two_steps_holds_its_run_until_it_is_given_up(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await limited(client, runs=1)
+    name = await submit_halfway(process, client)
+
+    held = await books(client)
+    await refused(client, 409, SUBMIT, **idea())
+    await process.lab.command("ZADD", process.lab.keys("open"), "1", name)
+    await told(client, "/api/pool/sweep")
+
+    assert held == [BASE_S, 1, 0, 0]
+    assert await books(client) == [0, 0, 0, 0]
+
+
+async def submit_halfway(process: Process, client: httpx.AsyncClient) -> str:
+    """What a web process leaves that is killed after it has registered and before it queues."""
+    experiments = Experiments(process.lab)
+    model = await experiments.get(await registered(client))
+    number = await experiments.reserve_number("mar11", BASE_S)
+    halfway = model.model_copy(update={"experiment_id": f"mar11-{number}", "number": number})
+    return await experiments.register(halfway, None, None, BASE_S)
+
+
+# -- settling
+
+
+async def test_a_finished_run_is_spent_by_the_labs_clock(client: httpx.AsyncClient, process: Process) -> None:
+    await add_gpu(client)
+    e = await running(client, process)
+    await ran_for(process, e, 120)
+
+    await told(client, "/api/experiment/complete", **of(e), val_bpb=1.0, training_seconds=7)
+
+    assert await books(client) == [0, 0, about(120), 1]
+
+
+async def test_a_repeated_report_is_spent_once(client: httpx.AsyncClient, process: Process) -> None:
+    await add_gpu(client)
+    e = await running(client, process)
+    await ran_for(process, e, 120)
+
+    await asyncio.gather(*(told(client, "/api/experiment/complete", **of(e), val_bpb=1.0) for _ in range(10)))
+
+    assert await books(client) == [0, 0, about(120), 1]
+
+
+async def test_one_that_is_stopped_while_it_waits_costs_nothing(client: httpx.AsyncClient) -> None:
+    name = await submit(client)
+
+    await told(client, "/api/experiment/stop", experiment_id=name)
+
+    assert await books(client) == [0, 0, 0, 0]
+
+
+async def test_a_lost_attempt_is_spent_and_its_retry_needs_no_new_run(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await limited(client, runs=1)
+    await add_gpu(client)
+    e = await running(client, process)
+    await ran_for(process, e, 100)
+
+    await told(client, "/api/pool/give-back", gpu_id=e.gpu_id, fence=e.fence, reason="killed")
+    waiting = await books(client)
+    await told(client, "/api/pool/dispatch")
+    again = await begun(process, e.experiment_id)
+    await ran_for(process, again, 200)
+    await told(client, "/api/experiment/crash", **of(again), error="boom")
+
+    assert waiting == [BASE_S, 1, about(100), 0]
+    assert again.attempt == 2
+    assert await books(client) == [0, 0, about(300), 1]
+
+
+async def test_the_last_lost_attempt_ends_the_reservation(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await told(client, "/api/search/set-policy", tag="mar11", policy={"max_attempts": 1})
+    await add_gpu(client)
+    e = await running(client, process)
+    await ran_for(process, e, 100)
+
+    await told(client, "/api/pool/give-back", gpu_id=e.gpu_id, fence=e.fence, reason="killed")
+
+    assert await books(client) == [0, 0, about(100), 1]
+
+
+async def test_a_lease_that_was_never_begun_costs_no_time(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await add_gpu(client)
+    await submit(client)
+    await told(client, "/api/pool/dispatch")
+
+    await expire(process.lab, "host:gpu0")
+    await told(client, "/api/pool/sweep")
+
+    assert await books(client) == [BASE_S, 1, 0, 0]
+
+
+async def test_a_run_that_is_stopped_and_then_dies_is_spent(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await add_gpu(client)
+    e = await running(client, process)
+    await ran_for(process, e, 100)
+    await told(client, "/api/experiment/stop", experiment_id=e.experiment_id)
+
+    await told(client, "/api/pool/give-back", gpu_id=e.gpu_id, fence=e.fence, reason="killed")
+
+    assert await books(client) == [0, 0, about(100), 1]
+
+
+async def test_one_that_is_stopped_between_two_attempts_was_a_run(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await add_gpu(client)
+    e = await running(client, process)
+    await ran_for(process, e, 100)
+    await told(client, "/api/pool/give-back", gpu_id=e.gpu_id, fence=e.fence, reason="killed")
+
+    await told(client, "/api/experiment/stop", experiment_id=e.experiment_id)
+
+    assert await books(client) == [0, 0, about(100), 1]
+
+
+async def test_what_agents_train_themselves_counts_and_is_never_refused(client: httpx.AsyncClient) -> None:
+    await limited(client, gpu_seconds=100, runs=1)
+
+    await tried(client, 1.0, result={"training_seconds": 90.0})
+    await tried(client, 0.9, result={"training_seconds": 60.5})
+    name = await registered(client)
+    await told(client, "/api/experiment/crash", experiment_id=name, error="boom", training_seconds=1.0)
+    await tried(client, 0.8)
+
+    assert await books(client) == [0, 0, 151.5, 4]
+    answer = await limited(client)
+    assert (answer["gpu_seconds"]["left"], answer["runs"]["left"]) == (-51.5, -3)
+    await refused(client, 409, SUBMIT, **idea())
+
+
+async def test_a_late_report_of_an_agent_is_spent_once(client: httpx.AsyncClient, process: Process) -> None:
+    name = await registered(client)
+    await process.lab.command("ZADD", process.lab.keys("open"), "1", name)
+    await told(client, "/api/pool/sweep")
+    lost = await books(client)
+
+    for _ in range(2):
+        await told(client, "/api/experiment/complete", experiment_id=name, val_bpb=1.0, training_seconds=10.0)
+
+    assert lost == [0, 0, 0, 0]
+    assert await books(client) == [0, 0, 10.0, 1]
+
+
+async def test_tenths_add_up_to_the_last_bit(client: httpx.AsyncClient, process: Process) -> None:
+    await process.lab.command("HSET", process.lab.keys.tag("mar11"), "spent_gpu_seconds", "1000000000000.001")
+
+    for _ in range(30):
+        await tried(client, 1.0, result={"training_seconds": 0.1})
+
+    stored = await process.lab.command("HGET", process.lab.keys.tag("mar11"), "spent_gpu_seconds")
+    assert stored == "1000000000003.001"
+
+
+# -- limits
+
+
+async def test_absent_leaves_a_limit_and_null_takes_it_away(client: httpx.AsyncClient) -> None:
+    both = await limited(client, gpu_seconds=3600.5, runs=10)
+    one = await limited(client, runs=None)
+    shown = await limited(client)
+
+    assert [a["changed"] for a in (both, one, shown)] == [True, True, False]
+    assert (shown["gpu_seconds"]["limit"], shown["runs"]["limit"]) == (3600.5, None)
+    for _ in range(12):
+        await submit(client)
+
+
+async def test_a_limit_below_what_is_spent_blocks_and_a_higher_one_opens(client: httpx.AsyncClient) -> None:
+    for value in (1.0, 0.9, 0.8):
+        await tried(client, value)
+
+    answer = await limited(client, runs=2)
+    await refused(client, 409, SUBMIT, **idea())
+    await limited(client, runs=4)
+    await submit(client)
+
+    assert answer["runs"] == {"limit": 2, "spent": 3, "reserved": 0, "left": -1}
+    await refused(client, 409, SUBMIT, **idea())
+
+
+async def test_eighty_percent_are_told_once_for_every_limit(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    async def warnings() -> list[tuple[str, float, float, float]]:
+        found = await events_of(process, "tag.budget_warning")
+        return [(e["resource"], e["limit"], e["spent"], e["reserved"]) for e in found]
+
+    await limited(client, runs=10, gpu_seconds=1_000_000)
+    for _ in range(7):
+        await submit(client)
+    below = await warnings()
+    for _ in range(3):
+        await submit(client)
+    await told(client, "/api/experiment/stop", experiment_id="mar11-1")
+    await submit(client)
+    at_ten = await warnings()
+    await limited(client, runs=10)
+    await limited(client, runs=12)
+
+    assert below == []
+    assert at_ten == [("runs", 10, 0, 8)]
+    assert (await warnings())[1:] == [("runs", 12, 0, 10)]
+
+
+async def test_spending_more_than_was_reserved_warns_too(client: httpx.AsyncClient, process: Process) -> None:
+    await limited(client, gpu_seconds=10_000)
+    await add_gpu(client)
+    e = await running(client, process)
+    await ran_for(process, e, 8_500)
+
+    await told(client, "/api/experiment/crash", **of(e), error="boom")
+
+    (event,) = await events_of(process, "tag.budget_warning")
+    assert (event["tag"], event["resource"], event["limit"]) == ("mar11", "gpu_seconds", 10_000)
+    assert event["spent"] == about(8_500)
+
+
+async def test_a_budget_is_seen_wherever_one_looks(client: httpx.AsyncClient) -> None:
+    without = await told(client, "/api/report/brief", tag="mar11")
+    await limited(client, gpu_seconds=BASE_S, runs=5)
+    await submit(client)
+
+    summary = await told(client, "/api/report/summary", tag="mar11")
+    brief = await told(client, "/api/report/brief", tag="mar11")
+    suggestion = await told(client, "/api/search/suggest", tag="mar11")
+    (listed,) = (await asked(client, "/api/report/tags"))["tags"]
+
+    runs = {"limit": 5, "spent": 0, "reserved": 1, "left": 4}
+    assert summary["budget"]["runs"] == brief["budget"]["runs"] == listed["budget"]["runs"] == runs
+    assert without["budget"] is None
+    for hint in (summary["hint"], suggestion["hint"], listed["hint"]):
+        assert "no GPU seconds left" in hint
+        assert "/api/tag/budget" in hint
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("runs", -1),
+        ("runs", 1.5),
+        ("runs", "10"),
+        ("runs", True),
+        ("runs", 10**13),
+        ("gpu_seconds", -0.1),
+        ("gpu_seconds", 1e300),
+        ("gpu_seconds", "1h"),
+        ("gpu_seconds", [1]),
+        ("gpu_minutes", 1),
+    ],
+)
+async def test_a_limit_that_is_none_is_refused(
+    client: httpx.AsyncClient, process: Process, field: str, value: Any
+) -> None:
+    before = await dump(process.lab)
+
+    document = await refused(client, 422, "/api/tag/budget", tag="mar11", **{field: value})
+
+    assert field in document["detail"]
+    assert await dump(process.lab) == before
+
+
+@pytest.mark.parametrize(
+    "body", [{"reason": ""}, {"reason": "x" * 501}, {"stop_running": "yes"}, {"until": 1}, {"reason": 1}]
+)
+async def test_a_pause_that_says_nothing_sensible_is_refused(
+    client: httpx.AsyncClient, process: Process, body: dict[str, Any]
+) -> None:
+    before = await dump(process.lab)
+
+    await refused(client, 422, "/api/tag/pause", tag="mar11", **body)
+
+    assert await dump(process.lab) == before
+
+
+# -- everything at once
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_the_books_are_right_whatever_happens_at_once(
+    client: httpx.AsyncClient, process: Process, seed: int
+) -> None:
+    chance = random.Random(seed)
+    await told(client, "/api/search/set-policy", tag="mar11", policy={"max_attempts": 2})
+    await limited(client, runs=25)
+    for n in range(4):
+        await add_gpu(client, f"g{n}")
+    queued = 0
+
+    async def submits() -> None:
+        nonlocal queued
+        response = await curl(client, SUBMIT, idea())
+        queued += response.status_code == 200
+
+    async def dispatches() -> None:
+        for name in (await told(client, "/api/pool/dispatch"))["leased"]:
+            e = await Experiments(process.lab).get(name)
+            if await Experiments(process.lab).start(
+                e, attempt=e.attempt, fence=e.fence, runner="host:1:1", lease_s=60
+            ):
+                await ran_for(process, e, chance.random() * 100)
+
+    async def ends() -> None:
+        gpus = (await asked(client, "/api/pool/list"))["workers"]
+        held = [g for g in gpus if g["experiment_id"]]
+        if not held:
+            return
+        gpu = chance.choice(held)
+        e = await Experiments(process.lab).get(gpu["experiment_id"])
+        body = chance.choice(
+            [
+                ("/api/experiment/complete", {**of(e), "val_bpb": 1.0}),
+                ("/api/experiment/crash", {**of(e), "error": "boom"}),
+                ("/api/pool/give-back", {"gpu_id": gpu["gpu_id"], "fence": e.fence, "reason": "killed"}),
+                ("/api/pool/release", {"gpu_id": gpu["gpu_id"]}),
+            ]
+        )
+        await curl(client, *body)  # it may be over by now: a conflict is an answer too
+
+    async def stops() -> None:
+        page = await told(client, "/api/experiment/history", tag="mar11", status="queued")
+        if page["experiments"]:
+            name = chance.choice(page["experiments"])["id"]
+            await curl(client, "/api/experiment/stop", {"experiment_id": name})
+
+    async def pauses() -> None:
+        await told(client, f"/api/tag/{chance.choice(['pause', 'unpause'])}", tag="mar11")
+
+    acts = [submits] * 6 + [dispatches] * 2 + [ends] * 4 + [stops, pauses]
+    for _ in range(12):
+        await asyncio.gather(*(chance.choice(acts)() for _ in range(12)))
+
+    reserved_s, reserved, spent_s, spent = await books(client)
+    assert reserved + spent <= 25
+    assert queued > 0
+    assert reserved_s == reserved * BASE_S
+    assert spent_s >= 0
+    assert spent == len(await ended_runs(client, process))
+
+
+async def ended_runs(client: httpx.AsyncClient, process: Process) -> list[str]:
+    """Experiments that are over and had a worker."""
+    page = await told(client, "/api/experiment/history", tag="mar11", limit=1000)
+    over = [e["id"] for e in page["experiments"] if e["finished_at"] is not None]
+    attempts = await Experiments(process.lab).attempts_of(over)
+    return [i for i, its in zip(over, attempts, strict=True) if any("started_at" in a for a in its.values())]
