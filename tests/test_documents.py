@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from functions.__main__ import markdown
-from functions.contract import table
+from functions.contract import Cron, Every, On, check, function, table
+from functions.experiment.best import best
 from state.records import STATUSES
 from state.settings import Settings
 from triggers.cli.__main__ import COMMANDS, nightjar
@@ -59,6 +60,16 @@ def test_the_readme_shows_the_exit_codes_as_they_are() -> None:
     assert f"wait` above all: {shown}." in " ".join(README.split())
     assert set(BY_STATUS) == set(STATUSES)
     assert set(BY_STATUS.values()) <= set(EXIT_CODES)
+
+
+def test_every_trigger_in_the_readme_can_be_declared() -> None:
+    shown = re.findall(r"`((?:On|Every|Cron)\(.*?\))`", README)
+    assert len(shown) == 3
+    for text in shown:
+        trigger = eval(text, {"On": On, "Every": Every, "Cron": Cron})
+        check({"probe::shown": function("probe::shown", trigger, role="operator")(best.handler)})
+    ticks = {"scheduled", "fired", "missed"}
+    assert ticks <= set(re.findall(r"`(\w+)`", README.split("## How to add a function")[1]))
 
 
 def test_every_route_in_the_readme_is_a_function_s() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, tzinfo
 from typing import Any, Literal, Protocol
 from zoneinfo import ZoneInfo
 
@@ -123,7 +123,9 @@ class Calendar:
         return COUNTED
 
 
-def _zone(name: str) -> ZoneInfo:
+def _zone(name: str) -> tzinfo:
+    if name == "UTC":
+        return UTC  # also where a machine has no time zones
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as problem:

@@ -41,6 +41,14 @@ async def test_the_list_shows_when_and_how_the_clock_fires_each_function(
     assert sweep["last_fired"] is sweep["last_scheduled"] is sweep["paused_since"] is None
 
 
+async def test_whatever_lists_functions_shows_the_policies_of_the_clock(client: httpx.AsyncClient) -> None:
+    listed = await asked(client, "/api/function/list")
+    (sweep,) = [row for row in listed["functions"] if row["name"] == "pool::sweep"]
+
+    assert "every sweep_s (missed: latest, overlap: skip)" in sweep["triggers"]
+    assert "every sweep_s (missed: latest, overlap: skip)" in (await client.get("/docs")).text
+
+
 async def test_the_list_shows_what_became_of_the_ticks(client: httpx.AsyncClient, process: Process) -> None:
     now = await process.lab.now()
     await claimed(process, "pool::sweep", now - 3, fire=[now - 3], missed=4)
