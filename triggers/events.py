@@ -32,7 +32,8 @@ class FunctionBinding(Binding):
     pool: Pool
 
     def concerns(self, event: Event) -> bool:
-        return not isinstance(self.trigger, On) or event.type in self.trigger.events
+        # A tick comes to an event's binding only where an operator redrives it.
+        return not isinstance(self.trigger, On) or event.type in {*self.trigger.events, "cron.tick"}
 
     def bundles(self, events: Iterable[Event]) -> list[list[Event]]:
         """Bursts are collapsed as the trigger declares; every tick counts."""

@@ -501,6 +501,30 @@ async def test_a_tick_that_always_fails_is_buried_and_the_next_goes_ahead(
     assert letter["error"] == "ValueError: not yet"
 
 
+async def test_a_dead_tick_is_delivered_again_where_its_function_hears_events_too(process: Process) -> None:
+    ears = Ears()
+    broken = True
+
+    def fail_while_broken(fact: Fact) -> None:
+        if broken:
+            raise ValueError("not yet")
+
+    ears.then = fail_while_broken
+    both = function("probe::tick", On("gpu.idle"), Every(60), role="operator")(listen)
+    call = process.invoker.system("operator")
+
+    async with delivering(process, (ears, both)):
+        await tick(process)
+        await eventually(lambda: len(ears.heard) == 3)
+        await handled(process, 1)
+        broken = False
+        await process.invoker.call("event::redrive", {"all": True}, call)
+        await eventually(lambda: len(ears.heard) == 4)
+
+    assert len({fact.scheduled for fact in ears.heard}) == 1
+    assert await letters(process) == []
+
+
 async def test_a_function_that_asks_for_them_gets_the_times_of_its_tick(process: Process) -> None:
     ears = Ears()
     declared = hearing("probe::tick", Every(60))
