@@ -84,6 +84,17 @@ class Settings(BaseSettings):
     min_free_mb: float = Field(
         default=1024.0, ge=0, description="free disk under which a worker begins no run and is unhealthy"
     )
+    run_disk_mb: float = Field(
+        default=20480.0, gt=0, description="disk that the files of one run may take before it is killed"
+    )
+    keep_failed_s: float = Field(
+        default=43200.0, ge=0, description="seconds that the folder of a failed run is kept on its worker"
+    )
+    keep_failed_mb: float = Field(
+        default=1024.0,
+        ge=0,
+        description="disk for such folders, for each GPU or CPU slot; the oldest go first",
+    )
     worker_crash_limit: int = Field(
         default=5, ge=1, description="crashes in a row that take a GPU out of the pool for a while"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import os
 import signal
 import sys
@@ -17,6 +18,7 @@ from functions.lanes import Order, Watcher
 from functions.rules.metrics_block import newest_lines
 from workers import stamps
 from workers.capped_log import CappedLog
+from workers.disk import bytes_on_disk
 from workers.pipes import inheritable_name, open_pipe, parse_tick, read_now, until_readable
 
 _log = logging.getLogger(__name__)
@@ -25,7 +27,8 @@ _LAUNCH = Path(__file__).with_name("launch.py")
 _LONGEST_TICK = 4096
 _REAP_S = 5.0
 
-Cause = Literal["exit", "timeout", "stop", "lost"]
+Ordered = Literal["stop", "lost", "timeout", "disk"]
+Cause = Literal["exit"] | Ordered
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,9 @@ class Command:
     timeout_s: float
     limits: Mapping[str, int] = field(default_factory=dict)
     """Resource limits by the names of launch.py: core, fsize, nofile."""
+    folder: Path | None = None
+    """What the command may fill, up to `folder_bytes`; over that it is killed."""
+    folder_bytes: float = math.inf
 
 
 @dataclass(frozen=True)
@@ -52,6 +58,7 @@ class Pace:
     tail_s: float = 2.0
     term_grace_s: float = 10.0
     lease_patience_s: float = 60.0
+    measure_s: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -117,7 +124,7 @@ class _Run:
         process: asyncio.subprocess.Process,
         log: CappedLog,
     ) -> None:
-        self.order: Literal["stop", "lost", "timeout"] | None = None
+        self.order: Ordered | None = None
         self._command = command
         self._watcher = watcher
         self._pace = pace
@@ -139,6 +146,7 @@ class _Run:
                 self._answer(reports, answers),
                 self._ask(),
                 self._show(),
+                self._measure(),
             )
         ]
         try:
@@ -147,7 +155,8 @@ class _Run:
                 _log.info("ending %s: %s", self._command.stamp, self.order)
                 stamps.signal_all(self._command.stamp, signal.SIGTERM, spare={self._process.pid})
                 self._process.terminate()
-                await asyncio.wait({self._exited}, timeout=self._pace.term_grace_s)
+                grace = 0.0 if self.order == "disk" else self._pace.term_grace_s  # it would go on writing
+                await asyncio.wait({self._exited}, timeout=grace)
         finally:
             for helper in helpers:
                 helper.cancel()
@@ -196,7 +205,7 @@ class _Run:
             finally:
                 news.cancel()
 
-    def _give(self, order: Literal["stop", "lost", "timeout"]) -> None:
+    def _give(self, order: Ordered) -> None:
         """The first order stands, but nothing outranks a lost lease."""
         if self.order is None:
             self._ordered_at = asyncio.get_running_loop().time()
@@ -265,3 +274,16 @@ class _Run:
         while True:
             await asyncio.sleep(self._pace.tail_s)
             await self.hand_over_tail()
+
+    async def _measure(self) -> None:
+        """End a run whose files take too much of the disk; never spends more than a tenth of the time on it."""
+        folder, most = self._command.folder, self._command.folder_bytes
+        loop = asyncio.get_running_loop()
+        pause = self._pace.measure_s
+        while folder is not None:
+            await asyncio.sleep(pause)
+            begun = loop.time()
+            if await asyncio.to_thread(bytes_on_disk, folder, most) > most:
+                self._give("disk")
+                return
+            pause = max(self._pace.measure_s, 9 * (loop.time() - begun))

@@ -29,6 +29,7 @@ from state.records import Footprint
 from state.settings import Settings
 from state.train_queue import Refused, TrainJob, broker, gpu_queue
 from workers.device import Device, Sampler
+from workers.kept import Kept
 from workers.launch import adopt_orphans, die_with
 from workers.options import DeviceOptions
 from workers.runner import TrainingRunner
@@ -93,6 +94,7 @@ async def _perform(function: str, payload: Mapping[str, Any], options: DeviceOpt
                 lab_identity=lab.identity,
                 work_dir=work_dir(settings, device),
                 sampler=sampler,
+                kept=kept_in(settings, device),
                 command=options.command,
                 python=options.python,
                 tier=options.tier,
@@ -122,6 +124,12 @@ class HorseRunner(TrainingRunner):
 def work_dir(settings: Settings, device: Device) -> Path:
     """Where the attempts of a slot are checked out and run."""
     return settings.data_dir / "work" / device.gpu_id.replace(":", "-")
+
+
+def kept_in(settings: Settings, device: Device) -> Kept:
+    """What the slot keeps of its failed attempts."""
+    root = settings.data_dir / "failed" / device.gpu_id.replace(":", "-")
+    return Kept(root, settings.keep_failed_s, settings.keep_failed_mb * 1024 * 1024)
 
 
 def device_of(options: DeviceOptions) -> Device:

@@ -29,7 +29,7 @@ from state.settings import Settings, host_name
 from workers.device import Device, Sampler
 from workers.disk import free_mb
 from workers.emptiness import memory_came_back
-from workers.gpu import device_of, work_dir
+from workers.gpu import device_of, kept_in, work_dir
 from workers.options import DeviceOptions, boot_id, repository_head
 from workers.running import is_alive
 from workers.stamps import kill_all
@@ -93,6 +93,7 @@ class Keeper:
         sample = asdict(await self.sampler.sample(self.device))
         health = {k: v for k, v in sample.items() if isinstance(v, str | int | float) and v != ""}
         health |= await asyncio.to_thread(self._disk)
+        await asyncio.to_thread(kept_in(self.process.settings, self.device).expire)
         try:
             answer = await self.call("pool::heartbeat", {"gpu_id": self.gpu_id, "health": health})
             if answer["action"] == "prove":

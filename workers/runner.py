@@ -17,7 +17,6 @@ from typing import Literal
 
 from functions.lanes import Failed, Halted, Trained, TrainingJob, TrainingResult, Unfit, Watcher
 from functions.rules.metrics_block import (
-    FailureKind,
     classify_failure,
     failure_tail,
     newest_lines,
@@ -31,6 +30,7 @@ from workers.child import Command, Ended, Pace, run_command
 from workers.device import Device, Sampler
 from workers.disk import free_mb
 from workers.emptiness import look_until, memory_came_back
+from workers.kept import Kept
 from workers.running import runner_name
 from workers.worktree import SCRIPT, Checkout, Unbuildable, checkout, read_inside
 
@@ -41,6 +41,7 @@ Tier = Literal["none", "limits"]
 _CHILD_PATH = Path(__file__).with_name("child_path")
 _PASSED = ("HOME", "LANG", "TZ", "USER")
 _RESOLVE_S = 60.0
+_MIB = 1024 * 1024
 _DRIVER_PATIENCE_S = 10.0
 _LIMITS = {"core": 0, "fsize": 16 * 1024**3, "nofile": 65536}
 # not here: an address-space limit breaks CUDA, and a process limit counts the whole user
@@ -63,6 +64,7 @@ class TrainingRunner:
         lab_identity: str,
         work_dir: Path,
         sampler: Sampler | None = None,
+        kept: Kept | None = None,
         command: Sequence[str] | None = None,
         python: Path | None = None,
         tier: Tier = "limits",
@@ -75,6 +77,7 @@ class TrainingRunner:
         self._work_dir = work_dir.absolute()
         self._sampler = sampler or Sampler()
         self._settings = settings
+        self._kept = kept
         self._command = command
         self._python = python
         self._tier = tier
@@ -93,10 +96,10 @@ class TrainingRunner:
                     ended = await self._train(job, built, watcher)
                 except OSError as error:
                     return _no_start(error)
-                return self._result(ended, built, metric.lower())
+                result = self._result(ended, built, metric.lower())
+                return await self._keep(result, built) if isinstance(result, Failed) else result
         except Unbuildable as error:
-            kind: FailureKind = "disk" if _is_full(error.__cause__) else "infra"
-            return Failed(kind, error.detail + (f"; {error.hint}" if error.hint else ""))
+            return Failed("infra", error.detail + (f"; {error.hint}" if error.hint else ""))
         except Invalid as error:
             return Failed("other", error.detail)
 
@@ -156,6 +159,8 @@ class TrainingRunner:
             log=built.folder / "log.txt",
             timeout_s=job.timeout_s,
             limits=_LIMITS if self._tier == "limits" else {},
+            folder=built.folder,
+            folder_bytes=self._settings.run_disk_mb * _MIB if self._tier == "limits" else math.inf,
         )
         return await run_command(command, watcher, self._pace)
 
@@ -189,12 +194,21 @@ class TrainingRunner:
         one_thread = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         return {"CUDA_VISIBLE_DEVICES": "", **dict.fromkeys(one_thread, "1")}
 
+    async def _keep(self, failed: Failed, built: Checkout) -> Failed:
+        """Keep what is left of the attempt, and say where."""
+        place = await asyncio.to_thread(self._kept.keep, built.folder) if self._kept is not None else None
+        if place is None:
+            return failed
+        reason, newline, tail = failed.error.partition("\n")
+        where = f"its files are kept for a while on {host_name()}: {place}"
+        return Failed(failed.kind, f"{reason}\n{where}{newline}{tail}")
+
     def _result(self, ended: Ended, built: Checkout, metric: str) -> TrainingResult:
         if ended.cause == "lost":
             return Halted("lost", newest_lines(ended.log))
         printed = parse_block(ended.log) or _results_file(built.path)
         value = printed.get(metric, math.nan)
-        if ended.returncode == 0 and ended.cause != "timeout" and math.isfinite(value):
+        if ended.returncode == 0 and ended.cause not in ("timeout", "disk") and math.isfinite(value):
             return Trained(
                 metrics={name: number for name, number in printed.items() if math.isfinite(number)},
                 evaluator_hash=built.evaluator_hash,
@@ -210,7 +224,9 @@ class TrainingRunner:
 def _failed(ended: Ended, printed: Mapping[str, float], metric: str) -> Failed:
     wanted = {metric: printed[metric]} if metric in printed else {}
     kind = classify_failure(ended.log, ended.returncode, timed_out=ended.cause == "timeout", metrics=wanted)
-    if ended.cause == "timeout":
+    if ended.cause == "disk":
+        kind, reason = "disk", "its files took more of the disk than the worker allows (NIGHTJAR_RUN_DISK_MB)"
+    elif ended.cause == "timeout":
         reason = "still running at its time limit"
     elif ended.returncode is not None and ended.returncode < 0:
         reason = f"ended by signal {-ended.returncode}"
@@ -226,15 +242,9 @@ def _failed(ended: Ended, printed: Mapping[str, float], metric: str) -> Failed:
 
 
 def _no_start(error: OSError) -> Failed:
-    if _is_full(error):
-        return Failed("disk", f"the run could not be started: {error}; make room on the worker's disk")
-    return Failed(
-        "infra", f"the run could not be started: {error}; check --command and --python of the worker"
-    )
-
-
-def _is_full(error: BaseException | None) -> bool:
-    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    remedy = "make room on the worker's disk" if is_full else "check --command and --python of the worker"
+    return Failed("infra", f"the run could not be started: {error}; {remedy}")
 
 
 def _results_file(tree: Path) -> dict[str, float]:

@@ -15,6 +15,7 @@ from state.settings import Settings
 from tests.workers.repository import Repository, job
 from tests.workers.watching import Orders
 from workers.device import Device
+from workers.kept import Kept
 from workers.runner import TrainingRunner
 from workers.stamps import processes_of
 
@@ -307,6 +308,40 @@ async def test_a_worker_without_room_on_its_disk_is_unfit(repo: Repository) -> N
     assert isinstance(found, Unfit)
     assert "under the least of 1e+12 MB" in found.reason
     assert await runner(repo, settings=Settings(min_free_mb=0)).survey() is None
+
+
+FILL = """
+import os, time
+for nth in range(40):
+    with open(f"{os.environ['TMPDIR']}/{nth}", "wb") as file:
+        file.write(os.urandom(1024 * 1024))
+        os.fsync(file.fileno())
+print("---\\nval_bpb: 1", flush=True)
+time.sleep(600)
+"""
+
+
+async def test_a_run_that_fills_the_disk_is_killed_at_its_cap(repo: Repository) -> None:
+    result = await train(repo, FILL, settings=Settings(poll_s=0.02, run_disk_mb=20.0, term_grace_s=600.0))
+
+    assert isinstance(result, Failed)
+    assert result.kind == "disk"
+    assert result.error.startswith("its files took more of the disk than the worker allows")
+
+
+async def test_a_failed_attempt_says_where_its_files_are_kept_and_a_good_one_leaves_none(
+    repo: Repository, tmp_path: Path
+) -> None:
+    kept = Kept(tmp_path / "failed", 3600.0, 1e9)
+
+    result = await train(repo, "open('clue', 'w').write('it was me'); 1 / 0", kept=kept)
+    await train(repo, "print('---\\nval_bpb: 1')", kept=kept)
+
+    assert isinstance(result, Failed)
+    place = Path(result.error.split("\n")[1].partition(": ")[2])
+    assert [place] == list(kept.root.iterdir())
+    assert (place / "tree" / "clue").read_text() == "it was me"
+    assert "ZeroDivisionError" in result.error
 
 
 async def test_an_attempt_of_which_nothing_lives_is_empty(repo: Repository) -> None:
