@@ -122,6 +122,42 @@ async def test_without_an_exporter_the_caller_s_trace_passes_unchanged(
     assert (await process.stream.last(1))[0].trace == HEADERS["traceparent"]
 
 
+async def test_every_event_carries_the_trace_of_what_caused_it(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    def trace_of(response: httpx.Response) -> str:
+        assert response.is_success, response.text
+        return response.headers["traceresponse"]
+
+    gpu = {"gpu_id": "host:gpu0", "gpu_index": 0, "gpu_name": "H100", "vram_mb": 80000.0}
+    mode = {"tag": "mar11", "mode": "exploit", "reason": "close to the goal"}
+    caused = {
+        "tag.created": trace_of(await client.post("/api/experiment/setup", json={"tag": "mar11"})),
+        "gpu.registered": trace_of(await client.post("/api/pool/register", json=gpu)),
+        "strategy.changed": trace_of(await client.post("/api/search/set-strategy", json=mode)),
+        "gpu.draining": trace_of(await client.post("/api/pool/drain", json={"gpu_id": "host:gpu0"})),
+    }
+
+    events = await process.stream.last(100)
+
+    assert {e.type: e.trace for e in events if e.type in caused} == caused
+    assert len(set(caused.values())) == 4
+
+
+async def test_an_experiment_s_events_keep_its_own_trace_whoever_moves_it(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    await client.post("/api/experiment/submit", json=idea(), headers=HEADERS)
+
+    other = await client.post("/api/experiment/stop", json={"experiment_id": "mar11-1"})
+
+    assert other.headers["traceresponse"] != HEADERS["traceparent"]
+    events = [e for e in await process.stream.last(100) if e.subject == "mar11-1"]
+    assert [e.type for e in events][-1] == "experiment.finished"
+    assert {e.trace for e in events} == {HEADERS["traceparent"]}
+
+
 def test_missing_packages_are_told_with_the_command_that_brings_them(settings: Settings) -> None:
     asked = settings.model_copy(update={"otlp_endpoint": "http://127.0.0.1:4318"})
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import signal
 import uuid
 from collections.abc import Mapping
+from pathlib import Path
 
 import httpx
 import pytest
@@ -14,11 +18,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from functions.contract import table
 from functions.meters import Meters
 from functions.process import Process, opened
-from state.client import Lab
+from state.embedded import EmbeddedRedis
 from state.errors import Unavailable
 from state.records import STATUSES
 from state.settings import Settings
 from state.tallies import Tallies
+from tests.conftest import http_client
 from tests.labs import add_gpu, crashed, idea, open_tag, running, silence, told, tried
 
 HEALTH = {
@@ -202,18 +207,23 @@ async def test_whoever_asks_for_openmetrics_gets_it(client: httpx.AsyncClient) -
     assert {"nightjar_function_calls", "nightjar_redis_up"} <= {f.name for f in openmetrics(response.text)}  # type: ignore[no-untyped-call]
 
 
-@pytest.mark.parametrize("problem", [Unavailable("Redis is gone"), TimeoutError()])
+@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGSTOP])
 async def test_without_redis_a_process_still_shows_what_it_counted_itself(
-    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, problem: Exception
+    tmp_path: Path, blow: signal.Signals
 ) -> None:
-    await open_tag(client)
-
-    async def away(*_: object, **__: object) -> None:
-        raise problem
-
-    monkeypatch.setattr(Lab, "command", away)
-    monkeypatch.setattr(Lab, "pipeline", away)
-    seen = await scrape(client)
+    with EmbeddedRedis.start(Settings.model_validate({"data": tmp_path})) as server:
+        own = Settings.model_validate({"data": tmp_path, "redis_url": server.url, "redis_timeout_s": 0.5})
+        async with opened("web", own) as process, http_client(process) as client:
+            await open_tag(client)
+            assert (await scrape(client)).value("nightjar_redis_up") == 1
+            assert server.pid is not None
+            pid = server.pid
+            os.kill(pid, blow)
+            try:
+                seen = await scrape(client)
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
 
     assert seen.value("nightjar_redis_up") == 0
     ids = {"process": "web", "function": "experiment::setup", "trigger": "http", "outcome": "ok"}
