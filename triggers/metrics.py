@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 
 from prometheus_client import CollectorRegistry, Metric
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 from starlette.requests import Request
@@ -144,6 +144,8 @@ async def lab_families(process: Process) -> AsyncIterator[Metric]:
         yield family
     for family in await stream_families(process):
         yield family
+    for family in await clock_families(process):
+        yield family
     kinds = Counter(str(p.facts.get("kind")) for p in await process.presence.alive(stale_s))
     yield labelled("nightjar_processes", "Processes alive by kind.", "kind", dict(kinds))
     vitals = await process.lab.vitals()
@@ -179,6 +181,21 @@ def gpu_families(gpus: Sequence[Gpu], now: float, stale_s: float) -> Iterator[Me
             "gpu_id",
             {gpu_id: value * unit for gpu_id, value in values.items() if isinstance(value, int | float)},
         )
+
+
+async def clock_families(process: Process) -> list[Metric]:
+    """What became of the clock's ticks, and which functions it does not fire now."""
+    names = [name for name, declared in process.invoker.table.items() if declared.clock is not None]
+    looks = await asyncio.gather(*(process.schedules.look(name) for name in names))
+    ticks = CounterMetricFamily(
+        "nightjar_clock_ticks", "Ticks by what became of them.", labels=["function", "outcome"]
+    )
+    for name, look in zip(names, looks, strict=True):
+        for outcome in ("fired", "by_hand", "missed", "skipped"):
+            ticks.add_metric([name, outcome], getattr(look.ticks, outcome))
+    paused = {name: float(look.ticks.paused_at is not None) for name, look in zip(names, looks, strict=True)}
+    text = "Whether the clock does not fire the function, because an operator paused it."
+    return [ticks, labelled("nightjar_clock_paused", text, "function", paused)]
 
 
 async def stream_families(process: Process) -> list[Metric]:

@@ -103,11 +103,10 @@ end
 -- Put a tick before its function.
 local function fire(schedule, ticks, name, t, scheduled, missed, by_hand)
   local data = string.format('{"scheduled":%s,"fired":%s,"missed":%d,"by_hand":%s}', scheduled, clock(t), missed, by_hand)
-  local id = redis.call('XADD', ticks, 'MAXLEN', '~', '1000', '*', 'type', 'cron.tick', 'time', rfc3339(t), 'tag', '',
+  redis.call('XADD', ticks, 'MAXLEN', '~', '1000', '*', 'type', 'cron.tick', 'time', rfc3339(t), 'tag', '',
     'subject', name, 'data', data, 'trace', '')
   redis.call('HSET', schedule, 'fired_scheduled', scheduled, 'fired_at', clock(t))
   redis.call('HINCRBY', schedule, by_hand == 'true' and 'by_hand' or 'fired', 1)
-  return id
 end
 
 -- Put a tick that waited for an earlier one before its function, once that is handled.

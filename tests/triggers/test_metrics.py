@@ -24,7 +24,7 @@ from state.records import STATUSES
 from state.settings import Settings
 from state.tallies import Tallies
 from tests.conftest import http_client
-from tests.labs import add_gpu, crashed, idea, open_tag, running, silence, told, tried
+from tests.labs import add_gpu, claimed, crashed, idea, open_tag, running, silence, told, tried
 
 HEALTH = {
     "temperature_c": 61.0,
@@ -145,6 +145,23 @@ async def test_a_binding_s_lag_and_what_it_has_not_finished_are_shown(
 
     assert seen.value("nightjar_binding_undelivered_events", function="search::adapt") == 1
     assert seen.value("nightjar_binding_unacknowledged_events", function="search::adapt") == 2
+
+
+async def test_what_became_of_the_clock_s_ticks_is_shown(client: httpx.AsyncClient, process: Process) -> None:
+    now = await process.lab.now()
+    await claimed(process, "pool::sweep", now - 2, fire=[now - 2], missed=3)
+    await claimed(process, "pool::sweep", now - 1, before=now - 2, fire=[now - 1])
+    await told(client, "/api/cron/run", function="gpu::health")
+    await told(client, "/api/cron/pause", function="gpu::health")
+
+    seen = await scrape(client)
+
+    outcomes = {"fired": 1, "by_hand": 0, "missed": 3, "skipped": 1}
+    for outcome, count in outcomes.items():
+        assert seen.value("nightjar_clock_ticks_total", function="pool::sweep", outcome=outcome) == count
+    assert seen.value("nightjar_clock_ticks_total", function="gpu::health", outcome="by_hand") == 1
+    assert seen.value("nightjar_clock_paused", function="gpu::health") == 1
+    assert seen.value("nightjar_clock_paused", function="pool::sweep") == 0
 
 
 async def test_what_was_not_heard_of_lately_is_not_shown_as_if_it_were_now(
