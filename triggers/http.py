@@ -14,7 +14,7 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Lifespan
 
@@ -26,6 +26,7 @@ from state.errors import Conflict, Invalid, NightjarError, Unavailable
 from state.settings import Settings
 from triggers.access import Access
 from triggers.bodies import read_json
+from triggers.dashboard.page import dashboard
 from triggers.docs import docs_page
 from triggers.guard import Guard, allowed_hosts
 from triggers.metrics import metrics
@@ -50,7 +51,7 @@ def make_app(
         Route("/api/events", events),
         Route("/openapi.json", lambda _: JSONResponse(openapi(functions))),
         Route("/docs", lambda _: HTMLResponse(docs_page(functions), headers=DOCS_HEADERS)),
-        Route("/", lambda _: RedirectResponse("/docs")),
+        *dashboard(settings),
     ]
     doors = [(door, declared) for declared in functions.values() for door in declared.doors]
     # A fixed path is tried before one with a parameter: /api/report/tags before /api/{x}/tags.

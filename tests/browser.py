@@ -1,0 +1,170 @@
+"""A real headless Chromium, driven through chromedriver's WebDriver protocol (W3C), which is plain HTTP."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+PROGRAMS = ("chromium", "chromedriver")
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+PATIENCE_S = 60.0
+ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
+"""What the standard names a reference to an element."""
+
+
+def missing() -> list[str]:
+    """Which of the programs are not installed."""
+    return [name for name in PROGRAMS if shutil.which(name) is None]
+
+
+class Browser:
+    """One browser window."""
+
+    def __init__(self, http: httpx.Client, session: str) -> None:
+        self._http = http
+        self._session = f"/session/{session}"
+
+    def open(self, url: str) -> None:
+        self._ask("POST", "/url", url=url)
+
+    def run(self, script: str, *arguments: Any) -> Any:
+        """What JavaScript answers: the body of a function with these arguments."""
+        return self._ask("POST", "/execute/sync", script=script, args=list(arguments))
+
+    def texts(self, css: str) -> list[str]:
+        """The text of every element that matches, as a reader sees it."""
+        found: list[str] = self.run(
+            "return [...document.querySelectorAll(arguments[0])].map((e) => e.innerText)", css
+        )
+        return found
+
+    def text(self, css: str) -> str:
+        """The text of the one element that matches."""
+        (found,) = self.texts(css)
+        return found
+
+    def click(self, css: str) -> None:
+        self._ask("POST", f"/element/{self._element(css)}/click")
+
+    def choose(self, css: str, value: str) -> None:
+        """Choose an option of a `select` as soon as there is one of this value."""
+        script = """
+            const [select, value] = [document.querySelector(arguments[0]), arguments[1]];
+            if (![...select.options].some((option) => option.value === value)) return false;
+            select.value = value;
+            return select.dispatchEvent(new Event("change"));
+        """
+        self.until(lambda: self.run(script, css, value), f"{css} offers {value!r}")
+
+    def press(self, key: str) -> None:
+        """Press and release one key where the focus is."""
+        strokes = [{"type": kind, "value": key} for kind in ("keyDown", "keyUp")]
+        self._ask("POST", "/actions", actions=[{"type": "key", "id": "keyboard", "actions": strokes}])
+
+    def size(self, width: int, height: int) -> None:
+        self._ask("POST", "/window/rect", width=width, height=height)
+
+    def screenshot(self) -> bytes:
+        """The window as PNG."""
+        return base64.b64decode(self._ask("GET", "/screenshot"))
+
+    def said(self) -> list[str]:
+        """What stood in the console since the last call: errors, and refusals of the content security policy."""
+        return [
+            f"{entry['level']} {entry['message']}" for entry in self._ask("POST", "/se/log", type="browser")
+        ]
+
+    def dark(self, preferred: bool) -> None:
+        """Prefer dark pages, or light ones."""
+        feature = {"name": "prefers-color-scheme", "value": "dark" if preferred else "light"}
+        self.tell("Emulation.setEmulatedMedia", features=[feature])
+
+    def tell(self, command: str, **parameters: Any) -> Any:
+        """A command of Chromium's own protocol."""
+        return self._ask("POST", "/goog/cdp/execute", cmd=command, params=parameters)
+
+    def until(self, met: Callable[[], Any], what: str) -> Any:
+        """Wait until something is so, much longer than it should take."""
+        give_up = time.monotonic() + PATIENCE_S
+        while not (answer := met()):
+            if time.monotonic() > give_up:
+                raise AssertionError(f"never: {what}\n{self.run('return document.body.innerText')}")
+            time.sleep(0.05)
+        return answer
+
+    def close(self) -> None:
+        self._http.delete(self._session)
+
+    def _element(self, css: str) -> str:
+        found = self._ask("POST", "/element", using="css selector", value=css)
+        return str(found[ELEMENT])
+
+    def _ask(self, method: str, path: str, **body: Any) -> Any:
+        answer = self._http.request(
+            method, self._session + path, json=body if method == "POST" else None
+        ).json()["value"]
+        if isinstance(answer, dict) and "error" in answer:
+            raise AssertionError(f"{path}: {json.dumps(answer)[:2000]}")
+        return answer
+
+
+@contextmanager
+def chromedriver(log: Path) -> Iterator[httpx.Client]:
+    """A driver on a port of its own choice; it and its browsers end with us."""
+    with log.open("w") as out:
+        driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=out, stderr=out, process_group=0)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{_port(driver, log)}", timeout=120) as http:
+            yield http
+    finally:
+        driver.terminate()
+        driver.wait()
+
+
+def _port(driver: subprocess.Popen[bytes], log: Path) -> int:
+    give_up = time.monotonic() + PATIENCE_S
+    while not (said := re.search(r"started successfully on port (\d+)", log.read_text())):
+        assert driver.poll() is None, log.read_text()
+        assert time.monotonic() < give_up, log.read_text()
+        time.sleep(0.05)
+    return int(said[1])
+
+
+@contextmanager
+def browsing(driver: httpx.Client, profile: Path) -> Iterator[Browser]:
+    """A window with a fresh profile."""
+    options = {"binary": shutil.which("chromium"), "args": [*FLAGS, f"--user-data-dir={profile}"]}
+    wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
+    answer = driver.post("/session", json={"capabilities": {"alwaysMatch": wanted}}).json()["value"]
+    assert "sessionId" in answer, answer
+    browser = Browser(driver, answer["sessionId"])
+    try:
+        yield browser
+    finally:
+        browser.close()
+
+
+def is_demanded() -> bool:
+    """Whether a missing browser is a failure, not a skip."""
+    return bool(os.environ.get("CI"))

@@ -1,0 +1,318 @@
+"""The live page in a real browser, over a real lab."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.browser import Browser, browsing, chromedriver, is_demanded, missing
+from tests.journeys.running import RunningLab, running_lab
+from tests.journeys.test_cli import nightjar
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
+
+HOSTILE = '<img src=x onerror="window.owned=1"><script>window.owned=1</script><b>wider</b>'
+ESCAPE = "\ue00c"
+ENTER = "\ue007"
+_tags = (f"page{nth}" for nth in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+    if (absent := missing()) and not is_demanded():
+        pytest.skip(f"not installed: {', '.join(absent)} (Debian: apt-get install chromium chromium-driver)")
+    assert not absent, absent
+    with chromedriver(tmp_path_factory.mktemp("driver") / "log") as found:
+        yield found
+
+
+@pytest.fixture
+def browser(driver: httpx.Client, tmp_path: Path) -> Iterator[Browser]:
+    """A window of its own."""
+    with browsing(driver, tmp_path / "profile") as found:
+        found.size(1280, 1000)
+        yield found
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    with running_lab(tmp_path_factory.mktemp("lab")) as found:
+        found.start()
+        yield found
+
+
+@pytest.fixture
+def tag(lab: RunningLab) -> str:
+    """A tag of its own for each test."""
+    name = next(_tags)
+    lab.setup(name)
+    return name
+
+
+def registered(lab: RunningLab, tag: str, **changes: str) -> str:
+    """The id of an experiment that its agent trains itself."""
+    body = {"hypothesis": "h", "category": "other", "commit_sha": "abc1234", "diff_summary": "d"} | changes
+    return str(lab.post("experiment/register", tag=tag, **body)["experiment_id"])
+
+
+def url(lab: RunningLab, chosen: str = "") -> str:
+    return f"http://127.0.0.1:{lab.port}/{chosen}"
+
+
+def show(browser: Browser, lab: RunningLab, tag: str, more: str = "") -> None:
+    """Open the page at a tag, and wait until it is live."""
+    browser.open(url(lab, f"#tag={tag}{more}"))
+    browser.until(lambda: browser.text("#connection") == "live", "the page is live")
+    browser.until(lambda: browser.texts("#tags a[aria-current]"), "the tag is shown as chosen")
+
+
+def rows(browser: Browser) -> list[str]:
+    return browser.texts("#experiments tbody tr")
+
+
+def subjects(browser: Browser) -> list[str]:
+    """Whom the feed tells of, oldest first."""
+    found: list[str] = browser.run(
+        "return [...document.querySelectorAll('#events li')].map((e) => e.children[2].innerText).reverse()"
+    )
+    return found
+
+
+def test_the_page_shows_a_running_lab(browser: Browser, lab: RunningLab, tag: str) -> None:
+    names = [lab.submit(tag, config_delta={"VALUE": value}, agent="ada") for value in (3.0, 2.5, 4.0)]
+    for name in names:
+        lab.until_status(name, "keep", "discard")
+
+    show(browser, lab, tag)
+
+    browser.until(lambda: len(rows(browser)) == 3, "every experiment has a row")
+    assert [row.split()[:3] for row in rows(browser)] == [
+        ["3", "discard", "4.000000"],
+        ["2", "keep", "2.500000"],
+        ["1", "keep", "3.000000"],
+    ]
+    assert "ada" in rows(browser)[0]
+    assert "2 kept of 3" in browser.text("#tags a[aria-current]")
+    browser.until(
+        lambda: browser.run("return document.querySelector('.plot img').naturalWidth > 0"), "the plot"
+    )
+    assert "best 2.500000" in browser.run("return document.querySelector('.plot img').alt")
+    browser.until(
+        lambda: browser.run("return document.title") == f"2.500000 {tag} · Nightjar", "the best as title"
+    )
+    assert any("cpu0" in gpu for gpu in browser.texts("#gpus li"))
+    health = browser.text("#health")
+    assert "web" in health
+    assert "durable" in health
+    assert browser.said() == []
+
+
+def test_what_happens_appears_without_a_reload(browser: Browser, lab: RunningLab, tag: str) -> None:
+    show(browser, lab, tag)
+    browser.run("window.loaded = 'once'")
+    assert rows(browser) == []
+
+    name = lab.submit(tag, config_delta={"VALUE": 1.5})
+    lab.until_status(name, "keep")
+
+    browser.until(
+        lambda: [r.split()[:3] for r in rows(browser)] == [["1", "keep", "1.500000"]], "the new row"
+    )
+    browser.until(
+        lambda: browser.run("return document.title").startswith("1.500000"), "the new best as title"
+    )
+    browser.until(lambda: any("best.changed" in e for e in browser.texts("#events li")), "the event")
+    assert browser.run("return window.loaded") == "once"
+    assert browser.said() == []
+
+
+def test_an_agent_s_text_is_text_and_runs_nothing(browser: Browser, lab: RunningLab, tag: str) -> None:
+    name = registered(lab, tag, hypothesis=HOSTILE, agent="a", diff_summary=HOSTILE, diff=f"+{HOSTILE}\n")
+    lab.post("experiment/crash", experiment_id=name, error=HOSTILE)
+
+    show(browser, lab, tag, f"&run={name}")
+
+    browser.until(lambda: browser.texts("dialog .error"), "the details")
+    assert browser.text("dialog .error") == HOSTILE
+    assert browser.text("dialog .hypothesis") == HOSTILE
+    assert HOSTILE in browser.text("dialog .patch")
+    browser.until(lambda: any(HOSTILE in row for row in rows(browser)), "the row")
+    browser.until(lambda: any(HOSTILE in event for event in browser.texts("#events li")), "the event")
+    assert browser.run("return document.querySelectorAll('img[src=x], body script, body b b').length") == 0
+    assert browser.run("return window.owned") is None
+    assert browser.said() == []
+
+
+def test_markup_that_got_in_by_a_mistake_would_be_refused(
+    browser: Browser, lab: RunningLab, tag: str
+) -> None:
+    show(browser, lab, tag)
+
+    refused = browser.run(
+        "try { document.body.innerHTML = arguments[0]; return 'taken' } catch (error) { return error.name }",
+        HOSTILE,
+    )
+
+    assert refused == "TypeError"
+    assert browser.run("return window.owned") is None
+
+
+def test_the_feed_goes_on_after_the_web_process_was_killed(
+    browser: Browser, lab: RunningLab, tag: str
+) -> None:
+    show(browser, lab, tag)
+    browser.choose("#events select[name=type]", "experiment.registered")
+    names = [registered(lab, tag, commit_sha=f"abc{nth:04x}") for nth in range(5)]
+    browser.until(lambda: subjects(browser)[-1:] == names[-1:], "the events before")
+
+    web = lab.process("triggers.web")
+    web.kill()
+    browser.until(lambda: browser.text("#connection") == "reconnecting", "the page says that it is cut off")
+    lab.until(lambda: lab.get("lab/status")["counts"].get("web"), "the web process is back")
+    names += [registered(lab, tag, commit_sha=f"abd{nth:04x}") for nth in range(5)]
+
+    browser.until(lambda: browser.text("#connection") == "live", "the page is live again")
+    browser.until(lambda: subjects(browser)[-1:] == names[-1:], "the events after")
+    names += [registered(lab, tag, commit_sha="abe0000")]
+    browser.until(lambda: subjects(browser)[-1:] == names[-1:], "events go on")
+    assert [s for s in subjects(browser) if s.startswith(f"{tag}-")] == names
+    browser.until(lambda: len(rows(browser)) == len(names), "the table was read again")
+
+
+def test_a_paused_feed_stands_still_and_then_tells_what_it_missed(
+    browser: Browser, lab: RunningLab, tag: str
+) -> None:
+    show(browser, lab, tag)
+    browser.choose("#events select[name=tag]", tag)
+    browser.until(lambda: subjects(browser) == [tag], "the tag's own event")
+    browser.click("#events .pause")
+
+    name = registered(lab, tag)
+
+    browser.until(lambda: len(rows(browser)) == 1, "the table goes on")
+    browser.until(lambda: browser.text("#events .pause") not in ("Pause", "Resume (0)"), "the new is counted")
+    assert subjects(browser) == [tag]
+    browser.click("#events .pause")
+    browser.until(lambda: subjects(browser) == [tag, name], "what was held back")
+
+
+def test_a_gap_in_the_feed_is_told_and_everything_read_again(
+    browser: Browser, lab: RunningLab, tag: str
+) -> None:
+    show(browser, lab, tag)
+    browser.choose("#events select[name=tag]", tag)
+    browser.until(lambda: subjects(browser) == [tag], "the tag's own event")
+    web = lab.process("triggers.web")
+    web.suspend()  # the page sees nothing of what follows
+    try:
+        _command(lab, "XADD", "{lab}:events", "*", *_entry(tag, "lost"))
+        _command(lab, "XADD", "{lab}:events", "*", *_entry(tag, "kept"))
+        _command(lab, "XTRIM", "{lab}:events", "MAXLEN", "1")
+    finally:
+        web.kill()
+
+    browser.until(
+        lambda: any(e.split()[1] == "reset" for e in browser.texts("#events li")), "the gap is told"
+    )
+    browser.until(lambda: subjects(browser) == [tag, "", "kept"], "what is kept is told")
+
+
+def _command(lab: RunningLab, *words: str) -> None:
+    done = nightjar(lab.data, "redis", *words)
+    assert done.returncode == 0, done.stderr
+
+
+def _entry(tag: str, subject: str) -> list[str]:
+    fields = {
+        "type": "tag.created",
+        "time": "2026-01-01T00:00:00Z",
+        "tag": tag,
+        "subject": subject,
+        "data": "{}",
+    }
+    return [word for pair in fields.items() for word in pair]
+
+
+def test_the_keyboard_opens_and_closes_the_details(browser: Browser, lab: RunningLab, tag: str) -> None:
+    name = registered(lab, tag, hypothesis="a wider model")
+    show(browser, lab, tag)
+    browser.until(lambda: len(rows(browser)) == 1, "the row")
+
+    browser.run("document.querySelector('#experiments tbody a').focus()")
+    browser.press(ENTER)
+    browser.until(lambda: browser.texts("dialog[open] h2") == [name], "the details")
+    inside = browser.run("return document.querySelector('dialog').contains(document.activeElement)")
+    browser.press(ESCAPE)
+
+    browser.until(lambda: not browser.texts("dialog[open]"), "the details are gone")
+    assert inside
+    assert f"run={name}" not in browser.run("return location.hash")
+    focused = browser.run("return document.activeElement.closest('#experiments') !== null")
+    assert focused, "the focus is back where it was"
+
+
+def test_an_experiment_that_is_not_there_is_told(browser: Browser, lab: RunningLab, tag: str) -> None:
+    show(browser, lab, tag, f"&run={tag}-99")
+
+    browser.until(lambda: f"there is no experiment '{tag}-99'" in browser.text("dialog"), "the refusal")
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+def test_the_page_is_light_or_dark_as_its_reader_likes(
+    browser: Browser, lab: RunningLab, tag: str, dark: bool
+) -> None:
+    browser.dark(dark)
+    show(browser, lab, tag)
+
+    ground, text = browser.run(
+        "const s = getComputedStyle(document.body); return [s.backgroundColor, s.color].map((c) =>"
+        " c.match(/\\d+/g).slice(0, 3).reduce((sum, n) => sum + Number(n), 0))"
+    )
+
+    assert (ground < text) is dark
+    assert abs(ground - text) > 400, "readable"
+    wide, window = browser.run("return [document.documentElement.scrollWidth, innerWidth]")
+    assert wide <= window, "no sideways scrolling at 1280 px"
+    assert browser.said() == []
+
+
+def test_nothing_jumps_while_things_happen(browser: Browser, lab: RunningLab, tag: str) -> None:
+    registered(lab, tag, commit_sha="abc0000")
+    show(browser, lab, tag)
+    browser.until(lambda: len(rows(browser)) == 1, "the first row")
+    browser.until(
+        lambda: browser.run("return document.querySelector('.plot img').naturalWidth > 0"), "the plot"
+    )
+    places = (
+        "return ['#health', '#tags', '#progress', '#experiments', '#gpus', '#events']"
+        ".map((id) => Math.round(document.querySelector(id).getBoundingClientRect().top))"
+    )
+    before = browser.run(places)
+
+    name = lab.submit(tag)
+    lab.until_status(name, "keep", "discard")
+    browser.until(lambda: "keep" in " ".join(rows(browser)), "it is shown")
+
+    assert browser.run(places) == before
+
+
+def test_an_empty_lab_says_what_to_do_next(
+    browser: Browser, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    with running_lab(tmp_path_factory.mktemp("empty")) as empty:
+        empty.start()
+        browser.open(url(empty))
+        browser.until(lambda: browser.texts("#empty h2") == ["No research yet"], "the first steps")
+        assert "./nightjar call experiment::setup --tag" in browser.text("#empty")
+        assert browser.said() == []
+
+        empty.setup("first")
+
+        browser.until(
+            lambda: any("first" in tag for tag in browser.texts("#tags a")), "the page fills by itself"
+        )
+        assert browser.run("return document.getElementById('empty').hidden")

@@ -1,0 +1,102 @@
+"""What GET / and the static files answer; tests/journeys/test_page.py looks at the page in a browser."""
+
+from __future__ import annotations
+
+import re
+
+import httpx
+import pytest
+
+from functions.process import Process
+from state.events import CATALOGUE
+from tests.conftest import http_client
+from tests.labs import dump, problem
+from triggers.dashboard.page import STATIC
+
+FILES = sorted(str(path.relative_to(STATIC)) for path in STATIC.rglob("*.*") if path.name != "index.html")
+
+
+def test_the_page_has_files() -> None:
+    assert {"app.js", "style.css", "icon.svg", "panels/health.js"} <= set(FILES)
+
+
+async def test_the_page_is_a_shell_that_names_the_lab_and_its_event_types(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    answer = await client.get("/")
+
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    assert f"lab <b>{process.settings.lab}</b>" in answer.text
+    (types,) = re.findall(r'name="event-types" content="([^"]*)"', answer.text)
+    assert set(types.split()) == CATALOGUE
+
+
+async def test_everything_that_the_page_names_is_served_by_the_lab_itself(client: httpx.AsyncClient) -> None:
+    shell = (await client.get("/")).text
+    named = re.findall(r'(?:src|href)="([^"#]+)"', shell)
+
+    assert {"/static/app.js", "/static/style.css", "/static/icon.svg"} <= set(named)
+    for path in named:
+        assert (await client.get(path)).status_code == 200, path
+    for name in FILES:
+        text = (STATIC / name).read_text()
+        assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)", text), name
+        for other in re.findall(r'from "(\.[^"]+)"', text):
+            assert (STATIC / name).parent.joinpath(other).is_file(), (name, other)
+
+
+@pytest.mark.parametrize("path", ["/", *(f"/static/{name}" for name in FILES)])
+async def test_a_page_or_file_runs_no_inline_script_and_is_asked_for_again(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    answer = await client.get(path)
+
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "unsafe" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert answer.headers["cache-control"] == "no-cache"
+
+
+async def test_a_file_that_has_not_changed_is_not_sent_again(client: httpx.AsyncClient) -> None:
+    first = await client.get("/static/app.js")
+
+    again = await client.get("/static/app.js", headers={"if-none-match": first.headers["etag"]})
+
+    assert again.status_code == 304
+    assert again.content == b""
+
+
+@pytest.mark.parametrize(
+    "path", ["/static/none.js", "/static/../page.py", "/static/%2e%2e/page.py", "/static/"]
+)
+async def test_nothing_beside_the_files_is_served(client: httpx.AsyncClient, path: str) -> None:
+    assert (await client.get(path)).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["/", "/static/app.js"])
+@pytest.mark.parametrize("headers", [{"host": "evil.example"}, {"origin": "https://evil.example"}])
+async def test_a_foreign_host_or_origin_gets_no_page(
+    client: httpx.AsyncClient, path: str, headers: dict[str, str]
+) -> None:
+    problem(await client.get(path, headers=headers), 403)
+
+
+async def test_looking_changes_nothing(client: httpx.AsyncClient, process: Process) -> None:
+    before = await dump(process.lab)
+
+    for path in ("/", "/static/app.js", "/api/lab/status", "/api/pool/list", "/api/report/tags"):
+        assert (await client.get(path)).status_code == 200
+
+    assert await dump(process.lab) == before
+
+
+async def test_a_lab_s_name_is_text_in_the_page(process: Process) -> None:
+    settings = process.settings.model_copy(update={"lab": "<script>"})
+    named = Process(**{**vars(process), "settings": settings})
+
+    async with http_client(named) as http:
+        shell = (await http.get("/")).text
+
+    assert "<script>" not in shell.replace('<script type="module"', "")
+    assert "lab <b>&lt;script&gt;</b>" in shell

@@ -1,0 +1,1 @@
+"""The dashboard: pages that render function responses in the browser, and never open a store."""

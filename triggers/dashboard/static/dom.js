@@ -1,0 +1,88 @@
+// Makes elements and texts. A string is always text, never markup: nothing here, or anywhere else, parses HTML.
+
+export function h(name, attributes = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (typeof value === "function") element.addEventListener(key, value);
+    else element.setAttribute(key, value === true ? "" : value);
+  }
+  element.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return element;
+}
+
+// Brings the children of `parent` to `items`, one element each: what has not changed stays, with its focus.
+export function sync(parent, items, keyOf, make) {
+  const before = new Map([...parent.children].map((child) => [child.dataset.key, child]));
+  items.forEach((item, nth) => {
+    const key = String(keyOf(item));
+    const state = JSON.stringify(item);
+    let element = before.get(key);
+    if (element?.dataset.state !== state) {
+      const focused = element?.contains(document.activeElement);
+      const made = make(item);
+      made.dataset.key = key;
+      made.dataset.state = state;
+      element?.replaceWith(made);
+      element = made;
+      if (focused) (made.matches("a, button") ? made : made.querySelector("a, button"))?.focus({ preventScroll: true });
+    }
+    before.delete(key);
+    if (parent.children[nth] !== element) parent.insertBefore(element, parent.children[nth] ?? null);
+  });
+  for (const gone of before.values()) gone.remove();
+}
+
+export function badge(status) {
+  return h("span", { class: `badge ${status}` }, status);
+}
+
+export function number(value, digits = 6) {
+  if (value === null || value === undefined) return "";
+  const size = Math.abs(value);
+  if (size !== 0 && (size >= 1e6 || size < 1e-4)) return value.toExponential(3);
+  return value.toFixed(Math.max(0, Math.min(digits, 7 - String(Math.trunc(size)).length)));
+}
+
+// By how much it beats the best: positive is better, whatever the metric's direction.
+export function delta(value) {
+  if (!value) return h("span", {}, "");
+  return h("span", { class: value > 0 ? "better" : "worse" }, (value > 0 ? "▲ " : "▼ ") + number(Math.abs(value)));
+}
+
+let aheadMs = 0;
+
+// The lab's clock as its answers tell it: ages are right on a machine whose own clock is not.
+export function heardAt(date) {
+  if (date !== null) aheadMs = Date.parse(date) - Date.now();
+}
+
+export function span(seconds) {
+  const s = Math.max(0, Math.round(seconds));
+  if (s < 100) return `${s} s`;
+  if (s < 6000) return `${Math.floor(s / 60)} min`;
+  if (s < 200000) return `${Math.floor(s / 3600)} h`;
+  return `${Math.floor(s / 86400)} d`;
+}
+
+// How long ago something was; it goes on counting by itself.
+export function age(stamp) {
+  const element = h("time", { datetime: stamp, title: local(stamp) });
+  count(element);
+  return element;
+}
+
+function count(element) {
+  element.textContent = span((Date.now() + aheadMs - Date.parse(element.dateTime)) / 1000);
+}
+
+setInterval(() => document.querySelectorAll("time[datetime]:not(.moment)").forEach(count), 1000);
+
+export function moment(stamp) {
+  const text = new Date(stamp).toLocaleTimeString([], { hour12: false });
+  return h("time", { class: "moment", datetime: stamp, title: local(stamp) }, text);
+}
+
+function local(stamp) {
+  return new Date(stamp).toLocaleString();
+}

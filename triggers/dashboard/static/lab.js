@@ -1,0 +1,71 @@
+// Speaks to the lab: calls its functions, and follows its events however often the connection is cut.
+
+import { heardAt } from "./dom.js";
+
+const RETRY_MS = 2000;
+
+export class Problem extends Error {
+  constructor(detail, hint) {
+    super(detail);
+    this.hint = hint ?? "";
+  }
+}
+
+async function answer(path, options) {
+  let response;
+  try {
+    response = await fetch(path, { cache: "no-store", ...options });
+  } catch {
+    throw new Problem("the web process does not answer", "start the lab with ./nightjar up");
+  }
+  heardAt(response.headers.get("date"));
+  if (response.ok) return response;
+  const problem = await response.json().catch(() => ({}));
+  throw new Problem(problem.detail ?? `HTTP ${response.status}`, problem.hint);
+}
+
+export async function get(path) {
+  return (await answer(path)).json();
+}
+
+export async function picture(path) {
+  return (await answer(path)).blob();
+}
+
+// Calls a function by POST, as everybody does.
+export async function call(path, body) {
+  const headers = { "content-type": "application/json" };
+  return (await answer(path, { method: "POST", headers, body: JSON.stringify(body) })).json();
+}
+
+// Tells every event once and in order: the newest `last` first, then what happens.
+// `reset` says that events are missing, `changed` how the connection is: live, or not.
+export function follow({ last, told, reset, changed }) {
+  const types = document.querySelector("meta[name=event-types]").content.split(" ");
+  let seen = null;
+
+  function open() {
+    const source = new EventSource(seen === null ? `/api/events?last=${last}` : `/api/events?since=${seen}`);
+    source.addEventListener("open", () => changed(true));
+    source.addEventListener("error", () => {
+      changed(false);
+      // The browser comes back by itself, with Last-Event-ID, unless it was refused.
+      if (source.readyState === EventSource.CLOSED) setTimeout(open, RETRY_MS);
+    });
+    source.addEventListener("reset", (message) => reset(JSON.parse(message.data)));
+    for (const type of types) {
+      source.addEventListener(type, (message) => {
+        if (seen !== null && !follows(message.lastEventId, seen)) return;
+        seen = message.lastEventId;
+        told(JSON.parse(message.data));
+      });
+    }
+  }
+
+  open();
+}
+
+function follows(one, other) {
+  const [a, b] = [one, other].map((id) => id.split("-").map(Number));
+  return a[0] > b[0] || (a[0] === b[0] && (a[1] ?? 0) > (b[1] ?? 0));
+}

@@ -1,0 +1,71 @@
+// The newest experiments of the chosen tag, each leading to its details.
+
+import { badge, delta, h, number, sync } from "../dom.js";
+import { call } from "../lab.js";
+
+const PAGE = 50;
+const MOST = 1000;
+const OPEN = new Set(["registered", "queued", "leased", "running"]);
+const body = document.querySelector("#experiments tbody");
+const aside = document.querySelector("#experiments .aside");
+const older = document.querySelector("#experiments .more button");
+let limit = PAGE;
+let limitedTag = null;
+let again = null;
+
+export const experiments = {
+  id: "experiments",
+  every: 10000,
+  touches: (event, view) => event.tag === view.tag,
+
+  async read({ tag }) {
+    if (tag !== limitedTag) [limit, limitedTag] = [PAGE, tag];
+    return tag === null ? null : { tag, ...(await call("/api/experiment/history", { tag, limit })) };
+  },
+
+  show(answer, view) {
+    if (answer === null || answer.tag !== view.tag) return;
+    const found = answer.experiments.reverse().map(row);
+    sync(body, found, (e) => e.id, (e) => show(e, view));
+    aside.textContent = `${answer.total} in all`;
+    older.hidden = answer.next_cursor === null || limit >= MOST;
+    older.onclick = () => {
+      limit = Math.min(MOST, limit + PAGE);
+      dispatchEvent(new HashChangeEvent("hashchange"));
+    };
+    clearTimeout(again);
+    // What trains says how far it is, but not by events.
+    if (found.some((e) => e.status === "running")) again = setTimeout(() => refresh(view), 2000);
+  },
+};
+
+async function refresh(view) {
+  try {
+    experiments.show(await experiments.read(view), view);
+  } catch {
+    // the next event, or the next interval, reads again and tells what is wrong
+  }
+}
+
+// What a row shows, so that one that looks the same stays as it is.
+function row(e) {
+  const { id, tag, number: nth, status, category, hypothesis, agent, attempt, near_miss, duplicate_of } = e;
+  const open = OPEN.has(status);
+  const value = open ? e.last_metric : e.val_bpb;
+  return { id, tag, nth, status, category, hypothesis, agent, attempt, near_miss, duplicate_of, value, open,
+    progress: status === "running" ? e.last_progress : null, delta: open ? null : e.delta };
+}
+
+function show(e, view) {
+  return h("tr", {},
+    h("td", { class: "number" }, h("a", { href: view.link({ tag: e.tag, run: e.id }), title: `details of ${e.id}` }, String(e.nth))),
+    h("td", {}, badge(e.status), e.near_miss ? h("span", { class: "dim", title: "within the margin of the best" }, " near") : null),
+    h("td", { class: e.open ? "number dim" : "number" },
+      e.progress === null ? number(e.value)
+        : h("span", { class: "going" }, number(e.value, 4), h("progress", { value: e.progress, max: 1, "aria-label": "progress" }))),
+    h("td", { class: "number" }, delta(e.delta)),
+    h("td", {}, e.category),
+    h("td", { class: "long", title: e.hypothesis }, e.hypothesis),
+    h("td", { class: "short", title: e.agent ?? "" }, e.agent ?? ""),
+    h("td", { class: "number dim" }, e.attempt ? String(e.attempt) : "own"));
+}

@@ -1,0 +1,56 @@
+// The strip on top: what is alive, what waits, and what to do about it.
+
+import { h, sync } from "../dom.js";
+import { get } from "../lab.js";
+
+const LAG_WORTH_A_LOOK = 100;
+const NEEDED = ["web", "events", "clock"];
+const strip = document.querySelector("#health dl");
+const hints = document.querySelector("#health .hints");
+
+export const health = {
+  id: "health",
+  every: 5000,
+  rest: 2000,
+  touches: () => true,
+
+  async read() {
+    const [status, ready] = await Promise.all([get("/api/lab/status"), get("/readyz")]);
+    return { status, redis: ready.redis };
+  },
+
+  show({ status, redis }) {
+    const { counts, gpu_pool: pool, events } = status;
+    const missing = NEEDED.filter((kind) => !counts[kind]);
+    const lag = Math.max(0, ...Object.values(events.bindings).map((b) => (b.undelivered ?? 0) + (b.unacknowledged ?? 0)));
+    render([
+      ["Processes", processes(counts, missing), missing.length ? "bad" : "ok"],
+      ["Redis", redis.aof ? `${redis.version}, durable` : `${redis.version}, not durable`, redis.aof ? "ok" : "warn"],
+      ["GPUs", `${pool.training} of ${pool.total} busy`, pool.total - pool.offline ? "ok" : "warn"],
+      ["Queue", `${status.queue} waiting`, status.queue && !(pool.total - pool.offline) ? "bad" : "ok"],
+      ["Event lag", String(lag), lag > LAG_WORTH_A_LOOK ? "warn" : "ok"],
+      ["Dead letters", String(events.dead_letters), events.dead_letters ? "bad" : "ok"],
+    ]);
+    hint([...status.hints, ...(events.dead_letters ? ["see what failed with ./nightjar call event::dead"] : [])]);
+  },
+
+  failed(problem) {
+    render([["Lab", problem.message, "bad"]]);
+    hint([problem.hint]);
+  },
+};
+
+function processes(counts, missing) {
+  const alive = Object.entries(counts).map(([kind, count]) => (count > 1 ? `${count} ${kind}s` : kind));
+  return [...missing.map((kind) => `no ${kind}`), ...alive].join(", ");
+}
+
+function render(cells) {
+  sync(strip, cells, ([label]) => label, ([label, value, state]) =>
+    h("div", { class: state }, h("dt", {}, label), h("dd", { title: value }, value)));
+}
+
+function hint(lines) {
+  const text = lines.filter(Boolean).join("; ");
+  if (hints.textContent !== text) hints.textContent = text;
+}

@@ -1,0 +1,47 @@
+// The chosen tag's plot, drawn by report::progress, and how its search goes on.
+
+import { picture, call } from "../lab.js";
+import { number } from "../dom.js";
+
+const image = document.querySelector("#progress img");
+const note = document.querySelector("#progress .plot p");
+const aside = document.querySelector("#progress .aside");
+let shownTag = null;
+
+export const progress = {
+  id: "progress",
+  rest: 4000, // drawing takes the lab some tenths of a second
+  touches: (event, view) =>
+    event.tag === view.tag && ["experiment.finished", "best.changed", "strategy.changed"].includes(event.type),
+
+  async read({ tag }) {
+    if (tag === null) return null;
+    const query = new URLSearchParams({ tag });
+    const [plot, summary] = await Promise.all([
+      picture(`/api/report/progress.svg?${query}`),
+      call("/api/report/summary", { tag }),
+    ]);
+    return { tag, plot, summary };
+  },
+
+  show(answer, view) {
+    if (answer === null || answer.tag !== view.tag) return;
+    const { stats, best, strategy } = answer.summary;
+    const before = image.src;
+    image.src = URL.createObjectURL(answer.plot);
+    image.hidden = false;
+    note.textContent = "";
+    image.alt = `${answer.tag}: ${stats.total} experiments, ${stats.kept} kept, best ${best ? number(best.val_bpb) : "none"}`;
+    if (before) URL.revokeObjectURL(before);
+    aside.textContent =
+      `${strategy.mode}: ${strategy.reason} · ${stats.running} running, ${stats.queued} queued, ${stats.crashed} crashed`;
+    aside.title = aside.textContent;
+    shownTag = answer.tag;
+  },
+
+  failed() {
+    if (shownTag !== null) return; // the old picture is better than none
+    image.hidden = true;
+    note.textContent = "no plot";
+  },
+};
