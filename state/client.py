@@ -291,6 +291,8 @@ def unavailable(problem: RedisError) -> Unavailable:
             detail, hint = _REFUSALS["LOADING"]
         case exceptions.ConnectionError() if "No connection available" in str(problem):
             detail, hint = f"all {CONNECTIONS} connections to Redis are in use", "try again in a moment"
+        case exceptions.ConnectionError() if "max number of clients" in str(problem):
+            detail, hint = "Redis takes no more clients", "raise its maxclients, or end other clients of it"
         case exceptions.ConnectionError():
             detail, hint = (
                 "Redis cannot be reached",

@@ -17,14 +17,16 @@ from typing import Any
 
 import httpx
 
+from functions.process import until_ready
 from functions.supervision import Backoff, ProcessGroup, ProcessSpec, stopping_on_signals
-from state.embedded import EmbeddedRedis
+from state.client import Lab as Client
+from state.embedded import EmbeddedRedis, redis_url
 from state.errors import Conflict, Unavailable
 from state.pulse import LOOKS
 from state.settings import Settings
 from triggers.guard import check_bind
 
-READY_S = 60.0
+READY_S = 120.0
 REDIS_LOOK_S = 0.5
 REDIS_BACKOFF = Backoff(first_s=1.0, most_s=30.0)
 WITHOUT_REDIS_S = 30.0
@@ -80,6 +82,8 @@ class Lab:
             redis = None
             if settings.redis_url is None:
                 redis = stack.enter_context(EmbeddedRedis.start(settings))
+            else:
+                await check_redis(settings)
             group = ProcessGroup(specs(plan), settings.data_dir / "logs", announce)
             with stopping_on_signals(group) as stop:
                 lab = cls(plan, redis, group, stop, announce)
@@ -188,7 +192,7 @@ class Lab:
         """Wait until lab::status shows every process.
 
         Raises:
-            Unavailable: not within a minute.
+            Unavailable: not within two minutes.
         """
         loop = asyncio.get_running_loop()
         give_up = loop.time() + READY_S
@@ -232,6 +236,19 @@ def specs(plan: Plan) -> list[ProcessSpec]:
         argv += ["--command", shlex.join(shlex.split(plan.command))] if plan.command else []
         found.append(ProcessSpec("worker", tuple(argv), env, float("inf"), silent_s))
     return found
+
+
+async def check_redis(settings: Settings) -> None:
+    """Refuse a Redis that would refuse every process, before any is started.
+
+    Raises:
+        Unavailable: it wants another password, has another schema, or does not answer for half a minute.
+    """
+    lab = Client(settings.lab, redis_url(settings), timeout_s=settings.redis_timeout_s)
+    try:
+        await until_ready(lab)
+    finally:
+        await lab.close()
 
 
 def check_port(settings: Settings) -> None:

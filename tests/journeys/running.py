@@ -30,7 +30,7 @@ FAST = {
     "NIGHTJAR_TERM_GRACE_S": "1",
     "NIGHTJAR_POLL_S": "0.1",
 }
-PATIENCE_S = 60.0
+PATIENCE_S = 150.0
 
 TRAIN = """
 import os, sys, time

@@ -114,7 +114,7 @@ async def wakes(wakeups: Wakeups, lab: Lab, within_s: float = 10.0) -> bool:
         ("UNBLOCKED force unblock from blocking operation", "become a replica"),
         ("READONLY You can't write against a read only replica.", "read-only replica"),
         ("OOM command not allowed when used memory > 'maxmemory'.", "no memory left"),
-        ("ERR max number of clients reached", "cannot be reached"),
+        ("ERR max number of clients reached", "no more clients"),
     ],
 )
 def test_redis_that_cannot_serve_now_is_unavailable_and_worth_asking_again(answer: str, detail: str) -> None:

@@ -1,0 +1,436 @@
+"""Redis full, read-only, crowded, locked, loading, slow or cut off: a clear 503, no half a write, and back again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import resource
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+import redis
+from pydantic import SecretStr
+
+import state.answers
+from functions.process import Process, ended, opened
+from state.client import load
+from state.embedded import EmbeddedRedis
+from state.redis_binary import find_binary
+from state.settings import Settings
+from tests.conftest import http_client
+from tests.labs import PRESENCE, add_gpu, asked, begun, dump, events_of, idea, open_tag, registered, told
+from tests.state.test_client import password_of
+from triggers.lab import free_port
+
+TIMEOUT_S = 1.0
+PASSING = PRESENCE | {"tallies"}
+
+
+@pytest.fixture(scope="module")
+def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
+    """A Redis that these tests may hurt."""
+    with EmbeddedRedis.start(Settings.model_validate({"data": tmp_path_factory.mktemp("faults")})) as server:
+        yield server
+
+
+@pytest.fixture
+def admin(own_redis: EmbeddedRedis) -> Iterator[redis.Redis]:
+    with closing(redis.Redis.from_url(own_redis.url)) as connection:
+        connection.flushall()
+        yield connection
+
+
+@pytest.fixture
+def settings(own_redis: EmbeddedRedis, tmp_path: Path) -> Settings:
+    return Settings.model_validate(
+        {"redis_url": own_redis.url, "data": tmp_path, "redis_timeout_s": TIMEOUT_S, "lab": "faulty"}
+    )
+
+
+@pytest.fixture
+async def process(admin: redis.Redis, settings: Settings) -> AsyncIterator[Process]:
+    async with opened("web", settings) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def config(admin: redis.Redis, **values: Any) -> Iterator[None]:
+    names = {name.replace("_", "-"): value for name, value in values.items()}
+    before: dict[str, Any] = {name: admin.config_get(name)[name] for name in names}
+    for name, value in names.items():
+        admin.config_set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            admin.config_set(name, value)
+
+
+def cut_all(admin: redis.Redis) -> None:
+    for kind in ("normal", "pubsub"):
+        admin.client_kill_filter(_type=kind, skipme=True)
+
+
+@contextlib.contextmanager
+def out_of_memory(admin: redis.Redis, server: EmbeddedRedis) -> Iterator[None]:
+    with config(admin, maxmemory=1):
+        yield
+
+
+@contextlib.contextmanager
+def read_only(admin: redis.Redis, server: EmbeddedRedis) -> Iterator[None]:
+    admin.replicaof("127.0.0.1", 1)
+    try:
+        yield
+    finally:
+        admin.replicaof("NO", "ONE")
+
+
+@contextlib.contextmanager
+def replica_without_its_primary(admin: redis.Redis, server: EmbeddedRedis) -> Iterator[None]:
+    with config(admin, replica_serve_stale_data="no"), read_only(admin, server):
+        yield
+
+
+@contextlib.contextmanager
+def without_replicas(admin: redis.Redis, server: EmbeddedRedis) -> Iterator[None]:
+    with config(admin, min_replicas_to_write=1):
+        yield
+
+
+@contextlib.contextmanager
+def disk_full(admin: redis.Redis, server: EmbeddedRedis) -> Iterator[None]:
+    """Its append-only file may not grow: what a full disk is to it, and needs no disk of its own."""
+    files = psutil.Process(server.pid)
+    aof = next((server._dir / "appendonlydir").glob("*.incr.aof"))
+    files.rlimit(resource.RLIMIT_FSIZE, (aof.stat().st_size + 1, resource.RLIM_INFINITY))
+    try:
+        with contextlib.suppress(redis.RedisError):
+            while True:  # the first write that does not fit is what tells Redis
+                admin.set("filler", "x" * 100)
+                time.sleep(0.01)
+        yield
+    finally:
+        files.rlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        until(lambda: bool(admin.set("filler", "")))
+
+
+@contextlib.contextmanager
+def another_password(admin: redis.Redis, server: EmbeddedRedis) -> Iterator[None]:
+    with config(admin, requirepass="another"):
+        cut_all(admin)
+        yield
+
+
+@contextlib.contextmanager
+def crowded(admin: redis.Redis, server: EmbeddedRedis) -> Iterator[None]:
+    with config(admin, maxclients=1):
+        cut_all(admin)
+        yield
+
+
+FAULTS: dict[str, tuple[Callable[..., Any], str]] = {
+    "out of memory": (out_of_memory, "no memory left"),
+    "a read-only replica": (read_only, "read-only replica"),
+    "a replica without its primary": (replica_without_its_primary, "lost its primary"),
+    "a primary without its replicas": (without_replicas, "too few replicas"),
+    "disk full": (disk_full, "cannot write to its disk"),
+    "another password": (another_password, "refuses our password"),
+    "too many clients": (crowded, "takes no more clients"),
+}
+BEGIN_WITH_A_CUT = ("refuses our password", "takes no more clients")
+"""The first request on a connection that was cut is told of that."""
+READS_GO_ON = ("out of memory", "a read-only replica", "a primary without its replicas", "disk full")
+
+
+def until(met: Callable[[], bool]) -> None:
+    give_up = time.monotonic() + 30
+    while True:
+        with contextlib.suppress(redis.RedisError):
+            if met():
+                return
+        assert time.monotonic() < give_up, "it never happened"
+        time.sleep(0.05)
+
+
+async def a_lab(http: httpx.AsyncClient, process: Process) -> dict[str, Mapping[str, Any]]:
+    """A lab with something of everything, and for each writing door a body that it would accept."""
+    await open_tag(http)
+    await add_gpu(http, "h:gpu0")
+    await add_gpu(http, "h:gpu1")
+    submitted = await told(http, "/api/experiment/submit", **idea(gpu_id="h:gpu0"))
+    await told(http, "/api/pool/dispatch")
+    run = await begun(process, submitted["experiment_id"])
+    mine, other, third = [await registered(http) for _ in range(3)]
+    lease = await told(http, "/api/pool/acquire", experiment_id=third)
+    await add_gpu(http, "h:spare")
+    return {
+        "/api/experiment/setup": {"tag": "new"},
+        "/api/experiment/register": idea(),
+        "/api/experiment/submit": idea(),
+        "/api/experiment/complete": {
+            "experiment_id": run.experiment_id,
+            "attempt": run.attempt,
+            "fence": run.fence,
+            "val_bpb": 0.9,
+        },
+        "/api/experiment/crash": {"experiment_id": mine, "error": "boom"},
+        "/api/experiment/stop": {"experiment_id": other},
+        "/api/search/set-policy": {"tag": "mar11", "policy": {"crash_limit": 7}},
+        "/api/search/set-strategy": {"tag": "mar11", "mode": "exploit", "reason": "because"},
+        "/api/pool/register": {
+            "gpu_id": "h:gpu2", "gpu_index": 2, "gpu_name": "H100", "vram_mb": 80000.0,
+        },
+        "/api/pool/drain": {"gpu_id": "h:spare"},
+        "/api/pool/release": {"gpu_id": "h:gpu1", "experiment_id": third, "fence": lease["fence"]},
+    }  # fmt: skip
+
+
+async def post(http: httpx.AsyncClient, path: str, body: Mapping[str, Any], **headers: str) -> httpx.Response:
+    return await http.post(path, json=dict(body), headers=headers)
+
+
+def a_clear_refusal(answer: httpx.Response, words: str) -> None:
+    assert answer.status_code == 503, answer.text
+    problem = answer.json()
+    assert answer.headers["content-type"].startswith("application/problem+json")
+    cut = words in BEGIN_WITH_A_CUT and problem["detail"] == "Redis cannot be reached"
+    assert words in problem["detail"] or cut, problem
+    assert problem["hint"]
+    assert ("Retry-After" in answer.headers) == ("retry_after" in problem)
+    assert "retry_after" in problem or "password" in problem["detail"]  # there waiting does not help
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_every_writing_door_answers_a_clear_503_writes_nothing_and_works_again_afterwards(
+    process: Process, own_redis: EmbeddedRedis, admin: redis.Redis, fault: str
+) -> None:
+    hurt, words = FAULTS[fault]
+    async with http_client(process) as http:
+        doors = await a_lab(http, process)
+        before = await dump(process.lab, without=PASSING)
+        refused: list[tuple[str, httpx.Response]] = []
+        done: list[tuple[str, httpx.Response]] = []
+
+        with hurt(admin, own_redis):
+            for path, body in doors.items():
+                answer = await post(http, path, body)
+                # a script that frees memory first may run where one that takes some may not: wholly
+                (done if answer.is_success and fault == "out of memory" else refused).append((path, answer))
+            ready, alive = await http.get("/readyz"), await http.get("/healthz")
+            read = await http.get("/api/pool/list")
+        between = await dump(process.lab, without=PASSING)
+
+        for _, answer in [*refused, ("/readyz", ready)]:
+            a_clear_refusal(answer, words)
+        assert alive.status_code == 200
+        assert read.status_code == (200 if fault in READS_GO_ON else 503)
+        assert {path for path, _ in done} <= {"/api/pool/release"}
+        if not done:
+            assert between == before
+        await settled(http)
+        for path, _ in refused:
+            answer = await post(http, path, doors[path])
+            assert answer.is_success, (path, answer.text)
+        assert await told(http, "/api/lab/audit") | {"violations": []} == await told(http, "/api/lab/audit")
+
+
+async def settled(http: httpx.AsyncClient) -> None:
+    """Wait until the lab is ready again: by itself, for nobody restarts it."""
+    give_up = time.monotonic() + 30
+    while (answer := await http.get("/readyz")).status_code != 200:
+        assert time.monotonic() < give_up, answer.text
+        await asyncio.sleep(0.05)
+
+
+async def test_a_write_that_redis_did_not_answer_in_time_has_one_effect_however_often_it_is_repeated(
+    process: Process, admin: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state.answers, "IN_FLIGHT_TTL_S", 1)
+    async with http_client(process) as http:
+        await open_tag(http)
+        body = idea()
+        admin.client_pause(int(TIMEOUT_S * 2500), all=True)
+
+        slow = await post(http, "/api/experiment/register", body, **{"Idempotency-Key": "k"})
+        answer = await repeated(http, "/api/experiment/register", body, "k")
+
+        a_clear_refusal(slow, "did not answer in time")
+        assert len(await events_of(process, "experiment.registered")) == 1
+        assert (await asked(http, f"/api/experiment/{answer['experiment_id']}"))["experiment"]["number"]
+
+
+async def repeated(http: httpx.AsyncClient, path: str, body: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The answer of a request that is sent again while it is told to."""
+    give_up = time.monotonic() + 60
+    while True:
+        answer = await post(http, path, body, **{"Idempotency-Key": key})
+        if answer.is_success:
+            found: dict[str, Any] = answer.json()
+            return found
+        assert answer.status_code in (409, 503), answer.text
+        assert answer.json()["retry_after"] > 0, answer.text
+        assert time.monotonic() < give_up, answer.text
+        await asyncio.sleep(0.1)
+
+
+class Cutter:
+    """A TCP path to Redis that hands a chosen request over and cuts the line before its reply."""
+
+    def __init__(self, server: EmbeddedRedis) -> None:
+        self._server = server
+        self.url = ""
+        self.cut_at: bytes | None = None
+        """Cut after the next request that holds these bytes."""
+        self.cuts = 0
+
+    @asynccontextmanager
+    async def listening(self) -> AsyncIterator[Cutter]:
+        listener = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        self.url = f"redis://:{password_of(self._server)}@127.0.0.1:{port}"
+        async with listener:
+            yield self
+
+    async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self._server.port)
+        replies = asyncio.create_task(self._replies(there, writer))
+        with contextlib.suppress(ConnectionError):
+            while request := await reader.read(1 << 20):
+                cuts = self.cut_at is not None and self.cut_at in request
+                if cuts:
+                    self.cut_at = None
+                    await ended(replies)
+                back.write(request)
+                await back.drain()
+                if cuts:
+                    await there.read(1)  # Redis has done it
+                    self.cuts += 1
+                    break
+        replies.cancel()
+        writer.close()
+        back.close()
+
+    async def _replies(self, there: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while reply := await there.read(1 << 20):
+                writer.write(reply)
+                await writer.drain()
+        writer.close()
+
+
+LOST_REPLIES = {
+    "/api/experiment/register": ("register_experiment", "experiment.registered"),
+    "/api/experiment/submit": ("queue_experiment", "experiment.queued"),
+    "/api/experiment/complete": ("finish_experiment", "experiment.finished"),
+    "/api/experiment/crash": ("finish_experiment", "experiment.finished"),
+    "/api/experiment/stop": ("finish_experiment", "experiment.finished"),
+    "/api/pool/register": ("register_gpu", "gpu.registered"),
+    "/api/pool/drain": ("flag_gpu", "gpu.draining"),
+    "/api/pool/release": ("release_gpu", "gpu.idle"),
+}
+"""Doors, with the script that does it and the event that tells of it."""
+
+
+@pytest.mark.parametrize("door", LOST_REPLIES)
+async def test_a_write_whose_reply_was_lost_has_one_effect_however_often_it_is_repeated(
+    admin: redis.Redis,
+    own_redis: EmbeddedRedis,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    door: str,
+) -> None:
+    monkeypatch.setattr(state.answers, "IN_FLIGHT_TTL_S", 1)
+    script, event = LOST_REPLIES[door]
+    async with (
+        Cutter(own_redis).listening() as cutter,
+        opened("web", settings.model_copy(update={"redis_url": SecretStr(cutter.url)})) as process,
+        http_client(process) as http,
+    ):
+        body = (await a_lab(http, process))[door]
+        earlier = len(await events_of(process, event))
+
+        cutter.cut_at = load(script)[1].encode()
+        lost = await post(http, door, body, **{"Idempotency-Key": "k"})
+        first = await repeated(http, door, body, "k")
+        again = await repeated(http, door, body, "k")
+
+        assert cutter.cuts == 1
+        a_clear_refusal(lost, "cannot be reached")
+        assert again == first or door.startswith(
+            "/api/pool"
+        )  # those are repeatable by state, and keep no answer
+        assert len(await events_of(process, event)) == earlier + 1
+        assert (await told(http, "/api/lab/audit"))["violations"] == []
+
+
+@contextlib.contextmanager
+def plain_server(folder: Path, port: int, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+    binary = find_binary(Settings()).path
+    argv = [
+        str(binary),
+        "--port",
+        str(port),
+        "--dir",
+        str(folder),
+        "--appendonly",
+        "yes",
+        "--save",
+        "",
+        *options,
+    ]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as server:
+        try:
+            yield server
+        finally:
+            server.kill()
+
+
+async def test_redis_that_loads_its_data_is_waited_for(settings: Settings, tmp_path: Path) -> None:
+    port = free_port(0)
+    url = f"redis://127.0.0.1:{port}"
+    slowly = ("--key-load-delay", "200", "--loading-process-events-interval-bytes", "1024")
+    with closing(redis.Redis.from_url(url)) as client, plain_server(tmp_path, port) as server:
+        until(client.ping)
+        client.mset({f"key{n}": "x" * 100 for n in range(10)})
+        with client.pipeline(transaction=False) as pipe:
+            for n in range(20_000):
+                pipe.set(f"key{n}", "x" * 100)
+            pipe.execute()
+        async with (
+            opened("web", settings.model_copy(update={"redis_url": SecretStr(url)})) as process,
+            http_client(process) as http,
+        ):
+            await open_tag(http)
+            server.kill()
+            server.wait()
+            with plain_server(tmp_path, port, *slowly):
+                said = await words_until_ready(http)
+                tags = await asked(http, "/api/report/tags")
+
+    assert "Redis is busy starting" in said
+    assert said <= {"Redis is busy starting", "Redis cannot be reached", "Redis did not answer in time"}
+    assert [tag["name"] for tag in tags["tags"]] == ["mar11"]
+
+
+async def words_until_ready(http: httpx.AsyncClient) -> set[str]:
+    """What /readyz and a door say until the lab is ready; /healthz is well all along."""
+    said = set()
+    give_up = time.monotonic() + 60
+    while (answer := await http.get("/readyz")).status_code != 200:
+        assert time.monotonic() < give_up, answer.text
+        assert (await http.get("/healthz")).status_code == 200
+        for refused in (answer, await post(http, "/api/experiment/setup", {"tag": "mar11"})):
+            if refused.status_code == 503:
+                assert refused.json()["retry_after"]
+                assert refused.json()["hint"]
+                said.add(refused.json()["detail"])
+        await asyncio.sleep(0.05)
+    return said
