@@ -28,6 +28,7 @@ from state.policies import Policies
 from state.pool import Pool
 from state.presence import Presence
 from state.pulse import Pulse
+from state.receivers import Receivers
 from state.schedules import Schedules
 from state.settings import Settings, host_name
 from state.snapshots import Snapshots
@@ -36,6 +37,7 @@ from state.tags import Strategies, Tags
 from state.tallies import Tallies
 from state.train_queue import TrainQueue
 from state.wakeups import Wakeups
+from state.webhooks import Webhooks
 
 log = logging.getLogger(__name__)
 
@@ -103,6 +105,7 @@ def _bound(kind: str, settings: Settings, lab: Lab, lane: Lane, extra: Sequence[
     wakeups, presence, stream, schedules = Wakeups(lab), Presence(lab), Stream(lab), Schedules(lab)
     stores: list[object] = [Tags(lab), Strategies(lab), Policies(lab), Experiments(lab), Pool(lab)]
     stores += [Snapshots(lab), presence, stream, wakeups, schedules, settings, *extra]
+    stores += [Webhooks(lab), Receivers(private=settings.webhook_private)]
     name = f"{kind}@{host_name()}:{os.getpid()}"
     meters, tracing = Meters(kind), exporting(settings, name)
     return Process(

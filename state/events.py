@@ -32,6 +32,9 @@ CATALOGUE = frozenset(
         "tag.created",
         "tag.paused",
         "tag.resumed",
+        "webhook.added",
+        "webhook.removed",
+        "webhook.disabled",
     }
 )
 """Every event type that a script of `state/lua` emits; a test keeps the two equal."""

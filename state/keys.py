@@ -55,8 +55,11 @@ FAMILIES = (
     Family("fence", "string", "the newest fencing token"),
     Family("events", "stream", "everything that happened"),
     Family("bindings", "zset", "consumer groups, `<stream> <group>`, by when they were last served"),
+    Family("webhooks", "zset", "webhooks by when they were added"),
+    Family("webhooks:<id>", "hash", "one receiver of events: its URL, its secret, what it wants"),
+    Family("deliveries:<id>", "hash", "how the deliveries to a webhook went"),
     Family("dead_letters", "stream", "events whose handler failed too often"),
-    Family("redriven:<function>", "stream", "dead letters that are to be delivered again"),
+    Family("redriven:<binding>", "stream", "dead letters that are to be delivered again"),
     Family("ticks:<function>", "stream", "clock ticks that wait for their function"),
     Family(
         "tick:<function>",

@@ -68,6 +68,9 @@ class Settings(BaseSettings):
         default=7.0, gt=0, description="days for which events are kept, however many they are"
     )
     trim_s: float = Field(default=300.0, gt=0, description="seconds between two trimmings of the events")
+    webhook_private: bool = Field(
+        default=False, description="whether webhooks may go to addresses that are not public"
+    )
     retry_base_s: float = Field(
         default=1.0, gt=0, description="first backoff of a failed event handler, doubled every time"
     )

@@ -91,18 +91,16 @@ class Trimmed:
 class Subscription:
     """One consumer group on one stream, as one consumer.
 
-    A group that lives with a webhook was made with it, and goes with it; every other begins at the stream's
-    beginning when it is first served.
+    A group that is `made` was made with its webhook, and goes with it; every other begins at the stream's beginning
+    when it is first served.
     """
 
-    def __init__(
-        self, lab: Lab, stream: str, group: str, consumer: str, *, webhook: str | None = None
-    ) -> None:
+    def __init__(self, lab: Lab, stream: str, group: str, consumer: str, *, made: bool = False) -> None:
         self._lab = lab
         self.stream = lab.keys(stream)
         self.group = group
         self.consumer = consumer
-        self._webhook = webhook
+        self._made = made
         self._binding = f"{stream} {group}"
 
     async def serve(self) -> bool:
@@ -110,8 +108,8 @@ class Subscription:
         keys = self._lab.keys
         answer = await self._lab.run(
             "serve_binding",
-            [self.stream, keys("bindings"), keys("webhooks")],
-            [self.group, self._binding, self._webhook],
+            [self.stream, keys("bindings")],
+            [self.group, self._binding, "made" if self._made else ""],
         )
         return bool(answer == "ok")
 
@@ -209,13 +207,13 @@ class Stream:
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
 
-    def events(self, group: str, consumer: str) -> Subscription:
+    def events(self, group: str, consumer: str, *, made: bool = False) -> Subscription:
         """Everything that happens, for one binding."""
-        return Subscription(self._lab, "events", group, consumer)
+        return Subscription(self._lab, "events", group, consumer, made=made)
 
-    def redriven(self, function: str, consumer: str) -> Subscription:
-        """Dead letters of one function that an operator wants delivered again."""
-        return Subscription(self._lab, f"redriven:{function}", function, consumer)
+    def redriven(self, binding: str, consumer: str, *, made: bool = False) -> Subscription:
+        """Dead letters of one binding that an operator wants delivered again."""
+        return Subscription(self._lab, f"redriven:{binding}", binding, consumer, made=made)
 
     async def dead(self, after: str | None, count: int) -> list[DeadLetter]:
         """Dead letters, oldest first."""

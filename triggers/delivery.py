@@ -150,7 +150,7 @@ async def _handle(binding: Binding, bundle: Sequence[Event]) -> None:
     ids = [e.id for e in bundle]
     try:
         await binding.fire(bundle)
-    except Unavailable:
+    except (GroupGone, Unavailable):
         raise
     except Exception as problem:  # one handler's fault must not end the loop: it is retried
         binding.errors.update((i, f"{type(problem).__name__}: {problem}") for i in ids)

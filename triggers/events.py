@@ -12,9 +12,11 @@ from functions.contract import Function, On, Ticking, table
 from functions.process import Process, opened, run, stop_signals
 from state.events import Event
 from state.pool import Pool
+from state.receivers import Receivers
 from state.settings import Settings
 from state.stream import Subscription
 from triggers.delivery import Binding, run_binding
+from triggers.webhooks import serve_webhooks
 
 TICK_DELIVERIES = 3
 """A tick is tried so often: the next one comes anyway."""
@@ -98,7 +100,11 @@ async def serve(settings: Settings) -> None:
     """Deliver events until SIGTERM or SIGINT; what is being handled is finished."""
     stop = stop_signals()
     async with opened("events", settings) as process:
-        await asyncio.gather(*(run_binding(b, settings, stop) for b in bindings(table(), process)))
+        receivers = Receivers(private=settings.webhook_private)
+        await asyncio.gather(
+            *(run_binding(b, settings, stop) for b in bindings(table(), process)),
+            serve_webhooks(process, receivers, stop),
+        )
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from state.events import CATALOGUE
 from state.experiments import Experiments
 from state.keys import FAMILIES, Keys
 from state.records import GpuStatus
+from state.webhooks import Webhooks, new_secret
 from tests.labs import (
     add_gpu,
     claimed,
@@ -289,6 +290,7 @@ async def test_every_script_gets_the_keys_and_arguments_of_its_header(
         "restore_page",
         "read_page",
         "trim_stream",
+        "note_delivery",
     }  # their own tests run these
     for script, seen in counts.items():
         keys, args = len(header(script, "KEYS")), len(header(script, "ARGV"))
@@ -350,3 +352,7 @@ async def a_long_story(client: httpx.AsyncClient, process: Process) -> None:
     await told(client, "/api/cron/resume", function="pool::sweep")
     await process.schedules.release("pool::sweep")
     await process.presence.announce("web@h:1", {"kind": "web"})
+    added = await Webhooks(process.lab).add(
+        url="https://x", secret=new_secret(), types=None, tag=None, description=""
+    )
+    await told(client, "/api/webhook/remove", id=added.id)

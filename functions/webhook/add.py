@@ -1,0 +1,55 @@
+"""webhook::add has the lab's events sent to a URL."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import AfterValidator, Field
+
+from functions.contract import Command, Response, function
+from functions.rules.messages import key_of
+from state.events import EventType
+from state.ids import Tag as TagName
+from state.receivers import Receivers
+from state.webhooks import Webhooks, new_secret
+
+
+def _checked(secret: str) -> str:
+    key_of(secret)
+    return secret
+
+
+class Add(Command):
+    url: str = Field(min_length=1, max_length=2000, description="https://..., without a user name")
+    types: list[EventType] | None = Field(
+        None, min_length=1, max_length=100, description="default: every type"
+    )
+    tag: TagName | None = Field(None, description="only events of this tag")
+    description: str = Field("", max_length=200)
+    secret: Annotated[str, AfterValidator(_checked)] | None = Field(
+        None, max_length=200, description="whsec_ and base64 of 24 to 64 bytes; default: a random one"
+    )
+
+
+class Added(Response):
+    id: str
+    secret: str
+    """Checks the signatures; it is shown here and never again."""
+
+
+@function("webhook::add", role="operator", writes=True)
+async def add(request: Add, webhooks: Webhooks, receivers: Receivers) -> Added:
+    """Send every event from now on to a URL, signed by Standard Webhooks; the secret is shown this once.
+
+    The secret and the URL stand in Redis, as does this answer for 24 hours where it was asked for with an
+    Idempotency-Key. To rotate a secret: add the URL again, let the receiver accept both, remove the old webhook.
+    """
+    await receivers.check(request.url)
+    added = await webhooks.add(
+        url=request.url,
+        secret=request.secret or new_secret(),
+        types=tuple(request.types) if request.types else None,
+        tag=request.tag,
+        description=request.description,
+    )
+    return Added(id=added.id, secret=added.secret)

@@ -1,0 +1,64 @@
+"""webhook::list shows who is sent the lab's events."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Literal
+
+from functions.contract import Request, Response, function
+from state.receivers import shown
+from state.records import stamp
+from state.webhooks import Webhooks
+
+
+class Ask(Request):
+    """Nothing to ask for."""
+
+
+class Row(Response):
+    id: str
+    url: str
+    """Without its path, which for some receivers is a secret."""
+    description: str
+    types: builtins.list[str] | None
+    tag: str | None
+    created_at: str
+    status: Literal["active", "disabled"]
+    disabled_reason: str | None
+    delivered: int
+    failed: int
+    """Attempts that failed; most were tried again."""
+    last_at: str | None
+    last_status: int | None
+    last_error: str | None
+
+
+class Listed(Response):
+    webhooks: builtins.list[Row]
+
+
+@function("webhook::list", role="operator")
+async def list(request: Ask, webhooks: Webhooks) -> Listed:
+    """Every webhook with how its deliveries went; never its secret, nor the path of its URL."""
+    found = await webhooks.all()
+    went = await webhooks.deliveries([w.id for w in found])
+    return Listed(
+        webhooks=[
+            Row(
+                id=w.id,
+                url=shown(w.url),
+                description=w.description,
+                types=[*w.types] if w.types is not None else None,
+                tag=w.tag,
+                created_at=stamp(w.created_at),
+                status="active" if w.disabled_at is None else "disabled",
+                disabled_reason=w.disabled_reason,
+                delivered=d.delivered,
+                failed=d.failed,
+                last_at=stamp(d.last_at) if d.last_at is not None else None,
+                last_status=d.last_status,
+                last_error=d.last_error,
+            )
+            for w, d in zip(found, went, strict=True)
+        ]
+    )

@@ -1,0 +1,47 @@
+"""webhook::test sends a receiver a message now."""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any
+
+from functions.contract import Command, Response, function
+from functions.rules.messages import message_id, payload, signed
+from state.ids import Id
+from state.receivers import Receivers
+from state.records import stamp
+from state.settings import Settings
+from state.webhooks import Webhooks
+
+
+class Test(Command):
+    id: Id
+
+
+class Tested(Response):
+    delivered: bool
+    status: int | None
+    """What the receiver answered; null where nothing came."""
+    error: str | None
+    message_id: str
+
+
+@function("webhook::test", role="operator", writes=True)
+async def test(request: Test, webhooks: Webhooks, receivers: Receivers, settings: Settings) -> Tested:
+    """Send a `webhook.test` message now, once, and tell what the receiver answered."""
+    webhook, now = await webhooks.get(request.id), await webhooks.now()
+    envelope: dict[str, Any] = {
+        "id": f"test-{secrets.token_hex(8)}",
+        "type": "webhook.test",
+        "time": stamp(now),
+        "lab": settings.lab,
+        "tag": webhook.tag,
+        "subject": webhook.id,
+        "data": {},
+        "trace": None,
+    }
+    message, body = message_id(envelope["id"], webhook.id), payload(envelope)
+    reply = await receivers.send(webhook.url, signed(webhook.secret, message, int(now), body), body)
+    return Tested(
+        delivered=not reply.error, status=reply.status, error=reply.error or None, message_id=message
+    )

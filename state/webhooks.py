@@ -1,0 +1,197 @@
+"""Webhooks: who is sent the lab's events over HTTP, and how that goes.
+
+The signing secret stands in Redis as it is, since every delivery is signed with it; so does the URL, which for some
+receivers is a secret by itself. Neither ever leaves through a function's answer but that of `webhook::add`, an event
+or a log.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import secrets
+from dataclasses import dataclass, field
+from typing import Any
+
+from state.client import Arg, Lab
+from state.errors import Conflict, NotFound
+from state.stream import Stream, Subscription
+
+MOST = 100
+"""Webhooks of one lab: each is a consumer group of its own."""
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """One receiver."""
+
+    id: str
+    url: str = field(repr=False)
+    secret: str = field(repr=False)
+    """`whsec_<base64>`."""
+    types: tuple[str, ...] | None
+    """None: every type."""
+    tag: str | None
+    description: str
+    created_at: float
+    disabled_at: float | None = None
+    disabled_reason: str | None = None
+
+    @property
+    def binding(self) -> str:
+        """Its consumer group, as dead letters name it."""
+        return f"webhook:{self.id}"
+
+    @classmethod
+    def parse(cls, webhook_id: str, stored: dict[str, str]) -> Webhook:
+        """A stored webhook."""
+        disabled_at = stored.get("disabled_at")
+        types = json.loads(stored["types"])
+        return cls(
+            id=webhook_id,
+            url=stored["url"],
+            secret=stored["secret"],
+            types=tuple(types) if types is not None else None,
+            tag=stored["tag"] or None,
+            description=stored["description"],
+            created_at=float(stored["created_at"]),
+            disabled_at=float(disabled_at) if disabled_at else None,
+            disabled_reason=stored.get("disabled_reason"),
+        )
+
+
+@dataclass(frozen=True)
+class Deliveries:
+    """How the deliveries to one receiver went."""
+
+    delivered: int = 0
+    failed: int = 0
+    """Attempts, not events: most are tried again."""
+    last_at: float | None = None
+    last_status: int | None = None
+    last_error: str | None = None
+
+    @classmethod
+    def parse(cls, stored: dict[str, str]) -> Deliveries:
+        """As `note_delivery.lua` writes them."""
+        return cls(
+            delivered=int(stored.get("delivered", 0)),
+            failed=int(stored.get("failed", 0)),
+            last_at=float(stored["last_at"]) if "last_at" in stored else None,
+            last_status=int(stored["last_status"]) if stored.get("last_status") else None,
+            last_error=stored.get("last_error") or None,
+        )
+
+
+def new_secret() -> str:
+    """A random signing secret of 32 bytes."""
+    return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+
+
+class Webhooks:
+    """All webhooks of the lab."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._stream = Stream(lab)
+
+    async def add(
+        self, *, url: str, secret: str, types: tuple[str, ...] | None, tag: str | None, description: str
+    ) -> Webhook:
+        """Register a receiver; its events begin now.
+
+        Raises:
+            Conflict: there are too many.
+        """
+        webhook_id = f"wh_{secrets.token_hex(8)}"
+        fields = {
+            "url": url,
+            "secret": secret,
+            "types": json.dumps(types),
+            "tag": tag or "",
+            "description": description,
+        }
+        told = {"webhook_id": webhook_id, "types": types, "tag": tag, "description": description}
+        keys = self._keys(webhook_id)
+        group, bindings = _names(webhook_id)
+        argv: list[Arg] = [webhook_id, json.dumps(fields), group, bindings, MOST, json.dumps(told)]
+        if await self._lab.run("add_webhook", keys[:5], argv) == "full":
+            raise Conflict(
+                f"there are {MOST} webhooks, as many as a lab has", hint="POST /api/webhook/remove some"
+            )
+        return await self.get(webhook_id)
+
+    async def get(self, webhook_id: str) -> Webhook:
+        """One webhook.
+
+        Raises:
+            NotFound: there is none of this id.
+        """
+        stored = await self._lab.hash(self._lab.keys("webhooks", webhook_id))
+        if not stored:
+            raise NotFound(f"there is no webhook {webhook_id!r}", hint="POST /api/webhook/list names them")
+        return Webhook.parse(webhook_id, stored)
+
+    async def all(self) -> list[Webhook]:
+        """Every webhook, oldest first."""
+        ids: list[str] = await self._lab.command("ZRANGE", self._lab.keys("webhooks"), 0, -1)
+        stored = await self._lab.hashes([self._lab.keys("webhooks", i) for i in ids])
+        return [Webhook.parse(i, one) for i, one in zip(ids, stored, strict=True) if one]
+
+    async def deliveries(self, ids: list[str]) -> list[Deliveries]:
+        """How it went, for each of these."""
+        stored = await self._lab.hashes([self._lab.keys("deliveries", i) for i in ids])
+        return [Deliveries.parse(one) for one in stored]
+
+    async def remove(self, webhook_id: str) -> None:
+        """Forget a receiver, with its consumer group.
+
+        Raises:
+            NotFound: there is none of this id.
+        """
+        if not await self._end(webhook_id, "", {"webhook_id": webhook_id}):
+            raise NotFound(f"there is no webhook {webhook_id!r}", hint="POST /api/webhook/list names them")
+
+    async def disable(self, webhook_id: str, reason: str) -> bool:
+        """Send it nothing any more, and keep it for operators to see; False where it was disabled or gone."""
+        return await self._end(webhook_id, reason, {"webhook_id": webhook_id, "reason": reason})
+
+    async def note(self, webhook_id: str, status: int | None, error: str) -> None:
+        """Write down how a delivery went; `error` is empty where it went well."""
+        keys = [self._lab.keys("webhooks"), self._lab.keys("deliveries", webhook_id)]
+        await self._lab.run("note_delivery", keys, [webhook_id, status, error[:500]])
+
+    async def now(self) -> float:
+        """Redis' clock, with which deliveries are signed."""
+        return await self._lab.now()
+
+    def subscriptions(self, webhook: Webhook, consumer: str) -> list[Subscription]:
+        """What it is owed: the lab's events, and its dead letters that are redriven."""
+        return [
+            self._stream.events(webhook.binding, consumer, made=True),
+            self._stream.redriven(webhook.binding, consumer, made=True),
+        ]
+
+    async def _end(self, webhook_id: str, reason: str, told: dict[str, Any]) -> bool:
+        group, bindings = _names(webhook_id)
+        answer = await self._lab.run(
+            "end_webhook", self._keys(webhook_id), [webhook_id, group, bindings, reason, json.dumps(told)]
+        )
+        return bool(answer == "ok")
+
+    def _keys(self, webhook_id: str) -> list[str]:
+        keys = self._lab.keys
+        return [
+            keys("webhooks"),
+            keys("webhooks", webhook_id),
+            keys("events"),
+            keys("bindings"),
+            keys("redriven", f"webhook:{webhook_id}"),
+            keys("deliveries", webhook_id),
+        ]
+
+
+def _names(webhook_id: str) -> tuple[str, str]:
+    """Its consumer group, and its bindings on the events and on what is redriven."""
+    group = f"webhook:{webhook_id}"
+    return group, f"events {group},redriven:{group} {group}"

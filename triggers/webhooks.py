@@ -1,0 +1,114 @@
+"""Webhooks: each is a binding of its own on the event stream, so that a slow receiver delays nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from functions.process import Process
+from functions.rules.messages import message_id, payload, signed
+from state.errors import NightjarError, Unavailable
+from state.events import Event
+from state.receivers import Receivers
+from state.stream import GroupGone
+from state.webhooks import Webhook, Webhooks
+from triggers.delivery import Binding, run_binding
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+"""How soon a webhook that was added or removed is taken up."""
+MAX_DELIVERIES = 16
+LONGEST_BACKOFF_S = 600.0
+"""With a first backoff of a second, sixteen deliveries reach over more than an hour: 1, 2, 4 ... 512, then 600 s."""
+BATCH = 32
+GONE = 410
+
+
+class Undelivered(NightjarError):
+    """A receiver did not take an event."""
+
+
+@dataclass(kw_only=True)
+class WebhookBinding(Binding):
+    """One receiver behind one consumer group."""
+
+    webhook: Webhook
+    webhooks: Webhooks
+    receivers: Receivers
+
+    def concerns(self, event: Event) -> bool:
+        w = self.webhook
+        return (w.types is None or event.type in w.types) and w.tag in (None, event.tag)
+
+    async def fire(self, bundle: Sequence[Event]) -> None:
+        """Send them. A receiver that is gone for good is disabled; one that asks for a pause gets it."""
+        for event in bundle:
+            envelope = event.envelope()
+            body = payload(envelope)
+            message = message_id(envelope["id"], self.webhook.id)
+            headers = signed(self.webhook.secret, message, int(await self.webhooks.now()), body)
+            reply = await self.receivers.send(self.webhook.url, headers, body)
+            await self.webhooks.note(self.webhook.id, reply.status, reply.error)
+            if reply.status == GONE:
+                log.error("%s: the receiver is gone for good (410): it is disabled", self.name)
+                await self.webhooks.disable(self.webhook.id, reply.error)
+                raise GroupGone(f"{self.name} is disabled")
+            if reply.error:
+                self.paused_until = time.monotonic() + reply.retry_after_s
+                raise Undelivered(reply.error)
+
+
+async def serve_webhooks(process: Process, receivers: Receivers, stop: asyncio.Event) -> None:
+    """Deliver to every webhook until stopped; those added or removed meanwhile are taken up."""
+    webhooks = Webhooks(process.lab)
+    serving: dict[str, tuple[asyncio.Event, list[asyncio.Task[None]]]] = {}
+    try:
+        while not stop.is_set():
+            with suppress(Unavailable):  # the deliveries themselves say so
+                live = {w.id: w for w in await webhooks.all() if w.disabled_at is None}
+                for webhook_id, (halt, _) in serving.items():
+                    if webhook_id not in live:
+                        halt.set()
+                for webhook_id in live.keys() - serving.keys():
+                    serving[webhook_id] = _start(live[webhook_id], webhooks, process, receivers)
+            serving = {i: (halt, tasks) for i, (halt, tasks) in serving.items() if not _ended(tasks)}
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_S):
+                    await stop.wait()
+    finally:
+        for halt, _ in serving.values():
+            halt.set()
+        await asyncio.gather(*(task for _, tasks in serving.values() for task in tasks))
+
+
+def _start(
+    webhook: Webhook, webhooks: Webhooks, process: Process, receivers: Receivers
+) -> tuple[asyncio.Event, list[asyncio.Task[None]]]:
+    halt = asyncio.Event()
+    found = [
+        WebhookBinding(
+            name=webhook.binding,
+            subscription=subscription,
+            max_deliveries=MAX_DELIVERIES,
+            longest_backoff_s=LONGEST_BACKOFF_S,
+            batch=BATCH,
+            webhook=webhook,
+            webhooks=webhooks,
+            receivers=receivers,
+        )
+        for subscription in webhooks.subscriptions(webhook, process.name)
+    ]
+    return halt, [asyncio.create_task(run_binding(binding, process.settings, halt)) for binding in found]
+
+
+def _ended(tasks: Sequence[asyncio.Task[None]]) -> bool:
+    """Whether all have ended; what broke one of them is a fault of ours, and ends the process."""
+    for task in tasks:
+        if task.done():
+            task.result()
+    return all(task.done() for task in tasks)
