@@ -176,6 +176,13 @@ class Experiments:
         """The newest of one status, oldest first."""
         return (await self.page(tag, status=status, limit=limit))[0]
 
+    async def parents(self, tag: str, last: int, category: str | None = None) -> list[list[str]]:
+        """The parents of the last registered ones, of one category or of any."""
+        index = self._keys("category", tag, category) if category else self._keys("lineage", tag)
+        ids = await self._lab.command("ZREVRANGE", index, 0, last - 1)
+        stored = await self._lab.pipeline([("HGET", self._keys.experiment(i), "parent_ids") for i in ids])
+        return [json.loads(parents) for parents in stored if parents]
+
     async def best(self, tag: str, other_key: str | None = None) -> Best | None:
         """The best under the main comparability key, or under another."""
         stored = await self._lab.hash(self._keys.best(tag, other_key))

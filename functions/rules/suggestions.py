@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
 from state.records import Experiment, Mode
@@ -23,10 +23,10 @@ def high_yield(stats: Mapping[str, tuple[int, int]]) -> list[str]:
 
 
 def uncombined_pair(
-    near_misses: Sequence[Experiment], combined: Sequence[Experiment]
+    near_misses: Sequence[Experiment], combined: Iterable[Sequence[str]]
 ) -> tuple[Experiment, Experiment] | None:
-    """The two best near misses of different categories that no experiment has had as parents together."""
-    done = {frozenset(pair) for e in combined for pair in combinations(e.parent_ids, 2)}
+    """The two best near misses of different categories that are not together among `combined`, others' parents."""
+    done = {frozenset(pair) for parents in combined for pair in combinations(parents, 2)}
     return next(
         (
             (a, b)

@@ -66,9 +66,6 @@ async def suggest_direction(
         band = near_band(best.val_bpb, tag.direction, policy.near_miss_margin)
         near, available = await experiments.near_misses(request.tag, *band, limit=NEAR_MISSES_READ)
     recent = await experiments.finished(request.tag, RECENT)
-    # A combination may be registered under any category: the newest of all are looked at too.
-    combined, _, _ = await experiments.page(request.tag, category="combination", limit=COMBINED_READ)
-    newest, _, _ = await experiments.page(request.tag, limit=COMBINED_READ)
     unexplored, yielding = underexplored(stats, CATEGORIES), high_yield(stats)
     return Suggestion(
         strategy=strategy_view(current),
@@ -83,10 +80,18 @@ async def suggest_direction(
             current.mode,
             unexplored=unexplored,
             yielding=yielding,
-            pair=uncombined_pair(near, [*combined, *newest]),
+            pair=await _pair(request.tag, near, experiments) if current.mode == "combine" else None,
             best=await experiments.get(best.experiment_id) if best else None,
             recent=recent,
         ),
         paused=tag.paused_at is not None,
         hint=obstacle(tag),
     )
+
+
+async def _pair(
+    tag: str, near: list[Experiment], experiments: Experiments
+) -> tuple[Experiment, Experiment] | None:
+    """Two near misses to combine; a combination may be registered under any category, so the newest count too."""
+    combined = await experiments.parents(tag, COMBINED_READ, category="combination")
+    return uncombined_pair(near, [*combined, *await experiments.parents(tag, COMBINED_READ)])

@@ -30,7 +30,7 @@ def test_the_pair_is_the_best_of_two_categories_that_nobody_has_combined(
         together = any({a.experiment_id, b.experiment_id} <= set(parents) for parents in families)
         return a.category != b.category and not together
 
-    found = uncombined_pair(near, tried)
+    found = uncombined_pair(near, [e.parent_ids for e in tried])
 
     assert found == next((pair for pair in combinations(near, 2) if free(*pair)), None)
 
