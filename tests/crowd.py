@@ -1,0 +1,102 @@
+"""A tag with any number of stored experiments, written through the real scripts, hundreds in one round trip."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from functions.contract import CATEGORIES
+from state.client import Arg, Lab, load, wire
+from state.experiments import Experiments, Finish
+from state.policies import Policies
+from state.records import Best, Experiment
+
+TAG = "mar11"
+IN_ONE_TRIP = 500
+KEEPS = 40
+"""However long a search is, its records grow rare: as many keeps in a short tag as in a long one."""
+BEST = 1.0
+AGENTS = 8
+
+
+class Collected(Lab):
+    """Keeps scripts instead of running them, and runs them together."""
+
+    def __init__(self, lab: Lab) -> None:
+        super().__init__(lab.name, lab.url, timeout_s=60.0)
+        self._waiting: list[list[Arg]] = []
+
+    async def run(self, script: str, keys: Sequence[str], args: Sequence[Arg | None]) -> Any:
+        self._waiting.append(["EVALSHA", load(script)[1], len(keys), *keys, *map(wire, args)])
+        return "ok" if script == "finish_experiment" else ["ok", ""]
+
+    async def flush(self) -> None:
+        """Run what was kept, and see that every move was made."""
+        answers = await self.pipeline(self._waiting)
+        assert all(answer in ("ok", ["ok", ""]) for answer in answers), answers
+        self._waiting.clear()
+
+
+async def crowd(lab: Lab, count: int) -> None:
+    """Register and finish experiments of a tag that is new: few keeps, near misses, discards, crashes, timeouts."""
+    collected = Collected(lab)
+    experiments = Experiments(collected)
+    policy, version = await Policies(lab).get(TAG)
+    await lab.command("HSET", lab.keys.tag(TAG), "last_number", count)
+    finishes = (_finish(nth, count, policy.stale_after_s, version) for nth in range(1, count + 1))
+    try:
+        for batch in _batches(finishes, IN_ONE_TRIP):
+            for finish in batch:
+                await experiments.register(finish.experiment, None, None)
+                await experiments.finish(finish)
+            await collected.flush()
+    finally:
+        await collected.close()
+
+
+def _batches(finishes: Iterator[Finish], size: int) -> Iterator[list[Finish]]:
+    while batch := list(itertools.islice(finishes, size)):
+        yield batch
+
+
+def _finish(nth: int, count: int, patience_s: float, policy_version: int) -> Finish:
+    e = Experiment(
+        experiment_id=f"{TAG}-{nth}",
+        tag=TAG,
+        number=nth,
+        status="registered",
+        hypothesis="a wider MLP learns faster",
+        description="MLP ratio 4 -> 5",
+        category=CATEGORIES[nth % len(CATEGORIES)],
+        commit_sha=f"{nth:07x}",
+        diff_summary="MLP ratio 4 -> 5",
+        parent_ids=[f"{TAG}-1"] if nth > 1 else [],
+        agent=f"agent{nth % AGENTS}",
+        policy_version=policy_version,
+        patience_s=patience_s,
+        registered_at=0.0,
+    )
+    every = count // KEEPS
+    if nth % every == 1 and nth // every < KEEPS:
+        value = BEST + (KEEPS - 1 - nth // every) * 1e-3
+        new = Best(experiment_id=e.experiment_id, val_bpb=value, commit_sha=e.commit_sha, updated_at=0.0)
+        return Finish(e, "keep", _measured(value), new_best=new, crash_count="reset", training_seconds=300.0)
+    if nth % 20 in (7, 13):
+        status, kind = ("crash", "oom") if nth % 20 == 7 else ("timeout", "timeout")
+        fields = {"error": "out of memory", "error_kind": kind}
+        return Finish(e, "crash" if status == "crash" else "timeout", fields, crash_count="count")
+    # A tenth of all lies within the margin of the best.
+    value = BEST + (0.001 if nth % 10 == 0 else 0.05) + nth * 1e-9
+    return Finish(
+        e,
+        "discard",
+        _measured(value),
+        near_miss_score=value,
+        crash_count="reset",
+        training_seconds=300.0,
+    )
+
+
+def _measured(value: float) -> dict[str, Any]:
+    return {"val_bpb": value, "training_seconds": 300.0, "peak_vram_mb": 44_000.0, "delta": 0.0}
