@@ -1,0 +1,149 @@
+"""What a call costs in a tag with 1,000 stored experiments and in one with 100,000, side by side.
+
+    .venv/bin/python -P -m bench.scale --many 100000
+
+Two labs stand on one private Redis (append-only file on, as `up` starts it). Each call goes through the Invoker, as
+it does behind HTTP, without HTTP's own constant cost, which would hide a difference. Calls on the two labs take
+turns, so that whatever else the machine does hits both; the figures are medians, in milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import statistics
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from functions.process import Process, opened
+from state.embedded import EmbeddedRedis
+from state.settings import Settings
+from tests.crowd import TAG, crowd
+
+TARGET = 1.3
+"""Most that a call may take in the longer tag, as a multiple of the shorter one's time."""
+
+Act = Callable[[Process], Awaitable[Any]]
+_commits = itertools.count(0x1000000)
+
+
+async def call(process: Process, name: str, **body: Any) -> dict[str, Any]:
+    return (await process.invoker.call(name, body, process.invoker.system("bench"))).model_dump()
+
+
+def ask(name: str, **body: Any) -> Act:
+    """A call that changes nothing."""
+    return lambda process: call(process, name, **body)
+
+
+def idea() -> dict[str, Any]:
+    return {
+        "tag": TAG,
+        "hypothesis": "a wider MLP learns faster",
+        "category": "architecture",
+        "commit_sha": f"{next(_commits):07x}",
+        "diff_summary": "MLP ratio 4 -> 5",
+        "diff": "+WIDTH = 96\n" * 20,
+    }
+
+
+async def tried(process: Process) -> None:
+    new = await call(process, "experiment::register", **idea())
+    await call(process, "experiment::complete", experiment_id=new["experiment_id"], val_bpb=1.05)
+
+
+async def trained(process: Process) -> None:
+    """Queued, dispatched, and given back by an agent that stops it."""
+    new = await call(process, "experiment::submit", **idea())
+    await call(process, "pool::dispatch")
+    await call(process, "experiment::wait", experiment_id=new["experiment_id"], timeout=0)
+    gpu = (await call(process, "pool::list"))["workers"][0]
+    await call(process, "experiment::stop", experiment_id=new["experiment_id"])
+    await call(process, "pool::give_back", gpu_id="g0", fence=gpu["fence"], reason="bench")
+
+
+CALLS: dict[str, Act] = {
+    "history (50)": ask("experiment::history", tag=TAG, limit=50),
+    "history (discard, 50)": ask("experiment::history", tag=TAG, limit=50, status="discard"),
+    "best": ask("experiment::best", tag=TAG),
+    "near misses (20)": ask("experiment::near_misses", tag=TAG),
+    "suggest": ask("search::suggest_direction", tag=TAG),
+    "brief": ask("report::brief", tag=TAG),
+    "summary": ask("report::summary", tag=TAG),
+    "get": ask("experiment::get", experiment_id=f"{TAG}-500"),
+    "wait": ask("experiment::wait", experiment_id=f"{TAG}-500"),
+    "register + complete": tried,
+    "submit + dispatch + stop": trained,
+}
+
+
+async def a_lab(process: Process, count: int) -> None:
+    await call(process, "experiment::setup", tag=TAG)
+    await crowd(process.lab, count)
+    await call(process, "pool::register_gpu", gpu_id="g0", gpu_index=0, gpu_name="H100", vram_mb=80_000.0)
+
+
+async def measure(few: Process, many: Process, repeats: int) -> dict[str, tuple[float, float]]:
+    """Median milliseconds of every call in both labs."""
+    found = {}
+    for label, act in CALLS.items():
+        times: tuple[list[float], list[float]] = ([], [])
+        for nth in range(repeats + 3):
+            for process, its in zip((few, many), times, strict=True):
+                begun = time.perf_counter()
+                await act(process)
+                if nth >= 3:  # the first ones warm up
+                    its.append((time.perf_counter() - begun) * 1e3)
+        found[label] = (statistics.median(times[0]), statistics.median(times[1]))
+    return found
+
+
+async def run(few: int, many: int, repeats: int) -> bool:
+    with tempfile.TemporaryDirectory() as folder:
+        base = Settings.model_validate({"data": Path(folder)})
+        with EmbeddedRedis.start(base) as server:
+            async with AsyncExitStack() as stack:
+                labs = []
+                for count in (few, many):
+                    settings = Settings.model_validate(
+                        {"data": Path(folder), "lab": f"scale{count}", "redis_url": server.url}
+                    )
+                    process = await stack.enter_async_context(opened("web", settings))
+                    begun = time.perf_counter()
+                    await a_lab(process, count)
+                    click.echo(f"{count} experiments stored in {time.perf_counter() - begun:.0f} s", err=True)
+                    labs.append(process)
+                return show(few, many, await measure(labs[0], labs[1], repeats))
+
+
+def show(few: int, many: int, found: dict[str, tuple[float, float]]) -> bool:
+    """Print the table; whether every call keeps to the target."""
+    table = Table("call", f"ms at {few:,}", f"ms at {many:,}", "ratio", title=f"target: at most {TARGET}")
+    for label, (short, long) in found.items():
+        ratio = long / short
+        table.add_row(
+            label, f"{short:.2f}", f"{long:.2f}", f"{ratio:.2f}" + ("" if ratio <= TARGET else " !")
+        )
+    Console().print(table)
+    return all(long / short <= TARGET for short, long in found.values())
+
+
+@click.command()
+@click.option("--few", default=1_000, show_default=True, type=click.IntRange(500))
+@click.option("--many", default=100_000, show_default=True, type=click.IntRange(500))
+@click.option("--repeats", default=60, show_default=True, type=click.IntRange(1))
+def main(few: int, many: int, repeats: int) -> None:
+    """Compare a short tag with a long one; ends with 1 where a call misses the target."""
+    raise SystemExit(0 if asyncio.run(run(few, many, repeats)) else 1)
+
+
+if __name__ == "__main__":
+    main()
