@@ -41,7 +41,8 @@ export const health = {
 };
 
 function processes(counts, missing) {
-  const alive = Object.entries(counts).map(([kind, count]) => (count > 1 ? `${count} ${kind}s` : kind));
+  const kinds = [...NEEDED, ...Object.keys(counts).filter((kind) => !NEEDED.includes(kind))].filter((kind) => counts[kind]);
+  const alive = kinds.map((kind) => [kind, counts[kind]]).map(([kind, count]) => (count > 1 ? `${count} ${kind}s` : kind));
   return [...missing.map((kind) => `no ${kind}`), ...alive].join(", ");
 }
 

@@ -14,28 +14,25 @@ export const progress = {
   touches: (event, view) =>
     event.tag === view.tag && ["experiment.finished", "best.changed", "strategy.changed"].includes(event.type),
 
-  async read({ tag }) {
+  async read(view) {
+    const { tag } = view;
     if (tag === null) return null;
-    const query = new URLSearchParams({ tag });
-    const [plot, summary] = await Promise.all([
-      picture(`/api/report/progress.svg?${query}`),
-      call("/api/report/summary", { tag }),
-    ]);
-    return { tag, plot, summary };
+    const drawn = picture(`/api/report/progress.svg?${new URLSearchParams({ tag })}`);
+    drawn.catch(() => {}); // awaited below, where a refusal is shown
+    const summary = await call("/api/report/summary", { tag });
+    if (tag === view.tag) tell(summary); // the words need not wait for the picture
+    return { tag, plot: await drawn, summary };
   },
 
   show(answer, view) {
     if (answer === null || answer.tag !== view.tag) return;
-    const { stats, best, strategy } = answer.summary;
+    const { stats, best } = answer.summary;
     const before = image.src;
     image.src = URL.createObjectURL(answer.plot);
     image.hidden = false;
     note.textContent = "";
     image.alt = `${answer.tag}: ${stats.total} experiments, ${stats.kept} kept, best ${best ? number(best.val_bpb) : "none"}`;
     if (before) URL.revokeObjectURL(before);
-    aside.textContent =
-      `${strategy.mode}: ${strategy.reason} · ${stats.running} running, ${stats.queued} queued, ${stats.crashed} crashed`;
-    aside.title = aside.textContent;
     shownTag = answer.tag;
   },
 
@@ -45,3 +42,9 @@ export const progress = {
     note.textContent = "no plot";
   },
 };
+
+function tell({ strategy, stats }) {
+  aside.textContent =
+    `${strategy.mode}: ${strategy.reason} · ${stats.running} running, ${stats.queued} queued, ${stats.crashed} crashed`;
+  aside.title = aside.textContent;
+}

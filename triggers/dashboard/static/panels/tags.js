@@ -45,7 +45,7 @@ function card(tag, view) {
 
 function firstSteps({ workers }) {
   const steps = [
-    ["Open a line of research, in the folder of your project:", "./nightjar call experiment::setup --tag mar11"],
+    ["Open a line of research:", "./nightjar call experiment::setup --tag mar11"],
     ["Give your agent its charter and this address, and let it begin:", `program.md, ${location.origin}, tag mar11`],
   ];
   if (workers === 0) steps.unshift(["Nothing can be trained yet. Add this machine's GPUs, or a CPU slot:", "./nightjar worker --repo PATH"]);
@@ -53,5 +53,5 @@ function firstSteps({ workers }) {
     h("h2", {}, "No research yet"),
     h("p", {}, "This lab is running and empty. What to do next:"),
     h("ol", {}, steps.map(([what, how]) => h("li", {}, h("p", {}, what), h("pre", {}, how)))),
-    h("p", {}, "Or watch one of its own making: ", h("code", {}, "./nightjar demo"), ". This page fills by itself."));
+    h("p", {}, "This page then fills by itself. To see one that is full: ", h("code", {}, "./nightjar demo"), ", a lab of its own."));
 }
