@@ -195,11 +195,22 @@ async def clock_families(process: Process) -> list[Metric]:
             ticks.add_metric([name, outcome], getattr(look.ticks, outcome))
     paused = {name: float(look.ticks.paused_at is not None) for name, look in zip(names, looks, strict=True)}
     text = "Whether the clock does not fire the function, because an operator paused it."
-    return [ticks, labelled("nightjar_clock_paused", text, "function", paused)]
+    ages = {
+        name: max(0.0, look.now - look.ticks.fired_at)
+        for name, look in zip(names, looks, strict=True)
+        if look.ticks.fired_at is not None
+    }
+    return [
+        ticks,
+        labelled("nightjar_clock_paused", text, "function", paused),
+        labelled(
+            "nightjar_clock_fired_age_seconds", "How long ago the clock fired it last.", "function", ages
+        ),
+    ]
 
 
 async def stream_families(process: Process) -> list[Metric]:
-    """The event stream, and how far each function is behind on it."""
+    """The event stream, and how far each binding is behind on it."""
     lags = await process.stream.lags()
     behind = lags["bindings"]
     return [
@@ -207,14 +218,20 @@ async def stream_families(process: Process) -> list[Metric]:
         gauge("nightjar_dead_letters", "Events whose handler failed too often.", lags["dead_letters"]),
         labelled(
             "nightjar_binding_undelivered_events",
-            "Events that a function has not been given yet.",
-            "function",
+            "Events that a binding has not been given yet.",
+            "binding",
             {name: lag["undelivered"] for name, lag in behind.items()},
         ),
         labelled(
             "nightjar_binding_unacknowledged_events",
-            "Events that a function was given and has not finished.",
-            "function",
+            "Events that a binding was given and has not finished.",
+            "binding",
             {name: lag["unacknowledged"] for name, lag in behind.items()},
+        ),
+        labelled(
+            "nightjar_binding_oldest_seconds",
+            "Age of the oldest event that a binding has not finished.",
+            "binding",
+            {name: lag["oldest_s"] or 0.0 for name, lag in behind.items()},
         ),
     ]

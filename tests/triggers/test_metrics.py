@@ -143,8 +143,9 @@ async def test_a_binding_s_lag_and_what_it_has_not_finished_are_shown(
 
     seen = await scrape(client)
 
-    assert seen.value("nightjar_binding_undelivered_events", function="search::adapt") == 1
-    assert seen.value("nightjar_binding_unacknowledged_events", function="search::adapt") == 2
+    assert seen.value("nightjar_binding_undelivered_events", binding="search::adapt") == 1
+    assert seen.value("nightjar_binding_unacknowledged_events", binding="search::adapt") == 2
+    assert 0 <= (seen.value("nightjar_binding_oldest_seconds", binding="search::adapt") or 0) < 600
 
 
 async def test_what_became_of_the_clock_s_ticks_is_shown(client: httpx.AsyncClient, process: Process) -> None:
@@ -162,6 +163,9 @@ async def test_what_became_of_the_clock_s_ticks_is_shown(client: httpx.AsyncClie
     assert seen.value("nightjar_clock_ticks_total", function="gpu::health", outcome="by_hand") == 1
     assert seen.value("nightjar_clock_paused", function="gpu::health") == 1
     assert seen.value("nightjar_clock_paused", function="pool::sweep") == 0
+    age = seen.value("nightjar_clock_fired_age_seconds", function="pool::sweep")
+    assert age is not None
+    assert 0 <= age < 600
 
 
 async def test_what_was_not_heard_of_lately_is_not_shown_as_if_it_were_now(
@@ -197,7 +201,8 @@ async def test_labels_are_bounded_and_hold_nothing_that_a_caller_made_up(
     assert {x["route"] for x in seen.labels("nightjar_http_requests_total")} <= routes
     assert {x["method"] for x in seen.labels("nightjar_http_requests_total")} <= {"GET", "POST", "(none)"}
     assert {x["function"] for x in seen.labels("nightjar_function_calls_total")} <= set(table())
-    known = {"process", "function", "trigger", "outcome", "method", "route", "status", "kind", "gpu_id", "le"}
+    calls, requests = {"process", "function", "trigger", "outcome"}, {"method", "route", "status"}
+    known = calls | requests | {"kind", "gpu_id", "binding", "le"}
     assert {name for s in seen.samples for name in s.labels} <= known
     assert e.experiment_id not in seen.text
 
