@@ -91,7 +91,7 @@ SCRIPTS = {
     "floods-stdout": Script(
         """
         line = b"step 00001 | loss: 1.0 | " + b"x" * 1000 + b"\\n"
-        for _ in range(200):
+        for _ in range(100):
             os.write(1, line * 1000)
         print("---\\nval_bpb: 1.75", flush=True)
         """,
