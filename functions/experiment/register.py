@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
@@ -22,25 +22,14 @@ from state.tags import Tags
 PATCH_LIMIT = 4 * MIB
 
 
-class Register(Command):
-    tag: Tag
-    hypothesis: Line
-    category: Category
-    commit_sha: Sha
-    diff_summary: Line
-    description: Line | None = Field(None, description="default: the first line of diff_summary")
+class Descent(Command):
+    """What an experiment was made from; either name will do."""
+
     parent_id: Id | None = None
     parent_ids: list[Id] = Field(default_factory=list, max_length=16)
-    diff: Annotated[str, Field(max_length=PATCH_LIMIT)] | None = Field(
-        None, description="the whole patch (git diff --binary) against the tag's base_commit"
-    )
-    gpu_id: GpuId | None = None
-    config_delta: dict[str, Any] | None = None
-    agent: Id | None = None
-    seed: int | None = None
 
     @model_validator(mode="after")
-    def _one_way_to_name_parents(self) -> Register:
+    def _one_way_to_name_parents(self) -> Self:
         if self.parent_id and self.parent_ids and self.parent_ids != [self.parent_id]:
             raise ValueError("parent_id and parent_ids disagree: send one of them")
         return self
@@ -48,6 +37,22 @@ class Register(Command):
     @property
     def parents(self) -> list[str]:
         return self.parent_ids or ([self.parent_id] if self.parent_id else [])
+
+
+class Register(Descent):
+    tag: Tag
+    hypothesis: Line
+    category: Category
+    commit_sha: Sha
+    diff_summary: Line
+    description: Line | None = Field(None, description="default: the first line of diff_summary")
+    diff: Annotated[str, Field(max_length=PATCH_LIMIT)] | None = Field(
+        None, description="the whole patch (git diff --binary) against the tag's base_commit"
+    )
+    gpu_id: GpuId | None = None
+    config_delta: dict[str, Any] | None = None
+    agent: Id | None = None
+    seed: int | None = None
 
 
 class Registered(Response):

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from functions.contract import MIB, Call, Category, Command, Line, Response, function
-from functions.experiment.register import Register, registration
+from functions.contract import MIB, Call, Category, Line, Response, function
+from functions.experiment.register import Descent, Register, registration
 from functions.rules.hints import Queue
 from state.experiments import Experiments
 from state.ids import GpuId, Id, Sha, Tag
@@ -17,15 +17,13 @@ from state.pool import Pool
 from state.tags import Tags
 
 
-class Submit(Command):
+class Submit(Descent):
     tag: Tag
     hypothesis: Line
     category: Category
     commit_sha: Sha
     diff_summary: Line
     description: Line | None = None
-    parent_id: Id | None = None
-    parent_ids: list[Id] = Field(default_factory=list, max_length=16)
     diff: Annotated[str, Field(max_length=4 * MIB)] | None = None
     gpu_id: GpuId | None = None
     config_delta: dict[str, Any] | None = None

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from functions.contract import MIB, table
 from functions.process import Process
-from tests.labs import add_gpu, asked, curl, dump, idea, open_tag, problem, registered, told, tried
+from tests.labs import add_gpu, asked, curl, dump, idea, open_tag, problem, refused, registered, told, tried
 
 COMPLETE = "/api/experiment/complete"
 REGISTER = "/api/experiment/register"
@@ -514,3 +514,16 @@ async def test_no_body_makes_a_function_fail(
     assert response.status_code < 500, (name, body, response.text)
     if response.status_code >= 400:
         problem(response)
+
+
+async def test_a_submit_that_names_its_parents_in_two_ways_is_refused(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+
+    answer = await refused(
+        client,
+        422,
+        "/api/experiment/submit",
+        **idea(parent_id="mar11-1", parent_ids=["mar11-2"]),
+    )
+
+    assert "disagree" in answer["detail"]
