@@ -20,10 +20,12 @@ from functions.logs import hide, scrubbed, start_logging
 from functions.meters import Meters
 from functions.tracing import Tracing, exporting
 from state.answers import Answers
-from state.client import Lab
+from state.backup import back_up
+from state.client import SCHEMA, Lab
 from state.embedded import redis_url
 from state.errors import NightjarError, Unavailable
 from state.experiments import Experiments
+from state.migrations import migrate
 from state.policies import Policies
 from state.pool import Pool
 from state.presence import Presence
@@ -79,9 +81,9 @@ async def opened(
     lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
     train_queue = TrainQueue(settings.lab, broker, settings.redis_timeout_s)
     try:
-        await until_ready(lab)
+        await until_ready(lab, settings)
         process = _bound(kind, settings, lab, lane, [train_queue, *(extra(lab) if extra else ())])
-        who = {"kind": kind, "pid": os.getpid(), "host": host_name()}
+        who = {"kind": kind, "pid": os.getpid(), "host": host_name(), "schema": SCHEMA}
         helpers = [
             asyncio.create_task(_stay_present(process, who, facts)),
             asyncio.create_task(process.wakeups.listen()),
@@ -138,8 +140,10 @@ async def ended(*tasks: asyncio.Task[Any]) -> None:
         _, left = await asyncio.wait(left, timeout=0.1)
 
 
-async def until_ready(lab: Lab, patience_s: float = 30.0) -> None:
+async def until_ready(lab: Lab, settings: Settings | None = None, patience_s: float = 30.0) -> None:
     """Wait until Redis answers; what waiting cannot mend (a wrong password or schema) is told at once.
+
+    With settings, a lab of an earlier version is brought to this one's schema, by us or by another process.
 
     Raises:
         Unavailable: it does not answer within `patience_s`.
@@ -147,11 +151,32 @@ async def until_ready(lab: Lab, patience_s: float = 30.0) -> None:
     give_up = time.monotonic() + patience_s
     while True:
         try:
+            if settings is not None:
+                await _up_to_date(lab, settings)
             return await lab.check()
         except Unavailable as problem:
+            if problem.fields.get("migrating"):
+                give_up = time.monotonic() + patience_s  # it goes on, however long it takes
             if problem.retry_after is None or time.monotonic() > give_up:
                 raise
             await asyncio.sleep(0.2)
+
+
+async def _up_to_date(lab: Lab, settings: Settings) -> None:
+    """Bring a lab of an earlier version to the present schema, after a backup into the data directory."""
+    found = await lab.recognise()
+    if found >= SCHEMA:
+        return
+    alive_s = 1.5 * settings.heartbeat_s
+    file = settings.data_dir / "backups" / f"{lab.name}-{lab.identity}-schema-{found}.nightjar"
+
+    async def save() -> None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        if not file.exists():  # else it is whole, and older than a step that was broken off
+            await back_up(lab, file, alive_s=alive_s)
+
+    log.warning("bringing the lab %r from schema %d to %d; as it was: %s", lab.name, found, SCHEMA, file)
+    await migrate(lab, found, alive_s=alive_s, before=save)
 
 
 async def _stay_present(
@@ -161,6 +186,12 @@ async def _stay_present(
         try:
             said = await asyncio.to_thread(facts)
             await process.presence.announce(process.name, {**who, **said})
+            if reason := await process.lab.outlived():
+                log.error("%s ends: %s", process.name, reason)
+                os.kill(
+                    os.getpid(), signal.SIGTERM
+                )  # drains; whoever starts it again starts the right version
+                return
             await _hand_over(process)
         except Unavailable as problem:
             log.warning("cannot say that %s is alive: %s", process.name, problem.detail)

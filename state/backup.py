@@ -33,6 +33,7 @@ from redis.exceptions import ResponseError
 from state.client import SCHEMA, Lab, load
 from state.errors import Conflict, Invalid, NotFound, Unavailable
 from state.experiments import Experiments
+from state.migrations import migrate
 from state.pool import Pool
 from state.presence import Presence
 from state.records import stamp
@@ -49,7 +50,7 @@ PAUSE_MS = 1000
 PAUSED_SHARE = 0.6
 """Of the time after which a writer gives Redis up."""
 TRIES = 3
-SILENT_S = 60
+SILENT_S = 15.0
 """A restore that says nothing for so long was killed: another may begin."""
 FENCE_LEAP = 1_000_000
 """More leases than a lab gives between a backup and its loss."""
@@ -385,6 +386,8 @@ async def restore(lab: Lab, file: Path, *, tell: Tell = lambda _: None) -> Resto
         await _write(lab, token, page, header)
         done += len(page)
         tell(done)
+    if header.schema < SCHEMA:
+        await migrate(lab, header.schema)
     waiting = await _settle(lab)
     answer = await lab.run(
         "finish_restore",
@@ -398,22 +401,17 @@ async def restore(lab: Lab, file: Path, *, tell: Tell = lambda _: None) -> Resto
 
 async def _begin(lab: Lab, token: str, file: Path) -> None:
     keys = lab.keys
-    answer = await lab.run(
-        "begin_restore",
-        [keys("restoring"), keys("schema"), keys("identity"), keys("tags"), keys("processes")],
-        [token, SILENT_S, str(file)],
-    )
-    match answer:
-        case "busy":
-            raise Conflict(
-                f"another restore into the lab {lab.name!r} is at work",
-                hint=f"wait for it; one that was killed counts as over after {SILENT_S} s",
-            )
-        case "taken":
-            raise Conflict(
-                f"the lab {lab.name!r} exists already: a restore overwrites nothing",
-                hint="restore under another name (--lab NAME), or into another folder (--data PATH)",
-            )
+    marked = [keys("restoring"), keys("schema"), keys("identity"), keys("tags"), keys("processes")]
+    give_up = time.monotonic() + 2 * SILENT_S
+    while (answer := await lab.run("begin_restore", marked, [token, SILENT_S, str(file)])) == "busy":
+        if time.monotonic() > give_up:
+            raise Conflict(f"another restore into the lab {lab.name!r} is at work", hint="wait for it")
+        await asyncio.sleep(0.2)  # or it was killed, which is known in a moment
+    if answer == "taken":
+        raise Conflict(
+            f"the lab {lab.name!r} exists already: a restore overwrites nothing",
+            hint="restore under another name (--lab NAME), or into another folder (--data PATH)",
+        )
     page: list[str] = []
     async for key in lab.scan():
         if key != keys("restoring"):

@@ -23,7 +23,7 @@ from state.errors import Invalid, Unavailable
 from state.keys import Keys
 from state.trace import current
 
-SCHEMA = 1
+SCHEMA = 2
 """Version of the data's layout; a lab of another version is refused."""
 
 CONNECTIONS = 256
@@ -144,26 +144,52 @@ class Lab:
         """Load every script and refuse a lab whose data has another layout than this code.
 
         Raises:
-            Unavailable: Redis does not answer, the lab's schema is another, or it is only half restored.
+            Unavailable: Redis does not answer, or as `recognise`; or the lab is of an earlier schema.
         """
         for script in scripts():
             await self.command("SCRIPT", "LOAD", load(script)[0])
+        if (found := await self.recognise()) < SCHEMA:
+            raise Unavailable(
+                f"the lab {self.name!r} was written with schema {found}, this version reads {SCHEMA}",
+                hint="./nightjar up brings it to this version's",
+            )
+
+    async def recognise(self) -> int:
+        """The schema of the lab, which is made where there is none; remembers its identity.
+
+        Raises:
+            Unavailable: a newer version wrote it, it is only half restored, or it is no longer the lab that this
+                process began with.
+        """
         answer = await self.run(
             "open_lab",
             [self.keys("schema"), self.keys("identity"), self.keys("restoring")],
-            [SCHEMA, secrets.token_hex(8)],
+            [SCHEMA, self.identity or secrets.token_hex(8)],
         )
         if answer[0] == "restoring":
             raise Unavailable(
                 f"the lab {self.name!r} is only half restored",
                 hint="wait for ./nightjar restore to end, or run it again; else choose another --data or --lab",
             )
-        found, self.identity = int(answer[0]), str(answer[1])
-        if found != SCHEMA:
+        found, identity = int(answer[0]), str(answer[1])
+        if found > SCHEMA:
             raise Unavailable(
                 f"the lab {self.name!r} was written with schema {found}, this version reads {SCHEMA}",
                 hint="run the version that wrote it, or choose another --data or --lab",
             )
+        self.identity = self.identity or identity
+        if reason := await self.outlived():
+            raise Unavailable(reason, hint="start the process again")
+        return found
+
+    async def outlived(self) -> str | None:
+        """Why this process must not go on with the lab that it began with; None where it may."""
+        schema, identity = await self.command("MGET", self.keys("schema"), self.keys("identity"))
+        if schema is not None and int(schema) > SCHEMA:
+            return f"the lab {self.name!r} has schema {schema} by now, this version reads {SCHEMA}"
+        if identity not in (None, self.identity):
+            return f"the lab {self.name!r} is another than when this process began: it was made anew"
+        return None
 
     async def facts(self) -> dict[str, Any]:
         """Redis' version and how durable a write is: `appendfsync` everysec risks a second on power loss."""

@@ -18,6 +18,7 @@ FAMILIES = (
     Family("schema", "string", "version of the layout"),
     Family("identity", "string", "random name of the lab, made with it"),
     Family("restoring", "hash", "the restore that is at work; nobody opens the lab until it is done"),
+    Family("migration", "hash", "whose turn it is to bring the lab to a newer schema"),
     Family("tags", "zset", "tags by creation time"),
     Family("tags:<tag>", "hash", "one tag with its counters"),
     Family("policy:<tag>", "hash", "its research policy and the policy's version"),

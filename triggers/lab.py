@@ -82,8 +82,7 @@ class Lab:
             redis = None
             if settings.redis_url is None:
                 redis = stack.enter_context(EmbeddedRedis.start(settings))
-            else:
-                await check_redis(settings)
+            await check_redis(settings)
             group = ProcessGroup(specs(plan), settings.data_dir / "logs", announce)
             with stopping_on_signals(group) as stop:
                 lab = cls(plan, redis, group, stop, announce)
@@ -239,14 +238,14 @@ def specs(plan: Plan) -> list[ProcessSpec]:
 
 
 async def check_redis(settings: Settings) -> None:
-    """Refuse a Redis that would refuse every process, before any is started.
+    """Refuse a Redis that would refuse every process, before any is started; bring an older lab forward.
 
     Raises:
         Unavailable: it wants another password, has another schema, or does not answer for half a minute.
     """
     lab = Client(settings.lab, redis_url(settings), timeout_s=settings.redis_timeout_s)
     try:
-        await until_ready(lab)
+        await until_ready(lab, settings)
     finally:
         await lab.close()
 

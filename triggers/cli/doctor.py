@@ -18,7 +18,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from state.client import Lab
+from state.client import SCHEMA, Lab
 from state.embedded import redis_url
 from state.errors import NightjarError
 from state.redis_binary import find_binary
@@ -127,6 +127,7 @@ async def _redis_facts(lab: Lab) -> list[Finding]:
     durable = bool(facts["aof"])
     evicts = facts["maxmemory_policy"] not in (None, "noeviction")
     return [
+        schema(lab.name, await lab.command("GET", lab.keys("schema"))),
         Finding("Redis", "ok", f"version {facts['version']}"),
         Finding(
             "durability",
@@ -147,6 +148,20 @@ async def _redis_facts(lab: Lab) -> list[Finding]:
             "synchronise the clocks (NTP)" if skew > MOST_SKEW_S else "",
         ),
     ]
+
+
+def schema(name: str, found: str | None) -> Finding:
+    """Whether this version reads what stands in Redis."""
+    if found is None:
+        return Finding("schema", "ok", f"there is no lab {name!r} yet")
+    if int(found) > SCHEMA:
+        remedy = "run the version of Nightjar that wrote it"
+        return Finding("schema", "error", f"{found}, and this version reads {SCHEMA}", remedy)
+    if int(found) < SCHEMA:
+        return Finding(
+            "schema", "warning", f"{found}, not {SCHEMA} yet", "./nightjar up brings it there, after a backup"
+        )
+    return Finding("schema", "ok", found)
 
 
 def running_lab(settings: Settings) -> Iterator[Finding]:

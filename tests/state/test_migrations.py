@@ -1,0 +1,245 @@
+"""A lab of an earlier version is brought to the present schema once, by one process, and resumed after a kill."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+import functions.process
+import state.client
+import state.migrations
+from functions.process import opened, until_ready
+from state.backup import entries, read_header, restore
+from state.client import SCHEMA, Lab
+from state.embedded import EmbeddedRedis
+from state.errors import Unavailable
+from state.migrations import Turn, migrate, open_books
+from state.presence import Presence
+from state.settings import Settings
+from state.tags import Tags
+from tests.conftest import http_client
+from tests.labs import told
+
+
+@pytest.fixture
+async def lab(settings: Settings, redis_server: EmbeddedRedis) -> AsyncIterator[Lab]:
+    """A lab that was written with schema 1."""
+    found = Lab(settings.lab, redis_server.url)
+    await found.recognise()
+    await found.command("SET", found.keys("schema"), "1")
+    yield found
+    await found.close()
+
+
+async def schema(lab: Lab) -> str:
+    return str(await lab.command("GET", lab.keys("schema")))
+
+
+async def test_the_steps_are_done_in_order_and_the_schema_moves_after_each(lab: Lab) -> None:
+    done: list[tuple[int, str]] = []
+
+    async def first(turn: Turn) -> None:
+        done.append((1, await schema(turn.lab)))
+
+    async def second(turn: Turn) -> None:
+        done.append((2, await schema(turn.lab)))
+
+    async def before() -> None:
+        done.append((0, await schema(lab)))
+
+    await migrate(lab, 1, steps={1: first, 2: second}, to=3, before=before)
+
+    assert done == [(0, "1"), (1, "1"), (2, "2")]
+    assert await schema(lab) == "3"
+    assert await lab.command("EXISTS", lab.keys("migration")) == 0
+
+
+async def test_of_many_processes_one_migrates_and_the_others_say_so(lab: Lab) -> None:
+    runs: list[str] = []
+
+    async def slow(turn: Turn) -> None:
+        runs.append(turn.token)
+        await asyncio.sleep(0.3)
+
+    results = await asyncio.gather(
+        *(migrate(lab, 1, steps={1: slow}, to=2) for _ in range(5)), return_exceptions=True
+    )
+
+    refused = [r for r in results if isinstance(r, Unavailable)]
+    assert len(runs) == 1
+    assert len(refused) == 4
+    assert all("another process brings" in r.detail and r.retry_after for r in refused)
+
+
+async def test_a_migration_that_broke_off_is_taken_over_and_its_old_turn_is_refused(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state.migrations, "TURN_S", 0.05)
+    dead = Turn(lab, "dead")
+    assert await dead.begin(1) == "ours"
+    await asyncio.sleep(0.1)
+    runs: list[str] = []
+
+    async def step(turn: Turn) -> None:
+        runs.append(turn.token)
+
+    await migrate(lab, 1, steps={1: step}, to=2)
+
+    assert len(runs) == 1
+    with pytest.raises(Unavailable, match="taken over"):
+        await dead.advance(1, last=True)
+    assert await schema(lab) == "2"
+
+
+async def test_a_long_migration_keeps_its_turn(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state.migrations, "TURN_S", 0.4)
+
+    async def slow(turn: Turn) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0.1)
+            assert await Turn(lab, "another").begin(1) == "busy"
+
+    await migrate(lab, 1, steps={1: slow}, to=2)
+
+    assert await schema(lab) == "2"
+
+
+LAST_VERSION = Path(__file__).parents[1] / "data" / "lab-606bf23.nightjar"
+
+
+async def test_the_last_versions_lab_gets_books_that_agree_with_its_records(
+    settings: Settings, redis_server: EmbeddedRedis
+) -> None:
+    lab = Lab(settings.lab, redis_server.url)
+
+    await restore(lab, LAST_VERSION)
+
+    async with opened("web", settings) as process, http_client(process) as http:
+        audit = await told(http, "/api/lab/audit")
+        tags = {t.name: t for t in await Tags(lab).newest(0, 10)}
+    await lab.close()
+    assert audit["violations"] == []
+    assert audit["experiments"] > 10
+    night, accuracy = tags["night"], tags["accuracy"]
+    assert (night.spent_runs, night.reserved_runs) == (7, 3)
+    assert night.reserved_gpu_seconds == 60.0
+    assert (accuracy.spent_runs, accuracy.spent_gpu_seconds) == (5, 4 * 30.5)
+
+
+async def test_a_step_that_lost_its_turn_writes_nothing(
+    settings: Settings, redis_server: EmbeddedRedis
+) -> None:
+    lab = Lab(settings.lab, redis_server.url)
+    await lab.command("ZADD", lab.keys("tags"), "1", "t")
+    await lab.command("HSET", lab.keys.tag("t"), "name", "t")
+
+    with pytest.raises(Unavailable, match="taken over"):
+        await open_books(Turn(lab, "never given"))
+
+    found = await lab.hash(lab.keys.tag("t"))
+    await lab.close()
+    assert found == {"name": "t"}
+
+
+async def test_nothing_is_migrated_under_processes_of_the_older_version(lab: Lab) -> None:
+    await Presence(lab).announce("web@elsewhere:1", {"kind": "web"})
+
+    with pytest.raises(Unavailable, match="web@elsewhere:1") as refusal:
+        await migrate(lab, 1, steps={}, to=2)
+
+    assert refusal.value.retry_after
+    assert await schema(lab) == "1"
+
+
+@pytest.fixture
+def newer(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """This code, one schema later; answers who took the step to it."""
+    took: list[str] = []
+
+    async def step(turn: Turn) -> None:
+        took.append(turn.token)
+
+    for module in (state.client, functions.process):
+        monkeypatch.setattr(module, "SCHEMA", SCHEMA + 1)
+
+    async def later(lab: Lab, found: int, **options: object) -> None:
+        steps = dict.fromkeys(range(1, SCHEMA + 1), step)
+        await migrate(lab, found, steps=steps, to=SCHEMA + 1, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(functions.process, "migrate", later)
+    return took
+
+
+async def test_the_first_process_that_starts_migrates_after_a_backup(
+    lab: Lab, settings: Settings, newer: list[str]
+) -> None:
+    async with opened("web", settings), opened("clock", settings):
+        assert await schema(lab) == str(SCHEMA + 1)
+
+    assert len(newer) == SCHEMA
+    backups = [settings.data_dir / "backups" / name for name in os.listdir(settings.data_dir / "backups")]
+    assert [read_header(file).schema for file in backups] == [1]
+    assert "schema" in {name for name, _, _ in entries(backups[0])}
+
+
+async def test_who_does_not_migrate_is_told_what_does(lab: Lab, newer: list[str]) -> None:
+    with pytest.raises(Unavailable, match="schema 1") as refusal:
+        await until_ready(lab)
+
+    assert "./nightjar up" in str(refusal.value.hint)
+
+
+async def test_a_lab_of_a_newer_version_is_refused_plainly(lab: Lab, settings: Settings) -> None:
+    await lab.command("SET", lab.keys("schema"), SCHEMA + 1)
+
+    with pytest.raises(Unavailable, match=f"schema {SCHEMA + 1}, this version reads {SCHEMA}") as refusal:
+        async with opened("web", settings):
+            pytest.fail("it was opened")
+
+    assert "run the version that wrote it" in str(refusal.value.hint)
+
+
+async def test_a_process_knows_when_its_lab_was_made_anew(lab: Lab) -> None:
+    assert await lab.outlived() is None
+    await lab.command("SET", lab.keys("identity"), "another")
+
+    with pytest.raises(Unavailable, match="made anew"):
+        await lab.recognise()
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("key", "value"), [("schema", "99"), ("identity", "another")])
+def test_a_process_ends_in_order_when_the_lab_outgrows_it(
+    settings: Settings, redis_server: EmbeddedRedis, tmp_path: Path, key: str, value: str
+) -> None:
+    environment = os.environ | {
+        "NIGHTJAR_LAB": settings.lab,
+        "NIGHTJAR_REDIS_URL": redis_server.url,
+        "NIGHTJAR_DATA": str(tmp_path),
+        "NIGHTJAR_HEARTBEAT_S": "0.4",
+    }
+    command = [sys.executable, "-P", "-m", "triggers.clock"]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as clock:
+        try:
+            asyncio.run(_outgrow(settings.lab, redis_server.url, key, value))
+
+            _, said = clock.communicate(timeout=60)
+        finally:
+            clock.kill()
+
+    assert clock.returncode == 0
+    assert "ends: the lab" in said
+
+
+async def _outgrow(name: str, url: str, key: str, value: str) -> None:
+    lab = Lab(name, url)
+    while not await Presence(lab).alive(60):  # noqa: ASYNC110 - it is another process that comes
+        await asyncio.sleep(0.05)
+    await lab.command("SET", lab.keys(key), value)
+    await lab.close()
