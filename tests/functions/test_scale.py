@@ -17,8 +17,8 @@ from tests.labs import idea
 
 FEW, MANY = 3_000, 20_000
 """Of the fewer there are more than any call reads at most, too."""
-OURS = frozenset({"info", "config|resetstat", "ping"})
-"""Commands of the measuring, and of a subscriber that listens whether its connection lives."""
+OURS = frozenset({"info", "config|resetstat", "ping", "psubscribe", "auth", "hello", "client|setinfo"})
+"""Commands of the measuring, and of connections that are made, or asked whether they live."""
 
 
 async def call(process: Process, name: str, **body: Any) -> dict[str, Any]:
