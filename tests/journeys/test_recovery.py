@@ -35,7 +35,9 @@ def lives(process: psutil.Process) -> bool:
 
 def rq_worker(lab: RunningLab) -> psutil.Process:
     """The RQ worker: the oldest of the processes of workers.gpu."""
-    return min(lab.processes("-m workers.gpu"), key=lambda p: p.create_time())
+    found = lab.processes("-m workers.gpu")
+    assert found, "there is no RQ worker"
+    return min(found, key=lambda p: p.create_time())
 
 
 def train_horse(lab: RunningLab) -> psutil.Process:
