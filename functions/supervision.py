@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from state.pulse import Listener
 from state.tether import tethered
 
@@ -196,7 +198,7 @@ class ProcessGroup:
         ending = asyncio.ensure_future(child.process.wait())
         with contextlib.closing(listener):
             while not (await asyncio.wait([ending], timeout=listener.every_s))[0]:
-                if listener.is_silent():
+                if listener.is_silent(stopped=_is_stopped(child.process.pid)):
                     self._announce(f"{spec.name} gave no sign of life for {spec.silent_s:g} s: killed")
                     self._signal(spec.name, signal.SIGKILL)
                     break
@@ -213,6 +215,13 @@ class ProcessGroup:
 
     def _log(self, spec: ProcessSpec) -> Path:
         return self._log_dir / f"{spec.name}.log"
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    except psutil.Error:
+        return False
 
 
 @contextlib.contextmanager

@@ -36,6 +36,7 @@ class Listener:
         for end in (self._read_end, self._write_end):
             os.set_blocking(end, False)  # neither waits for the other
         self._left = max(LOOKS, round(START_S / self.every_s))
+        self._stopped = 0
 
     @property
     def descriptor(self) -> int:
@@ -52,13 +53,17 @@ class Listener:
         os.close(self._write_end)
         self._write_end = -1
 
-    def is_silent(self) -> bool:
-        """One look, to be repeated every `every_s`: whether the child has missed too many of them."""
+    def is_silent(self, *, stopped: bool = False) -> bool:
+        """One look, to be repeated every `every_s`: whether the child has missed too many of them.
+
+        One that is seen `stopped` all along need not be waited for until its first beat.
+        """
         if self._has_beaten():
             self._left = LOOKS
         else:
             self._left -= 1
-        return self._left < 0
+        self._stopped = self._stopped + 1 if stopped else 0
+        return self._left < 0 or self._stopped > LOOKS
 
     def close(self) -> None:
         for end in (self._read_end, self._write_end):

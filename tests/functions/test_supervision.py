@@ -337,6 +337,15 @@ async def test_a_child_may_take_long_to_start_but_not_for_ever(
         assert lab.said[0] == "web gave no sign of life for 0.1 s: killed"
 
 
+async def test_a_child_that_is_stopped_before_its_first_beat_is_not_waited_for(tmp_path: Path) -> None:
+    async with running(tmp_path, spec("web", silent_s=0.1)) as lab:
+        os.kill(lab.group.pids["web"], signal.SIGSTOP)
+
+        await eventually(lambda: lab.said != [])
+
+        assert lab.said[0] == "web gave no sign of life for 0.1 s: killed"
+
+
 async def test_what_a_child_starts_inherits_nothing_of_its_pulse(tmp_path: Path) -> None:
     hook = f"""
     print("mine", os.fstat(pulse.descriptor).st_ino, flush=True)
