@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functions.contract import Call, Every, Http, Request, Response, function
-from functions.rules.health import complaint
+from functions.rules.health import complaint, is_stale
 from state.ids import GpuId
 from state.pool import Pool
 from state.records import Gpu, stamp
@@ -41,14 +41,16 @@ async def health(request: Ask, call: Call, pool: Pool, settings: Settings) -> He
     gpu = await pool.get(request.gpu_id)
     if gpu.sampled_at is None:
         return Health(gpu_id=gpu.gpu_id, error="no sample yet: its worker sends one with each heartbeat")
+    now = await pool.now()
     problem = complaint(
         gpu,
-        await pool.now(),
+        now,
         stale_s=settings.stale_s,
         temperature_limit_c=settings.temperature_limit_c,
         min_free_mb=settings.min_free_mb,
     )
-    if call.caller == "clock":
+    # While nothing at all is heard of it, it is offline: that says nothing about its health when it comes back.
+    if call.caller == "clock" and not is_stale(gpu.heartbeat_at, now, settings.stale_s):
         await _judge(gpu, problem, pool, settings.good_samples)
     sample = {name: value for name, value in (gpu.health or {}).items() if name in Health.model_fields}
     return Health.model_validate(

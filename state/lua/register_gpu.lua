@@ -1,4 +1,5 @@
--- A GPU appears, or appears again; a lease on it stays, and so does what an operator or its health decided.
+-- A GPU appears, or appears again; a lease on it stays, and so does what an operator or its health decided. Its samples
+-- are of an earlier worker's life.
 -- KEYS  1 GPU  2 index of GPUs  3 idle GPUs  4 events
 -- ARGV  1 gpu  2 fields as JSON
 -- Returns the GPU's status
@@ -6,7 +7,7 @@ local t = now()
 local before = redis.call('HGET', KEYS[1], 'status')
 put(KEYS[1], ARGV[2])
 redis.call('HSET', KEYS[1], 'heartbeat_at', clock(t))
-redis.call('HDEL', KEYS[1], 'offline', 'leaving')
+redis.call('HDEL', KEYS[1], 'offline', 'leaving', 'health', 'sampled_at')
 if not before then
   redis.call('HSET', KEYS[1], 'registered_at', clock(t), 'fence', 0)
   redis.call('ZADD', KEYS[2], clock(t), ARGV[1])

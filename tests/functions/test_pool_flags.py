@@ -157,6 +157,22 @@ async def test_a_sick_gpu_that_was_silent_comes_back_sick(bench: Bench) -> None:
     assert await bench.status() == "unhealthy"
 
 
+async def test_a_gpu_whose_worker_was_away_is_lent_again_as_soon_as_it_is_back(bench: Bench) -> None:
+    await bench.sample(FINE)
+    await bench.fall_silent()
+    await bench.process.lab.command("HSET", bench.process.lab.keys.gpu(GPU), "sampled_at", "1.0")
+    await bench.post("pool/sweep")
+    clock = bench.process.invoker.system("clock")
+    told = await bench.process.invoker.call("gpu::health", {"gpu_id": GPU}, clock)
+    assert "no sample" in str(told)
+    assert await bench.status() == "offline"
+
+    await bench.post("pool/register", gpu_id=GPU, gpu_index=0, gpu_name="n", vram_mb=1.0)
+    await bench.process.invoker.call("gpu::health", {"gpu_id": GPU}, clock)
+
+    assert await bench.status() == "idle"
+
+
 async def test_a_run_that_a_worker_has_is_not_released_by_anybody_else(bench: Bench) -> None:
     leased = await bench.lease()
     refused = await bench.post("pool/release", gpu_id=GPU, expect=409)
