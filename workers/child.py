@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from functions.lanes import Order, Watcher
+from functions.process import ended
 from functions.rules.metrics_block import newest_lines
 from workers import stamps
 from workers.capped_log import CappedLog
@@ -158,8 +159,7 @@ class _Run:
                 grace = 0.0 if self.order == "disk" else self._pace.term_grace_s  # it would go on writing
                 await asyncio.wait({self._exited}, timeout=grace)
         finally:
-            for helper in helpers:
-                helper.cancel()
+            await ended(*helpers)
             for outcome in await asyncio.gather(*helpers, return_exceptions=True):
                 if isinstance(outcome, Exception):
                     _log.error("a helper of %s failed", self._command.stamp, exc_info=outcome)

@@ -20,7 +20,7 @@ import psutil
 
 from functions.contract import Call
 from functions.logs import start_logging
-from functions.process import Process, exit_with, opened
+from functions.process import Process, ended, exit_with, opened
 from functions.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from state.errors import Conflict, NightjarError, NotFound, Unavailable
 from state.pool import Pool
@@ -195,7 +195,7 @@ async def keep(options: DeviceOptions, settings: Settings) -> None:
                 await keeper.look()
                 await _sign_off(keeper)
             finally:
-                watching.cancel()
+                await ended(watching)
 
 
 async def _registered(keeper: Keeper, stop: asyncio.Event) -> bool:

@@ -292,6 +292,28 @@ async def test_a_lab_that_stays_silent_counts_as_a_lost_lease(
     assert (ended.cause, ended.is_empty) == ("lost", True)
 
 
+async def test_a_run_ends_although_a_question_to_the_lab_swallows_its_cancellation(
+    tmp_path: Path, stamp: str
+) -> None:
+    class Swallowing(Orders):
+        """As `asyncio.wait_for` does before Python 3.12, where its answer comes at the same moment."""
+
+        swallowed = False
+
+        async def poll(self) -> Order:
+            try:
+                await asyncio.sleep(0 if self.swallowed else 600)
+            except asyncio.CancelledError:
+                self.swallowed = True
+            return "continue"
+
+    watcher = Swallowing()
+
+    ended = await run_command(command(tmp_path, stamp, "print('done')"), watcher, PATIENT)
+
+    assert (ended.cause, ended.is_empty, watcher.swallowed) == ("exit", True, True)
+
+
 async def test_the_newest_lines_are_shown_while_the_script_runs(tmp_path: Path, stamp: str) -> None:
     script = "import time; print('one\\n\\x1b[1mtwo', flush=True); time.sleep(600)"
     watcher = Orders(on_poll=lambda: "stop" if watcher.tails else "continue")
