@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
-
-from triggers.lab import free_port
 
 FAST = {
     "NIGHTJAR_HEARTBEAT_S": "1",
@@ -31,6 +30,8 @@ FAST = {
     "NIGHTJAR_POLL_S": "0.1",
 }
 PATIENCE_S = 150.0
+TAIL_BYTES = 20_000
+"""So much of each log is told when a journey fails."""
 
 TRAIN = """
 import os, sys, time
@@ -55,7 +56,8 @@ class RunningLab:
         self.settings = FAST | settings
         self.data = folder / "data"
         self.repo = folder / "repo"
-        self.port = free_port(0)
+        self._reserved = reserved_port()
+        self.port: int = self._reserved.getsockname()[1]
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60.0)
         self.up: subprocess.Popen[str] | None = None
         self._log = folder / "up.log"
@@ -86,6 +88,11 @@ class RunningLab:
         self.until(lambda: "ready:" in self.output() or self.up_ended(), "up is ready")
         assert not self.up_ended(), self.output()
 
+    def close(self) -> None:
+        """Give back what the lab holds in this process."""
+        self.http.close()
+        self._reserved.close()
+
     def up_ended(self) -> bool:
         return self.up is None or self.up.poll() is not None
 
@@ -103,9 +110,15 @@ class RunningLab:
 
     def process(self, *words: str) -> psutil.Process:
         """The one living process of this lab whose command line holds all of these words."""
-        found = self.processes(*words)
+        found = self.unforked(*words)
         assert len(found) == 1, (words, found)
         return found[0]
+
+    def unforked(self, *words: str) -> list[psutil.Process]:
+        """Those of `processes` that no other of them has forked: until it starts a program of its own,
+        a fork goes by its parent's command line."""
+        found = {process.pid: process for process in self.processes(*words)}
+        return [process for process in found.values() if parent_of(process) not in found]
 
     def processes(self, *words: str) -> list[psutil.Process]:
         """Living processes of this lab: those with its data directory in their environment or command line."""
@@ -133,17 +146,26 @@ class RunningLab:
             try:
                 if answer := met():
                     return answer
-            except (httpx.HTTPError, AssertionError, psutil.Error):
+            except (httpx.HTTPError, AssertionError, psutil.Error) as problem:
                 if time.monotonic() > give_up:
-                    raise
+                    raise AssertionError(f"never: {what}") from problem
             if time.monotonic() > give_up:
-                raise AssertionError(f"never: {what}\n{self.output()}\n{self.logs()}")
+                raise AssertionError(f"never: {what}")
             time.sleep(0.05)
 
-    def logs(self) -> str:
-        return "\n".join(
-            f"== {log.name}\n" + log.read_text()[-2000:] for log in (self.data / "logs").glob("*.log")
-        )
+    def story(self) -> str:
+        """What a failure has to tell of the lab: its processes, what it says of itself, the end of each log."""
+        processes = [describe(process) for process in self.processes()]
+        answers = [f"== {path}\n{self._answer(path)}" for path in ("lab/status", "pool/list")]
+        files = [self._log, *sorted((self.data / "logs").glob("*"))]
+        logs = [f"== {file.name}\n{file.read_text(errors='replace')[-TAIL_BYTES:]}" for file in files]
+        return "\n".join(["== processes", *processes, *answers, *logs])
+
+    def _answer(self, path: str) -> str:
+        try:
+            return self.http.get(f"/api/{path}", timeout=5.0).text
+        except (httpx.HTTPError, RuntimeError) as problem:  # RuntimeError: the client is closed
+            return repr(problem)
 
     # -- its users
 
@@ -212,14 +234,38 @@ def git(where: Path, *arguments: str) -> str:
     return done.stdout.strip()
 
 
+def reserved_port() -> socket.socket:
+    """A socket that keeps a loopback port for a server to come: nobody else is given it, and who asks may bind it.
+
+    A port that was only looked up may be taken meanwhile as the local end of any connection.
+    """
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as servers set it; it never listens
+    reserved.bind(("127.0.0.1", 0))
+    return reserved
+
+
+_living: list[RunningLab] = []
+
+
+def living_labs() -> Sequence[RunningLab]:
+    """The labs that run now, for what a failure tells."""
+    return tuple(_living)
+
+
 @contextmanager
 def running_lab(folder: Path, **settings: str) -> Iterator[RunningLab]:
     """A lab that leaves nothing alive, whatever the test does to it."""
     lab = RunningLab(folder, **settings)
+    _living.append(lab)
     try:
         yield lab
+    except Exception as problem:
+        problem.add_note(lab.story())  # no report is made while it still runs
+        raise
     finally:
-        lab.http.close()
+        _living.remove(lab)
+        lab.close()
         if lab.up is not None:
             lab.up.kill()
             lab.up.wait()
@@ -230,9 +276,17 @@ def running_lab(folder: Path, **settings: str) -> Iterator[RunningLab]:
                 continue
 
 
+def parent_of(process: psutil.Process) -> int | None:
+    """The parent's pid; None once the process has ended."""
+    try:
+        return process.ppid()
+    except psutil.Error:
+        return None
+
+
 def describe(process: psutil.Process) -> str:
     """A process for a failed assertion."""
     try:
-        return json.dumps({"pid": process.pid, "cmdline": process.cmdline()[:8]})
+        return json.dumps(process.as_dict(["pid", "ppid", "status", "cmdline"]))
     except psutil.Error:
         return f"{process.pid} (gone)"

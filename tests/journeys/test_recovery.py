@@ -34,10 +34,8 @@ def lives(process: psutil.Process) -> bool:
 
 
 def rq_worker(lab: RunningLab) -> psutil.Process:
-    """The RQ worker: the oldest of the processes of workers.gpu."""
-    found = lab.processes("-m workers.gpu")
-    assert found, "there is no RQ worker"
-    return min(found, key=lambda p: p.create_time())
+    """The RQ worker, whose horses go by its command line."""
+    return lab.process("-m workers.gpu")
 
 
 def train_horse(lab: RunningLab) -> psutil.Process:

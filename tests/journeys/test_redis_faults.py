@@ -119,9 +119,9 @@ class Reader:
 
 
 def pids(lab: RunningLab) -> set[int]:
-    """Our own processes, horses aside."""
+    """Our own processes, horses and what they have just forked aside."""
     kinds = ("triggers.web", "triggers.events", "triggers.clock", "workers.supervisor", "workers.keeper")
-    return {p.pid for kind in kinds for p in lab.processes(f"-m {kind}")}
+    return {p.pid for kind in kinds for p in lab.unforked(f"-m {kind}")}
 
 
 def event_ids(lab: RunningLab, after: str = "-") -> list[str]:
