@@ -416,7 +416,8 @@ class Experiments:
     ) -> Literal["queued", "leased", "stale"]:
         """Put a registered experiment into the wait queue, or onto the GPU that it already holds.
 
-        Its run is set aside from the tag's budget; while the tag is paused it waits aside, with its place.
+        Its run is set aside from the tag's budget; while the tag is paused it waits aside, with its place,
+        and holds no GPU.
         "stale": it is no longer registered, or the GPU it holds is no longer the one that was read.
 
         Raises:
@@ -446,6 +447,8 @@ class Experiments:
                 keys("events"),
                 keys.tag(e.tag),
                 keys.parked(e.tag, pinned_gpu),
+                keys("idle_gpus"),
+                keys("leases"),
             ],
             [
                 e.experiment_id,

@@ -1,8 +1,10 @@
 -- Put a registered experiment into the wait queue, its run set aside from the tag's budget; where it already holds a
--- live lease, straight onto that GPU; where its tag is paused, where the tag's experiments are parked.
+-- live lease, straight onto that GPU; where its tag is paused, where the tag's experiments are parked, and the GPU goes
+-- back: it would stand idle for as long as the pause.
 -- KEYS  1 experiment  2 status registered  3 same of its category  4 status queued  5 same of its category
 --       6 status leased  7 same of its category  8 queue it waits in  9 queue clock  10 attempts  11 open  12 starting
 --       13 GPU of the lease it holds (the experiment itself where it holds none)  14 events  15 tag  16 where it is parked
+--       17 idle GPUs  18 leases
 -- ARGV  1 id  2 number  3 tag  4 agent  5 priority  6 fields as JSON  7 trace  8 the GPU it held last, or empty
 --       9 seconds that the run may take
 -- Returns {queued | leased | stale} | {exhausted, gpu_seconds or runs, limit, spent, reserved, needed}
@@ -11,7 +13,8 @@ if e[1] ~= 'registered' or (e[2] or '') ~= ARGV[8] then return {'stale'} end
 local short = shortage(KEYS[15], ms(ARGV[9]) - ms(e[3] or '0'), e[3] and 0 or 1)
 if short then return short end
 local paused = redis.call('HEXISTS', KEYS[15], 'paused_at') == 1
-local t = clock(now())
+local at = now()
+local t = clock(at)
 local fence = redis.call('HGET', KEYS[13], 'fence')
 local holds = redis.call('HGET', KEYS[13], 'holder') == ARGV[1]
   and fence == redis.call('HGET', KEYS[1], 'fence')
@@ -33,6 +36,14 @@ if holds and not paused then
   emit(KEYS[14], 'experiment.leased', ARGV[3], ARGV[1],
     cjson.encode({experiment_id = ARGV[1], attempt = attempt, gpu_id = gpu, fence = tonumber(fence)}), ARGV[7])
   return {'leased'}
+end
+if holds then
+  local gpu = redis.call('HGET', KEYS[13], 'gpu_id')
+  redis.call('HDEL', KEYS[13], 'holder', 'leased_at', 'lease_expires_at')
+  redis.call('ZREM', KEYS[18], gpu)
+  redis.call('HDEL', KEYS[1], 'gpu_id')
+  redis.call('HSET', KEYS[1], 'fence', 0)
+  settle(KEYS[13], KEYS[17], KEYS[14], gpu, at, 'its holder waits: the tag is paused')
 end
 redis.call('HSET', KEYS[1], 'status', 'queued')
 move(KEYS[2], KEYS[3], KEYS[4], KEYS[5], ARGV[2], ARGV[1])

@@ -310,16 +310,31 @@ async def test_a_lease_that_an_agent_has_stays_its_own(client: httpx.AsyncClient
     await pause(client)
 
     again = await told(client, "/api/pool/acquire", experiment_id=name)
-    queued = await told(client, "/api/gpu/train", experiment_id=name)
-    await in_order(client)
-    await unpause(client)
-    await add_gpu(client, "g1")
-    await dispatched(client)
 
     assert again["fence"] == lease["fence"]
+
+
+async def test_the_only_gpu_does_not_stand_idle_for_a_run_that_a_pause_holds_back(
+    client: httpx.AsyncClient,
+) -> None:
+    await add_gpu(client)
+    name = await registered(client)
+    await told(client, "/api/pool/acquire", experiment_id=name)
+    await pause(client)
+
+    queued = await told(client, "/api/gpu/train", experiment_id=name)
+    await in_order(client)
+    other = await submit(client, "other")
+    served = await dispatched(client)
+    await told(client, "/api/experiment/stop", experiment_id=other)
+    gpu = (await asked(client, "/api/pool/list"))["workers"][0]
+    await told(client, "/api/pool/give-back", gpu_id=gpu["gpu_id"], fence=gpu["fence"], reason="stopped")
+    await unpause(client)
+
     assert queued["status"] == "queued"
-    found = await asked(client, f"/api/experiment/{name}")
-    assert (found["experiment"]["status"], found["experiment"]["gpu_id"]) == ("leased", "host:gpu0")
+    assert served == [other]
+    assert await dispatched(client) == [name]
+    await in_order(client)
 
 
 # -- what is told
