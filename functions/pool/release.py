@@ -27,7 +27,8 @@ async def release(request: Release, pool: Pool) -> Released:
     holder = request.experiment_id or gpu.holder
     if holder is None:
         return Released(released=True)
-    answer = await pool.release(request.gpu_id, holder, request.fence, proven=request.fence is not None)
+    # whoever asks has not looked at the GPU: after a worker's run its keeper does
+    answer = await pool.release(request.gpu_id, holder, request.fence, proven=False)
     if answer == "busy":
         raise Conflict(
             f"a worker runs {holder} on {request.gpu_id}",

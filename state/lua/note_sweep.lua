@@ -5,10 +5,10 @@
 -- Returns 1 during a grace, else 0
 local t = now()
 local s = redis.call('HMGET', KEYS[1], 'at', 'grace_until')
-local grace = tonumber(s[2] or '0')
+-- A clock that was set back would make a grace of hours of it.
+local grace = math.min(tonumber(s[2] or '0'), t + tonumber(ARGV[2]))
 if s[1] and t - tonumber(s[1]) > tonumber(ARGV[1]) then
   grace = t + tonumber(ARGV[2])
-  redis.call('HSET', KEYS[1], 'grace_until', clock(grace))
 end
-redis.call('HSET', KEYS[1], 'at', clock(t))
+redis.call('HSET', KEYS[1], 'at', clock(t), 'grace_until', clock(grace))
 return t < grace and 1 or 0

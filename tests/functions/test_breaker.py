@@ -53,7 +53,7 @@ class Slot:
             await told(self.http, "/api/experiment/crash", **held, error="boom", **ending)
         else:
             await told(self.http, "/api/experiment/complete", **held, val_bpb=0.9)
-        await told(self.http, "/api/pool/release", gpu_id=GPU, **held)
+        await Pool(self.process.lab).release(GPU, e.experiment_id, e.fence, proven=True)
 
     async def trip(self) -> None:
         for _ in range(LIMIT):

@@ -137,7 +137,7 @@ async def test_a_gpu_that_falls_sick_while_lent_finishes_its_run_and_is_not_lent
     await bench.post(
         "experiment/complete", experiment_id=experiment, val_bpb=1.0, attempt=e.attempt, fence=e.fence
     )
-    await bench.post("pool/release", gpu_id=GPU, experiment_id=experiment, fence=e.fence)
+    await bench.pool.release(GPU, experiment, e.fence, proven=True)
 
     assert await bench.status() == "unhealthy"
     await bench.sample(FINE, times=2)
@@ -184,6 +184,30 @@ async def test_a_run_that_a_worker_has_is_not_released_by_anybody_else(bench: Be
 
     assert (await bench.experiments.get(leased)).status == "running"
     assert await bench.status() == "training"
+
+
+async def test_an_agent_that_gives_a_workers_gpu_back_does_not_replace_the_proof(bench: Bench) -> None:
+    experiment = await bench.run()
+    e = await bench.experiments.get(experiment)
+    held: dict[str, Any] = {"experiment_id": experiment, "fence": e.fence}
+    await bench.post("experiment/complete", **held, val_bpb=1.0)
+
+    await bench.post("pool/release", gpu_id=GPU, **held)
+
+    assert await bench.status() == "draining"
+    await bench.give_back()
+    assert await bench.status() == "idle"
+
+
+async def test_a_clock_that_goes_back_does_not_prolong_the_grace_after_a_gap(bench: Bench) -> None:
+    lab = bench.process.lab
+    in_an_hour = await lab.now() + 3600
+    await lab.command("HSET", lab.keys("sweep"), "at", repr(in_an_hour), "grace_until", repr(in_an_hour + 60))
+
+    await bench.post("pool/sweep")
+
+    left = float(await lab.command("HGET", lab.keys("sweep"), "grace_until")) - await lab.now()
+    assert left <= bench.process.settings.stale_s
 
 
 async def test_a_lease_that_no_worker_begins_uses_no_attempt_up_and_the_gpu_gets_no_other(
