@@ -104,11 +104,18 @@ class Keeper:
 
     async def look(self) -> None:
         """See whether the run that holds the GPU still lives; if not, give its experiment back."""
-        gpu = await self.pool.find(self.gpu_id)
-        if gpu is None or gpu.holder is None or gpu.runner is None:
+        if (dead := await self._held_by_the_dead()) is None:
             return
-        if not is_alive(gpu.runner, host_name()):
+        # a run that had just ended well is dead too, and the next one may have begun before the answer was here
+        gpu = await self._held_by_the_dead()
+        if gpu is not None and gpu.fence == dead.fence:
             await self.give_back(gpu, "its worker process died")
+
+    async def _held_by_the_dead(self) -> Gpu | None:
+        gpu = await self.pool.find(self.gpu_id)
+        if gpu is None or gpu.holder is None or gpu.runner is None or is_alive(gpu.runner, host_name()):
+            return None
+        return gpu
 
     def end_stopped(self) -> None:
         """Kill what was stopped below the RQ worker: its run comes back as any other that died."""
@@ -233,9 +240,9 @@ async def _leave(keeper: Keeper) -> None:
 
 
 async def _sign_off(keeper: Keeper) -> None:
-    """Take the GPU out of the pool; what an operator or its health decided about it is kept for its return."""
+    """Take the GPU out of the pool; what keeps it from being lent is kept for its return."""
     gpu = await keeper.pool.find(keeper.gpu_id)
-    if gpu is not None and (gpu.drained or gpu.sick or gpu.tripped):
+    if gpu is not None and (gpu.drained or gpu.sick or gpu.tripped or gpu.unproven):
         await keeper.pool.flag(keeper.gpu_id, set_={"offline": True}, reason="its worker has ended")
         return
     call = keeper.process.invoker.system("keeper")

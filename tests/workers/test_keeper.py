@@ -14,12 +14,12 @@ import workers.keeper
 from functions.process import Process, ended, opened
 from functions.supervision import ProcessGroup
 from state.pool import Pool
-from state.records import Footprint
+from state.records import Footprint, Gpu
 from state.settings import Settings
 from tests.workers.drivers import GPU, Driver
 from workers.device import Sampler
 from workers.gpu import device_of
-from workers.keeper import Keeper, _registered, _watch
+from workers.keeper import Keeper, _registered, _sign_off, _watch
 from workers.options import DeviceOptions
 
 pytestmark = pytest.mark.process
@@ -221,6 +221,50 @@ async def test_after_a_reboot_nothing_of_a_run_is_left_to_prove(
     monkeypatch.setattr(workers.keeper, "boot_id", lambda: "another-boot")
 
     assert await gpu_keeper.register()
+
+
+async def test_a_worker_that_ends_in_order_does_not_take_the_need_of_a_proof_with_it(
+    gpu_keeper: Keeper, driver: Driver
+) -> None:
+    await has_run(gpu_keeper)
+    driver.says(memory_used_mb=700.0, processes={})
+
+    await _sign_off(gpu_keeper)
+
+    assert (await gpu_keeper.pool.get(GPU.gpu_id)).status == "offline"
+    assert not await gpu_keeper.register()
+    driver.says(memory_used_mb=100.0, processes={})
+    assert await gpu_keeper.register()
+    await gpu_keeper.beat()
+    assert (await gpu_keeper.pool.get(GPU.gpu_id)).status == "idle"
+
+
+async def test_a_run_that_began_while_its_keeper_looked_for_the_one_before_is_left_alone(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill_all = KillAll(monkeypatch, empty=True)
+    await keeper.register()
+    kill_all.asked = 0
+    of_the_last_run = {"holder": "t-1", "runner": "h:1:1"}
+    await keeper.pool.flag(keeper.gpu_id, set_=of_the_last_run, reason="a run")
+
+    find, looks = keeper.pool.find, 0
+
+    async def overtaken(gpu_id: str) -> Gpu | None:
+        nonlocal looks
+        found = await find(gpu_id)
+        looks += 1
+        if looks == 1:  # its answer was slow: meanwhile that run was handed in, and the next one began
+            of_the_next_run = {"holder": "t-2", "runner": "h:2:2", "fence": 2}
+            await keeper.pool.flag(gpu_id, set_=of_the_next_run, reason="another run")
+        return found
+
+    monkeypatch.setattr(keeper.pool, "find", overtaken)
+    monkeypatch.setattr(workers.keeper, "is_alive", lambda runner, host: runner == "h:2:2")
+    await keeper.look()
+
+    assert kill_all.asked == 0
+    assert (await keeper.pool.get(keeper.gpu_id)).holder == "t-2"
 
 
 async def test_an_operator_accepts_a_gpu_as_it_is_by_deregistering_it(
