@@ -50,7 +50,7 @@ class Snapshots:
         return {str(member): float(value) for member, value in rows}
 
     async def members(self, index: str) -> frozenset[str]:
-        """Members of an index of the lab: idle_gpus, leases, starting or paused."""
+        """Members of an index of the lab: idle_gpus, leases, starting, open or paused."""
         ids: list[str] = await self._lab.command("ZRANGE", self._lab.keys(index), 0, -1)
         return frozenset(ids)
 

@@ -69,6 +69,7 @@ async def _look(tags: Tags, experiments: Experiments, pool: Pool, snapshots: Sna
             leases=await snapshots.members("leases"),
             queue=await snapshots.waiting(),
             starting=await snapshots.members("starting"),
+            open=await snapshots.members("open"),
             parked=await snapshots.parked(),
             paused=await snapshots.members("paused"),
             paused_tags=frozenset(t.name for t in everything if t.paused_at is not None),

@@ -50,6 +50,8 @@ class PoolSnapshot:
     leases: frozenset[str]
     queue: frozenset[str]
     starting: frozenset[str]
+    open: frozenset[str] = frozenset()
+    """Experiments whose agent's silence makes them lost."""
     parked: frozenset[str] = frozenset()
     """Experiments that wait aside."""
     paused: frozenset[str] = frozenset()
@@ -214,6 +216,12 @@ def pool_violations(s: PoolSnapshot) -> Iterator[str]:
             yield f"{e.experiment_id} is {e.status}, the place of paused tags' experiments says otherwise"
         if e.status in ("leased", "running") and fences.get(e.gpu_id or "") != (e.experiment_id, e.fence):
             yield f"{e.experiment_id} is {e.status}, but {e.gpu_id} is not lent to it with fence {e.fence}"
+        if (e.status == "registered") != (e.experiment_id in s.open):
+            yield f"{e.experiment_id} is {e.status}, the index of those that wait for their agent says otherwise"
+    for experiment_id in sorted((s.queue | s.parked | s.open) - s.experiments.keys()):
+        yield f"{experiment_id} stands among those that wait, but is over or does not exist"
+    for gpu_id in sorted((s.idle | s.leases) - {gpu.gpu_id for gpu in s.gpus}):
+        yield f"{gpu_id} stands among the idle or the leased GPUs, but is not in the pool"
     for tag in sorted(s.paused ^ s.paused_tags):
         yield f"{tag}: its record and the index of paused tags disagree"
     for experiment_id in sorted(s.starting):
