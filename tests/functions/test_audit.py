@@ -8,6 +8,8 @@ import httpx
 import pytest
 
 from functions.process import Process
+from state.records import Tag
+from state.tags import Tags
 
 TAG = "mar11"
 
@@ -101,3 +103,26 @@ async def test_every_wound_is_found_and_told_as_an_event(
     (event,) = await process.stream.last(1)
     assert event.type == "lab.audit_failed"
     assert event.data["count"] == len(answer["violations"])
+
+
+async def test_a_lab_that_changes_while_it_is_read_is_not_accused(
+    client: httpx.AsyncClient, process: Process, lived_in: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, submits = Tags.get, 0
+
+    async def meanwhile(self: Tags, tag: str) -> Tag:
+        """Between the experiments and their tag's counters one is queued, and leaves as soon as both are read."""
+        nonlocal submits
+        submits += 1
+        if submits > 3:
+            return await read(self, tag)
+        key = process.lab.keys.tag(tag)
+        await process.lab.command("HINCRBY", key, "reserved_runs", "1")
+        found = await read(self, tag)
+        await process.lab.command("HINCRBY", key, "reserved_runs", "-1")
+        return found
+
+    monkeypatch.setattr(Tags, "get", meanwhile)
+
+    assert (await post(client, "lab/audit"))["violations"] == []
+    assert submits > 3
