@@ -398,7 +398,7 @@ def main(minutes: float, seed: int | None) -> None:
         for violation in found:
             print(f"VIOLATION: {violation}")
         if found:
-            print(lab.output()[-3000:], lab.logs(), file=sys.stderr)
+            print(lab.story(), file=sys.stderr)
     if found:
         raise SystemExit(1)
     print(
