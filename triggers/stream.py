@@ -359,7 +359,7 @@ def _seconds(text: str) -> float:
 
 def _from_where(request: Request) -> tuple[str | None, int]:
     since = request.headers.get("last-event-id") or request.query_params.get("since")
-    if since is not None and not re.fullmatch(r"[0-9]{1,20}(-[0-9]{1,20})?", since):
+    if since is not None and not re.fullmatch(r"[0-9]{1,19}(-[0-9]{1,19})?", since):
         raise Invalid(
             f"{since[:60]!r} is no event id", hint="send the id of the last event you have seen, or 0"
         )

@@ -342,6 +342,7 @@ async def test_a_process_that_slept_lets_its_subscribers_come_back(
         "tag=../x",
         "types=no.such",
         "since=yesterday",
+        "since=99999999999999999999",
         "other=1",
         "min_interval=often",
         "min_interval=nan",
