@@ -26,6 +26,8 @@ TIMEOUT_S = 10.0
 MOST_ADDRESSES = 4
 LONGEST_RETRY_AFTER_S = 300.0
 NAT64 = IPv6Network("64:ff9b::/96")
+GLOBAL_UNICAST = IPv6Network("2000::/3")
+"""All that is given out of IPv6; `is_global` alone takes the old site-local addresses for public."""
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a host name, for a port."""
@@ -92,7 +94,7 @@ class Receivers:
         host = url.raw_host.decode("ascii")
         try:
             found = await self._resolve(host, url.port or (443 if url.scheme == "https" else 80))
-        except OSError as problem:
+        except (OSError, UnicodeError) as problem:  # the latter where a label is empty or too long
             raise Invalid("the host's name does not resolve", hint="check the URL") from problem
         if not found:
             raise Invalid("the host's name has no address", hint="check the URL")
@@ -155,9 +157,10 @@ def parsed(url: str) -> httpx.URL:
     """
     try:
         found = httpx.URL(url)
-    except httpx.InvalidURL as problem:
+        host = found.host  # decodes an international name
+    except (httpx.InvalidURL, UnicodeError) as problem:
         raise Invalid("this is no URL", hint="send https://host/path") from problem
-    if found.scheme not in ("http", "https") or not found.host:
+    if found.scheme not in ("http", "https") or not host:
         raise Invalid("a webhook's URL begins with https:// or http://", hint="send https://host/path")
     if found.userinfo:
         raise Invalid(
@@ -179,6 +182,8 @@ def is_public(address: str) -> bool:
     except ValueError:
         return False
     inner = _wrapped(found)
+    if isinstance(found, IPv6Address) and not inner and found not in GLOBAL_UNICAST:
+        return False
     return all(ip.is_global and not ip.is_multicast and not ip.is_reserved for ip in (inner or (found,)))
 
 

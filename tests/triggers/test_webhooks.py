@@ -482,6 +482,7 @@ PRIVATE = [
     "fe80::1",
     "fe80::1%eth0",
     "fd00::1",
+    "fec0::1",
     "ff02::1",
     "::ffff:127.0.0.1",
     "::ffff:169.254.169.254",
@@ -561,6 +562,9 @@ async def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.Monk
         "https://",
         "https://user:pw@example.com/",
         "http://[::1",
+        "http://a..b/",
+        f"http://{'a' * 64}.example/",
+        "http://xn--/",
         "javascript:alert(1)",
     ],
 )
