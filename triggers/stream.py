@@ -165,6 +165,9 @@ class Broadcast:
             except Unavailable as problem:
                 log.warning("the event stream: %s; reading on in a second", problem.detail)
                 await asyncio.sleep(1)
+            except Exception:  # without this reader every feed would stay open, and silent for ever
+                log.exception("the event stream: reading on in a second")
+                await asyncio.sleep(1)
 
     def close(self) -> None:
         """End every connection, now and from now on: the process stops."""

@@ -336,6 +336,29 @@ async def test_a_process_that_slept_lets_its_subscribers_come_back(
             assert await reading is None
 
 
+async def test_a_fault_of_one_read_ends_no_live_feed_for_good(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follow, failed = process.stream.follow, asyncio.Event()
+
+    async def faulty(entry_id: str, wait_s: float) -> list[Event]:
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("something that nobody thought of")
+        return await follow(entry_id, wait_s)
+
+    monkeypatch.setattr(process.stream, "follow", faulty)
+    async with broadcasting(process.stream, most=1) as broadcast, asyncio.timeout(30):
+        with broadcast.connected(Filter()) as subscriber:
+            await failed.wait()
+            await happen(client, "t")
+
+            told = await subscriber.waiting.get()
+
+    assert told is not None
+    assert told[0].type == "tag.created"
+
+
 @pytest.mark.parametrize(
     "query",
     [
