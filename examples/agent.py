@@ -511,7 +511,8 @@ def main() -> int:
     rng = random.Random(f"{given.seed}/{given.name}" if given.seed is not None else None)
     clone = Clone(given.repo, given.name)
     try:
-        with httpx.Client(base_url=given.url) as http:
+        # A lab listens on loopback only: no proxy of the environment leads there.
+        with httpx.Client(base_url=given.url, trust_env=False) as http:
             lab = Lab(http, say, given.patience)
             Agent(lab, clone, given.tag, given.name, rng, say).work(given.runs)
     except KeyboardInterrupt:

@@ -196,7 +196,7 @@ class Lab:
         loop = asyncio.get_running_loop()
         give_up = loop.time() + READY_S
         missing = "the web process"
-        async with httpx.AsyncClient(base_url=self.url, timeout=5.0) as http:
+        async with httpx.AsyncClient(base_url=self.url, timeout=5.0, trust_env=False) as http:
             while not self.stop.is_set():
                 with contextlib.suppress(httpx.HTTPError):
                     answer = await http.get("/api/lab/status")

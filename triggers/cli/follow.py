@@ -12,7 +12,7 @@ import httpx
 from functions.supervision import Backoff
 from state.errors import Exhausted, Unavailable
 from state.settings import Settings
-from triggers.cli.lab_http import base_url, no_lab, problem_of
+from triggers.cli.lab_http import asks_proxies, base_url, no_lab, problem_of
 
 CONNECT_S = 10.0
 SILENT_S = 45.0
@@ -57,9 +57,10 @@ def _connection(
     headers = {} if last_id is None else {"Last-Event-ID": last_id}
     timeout = httpx.Timeout(CONNECT_S, read=SILENT_S)
     try:
-        with httpx.stream(
-            "GET", f"{url}/api/events", params=query, headers=headers, timeout=timeout
-        ) as answer:
+        with (
+            httpx.Client(base_url=url, timeout=timeout, trust_env=asks_proxies(url)) as http,
+            http.stream("GET", "/api/events", params=query, headers=headers) as answer,
+        ):
             if not answer.is_success:
                 answer.read()
                 raise problem_of(answer)

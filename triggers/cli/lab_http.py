@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from ipaddress import ip_address
 from typing import Any
 
 import httpx
@@ -21,7 +22,7 @@ class LabHttp:
 
     def __init__(self, settings: Settings) -> None:
         self.url = base_url(settings)
-        self._http = httpx.Client(base_url=self.url, timeout=60.0)
+        self._http = httpx.Client(base_url=self.url, timeout=60.0, trust_env=asks_proxies(self.url))
 
     def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         """The answer to one request.
@@ -41,6 +42,15 @@ class LabHttp:
     def close(self) -> None:
         """Give the connection back."""
         self._http.close()
+
+
+def asks_proxies(url: str) -> bool:
+    """Whether the environment's proxies are asked: none leads to this machine's own loopback interface."""
+    host = httpx.URL(url).host
+    try:
+        return not ip_address(host).is_loopback
+    except ValueError:
+        return host != "localhost"
 
 
 def no_lab(url: str, problem: httpx.HTTPError) -> Unavailable:
