@@ -115,6 +115,40 @@ def test_status_shows_processes_slots_and_tags(lab: RunningLab) -> None:
     assert json.loads(machine.stdout)["status"]["counts"]["keeper"] == 1
 
 
+def test_what_is_no_terminal_gets_whole_lines(lab: RunningLab) -> None:
+    tag = "a-tag-of-forty-letters-which-is-the-most"
+    lab.setup(tag)
+
+    done = nightjar(lab.data, "status", COLUMNS="40")
+
+    assert tag in done.stdout
+    assert done.stdout.splitlines()[0].endswith("waiting")
+
+
+def test_a_gpu_s_name_is_text_and_nothing_else(lab: RunningLab) -> None:
+    gpu = {"gpu_id": "other:gpu0", "gpu_index": 0, "vram_mb": 1.0}
+    lab.post("pool/register", **gpu, gpu_name="[/red][link=x]\x1b[31mnamed")
+
+    done = nightjar(lab.data, "status")
+    lab.post("pool/drain", gpu_id="other:gpu0")
+    lab.post("pool/deregister", gpu_id="other:gpu0")
+
+    assert done.returncode == 0, done.stderr
+    assert "[/red][link=x] [31mnamed" in done.stdout
+
+
+@pytest.mark.parametrize("proxy", ["http://127.0.0.1:1", "socks5://127.0.0.1:1"])
+def test_a_proxy_of_the_environment_is_not_asked_for_a_lab_on_this_machine(
+    lab: RunningLab, proxy: str
+) -> None:
+    status = nightjar(lab.data, "status", ALL_PROXY=proxy, HTTP_PROXY=proxy)
+    # It begins with a request that is refused, and so ends.
+    events = nightjar(lab.data, "events", "--type", "none", ALL_PROXY=proxy, HTTP_PROXY=proxy)
+
+    assert status.returncode == 0, status.stderr
+    assert "there are no events of type" in events.stderr
+
+
 def test_redis_reaches_the_lab_s_own_server(lab: RunningLab) -> None:
     done = nightjar(lab.data, "redis", "HGET", "{lab}:tags:cli", "branch")
     refused = nightjar(lab.data, "redis", "HGET", "{lab}:tags:cli")
@@ -174,7 +208,7 @@ def test_a_setting_that_does_not_validate_is_a_usage_error(tmp_path: Path) -> No
     done = nightjar(tmp_path, "config", NIGHTJAR_STALE_S="soon")
 
     assert done.returncode == 2
-    assert "STALE_S" in done.stderr
+    assert "NIGHTJAR_STALE_S" in done.stderr
 
 
 def test_doctor_finds_a_running_lab_in_order(lab: RunningLab) -> None:

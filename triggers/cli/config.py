@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from state.settings import Settings
 from triggers.cli.options import data_option, lab_option, settings_from
-from triggers.cli.output import print_json
+from triggers.cli.output import for_people, print_json
 
 
 @click.command()
@@ -26,4 +25,4 @@ def command(data: str | None, lab: str | None, as_json: bool) -> None:
     table = Table("variable", "value", "meaning")
     for name, info in Settings.model_fields.items():
         table.add_row(f"NIGHTJAR_{name.upper()}", str(shown[name]), info.description or "")
-    Console().print(table)
+    for_people().print(table)

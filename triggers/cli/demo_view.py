@@ -79,9 +79,8 @@ class DemoView:
         console.print(table(experiments))
         if summary["best"] is not None:
             self._show_best(console, summary["best"], folder, experiments[0])
-        console.print(
-            HOW_TO_GO_ON.format(data=data, project=project, folder=folder, tag=self.tag), highlight=False
-        )
+        # Printed as it is: a command that was wrapped cannot be copied.
+        click.echo(HOW_TO_GO_ON.format(data=data, project=project, folder=folder, tag=self.tag))
 
     def _show_best(self, console: Console, best: dict[str, Any], folder: Path, first: dict[str, Any]) -> None:
         shown = self._http.ask("GET", f"/api/experiment/{best['experiment_id']}")

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Literal
 
 import click
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from state.client import SCHEMA, Lab
 from state.embedded import redis_url
@@ -25,7 +25,7 @@ from state.redis_binary import find_binary
 from state.settings import Settings
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
-from triggers.cli.output import ERROR, OK, print_json
+from triggers.cli.output import ERROR, OK, for_people, print_json, printable
 
 NVML = Path(__file__).parents[2] / "workers" / "nvml.py"
 LEAST_FREE_GB = 5
@@ -56,8 +56,8 @@ def command(data: str | None, lab: str | None, as_json: bool) -> int:
         table = Table("what", "", "found", "what to do")
         for f in findings:
             style = {"ok": "green", "warning": "yellow", "error": "red"}[f.state]
-            table.add_row(f.what, f"[{style}]{f.state}[/]", f.found, f.remedy)
-        Console().print(table)
+            table.add_row(f.what, Text(f.state, style), printable(f.found), f.remedy)
+        for_people().print(table)
     return ERROR if any(f.state == "error" for f in findings) else OK
 
 

@@ -28,4 +28,4 @@ def settings_from(**given: Any) -> Settings:
     except ValidationError as problem:
         first = problem.errors(include_url=False)[0]
         name = "_".join(str(part) for part in first["loc"]).upper()
-        raise click.UsageError(f"setting {name}: {first['msg']}") from problem
+        raise click.UsageError(f"setting NIGHTJAR_{name}: {first['msg']}") from problem

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import click
+from rich.console import Console
 
 from state.errors import BudgetExhausted, NightjarError
 
@@ -42,6 +43,10 @@ BY_STATUS = {
 """Exit code for an experiment's status."""
 
 
+PLAIN_WIDTH = 1000
+"""Columns of what goes into a pipe or a file."""
+
+
 def explain(problem: NightjarError) -> int:
     """What is wrong and what to do, on standard error; answers the exit code."""
     click.echo(f"nightjar: {problem.detail}", err=True)
@@ -53,6 +58,11 @@ def explain(problem: NightjarError) -> int:
 def printable(text: str) -> str:
     """Text of an agent on one line, without what a terminal would obey."""
     return "".join(c if c.isprintable() else " " for c in text)
+
+
+def for_people() -> Console:
+    """Standard output for tables and lines: where it is no terminal, nothing in it is cut or wrapped."""
+    return Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 
 
 def print_json(value: Any) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import click
-from rich.console import Console
 from rich.table import Table
 
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
-from triggers.cli.output import print_json
+from triggers.cli.output import for_people, print_json, printable
 
 
 @click.command()
@@ -30,13 +29,17 @@ def command(data: str | None, lab: str | None, as_json: bool) -> None:
 
 
 def _show(url: str, status: dict[str, Any], pool: dict[str, Any], tags: dict[str, Any]) -> None:
-    console = Console()
+    console = for_people()
     alive = ", ".join(f"{count} {kind}" for kind, count in status["counts"].items())
     console.print(f"lab {status['lab']!r} at {url}: {alive}; {status['queue']} waiting")
     gpus = Table("GPU", "name", "status", "experiment", "last heartbeat")
     for gpu in pool["workers"]:
         gpus.add_row(
-            gpu["gpu_id"], gpu["gpu_name"], gpu["status"], gpu["experiment_id"] or "", gpu["last_heartbeat"]
+            gpu["gpu_id"],
+            printable(gpu["gpu_name"]),
+            gpu["status"],
+            gpu["experiment_id"] or "",
+            gpu["last_heartbeat"],
         )
     console.print(gpus if pool["workers"] else "no worker: ./nightjar worker --repo PATH")
     rows = Table("tag", "experiments", "kept", "best", "experiment", "state", "runs", "GPU hours")
@@ -55,7 +58,7 @@ def _show(url: str, status: dict[str, Any], pool: dict[str, Any], tags: dict[str
     if tags["tags"]:
         console.print(rows)
     for hint in status["hints"]:
-        console.print(f"-> {hint}")
+        console.print(f"-> {printable(hint)}")
 
 
 def _of_limit(account: dict[str, Any], unit: float) -> str:
