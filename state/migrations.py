@@ -16,6 +16,7 @@ from state.budgets import SET_ASIDE, in_seconds, milliseconds
 from state.client import SCHEMA, Lab
 from state.errors import Unavailable
 from state.presence import Presence
+from state.records import Experiment
 from state.snapshots import Snapshots
 
 TURN_S = 15.0
@@ -60,14 +61,14 @@ async def open_books(turn: Turn) -> None:
     lab = turn.lab
     snapshots = Snapshots(lab)
     for name in await lab.command("ZRANGE", lab.keys("tags"), 0, -1):
-        found = [
-            e.model_copy(update={"reserved_gpu_seconds": e.budget_s or 0.0}) if e.status in SET_ASIDE else e
-            for e in await snapshots.experiments(name)
-        ]
+        stored = await snapshots.experiments(name)
+        found = [e.model_copy(update={"reserved_gpu_seconds": _set_aside(e)}) for e in stored]
         books = await snapshots.books(found)
-        waiting = [e for e in found if e.status in SET_ASIDE]
-        for begin in range(0, max(1, len(waiting)), PAGE):
-            page = waiting[begin : begin + PAGE]
+        # a migration that was killed may have set aside for what an older process has finished since
+        changed = [e for e, was in zip(found, stored, strict=True) if e.status in SET_ASIDE or e != was]
+        for begin in range(0, max(1, len(changed)), PAGE):
+            page = changed[begin : begin + PAGE]
+            held = [e.reserved_gpu_seconds for e in page]
             answer = await lab.run(
                 "fill_books",
                 [turn.key, lab.keys.tag(name), *(lab.keys.experiment(e.experiment_id) for e in page)],
@@ -77,11 +78,15 @@ async def open_books(turn: Turn) -> None:
                     books.reserved_runs,
                     in_seconds(books.spent_ms),
                     books.spent_runs,
-                    *(in_seconds(milliseconds(e.budget_s or 0.0)) for e in page),
+                    *(None if seconds is None else in_seconds(milliseconds(seconds)) for seconds in held),
                 ],
             )
             if answer != "ok":
                 raise _elsewhere(lab, "has taken over to bring")
+
+
+def _set_aside(e: Experiment) -> float | None:
+    return (e.budget_s or 0.0) if e.status in SET_ASIDE else None
 
 
 STEPS: Mapping[int, Step] = {1: open_books}

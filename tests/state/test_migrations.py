@@ -19,12 +19,13 @@ from state.backup import entries, read_header, restore
 from state.client import SCHEMA, Lab
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable
+from state.experiments import Experiments
 from state.migrations import Turn, migrate, open_books
 from state.presence import Presence
 from state.settings import Settings
 from state.tags import Tags
 from tests.conftest import http_client
-from tests.labs import told
+from tests.labs import idea, open_tag, told
 
 
 @pytest.fixture
@@ -130,6 +131,29 @@ async def test_the_last_versions_lab_gets_books_that_agree_with_its_records(
     assert (night.spent_runs, night.reserved_runs) == (7, 3)
     assert night.reserved_gpu_seconds == 60.0
     assert (accuracy.spent_runs, accuracy.spent_gpu_seconds) == (5, 4 * 30.5)
+
+
+async def test_what_a_killed_migration_set_aside_is_freed_where_an_older_process_finished_the_run(
+    settings: Settings, redis_server: EmbeddedRedis
+) -> None:
+    async with opened("web", settings) as process, http_client(process) as http:
+        await open_tag(http)
+        waits, over = [
+            str((await told(http, "/api/experiment/submit", **idea()))["experiment_id"]) for _ in "12"
+        ]
+        await told(http, "/api/experiment/stop", experiment_id=over)
+        lab = process.lab
+        await lab.command("HSET", lab.keys.experiment(over), "reserved_gpu_seconds", "300.000")
+        await lab.command("SET", lab.keys("schema"), "1")
+    lab = Lab(settings.lab, redis_server.url)
+
+    await migrate(lab, 1)
+
+    await lab.close()
+    async with opened("web", settings) as process, http_client(process) as http:
+        assert (await told(http, "/api/lab/audit"))["violations"] == []
+        assert (await Tags(process.lab).get("mar11")).reserved_runs == 1
+        assert (await Experiments(process.lab).get(waits)).reserved_gpu_seconds == 300.0
 
 
 async def test_a_step_that_lost_its_turn_writes_nothing(
