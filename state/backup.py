@@ -386,9 +386,10 @@ async def restore(lab: Lab, file: Path, *, tell: Tell = lambda _: None) -> Resto
         await _write(lab, token, page, header)
         done += len(page)
         tell(done)
-    if header.schema < SCHEMA:
-        await migrate(lab, header.schema)
-    waiting = await _settle(lab)
+    async with _at_work(lab, token):
+        if header.schema < SCHEMA:
+            await migrate(lab, header.schema)
+        waiting = await _settle(lab)
     answer = await lab.run(
         "finish_restore",
         [lab.keys("restoring"), lab.keys("identity"), lab.keys("fence")],
@@ -420,6 +421,23 @@ async def _begin(lab: Lab, token: str, file: Path) -> None:
             await _remove(lab, token, page)
             page = []
     await _remove(lab, token, page)
+
+
+@contextlib.asynccontextmanager
+async def _at_work(lab: Lab, token: str) -> AsyncIterator[None]:
+    """Go on saying that this restore is at work, though it writes no pages."""
+
+    async def say() -> None:
+        while True:
+            await asyncio.sleep(SILENT_S / 4)
+            with contextlib.suppress(Unavailable):
+                await _write(lab, token, [], None)
+
+    saying = asyncio.create_task(say())
+    try:
+        yield
+    finally:
+        saying.cancel()
 
 
 async def _remove(lab: Lab, token: str, page: Sequence[str]) -> None:

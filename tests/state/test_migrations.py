@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import functions.process
+import state.backup
 import state.client
 import state.migrations
 from functions.process import opened, until_ready
@@ -131,6 +132,28 @@ async def test_the_last_versions_lab_gets_books_that_agree_with_its_records(
     assert (night.spent_runs, night.reserved_runs) == (7, 3)
     assert night.reserved_gpu_seconds == 60.0
     assert (accuracy.spent_runs, accuracy.spent_gpu_seconds) == (5, 4 * 30.5)
+
+
+async def test_no_other_restore_begins_while_one_migrates_for_long(
+    settings: Settings, redis_server: EmbeddedRedis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state.backup, "SILENT_S", 0.4)
+    lab = Lab(settings.lab, redis_server.url)
+    marked = [lab.keys(name) for name in ("restoring", "schema", "identity", "tags", "processes")]
+    answers: list[str] = []
+
+    async def slowly(lab: Lab, found: int) -> None:
+        for _ in range(10):
+            await asyncio.sleep(0.1)
+            answers.append(await lab.run("begin_restore", marked, ["another", 0.4, "file"]))
+        await migrate(lab, found)
+
+    monkeypatch.setattr(state.backup, "migrate", slowly)
+
+    await restore(lab, LAST_VERSION)
+
+    await lab.close()
+    assert answers == ["busy"] * 10
 
 
 async def test_what_a_killed_migration_set_aside_is_freed_where_an_older_process_finished_the_run(
