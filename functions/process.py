@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import signal
 import sys
 import time
@@ -13,6 +14,8 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
+
+import psutil
 
 from functions.contract import Lane, table
 from functions.invoke import Invoker
@@ -42,6 +45,8 @@ from state.wakeups import Wakeups
 from state.webhooks import Webhooks
 
 log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"\w+@(?P<host>[^:]+):(?P<pid>\d+)(/\d+)?")
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,15 @@ def _bound(kind: str, settings: Settings, lab: Lab, lane: Lane, extra: Sequence[
         tracing=tracing,
         schedules=schedules,
     )
+
+
+def has_died(name: str) -> bool:
+    """Whether a process, or one of its consumers (`<name>/<n>`), is known to be gone: no process here has its pid.
+
+    One of another host, or whose pid is taken again, may live.
+    """
+    found = _NAME.fullmatch(name)
+    return found is not None and found["host"] == host_name() and not psutil.pid_exists(int(found["pid"]))
 
 
 async def _hand_over(process: Process) -> None:

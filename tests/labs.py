@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,6 +15,7 @@ from functions.process import Process
 from state.client import Lab
 from state.experiments import Experiments
 from state.records import Experiment
+from state.settings import host_name
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 """What `curl -d` sends with its JSON."""
@@ -169,6 +172,13 @@ async def events_of(process: Process, kind: str) -> list[dict[str, Any]]:
     return [
         dict(e.data) | {"subject": e.subject} for e in await process.stream.last(100_000) if e.type == kind
     ]
+
+
+def gone(kind: str) -> str:
+    """The name of a process of this host that has ended."""
+    ended = subprocess.Popen([sys.executable, "-c", "pass"])
+    ended.wait()
+    return f"{kind}@{host_name()}:{ended.pid}"
 
 
 async def claimed(

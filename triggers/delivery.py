@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from structlog.contextvars import bound_contextvars
 
-from functions.process import ended
+from functions.process import ended, has_died
 from state.errors import NightjarError, Unavailable
 from state.events import UNREADABLE, Event
 from state.settings import Settings
@@ -105,12 +105,12 @@ async def _ready(binding: Binding, stop: asyncio.Event) -> None:
 
 
 async def _due(binding: Binding, settings: Settings) -> list[Event]:
-    """Entries whose backoff is over, and those of a consumer that fell silent; oldest first."""
+    """Entries whose backoff is over; those of another consumer once it has died or fallen silent. Oldest first."""
     due: dict[str, int] = {}
     for entry in await binding.subscription.pending():
         backoff = binding.backoff_s(entry.deliveries, settings.retry_base_s)
         backoff *= random.uniform(1.0, 1.25)  # spreads retries, guards nothing
-        if entry.consumer != binding.subscription.consumer:
+        if entry.consumer != binding.subscription.consumer and not has_died(entry.consumer):
             backoff = max(backoff, settings.claim_idle_s)
         if entry.idle_s >= backoff and len(due) < binding.batch:
             due[entry.entry_id] = entry.deliveries

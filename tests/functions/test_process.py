@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,11 +11,12 @@ from typing import Any
 
 import pytest
 
-from functions.process import Process, opened, until_ready
+from functions.process import Process, has_died, opened, until_ready
 from state.client import Lab
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable
-from state.settings import Settings
+from state.settings import Settings, host_name
+from tests.labs import gone
 
 
 async def eventually(what: Callable[[], Awaitable[object]], within_s: float = 10.0) -> None:
@@ -72,3 +74,15 @@ async def test_a_wrong_password_is_told_at_once(redis_server: EmbeddedRedis, set
                 await until_ready(lab)
     finally:
         await lab.close()
+
+
+def test_a_process_is_known_to_have_died_only_where_its_pid_can_be_looked_up() -> None:
+    dead = gone("events")
+    pid = dead.rpartition(":")[2]
+
+    assert has_died(dead)
+    assert has_died(f"{dead}/3")
+    assert not has_died(f"events@{host_name()}:{os.getpid()}")
+    assert not has_died(f"events@another-host:{pid}")
+    assert not has_died(f"{dead}/x")
+    assert not has_died(pid)

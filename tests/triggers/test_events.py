@@ -22,7 +22,7 @@ from state.pool import Pool
 from state.records import Gpu
 from state.schedules import Ticks
 from state.settings import Settings
-from tests.labs import claimed
+from tests.labs import claimed, gone
 from triggers.delivery import _keep, run_binding
 from triggers.events import AT_ONCE, bindings
 
@@ -115,6 +115,14 @@ async def settled(process: Process, *groups: str) -> None:
         groups
     ):
         assert time.monotonic() < deadline, found
+        await asyncio.sleep(0.01)
+
+
+async def eventually_alone(process: Process, group: str, consumer: str) -> None:
+    """Until nothing is unacknowledged but what this consumer holds."""
+    deadline = time.monotonic() + 30
+    while {p.consumer for p in await process.stream.events(group, "-").pending()} != {consumer}:
+        assert time.monotonic() < deadline
         await asyncio.sleep(0.01)
 
 
@@ -267,6 +275,25 @@ async def test_an_entry_of_a_dead_consumer_is_claimed_by_another(process: Proces
 
     assert [f.n for f in ears.heard] == [1]
     assert ears.at[0] - begun >= 0.19
+
+
+async def test_an_entry_of_a_process_that_died_on_this_host_is_claimed_without_waiting_for_its_silence(
+    process: Process,
+) -> None:
+    patient = replace(process, settings=process.settings.model_copy(update={"claim_idle_s": 3600.0}))
+    ears = Ears()
+    declared = hearing("probe::hear", On("gpu.idle"))
+    for n, name in enumerate([process.name, gone("events")]):
+        consumer = process.stream.events("probe::hear", name)
+        await consumer.serve()
+        await emit(process, "gpu.idle", n=n)
+        assert len(await consumer.read(1, 1.0)) == 1
+
+    async with delivering(patient, (ears, declared), consumer="alive"):
+        await eventually(lambda: bool(ears.heard))
+        await eventually_alone(process, "probe::hear", process.name)
+
+    assert [f.n for f in ears.heard] == [1]
 
 
 async def test_an_entry_that_is_worked_on_stays_its_consumers(process: Process) -> None:
