@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 from pathlib import Path
 
+import click
 import pytest
 
 from functions.__main__ import markdown
@@ -19,6 +21,7 @@ from triggers.cli.output import BY_STATUS, EXIT_CODES
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 AGENTS = (ROOT / "AGENTS.md").read_text()
+BENCH = (ROOT / "bench" / "README.md").read_text()
 ENV = (ROOT / ".env.example").read_text()
 
 
@@ -90,6 +93,21 @@ def test_every_module_in_the_agents_house_table_exists() -> None:
     for folder, modules in re.findall(r"^\| `(\w+)/` \| (.+) \|$", AGENTS, re.MULTILINE):
         for name in re.findall(r"`([\w/]+(?:\.py)?)/?`", modules):
             assert (ROOT / folder / name).exists(), f"{folder}/{name}"
+
+
+def test_every_benchmark_stands_in_its_readme_with_a_command_that_exists() -> None:
+    modules = {file.stem for file in (ROOT / "bench").glob("*.py")} - {"__init__"}
+
+    shown = set(re.findall(r"^\| `\.venv/bin/python -P -m bench\.(\w+)`", BENCH, re.MULTILINE))
+
+    assert shown == modules
+    for name in modules:
+        command = importlib.import_module(f"bench.{name}").main
+        assert isinstance(command, click.Command)
+        options = re.findall(
+            r"`(--[a-z-]+)", next(row for row in BENCH.splitlines() if f"bench.{name}`" in row)
+        )
+        assert set(options) <= {option for parameter in command.params for option in parameter.opts}, name
 
 
 def test_every_process_of_the_procfile_is_a_module() -> None:

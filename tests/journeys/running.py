@@ -1,4 +1,4 @@
-"""A whole lab in real processes, for journeys: `./nightjar up` with everything ten times faster."""
+"""A whole lab in real processes, for journeys: `./nightjar up`, with everything ten times faster unless told."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import psutil
 
-FAST = {
+FAST: Mapping[str, str] = {
     "NIGHTJAR_HEARTBEAT_S": "1",
     "NIGHTJAR_STALE_S": "6",
     "NIGHTJAR_SWEEP_S": "1",
@@ -29,6 +29,9 @@ FAST = {
     "NIGHTJAR_TERM_GRACE_S": "1",
     "NIGHTJAR_POLL_S": "0.1",
 }
+"""The pace of tests: what waits by default for seconds waits for a tenth of them."""
+BY_DEFAULT: Mapping[str, str] = {}
+"""The pace that users get."""
 PATIENCE_S = 150.0
 TAIL_BYTES = 20_000
 """So much of each log is told when a journey fails."""
@@ -52,8 +55,8 @@ print(f"---\\nval_bpb: {VALUE + prepare.OFFSET}\\ntraining_seconds: {used}\\npea
 class RunningLab:
     """One `up` and the people who use it."""
 
-    def __init__(self, folder: Path, **settings: str) -> None:
-        self.settings = FAST | settings
+    def __init__(self, folder: Path, pace: Mapping[str, str] = FAST, /, **settings: str) -> None:
+        self.settings = {**pace, **settings}
         self.data = folder / "data"
         self.repo = folder / "repo"
         self._reserved = reserved_port()
@@ -139,7 +142,7 @@ class RunningLab:
         """The training script that runs now."""
         return self.process("train.py")
 
-    def until(self, met: Callable[[], Any], what: str) -> Any:
+    def until(self, met: Callable[[], Any], what: str, every_s: float = 0.05) -> Any:
         """Wait until something is so, much longer than it should take."""
         give_up = time.monotonic() + PATIENCE_S
         while True:
@@ -151,7 +154,7 @@ class RunningLab:
                     raise AssertionError(f"never: {what}") from problem
             if time.monotonic() > give_up:
                 raise AssertionError(f"never: {what}")
-            time.sleep(0.05)
+            time.sleep(every_s)
 
     def story(self) -> str:
         """What a failure has to tell of the lab: its processes, what it says of itself, the end of each log."""
@@ -254,9 +257,9 @@ def living_labs() -> Sequence[RunningLab]:
 
 
 @contextmanager
-def running_lab(folder: Path, **settings: str) -> Iterator[RunningLab]:
+def running_lab(folder: Path, pace: Mapping[str, str] = FAST, /, **settings: str) -> Iterator[RunningLab]:
     """A lab that leaves nothing alive, whatever the test does to it."""
-    lab = RunningLab(folder, **settings)
+    lab = RunningLab(folder, pace, **settings)
     _living.append(lab)
     try:
         yield lab

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.journeys.running import RunningLab, describe, running_lab
+from tests.journeys.victims import STANDING, VICTIMS, lives, train_horse
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -25,36 +25,6 @@ def lab(tmp_path: Path) -> Iterator[RunningLab]:
         yield found
 
 
-def lives(process: psutil.Process) -> bool:
-    """Whether it runs; a zombie waits for nothing but its parent."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def rq_worker(lab: RunningLab) -> psutil.Process:
-    """The RQ worker, whose horses go by its command line."""
-    return lab.process("-m workers.gpu")
-
-
-def train_horse(lab: RunningLab) -> psutil.Process:
-    return lab.train_child().parent() or pytest.fail("the script has no parent")
-
-
-VICTIMS: dict[str, Callable[[RunningLab], psutil.Process]] = {
-    "train child": lambda lab: lab.train_child(),
-    "horse": train_horse,
-    "RQ worker": rq_worker,
-    "keeper": lambda lab: lab.process("-m workers.keeper"),
-    "workers' supervisor": lambda lab: lab.process("-m workers.supervisor"),
-    "web": lambda lab: lab.process("-m triggers.web"),
-    "events": lambda lab: lab.process("-m triggers.events"),
-    "clock": lambda lab: lab.process("-m triggers.clock"),
-    "Redis": lambda lab: lab.process("redis-server"),
-}
-STANDING = {name: find for name, find in VICTIMS.items() if name not in ("train child", "horse")}
-"""Those that are there without a run, too."""
 FINISHED = ("keep", "discard", "crash")
 
 

@@ -1,0 +1,284 @@
+"""How long a lab takes to mend itself after one of its processes is killed or stopped in the middle of a run.
+
+    .venv/bin/python -P -m bench.recovery
+
+Each row is a lab of its own, started by `./nightjar up` with the default settings (a heartbeat every 10 s, a worker
+stale after 60 s, a process silent after 15 s), with one CPU slot that trains and a second experiment that waits.
+Seconds count from the signal to the moment at which a user sees that the lab works again; ten looks a second.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from tests.journeys.running import BY_DEFAULT, RunningLab, running_lab
+from tests.journeys.victims import VICTIMS, lives
+
+TAG = "recovery"
+RUN_S = 300.0
+"""Longer than any row takes: no run ends by itself."""
+FINISHED = ("keep", "discard", "crash", "timeout")
+PROCESS_S = 5.0
+"""Most that the spec allows for web, events, clock and Redis after SIGKILL."""
+RUN_DEATH_S = 20.0
+"""For what a keeper sees within two heartbeats: the script, the horse, the RQ worker."""
+KEEPER_S = 70.0
+"""For a worker that falls silent: stale after 60 s, found by the next sweep within 10 s."""
+SILENT_S = 15.0
+"""What SIGSTOP adds: so long without an answer counts as death."""
+SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
+
+
+@dataclass
+class Case:
+    """One lab in the middle of a run, just before the signal."""
+
+    lab: RunningLab
+    victim: psutil.Process
+    script: psutil.Process
+    keeper: int
+    running: str
+    waiting: str
+    number: signal.Signals
+    since: str = ""
+    """The signal's time, by Redis' clock."""
+
+    def clock(self) -> dict[str, Any]:
+        """What the clock fires, by function; and Redis' time as `now`."""
+        found: dict[str, Any] = self.lab.get("cron/list")
+        return {row["function"]: row for row in found["functions"]} | {"now": found["now"]}
+
+    def experiment(self, experiment_id: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.lab.get(f"experiment/{experiment_id}")["experiment"]
+        return found
+
+    def strike(self) -> float:
+        """Send the signal; answers when, on this host's monotonic clock."""
+        begun = time.monotonic()
+        self.victim.send_signal(self.number)
+        return begun
+
+
+# -- the worst moment for the signal
+
+
+def strike(case: Case) -> float:
+    """Any moment of a run is as good as another."""
+    return case.strike()
+
+
+def strike_holding_an_event(case: Case) -> float:
+    """The victim has been given an event that it does not get to handle."""
+    begun = time.monotonic()
+    case.victim.suspend()
+    case.lab.submit(TAG)
+    bindings = case.lab.get("lab/status")["events"]["bindings"]
+    assert any(b["unacknowledged"] for b in bindings.values()), bindings
+    return begun if case.number == signal.SIGSTOP else case.strike()
+
+
+def strike_before_a_tick(case: Case) -> float:
+    """A tick falls due while nobody is there to fire it."""
+
+    def is_near() -> bool:
+        clock = case.clock()
+        due, now = (datetime.fromisoformat(t) for t in (clock["pool::dispatch"]["next_fire"], clock["now"]))
+        return bool(0.0 < (due - now).total_seconds() < 0.5)
+
+    case.lab.until(is_near, "a tick is near")
+    return case.strike()
+
+
+# -- what a user sees when it works again
+
+
+def answers(case: Case) -> bool:
+    """A request that needs the whole web process."""
+    return bool(case.lab.get("lab/status"))
+
+
+def writes(case: Case) -> bool:
+    """A new experiment is written down."""
+    case.lab.post(
+        "experiment/register",
+        tag=TAG,
+        hypothesis="h",
+        category="other",
+        diff_summary="d",
+        commit_sha=case.lab.base,
+    )
+    return True
+
+
+def delivers(case: Case) -> bool:
+    """Every event and every tick has been handled, what the victim held as well."""
+    bindings = case.lab.get("lab/status")["events"]["bindings"]
+    clock = case.clock()
+    clock.pop("now")
+    unhandled = [b["undelivered"] != 0 or b["unacknowledged"] != 0 for b in bindings.values()]
+    return not any(unhandled) and not any(row["running"] or row["waiting"] for row in clock.values())
+
+
+def ticks(case: Case) -> bool:
+    """A tick that was due after the signal is fired."""
+    clock = case.clock()
+    clock.pop("now")
+    return any((row["last_scheduled"] or "") > case.since for row in clock.values())
+
+
+def trains_again(case: Case) -> bool:
+    """The slot trains: the lost run's second attempt, or the experiment that waited."""
+    first = case.experiment(case.running)
+    again = first["status"] == "running" and first["attempt"] > 1
+    return bool(again or case.experiment(case.waiting)["status"] == "running")
+
+
+def is_kept_again(case: Case) -> bool:
+    """Another keeper has registered the slot and sent a heartbeat, and it is known what became of the run."""
+    keepers = [p for p in case.lab.get("lab/status")["processes"] if p["kind"] == "keeper"]
+    slots = case.lab.get("pool/list")["workers"]
+    beating = [s for s in slots if s["heartbeat_at"] > case.since and s["status"] in ("idle", "training")]
+    first = case.experiment(case.running)
+    known = first["status"] in FINISHED or (
+        first["status"] == "running" and (first["attempt"] > 1 or lives(case.script))
+    )
+    newest = keepers[-1]["pid"] if keepers else None
+    return known and bool(beating) and newest not in (None, case.keeper)
+
+
+@dataclass(frozen=True)
+class Repair:
+    """What counts as repaired after one victim's death, and how soon it has to be."""
+
+    bound_s: float
+    done: Callable[[Case], bool]
+    strike: Callable[[Case], float] = strike
+
+    def within_s(self, number: signal.Signals) -> float:
+        return self.bound_s + (SILENT_S if number == signal.SIGSTOP else 0.0)
+
+
+REPAIRS = {
+    "train child": Repair(RUN_DEATH_S, trains_again),
+    "horse": Repair(RUN_DEATH_S, trains_again),
+    "RQ worker": Repair(RUN_DEATH_S, trains_again),
+    "keeper": Repair(KEEPER_S, is_kept_again),
+    "workers' supervisor": Repair(KEEPER_S, is_kept_again),
+    "web": Repair(PROCESS_S, answers),
+    "events": Repair(PROCESS_S, delivers, strike_holding_an_event),
+    "clock": Repair(PROCESS_S, ticks, strike_before_a_tick),
+    "Redis": Repair(PROCESS_S, writes),
+}
+
+
+# -- the bench
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One row of the table."""
+
+    victim: str
+    number: signal.Signals
+    seconds: float
+    run: str
+    """What had become of the run by then."""
+    faults: Sequence[str] = ()
+
+    @property
+    def within_s(self) -> float:
+        return REPAIRS[self.victim].within_s(self.number)
+
+    @property
+    def passed(self) -> bool:
+        return self.seconds <= self.within_s and not self.faults
+
+
+def measure(victim: str, number: signal.Signals, folder: Path) -> Outcome:
+    """Start a lab, let it train, strike, and wait until it works again."""
+    repair = REPAIRS[victim]
+    with running_lab(folder, BY_DEFAULT) as lab:
+        lab.start()
+        lab.setup(TAG, **{"budgets.base_s": RUN_S})
+        running = lab.submit(TAG, config_delta={"SECONDS": RUN_S})
+        waiting = lab.submit(TAG, config_delta={"SECONDS": RUN_S})
+        script = lab.until_training(running)
+        keeper = lab.process("-m workers.keeper").pid
+        case = Case(lab, VICTIMS[victim](lab), script, keeper, running, waiting, number)
+        case.since = case.clock()["now"]
+        begun = repair.strike(case)
+        lab.until(lambda: repair.done(case), "it works again", every_s=0.1)
+        seconds = time.monotonic() - begun
+        found = case.experiment(running)
+        violations = lab.post("lab/audit")["violations"]
+        return Outcome(victim, number, seconds, f"{found['status']}, attempt {found['attempt']}", violations)
+
+
+def show(outcomes: Sequence[Outcome], console: Console) -> None:
+    """Print the table, and below it what is wrong."""
+    table = Table("victim", "signal", "seconds", "bound", "", "the run", title="repaired after")
+    for o in outcomes:
+        verdict = "pass" if o.passed else "FAIL"
+        table.add_row(o.victim, o.number.name, f"{o.seconds:.1f}", f"{o.within_s:.0f}", verdict, o.run)
+    console.print(table)
+    for o in outcomes:
+        for fault in o.faults:
+            console.print(f"{o.victim}, {o.number.name}: {fault}", markup=False)
+
+
+def start_s() -> float:
+    """How long a process of ours takes until it has imported what it needs: every repair by a new one includes it."""
+    begun = time.monotonic()
+    subprocess.run([sys.executable, "-P", "-c", "import triggers.events"], check=True)
+    return time.monotonic() - begun
+
+
+@click.command()
+@click.option("--victim", "victims", multiple=True, type=click.Choice(list(REPAIRS)), help="default: all")
+@click.option("--at-once", default=2, show_default=True, type=click.IntRange(1), help="labs side by side")
+def main(victims: tuple[str, ...], at_once: int) -> None:
+    """Kill and stop each kind of process once; ends with 1 where a repair takes longer than it may."""
+    begun, load, start = time.monotonic(), os.getloadavg()[0], start_s()
+    cases = list(itertools.product(victims or REPAIRS, SIGNALS))
+
+    def one(case: tuple[str, signal.Signals]) -> Outcome:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+            try:
+                outcome = measure(*case, Path(folder))
+            except AssertionError as problem:  # the lab did not start, or did not mend itself
+                faults = [str(problem), *getattr(problem, "__notes__", [])]
+                outcome = Outcome(*case, float("inf"), "", faults)
+        click.echo(f"{outcome.victim}, {outcome.number.name}: {outcome.seconds:.1f} s", err=True)
+        return outcome
+
+    with ThreadPoolExecutor(at_once) as together:
+        outcomes = list(together.map(one, cases))
+    console = Console()
+    show(outcomes, console)
+    console.print(
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} cores, {at_once} labs at once, "
+        f"load {load:.1f} before and {os.getloadavg()[0]:.1f} after, a process started in {start:.1f} s before "
+        f"and {start_s():.1f} s after, {time.monotonic() - begun:.0f} s in all"
+    )
+    raise SystemExit(0 if all(o.passed for o in outcomes) else 1)
+
+
+if __name__ == "__main__":
+    main()
