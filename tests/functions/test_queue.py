@@ -9,6 +9,7 @@ import pytest
 
 from functions.process import Process
 from state.experiments import Experiments
+from state.pool import Pool
 from tests.labs import add_gpu, asked, begun, dump, registered, silence, told
 
 
@@ -88,7 +89,8 @@ async def had_its_turn(client: httpx.AsyncClient, process: Process, experiment: 
     e = await begun(process, experiment)
     result = {"val_bpb": 1.0, "attempt": e.attempt, "fence": e.fence}
     await told(client, "/api/experiment/complete", experiment_id=experiment, **result)
-    await told(client, "/api/pool/release", gpu_id=e.gpu_id, experiment_id=experiment, fence=e.fence)
+    assert e.gpu_id is not None
+    assert await Pool(process.lab).release(e.gpu_id, experiment, e.fence, proven=True) == "ok"
 
 
 async def dispatched(client: httpx.AsyncClient) -> list[str]:
