@@ -317,6 +317,8 @@ class Stream:
         whole = int(info["entries-added"]) == int(info["length"])
         if whole or first is None or not follows(str(first[0]), entry_id):
             return None
+        if entry_id == before(str(first[0])):  # nothing lies between them
+            return None
         return str(first[0])
 
     async def bound_streams(self) -> list[str]:
@@ -388,6 +390,12 @@ class Stream:
 def follows(one: str, other: str) -> bool:
     """Whether an event id lies after another; `<milliseconds>` alone stands for `<milliseconds>-0`."""
     return _parts(one) > _parts(other)
+
+
+def before(entry_id: str) -> str:
+    """The id that stands for everything up to this event: no event has it, and it is no longer than ids may be."""
+    milliseconds, nth = _parts(entry_id)
+    return f"{milliseconds}-{nth - 1}" if nth else f"{milliseconds - 1}-{2**63 - 1}"
 
 
 def _parts(entry_id: str) -> tuple[int, int]:

@@ -30,7 +30,7 @@ from functions.process import ended
 from state.errors import Exhausted, Invalid, NightjarError, Unavailable
 from state.events import CATALOGUE, Event
 from state.ids import TAG_PATTERN
-from state.stream import Stream, follows
+from state.stream import Stream, before, follows
 from triggers.problems import problem_response
 
 log = logging.getLogger(__name__)
@@ -218,7 +218,9 @@ class Broadcast:
         if not last:
             return await self._stream.newest()
         newest = await self._stream.last(last + 1)
-        return newest[0].id if len(newest) > last else "0"
+        if len(newest) > last:
+            return newest[0].id
+        return before(newest[0].id) if newest else "0"
 
     async def tell(self, subscriber: Subscriber, since: str) -> AsyncGenerator[bytes, None]:
         """Everything after `since`: first what has happened, then what happens.

@@ -119,11 +119,13 @@ def test_a_second_ctrl_c_ends_the_run_and_its_experiment_runs_again_later(lab: R
 
 
 def test_a_second_up_on_the_same_data_says_so(lab: RunningLab, tmp_path: Path) -> None:
-    other = RunningLab(tmp_path / "other")
-    other.data = lab.data
+    with running_lab(tmp_path / "other") as other:
+        data, other.data = other.data, lab.data
 
-    with pytest.raises(AssertionError, match="already"):
-        other.start()
+        with pytest.raises(AssertionError, match="already"):
+            other.start()
+
+        other.data = data  # what is alive on the lab's own data is not its to end
 
     lab.until_idle()
 

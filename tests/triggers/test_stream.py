@@ -278,6 +278,17 @@ async def test_a_stream_can_begin_with_the_last_events(served: httpx.AsyncClient
     assert [e["subject"] for e in await streamed(served, "last=1000", 5)] == [f"t{n}" for n in range(5)]
 
 
+async def test_beginning_with_the_last_events_of_a_trimmed_stream_tells_of_no_gap(
+    served: httpx.AsyncClient, process: Process
+) -> None:
+    await happen(served, "t", 5)
+    await process.lab.command("XTRIM", process.lab.keys("events"), "MAXLEN", 2)
+
+    found = await streamed(served, "last=1000", 2)
+
+    assert [(e["event"], e["subject"]) for e in found] == [("tag.created", "t3"), ("tag.created", "t4")]
+
+
 async def test_last_event_id_wins_over_since_and_since_over_last(served: httpx.AsyncClient) -> None:
     await happen(served, "t", 5)
     ids = [e["id"] for e in await streamed(served, "since=0", 5)]
