@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -68,7 +69,7 @@ class Book:
     faults: list[str] = field(default_factory=list)
 
 
-class User:
+class User(ABC):
     """One client of the lab that repeats what was not answered, as agents do."""
 
     def __init__(self, lab: RunningLab, book: Book, stop: threading.Event, seed: str) -> None:
@@ -112,8 +113,9 @@ class User:
         finally:
             self.http.close()
 
+    @abstractmethod
     def turn(self) -> None:
-        raise NotImplementedError
+        """Use the lab once."""
 
 
 def idea(chance: random.Random, base: str) -> dict[str, Any]:

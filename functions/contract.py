@@ -12,6 +12,7 @@ import importlib
 import inspect
 import math
 import pkgutil
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -118,7 +119,7 @@ class On:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ticking:
+class Ticking(ABC):
     """What every trigger of the clock declares, beside its times.
 
     A function whose request has the fields `scheduled`, `fired` (seconds since 1970, Redis' clock; a `datetime` field
@@ -138,13 +139,13 @@ class Ticking:
     grace_s: float = 5.0
     """A tick that is fired later than this has been missed."""
 
+    @abstractmethod
     def times(self, settings: Settings) -> Times:
         """When it ticks.
 
         Raises:
             ValueError: never, or at no time that there is.
         """
-        raise NotImplementedError
 
     def schedule(self, function: str, settings: Settings) -> Schedule:
         """The schedule of a function that declares this.
