@@ -208,7 +208,8 @@ def test_the_command_line_takes_over_with_its_arguments_its_directory_and_its_ex
     stamp(checkout, "requirements.txt")
     python = checkout / ".venv" / "bin" / "python"
     python.unlink()
-    python.write_text('#!/bin/sh\necho "$@ in $(pwd) with ${PYTHONPATH:-nothing}"\nexit 3\n')
+    names = "${PYTHONPATH:-nothing} ${PYTHONDONTWRITEBYTECODE:-nothing}"
+    python.write_text(f'#!/bin/sh\necho "$@ in $(pwd) with {names}"\nexit 3\n')
     python.chmod(0o755)
     stamp(checkout, "requirements.txt")
     (tmp_path / "elsewhere").mkdir()
@@ -216,11 +217,11 @@ def test_the_command_line_takes_over_with_its_arguments_its_directory_and_its_ex
     done = subprocess.run(
         [sys.executable, str(checkout / "nightjar"), "best", "--json"],
         cwd=tmp_path / "elsewhere",
-        env={**os.environ, "PYTHONPATH": "/other"},
+        env={**os.environ, "PYTHONPATH": "/other", "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
 
-    assert done.stdout == f"-P -m triggers.cli best --json in {tmp_path / 'elsewhere'} with nothing\n"
+    assert done.stdout == f"-P -m triggers.cli best --json in {tmp_path / 'elsewhere'} with nothing nothing\n"
     assert done.returncode == 3
