@@ -25,7 +25,7 @@ from functions.tracing import Tracing, exporting
 from state.answers import Answers
 from state.backup import back_up
 from state.client import SCHEMA, Lab
-from state.embedded import redis_url
+from state.embedded import broker_url, redis_url
 from state.errors import NightjarError, Unavailable
 from state.experiments import Experiments
 from state.migrations import migrate
@@ -72,21 +72,22 @@ async def opened(
     settings: Settings,
     *,
     lane: Lane = "web",
+    worker: bool = False,
     extra: Callable[[Lab], Sequence[object]] | None = None,
     facts: Callable[[], Mapping[str, Any]] = dict,
 ) -> AsyncIterator[Process]:
     """Open the lab for a process of this kind; waits for Redis, and says all along that the process is alive.
 
     `extra` makes what the lane provides beside the stores, `facts` what the process says of itself: it is asked
-    before each announcement, in a thread, so it may look things up.
+    before each announcement, in a thread, so it may look things up. A `worker` is another user of Redis, who brings
+    no lab forward to a newer schema.
     """
-    url = redis_url(settings)
-    hide(url)
-    broker = settings.broker_url.get_secret_value() if settings.broker_url else url
+    url, broker = redis_url(settings, worker=worker), broker_url(settings, worker=worker)
+    hide(url, broker)
     lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
     train_queue = TrainQueue(settings.lab, broker, settings.redis_timeout_s)
     try:
-        await until_ready(lab, settings)
+        await until_ready(lab, None if worker else settings)
         process = _bound(kind, settings, lab, lane, [train_queue, *(extra(lab) if extra else ())])
         who = {"kind": kind, "pid": os.getpid(), "host": host_name(), "schema": SCHEMA}
         helpers = [

@@ -239,7 +239,7 @@ def _connect(url: str, timeout_s: float, *, read_timeout_s: float | None) -> red
         health_check_interval=0,
         max_connections=CONNECTIONS,
         timeout=timeout_s,
-        **keepalive(url),
+        **connection_options(url),
     )
     return redis.asyncio.Redis.from_pool(pool)
 
@@ -248,12 +248,15 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPALIVE": 15, "TCP_KEEPINTVL": 5, "TCP_
 """Half a minute until the kernel calls a silent host dead; each system knows some of these names."""
 
 
-def keepalive(url: str) -> dict[str, Any]:
-    """Options of a connection to `url` that notice a host which has gone without a word."""
+def connection_options(url: str) -> dict[str, Any]:
+    """Options of a connection to `url`: it notices a host which has gone without a word.
+
+    It does not name its library (CLIENT SETINFO): before Redis 7.2 no user can be given the right to do that alone.
+    """
     if url.startswith("unix:"):
-        return {}
+        return {"driver_info": None}
     known = {getattr(socket, name): value for name, value in _KEEPALIVE.items() if hasattr(socket, name)}
-    return {"socket_keepalive": True, "socket_keepalive_options": known}
+    return {"driver_info": None, "socket_keepalive": True, "socket_keepalive_options": known}
 
 
 def wire(value: Arg | None) -> str | bytes:
@@ -309,7 +312,7 @@ def unavailable(problem: RedisError) -> Unavailable:
             )
         case exceptions.NoPermissionError():
             return _forbidden(problem)
-        case ResponseError() if "ACL failure in script" in str(problem):
+        case ResponseError() if any(words in str(problem) for words in _FORBIDDEN_IN_SCRIPTS):
             return _forbidden(problem)
         case exceptions.TimeoutError():
             detail, hint = "Redis did not answer in time", "try again; ./nightjar status shows the lab"
@@ -348,9 +351,16 @@ def unavailable(problem: RedisError) -> Unavailable:
     return Unavailable(detail, hint=hint, retry_after=2.0)
 
 
+_FORBIDDEN_IN_SCRIPTS = ("ACL failure in script", "The user executing the script can't")
+"""Of Redis since 7.2, and before."""
+
+
 def _forbidden(problem: RedisError) -> Unavailable:
     """Asking again does not help: the operator has to."""
-    return Unavailable("Redis' user may not do this", hint=f"let it, with ACL SETUSER; Redis said: {problem}")
+    return Unavailable(
+        "Redis' user may not do this",
+        hint=f"./nightjar redis acl prints the rights that each user needs; Redis said: {problem}",
+    )
 
 
 def _code(problem: RedisError) -> str:

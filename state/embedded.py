@@ -2,6 +2,7 @@
 
 <data>/owner.lock         held by the process that started the server, for as long as it lives
 <data>/redis.json         where the server answers, its password, pid and version; mode 0600
+<data>/redis-worker.json  the same place as the user that workers are, who may touch little else than the lab; 0600
 <data>/redis/server.lock  held by the server itself, so a dying one is never joined by a second
 <data>/redis/version      the newest server that ever wrote here, for example `redis 8.2.3`
 <data>/redis/redis.log    the server's log
@@ -29,10 +30,13 @@ from urllib.parse import quote
 
 import psutil
 
+from state.acl import WORKER, hashed, worker_rules
 from state.errors import Conflict, NotFound, Unavailable
 from state.redis_binary import Binary, find_binary, written_by
 from state.redis_endpoint import (
+    OURS,
     SOCKET_DIR,
+    WORKERS,
     answers,
     endpoint_url,
     forget,
@@ -62,11 +66,14 @@ class EmbeddedRedis:
         self._binary = binary
         self._owner_lock = owner_lock
         self._appendfsync = settings.redis_appendfsync
+        self._lab = settings.lab
         self._password = secrets.token_hex(24)
+        self._worker_password = secrets.token_hex(24)
         self._socket = _socket_path(self._dir)
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
         self.url = f"unix://:{self._password}@{quote(str(self._socket))}?db=0"
+        self.worker_url = f"unix://{WORKER}:{self._worker_password}@{quote(str(self._socket))}?db=0"
 
     @classmethod
     def start(cls, settings: Settings) -> EmbeddedRedis:
@@ -150,7 +157,8 @@ class EmbeddedRedis:
         if self._owner_lock >= 0:
             if self._socket.parent != self._dir:
                 shutil.rmtree(self._socket.parent, ignore_errors=True)
-            (self._data / "redis.json").unlink(missing_ok=True)
+            for name in (OURS, WORKERS):
+                (self._data / name).unlink(missing_ok=True)
             os.close(self._owner_lock)
             self._owner_lock = -1
 
@@ -187,7 +195,8 @@ class EmbeddedRedis:
             "pid": self._process.pid,
             "version": str(self._binary).split()[1],
         }
-        write_private(self._data / "redis.json", json.dumps(endpoint, indent=2))
+        write_private(self._data / WORKERS, json.dumps({"url": self.worker_url}, indent=2))
+        write_private(self._data / OURS, json.dumps(endpoint, indent=2))
 
     def _try(self, log: Path, lock: int) -> str | None:
         """Start once. None when the server answers, what it logged when it ended instead."""
@@ -236,28 +245,40 @@ class EmbeddedRedis:
             "save": "",
             "maxmemory-policy": "noeviction",
         }
-        return "".join(f"{key} {_quoted(str(value))}\n" for key, value in settings.items())
+        worker = ["user", WORKER, "on", hashed(self._worker_password), *worker_rules(self._lab)]
+        lines = [[key, str(value)] for key, value in settings.items()]
+        return "".join(f"{' '.join([key, *map(_quoted, words)])}\n" for key, *words in [*lines, worker])
 
 
-def adopt(data_dir: Path) -> str | None:
+def adopt(data_dir: Path, *, worker: bool = False) -> str | None:
     """URL of the server that already runs for `data_dir`; None when none answers.
 
-    Its password is random and known only from redis.json, so whoever takes it is ours.
+    Its passwords are random and known only from its endpoint files, so whoever takes them is ours.
     """
-    url = endpoint_url(data_dir)
+    url = endpoint_url(data_dir, worker=worker)
     return url if url and answers(url) else None
 
 
-def redis_url(settings: Settings) -> str:
-    """URL of the lab's Redis: the one that was named, else ours. Raises Unavailable when there is none."""
-    if settings.redis_url:
-        return settings.redis_url.get_secret_value()
-    if url := adopt(settings.data_dir):
+def redis_url(settings: Settings, *, worker: bool = False) -> str:
+    """URL of the lab's Redis: the one that was named, else ours; for workers as their own user, where there is one.
+
+    Raises Unavailable when there is none.
+    """
+    named = (worker and settings.worker_redis_url) or settings.redis_url
+    if named:
+        return named.get_secret_value()
+    if url := adopt(settings.data_dir, worker=worker):
         return url
     raise Unavailable(
         f"no lab is running for {str(settings.data_dir)!r}",
         hint="start one with ./nightjar up, or name one with --data",
     )
+
+
+def broker_url(settings: Settings, *, worker: bool = False) -> str:
+    """URL of the Redis of RQ's queues: the one that was named, else the lab's. Raises as `redis_url`."""
+    named = (worker and settings.worker_broker_url) or settings.broker_url
+    return named.get_secret_value() if named else redis_url(settings, worker=worker)
 
 
 @contextlib.contextmanager

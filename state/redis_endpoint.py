@@ -1,4 +1,4 @@
-"""Where a private Redis server answers: its redis.json, and the few commands that tell whether it lives."""
+"""Where a private Redis server answers: its two endpoint files, and the few commands that tell whether it lives."""
 
 from __future__ import annotations
 
@@ -13,31 +13,41 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from state.client import connection_options
+
 SOCKET_DIR = "nightjar-redis-"
 """Prefix of the short directories that hold a socket whose place in the data directory is too long."""
 
+OURS = "redis.json"
+WORKERS = "redis-worker.json"
 
-def endpoint_url(data: Path) -> str | None:
+
+def endpoint_url(data: Path, *, worker: bool = False) -> str | None:
     try:
-        url = json.loads((data / "redis.json").read_bytes())["url"]
+        url = json.loads((data / (WORKERS if worker else OURS)).read_bytes())["url"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return url if isinstance(url, str) else None
 
 
 def forget(data: Path) -> None:
-    """Remove redis.json, and the short socket directory that a killed owner left behind."""
+    """Remove the endpoint files, and the short socket directory that a killed owner left behind."""
     socket_dir = Path(unquote(urlsplit(endpoint_url(data) or "").path)).parent
     if socket_dir.name.startswith(SOCKET_DIR):
         with contextlib.suppress(OSError):
             (socket_dir / "redis.sock").unlink(missing_ok=True)
             socket_dir.rmdir()
-    (data / "redis.json").unlink(missing_ok=True)
+    for name in (OURS, WORKERS):
+        (data / name).unlink(missing_ok=True)
 
 
 def _client(url: str) -> redis.Redis:
-    return redis.Redis.from_url(
-        url, socket_timeout=2.0, socket_connect_timeout=2.0, retry=Retry(NoBackoff(), 0)
+    return redis.Redis.from_url(  # type: ignore[no-any-return, no-untyped-call, unused-ignore]
+        url,
+        socket_timeout=2.0,
+        socket_connect_timeout=2.0,
+        retry=Retry(NoBackoff(), 0),
+        **connection_options(url),
     )
 
 

@@ -29,6 +29,12 @@ class Settings(BaseSettings):
         default=None, description="Redis of the lab; unset: an embedded server is started"
     )
     broker_url: SecretStr | None = Field(default=None, description="Redis of RQ's queues, if not the lab's")
+    worker_redis_url: SecretStr | None = Field(
+        default=None, description="the same Redis as the user that workers are; see ./nightjar redis acl"
+    )
+    worker_broker_url: SecretStr | None = Field(
+        default=None, description="the same for the Redis of RQ's queues, if not the lab's"
+    )
     redis_server: Path | None = Field(default=None, description="redis-server binary for the embedded server")
     redis_appendfsync: str = Field(
         default="everysec", pattern="^(everysec|always)$", description="AOF of the embedded server"
@@ -145,6 +151,12 @@ class Settings(BaseSettings):
     def data_dir(self) -> Path:
         """Where the lab's files live; XDG_STATE_HOME is honoured."""
         return (self.data or Path(platformdirs.user_state_dir("nightjar")) / self.lab).expanduser().absolute()
+
+    @property
+    def worker_environment(self) -> dict[str, str]:
+        """What the environment of a worker's process says in place of ours: it sees no other user than its own."""
+        own = {"NIGHTJAR_REDIS_URL": self.worker_redis_url, "NIGHTJAR_BROKER_URL": self.worker_broker_url}
+        return {name: url.get_secret_value() for name, url in own.items() if url is not None}
 
     @property
     def base_url(self) -> str:

@@ -15,7 +15,7 @@ from rq.exceptions import DuplicateJobError, NoSuchJobError
 from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
 
-from state.client import keepalive, unavailable
+from state.client import connection_options, unavailable
 
 ENTRY = "workers.gpu.perform"
 """The one callable that a job may name."""
@@ -66,7 +66,7 @@ class TrainJob(Job):
 def broker(url: str) -> redis.Redis:
     """RQ's own connection: writes are not retried; RQ sets a timeout that leaves room for its blocking reads."""
     return redis.Redis.from_url(  # type: ignore[no-any-return, no-untyped-call, unused-ignore]
-        url, protocol=2, retry=Retry(NoBackoff(), 0), socket_timeout=None, **keepalive(url)
+        url, protocol=2, retry=Retry(NoBackoff(), 0), socket_timeout=None, **connection_options(url)
     )
 
 
@@ -92,7 +92,7 @@ class TrainQueue:
     def __init__(self, lab: str, url: str, timeout_s: float = 5.0) -> None:
         self._lab = lab
         self._connection: redis.Redis = redis.Redis.from_url(  # type: ignore[no-untyped-call, unused-ignore]
-            url, protocol=2, retry=Retry(NoBackoff(), 0), socket_timeout=timeout_s, **keepalive(url)
+            url, protocol=2, retry=Retry(NoBackoff(), 0), socket_timeout=timeout_s, **connection_options(url)
         )
 
     async def enqueue(self, gpu_id: str, payload: Mapping[str, Any], timeout_s: float | None) -> bool:

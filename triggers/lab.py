@@ -233,6 +233,7 @@ def specs(plan: Plan) -> list[ProcessSpec]:
         argv = [*python, "workers.supervisor", "--repo", str(plan.repo), "--gpu", plan.gpu]
         argv += ["--cpu", str(plan.cpu)] if plan.cpu is not None else []
         argv += ["--command", shlex.join(shlex.split(plan.command))] if plan.command else []
+        env = env | settings.worker_environment
         found.append(ProcessSpec("worker", tuple(argv), env, float("inf"), silent_s))
     return found
 

@@ -10,7 +10,7 @@ import secrets
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import psutil
 from rq import Queue, Worker
@@ -19,10 +19,10 @@ from rq.serializers import JSONSerializer
 from structlog.contextvars import bound_contextvars
 
 from functions.lanes import TrainingJob
-from functions.logs import start_logging
+from functions.logs import hide, start_logging
 from functions.process import opened
 from state.client import Lab
-from state.embedded import redis_url
+from state.embedded import broker_url
 from state.experiments import Experiments
 from state.pulse import Pulse
 from state.records import Footprint
@@ -33,6 +33,9 @@ from workers.kept import Kept
 from workers.launch import adopt_orphans, die_with
 from workers.options import DeviceOptions
 from workers.runner import TrainingRunner
+
+if TYPE_CHECKING:
+    from redis import Redis
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +53,11 @@ class GpuWorker(Worker):
 
     max_connection_wait_time = 5.0
     """Seconds between two tries to reach the broker; RQ's own would leave the GPU idle for up to a minute."""
+
+    def _set_ip_address(self, connection: Redis) -> None:
+        """Not asked for: it stands in a list of everybody's addresses, which the workers' user may not see."""
+        connection.client_setname(self.name)
+        self.ip_address = "unknown"
 
     def main_work_horse(self, job: Job, queue: Queue) -> NoReturn:
         die_with(self.pid or 0)
@@ -102,7 +110,7 @@ async def _perform(function: str, payload: Mapping[str, Any], options: DeviceOpt
             )
         ]
 
-    async with sampler, opened("runner", settings, lane="gpu", extra=runner) as process:
+    async with sampler, opened("runner", settings, lane="gpu", worker=True, extra=runner) as process:
         e = await Experiments(process.lab).get(str(payload["experiment_id"]))
         call = process.invoker.system(f"worker:{device.gpu_id}", "queue", e.traceparent)
         with bound_contextvars(gpu_id=device.gpu_id, tag=e.tag):
@@ -150,7 +158,8 @@ def main(argument: str) -> int:
     _bound = DeviceOptions.model_validate_json(argument)
     settings = Settings()
     start_logging(settings, "worker")
-    url = settings.broker_url.get_secret_value() if settings.broker_url else redis_url(settings)
+    url = broker_url(settings, worker=True)
+    hide(url)
     connection = broker(url)
     # `python -m` calls this module __main__; RQ imports `perform` by its real name.
     import workers.gpu

@@ -187,7 +187,7 @@ async def keep(options: DeviceOptions, settings: Settings) -> None:
         return {"gpu_id": options.gpu_id, "repo": str(options.repo), "repository_head": head}
 
     with stopping_on_signals(group) as stop:
-        async with opened("keeper", settings, facts=facts) as process, Sampler() as sampler:
+        async with opened("keeper", settings, worker=True, facts=facts) as process, Sampler() as sampler:
             keeper = Keeper(process, Pool(process.lab), device_of(options), options, group, sampler)
             if not await _registered(keeper, stop):
                 return

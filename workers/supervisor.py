@@ -47,7 +47,7 @@ async def supervise(options: WorkerOptions, devices: list[Device], settings: Set
     group = ProcessGroup(specs, settings.data_dir / "logs", lambda line: log.warning("%s", line))
     facts = {"slots": len(devices), "repo": str(options.repo)}
     with stopping_on_signals(group) as stop:
-        async with opened("supervisor", settings, facts=lambda: facts):
+        async with opened("supervisor", settings, worker=True, facts=lambda: facts):
             await group.start()
             log.info("training from %s on %s", options.repo, ", ".join(d.gpu_id for d in devices))
             await group.run_until(stop)
@@ -101,7 +101,7 @@ def main(
             }
         )
         check_repository(options.repo, options.command)
-        redis_url(settings)
+        redis_url(settings, worker=True)
         asyncio.run(supervise(options, devices_for(gpu, cpu), settings))
     except NightjarError as problem:
         sys.exit(exit_with(problem))

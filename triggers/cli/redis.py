@@ -1,12 +1,14 @@
-"""`nightjar redis` sends one command to the lab's Redis."""
+"""`nightjar redis` sends one command to the lab's Redis, or prints the users that it should have."""
 
 from __future__ import annotations
 
 import asyncio
+import secrets
 from typing import Any
 
 import click
 
+from state.acl import lab_rules, setuser, worker_rules
 from state.client import Lab
 from state.embedded import redis_url
 from state.settings import Settings
@@ -20,13 +22,36 @@ from triggers.cli.output import print_json
 @click.option("--json", "as_json", is_flag=True)
 @click.argument("words", nargs=-1, required=True)
 def command(data: str | None, lab: str | None, as_json: bool, words: tuple[str, ...]) -> None:
-    """Send WORDS to the lab's Redis, for example: KEYS '*' or HGETALL '{lab}:tags:mar11'."""
+    """Send WORDS to the lab's Redis, for example: KEYS '*' or HGETALL '{lab}:tags:mar11'.
+
+    The one word `acl` sends nothing: it prints the commands that make the lab's two users, with new passwords.
+    """
     settings = settings_from(data=data, lab=lab)
+    if words == ("acl",):
+        _print_users(settings.lab)
+        return
     answer = asyncio.run(_send(settings, words))
     if as_json:
         print_json(answer)
     else:
         _print(answer)
+
+
+def _print_users(lab: str) -> None:
+    """The commands to standard output, ready for redis-cli; what to do with the passwords beside it."""
+    ours, workers = (
+        (f"nightjar.{lab}", secrets.token_hex(24)),
+        (f"nightjar-worker.{lab}", secrets.token_hex(24)),
+    )
+    click.echo(setuser(*ours, lab_rules(lab)))
+    click.echo(setuser(*workers, worker_rules(lab)))
+    click.echo(
+        "for web, events, clock, up, backup and restore:\n"
+        f"  NIGHTJAR_REDIS_URL=redis://{':'.join(ours)}@HOST:6379/0\n"
+        "for workers, beside it where up starts them, else as their NIGHTJAR_REDIS_URL:\n"
+        f"  NIGHTJAR_WORKER_REDIS_URL=redis://{':'.join(workers)}@HOST:6379/0",
+        err=True,
+    )
 
 
 async def _send(settings: Settings, words: tuple[str, ...]) -> Any:

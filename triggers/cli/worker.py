@@ -20,6 +20,7 @@ from triggers.cli.options import data_option, lab_option, settings_from
 def command(data: str | None, lab: str | None, arguments: tuple[str, ...]) -> None:
     """Train for the lab on this machine's GPUs: --repo PATH [--gpu all|INDEX] [--cpu N]."""
     settings = settings_from(data=data, lab=lab)
-    environment = os.environ | {"NIGHTJAR_DATA": str(settings.data_dir), "NIGHTJAR_LAB": settings.lab}
+    chosen = {"NIGHTJAR_DATA": str(settings.data_dir), "NIGHTJAR_LAB": settings.lab}
+    environment = os.environ | chosen | settings.worker_environment
     # Triggers do not know workers: the process becomes one.
     os.execve(sys.executable, [sys.executable, "-P", "-m", "workers.supervisor", *arguments], environment)

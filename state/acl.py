@@ -1,0 +1,67 @@
+"""What each Redis user of a lab may do: the workers' next to nothing, the lab's own all but rule the server."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+WORKER = "worker"
+"""The workers' user of the embedded server."""
+
+_OF_WORKERS = """
+    auth hello ping select client|setname info time
+    evalsha eval script|load
+    del exists get mget set incr incrby pexpire pexpiretime unlink publish
+    hdel hexists hget hgetall hincrby hincrbyfloat hlen hmget hset hsetnx
+    lrange ltrim rpush
+    xack xadd xdel xgroup|create xgroup|createconsumer xgroup|delconsumer xgroup|destroy xgroup|setid
+    xinfo|groups xinfo|consumers xinfo|stream xlen xpending xrange xrevrange xtrim
+    zadd zcard zcount zdiffstore zincrby zinterstore zrange zrangebyscore zrank zrem zrevrange zrevrangebyscore
+    zscore zunionstore
+    subscribe unsubscribe psubscribe punsubscribe
+    multi exec discard watch unwatch expire persist scard sadd srem sismember smembers hstrlen
+    blmove lmove lrem llen lpos zremrangebyscore
+"""
+"""To connect and ask how the server is; what scripts and stores send; wake-ups; in the last two lines what RQ does
+besides. All of it is known to every Redis since 7.0: of a list with one unknown name a server takes nothing."""
+
+_OF_THE_LAB = (
+    "@all",
+    "-@admin",
+    "-@dangerous",
+    "info",
+    "restore",
+    "client|pause",
+    "client|unpause",
+    "config|get",
+    "keys",
+)
+"""RESTORE and CLIENT PAUSE are for backups, CONFIG GET tells how durable a write is, KEYS is for people who look."""
+
+
+def worker_rules(lab: str) -> list[str]:
+    """For keepers, RQ workers and runs: the lab's keys, RQ's, the channels of both."""
+    return [*_scope(lab), "-@all", *_granted(_OF_WORKERS.split())]
+
+
+def lab_rules(lab: str) -> list[str]:
+    """For web, events, clock and the commands that back up, restore and migrate."""
+    return [*_scope(lab), *_granted(_OF_THE_LAB)]
+
+
+def hashed(password: str) -> str:
+    """A password as Redis keeps it, for a place where it must not be read."""
+    return f"#{sha256(password.encode()).hexdigest()}"
+
+
+def setuser(name: str, password: str, rules: list[str]) -> str:
+    """The command that makes a user, for redis-cli."""
+    return " ".join(["ACL SETUSER", name, "reset", "on", f">{password}", *rules])
+
+
+def _scope(lab: str) -> list[str]:
+    return [f"~{{{lab}}}:*", "~rq:*", f"&nightjar:{lab}:*", "&rq:pubsub:*"]
+
+
+def _granted(commands: Sequence[str]) -> list[str]:
+    return [command if command.startswith("-") else f"+{command}" for command in commands]

@@ -1,0 +1,191 @@
+"""Workers are a Redis user of their own, who can train and nothing else."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import redis
+from redis.exceptions import ResponseError
+
+from state.acl import setuser, worker_rules
+from state.embedded import EmbeddedRedis
+from state.settings import Settings
+from tests.journeys.running import RunningLab, running_lab
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+OF_WORKERS = ("workers.supervisor", "workers.keeper", "workers.gpu", "train.py")
+
+
+@dataclass(frozen=True)
+class Users:
+    """A running lab, and how its two users reach its Redis."""
+
+    lab: RunningLab
+    full: str
+    """The password that no worker may have."""
+    port: int
+    admin: redis.Redis
+    worker: redis.Redis
+
+
+def connected(url: str) -> redis.Redis:
+    return redis.Redis.from_url(url, decode_responses=True, driver_info=None)
+
+
+def send(connection: redis.Redis, words: str) -> Any:
+    return connection.execute_command(*words.split())  # type: ignore[no-untyped-call]  # redis has no types here
+
+
+@pytest.fixture(scope="module", params=["the embedded server", "an operator's own server"])
+def users(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Users]:
+    folder = tmp_path_factory.mktemp("users")
+    found = embedded(folder) if request.param == "the embedded server" else named(folder)
+    yield from found
+
+
+def embedded(folder: Path) -> Iterator[Users]:
+    with running_lab(folder) as lab:
+        lab.start()
+        full, worker = (
+            json.loads((lab.data / name).read_text()) for name in ("redis.json", "redis-worker.json")
+        )
+        with closing(connected(full["url"])) as admin, closing(connected(worker["url"])) as weak:
+            yield Users(lab, full["password"], full["port"], admin, weak)
+
+
+def named(folder: Path) -> Iterator[Users]:
+    """The users that `./nightjar redis acl` prints, made as an operator would make them."""
+    with EmbeddedRedis.start(Settings.model_validate({"data": folder / "server"})) as server:
+        said = nightjar("redis", "acl")
+        with closing(connected(server.url)) as admin:
+            for line in said.stdout.splitlines():
+                assert send(admin, line)
+            urls = re.findall(
+                r"(NIGHTJAR\w+)=(\S+)", said.stderr.replace("HOST:6379", f"127.0.0.1:{server.port}")
+            )
+            assert [name for name, _ in urls] == ["NIGHTJAR_REDIS_URL", "NIGHTJAR_WORKER_REDIS_URL"]
+            with running_lab(folder, **dict(urls)) as lab, closing(connected(urls[1][1])) as weak:
+                lab.start()
+                yield Users(lab, str(urlsplit(urls[0][1]).password), server.port, admin, weak)
+
+
+def nightjar(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-P", "-m", "triggers.cli", *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | environment,
+    )
+
+
+def denials(admin: redis.Redis) -> list[tuple[str, str, str]]:
+    """What Redis has refused to anybody."""
+    log: Any = admin.acl_log()
+    return [(entry["username"], entry["reason"], entry["object"]) for entry in log]
+
+
+def test_a_run_goes_from_queue_to_verdict_with_workers_that_are_refused_nothing(users: Users) -> None:
+    users.admin.acl_log_reset()
+    users.lab.setup("trained")
+
+    kept = users.lab.until_status(users.lab.submit("trained"), "keep")["experiment"]
+    crash = users.lab.submit("trained", commit_sha=users.lab.commit({"train.py": "raise SystemExit(3)"}))
+    crashed = users.lab.until_status(crash, "crash")["experiment"]
+    users.lab.until_idle()
+
+    assert (kept["val_bpb"], kept["attempt"]) == (1.0, 1)
+    assert crashed["error_kind"] == "other"
+    assert denials(users.admin) == []
+    assert users.lab.post("lab/audit")["violations"] == []
+
+
+def test_no_process_of_a_worker_has_the_full_password_in_its_environment_or_command_line(
+    users: Users,
+) -> None:
+    users.lab.setup("looked-at")
+    users.lab.until_training(users.lab.submit("looked-at", config_delta={"SECONDS": 8.0}))
+
+    processes = [p for words in OF_WORKERS for p in users.lab.processes(words)]
+
+    for words in OF_WORKERS:
+        assert users.lab.processes(words), words
+    for process in processes:
+        shown = [*process.cmdline(), *process.environ().values()]
+        assert not any(users.full in text for text in shown), process
+
+
+def test_every_connection_of_a_worker_is_the_workers_user(users: Users) -> None:
+    clients: Any = users.admin.client_list()
+
+    by_user = {client["name"]: client["user"] for client in clients if client["name"]}  # RQ's tell their name
+
+    assert by_user
+    assert all("worker" in user for user in by_user.values())
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "FLUSHALL", "FLUSHDB", "CONFIG GET *", "CONFIG SET appendonly no", "KEYS *", "SCAN 0", "SHUTDOWN", "ACL LIST",
+        "ACL WHOAMI", "CLIENT LIST", "CLIENT KILL TYPE normal", "MONITOR", "SCRIPT FLUSH", "FUNCTION LIST",
+        "REPLICAOF localhost 1", "SWAPDB 0 1", "MIGRATE localhost 1 {lab}:schema 0 1", "RANDOMKEY",
+        "GET {other}:schema", "SET {other}:schema 1", "GET nightjar", "PUBLISH nightjar:other:best.changed x",
+        "PSUBSCRIBE nightjar:*", "EVAL return(redis.call('GET','{other}:schema')) 0",
+        "EVAL return(redis.call('KEYS','*')) 0",
+    ],
+)  # fmt: skip
+def test_what_a_worker_has_no_business_with_is_refused(users: Users, words: str) -> None:
+    with pytest.raises(
+        ResponseError, match=r"no permissions|No permissions|executing the script can't|can't run"
+    ):
+        send(users.worker, words)
+
+
+def test_a_worker_that_is_another_lab_s_user_ends_with_a_clear_error(users: Users, tmp_path: Path) -> None:
+    stranger = setuser("stranger", "of-another-lab", worker_rules("other"))
+    send(users.admin, stranger)
+    url = f"redis://stranger:of-another-lab@127.0.0.1:{users.port}"
+
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "workers.supervisor", "--repo", str(users.lab.repo), "--gpu", "none"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PATH": os.defpath, "NIGHTJAR_DATA": str(tmp_path), "NIGHTJAR_REDIS_URL": url},
+    )
+
+    assert done.returncode == 1
+    assert "nightjar: Redis' user may not do this" in done.stderr
+    assert "./nightjar redis acl" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_the_lab_s_own_user_backs_up_and_restores_and_is_refused_nothing(
+    users: Users, tmp_path: Path
+) -> None:
+    users.admin.acl_log_reset()
+    where = {"NIGHTJAR_DATA": str(users.lab.data)} | {
+        name: url for name, url in users.lab.settings.items() if name == "NIGHTJAR_REDIS_URL"
+    }
+
+    nightjar("backup", str(tmp_path / "lab.nightjar"), **where)
+    nightjar("restore", str(tmp_path / "lab.nightjar"), "--data", str(tmp_path / "restored"))
+    facts = json.loads(nightjar("doctor", "--json", **where).stdout)
+
+    assert {"what": "durability", "state": "ok"}.items() <= next(
+        f for f in facts if f["what"] == "durability"
+    ).items()
+    assert denials(users.admin) == []

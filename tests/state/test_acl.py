@@ -1,0 +1,52 @@
+"""The rights of the two users: enough for every script and store, on every server that is let in."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from state.acl import hashed, lab_rules, setuser, worker_rules
+from state.client import load, scripts
+
+STATE = Path(__file__).parents[2] / "state"
+OF_BACKUPS = {"DUMP", "RESTORE", "PEXPIRETIME"}
+OF_OTHERS = {"SCAN", "CONFIG", "XREAD", "XREADGROUP", "XCLAIM"}
+"""To look around, to see how durable a write is, to follow the events: no worker does."""
+
+
+def granted() -> set[str]:
+    return {rule[1:].partition("|")[0].upper() for rule in worker_rules("lab") if rule.startswith("+")}
+
+
+def test_workers_may_use_every_command_of_every_script_but_those_of_backups() -> None:
+    called = {name for script in scripts() for name in re.findall(r"redis\.p?call\('(\w+)'", load(script)[0])}
+
+    assert called > OF_BACKUPS
+    assert called - OF_BACKUPS <= granted()
+
+
+def test_workers_may_use_every_command_that_a_store_sends() -> None:
+    sources = [
+        file.read_text() for file in STATE.glob("*.py") if file.stem not in ("backup", "migrations", "acl")
+    ]
+
+    sent = {name for text in sources for name in re.findall(r"\(\s*\"([A-Z]{3,})\",", text)}
+
+    assert {"EVALSHA", "HGETALL"} <= sent
+    assert sent - OF_OTHERS - {"WARNING", "NOGROUP", "POST"} <= granted()
+
+
+def test_neither_user_reaches_beyond_its_lab_s_keys_and_channels_and_rq_s() -> None:
+    for rules in (worker_rules("a.b"), lab_rules("a.b")):
+        assert [rule for rule in rules if rule[0] in "~&%"] == [
+            "~{a.b}:*", "~rq:*", "&nightjar:a.b:*", "&rq:pubsub:*",
+        ]  # fmt: skip
+        assert not {"allkeys", "allchannels", "+@admin", "+@dangerous"} & set(rules)
+
+
+def test_a_user_made_anew_has_nothing_of_what_it_was_before() -> None:
+    assert setuser("u", "p", ["+ping"]) == "ACL SETUSER u reset on >p +ping"
+
+
+def test_a_hashed_password_is_what_redis_keeps() -> None:
+    assert hashed("abc") == "#ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
