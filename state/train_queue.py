@@ -12,6 +12,7 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 from rq import Queue
 from rq.exceptions import DuplicateJobError, NoSuchJobError
+from rq.executions import Execution
 from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
 
@@ -140,8 +141,18 @@ class TrainQueue:
         status = job.get_status(refresh=False)
         if status == JobStatus.STARTED or (status == JobStatus.QUEUED and name in queue.get_job_ids()):
             return True
-        job.delete()
+        self._delete(job)
         return False
+
+    def _delete(self, job: Job) -> None:
+        """Delete a job with its executions; RQ itself fails at one whose worker died long ago: what it says of itself
+        is gone a minute before its entry is.
+        """
+        with self._connection.pipeline() as moves:
+            for execution_id in job.execution_registry.get_execution_ids():
+                Execution(execution_id, job.id, self._connection).delete(job=job, pipeline=moves)
+            moves.execute()
+        job.delete()
 
     def close(self) -> None:
         """Give the connection back."""

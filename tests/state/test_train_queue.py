@@ -12,6 +12,7 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 from rq import Queue
+from rq.executions import Execution
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
@@ -80,6 +81,24 @@ async def test_a_job_that_fell_out_of_its_queue_is_put_back(
     assert await train_queue.enqueue("h:0", ATTEMPT, 60)
 
     assert len(gpu_queue("lab", "h:0", connection)) == 1
+
+
+async def test_a_job_whose_worker_died_long_ago_is_put_back(
+    train_queue: TrainQueue, connection: redis.Redis
+) -> None:
+    await train_queue.enqueue("h:0", ATTEMPT, 60)
+    job = the_job(connection)
+    with connection.pipeline() as moves:
+        execution = Execution.create(job, 60, moves)
+        moves.execute()
+    connection.delete(execution.key)  # it expires before the registry's entry does
+    gpu_queue("lab", "h:0", connection).remove(job)
+
+    assert await train_queue.enqueue("h:0", ATTEMPT, 60)
+
+    assert the_job(connection).id == job.id
+    assert job.execution_registry.get_execution_ids() == []
+    assert job.started_job_registry.get_job_ids(cleanup=False) == []
 
 
 async def test_a_job_that_another_dispatcher_put_back_meanwhile_is_enqueued(
