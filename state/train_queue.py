@@ -3,65 +3,156 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import json
+import logging
+import re
+import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 from redis.retry import Retry
 from rq import Queue
 from rq.exceptions import DuplicateJobError, NoSuchJobError
 from rq.executions import Execution
+from rq.intermediate_queue import IntermediateQueue
 from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
+from rq.utils import as_text
 
 from state.client import connection_options, unavailable
 
+log = logging.getLogger(__name__)
+
 ENTRY = "workers.gpu.perform"
 """The one callable that a job may name."""
+FUNCTION = "gpu::train"
+"""The one function of the table that a job may ask it for."""
 SPARE_S = 180
 """RQ's own timeout lies this much above the run's, which ends first in every normal case."""
+MOST_BYTES = 16_384
+"""A job of ours has a few hundred."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,600}")
+_OURS = (
+    *("data", "origin", "status", "timeout", "result_ttl", "failure_ttl", "ttl", "worker_name"),
+    *("created_at", "enqueued_at", "started_at", "ended_at", "last_heartbeat"),
+)
+"""What RQ has to know of a job of ours."""
+_FOREIGN = (
+    *("success_callback_name", "failure_callback_name", "stopped_callback_name", "webhooks"),
+    *("dependency_id", "dependency_ids", "group_id"),
+    *("retries_left", "number_of_retries", "retry_intervals", "repeats_left", "repeat_intervals"),
+)
+"""What would make RQ call, send or repeat something: it never stands in a job of ours."""
 
 
-class Refused(Exception):
-    """A job that is not of our making: another callable, arguments, or a callback."""
+class Refused(NoSuchJobError):
+    """A job that is not of our making.
+
+    To RQ it does not exist: RQ passes over it, and neither runs it nor calls what it names for a job that failed.
+    """
 
 
 class TrainJob(Job):
-    """A job that can do nothing but call `ENTRY(function=..., payload=...)`.
+    """A job that can mean nothing but `ENTRY(function=FUNCTION, payload={experiment_id, attempt, fence})`.
 
-    Anybody who can write to Redis can rewrite a job: RQ would import and call whatever it names.
+    Anybody who can write to Redis can rewrite a job, and RQ would import and call whatever it names. So all of it is
+    looked at before RQ sees any of it; what is not of our making is removed, and the log says which job it was.
     """
 
-    @property
-    def func(self) -> Callable[..., Any]:
-        if self.func_name != ENTRY or self.instance is not None or self.args:
-            raise Refused(f"job {self.id!r} names {self.func_name!r}: only {ENTRY!r} is run")
-        if set(self.kwargs) != {"function", "payload"}:
-            raise Refused(
-                f"job {self.id!r} carries {sorted(self.kwargs)}: only function and payload are known"
-            )
-        found: object = super().func
-        if not callable(found):
-            raise Refused(f"job {self.id!r} names {ENTRY!r}, which is not there")
-        return found
+    def __init__(self, id: str | None = None, connection: redis.Redis | None = None, serializer: Any = None):
+        super().__init__(id, connection, JSONSerializer)  # never pickle, whoever asks
 
-    @property
-    def success_callback(self) -> None:
-        self._refuse(self._success_callback_name)
+    @classmethod
+    def fetch(cls, id: str, connection: redis.Redis | None = None, serializer: Any = None) -> Job:
+        """The job of this id.
 
-    @property
-    def failure_callback(self) -> None:
-        self._refuse(self._failure_callback_name)
+        Raises:
+            Refused: it is not of our making, and no longer there. NoSuchJobError: it was not there.
+        """
+        try:
+            if not _NAME.fullmatch(id.partition(":")[0]):
+                raise Refused("its id is none of ours")
+            return super().fetch(id, connection, serializer)
+        except Refused as problem:
+            log.error("job %.100r is refused: %s; who else can write to this Redis?", id, problem)
+            if connection is not None:
+                connection.delete(cls.key_for(id))
+            raise
 
-    @property
-    def stopped_callback(self) -> None:
-        self._refuse(self._stopped_callback_name)
+    def refresh(self) -> None:
+        """Read what we know of, unless it is too much to be ours."""
+        fields = [*_OURS, *_FOREIGN]
+        try:
+            with self.connection.pipeline(transaction=False) as pipe:
+                pipe.exists(self.key)
+                for field in fields:
+                    pipe.hstrlen(self.key, field)
+                exists, *sizes = pipe.execute()
+            if not exists:
+                raise NoSuchJobError(f"there is no job {self.id!r}")
+            if sum(sizes) > MOST_BYTES:
+                raise Refused(f"it is over {MOST_BYTES} bytes")
+            values: list[Any] = self.connection.hmget(self.key, fields)
+        except ResponseError as problem:
+            if "WRONGTYPE" in str(problem):
+                raise Refused("it is no hash") from None
+            raise
+        self.restore({field: value for field, value in zip(fields, values, strict=True) if value is not None})
 
-    def _refuse(self, name: str | None) -> None:
-        if name:
-            raise Refused(f"job {self.id!r} names the callback {name!r}: there are none")
+    def restore(self, raw_data: Mapping[Any, Any]) -> None:
+        """Take over what Redis holds. Raises Refused where it is not of our making."""
+        try:
+            found = {as_text(name): value for name, value in raw_data.items()}
+            foreign = [name for name in _FOREIGN if found.get(name)]
+            data = _unpacked(found["data"])
+            super().restore({name: found[name] for name in _OURS if name in found})
+        except Exception:  # noqa: BLE001 - whatever fails here, the job is not ours; its words are not for our log
+            raise Refused("it cannot be read") from None
+        if foreign:
+            raise Refused(f"it carries {', '.join(foreign)}")
+        if not self._is_ours(data):
+            raise Refused(f"it is no {ENTRY} of {FUNCTION} for the attempt that its id names")
+        if self.timeout is None or self.timeout < SPARE_S:
+            raise Refused("its time limit is none of ours")
+
+    def _is_ours(self, data: Any) -> bool:
+        match data:
+            case [
+                str(entry), None, [],
+                {"function": str(function), "payload": {"experiment_id": str(e), "attempt": int(n), "fence": int(f)}},
+            ]:  # fmt: skip
+                exact = len(data[3]) == 2 and len(data[3]["payload"]) == 3
+                named = self.id.endswith(f"_s{_escaped(e)}-{n}")
+                return exact and named and (entry, function) == (ENTRY, FUNCTION) and n > 0 and f > 0
+            case _:
+                return False
+
+
+def _unpacked(data: bytes) -> Any:
+    """A job's content; what RQ would unpack to any size is read only so far as ours may go."""
+    unpacking = zlib.decompressobj()
+    text = unpacking.decompress(data, MOST_BYTES)
+    if unpacking.unconsumed_tail:
+        raise ValueError("too much")
+    return json.loads(text)
+
+
+class GpuQueue(Queue):
+    """The queue of one GPU; what is no id of a job is thrown away."""
+
+    @classmethod
+    def lmove(cls, connection: redis.Redis, queue_key: str, timeout: int | None) -> tuple[str, Any] | None:
+        moved: tuple[str, Any] | None
+        while (moved := super().lmove(connection, queue_key, timeout)) is not None:
+            if _NAME.fullmatch(moved[1].decode("ascii", "replace")):
+                break
+            log.error("an entry of %s is refused: it is no id; who else can write to this Redis?", queue_key)
+            connection.lrem(IntermediateQueue.get_intermediate_queue_key(queue_key), 1, moved[1])
+        return moved
 
 
 def broker(url: str) -> redis.Redis:
@@ -73,7 +164,7 @@ def broker(url: str) -> redis.Redis:
 
 def gpu_queue(lab: str, gpu_id: str, connection: redis.Redis) -> Queue:
     """The queue of one GPU of one lab."""
-    return Queue(
+    return GpuQueue(
         f"nightjar-{lab}-{gpu_id}", connection=connection, job_class=TrainJob, serializer=JSONSerializer
     )
 
@@ -124,8 +215,9 @@ class TrainQueue:
     def _push(self, queue: Queue, name: str, payload: Mapping[str, Any], timeout_s: float | None) -> None:
         queue.enqueue_call(
             ENTRY,
-            kwargs={"function": "gpu::train", "payload": dict(payload)},
+            kwargs={"function": FUNCTION, "payload": dict(payload)},
             job_id=name,
+            description=FUNCTION,
             timeout=int((timeout_s or 660) + SPARE_S),
             result_ttl=3600,
             failure_ttl=24 * 3600,
@@ -139,7 +231,7 @@ class TrainQueue:
         except NoSuchJobError:
             return False
         status = job.get_status(refresh=False)
-        if status == JobStatus.STARTED or (status == JobStatus.QUEUED and name in queue.get_job_ids()):
+        if status == JobStatus.STARTED or (status == JobStatus.QUEUED and self._stands_in(queue, name)):
             return True
         self._delete(job)
         return False
@@ -153,6 +245,9 @@ class TrainQueue:
                 Execution(execution_id, job.id, self._connection).delete(job=job, pipeline=moves)
             moves.execute()
         job.delete()
+
+    def _stands_in(self, queue: Queue, name: str) -> bool:
+        return self._connection.lpos(queue.key, name) is not None
 
     def close(self) -> None:
         """Give the connection back."""

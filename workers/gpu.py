@@ -27,7 +27,7 @@ from state.experiments import Experiments
 from state.pulse import Pulse
 from state.records import Footprint
 from state.settings import Settings
-from state.train_queue import Refused, TrainJob, broker, gpu_queue
+from state.train_queue import GpuQueue, TrainJob, broker, gpu_queue
 from workers.device import Device, Sampler
 from workers.kept import Kept
 from workers.launch import adopt_orphans, die_with
@@ -74,15 +74,9 @@ class GpuWorker(Worker):
 
 
 def perform(function: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """What a job means: call one function of the table, in the lane `gpu`.
-
-    Raises:
-        Refused: any function but gpu::train.
-    """
-    if function != "gpu::train":
-        raise Refused(f"{function!r} is not run by a GPU worker")
+    """What a job means: call the function of the table that a TrainJob may name, in the lane `gpu`."""
     if _bound is None:
-        raise Refused("this process is bound to no GPU")
+        raise RuntimeError("this process is bound to no GPU")
     return asyncio.run(_perform(function, payload, _bound))
 
 
@@ -171,6 +165,8 @@ def main(argument: str) -> int:
         name=f"{_bound.gpu_id}-{os.getpid()}-{secrets.token_hex(4)}",
         connection=connection,
         job_class=TrainJob,
+        queue_class=GpuQueue,
+        log_job_description=False,
         serializer=JSONSerializer,
         worker_ttl=RQ_TTL_S,
     )

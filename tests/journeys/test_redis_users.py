@@ -104,10 +104,14 @@ def test_a_run_goes_from_queue_to_verdict_with_workers_that_are_refused_nothing(
     kept = users.lab.until_status(users.lab.submit("trained"), "keep")["experiment"]
     crash = users.lab.submit("trained", commit_sha=users.lab.commit({"train.py": "raise SystemExit(3)"}))
     crashed = users.lab.until_status(crash, "crash")["experiment"]
+    killed = users.lab.submit("trained", config_delta={"SECONDS": 8.0})
+    users.lab.until_training(killed).parents()[0].kill()  # the horse
+    again = users.lab.until_status(killed, "keep", "discard")["experiment"]
     users.lab.until_idle()
 
     assert (kept["val_bpb"], kept["attempt"]) == (1.0, 1)
     assert crashed["error_kind"] == "other"
+    assert again["attempt"] == 2
     assert denials(users.admin) == []
     assert users.lab.post("lab/audit")["violations"] == []
 
@@ -127,13 +131,17 @@ def test_no_process_of_a_worker_has_the_full_password_in_its_environment_or_comm
         assert not any(users.full in text for text in shown), process
 
 
-def test_every_connection_of_a_worker_is_the_workers_user(users: Users) -> None:
+def test_supervisor_keeper_and_rq_worker_are_connected_as_the_workers_user(users: Users) -> None:
+    processes = [p for words in OF_WORKERS[:3] for p in users.lab.processes(words)]
+    theirs = {
+        c.laddr.port for p in processes for c in p.net_connections("tcp")
+    }  # none where they use a socket
+
     clients: Any = users.admin.client_list()
 
-    by_user = {client["name"]: client["user"] for client in clients if client["name"]}  # RQ's tell their name
-
-    assert by_user
-    assert all("worker" in user for user in by_user.values())
+    user_at = {int(client["addr"].rpartition(":")[2]): client["user"] for client in clients}
+    assert sum("worker" in client["user"] for client in clients) >= len(OF_WORKERS[:3])
+    assert all("worker" in user_at[port] for port in theirs & set(user_at))
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 from rq import Queue
+from rq.exceptions import NoSuchJobError
 from rq.executions import Execution
 from rq.job import Job
-from rq.serializers import JSONSerializer
+from rq.serializers import DefaultSerializer
 
 from state.embedded import EmbeddedRedis
 from state.settings import Settings
@@ -120,45 +121,90 @@ async def test_a_job_that_another_dispatcher_put_back_meanwhile_is_enqueued(
     assert len(gpu_queue("lab", "h:0", connection)) == 1
 
 
+PICKLED = Job.create("os.getcwd", connection=redis.Redis()).data
+
+
 @pytest.mark.parametrize(
-    "data",
+    "content",
     [
-        ["os.system", None, ["true"], {}],
-        ["workers.gpu.perform", None, ["x"], {"function": "gpu::train", "payload": {}}],
-        ["workers.gpu.perform", None, [], {"function": "gpu::train", "payload": {}, "more": 1}],
-        ["perform", "workers.gpu", [], {"function": "gpu::train", "payload": {}}],
+        json.dumps(["os.system", None, ["true"], {}]),
+        json.dumps([ENTRY, None, ["x"], {"function": "gpu::train", "payload": ATTEMPT}]),
+        json.dumps([ENTRY, None, [], {"function": "gpu::train", "payload": ATTEMPT, "more": 1}]),
+        json.dumps([ENTRY, None, [], {"function": "gpu::train", "payload": ATTEMPT | {"more": 1}}]),
+        json.dumps([ENTRY, None, [], {"function": "gpu::train", "payload": ATTEMPT | {"fence": "4"}}]),
+        json.dumps([ENTRY, None, [], {"function": "gpu::train", "payload": ATTEMPT | {"attempt": 2}}]),
+        json.dumps([ENTRY, None, [], {"function": "pool::deregister", "payload": ATTEMPT}]),
+        json.dumps(["perform", "workers.gpu", [], {"function": "gpu::train", "payload": ATTEMPT}]),
+        "null",
+        "",
+        PICKLED,
     ],
 )
-async def test_a_job_rewritten_to_call_something_else_is_refused(
-    train_queue: TrainQueue, connection: redis.Redis, data: list[object]
+async def test_a_job_rewritten_to_mean_something_else_is_refused_and_removed(
+    train_queue: TrainQueue, connection: redis.Redis, caplog: pytest.LogCaptureFixture, content: str | bytes
 ) -> None:
     await train_queue.enqueue("h:0", ATTEMPT, 60)
-    connection.hset(the_job(connection).key, "data", zlib.compress(json.dumps(data).encode()))
+    job = the_job(connection)
+    text = content if isinstance(content, bytes) else content.encode()
+    connection.hset(job.key, "data", zlib.compress(text))
 
     with pytest.raises(Refused):
-        _ = the_job(connection).func
+        TrainJob.fetch(job.id, connection=connection)
+
+    assert not connection.exists(job.key)
+    assert f"job {job.id!r} is refused" in caplog.text
 
 
-@pytest.mark.parametrize("callback", ["success_callback", "failure_callback", "stopped_callback"])
-async def test_a_job_with_a_callback_is_refused(
-    train_queue: TrainQueue, connection: redis.Redis, callback: str
+@pytest.mark.parametrize(
+    "field",
+    [
+        "success_callback_name",
+        "failure_callback_name",
+        "stopped_callback_name",
+        "webhooks",
+        "retries_left",
+        "group_id",
+    ],
+)
+async def test_a_job_that_would_have_rq_call_or_repeat_something_is_refused(
+    train_queue: TrainQueue, connection: redis.Redis, field: str
 ) -> None:
     await train_queue.enqueue("h:0", ATTEMPT, 60)
-    connection.hset(the_job(connection).key, f"{callback}_name", "os.getcwd")
+    job = the_job(connection)
+    connection.hset(job.key, field, "os.getcwd")
 
-    with pytest.raises(Refused):
-        getattr(the_job(connection), callback)
+    with pytest.raises(Refused, match=field):
+        TrainJob.fetch(job.id, connection=connection)
 
 
-async def test_a_pickled_job_is_never_unpickled(train_queue: TrainQueue, connection: redis.Redis) -> None:
-    Queue("nightjar-lab-h:0", connection=connection).enqueue("os.getcwd")
+async def test_a_refused_job_is_enqueued_again_as_it_was(
+    train_queue: TrainQueue, connection: redis.Redis
+) -> None:
+    await train_queue.enqueue("h:0", ATTEMPT, 60)
+    connection.hset(the_job(connection).key, "data", b"garbage")
+    connection.delete(gpu_queue("lab", "h:0", connection).key)
 
-    (job,) = Queue(
-        "nightjar-lab-h:0", connection=connection, job_class=TrainJob, serializer=JSONSerializer
-    ).jobs
+    assert await train_queue.enqueue("h:0", ATTEMPT, 60)
 
-    with pytest.raises(Exception, match=r"^$|Deserialization"):
-        _ = job.func
+    assert the_job(connection).kwargs == {"function": "gpu::train", "payload": ATTEMPT}
+
+
+async def test_a_pickled_job_is_never_unpickled_whichever_serializer_is_asked_for(
+    connection: redis.Redis,
+) -> None:
+    job = Queue("nightjar-lab-h:0", connection=connection).enqueue("os.getcwd", job_id="lab_st-1-1")
+
+    with pytest.raises(Refused, match="cannot be read"):
+        TrainJob.fetch(job.id, connection=connection, serializer=DefaultSerializer)
+
+
+def test_a_job_that_is_not_there_is_no_refusal(
+    connection: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(NoSuchJobError):
+        TrainJob.fetch("never-made", connection=connection)
+
+    assert "refused" not in caplog.text
 
 
 NAMES = st.text("abs._-", min_size=1, max_size=6)
