@@ -28,6 +28,7 @@ from state.client import SCHEMA, Lab
 from state.embedded import broker_url, redis_url
 from state.errors import NightjarError, Unavailable
 from state.experiments import Experiments
+from state.fitness import look, refuse
 from state.migrations import migrate
 from state.policies import Policies
 from state.pool import Pool
@@ -158,17 +159,24 @@ async def ended(*tasks: asyncio.Task[Any]) -> None:
 async def until_ready(lab: Lab, settings: Settings | None = None, patience_s: float = 30.0) -> None:
     """Wait until Redis answers; what waiting cannot mend (a wrong password or schema) is told at once.
 
-    With settings, a lab of an earlier version is brought to this one's schema, by us or by another process.
+    With settings, a Redis that would lose the lab is refused before anything is written, and a lab of an earlier
+    version is brought to this one's schema, by us or by another process.
 
     Raises:
-        Unavailable: it does not answer within `patience_s`.
+        Unavailable: it does not answer within `patience_s`, or may not hold a lab.
     """
     give_up = time.monotonic() + patience_s
     while True:
         try:
+            findings = look(await lab.facts()) if settings is not None else []
+            refuse(findings)
             if settings is not None:
                 await _up_to_date(lab, settings)
-            return await lab.check()
+            await lab.check()
+            for finding in findings:
+                if finding.state == "warning":
+                    log.warning("Redis: %s; %s", finding.found, finding.remedy)
+            return
         except Unavailable as problem:
             if problem.fields.get("migrating"):
                 give_up = time.monotonic() + patience_s  # it goes on, however long it takes

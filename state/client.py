@@ -192,13 +192,16 @@ class Lab:
         return None
 
     async def facts(self) -> dict[str, Any]:
-        """Redis' version and how durable a write is: `appendfsync` everysec risks a second on power loss."""
-        server, persistence = await self.pipeline([("INFO", "server"), ("INFO", "persistence")])
+        """Redis' version, how durable a write is (`appendfsync` everysec risks a second on power loss), and what is
+        thrown away when it is full; None for what this Redis, or our user of it, does not tell.
+        """
+        server, persistence, memory = [await self._info(s) for s in ("server", "persistence", "memory")]
+        aof = persistence.get("aof_enabled")
         return {
             "version": server.get("redis_version"),
-            "aof": bool(persistence.get("aof_enabled")),
+            "aof": None if aof is None else bool(aof),
             "appendfsync": await self._config("appendfsync"),
-            "maxmemory_policy": await self._config("maxmemory-policy"),
+            "maxmemory_policy": memory.get("maxmemory_policy") or await self._config("maxmemory-policy"),
         }
 
     async def vitals(self) -> dict[str, float]:
@@ -211,12 +214,24 @@ class Lab:
             "aof_last_write_ok": float(persistence.get("aof_last_write_status", "ok") == "ok"),
         }
 
+    async def _info(self, section: str) -> dict[str, Any]:
+        answer = await self._if_told("INFO", section)
+        return answer if isinstance(answer, dict) else {}
+
     async def _config(self, name: str) -> str | None:
-        try:
-            answer = await self.command("CONFIG", "GET", name)
-        except (ResponseError, Unavailable):
-            return None  # a managed Redis may not know CONFIG, or forbid it
+        answer = await self._if_told("CONFIG", "GET", name)
         return answer.get(name) if isinstance(answer, dict) else (answer or [None, None])[1]
+
+    async def _if_told(self, *words: Arg) -> Any:
+        """The answer of a command that a managed Redis may not know, or forbid; None where it does."""
+        try:
+            return await self.command(*words)
+        except ResponseError:
+            return None
+        except Unavailable as problem:
+            if problem.fields.get("forbidden"):
+                return None
+            raise
 
     def pubsub(self) -> PubSub:
         """A subscriber; its reads have no timeout but the one that each asks for."""
@@ -360,6 +375,7 @@ def _forbidden(problem: RedisError) -> Unavailable:
     return Unavailable(
         "Redis' user may not do this",
         hint=f"./nightjar redis acl prints the rights that each user needs; Redis said: {problem}",
+        fields={"forbidden": True},
     )
 
 

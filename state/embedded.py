@@ -29,9 +29,11 @@ from typing import Self
 from urllib.parse import quote
 
 import psutil
+from pydantic import SecretStr
 
 from state.acl import WORKER, hashed, worker_rules
 from state.errors import Conflict, NotFound, Unavailable
+from state.fitness import check_door
 from state.redis_binary import Binary, find_binary, written_by
 from state.redis_endpoint import (
     OURS,
@@ -262,11 +264,11 @@ def adopt(data_dir: Path, *, worker: bool = False) -> str | None:
 def redis_url(settings: Settings, *, worker: bool = False) -> str:
     """URL of the lab's Redis: the one that was named, else ours; for workers as their own user, where there is one.
 
-    Raises Unavailable when there is none.
+    Raises Unavailable when there is none, or when it stands open to the network.
     """
     named = (worker and settings.worker_redis_url) or settings.redis_url
     if named:
-        return named.get_secret_value()
+        return _entered(named, "NIGHTJAR_REDIS_URL")
     if url := adopt(settings.data_dir, worker=worker):
         return url
     raise Unavailable(
@@ -278,7 +280,7 @@ def redis_url(settings: Settings, *, worker: bool = False) -> str:
 def broker_url(settings: Settings, *, worker: bool = False) -> str:
     """URL of the Redis of RQ's queues: the one that was named, else the lab's. Raises as `redis_url`."""
     named = (worker and settings.worker_broker_url) or settings.broker_url
-    return named.get_secret_value() if named else redis_url(settings, worker=worker)
+    return _entered(named, "NIGHTJAR_BROKER_URL") if named else redis_url(settings, worker=worker)
 
 
 @contextlib.contextmanager
@@ -295,6 +297,11 @@ def serving(settings: Settings, *, make: bool) -> Iterator[str]:
         raise NotFound(f"there is no lab in {str(settings.data_dir)!r}", hint="name it with --data or --lab")
     with EmbeddedRedis.start(settings) as server:
         yield server.url
+
+
+def _entered(url: SecretStr, setting: str) -> str:
+    check_door(url.get_secret_value(), setting)
+    return url.get_secret_value()
 
 
 def _lock(path: Path) -> int | None:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from state.errors import Unavailable
 from state.settings import Settings
 
-_OLDEST = (7, 0, 0)
+OLDEST = (7, 0, 0)
 _LAST_COMMON = (7, 2, 99)  # Redis and Valkey read each other's files only up to the version where they parted
 _REMEDIES = (
     "install Redis or Valkey 7.0 or newer (for example the package redis-server), or name a binary with "
@@ -59,7 +59,7 @@ def find_binary(settings: Settings) -> Binary:
         binary = inspect(path)
         if binary is None:
             refused.append(f"{source} {path!r} does not run here or is no redis-server")
-        elif binary.version < _OLDEST:
+        elif binary.version < OLDEST:
             refused.append(f"{source} {path!r} is {binary}, and 7.0 is the oldest that works")
         elif written is not None and not binary.reads(written):
             refused.append(f"{source} {path!r} is {binary}, which cannot read what {written} has written")

@@ -169,9 +169,9 @@ def test_after_a_stop_nothing_runs_and_nobody_adopts(settings: Settings) -> None
 
 
 def test_a_named_redis_is_used_as_it_is(settings: Settings) -> None:
-    named = settings.model_copy(update={"redis_url": SecretStr("redis://elsewhere:6379/3")})
+    named = settings.model_copy(update={"redis_url": SecretStr("redis://:secret@elsewhere:6379/3")})
 
-    assert redis_url(named) == "redis://elsewhere:6379/3"
+    assert redis_url(named) == "redis://:secret@elsewhere:6379/3"
 
 
 def test_data_survives_a_killed_server_and_a_restart(settings: Settings) -> None:

@@ -10,9 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import click
 from rich.table import Table
@@ -21,6 +19,7 @@ from rich.text import Text
 from state.client import SCHEMA, Lab
 from state.embedded import redis_url
 from state.errors import NightjarError
+from state.fitness import Finding, look
 from state.redis_binary import find_binary
 from state.settings import Settings
 from triggers.cli.lab_http import LabHttp
@@ -30,16 +29,6 @@ from triggers.cli.output import ERROR, OK, for_people, print_json, printable
 NVML = Path(__file__).parents[2] / "workers" / "nvml.py"
 LEAST_FREE_GB = 5
 MOST_SKEW_S = 1.0
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One thing that was looked at."""
-
-    what: str
-    state: Literal["ok", "warning", "error"]
-    found: str
-    remedy: str = ""
 
 
 @click.command()
@@ -101,8 +90,10 @@ async def redis(settings: Settings) -> list[Finding]:
     """The lab's Redis where it runs, else the binary that would be started."""
     try:
         url = redis_url(settings)
-    except NightjarError:
-        return [_embedded(settings)]
+    except NightjarError as problem:
+        if settings.redis_url is None:
+            return [_embedded(settings)]
+        return [Finding("Redis", "error", problem.detail, problem.hint or "")]
     lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
     try:
         return await _redis_facts(lab)
@@ -124,23 +115,9 @@ def _embedded(settings: Settings) -> Finding:
 async def _redis_facts(lab: Lab) -> list[Finding]:
     facts = await lab.facts()
     skew = abs(await lab.now() - time.time())
-    durable = bool(facts["aof"])
-    evicts = facts["maxmemory_policy"] not in (None, "noeviction")
     return [
         schema(lab.name, await lab.command("GET", lab.keys("schema"))),
-        Finding("Redis", "ok", f"version {facts['version']}"),
-        Finding(
-            "durability",
-            "ok" if durable else "warning",
-            f"append-only file {'on' if durable else 'off'}, appendfsync {facts['appendfsync']}",
-            "" if durable else "set appendonly yes: a restart loses everything without it",
-        ),
-        Finding(
-            "eviction",
-            "error" if evicts else "ok",
-            f"maxmemory-policy {facts['maxmemory_policy']}",
-            "set maxmemory-policy noeviction: Redis may throw experiments away" if evicts else "",
-        ),
+        *look(facts),
         Finding(
             "clock",
             "warning" if skew > MOST_SKEW_S else "ok",

@@ -1,0 +1,95 @@
+"""Whether a Redis may hold a lab: its address, its version, what it does when it is full, what it keeps."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from redis.connection import parse_url
+
+from state.errors import Unavailable
+from state.redis_binary import OLDEST
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at."""
+
+    what: str
+    state: Literal["ok", "warning", "error"]
+    found: str
+    remedy: str = ""
+
+
+def check_door(url: str, setting: str) -> None:
+    """Refuse the URL of a Redis that anybody in the network may enter; `setting` is where the URL stands.
+
+    Raises:
+        Unavailable: no password leads to another machine, or it is no URL of a Redis at all.
+    """
+    try:
+        found: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call, unused-ignore]
+    except ValueError:  # its words may hold a part of the password
+        raise Unavailable(
+            f"{setting} is no URL of a Redis",
+            hint="it is redis://USER:PASSWORD@HOST:6379/0 (rediss:// for TLS), a / in the password written as %2F",
+        ) from None
+    host = str(found.get("host", "localhost"))
+    if "path" not in found and not found.get("password") and not _is_loopback(host):
+        raise Unavailable(
+            f"{setting} leads to {host} without a password",
+            hint="set one there (requirepass, or the users of ./nightjar redis acl) and write it into the URL",
+        )
+
+
+def look(facts: Mapping[str, Any]) -> list[Finding]:
+    """What is to be said of a Redis with these facts; a lab is not kept where one of them is an error."""
+    return [_version(facts["version"]), _durability(facts["aof"], facts["appendfsync"]), _eviction(facts)]
+
+
+def refuse(findings: list[Finding]) -> None:
+    """Raise Unavailable for the first error: waiting does not mend it."""
+    for finding in findings:
+        if finding.state == "error":
+            raise Unavailable(f"this Redis may not hold a lab: {finding.found}", hint=finding.remedy)
+
+
+def _version(version: str | None) -> Finding:
+    oldest = f"{OLDEST[0]}.{OLDEST[1]}"
+    numbers = re.match(r"(\d+)\.(\d+)", version or "")
+    if numbers is None:
+        return Finding("Redis", "warning", "it does not tell its version", f"it has to be {oldest} or newer")
+    if (int(numbers[1]), int(numbers[2])) < OLDEST[:2]:
+        return Finding("Redis", "error", f"version {version}", f"use a Redis or Valkey of {oldest} or newer")
+    return Finding("Redis", "ok", f"version {version}")
+
+
+def _durability(aof: bool | None, appendfsync: str | None) -> Finding:
+    if aof is None:
+        return Finding("durability", "warning", "it does not tell what it keeps", "see that appendonly is on")
+    if not aof:
+        remedy = "set appendonly yes: a restart loses everything without it"
+        return Finding("durability", "warning", "append-only file off", remedy)
+    told = appendfsync or "is not told: a power loss may cost more than a second"
+    return Finding("durability", "ok", f"append-only file on, appendfsync {told}")
+
+
+def _eviction(facts: Mapping[str, Any]) -> Finding:
+    policy = facts["maxmemory_policy"]
+    if policy is None:
+        remedy = "see that maxmemory-policy is noeviction"
+        return Finding("eviction", "warning", "it does not tell what it throws away when it is full", remedy)
+    if policy != "noeviction":
+        remedy = "set maxmemory-policy noeviction: Redis may throw experiments away"
+        return Finding("eviction", "error", f"maxmemory-policy {policy}", remedy)
+    return Finding("eviction", "ok", f"maxmemory-policy {policy}")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,222 @@
+"""A Redis that stands open, is too old, throws keys away or tells little: refused, or told of."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from pydantic import SecretStr
+
+from functions.process import opened, until_ready
+from state.acl import lab_rules, setuser
+from state.client import Lab
+from state.embedded import EmbeddedRedis, broker_url, redis_url
+from state.errors import Unavailable
+from state.fitness import check_door, look
+from state.settings import Settings
+from tests.state.test_client import Relay
+
+FIT = {"version": "7.0.0", "aof": True, "appendfsync": "everysec", "maxmemory_policy": "noeviction"}
+
+
+@pytest.fixture(scope="module")
+def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
+    """A Redis that these tests may set as they like."""
+    with EmbeddedRedis.start(Settings.model_validate({"data": tmp_path_factory.mktemp("fitness")})) as server:
+        yield server
+
+
+@pytest.fixture
+def admin(own_redis: EmbeddedRedis) -> Iterator[redis.Redis]:
+    with closing(redis.Redis.from_url(own_redis.url, decode_responses=True)) as connection:
+        yield connection
+        connection.config_set("maxmemory-policy", "noeviction")
+        connection.config_set("appendonly", "yes")
+        connection.flushall()
+
+
+@pytest.fixture
+def settings(own_redis: EmbeddedRedis, tmp_path: Path) -> Settings:
+    return Settings.model_validate({"redis_url": own_redis.url, "data": tmp_path, "lab": "fit"})
+
+
+def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-P", "-m", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | environment,
+    )
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://redis.example:6379/0",
+        "rediss://redis.example/0?ssl_ca_certs=/ca.pem",
+        "redis://10.0.0.7:6379",
+        "redis://user@10.0.0.7:6379",
+        "redis://[2001:db8::1]:6379",
+        "redis://?host=10.0.0.7",
+        "redis://0.0.0.0",
+    ],
+)
+def test_another_machine_s_redis_without_a_password_is_refused(url: str) -> None:
+    with pytest.raises(Unavailable, match="without a password") as refusal:
+        check_door(url, "NIGHTJAR_REDIS_URL")
+
+    assert "requirepass" in str(refusal.value.hint)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://:p@redis.example:6379/0",
+        "redis://redis.example?password=p",
+        "redis://localhost:6379",
+        "redis://127.0.0.1",
+        "redis://[::1]:6379",
+        "redis:///0",
+        "unix:///run/redis.sock?db=1",
+    ],
+)
+def test_a_password_or_this_machine_opens_the_door(url: str) -> None:
+    check_door(url, "NIGHTJAR_REDIS_URL")
+
+
+@pytest.mark.parametrize("url", ["http://:canary@redis.example", "redis://:can/ary@redis.example", "canary"])
+def test_what_is_no_url_of_a_redis_is_refused_without_a_word_of_it(url: str) -> None:
+    with pytest.raises(Unavailable, match="NIGHTJAR_BROKER_URL is no URL") as refusal:
+        check_door(url, "NIGHTJAR_BROKER_URL")
+
+    assert not re.search("can/?a?r?y?@|canary", f"{refusal.value.detail} {refusal.value.hint}")
+
+
+@pytest.mark.parametrize("setting", ["redis_url", "broker_url", "worker_redis_url", "worker_broker_url"])
+def test_every_setting_that_names_a_redis_is_looked_at(settings: Settings, setting: str) -> None:
+    open_door = settings.model_copy(update={setting: SecretStr("redis://10.0.0.7:6379")})
+
+    with pytest.raises(Unavailable, match=r"10\.0\.0\.7 without a password"):
+        (redis_url if setting.endswith("redis_url") else broker_url)(
+            open_door, worker=setting.startswith("worker")
+        )
+
+
+@pytest.mark.parametrize(
+    ("facts", "state", "words"),
+    [
+        ({}, ["ok", "ok", "ok"], "version 7.0.0"),
+        ({"version": "6.2.14"}, ["error", "ok", "ok"], "7.0 or newer"),
+        ({"version": "255.255.255"}, ["ok", "ok", "ok"], "255"),
+        ({"version": None}, ["warning", "ok", "ok"], "does not tell its version"),
+        ({"aof": False}, ["ok", "warning", "ok"], "loses everything"),
+        ({"aof": None}, ["ok", "warning", "ok"], "does not tell what it keeps"),
+        ({"appendfsync": None}, ["ok", "ok", "ok"], "more than a second"),
+        ({"maxmemory_policy": "volatile-lru"}, ["ok", "ok", "error"], "noeviction"),
+        ({"maxmemory_policy": None}, ["ok", "ok", "warning"], "throws away"),
+    ],
+)
+def test_each_fact_has_its_verdict(facts: dict[str, Any], state: list[str], words: str) -> None:
+    findings = look(FIT | facts)
+
+    assert [finding.state for finding in findings] == state
+    assert words in " ".join(f"{finding.found} {finding.remedy}" for finding in findings)
+    assert all(finding.remedy for finding in findings if finding.state != "ok")
+
+
+@pytest.mark.parametrize("process", ["triggers.web", "triggers.events", "triggers.clock", "triggers.cli up"])
+def test_no_process_starts_on_a_redis_that_throws_keys_away_and_nothing_is_written(
+    admin: redis.Redis, settings: Settings, own_redis: EmbeddedRedis, process: str
+) -> None:
+    admin.config_set("maxmemory-policy", "allkeys-lru")
+
+    done = run(*process.split(), NIGHTJAR_REDIS_URL=own_redis.url, NIGHTJAR_DATA=str(settings.data))
+
+    assert done.returncode == 1
+    assert "may not hold a lab: maxmemory-policy allkeys-lru" in done.stderr
+    assert "set maxmemory-policy noeviction" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert admin.dbsize() == 0
+
+
+def test_doctor_and_up_tell_of_an_open_door(tmp_path: Path) -> None:
+    for words in ("doctor", "up"):
+        done = run(
+            "triggers.cli", words, NIGHTJAR_REDIS_URL="redis://10.0.0.7:6379", NIGHTJAR_DATA=str(tmp_path)
+        )
+
+        assert done.returncode == 1
+        assert "10.0.0.7 without" in done.stdout + done.stderr
+
+
+class OldRedis(Relay):
+    """A Redis that says it is of version 6."""
+
+    async def _pump(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, path: asyncio.Event
+    ) -> None:
+        while words := await source.read(65536):
+            sink.write(re.sub(rb"redis_version:\d", b"redis_version:6", words))
+
+
+async def test_a_redis_that_is_too_old_is_refused_before_anything_is_written(
+    admin: redis.Redis, own_redis: EmbeddedRedis, settings: Settings
+) -> None:
+    async with OldRedis(own_redis).listening() as old:
+        url = {"redis_url": SecretStr(old.url)}
+
+        with pytest.raises(Unavailable, match=r"may not hold a lab: version 6\.\d") as refusal:
+            async with opened("web", settings.model_copy(update=url)):
+                pass
+
+    assert "7.0 or newer" in str(refusal.value.hint)
+    assert admin.dbsize() == 0
+
+
+async def test_a_redis_that_keeps_no_file_is_used_with_a_warning(
+    admin: redis.Redis, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    admin.config_set("appendonly", "no")
+
+    async with opened("web", settings) as process:
+        assert await process.lab.command("EXISTS", process.lab.keys("schema"))
+
+    assert "append-only file off; set appendonly yes" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("forbidden", "told"),
+    [
+        (["-config|get"], []),
+        (["-config|get", "-info"], ["its version", "what it keeps", "throws away when it is full"]),
+    ],
+)
+async def test_a_redis_that_forbids_to_be_asked_is_used_and_what_it_does_not_tell_is_said(
+    admin: redis.Redis,
+    own_redis: EmbeddedRedis,
+    settings: Settings,
+    caplog: pytest.LogCaptureFixture,
+    forbidden: list[str],
+    told: list[str],
+) -> None:
+    line = setuser("managed", "secret", [*lab_rules("fit"), *forbidden])
+    admin.execute_command(*line.split())  # type: ignore[no-untyped-call]  # redis has no types here
+    url = SecretStr(f"redis://managed:secret@127.0.0.1:{own_redis.port}")
+    lab = Lab("fit", url.get_secret_value())
+
+    await until_ready(lab, settings.model_copy(update={"redis_url": url}))
+    await lab.close()
+
+    warnings = [record.getMessage() for record in caplog.records if record.name == "functions.process"]
+    assert len(warnings) == len(told)
+    assert all(words in warning for words, warning in zip(told, warnings, strict=True))
