@@ -21,17 +21,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get
 from pydantic import BaseModel, ConfigDict, Field
 
 import functions as package
+from functions.rules.access import Audience, Caller, Role, allows
 from functions.rules.ticks import Calendar, Missed, Overlap, Schedule, Steady, Times
 from state.events import CATALOGUE
 from state.ids import Id
 from state.settings import Settings
+from state.tokens import Proof
 
 if TYPE_CHECKING:
     from functions.invoke import Invoker
 
 MIB = 1024 * 1024
 
-Role = Literal["viewer", "agent", "worker", "operator"]
 FiredBy = Literal["http", "event", "cron", "queue", "call"]
 """What makes a call: a trigger, the GPU's queue, or another function or process of ours."""
 Lane = Literal["web", "gpu"]
@@ -240,13 +241,23 @@ Trigger = Http | On | Every | Cron
 class Call:
     """Who calls, and the way on to other functions."""
 
-    caller: str
-    role: Role
+    caller: Caller
     invoker: Invoker
+    proof: Proof | None = None
+    """What the caller has shown; None: nothing was asked for."""
     request_id: str | None = None
     idempotency_key: str | None = None
     traceparent: str | None = None
     trigger: FiredBy = "call"
+
+    def key(self, request_id: str | None) -> str | None:
+        """What makes this call the same as an earlier one of this caller: the id in its body, else its header's."""
+        given = request_id or self.idempotency_key
+        return None if given is None else self.scoped(given)
+
+    def scoped(self, given: str) -> str:
+        """An idempotency key as this caller's own: another's with the same text is another."""
+        return given if self.caller.token_id is None else f"{self.caller.name}\n{given}"
 
     async def invoke(self, name: str, request: Mapping[str, object]) -> dict[str, Any]:
         """Call another group's function as this caller; answers its response as plain values."""
@@ -267,7 +278,7 @@ class Function(Generic[Rq, Rs]):
     request: type[Rq]
     response: type[Rs]
     triggers: tuple[Trigger, ...]
-    roles: tuple[Role, ...]
+    roles: tuple[Audience, ...]
     lane: Lane
     writes: bool
     keeps_answer: bool
@@ -293,14 +304,19 @@ class Function(Generic[Rq, Rs]):
         return next((t for t in self.triggers if isinstance(t, Every | Cron)), None)
 
     def allows(self, role: Role) -> bool:
-        """Whether a caller of `role` may call it: operators may call all, everybody may read."""
-        return role == "operator" or "viewer" in self.roles or role in self.roles
+        """Whether a caller of `role` may call it."""
+        return allows(self.roles, role)
+
+    @property
+    def reads(self) -> bool:
+        """Whether viewers may call it."""
+        return "viewer" in self.roles
 
 
 def function(
     name: str,
     *triggers: Trigger,
-    role: Role | tuple[Role, ...],
+    role: Audience | tuple[Audience, ...],
     lane: Lane = "web",
     writes: bool = False,
     keeps_answer: bool = True,

@@ -15,6 +15,7 @@ from structlog.contextvars import bound_contextvars
 
 from functions.contract import BadTable, Call, FiredBy, Function, Lane, Request
 from functions.meters import Meters
+from functions.rules.access import Caller, check_tags
 from functions.tracing import Span, Tracing
 from state.errors import Forbidden, Invalid, NightjarError, NotFound
 from state.trace import trace_id
@@ -60,12 +61,10 @@ class Invoker:
             raise NotFound(f"there is no function {name!r}", hint="GET /api/function/list names them all")
         declared, needs = self._bound[name]
         with self._observed(name, call) as span:
-            if not declared.allows(call.role):
-                raise Forbidden(
-                    f"{name} needs the role {' or '.join(declared.roles)}, the caller is {call.role}",
-                    hint="ask an operator for a token of that role",
-                )
+            check_role(declared, call.caller)
             asked = validated(declared, request)
+            if not declared.reads:
+                check_tags(call.caller, dict(asked))
             ids = {field: value for field in IDS if (value := getattr(asked, field, None)) is not None}
             span.note(**ids)
             here = replace(call, traceparent=span.traceparent)
@@ -91,13 +90,26 @@ class Invoker:
                     raise
                 finally:
                     seconds = time.perf_counter() - began
-                    span.note(trigger=call.trigger, role=call.role, outcome=outcome)
+                    span.note(trigger=call.trigger, role=call.caller.role, outcome=outcome)
                     self._meters.called(name, call.trigger, outcome, seconds)
                     log.debug("%s by %s: %s in %.3f s", name, call.trigger, outcome, seconds)
 
     def system(self, name: str, trigger: FiredBy = "call", traceparent: str | None = None) -> Call:
         """The call of an event, of the clock or of a queue: an operator's."""
-        return Call(caller=name, role="operator", invoker=self, trigger=trigger, traceparent=traceparent)
+        return Call(Caller(name, "operator"), invoker=self, trigger=trigger, traceparent=traceparent)
+
+
+def check_role(declared: Function[Any, Any], caller: Caller) -> None:
+    """Refuse a caller whose role may not call it.
+
+    Raises:
+        Forbidden: it may not.
+    """
+    if not declared.allows(caller.role):
+        raise Forbidden(
+            f"{declared.name} needs the role {' or '.join(declared.roles)}, {caller.name!r} is {caller.role}",
+            hint="ask an operator for a token of that role",
+        )
 
 
 def validated(declared: Function[Any, Any], request: BaseModel | Mapping[str, object]) -> Request:

@@ -41,6 +41,7 @@ from state.snapshots import Snapshots
 from state.stream import Stream
 from state.tags import Strategies, Tags
 from state.tallies import Tallies
+from state.tokens import Tokens
 from state.train_queue import TrainQueue
 from state.wakeups import Wakeups
 from state.webhooks import Webhooks
@@ -65,6 +66,7 @@ class Process:
     meters: Meters
     tracing: Tracing
     schedules: Schedules
+    tokens: Tokens
 
 
 @asynccontextmanager
@@ -112,8 +114,9 @@ async def opened(
 
 def _bound(kind: str, settings: Settings, lab: Lab, lane: Lane, extra: Sequence[object]) -> Process:
     wakeups, presence, stream, schedules = Wakeups(lab), Presence(lab), Stream(lab), Schedules(lab)
+    tokens = Tokens(lab)
     stores: list[object] = [Tags(lab), Strategies(lab), Policies(lab), Experiments(lab), Pool(lab)]
-    stores += [Snapshots(lab), presence, stream, wakeups, schedules, settings, *extra]
+    stores += [Snapshots(lab), presence, stream, wakeups, schedules, tokens, settings, *extra]
     stores += [Webhooks(lab), Receivers(private=settings.webhook_private)]
     name = f"{kind}@{host_name()}:{os.getpid()}"
     meters, tracing = Meters(kind), exporting(settings, name)
@@ -129,6 +132,7 @@ def _bound(kind: str, settings: Settings, lab: Lab, lane: Lane, extra: Sequence[
         meters=meters,
         tracing=tracing,
         schedules=schedules,
+        tokens=tokens,
     )
 
 

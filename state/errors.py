@@ -10,6 +10,7 @@
     ├── TooLarge           the body is over its limit                          413
     ├── UnsupportedMedia   the body is of a kind we do not parse               415
     ├── Invalid            readable, but wrong                                 422
+    ├── TooManyRequests    more than one token may ask                         429
     ├── Exhausted          nothing free right now; try again later             503
     └── Unavailable        a service we need does not answer                   503
 
@@ -74,6 +75,10 @@ class UnsupportedMedia(NightjarError):
 
 class Invalid(NightjarError):
     title = "Invalid request"
+
+
+class TooManyRequests(NightjarError):
+    title = "Too many requests"
 
 
 class Exhausted(NightjarError):

@@ -78,8 +78,12 @@ class Pool:
         stored = await self._lab.hashes([self._keys.gpu(i) for i in ids])
         return [Gpu.parse(fields) for fields in stored if fields]
 
-    async def register(self, gpu: Gpu) -> GpuStatus:
-        """Add a GPU, or bring it back; a lease on it stays. Answers its status."""
+    async def register(self, gpu: Gpu, *, of_any: bool = True) -> GpuStatus | Literal["other"]:
+        """Add a GPU, or bring it back; a lease on it stays. Answers its status.
+
+        A new one is `gpu.owner`'s. "other": it is somebody else's, and was to be brought back only if it is not
+        (`of_any=False`).
+        """
         keys = self._keys
         fields = gpu.model_dump(
             include={
@@ -94,10 +98,10 @@ class Pool:
             },
             exclude_none=True,
         )
-        status: GpuStatus = await self._lab.run(
+        status: GpuStatus | Literal["other"] = await self._lab.run(
             "register_gpu",
             [keys.gpu(gpu.gpu_id), keys("gpus"), keys("idle_gpus"), keys("events")],
-            [gpu.gpu_id, json.dumps(flatten(fields))],
+            [gpu.gpu_id, json.dumps(flatten(fields)), gpu.owner, "any" if of_any else "own"],
         )
         return status
 

@@ -138,6 +138,8 @@ class Experiment(Record):
     commit_sha: str
     diff_summary: str
     diff_id: str | None = None
+    owner: str | None = None
+    """Whose token registered it; None: nobody's in particular."""
     """SHA-256 of the patch against the tag's base commit."""
     parent_ids: list[str] = []
     duplicate_of: str | None = None
@@ -224,6 +226,8 @@ class Gpu(Record):
     host: str | None = None
     boot_id: str | None = None
     labels: dict[str, str] = {}
+    owner: str | None = None
+    """Whose token registered it; None: the lab's own worker."""
     status: GpuStatus = "idle"
     offline: bool = False
     """Nobody has heard of it."""

@@ -81,9 +81,17 @@ class Settings(BaseSettings):
         default=1.0, gt=0, description="first backoff of a failed event handler, doubled every time"
     )
     temperature_limit_c: float = Field(default=90.0, gt=0, description="a hotter GPU is unhealthy")
+    token: SecretStr | None = Field(
+        default=None, description="the token that the commands send to the running lab"
+    )
+    rate_per_s: float = Field(
+        default=50.0, gt=0, description="requests a second of one token in the long run"
+    )
+    rate_burst: int = Field(default=200, ge=1, description="requests of one token at once")
     event_streams: int = Field(
         default=2000, ge=1, description="most event streams (GET /api/events) open at once in a web process"
     )
+    event_streams_each: int = Field(default=200, ge=1, description="most of them with one token")
     good_samples: int = Field(
         default=3, ge=1, description="good samples in a row that bring an unhealthy GPU back"
     )

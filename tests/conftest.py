@@ -75,7 +75,7 @@ async def http_client(process: Process) -> AsyncIterator[httpx.AsyncClient]:
     app.state.process = process
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with (
-        broadcasting(process.stream, process.settings.event_streams) as app.state.broadcast,
+        broadcasting(process) as app.state.broadcast,
         httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:3111") as http,
     ):
         yield http

@@ -19,8 +19,8 @@ from state.settings import host_name
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 """What `curl -d` sends with its JSON."""
-PRESENCE = frozenset({"processes", "process_facts", "open", "bindings"})
-"""Last-seen stamps are presence, not state."""
+PRESENCE = frozenset({"processes", "process_facts", "open", "bindings", "token_use", "rates"})
+"""Last-seen stamps and allowances are presence, not state."""
 _commits = itertools.count(0xABC0000)
 
 

@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from state.errors import Forbidden, Invalid, NightjarError
 from state.settings import Settings
+from state.tokens import Tokens
 from triggers.problems import problem_response
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -62,20 +63,23 @@ def allowed_hosts(settings: Settings) -> frozenset[str]:
     return LOOPBACK | frozenset(name for name in added if name)
 
 
-def check_bind(settings: Settings) -> None:
-    """Refuse an address that strangers can reach: without tokens every caller is an operator.
+async def check_bind(settings: Settings, tokens: Tokens) -> None:
+    """Refuse an address that strangers can reach while the lab has no tokens: every caller is an operator then.
 
     Raises:
         Invalid: the host is not a loopback address.
     """
-    if settings.host == "localhost":
-        return
-    try:
-        loopback = ipaddress.ip_address(settings.host).is_loopback
-    except ValueError:
-        loopback = False
-    if not loopback:
+    if not is_loopback(settings.host) and not await tokens.are_configured():
         raise Invalid(
             f"refusing to listen on {settings.host!r}: without tokens every caller would be an operator",
-            hint="keep NIGHTJAR_HOST=127.0.0.1 and use an SSH tunnel: ssh -L 3111:127.0.0.1:3111 HOST",
+            hint="issue the first one: ./nightjar token issue NAME --role operator --direct; or keep"
+            " NIGHTJAR_HOST=127.0.0.1 and use an SSH tunnel: ssh -L 3111:127.0.0.1:3111 HOST",
         )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -19,16 +20,18 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Lifespan
 
 from functions.contract import Call, Command, Function, Http, Picture
-from functions.invoke import invalid
+from functions.invoke import check_role, invalid
 from functions.process import Process, ended
+from functions.rules.access import Caller
 from state.answers import Stored
-from state.errors import Conflict, Invalid, NightjarError, Unavailable
+from state.errors import Conflict, Invalid, NightjarError, Unauthenticated, Unavailable
 from state.settings import Settings
 from triggers.access import Access
 from triggers.bodies import read_json
 from triggers.dashboard.page import dashboard
 from triggers.docs import docs_page
 from triggers.guard import Guard, allowed_hosts
+from triggers.identity import Visitor, identify, still_admitted
 from triggers.metrics import metrics
 from triggers.openapi import openapi
 from triggers.problems import problem_document, problem_response
@@ -38,6 +41,8 @@ log = logging.getLogger(__name__)
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 JSON = "application/json"
+LONG_S = 1.0
+"""Who has waited longer for an answer is looked at again before getting it."""
 
 
 def make_app(
@@ -87,11 +92,12 @@ def endpoint(declared: Function[Any, Any], door: Http) -> Endpoint:
 
 async def _answer(declared: Function[Any, Any], door: Http, request: Request) -> Response:
     process: Process = request.app.state.process
+    visitor = await _visitor(declared, request)
     asked = await _asked(declared, door, request)
     key = request.headers.get("idempotency-key")
     call = Call(
-        caller="local",
-        role="operator",
+        caller=visitor.caller,
+        proof=visitor.proof,
         invoker=process.invoker,
         request_id=request.state.request_id,
         idempotency_key=key,
@@ -99,9 +105,31 @@ async def _answer(declared: Function[Any, Any], door: Http, request: Request) ->
         trigger="http",
     )
     given = key if key is not None else (asked.request_id if isinstance(asked, Command) else None)
-    if given is None or not declared.keeps_answer:
-        return _shown(declared, await process.invoker.call(declared.name, asked, call))
-    return await _once(process, declared, asked, call, given)
+    if given is not None and declared.keeps_answer:
+        return await _once(process, declared, asked, call, given)
+    began = time.monotonic()
+    answer = await process.invoker.call(declared.name, asked, call)
+    waited = time.monotonic() - began > LONG_S and not declared.writes
+    if (
+        waited
+        and "anyone" not in declared.roles
+        and not await still_admitted(process.tokens, [visitor.proof])
+    ):
+        raise Unauthenticated("the token was revoked meanwhile", hint="ask an operator for a new one")
+    return _shown(declared, answer)
+
+
+async def _visitor(declared: Function[Any, Any], request: Request) -> Visitor:
+    """Who asks, before their body is read; a function for anyone does not want to know.
+
+    Raises:
+        Unauthenticated, Forbidden, TooManyRequests: they may not.
+    """
+    if "anyone" in declared.roles:
+        return Visitor(Caller("anyone", "viewer"))
+    visitor = await identify(request)
+    check_role(declared, visitor.caller)
+    return visitor
 
 
 async def _asked(declared: Function[Any, Any], door: Http, request: Request) -> Any:
@@ -127,6 +155,7 @@ async def _once(
     if not 1 <= len(given) <= 255:
         raise Invalid("an Idempotency-Key has 1 to 255 characters", hint="send a UUID")
     digest = hashlib.sha256(asked.model_dump_json().encode()).hexdigest()
+    given = call.scoped(given)
     match await process.answers.claim(declared.name, given, digest):
         case Stored() as first:
             return Response(

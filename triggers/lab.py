@@ -9,11 +9,11 @@ import os
 import shlex
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import httpx
 
@@ -22,8 +22,10 @@ from functions.supervision import Backoff, ProcessGroup, ProcessSpec, stopping_o
 from state.client import Lab as Client
 from state.embedded import EmbeddedRedis, redis_url
 from state.errors import Conflict, Unavailable
+from state.presence import Presence, Process
 from state.pulse import LOOKS
 from state.settings import Settings
+from state.tokens import Tokens
 from triggers.guard import check_bind
 
 READY_S = 120.0
@@ -58,7 +60,7 @@ class Lab:
         announce: Callable[[str], None],
     ) -> None:
         self.plan = plan
-        self.url = f"http://127.0.0.1:{plan.settings.port}"
+        self.url = local_url(plan.settings)
         self.stop = stop
         self._redis = redis
         self._group = group
@@ -76,7 +78,6 @@ class Lab:
                 ended without Redis.
         """
         settings = plan.settings
-        check_bind(settings)
         check_port(settings)
         with contextlib.ExitStack() as stack:
             redis = None
@@ -188,7 +189,7 @@ class Lab:
         self._refusal = problem
 
     async def until_ready(self) -> None:
-        """Wait until lab::status shows every process.
+        """Wait until the web process answers and every process has said that it is alive.
 
         Raises:
             Unavailable: not within two minutes.
@@ -196,12 +197,17 @@ class Lab:
         loop = asyncio.get_running_loop()
         give_up = loop.time() + READY_S
         missing = "the web process"
-        async with httpx.AsyncClient(base_url=self.url, timeout=5.0, trust_env=False) as http:
+        async with (
+            httpx.AsyncClient(base_url=self.url, timeout=5.0, trust_env=False) as http,
+            connected(self.plan.settings) as client,
+        ):
+            presence = Presence(client)
             while not self.stop.is_set():
-                with contextlib.suppress(httpx.HTTPError):
-                    answer = await http.get("/api/lab/status")
-                    if answer.is_success and not (missing := self._missing(answer.json())):
-                        return
+                with contextlib.suppress(httpx.HTTPError, Unavailable):
+                    if (await http.get("/readyz")).is_success:
+                        missing = self._missing(await presence.alive(self.plan.settings.stale_s))
+                        if not missing:
+                            return
                 if loop.time() > give_up:
                     raise Unavailable(
                         f"{missing} did not become ready within {READY_S:.0f} s",
@@ -209,13 +215,13 @@ class Lab:
                     )
                 await asyncio.sleep(0.1)
 
-    def _missing(self, status: dict[str, Any]) -> str:
-        found: dict[str, int] = status["counts"]
+    def _missing(self, alive: Sequence[Process]) -> str:
+        found = Counter(p.facts["kind"] for p in alive)
         wanted = dict.fromkeys(KINDS, 1)
         if self.plan.repo is not None:
-            slots = sum(p["slots"] for p in status["processes"] if p["kind"] == "supervisor")
+            slots = sum(p.facts["slots"] for p in alive if p.facts["kind"] == "supervisor")
             wanted |= {"supervisor": 1, "keeper": slots}
-        return ", ".join(kind for kind, count in wanted.items() if found.get(kind, 0) < count)
+        return ", ".join(kind for kind, count in wanted.items() if found[kind] < count)
 
 
 def specs(plan: Plan) -> list[ProcessSpec]:
@@ -243,12 +249,27 @@ async def check_redis(settings: Settings) -> None:
 
     Raises:
         Unavailable: it wants another password, has another schema, or does not answer for half a minute.
+        Invalid: the web process would refuse to listen.
     """
+    async with connected(settings) as lab:
+        await until_ready(lab, settings)
+        await check_bind(settings, Tokens(lab))
+
+
+@asynccontextmanager
+async def connected(settings: Settings) -> AsyncIterator[Client]:
+    """The lab's Redis."""
     lab = Client(settings.lab, redis_url(settings), timeout_s=settings.redis_timeout_s)
     try:
-        await until_ready(lab, settings)
+        yield lab
     finally:
         await lab.close()
+
+
+def local_url(settings: Settings) -> str:
+    """Where this machine reaches the web process."""
+    host = "127.0.0.1" if settings.host in ("0.0.0.0", "::", "localhost") else settings.host
+    return f"http://{f'[{host}]' if ':' in host else host}:{settings.port}"
 
 
 def check_port(settings: Settings) -> None:

@@ -21,11 +21,13 @@ from starlette.responses import Response
 from functions.process import Process
 from functions.rules.health import effective_status
 from functions.rules.pool_views import pool_counts
-from state.errors import Unavailable
+from state.errors import NightjarError, Unavailable
 from state.experiments import Experiments
 from state.pool import Pool
 from state.records import STATUSES, Gpu
 from state.tallies import Tallies
+from triggers.identity import admit
+from triggers.problems import problem_response
 from triggers.stream import Broadcast
 
 TAGS_COUNTED = 200
@@ -45,6 +47,13 @@ async def metrics(request: Request) -> Response:
     """Everything, in the text format that the scraper asks for."""
     process: Process = request.app.state.process
     broadcast: Broadcast = request.app.state.broadcast
+    try:
+        await admit(request, "viewer")
+    except Unavailable as problem:
+        if process.tokens.were_configured is not False:
+            return problem_response(problem)  # nobody can be recognised
+    except NightjarError as problem:
+        return problem_response(problem)
     own = process.meters.families()
     own.append(
         gauge("nightjar_sse_subscribers", "Open event streams of this process.", broadcast.subscribers)

@@ -20,6 +20,7 @@ STATUS: dict[type[NightjarError], int] = {
     errors.TooLarge: 413,
     errors.UnsupportedMedia: 415,
     errors.Invalid: 422,
+    errors.TooManyRequests: 429,
     errors.Exhausted: 503,
     errors.Unavailable: 503,
 }
@@ -35,6 +36,7 @@ def problem_response(problem: NightjarError) -> Response:
         hint=problem.hint,
         retry_after=problem.retry_after,
         fields=problem.fields,
+        headers={"WWW-Authenticate": "Bearer"} if isinstance(problem, errors.Unauthenticated) else None,
     )
 
 

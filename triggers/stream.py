@@ -26,11 +26,13 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from functions.process import ended
-from state.errors import Exhausted, Invalid, NightjarError, Unavailable
+from functions.process import Process, ended
+from state.errors import Exhausted, Invalid, NightjarError, TooManyRequests, Unavailable
 from state.events import CATALOGUE, Event
 from state.ids import TAG_PATTERN
 from state.stream import Stream, before, follows
+from state.tokens import Proof, Tokens
+from triggers.identity import admit, still_admitted
 from triggers.problems import problem_response
 
 log = logging.getLogger(__name__)
@@ -41,6 +43,8 @@ LAST_AT_MOST = 1000
 INTERVAL_AT_MOST_S = 3600.0
 COME_BACK_S = 10.0
 FOLLOW_S = 5.0
+LOOK_AGAIN_S = 1.0
+"""Seconds between two looks at who still may read."""
 AWAY_S = 60.0
 """A read that takes longer was none: the process was stopped in the middle of it."""
 SLOW_AFTER = 2000
@@ -79,6 +83,8 @@ class Subscriber:
     """One connection: what it wants, and what it has not been sent yet."""
 
     wanted: Filter
+    proof: Proof | None = None
+    """What its caller has shown: None is somebody on this machine, while the lab has no tokens."""
     waiting: asyncio.Queue[tuple[Event, bytes] | None] = field(
         default_factory=lambda: asyncio.Queue(SLOW_AFTER)
     )
@@ -134,11 +140,12 @@ class Outbox:
 
 
 class Broadcast:
-    """Reads the stream once for all subscribers of this process, at most `most` at a time."""
+    """Reads the stream once for all subscribers of this process, at most `most` at a time, `most_each` of a token."""
 
-    def __init__(self, stream: Stream, most: int) -> None:
+    def __init__(self, stream: Stream, most: int, most_each: int) -> None:
         self._stream = stream
         self._most = most
+        self._most_each = most_each
         self._connected = 0
         self._subscribers: set[Subscriber] = set()
         self._closed = False
@@ -147,6 +154,22 @@ class Broadcast:
     def subscribers(self) -> int:
         """How many connections there are."""
         return len(self._subscribers)
+
+    async def part_with_strangers(self, tokens: Tokens) -> None:
+        """End the connections of whoever would not be let in again, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            try:
+                admitted = await still_admitted(tokens, {s.proof for s in self._subscribers})
+            except Unavailable as problem:
+                log.warning("event streams stay open, nobody can be recognised: %s", problem.detail)
+                continue
+            except Exception:  # without this look a revoked token would keep its streams for ever
+                log.exception("looking at who reads the event streams")
+                continue
+            for subscriber in [s for s in self._subscribers if s.proof not in admitted]:
+                self._subscribers.discard(subscriber)
+                subscriber.close()
 
     async def run(self) -> None:
         """Read until cancelled. Whatever a Redis outage held up is read from where we were."""
@@ -188,7 +211,7 @@ class Broadcast:
                 subscriber.close()
 
     @contextlib.contextmanager
-    def connected(self, wanted: Filter) -> Iterator[Subscriber]:
+    def connected(self, wanted: Filter, proof: Proof | None = None) -> Iterator[Subscriber]:
         """A subscriber for as long as its connection is open.
 
         Raises:
@@ -200,7 +223,9 @@ class Broadcast:
                 hint="close some, or raise NIGHTJAR_EVENT_STREAMS; then resume with Last-Event-ID",
                 retry_after=COME_BACK_S,
             )
-        subscriber = Subscriber(wanted)
+        if proof is not None:
+            self._check_share(proof.token_id)
+        subscriber = Subscriber(wanted, proof)
         self._connected += 1
         self._subscribers.add(subscriber)
         if self._closed:
@@ -210,6 +235,15 @@ class Broadcast:
         finally:
             self._connected -= 1
             self._subscribers.discard(subscriber)
+
+    def _check_share(self, token_id: str) -> None:
+        held = sum(1 for s in self._subscribers if s.proof is not None and s.proof.token_id == token_id)
+        if held >= self._most_each:
+            raise TooManyRequests(
+                f"this token has {held} event streams open, as many as one may",
+                hint="close some, or raise NIGHTJAR_EVENT_STREAMS_EACH",
+                retry_after=COME_BACK_S,
+            )
 
     async def beginning(self, since: str | None, last: int = 0) -> str:
         """After which event to begin: `since`, or the one before the `last` newest."""
@@ -289,9 +323,9 @@ def reset(gap: Gap) -> bytes:
 class EventStream(StreamingResponse):
     """One subscriber's connection; its place is free again as soon as the connection is closed."""
 
-    def __init__(self, broadcast: Broadcast, wanted: Filter, since: str) -> None:
+    def __init__(self, broadcast: Broadcast, wanted: Filter, since: str, proof: Proof | None = None) -> None:
         self._held = contextlib.ExitStack()
-        subscriber = self._held.enter_context(broadcast.connected(wanted))
+        subscriber = self._held.enter_context(broadcast.connected(wanted, proof))
         super().__init__(
             self._told(broadcast, subscriber, since), media_type="text/event-stream", headers=HEADERS
         )
@@ -314,19 +348,20 @@ async def events(request: Request) -> Response:
     """Server-sent events. Last-Event-ID wins over `since`, and that over `last`.
 
     `?tag=`, `?types=a,b` or `?only=new_best`: which; `?since=<id>` or `?last=<n>`: from where on;
-    `?min_interval=<seconds>`: how often at most.
+    `?min_interval=<seconds>`: how often at most; `?ticket=`: of event::ticket, where no header can be sent.
     """
     broadcast: Broadcast = request.app.state.broadcast
     try:
+        visitor = await admit(request, "viewer", ticket=True)
         wanted = _wanted(request.query_params)
         since, last = _from_where(request)
-        return EventStream(broadcast, wanted, await broadcast.beginning(since, last))
+        return EventStream(broadcast, wanted, await broadcast.beginning(since, last), visitor.proof)
     except NightjarError as problem:
         return problem_response(problem)
 
 
 def _wanted(query: QueryParams) -> Filter:
-    known = {"tag", "types", "only", "since", "last", "min_interval"}
+    known = {"tag", "types", "only", "since", "last", "min_interval", "ticket"}
     if unknown := set(query) - known:
         raise Invalid(f"unknown parameters {sorted(unknown)[:5]}", hint=f"known are {sorted(known)}")
     tag = query.get("tag")
@@ -375,12 +410,14 @@ def _from_where(request: Request) -> tuple[str | None, int]:
 
 
 @contextlib.asynccontextmanager
-async def broadcasting(stream: Stream, most: int) -> AsyncIterator[Broadcast]:
+async def broadcasting(process: Process) -> AsyncIterator[Broadcast]:
     """A broadcast that reads while the process serves."""
-    broadcast = Broadcast(stream, most)
+    settings = process.settings
+    broadcast = Broadcast(process.stream, settings.event_streams, settings.event_streams_each)
     reading = asyncio.create_task(broadcast.run())
+    watching = asyncio.create_task(broadcast.part_with_strangers(process.tokens))
     try:
         yield broadcast
     finally:
         broadcast.close()
-        await ended(reading)
+        await ended(reading, watching)

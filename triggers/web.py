@@ -43,14 +43,14 @@ class Server(uvicorn.Server):
 
 async def serve(settings: Settings) -> None:
     """Serve until SIGTERM or SIGINT; a second one ends at once."""
-    check_bind(settings)
     async with opened("web", settings) as process:
+        await check_bind(settings, process.tokens)
         stop = stop_signals()
 
         @asynccontextmanager
         async def lifespan(app: Starlette) -> AsyncIterator[None]:
             app.state.process = process
-            async with broadcasting(process.stream, settings.event_streams) as broadcast:
+            async with broadcasting(process) as broadcast:
                 app.state.broadcast = broadcast
                 # Event streams never end by themselves: the server would wait for them until it cuts them.
                 stopping = asyncio.create_task(stop.wait())

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from functions.contract import Command, Response, function
+from functions.contract import Call, Command, Response, function
+from functions.experiment._results import check_result
 from functions.rules.outcome import check_open, is_evidence, replayed
 from functions.rules.verdict import Key, check_plausible, compare, contradiction, judge, score
 from state.digests import digest_of
@@ -69,12 +70,13 @@ MEASURES = (
 
 @function("experiment::complete", role=("agent", "worker"), writes=True)
 async def complete(
-    request: Complete, experiments: Experiments, tags: Tags, policies: Policies, pool: Pool
+    request: Complete, call: Call, experiments: Experiments, tags: Tags, policies: Policies, pool: Pool
 ) -> Completed:
     """Record a run's result: the status, by how much it beats the best, and what the agent does with its commit."""
     digest = digest_of(request)
     while True:
         experiment = await experiments.get(request.experiment_id)
+        await check_result(call.caller, experiment, request.attempt, request.fence, pool)
         if stored := replayed(await experiments.answer(request.experiment_id), "complete", digest):
             return Completed(**stored, replayed=True)
         tag = await tags.get(experiment.tag)

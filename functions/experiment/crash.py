@@ -6,7 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from functions.contract import Command, Response, function
+from functions.contract import Call, Command, Response, function
+from functions.experiment._results import check_result
 from functions.rules.outcome import check_open, is_evidence, replayed
 from functions.rules.verdict import should_abort
 from state.digests import digest_of
@@ -14,6 +15,7 @@ from state.errors import Conflict
 from state.experiments import Breaker, Experiments, Finish
 from state.ids import Id
 from state.policies import Policies
+from state.pool import Pool
 from state.settings import Settings
 from state.tags import Tags
 
@@ -41,12 +43,19 @@ class Crashed(Response):
 
 @function("experiment::crash", role=("agent", "worker"), writes=True)
 async def crash(
-    request: Crash, experiments: Experiments, tags: Tags, policies: Policies, settings: Settings
+    request: Crash,
+    call: Call,
+    experiments: Experiments,
+    tags: Tags,
+    policies: Policies,
+    pool: Pool,
+    settings: Settings,
 ) -> Crashed:
     """Record a crash or timeout, and say whether so many in a row mean that something is broken for all."""
     digest = digest_of(request)
     while True:
         experiment = await experiments.get(request.experiment_id)
+        await check_result(call.caller, experiment, request.attempt, request.fence, pool)
         if stored := replayed(await experiments.answer(request.experiment_id), "crash", digest):
             return Crashed(**stored, replayed=True)
         try:

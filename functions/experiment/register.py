@@ -87,7 +87,7 @@ async def registration(
         BudgetExhausted: there is no room for the run.
     """
     asked = None
-    if given := request.request_id or call.idempotency_key:
+    if given := call.key(request.request_id):
         name = hashlib.sha256(f"experiment::register|{given}".encode()).hexdigest()
         asked = RequestKey(name, digest_of(request))
         if first := await experiments.first_answer(asked):
@@ -120,6 +120,7 @@ async def registration(
         diff_summary=request.diff_summary,
         parent_ids=request.parents,
         agent=request.agent,
+        owner=call.caller.owner,
         seed=request.seed,
         config_delta=request.config_delta,
         pinned_gpu=request.gpu_id,

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from functions.contract import Command, Response, function
+from functions.contract import Call, Command, Response, function
+from functions.rules.access import check_own
 from state.errors import Conflict
 from state.experiments import Experiments, Finish
 from state.ids import Id
@@ -26,10 +27,11 @@ class Stopped(Response):
 
 
 @function("experiment::stop", role="agent", writes=True)
-async def stop(request: Stop, experiments: Experiments) -> Stopped:
+async def stop(request: Stop, call: Call, experiments: Experiments) -> Stopped:
     """Stop it: at once where no worker has it, else the worker ends the run within two seconds."""
     while True:
         e = await experiments.get(request.experiment_id)
+        check_own(call.caller, e.owner, e.experiment_id)
         if e.status == "stopped":
             return Stopped(experiment_id=e.experiment_id, status="stopped", stopping=False)
         if e.status not in OPEN:

@@ -84,6 +84,6 @@ async def submit(
 def _registration(request: Submit, call: Call) -> Register:
     """What is registered, under a request id of its own: a key that came with a submit belongs to the submit."""
     body = request.model_dump(exclude={"priority", "timeout_s", "request_id"})
-    if given := request.request_id or call.idempotency_key:
+    if given := call.key(request.request_id):
         body["request_id"] = f"submit-{hashlib.sha256(given.encode()).hexdigest()}"
     return Register.model_validate(body)

@@ -7,7 +7,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from functions.contract import Http, Request, Response, function
+from functions.contract import Call, Http, Request, Response, function
+from functions.rules.access import check_own
 from functions.rules.budget import obstacle
 from functions.rules.hints import Queue, alive, next_step
 from functions.rules.verdict import should_abort
@@ -59,6 +60,7 @@ class Outcome(Response):
 @function("experiment::wait", Http("GET", "/api/experiment/{experiment_id}/wait"), role="agent")
 async def wait(
     request: Wait,
+    call: Call,
     experiments: Experiments,
     tags: Tags,
     policies: Policies,
@@ -70,6 +72,7 @@ async def wait(
     deadline = asyncio.get_running_loop().time() + request.timeout
     async with wakeups.subject(request.experiment_id) as woken:
         first = now = await experiments.get(request.experiment_id)
+        check_own(call.caller, first.owner, first.experiment_id)
         while now.status in OPEN and (request.until == "finished" or now.status == first.status):
             left = deadline - asyncio.get_running_loop().time()
             if left <= 0:

@@ -50,7 +50,7 @@ async def health(request: Ask, call: Call, pool: Pool, settings: Settings) -> He
         min_free_mb=settings.min_free_mb,
     )
     # While nothing at all is heard of it, it is offline: that says nothing about its health when it comes back.
-    if call.caller == "clock" and not is_stale(gpu.heartbeat_at, now, settings.stale_s):
+    if call.trigger == "cron" and not is_stale(gpu.heartbeat_at, now, settings.stale_s):
         await _judge(gpu, problem, pool, settings.good_samples)
     sample = {name: value for name, value in (gpu.health or {}).items() if name in Health.model_fields}
     return Health.model_validate(

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Http, Response, function
 from functions.lanes import Failed, Halted, Order, Runner, Trained, TrainingJob, TrainingResult, Unfit
+from functions.rules.access import check_own
 from functions.rules.budget import obstacle
 from functions.rules.hints import Queue, alive, next_step
 from state.errors import Conflict, Invalid, Unavailable
@@ -77,11 +78,18 @@ class Done(Response):
 
 @function("gpu::train", Http("POST", "/api/gpu/train"), role=("agent", "worker"), writes=True)
 async def accept(
-    request: Train, experiments: Experiments, tags: Tags, policies: Policies, pool: Pool, settings: Settings
+    request: Train,
+    call: Call,
+    experiments: Experiments,
+    tags: Tags,
+    policies: Policies,
+    pool: Pool,
+    settings: Settings,
 ) -> Accepted:
     """Put a registered experiment into the wait queue; asked again, it answers where the experiment stands."""
     while True:
         e = await experiments.get(request.experiment_id)
+        check_own(call.caller, e.owner, e.experiment_id)
         if request.commit_sha is not None and request.commit_sha != e.commit_sha:
             raise Invalid(
                 f"{e.experiment_id} is registered with commit {e.commit_sha}, not {request.commit_sha}",

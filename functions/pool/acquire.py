@@ -6,7 +6,8 @@ import asyncio
 
 from pydantic import Field
 
-from functions.contract import Command, Response, function
+from functions.contract import Call, Command, Response, function
+from functions.rules.access import Caller, check_own
 from functions.rules.budget import obstacle
 from functions.rules.dispatch import suitable
 from state.errors import Conflict
@@ -41,6 +42,7 @@ class Acquired(Response):
 @function("pool::acquire", role=("agent", "worker"), writes=True, keeps_answer=False)
 async def acquire(
     request: Acquire,
+    call: Call,
     experiments: Experiments,
     tags: Tags,
     policies: Policies,
@@ -52,7 +54,7 @@ async def acquire(
     deadline = asyncio.get_running_loop().time() + request.wait
     async with wakeups.subject("*") as woken:
         while True:
-            answer = await _try(request, experiments, tags, policies, pool, settings)
+            answer = await _try(request, call.caller, experiments, tags, policies, pool, settings)
             left = deadline - asyncio.get_running_loop().time()
             if answer.acquired or left <= 0:
                 return answer
@@ -61,6 +63,7 @@ async def acquire(
 
 async def _try(
     request: Acquire,
+    caller: Caller,
     experiments: Experiments,
     tags: Tags,
     policies: Policies,
@@ -76,10 +79,13 @@ async def _try(
                 fields={"experiment_status": e.status},
             )
         idle = await pool.idle()
+        by_worker = caller.role == "worker" and not caller.may_do_all
+        if not by_worker:
+            check_own(caller, e.owner, e.experiment_id)
         candidates = []
         if e.status == "registered":
             candidates = suitable(
-                idle,
+                [gpu for gpu in idle if gpu.owner == caller.name] if by_worker else idle,
                 now=await pool.now(),
                 stale_s=settings.stale_s,
                 labels=request.labels,

@@ -57,7 +57,8 @@ async def _one_round(
     experiments: Experiments, pool: Pool, train_queue: TrainQueue, settings: Settings, leased: list[str]
 ) -> bool:
     """Match and lend once; whether another dispatcher came between, so that it is worth looking again."""
-    known = {g.gpu_id for g in await pool.idle()}
+    # a GPU that somebody registered with a token has no queue of ours: its worker comes and asks
+    known = {g.gpu_id for g in await pool.idle() if g.owner is None}
     waiting = await experiments.waiting(sorted(known), limit=len(known))
     if not waiting:
         return False

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from functions.contract import Command, Response, function
+from functions.contract import Call, Command, Response, function
+from functions.pool._bearer import check_bearer
 from state.experiments import Experiments
 from state.ids import GpuId
 from state.policies import Policies
@@ -29,9 +30,15 @@ class GivenBack(Response):
 
 @function("pool::give_back", role="worker", writes=True)
 async def give_back(
-    request: GiveBack, pool: Pool, experiments: Experiments, policies: Policies, settings: Settings
+    request: GiveBack,
+    call: Call,
+    pool: Pool,
+    experiments: Experiments,
+    policies: Policies,
+    settings: Settings,
 ) -> GivenBack:
     """End the lease of a dead run: its experiment waits for another attempt, the GPU is idle once proven empty."""
+    await check_bearer(call.caller, request.gpu_id, pool)
     gpu = await pool.get(request.gpu_id)
     if gpu.holder is None:
         status = await pool.flag(

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import ConfigDict, Field, model_validator
 
-from functions.contract import Command, Request, Response, function
+from functions.contract import Call, Command, Request, Response, function
+from functions.pool._bearer import check_bearer
 from state.experiments import Experiments
 from state.ids import GpuId
 from state.pool import Pool
@@ -53,8 +54,11 @@ class Alive(Response):
 
 
 @function("pool::heartbeat", role="worker", writes=True, keeps_answer=False)
-async def heartbeat(request: Heartbeat, pool: Pool, experiments: Experiments, settings: Settings) -> Alive:
+async def heartbeat(
+    request: Heartbeat, call: Call, pool: Pool, experiments: Experiments, settings: Settings
+) -> Alive:
     """Say that a GPU is alive; the right fence renews the lease, a wrong one is told to stop."""
+    await check_bearer(call.caller, request.gpu_id, pool)
     pulse = await pool.heartbeat(
         request.gpu_id,
         fence=request.fence,

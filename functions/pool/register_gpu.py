@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from functions.contract import Command, Http, Response, function
+from functions.contract import Call, Command, Http, Response, function
+from functions.rules.access import check_own_gpu
 from functions.rules.pool_views import WorkerView, worker_view
 from state.ids import GpuId
 from state.pool import Pool
@@ -39,8 +40,10 @@ class Registered(Response):
     writes=True,
     keeps_answer=False,
 )
-async def register_gpu(request: Register, pool: Pool, settings: Settings) -> Registered:
+async def register_gpu(request: Register, call: Call, pool: Pool, settings: Settings) -> Registered:
     """Add a GPU, or bring a known one back; a lease on it stays."""
-    await pool.register(Gpu.model_validate(request.model_dump(exclude={"request_id"})))
+    asked = Gpu.model_validate(request.model_dump(exclude={"request_id"}) | {"owner": call.caller.owner})
+    if await pool.register(asked, of_any=call.caller.may_do_all) == "other":
+        check_own_gpu(call.caller, (await pool.get(request.gpu_id)).owner, request.gpu_id)
     gpu = await pool.get(request.gpu_id)
     return Registered(registered=True, worker=worker_view(gpu, await pool.now(), settings.stale_s))

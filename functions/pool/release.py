@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from functions.contract import Command, Response, function
+from functions.contract import Call, Command, Response, function
+from functions.rules.access import check_own, check_own_gpu, check_tags
 from state.errors import Conflict
+from state.experiments import Experiments
 from state.ids import GpuId, Id
 from state.pool import Pool
 
@@ -21,12 +23,18 @@ class Released(Response):
 
 
 @function("pool::release", role=("agent", "worker"), writes=True, keeps_answer=False)
-async def release(request: Release, pool: Pool) -> Released:
+async def release(request: Release, call: Call, pool: Pool, experiments: Experiments) -> Released:
     """Give a GPU back; one that is free already is fine, another's is a conflict."""
     gpu = await pool.get(request.gpu_id)
     holder = request.experiment_id or gpu.holder
+    if call.caller.role == "worker":
+        check_own_gpu(call.caller, gpu.owner, gpu.gpu_id)
     if holder is None:
         return Released(released=True)
+    if call.caller.role == "agent":
+        held = await experiments.get(holder)
+        check_tags(call.caller, {"tag": held.tag})
+        check_own(call.caller, held.owner, holder)
     # whoever asks has not looked at the GPU: after a worker's run its keeper does
     answer = await pool.release(request.gpu_id, holder, request.fence, proven=False)
     if answer == "busy":

@@ -1387,13 +1387,19 @@ async def test_every_route_answers_a_bad_body_with_a_problem_and_a_hint(
 
     response = await curl(client, path, body)
 
-    if body in ("", "{}") and _is_valid(name, {}):
+    if body in ("", "{}") and name in OF_A_TOKEN:
+        problem(response)
+    elif body in ("", "{}") and _is_valid(name, {}):
         assert response.status_code == 200
     else:
         document = problem(response, 400 if body == "no json" else 422)
         if body == "{}":
             assert {e["field"] for e in document["errors"]} == (required or {"body"})
         assert await dump(process.lab) == before
+
+
+OF_A_TOKEN = {"token::rotate", "event::ticket"}
+"""They are about the caller's token, and here nobody has one."""
 
 
 def _is_valid(name: str, body: dict[str, Any]) -> bool:

@@ -20,13 +20,13 @@ from functions.contract import (
     On,
     Request,
     Response,
-    Role,
     check,
     function,
     table,
 )
 from functions.invoke import Invoker
 from functions.process import Process
+from functions.rules.access import Caller, Role
 from state.client import Lab, scripts
 from state.errors import Forbidden, Invalid, NotFound
 from state.events import CATALOGUE
@@ -176,11 +176,9 @@ async def test_a_caller_of_another_role_is_refused() -> None:
     friends: tuple[Role, ...] = ("agent", "operator")
     for role in strangers:
         with pytest.raises(Forbidden, match="agent"):
-            await invoker.call("noun::verb", {}, Call(caller="test", role=role, invoker=invoker))
+            await invoker.call("noun::verb", {}, Call(Caller("test", role), invoker=invoker))
     for role in friends:
-        answer = await invoker.call(
-            "noun::verb", {"name": "y"}, Call(caller="test", role=role, invoker=invoker)
-        )
+        answer = await invoker.call("noun::verb", {"name": "y"}, Call(Caller("test", role), invoker=invoker))
         assert answer == Told(name="y")
 
 
@@ -359,3 +357,10 @@ async def a_long_story(client: httpx.AsyncClient, process: Process) -> None:
         url="https://x", secret=new_secret(), types=None, tag=None, description=""
     )
     await told(client, "/api/webhook/remove", id=added.id)
+    me = await process.tokens.issue(name="me", role="operator", issued_by="local")
+    token, proof = await process.tokens.recognise(me.text)
+    await process.tokens.take(token.id, 50, 200)
+    await process.tokens.open_session(proof)
+    await process.tokens.open_ticket(proof)
+    await process.tokens.rotate(token, 60)
+    await process.tokens.revoke(token)

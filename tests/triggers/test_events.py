@@ -60,7 +60,7 @@ async def listen(request: Fact, call: Call, ears: Ears) -> Done:
     """Hear."""
     ears.heard.append(request)
     ears.at.append(time.monotonic())
-    ears.callers.append(call.caller)
+    ears.callers.append(call.caller.name)
     ears.then(request)
     return Done()
 

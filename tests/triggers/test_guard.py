@@ -8,7 +8,6 @@ import pytest
 from functions.contract import table
 from functions.process import Process
 from state.errors import Invalid
-from state.settings import Settings
 from tests.conftest import http_client
 from tests.labs import dump, problem
 from triggers.guard import check_bind
@@ -74,14 +73,20 @@ async def test_an_added_name_passes(process: Process) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.0.7", "::", "example.org", ""])
-def test_an_address_that_strangers_reach_is_not_bound(settings: Settings, host: str) -> None:
+async def test_an_address_that_strangers_reach_is_not_bound_without_tokens(
+    process: Process, host: str
+) -> None:
+    settings = process.settings.model_copy(update={"host": host})
     with pytest.raises(Invalid, match="refusing to listen") as refusal:
-        check_bind(settings.model_copy(update={"host": host}))
+        await check_bind(settings, process.tokens)
 
     assert refusal.value.hint is not None
+    assert "token issue" in refusal.value.hint
     assert "ssh" in refusal.value.hint
+    await process.tokens.issue(name="me", role="operator", issued_by="test")
+    await check_bind(settings, process.tokens)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
-def test_a_loopback_address_is_bound(settings: Settings, host: str) -> None:
-    check_bind(settings.model_copy(update={"host": host}))
+async def test_a_loopback_address_is_bound(process: Process, host: str) -> None:
+    await check_bind(process.settings.model_copy(update={"host": host}), process.tokens)

@@ -238,7 +238,7 @@ async def test_the_audit_goes_on_without_the_events_that_went(
 async def test_who_has_missed_trimmed_events_is_told_so(process: Process) -> None:
     old = await past(process, 30, days=8)
     await trim(process)
-    broadcast = Broadcast(process.stream, 10)
+    broadcast = Broadcast(process.stream, 10, 10)
 
     with broadcast.connected(Filter()) as behind, broadcast.connected(Filter()) as abreast:
         late = await first_told(broadcast.tell(behind, old[5]))

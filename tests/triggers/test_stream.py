@@ -8,6 +8,7 @@ import math
 import random
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -27,9 +28,14 @@ from triggers.stream import SLOW_AFTER, Broadcast, Filter, Outbox, broadcasting,
 from triggers.web import Server
 
 
+def at_most(process: Process, streams: int) -> Process:
+    """The same process, which serves so many streams at once."""
+    return replace(process, settings=process.settings.model_copy(update={"event_streams": streams}))
+
+
 @pytest.fixture
 async def broadcast(process: Process) -> AsyncIterator[Broadcast]:
-    async with broadcasting(process.stream, most=1000) as found:
+    async with broadcasting(process) as found:
         yield found
 
 
@@ -40,7 +46,7 @@ async def served(process: Process) -> AsyncIterator[httpx.AsyncClient]:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         app.state.process = process
-        async with broadcasting(process.stream, most=2) as app.state.broadcast:
+        async with broadcasting(at_most(process, 2)) as app.state.broadcast:
             yield
 
     app = make_app(dict(table()), process.settings, lifespan)
@@ -337,7 +343,7 @@ async def test_a_process_that_slept_lets_its_subscribers_come_back(
     client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("triggers.stream.AWAY_S", -1.0)  # every read counts as a sleep
-    async with broadcasting(process.stream, most=1) as broadcast:
+    async with broadcasting(process) as broadcast:
         with broadcast.connected(Filter()) as subscriber:
             telling = broadcast.tell(subscriber, await broadcast.beginning(None))
             await anext(telling)
@@ -359,7 +365,7 @@ async def test_a_fault_of_one_read_ends_no_live_feed_for_good(
         return await follow(entry_id, wait_s)
 
     monkeypatch.setattr(process.stream, "follow", faulty)
-    async with broadcasting(process.stream, most=1) as broadcast, asyncio.timeout(30):
+    async with broadcasting(process) as broadcast, asyncio.timeout(30):
         with broadcast.connected(Filter()) as subscriber:
             await failed.wait()
             await happen(client, "t")

@@ -1,0 +1,28 @@
+"""Who may hand in a result."""
+
+from __future__ import annotations
+
+from functions.rules.access import Caller, check_own, check_own_gpu
+from state.errors import Forbidden
+from state.pool import Pool
+from state.records import Experiment
+
+
+async def check_result(
+    caller: Caller, e: Experiment, attempt: int | None, fence: int | None, pool: Pool
+) -> None:
+    """Refuse a result of an experiment that is not the caller's: an agent's own, or one that a worker's GPU runs.
+
+    Raises:
+        Forbidden: it is another's, or a worker does not name the lease that it speaks for.
+    """
+    if caller.role != "worker" or caller.may_do_all:
+        check_own(caller, e.owner, e.experiment_id)
+        return
+    gpu = await pool.find(e.gpu_id) if e.gpu_id is not None else None
+    check_own_gpu(caller, gpu.owner if gpu is not None else None, e.gpu_id or f"the GPU of {e.experiment_id}")
+    if attempt is None or fence is None:
+        raise Forbidden(
+            "a worker's result names the lease that it was trained under",
+            hint="send the attempt and the fence that came with the lease",
+        )

@@ -1,0 +1,105 @@
+"""Who may call what: roles, the tags of an agent, and what is a caller's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from state.errors import Forbidden
+
+Role = Literal["viewer", "agent", "worker", "operator"]
+"""Whose callers there are: a viewer reads, an agent reads and researches, a worker serves its own GPUs."""
+ROLES: tuple[Role, ...] = get_args(Role)
+Audience = Literal["anyone", Role]
+"""Who may call a function; `anyone`: it checks by itself what it is given."""
+
+EXPERIMENTS = ("experiment_id", "experiment_a", "experiment_b", "parent_id", "parent_ids")
+"""Fields of a request that name experiments: an experiment's id is `<tag>-<number>`."""
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Who calls."""
+
+    name: str
+    role: Role
+    token_id: str | None = None
+    """None: a process of ours, or somebody on this machine while the lab has no tokens."""
+    tags: frozenset[str] | None = None
+    """The tags that an agent works on; None is all."""
+
+    @property
+    def owner(self) -> str | None:
+        """Whose a thing is that this caller makes; None: anybody's."""
+        return self.name if self.token_id is not None else None
+
+    @property
+    def may_do_all(self) -> bool:
+        return self.token_id is None or self.role == "operator"
+
+
+LOCAL = Caller("local", "operator")
+"""Everybody on this machine, while the lab has no tokens."""
+
+
+def allows(audience: Iterable[Audience], role: Role) -> bool:
+    """Whether a caller of `role` is meant: operators always are, and agents may read what viewers read."""
+    meant = set(audience)
+    return bool(meant & {"anyone", role}) or role == "operator" or (role == "agent" and "viewer" in meant)
+
+
+def check_tags(caller: Caller, named: Mapping[str, object]) -> None:
+    """Refuse an agent that names another's tag, or an experiment of one.
+
+    Raises:
+        Forbidden: it does.
+    """
+    if caller.tags is None or caller.may_do_all:
+        return
+    for tag in tags_of(named):
+        if tag not in caller.tags:
+            raise Forbidden(
+                f"{caller.name!r} works on {', '.join(sorted(caller.tags))}, not on {tag!r}",
+                hint="use one of your tags, or ask an operator for a token of that one",
+            )
+
+
+def tags_of(named: Mapping[str, object]) -> set[str]:
+    """Every tag that the fields of a request name, by itself or by an experiment."""
+    found = {tag} if isinstance(tag := named.get("tag"), str) else set[str]()
+    for field in EXPERIMENTS:
+        value = named.get(field)
+        ids = value if isinstance(value, list) else [value]
+        found |= {i.rpartition("-")[0] for i in ids if isinstance(i, str)}
+    return found
+
+
+def check_own(caller: Caller, owner: str | None, thing: str) -> None:
+    """Refuse an agent what another agent began; what nobody owns is everybody's.
+
+    Raises:
+        Forbidden: it is another's.
+    """
+    if caller.may_do_all or owner is None or owner == caller.name:
+        return
+    raise Forbidden(
+        f"{thing} is {owner!r}'s, not {caller.name!r}'s",
+        hint="reading it is free; its owner or an operator goes on with it",
+    )
+
+
+def check_own_gpu(caller: Caller, owner: str | None, gpu_id: str) -> None:
+    """Refuse a worker a GPU that it did not register itself: nobody else's word counts for a GPU.
+
+    Raises:
+        Forbidden: it is another's, or the lab's own.
+    """
+    if caller.may_do_all or owner == caller.name:
+        return
+    raise Forbidden(
+        f"{gpu_id} was registered by {owner!r}, not by {caller.name!r}"
+        if owner
+        else f"{gpu_id} is one of the lab's own workers, not {caller.name!r}'s",
+        hint="a worker speaks for the GPUs that it registered; POST /api/pool/deregister (operator) frees the id",
+    )

@@ -1,0 +1,1 @@
+"""Tokens: who may call the lab from outside."""

@@ -1,0 +1,30 @@
+"""token::enroll makes an access token of an enroll token."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from functions.contract import Command, function
+from functions.token.issue import Shown, shown
+from state.errors import Forbidden
+from state.ids import Id
+from state.tokens import Tokens
+
+
+class Enroll(Command):
+    enroll_token: str = Field(max_length=200)
+    name: Id = Field(description="what you will be known by; nobody had it before")
+
+
+@function("token::enroll", role="anyone", writes=True, keeps_answer=False)
+async def enroll(request: Enroll, tokens: Tokens) -> Shown:
+    """Join with an enroll token: a token of your own, shown this once.
+
+    The name is yours from then on. Where the answer is lost, so is the name: take another one, or ask an operator.
+    """
+    enrolling, _ = await tokens.recognise(request.enroll_token)
+    if enrolling.kind != "enroll":
+        raise Forbidden(
+            "this is an access token: it opens the lab by itself", hint="send it as Authorization: Bearer"
+        )
+    return shown(await tokens.enroll(enrolling, request.name))

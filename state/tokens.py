@@ -1,0 +1,364 @@
+"""Tokens: who may call the lab from outside, known to Redis by the SHA-256 of a random secret alone.
+
+A token is `nj_<id>_<secret>`: the id may be seen by everybody, the secret has 256 random bits. Sessions of a browser
+and tickets for one event stream are random names that stand for a token, kept by their digest too. Whatever names a
+token carries the digest of the secret that it was made with, so a secret that is rotated out ends its sessions too.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import json
+import math
+import re
+import secrets
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from state.client import Lab
+from state.errors import Conflict, NotFound, TooManyRequests, Unauthenticated
+from state.records import Record, flatten
+
+Kind = Literal["access", "enroll"]
+"""An enroll token opens nothing but `token::enroll`, which makes an access token of it."""
+TokenRole = Literal["viewer", "agent", "worker", "operator"]
+TOKEN_ROLES: tuple[TokenRole, ...] = get_args(TokenRole)
+
+SESSION_S = 12 * 3600
+TICKET_S = 30
+OVERLAP_MOST_S = 24 * 3600
+
+_FORM = re.compile(r"nj_(?P<id>[a-z2-7]{10})_(?P<secret>[A-Za-z0-9_-]{43})")
+_NOBODY = hashlib.sha256(b"").hexdigest()
+
+
+class Token(Record):
+    """What is known of a token; its secret is not."""
+
+    id: str
+    name: str
+    """Who bears it: no two living access tokens share a name."""
+    role: TokenRole
+    kind: Kind = "access"
+    digest: str
+    """SHA-256 of the secret, in hexadecimal."""
+    tags: list[str] | None = None
+    """An agent's tags; None is all."""
+    issued_by: str
+    created_at: float
+    expires_at: float | None = None
+    revoked_at: float | None = None
+    rotated_at: float | None = None
+    old_digest: str | None = None
+    """Of the secret before the last rotation, good until `old_until`."""
+    old_until: float | None = None
+    uses_left: int | None = None
+    """Of an enroll token; None: any number."""
+    enrolled_with: str | None = None
+    """The enroll token that it was made from."""
+
+    def end(self, now: float) -> Literal["revoked", "expired"] | None:
+        """Why it opens nothing any more; None while it does."""
+        if self.revoked_at is not None:
+            return "revoked"
+        return "expired" if self.expires_at is not None and now >= self.expires_at else None
+
+    def knows(self, digest: str, now: float) -> bool:
+        """Whether it is the digest of its secret; takes as long for every wrong one."""
+        present = hmac.compare_digest(self.digest, digest)
+        former = hmac.compare_digest(self.old_digest or _NOBODY, digest)
+        return present or (former and self.old_until is not None and now < self.old_until)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What a caller has shown: enough to ask later whether it still holds."""
+
+    token_id: str
+    digest: str
+    session: str | None = None
+    """Digest of the browser's session."""
+
+
+@dataclass(frozen=True)
+class Issued:
+    """A token with its text, which is shown this once."""
+
+    token: Token
+    text: str
+
+
+def digest_of_secret(secret: str) -> str:
+    """SHA-256 in hexadecimal."""
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def new_secret() -> str:
+    """256 random bits as text."""
+    return secrets.token_urlsafe(32)
+
+
+def new_id() -> str:
+    """50 random bits: ids are names, not secrets."""
+    return base64.b32encode(secrets.token_bytes(7)).decode().lower()[:10]
+
+
+class Tokens:
+    """All tokens, sessions and tickets of the lab."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._keys = lab.keys
+        self._configured: bool | None = None
+
+    async def are_configured(self) -> bool:
+        """Whether a token was ever issued: from then on nobody is let in without one."""
+        if not self._configured:
+            self._configured = bool(await self._lab.command("EXISTS", self._keys("tokens")))
+        return self._configured
+
+    @property
+    def were_configured(self) -> bool | None:
+        """The same as it was last known, for while Redis is away; None: never known."""
+        return self._configured
+
+    async def issue(
+        self,
+        *,
+        name: str,
+        role: TokenRole,
+        kind: Kind = "access",
+        tags: list[str] | None = None,
+        lasts_s: float | None = None,
+        uses: int | None = None,
+        issued_by: str,
+    ) -> Issued:
+        """A new token.
+
+        Raises:
+            Conflict: a living token has this name; or it would be the lab's first and is no operator's.
+        """
+        fields = {"name": name, "role": role, "kind": kind, "tags": tags, "uses_left": uses}
+        return await self._add(fields | {"issued_by": issued_by}, lasts_s, None)
+
+    async def enroll(self, enrolling: Token, name: str) -> Issued:
+        """A new token of an enroll token's role, for one of its uses.
+
+        Raises:
+            Conflict: the name was taken before, even if its token has ended. Unauthenticated: no use is left.
+        """
+        fields = {"name": name, "role": enrolling.role, "kind": "access", "tags": enrolling.tags}
+        fields |= {"issued_by": enrolling.name, "enrolled_with": enrolling.id}
+        return await self._add(fields, None, enrolling)
+
+    async def _add(self, fields: dict[str, Any], lasts_s: float | None, enrolling: Token | None) -> Issued:
+        token_id, secret = new_id(), new_secret()
+        token_fields = fields | {"id": token_id, "digest": digest_of_secret(secret)}
+        told = {"token_id": token_id, "name": fields["name"], "role": fields["role"], "kind": fields["kind"]}
+        answer = await self._lab.run(
+            "issue_token",
+            [
+                self._keys("tokens"),
+                self._keys("tokens", token_id),
+                self._keys("token_names"),
+                self._keys("events"),
+                self._keys("tokens", enrolling.id if enrolling else token_id),
+            ],
+            [
+                token_id,
+                fields["name"],
+                json.dumps(flatten(token_fields)),
+                lasts_s,
+                fields["role"],
+                fields["kind"],
+                "enroll" if enrolling else "issue",
+                json.dumps(told),
+            ],
+        )
+        match answer:
+            case "taken":
+                raise Conflict(
+                    f"the name {fields['name']!r} is taken",
+                    hint="its bearer may rotate the token; an operator revokes it first, to give the name again",
+                )
+            case "first":
+                raise Conflict(
+                    "the first token of a lab is an operator's: from then on nobody is let in without one",
+                    hint="./nightjar token issue NAME --role operator, then issue the others with it",
+                )
+            case "ended":
+                raise ended_token()
+        return Issued(await self.get(token_id), f"nj_{token_id}_{secret}")
+
+    async def get(self, token_id: str) -> Token:
+        """One token.
+
+        Raises:
+            NotFound: there is none of this id.
+        """
+        stored = await self._lab.hash(self._keys("tokens", token_id))
+        if not stored:
+            raise NotFound(f"there is no token {token_id!r}", hint="POST /api/token/list names them")
+        return Token.parse(stored)
+
+    async def all(self) -> list[Token]:
+        """Every token, oldest first; those that have ended too."""
+        ids: list[str] = await self._lab.command("ZRANGE", self._keys("tokens"), 0, -1)
+        stored = await self._lab.hashes([self._keys("tokens", i) for i in ids])
+        return [Token.parse(one) for one in stored if one]
+
+    async def last_used(self) -> dict[str, float]:
+        """When each token was last used, by id."""
+        return {i: float(t) for i, t in (await self._lab.hash(self._keys("token_use"))).items()}
+
+    async def now(self) -> float:
+        """Redis' clock, by which tokens end."""
+        return await self._lab.now()
+
+    async def recognise(self, text: str) -> tuple[Token, Proof]:
+        """Whose token this is.
+
+        Raises:
+            Unauthenticated: nobody's, or one that has ended.
+        """
+        found = _FORM.fullmatch(text)
+        if found is None:
+            raise unknown_token()
+        return await self._proven(Proof(found["id"], digest_of_secret(found["secret"])))
+
+    async def rotate(self, token: Token, overlap_s: float) -> Issued:
+        """A new secret for a token; the one before is good for another `overlap_s` seconds.
+
+        Raises:
+            Conflict: it was rotated or has ended meanwhile.
+        """
+        secret = new_secret()
+        told = {"token_id": token.id, "name": token.name, "role": token.role}
+        answer = await self._lab.run(
+            "rotate_token",
+            [self._keys("tokens", token.id), self._keys("events")],
+            [token.digest, digest_of_secret(secret), overlap_s, json.dumps(told)],
+        )
+        if answer != "ok":
+            raise Conflict(
+                f"the token of {token.name!r} was rotated or revoked meanwhile",
+                hint="POST /api/token/list shows its state",
+            )
+        return Issued(await self.get(token.id), f"nj_{token.id}_{secret}")
+
+    async def revoke(self, token: Token) -> bool:
+        """End a token, at once and for good; False where it was revoked before."""
+        told = {"token_id": token.id, "name": token.name, "role": token.role}
+        answer = await self._lab.run(
+            "revoke_token",
+            [self._keys("tokens", token.id), self._keys("token_names"), self._keys("events")],
+            [token.id, token.name, json.dumps(told)],
+        )
+        return bool(answer == "ok")
+
+    async def open_session(self, proof: Proof) -> str:
+        """A random name for a browser that has shown a token, good for 12 hours."""
+        return await self._stand_in("sessions", proof, SESSION_S)
+
+    async def session(self, name: str) -> tuple[Token, Proof]:
+        """Whose session this is.
+
+        Raises:
+            Unauthenticated: nobody's, or its token has ended.
+        """
+        key = digest_of_secret(name)
+        stored = await self._lab.command("GET", self._keys("sessions", key))
+        if stored is None:
+            raise Unauthenticated("the session has ended", hint="sign in again with a token")
+        return await self._proven(Proof(**json.loads(stored), session=key))
+
+    async def close_session(self, name: str) -> None:
+        """End a session."""
+        await self._lab.command("DEL", self._keys("sessions", digest_of_secret(name)))
+
+    async def open_ticket(self, proof: Proof) -> str:
+        """A random name that opens one event stream within 30 seconds."""
+        return await self._stand_in("tickets", proof, TICKET_S)
+
+    async def ticket(self, name: str) -> tuple[Token, Proof]:
+        """Whose ticket this is; it is used up by that.
+
+        Raises:
+            Unauthenticated: nobody's, used, too old, or its token has ended.
+        """
+        stored = await self._lab.command("GETDEL", self._keys("tickets", digest_of_secret(name)))
+        if stored is None:
+            raise Unauthenticated(
+                "the ticket is unknown, used or older than 30 seconds",
+                hint="POST /api/event/ticket for another one",
+            )
+        return await self._proven(Proof(**json.loads(stored)))
+
+    async def holding(self, proofs: Collection[Proof]) -> set[Proof]:
+        """Those of them that still hold."""
+        if not proofs:
+            return set()
+        asked = [*proofs]
+        words: list[tuple[str, ...]] = [("TIME",)]
+        words += [("HGETALL", self._keys("tokens", p.token_id)) for p in asked]
+        words += [("EXISTS", self._keys("sessions", p.session or "")) for p in asked]
+        (seconds, micros), *answers = await self._lab.pipeline(words)
+        now = float(seconds) + float(micros) / 1e6
+        tokens, sessions = answers[: len(asked)], answers[len(asked) :]
+        return {
+            p
+            for p, stored, open_ in zip(asked, tokens, sessions, strict=True)
+            if _holds(p, stored, now) and (p.session is None or open_)
+        }
+
+    async def take(self, token_id: str, per_s: float, burst: int) -> None:
+        """Note a request of a token.
+
+        Raises:
+            TooManyRequests: more than `burst` at once, or than `per_s` a second for long.
+        """
+        keys = [self._keys("rates", token_id), self._keys("token_use")]
+        wait_s = float(await self._lab.run("take_rate", keys, [token_id, 1 / per_s, burst]))
+        if wait_s > 0:
+            raise TooManyRequests(
+                f"more than {per_s:g} requests a second (bursts of {burst})",
+                hint="come back after Retry-After; GET .../wait and GET /api/events spare asking often",
+                retry_after=math.ceil(wait_s * 1000) / 1000,
+            )
+
+    async def _stand_in(self, kind: str, proof: Proof, lasts_s: int) -> str:
+        name = new_secret()
+        kept = json.dumps({"token_id": proof.token_id, "digest": proof.digest})
+        await self._lab.command("SET", self._keys(kind, digest_of_secret(name)), kept, "EX", lasts_s)
+        return name
+
+    async def _proven(self, proof: Proof) -> tuple[Token, Proof]:
+        stored, (seconds, micros) = await self._lab.pipeline(
+            [("HGETALL", self._keys("tokens", proof.token_id)), ("TIME",)]
+        )
+        now = float(seconds) + float(micros) / 1e6
+        if not _holds(proof, stored, now, ended_too=True):
+            raise unknown_token()
+        token = Token.parse(stored)
+        if (end := token.end(now)) is not None:
+            raise ended_token(end)
+        return token, proof
+
+
+def _holds(proof: Proof, stored: Mapping[str, str], now: float, *, ended_too: bool = False) -> bool:
+    if not stored:
+        hmac.compare_digest(_NOBODY, proof.digest)  # an unknown id takes as long as a wrong secret
+        return False
+    token = Token.parse(stored)
+    return token.knows(proof.digest, now) and (ended_too or token.end(now) is None)
+
+
+def unknown_token() -> Unauthenticated:
+    return Unauthenticated("this is no token of this lab", hint="ask an operator for one")
+
+
+def ended_token(how: str = "revoked or used up") -> Unauthenticated:
+    return Unauthenticated(f"this token is {how}", hint="ask an operator for a new one")

@@ -1,0 +1,295 @@
+"""Tokens: shown once, known by a digest, good for as long as they should be and no longer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import Any
+
+import pytest
+
+from functions.process import Process
+from state.errors import Conflict, TooManyRequests, Unauthenticated
+from state.tokens import Issued, Tokens, digest_of_secret
+from tests.labs import dump
+
+
+@pytest.fixture
+def tokens(process: Process) -> Tokens:
+    return process.tokens
+
+
+@pytest.fixture
+async def operator(tokens: Tokens) -> Issued:
+    return await tokens.issue(name="me", role="operator", issued_by="local")
+
+
+async def expire(process: Process, issued: Issued) -> None:
+    """As if its time had come."""
+    key = process.lab.keys("tokens", issued.token.id)
+    await process.lab.command("HSET", key, "expires_at", repr(await process.lab.now() - 0.001))
+
+
+async def test_a_token_has_a_visible_id_and_256_random_bits(operator: Issued) -> None:
+    found = re.fullmatch(r"nj_([a-z2-7]{10})_([A-Za-z0-9_-]{43})", operator.text)
+
+    assert found is not None
+    assert found[1] == operator.token.id
+    assert operator.token.digest == digest_of_secret(found[2])
+
+
+async def test_redis_holds_nothing_of_a_secret_but_its_digest(tokens: Tokens, process: Process) -> None:
+    first = await tokens.issue(name="me", role="operator", issued_by="local")
+    second = await tokens.rotate(first.token, 60)
+    token, proof = await tokens.recognise(second.text)
+    names = [await tokens.open_session(proof), await tokens.open_ticket(proof)]
+
+    kept = json.dumps(await dump(process.lab, without=frozenset()), default=str)
+
+    assert token.digest in kept
+    for text in (first.text, second.text, *names):
+        assert text.rpartition("nj_")[2].partition("_")[2] not in kept or text in names
+        assert text[-43:] not in kept
+
+
+async def test_the_first_token_is_an_operators(tokens: Tokens, process: Process) -> None:
+    before = await dump(process.lab)
+    for role, kind in (("viewer", "access"), ("agent", "access"), ("worker", "enroll")):
+        with pytest.raises(Conflict, match="first token"):
+            await tokens.issue(name="x", role=role, kind=kind, issued_by="local")  # type: ignore[arg-type]
+
+    assert await dump(process.lab) == before
+    assert not await tokens.are_configured()
+    await tokens.issue(name="me", role="operator", issued_by="local")
+    assert await tokens.are_configured()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "nj_", "Bearer x", "nj_aaaaaaaaaa_" + "A" * 43, "nj_aaaaaaaaaa_" + "A" * 42, "x" * 10_000, "nj_\0"],
+)
+async def test_what_is_no_token_is_refused_in_the_same_words(
+    tokens: Tokens, operator: Issued, text: str
+) -> None:
+    with pytest.raises(Unauthenticated, match="no token of this lab"):
+        await tokens.recognise(text)
+
+
+async def test_a_wrong_secret_is_refused_in_the_words_of_an_unknown_token(
+    tokens: Tokens, operator: Issued
+) -> None:
+    wrong = operator.text[:-1] + ("A" if operator.text[-1] != "A" else "B")
+
+    with pytest.raises(Unauthenticated, match="no token of this lab"):
+        await tokens.recognise(wrong)
+
+
+async def test_a_revoked_or_expired_token_opens_nothing_and_says_why(
+    tokens: Tokens, process: Process, operator: Issued
+) -> None:
+    late = await tokens.issue(name="late", role="viewer", lasts_s=60, issued_by="me")
+    await tokens.revoke(operator.token)
+    await expire(process, late)
+
+    with pytest.raises(Unauthenticated, match="revoked"):
+        await tokens.recognise(operator.text)
+    with pytest.raises(Unauthenticated, match="expired"):
+        await tokens.recognise(late.text)
+
+
+async def test_a_name_has_one_living_token(tokens: Tokens, operator: Issued) -> None:
+    await tokens.issue(name="a", role="agent", issued_by="me")
+    with pytest.raises(Conflict, match="taken"):
+        await tokens.issue(name="a", role="viewer", issued_by="me")
+
+    await tokens.revoke(await tokens.get((await tokens.all())[1].id))
+    again = await tokens.issue(name="a", role="viewer", issued_by="me")
+
+    assert again.token.name == "a"
+
+
+async def test_fifty_who_ask_for_a_name_together_get_one_token(tokens: Tokens, operator: Issued) -> None:
+    asked = [tokens.issue(name="a", role="agent", issued_by="me") for _ in range(50)]
+
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+
+    assert sum(isinstance(a, Issued) for a in answers) == 1
+    assert sum(isinstance(a, Conflict) for a in answers) == 49
+    assert [t.name for t in await tokens.all()] == ["me", "a"]
+
+
+async def test_both_secrets_open_the_lab_while_they_overlap(
+    tokens: Tokens, process: Process, operator: Issued
+) -> None:
+    rotated = await tokens.rotate(operator.token, 60)
+    for text in (operator.text, rotated.text):
+        assert (await tokens.recognise(text))[0].name == "me"
+
+    key = process.lab.keys("tokens", operator.token.id)
+    await process.lab.command("HSET", key, "old_until", repr(await process.lab.now()))
+
+    with pytest.raises(Unauthenticated):
+        await tokens.recognise(operator.text)
+    assert (await tokens.recognise(rotated.text))[0].name == "me"
+
+
+async def test_a_rotation_without_overlap_ends_the_secret_and_its_sessions_at_once(
+    tokens: Tokens, operator: Issued
+) -> None:
+    _, proof = await tokens.recognise(operator.text)
+    session = await tokens.open_session(proof)
+
+    rotated = await tokens.rotate(operator.token, 0)
+
+    with pytest.raises(Unauthenticated):
+        await tokens.recognise(operator.text)
+    with pytest.raises(Unauthenticated):
+        await tokens.session(session)
+    assert await tokens.holding([proof]) == set()
+    assert (await tokens.recognise(rotated.text))[0].name == "me"
+
+
+async def test_of_two_rotations_of_one_secret_one_wins(tokens: Tokens, operator: Issued) -> None:
+    asked = [tokens.rotate(operator.token, 60) for _ in range(2)]
+
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+
+    (won,) = [a for a in answers if isinstance(a, Issued)]
+    assert (await tokens.recognise(won.text))[0].name == "me"
+    assert sum(isinstance(a, Conflict) for a in answers) == 1
+
+
+async def test_a_session_lives_as_long_as_its_token_and_no_longer(tokens: Tokens, operator: Issued) -> None:
+    _, proof = await tokens.recognise(operator.text)
+    session = await tokens.open_session(proof)
+    token, by_session = await tokens.session(session)
+    assert token.name == "me"
+    assert await tokens.holding([by_session]) == {by_session}
+
+    await tokens.revoke(operator.token)
+
+    assert await tokens.holding([by_session, proof]) == set()
+    with pytest.raises(Unauthenticated, match="revoked"):
+        await tokens.session(session)
+
+
+async def test_a_closed_session_is_over(tokens: Tokens, operator: Issued) -> None:
+    _, proof = await tokens.recognise(operator.text)
+    session = await tokens.open_session(proof)
+    _, by_session = await tokens.session(session)
+
+    await tokens.close_session(session)
+
+    assert await tokens.holding([by_session, proof]) == {proof}
+    with pytest.raises(Unauthenticated, match="session has ended"):
+        await tokens.session(session)
+
+
+async def test_a_ticket_opens_once(tokens: Tokens, operator: Issued) -> None:
+    _, proof = await tokens.recognise(operator.text)
+    ticket = await tokens.open_ticket(proof)
+
+    asked = await asyncio.gather(*(tokens.ticket(ticket) for _ in range(20)), return_exceptions=True)
+
+    assert sum(not isinstance(a, BaseException) for a in asked) == 1
+    assert sum(isinstance(a, Unauthenticated) for a in asked) == 19
+
+
+async def test_sessions_and_tickets_end_by_themselves(
+    tokens: Tokens, process: Process, operator: Issued
+) -> None:
+    _, proof = await tokens.recognise(operator.text)
+    session, ticket = await tokens.open_session(proof), await tokens.open_ticket(proof)
+
+    lasting = [
+        await process.lab.command("TTL", process.lab.keys(kind, digest_of_secret(name)))
+        for kind, name in (("sessions", session), ("tickets", ticket))
+    ]
+
+    assert 12 * 3600 - 60 < lasting[0] <= 12 * 3600
+    assert 0 < lasting[1] <= 30
+
+
+async def enroll_token(tokens: Tokens, **more: Any) -> Issued:
+    return await tokens.issue(name="swarm", role="worker", kind="enroll", issued_by="me", **more)
+
+
+async def test_an_enroll_token_makes_as_many_tokens_as_it_has_uses(tokens: Tokens, operator: Issued) -> None:
+    enrolling = await enroll_token(tokens, uses=3)
+
+    asked = [tokens.enroll(enrolling.token, f"w{n}") for n in range(20)]
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+
+    joined = [a for a in answers if isinstance(a, Issued)]
+    assert len(joined) == 3
+    assert {(a.token.role, a.token.enrolled_with) for a in joined} == {("worker", enrolling.token.id)}
+    assert (await tokens.get(enrolling.token.id)).uses_left == 0
+    assert sum(isinstance(a, Unauthenticated) for a in answers) == 17
+
+
+async def test_nobody_enrolls_under_a_name_that_somebody_had(
+    tokens: Tokens, process: Process, operator: Issued
+) -> None:
+    enrolling = await enroll_token(tokens, uses=9)
+    joined = await tokens.enroll(enrolling.token, "w")
+    with pytest.raises(Conflict, match="taken"):
+        await tokens.enroll(enrolling.token, "w")
+    await tokens.revoke(joined.token)
+    with pytest.raises(Conflict, match="taken"):
+        await tokens.enroll(enrolling.token, "w")
+    with pytest.raises(Conflict, match="taken"):
+        await tokens.enroll(enrolling.token, "me")
+
+    assert (await tokens.get(enrolling.token.id)).uses_left == 8
+
+
+async def test_an_enroll_token_that_has_ended_makes_none(
+    tokens: Tokens, process: Process, operator: Issued
+) -> None:
+    expired, revoked = (
+        await enroll_token(tokens, lasts_s=60),
+        await tokens.issue(name="other", role="agent", kind="enroll", uses=5, issued_by="me"),
+    )
+    await expire(process, expired)
+    await tokens.revoke(revoked.token)
+
+    for enrolling in (expired, revoked, operator):
+        with pytest.raises(Unauthenticated):
+            await tokens.enroll(enrolling.token, "w")
+
+
+async def test_a_token_asks_as_often_as_it_may(tokens: Tokens, operator: Issued) -> None:
+    for _ in range(5):
+        await tokens.take(operator.token.id, per_s=0.01, burst=5)
+
+    with pytest.raises(TooManyRequests) as refusal:
+        await tokens.take(operator.token.id, per_s=0.01, burst=5)
+
+    assert refusal.value.retry_after is not None
+    assert 90 < refusal.value.retry_after <= 100
+    await tokens.take("another", per_s=0.01, burst=5)
+
+
+async def test_a_hundred_requests_at_once_share_one_allowance(tokens: Tokens, operator: Issued) -> None:
+    asked = [tokens.take(operator.token.id, per_s=0.01, burst=30) for _ in range(100)]
+
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+
+    assert sum(a is None for a in answers) == 30
+
+
+async def test_every_change_of_a_token_is_told_without_a_secret(tokens: Tokens, process: Process) -> None:
+    issued = await tokens.issue(name="me", role="operator", issued_by="local")
+    rotated = await tokens.rotate(issued.token, 60)
+    assert await tokens.revoke(rotated.token)
+    assert not await tokens.revoke(rotated.token)
+
+    told = [e for e in await process.stream.after("0", 100) if e.type.startswith("token.")]
+
+    assert [e.type for e in told] == ["token.issued", "token.rotated", "token.revoked"]
+    assert {e.subject for e in told} == {"me"}
+    assert {tuple(sorted(e.data)) for e in told} <= {
+        ("kind", "name", "role", "token_id"),
+        ("name", "role", "token_id"),
+    }
