@@ -126,7 +126,7 @@ class TrainJob(Job):
                 {"function": str(function), "payload": {"experiment_id": str(e), "attempt": int(n), "fence": int(f)}},
             ]:  # fmt: skip
                 exact = len(data[3]) == 2 and len(data[3]["payload"]) == 3
-                named = self.id.endswith(f"_s{_escaped(e)}-{n}")
+                named = self.id.endswith(f"_s{_escaped(e)}-{n}-{f}")
                 return exact and named and (entry, function) == (ENTRY, FUNCTION) and n > 0 and f > 0
             case _:
                 return False
@@ -169,9 +169,12 @@ def gpu_queue(lab: str, gpu_id: str, connection: redis.Redis) -> Queue:
     )
 
 
-def job_id(lab: str, experiment_id: str, attempt: int) -> str:
-    """The job of an attempt: RQ allows letters, digits, `_` and `-` in ids, ours also have dots."""
-    return f"{_escaped(lab)}_s{_escaped(experiment_id)}-{attempt}"
+def job_id(lab: str, experiment_id: str, attempt: int, fence: int) -> str:
+    """The job of one lease of an attempt: what is left of a lease that never began does not hold up the next.
+
+    RQ allows letters, digits, `_` and `-` in ids, ours also have dots.
+    """
+    return f"{_escaped(lab)}_s{_escaped(experiment_id)}-{attempt}-{fence}"
 
 
 def _escaped(name: str) -> str:
@@ -200,7 +203,8 @@ class TrainQueue:
 
     def _enqueue(self, gpu_id: str, payload: Mapping[str, Any], timeout_s: float | None) -> bool:
         queue = gpu_queue(self._lab, gpu_id, self._connection)
-        name = job_id(self._lab, str(payload["experiment_id"]), int(payload["attempt"]))
+        names = str(payload["experiment_id"]), int(payload["attempt"]), int(payload["fence"])
+        name = job_id(self._lab, *names)
         try:
             self._push(queue, name, payload, timeout_s)
         except DuplicateJobError:

@@ -107,8 +107,10 @@ def logs(lab: RunningLab) -> str:
     return "".join(file.read_text(errors="replace") for file in (lab.data / "logs").glob("*"))
 
 
-def key_of(experiment: str) -> str:
-    return f"rq:job:{job_id('lab', experiment, 1)}"
+def key_of(rq: redis.Redis, experiment: str) -> str | None:
+    """The job of an experiment's first attempt, once it is enqueued."""
+    of_any_fence = job_id("lab", experiment, 1, 0).removesuffix("0")
+    return next((key.decode() for key in rq.scan_iter(match=f"rq:job:{of_any_fence}*")), None)
 
 
 @pytest.mark.parametrize("what", REWRITES)
@@ -121,15 +123,15 @@ def test_a_rewritten_job_is_refused_and_its_experiment_and_the_next_are_trained(
     worker.send_signal(signal.SIGSTOP)  # else the job would be fetched before it is rewritten
     try:
         experiment = lab.submit(TAG)
-        payload = lab.until(lambda: payload_of(rq, experiment), "the job is enqueued")
-        rewrite(rq, experiment, REWRITES[what](payload, marker))
+        key = lab.until(lambda: key_of(rq, experiment), "the job is enqueued")
+        rewrite(rq, key, REWRITES[what](payload_of(rq, key), marker))
     finally:
         worker.send_signal(signal.SIGCONT)
 
     found = lab.until_status(experiment, *JUDGED, "crash", "lost")["experiment"]
     following = lab.until_status(lab.submit(TAG), *JUDGED, "crash", "lost")["experiment"]
 
-    name = job_id("lab", experiment, 1)
+    name = key.removeprefix("rq:job:")
     refusals = [line for line in logs(lab).splitlines() if f"job '{name}' is refused" in line]
     assert len(refusals) == 1
     assert "[error" in refusals[0]
@@ -142,15 +144,13 @@ def test_a_rewritten_job_is_refused_and_its_experiment_and_the_next_are_trained(
     assert lab.post("lab/audit")["violations"] == []
 
 
-def rewrite(rq: redis.Redis, experiment: str, fields: Mapping[str, bytes | str]) -> None:
+def rewrite(rq: redis.Redis, key: str, fields: Mapping[str, bytes | str]) -> None:
     for name, value in fields.items():
-        rq.hset(key_of(experiment), name, value)
+        rq.hset(key, name, value)
 
 
-def payload_of(rq: redis.Redis, experiment: str) -> dict[str, Any] | None:
-    data: Any = rq.hget(key_of(experiment), "data")
-    if data is None:
-        return None
+def payload_of(rq: redis.Redis, key: str) -> dict[str, Any]:
+    data: Any = rq.hget(key, "data")
     payload: dict[str, Any] = json.loads(zlib.decompress(data))[3]["payload"]
     return payload
 
@@ -181,9 +181,9 @@ def test_a_job_that_is_no_hash_any_more_is_refused_too(lab: RunningLab, rq: redi
     worker.send_signal(signal.SIGSTOP)
     try:
         experiment = lab.submit(TAG)
-        lab.until(lambda: payload_of(rq, experiment), "the job is enqueued")
-        rq.delete(key_of(experiment))
-        rq.set(key_of(experiment), CANARY)
+        key = lab.until(lambda: key_of(rq, experiment), "the job is enqueued")
+        rq.delete(key)
+        rq.set(key, CANARY)
     finally:
         worker.send_signal(signal.SIGCONT)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rq import Queue
 from rq.exceptions import NoSuchJobError
 from rq.executions import Execution
-from rq.job import Job
+from rq.job import Job, JobStatus
 from rq.serializers import DefaultSerializer
 
 from state.embedded import EmbeddedRedis
@@ -100,6 +100,18 @@ async def test_a_job_whose_worker_died_long_ago_is_put_back(
     assert the_job(connection).id == job.id
     assert job.execution_registry.get_execution_ids() == []
     assert job.started_job_registry.get_job_ids(cleanup=False) == []
+
+
+async def test_a_job_that_died_as_it_was_started_does_not_hold_up_the_next_lease(
+    train_queue: TrainQueue, connection: redis.Redis
+) -> None:
+    await train_queue.enqueue("h:0", ATTEMPT, 60)
+    the_job(connection).set_status(JobStatus.STARTED)  # its worker is killed before the run begins
+    connection.delete(gpu_queue("lab", "h:0", connection).key)
+
+    assert await train_queue.enqueue("h:0", ATTEMPT | {"fence": 5}, 60)
+
+    assert the_job(connection).kwargs["payload"] == ATTEMPT | {"fence": 5}
 
 
 async def test_a_job_that_another_dispatcher_put_back_meanwhile_is_enqueued(
@@ -192,7 +204,7 @@ async def test_a_refused_job_is_enqueued_again_as_it_was(
 async def test_a_pickled_job_is_never_unpickled_whichever_serializer_is_asked_for(
     connection: redis.Redis,
 ) -> None:
-    job = Queue("nightjar-lab-h:0", connection=connection).enqueue("os.getcwd", job_id="lab_st-1-1")
+    job = Queue("nightjar-lab-h:0", connection=connection).enqueue("os.getcwd", job_id="lab_st-1-1-1")
 
     with pytest.raises(Refused, match="cannot be read"):
         TrainJob.fetch(job.id, connection=connection, serializer=DefaultSerializer)
@@ -214,13 +226,13 @@ NAMES = st.text("abs._-", min_size=1, max_size=6)
 def test_different_experiments_of_all_labs_have_different_jobs(
     first: tuple[str, str], second: tuple[str, str]
 ) -> None:
-    assert (job_id(*first, 1) == job_id(*second, 1)) == (first == second)
+    assert (job_id(*first, 1, 1) == job_id(*second, 1, 1)) == (first == second)
 
 
 def test_a_job_s_id_has_only_characters_that_rq_allows() -> None:
-    job = Job.create("os.getcwd", connection=redis.Redis(), id=job_id("lab", "t.a_b-1", 12))
+    job = Job.create("os.getcwd", connection=redis.Redis(), id=job_id("lab", "t.a_b-1", 12, 345))
 
-    assert job.id == "lab_st_da__b-1-12"
+    assert job.id == "lab_st_da__b-1-12-345"
 
 
 def test_the_entry_exists() -> None:
