@@ -11,7 +11,7 @@ WORKER = "worker"
 _OF_WORKERS = """
     auth hello ping select client|setname info time
     evalsha eval script|load
-    del exists get mget set incr incrby pexpire pexpiretime unlink publish
+    del exists get getdel mget set incr incrby pexpire pexpiretime unlink publish
     hdel hexists hget hgetall hincrby hincrbyfloat hlen hmget hset hsetnx
     lrange ltrim rpush
     xack xadd xdel xgroup|create xgroup|createconsumer xgroup|delconsumer xgroup|destroy xgroup|setid

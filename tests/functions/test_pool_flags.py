@@ -42,7 +42,7 @@ class Bench:
         for _ in range(times):
             await self.post("pool/heartbeat", gpu_id=GPU, health=health)
             await self.process.invoker.call(
-                "gpu::health", {"gpu_id": GPU}, self.process.invoker.system("clock")
+                "gpu::health", {"gpu_id": GPU}, self.process.invoker.system("clock", "cron")
             )
 
     async def submit(self) -> str:
@@ -162,7 +162,7 @@ async def test_a_gpu_whose_worker_was_away_is_lent_again_as_soon_as_it_is_back(b
     await bench.fall_silent()
     await bench.process.lab.command("HSET", bench.process.lab.keys.gpu(GPU), "sampled_at", "1.0")
     await bench.post("pool/sweep")
-    clock = bench.process.invoker.system("clock")
+    clock = bench.process.invoker.system("clock", "cron")
     told = await bench.process.invoker.call("gpu::health", {"gpu_id": GPU}, clock)
     assert "no sample" in str(told)
     assert await bench.status() == "offline"

@@ -64,7 +64,7 @@ async def test_bodies_and_headers_are_not_logged_whatever_becomes_of_the_request
 ) -> None:
     canary = f"c{uuid.uuid4().hex}"
     await open_tag(client)
-    headers = {"Authorization": f"Bearer {canary}", "Cookie": f"s={canary}"}
+    headers = {"X-Api-Key": canary, "Cookie": f"s={canary}"}
 
     with logged("INFO") as lines:
         for n, body in enumerate(
@@ -78,6 +78,8 @@ async def test_bodies_and_headers_are_not_logged_whatever_becomes_of_the_request
             key = {"Idempotency-Key": f"{canary}-{n}"}
             await client.post("/api/experiment/register", json=body, headers=headers | key)
         await client.post("/api/experiment/register", content=f"{{{canary}")
+        for name, value in (("Authorization", f"Bearer {canary}"), ("X-Worker-Token", canary)):
+            await client.post("/api/experiment/register", json=idea(), headers={name: value})
 
     assert [line["status"] for line in lines.all(route="/api/experiment/register")] == [
         200,
@@ -85,6 +87,8 @@ async def test_bodies_and_headers_are_not_logged_whatever_becomes_of_the_request
         422,
         404,
         400,
+        401,
+        401,
     ]
     assert lines.all(refused="NotFound")
     assert canary not in lines.text

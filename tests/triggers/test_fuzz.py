@@ -92,6 +92,8 @@ def door(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory) 
             "lab": f"t{uuid.uuid4().hex[:12]}",
             "redis_url": redis_server.url,
             "data": tmp_path_factory.mktemp("fuzz"),
+            "rate_per_s": 1e6,
+            "rate_burst": 1_000_000,
         }
     )
     with asyncio.Runner() as runner:
@@ -101,6 +103,9 @@ def door(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory) 
             process = await stack.enter_async_context(opened("web", lab))
             http = await stack.enter_async_context(http_client(process))
             await a_small_lab(http)
+            # what is drawn issues tokens too, and from the first on nobody is let in without one
+            mine = await process.tokens.issue(name="me", role="operator", issued_by="local")
+            http.headers["authorization"] = f"Bearer {mine.text}"
             return http
 
         yield Door(runner, runner.run(open_lab()))
@@ -126,7 +131,9 @@ OPERATIONS = {
     if isinstance(found, Ok)
 }
 
-CASES = [(name, GenerationMode.POSITIVE) for name in sorted(OPERATIONS)]
+LEFT_OUT = {"token_rotate"}
+"""It would end the token that all others are sent with."""
+CASES = [(name, GenerationMode.POSITIVE) for name in sorted(OPERATIONS) if name not in LEFT_OUT]
 CASES += [
     (name, GenerationMode.NEGATIVE)
     for name, found in sorted(OPERATIONS.items())

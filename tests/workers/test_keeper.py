@@ -195,7 +195,7 @@ async def test_a_driver_that_hangs_leaves_the_gpu_unproven_and_is_a_complaint(
     gpu = await gpu_keeper.pool.get(GPU.gpu_id)
     assert gpu.unproven
     invoker = gpu_keeper.process.invoker
-    health = await invoker.call("gpu::health", {"gpu_id": GPU.gpu_id}, invoker.system("clock"))
+    health = await invoker.call("gpu::health", {"gpu_id": GPU.gpu_id}, invoker.system("clock", "cron"))
     assert "did not answer" in str(health.model_dump()["error"])
     assert (await gpu_keeper.pool.get(GPU.gpu_id)).status == "unhealthy"
 
@@ -301,7 +301,7 @@ async def test_a_full_disk_makes_a_slot_unhealthy_until_there_is_room_again(
     async def judged(times: int) -> str:
         for _ in range(times):
             await keeper.beat()
-            await invoker.call("gpu::health", {"gpu_id": "h:cpu0"}, invoker.system("clock"))
+            await invoker.call("gpu::health", {"gpu_id": "h:cpu0"}, invoker.system("clock", "cron"))
         return (await keeper.pool.get("h:cpu0")).status
 
     assert await judged(1) == "unhealthy"
