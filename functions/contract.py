@@ -361,7 +361,8 @@ def table() -> Mapping[str, Function[Any, Any]]:
     """Every function by name, in alphabetical order.
 
     Raises:
-        BadTable: a name that does not match its path, a duplicate route, an event that nothing emits, no role.
+        BadTable: a name that does not match its path, a duplicate route, a GET that writes, an event that nothing
+            emits, no role.
     """
     found: dict[str, Function[Any, Any]] = {}
     for noun in pkgutil.iter_modules(package.__path__):
@@ -399,6 +400,10 @@ def check(found: Mapping[str, Function[Any, Any]]) -> None:
             taken = routes.setdefault((door.method, door.path), name)
             if taken != name:
                 raise BadTable(f"{name!r} and {taken!r} share the route {door.method} {door.path}")
+            if door.method == "GET" and declared.writes and declared.roles != ("worker",):
+                raise BadTable(
+                    f"{name!r} writes, but {door} may be fetched by any page or link: declare a POST"
+                )
     schedules(found, Settings.model_construct())
 
 

@@ -17,6 +17,7 @@ from functions.contract import (
     Cron,
     Every,
     Function,
+    Http,
     On,
     Request,
     Response,
@@ -148,10 +149,15 @@ def test_every_path_parameter_is_a_field_of_the_request() -> None:
             assert set(re.findall(r"{(\w+)}", door.path)) <= set(found.request.model_fields), name
 
 
-def test_every_get_only_reads() -> None:
-    for name, found in table().items():
-        if any(door.method == "GET" for door in found.doors):
-            assert not found.writes, name
+def test_a_get_that_writes_is_refused_unless_only_workers_send_it() -> None:
+    fetched = (Http("GET", "/api/noun/verb"),)
+
+    for roles in (("agent",), ("operator",), ("agent", "worker"), ("anyone",)):
+        with pytest.raises(BadTable, match=r"'noun::verb' writes, but GET /api/noun/verb"):
+            check({"noun::verb": declared(triggers=fetched, writes=True, roles=roles)})
+
+    check({"noun::verb": declared(triggers=fetched, writes=True, roles=("worker",))})
+    check({"noun::verb": declared(triggers=fetched, writes=False)})
 
 
 # -- the invoker
