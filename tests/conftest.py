@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -18,7 +19,9 @@ from state.embedded import EmbeddedRedis
 from state.errors import NightjarError
 from state.settings import Settings
 from triggers.http import make_app
+from triggers.lab import free_port
 from triggers.stream import broadcasting
+from triggers.web import Server, server_config
 
 
 def pytest_configure() -> None:
@@ -79,3 +82,25 @@ async def http_client(process: Process) -> AsyncIterator[httpx.AsyncClient]:
         httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:3111") as http,
     ):
         yield http
+
+
+@asynccontextmanager
+async def served_client(process: Process, streams: Process | None = None) -> AsyncIterator[httpx.AsyncClient]:
+    """HTTP over a socket, as a stream that does not end needs it; `streams` reads the events, if not `process`."""
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        app.state.process = process
+        async with broadcasting(streams or process) as app.state.broadcast:
+            yield
+
+    app = make_app(dict(table()), process.settings, lifespan)
+    port = free_port(0)
+    here = process.settings.model_copy(update={"port": port})
+    stop = asyncio.Event()
+    serving = asyncio.create_task(Server(server_config(app, here)).serve_until(stop))
+    patient = httpx.AsyncHTTPTransport(retries=10)  # the server may not listen yet
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60, transport=patient) as http:
+        yield http
+    stop.set()
+    await serving

@@ -59,16 +59,20 @@ async def serve(settings: Settings) -> None:
                 await ended(stopping)
 
         app = make_app(dict(table()), settings, lifespan)
-        config = uvicorn.Config(
-            app,
-            host=settings.host,
-            port=settings.port,
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_graceful_shutdown=DRAIN_S,
-        )
-        await Server(config).serve_until(stop)
+        await Server(server_config(app, settings)).serve_until(stop)
+
+
+def server_config(app: Starlette, settings: Settings) -> uvicorn.Config:
+    """How the application is served."""
+    return uvicorn.Config(
+        app,
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=DRAIN_S,
+    )
 
 
 if __name__ == "__main__":

@@ -7,25 +7,20 @@ import json
 import math
 import random
 from collections.abc import AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 import httpx
 import pytest
-import uvicorn
-from starlette.applications import Starlette
 
-from functions.contract import table
 from functions.process import Process
 from state.events import Event
 from state.stream import follows
+from tests.conftest import served_client
 from tests.labs import open_tag, registered, tried
-from triggers.http import make_app
-from triggers.lab import free_port
 from triggers.stream import SLOW_AFTER, Broadcast, Filter, Outbox, broadcasting, encode
-from triggers.web import Server
 
 
 def at_most(process: Process, streams: int) -> Process:
@@ -43,22 +38,8 @@ async def broadcast(process: Process) -> AsyncIterator[Broadcast]:
 async def served(process: Process) -> AsyncIterator[httpx.AsyncClient]:
     """HTTP over a socket, as a stream that does not end needs it; at most two streams at once."""
 
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        app.state.process = process
-        async with broadcasting(at_most(process, 2)) as app.state.broadcast:
-            yield
-
-    app = make_app(dict(table()), process.settings, lifespan)
-    port = free_port(0)
-    server = Server(uvicorn.Config(app, port=port, log_config=None))
-    stop = asyncio.Event()
-    serving = asyncio.create_task(server.serve_until(stop))
-    patient = httpx.AsyncHTTPTransport(retries=10)  # the server may not listen yet
-    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60, transport=patient) as http:
+    async with served_client(process, at_most(process, 2)) as http:
         yield http
-    stop.set()
-    await serving
 
 
 async def streamed(

@@ -1,0 +1,366 @@
+"""Route x method x role: who may gets in, who may not gets 401 or 403 with a hint and changes nothing.
+
+The rows come from the function table and the fixed routes, so that a new function has its row as soon as it is
+declared. Who may not sends a request that would do something; who may sends one that does not validate: 422 is an
+answer from behind the door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.contract import Function, Request, table
+from functions.process import Process
+from functions.rules.access import Role
+from state.tokens import TOKEN_ROLES
+from tests.conftest import http_client, served_client
+from tests.labs import PRESENCE, add_gpu, dump, idea, open_tag, problem, tried
+from triggers.identity import BY_PAGE, COOKIE
+
+OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
+    ("anyone",): frozenset({"token::enroll"}),
+    ("viewer",): frozenset(
+        {
+            "cron::list",
+            "event::dead",
+            "event::list",
+            "event::ticket",
+            "experiment::best",
+            "experiment::get",
+            "experiment::history",
+            "experiment::near_misses",
+            "function::list",
+            "gpu::health",
+            "invocation::get",
+            "lab::status",
+            "pool::list",
+            "report::diff",
+            "report::progress",
+            "report::summary",
+            "report::tags",
+            "report::tsv",
+            "search::policy",
+            "search::strategy",
+        }
+    ),
+    ("viewer", "worker"): frozenset({"token::rotate", "token::whoami"}),
+    ("agent",): frozenset(
+        {
+            "experiment::register",
+            "experiment::setup",
+            "experiment::stop",
+            "experiment::submit",
+            "experiment::wait",
+            "report::brief",
+            "search::adapt",
+            "search::suggest_direction",
+        }
+    ),
+    ("agent", "worker"): frozenset(
+        {"experiment::complete", "experiment::crash", "gpu::train", "pool::acquire", "pool::release"}
+    ),
+    ("worker",): frozenset({"pool::give_back", "pool::heartbeat", "pool::register_gpu"}),
+    ("operator",): frozenset(
+        {
+            "cron::pause",
+            "cron::resume",
+            "cron::run",
+            "event::discard",
+            "event::redrive",
+            "event::trim",
+            "experiment::resume",
+            "lab::audit",
+            "pool::deregister",
+            "pool::dispatch",
+            "pool::drain",
+            "pool::sweep",
+            "search::set_policy",
+            "search::set_strategy",
+            "tag::budget",
+            "tag::pause",
+            "tag::unpause",
+            "token::issue",
+            "token::list",
+            "token::revoke",
+            "webhook::add",
+            "webhook::list",
+            "webhook::remove",
+            "webhook::test",
+        }
+    ),
+}
+"""Whose every function is, a second time: who changes a role changes it here too, knowing it."""
+OF_A_VIEWER_THAT_WRITE = frozenset({"event::ticket", "token::rotate"})
+"""What readers may write: how they themselves are let in."""
+
+FIXED: Mapping[str, tuple[str, ...]] = {
+    "/": ("anyone",),
+    "/static": ("anyone",),
+    "/docs": ("anyone",),
+    "/openapi.json": ("anyone",),
+    "/healthz": ("anyone",),
+    "/readyz": ("anyone",),
+    "/metrics": ("viewer",),
+    "/api/events": ("viewer",),
+}
+"""Routes that are no functions. The page and the documents show nothing of the lab, the probes that it is there."""
+ASKED = {"/static": "/static/style.css", "/api/events": "/api/events?min_interval=never"}
+"""What is asked of them, where that is not their path: an event stream that is opened does not end."""
+
+SAMPLES: Mapping[str, Any] = {
+    "tag": "mar11",
+    "experiment_id": "mar11-1",
+    "experiment_a": "mar11-1",
+    "experiment_b": "mar11-2",
+    "invocation_id": "mar11-1.0",
+    "gpu_id": "g",
+    "gpu_index": 0,
+    "gpu_name": "H100",
+    "vram_mb": 1.0,
+    "fence": 1,
+    "val_bpb": 0.5,
+    "error": "boom",
+    "reason": "r",
+    "mode": "exploit",
+    "policy": {"crash_limit": 9},
+    "function": "pool::sweep",
+    "format": "svg",
+    "name": "stranger",
+    "role": "operator",
+    "enroll_token": "nj_aaaaaaaaaa_" + "A" * 43,
+    "url": "https://hooks.example/x",
+    "id": "aaaaaaaaaa",
+    "all": True,
+}
+"""A request by the names of its fields."""
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """Somebody before the door."""
+
+    name: str
+    role: Role | None
+    """None: nobody may come in like this."""
+    status: int = 401
+    """What they get as nobody."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+    only_reads: bool = False
+    """A browser without the page's header."""
+
+
+def may(roles: Iterable[str], role: Role | None) -> bool:
+    """Operators may do all, agents may read."""
+    meant = set(roles)
+    return "anyone" in meant or role == "operator" or role in meant or (role == "agent" and "viewer" in meant)
+
+
+def sample(declared: Function[Any, Any]) -> dict[str, Any]:
+    """A request of this function that validates."""
+    if declared.name in ("experiment::register", "experiment::submit"):
+        return idea()
+    named = "".join(door.path for door in declared.doors)
+    fields = declared.request.model_fields
+    wanted = [name for name, info in fields.items() if info.is_required() or f"{{{name}}}" in named]
+    chosen = {name: SAMPLES[name] for name in wanted}
+    if "all" in fields:
+        chosen["all"] = True
+    return chosen
+
+
+async def visitors(process: Process) -> list[Visitor]:
+    """One of every kind."""
+    tokens = process.tokens
+    root = await tokens.issue(name="root", role="operator", issued_by="local")
+
+    async def bearer(name: str, role: Role, **more: Any) -> str:
+        return (await tokens.issue(name=name, role=role, issued_by="root", **more)).text
+
+    async def shows(name: str, role: Role) -> Visitor:
+        return Visitor(name, role, headers={"authorization": f"Bearer {await bearer(name, role)}"})
+
+    found = [await shows(role, role) for role in TOKEN_ROLES]
+    enrolling = await bearer("swarm", "worker", kind="enroll", uses=9)
+    ended = {name: await bearer(name, "operator") for name in ("revoked", "expired", "rotated")}
+    for token in await tokens.all():
+        if token.name == "revoked":
+            await tokens.revoke(token)
+        elif token.name == "expired":
+            over = repr(await process.lab.now() - 0.001)
+            await process.lab.command("HSET", process.lab.keys("tokens", token.id), "expires_at", over)
+        elif token.name == "rotated":
+            await tokens.rotate(token, 0)
+    wrong = root.text[:-1] + ("A" if root.text[-1] != "A" else "B")
+    unknown = "nj_aaaaaaaaaa_" + "A" * 43
+    _, proof = await tokens.recognise(root.text)
+    session, ticket = await tokens.open_session(proof), await tokens.open_ticket(proof)
+    cookie = {"cookie": f"{COOKIE}={session}"}
+    shown = {**ended, "wrong": wrong, "unknown": unknown, "no token at all": "operator"}
+    return [
+        *found,
+        Visitor("none", None),
+        Visitor("enroll", None, 403, {"authorization": f"Bearer {enrolling}"}),
+        *(Visitor(name, None, headers={"authorization": f"Bearer {t}"}) for name, t in shown.items()),
+        Visitor("unknown worker", None, headers={"x-worker-token": unknown}),
+        Visitor("unknown session", None, headers={"cookie": f"{COOKIE}={'A' * 43}", BY_PAGE: "1"}),
+        Visitor("the page", "operator", headers={**cookie, BY_PAGE: "1"}),
+        Visitor("a foreign form", "operator", headers=cookie, only_reads=True),
+        Visitor("a token in the URL", None, query={"token": root.text, "access_token": root.text}),
+        Visitor("a ticket", None, query={"ticket": ticket}),
+    ]
+
+
+@pytest.fixture
+async def lab(process: Process) -> tuple[Process, list[Visitor]]:
+    """A small lab, and everybody who may come to its door."""
+    async with http_client(process) as http:
+        await open_tag(http)
+        await tried(http, 1.0)
+        await add_gpu(http, "g")
+    unhurried = process.settings.model_copy(update={"rate_per_s": 1e6, "rate_burst": 10_000})
+    found = await visitors(process)
+    return replace(process, settings=unhurried), found
+
+
+DOORS = [(declared, door) for declared in table().values() for door in declared.doors]
+
+
+@pytest.mark.parametrize(("declared", "door"), DOORS, ids=[f"{d.name} {h}" for d, h in DOORS])
+async def test_a_function_lets_in_whom_it_is_for_and_nobody_else(
+    lab: tuple[Process, list[Visitor]], declared: Function[Any, Any], door: Any
+) -> None:
+    process, people = lab
+    body = sample(declared)
+    path = door.path.format(**body)
+    body = {name: value for name, value in body.items() if f"{{{name}}}" not in door.path}
+    before = await dump(process.lab)
+
+    async with http_client(process) as http:
+        for visitor in people:
+            for method in {door.method, "HEAD"} if door.method == "GET" else {door.method}:
+                writes = method not in ("GET", "HEAD")
+                right = may(declared.roles, visitor.role) and not (visitor.only_reads and writes)
+                right |= "anyone" in declared.roles
+                sent = {"no such field": "1"} if right else body
+                response = await http.request(
+                    method,
+                    path,
+                    params={**visitor.query, **({} if writes else sent)},
+                    headers=dict(visitor.headers),
+                    json=sent if writes else None,
+                )
+
+                if right:
+                    assert response.status_code == 422, (visitor.name, method, response.text)
+                else:
+                    nobody = visitor.status if visitor.role is None else 403
+                    assert response.status_code == nobody, (visitor.name, method, response.text)
+                    _is_explained(response, method)
+    assert await dump(process.lab) == before
+
+
+@pytest.mark.parametrize("path", FIXED)
+async def test_a_fixed_route_lets_in_whom_it_is_for_and_nobody_else(
+    lab: tuple[Process, list[Visitor]], path: str
+) -> None:
+    process, people = lab
+    before = await dump(process.lab, without=PRESENCE | {"tickets"})
+
+    async with http_client(process) as http:
+        for visitor in people:
+            url = httpx.URL(ASKED.get(path, path)).copy_merge_params(visitor.query)
+            by_ticket = path == "/api/events" and visitor.name == "a ticket"
+            for method in ("GET",) if by_ticket else ("GET", "HEAD"):
+                response = await http.request(method, url, headers=dict(visitor.headers))
+
+                if may(FIXED[path], visitor.role) or by_ticket:
+                    assert response.status_code == (422 if "never" in str(url) else 200), visitor.name
+                else:
+                    nobody = visitor.status if visitor.role is None else 403
+                    assert response.status_code == nobody, (visitor.name, method, response.text)
+                    _is_explained(response, method)
+    assert await dump(process.lab, without=PRESENCE | {"tickets"}) == before
+
+
+def _is_explained(response: httpx.Response, method: str) -> None:
+    assert response.headers["content-type"] == "application/problem+json"
+    assert (response.status_code == 401) == (response.headers.get("www-authenticate") == "Bearer")
+    if method != "HEAD":
+        problem(response)
+
+
+async def test_an_event_stream_opens_for_whom_it_is_for_and_for_nobody_else(
+    lab: tuple[Process, list[Visitor]],
+) -> None:
+    process, people = lab
+
+    async with served_client(process) as http:
+        for visitor in people:
+            async with http.stream(
+                "GET",
+                "/api/events?since=0",
+                headers=dict(visitor.headers),
+                params={"since": "0", **visitor.query},
+            ) as answer:
+                if may(FIXED["/api/events"], visitor.role) or visitor.name == "a ticket":
+                    assert answer.status_code == 200, visitor.name
+                    async for told in answer.aiter_text():
+                        assert "id: 0" in told
+                        break
+                else:
+                    await answer.aread()
+                    problem(answer, visitor.status if visitor.role is None else 403)
+
+
+async def test_a_method_that_a_route_does_not_have_opens_nothing(lab: tuple[Process, list[Visitor]]) -> None:
+    process, people = lab
+    before = await dump(process.lab)
+    methods: dict[str, set[str]] = {}
+    for declared, door in DOORS:
+        methods.setdefault(door.path.format(**sample(declared)), set()).add(door.method)
+
+    async with http_client(process) as http:
+        for path, known in (methods | {path: {"GET"} for path in FIXED if path != "/static"}).items():
+            for method in {"POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "MOVE"} - known:
+                for visitor in people[:1] + people[-1:]:
+                    response = await http.request(method, path, headers=dict(visitor.headers))
+
+                    assert response.status_code in (401, 403, 404, 405), (method, path, response.text)
+                    problem(response)
+    assert await dump(process.lab) == before
+
+
+# -- the table of roles
+
+
+def test_every_function_has_the_role_that_it_is_meant_to_have() -> None:
+    declared = {name: found.roles for name, found in table().items()}
+
+    assert declared == {name: roles for roles, names in OF_ROLES.items() for name in names}
+
+
+def test_what_viewers_may_call_changes_nothing() -> None:
+    writing = {name for name, found in table().items() if found.reads and found.writes}
+
+    assert writing == OF_A_VIEWER_THAT_WRITE
+
+
+def test_every_function_has_a_sample_request_that_validates() -> None:
+    for name, declared in table().items():
+        asked: Request = declared.request.model_validate(sample(declared))
+        assert asked, name
+
+
+async def test_every_route_has_a_row(process: Process) -> None:
+    async with http_client(process) as http:
+        app = http._transport.app  # type: ignore[attr-defined]  # httpx shows it nowhere else
+    shown = {getattr(route, "path", None) for route in app.routes}
+
+    assert shown == set(FIXED) | {door.path for _, door in DOORS}
+    assert len(app.routes) == len(FIXED) + len(DOORS)
