@@ -1,0 +1,133 @@
+"""GET and HEAD change nothing, whoever sends them: what they leave in Redis is that somebody was there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pytest
+
+from functions.contract import table
+from functions.process import Process
+from state.tokens import TOKEN_ROLES
+from tests.conftest import http_client, served_client
+from tests.functions.test_table import a_long_story
+from tests.labs import PRESENCE, add_gpu, dump, idea, registered, told
+
+VARIANTS: dict[str, list[dict[str, str]]] = {
+    "experiment::wait": [{"timeout": "0.05"}, {"timeout": "0.05", "until": "finished"}],
+    "report::progress": [{"tag": "mar11"}],
+}
+"""Parameters worth sending, beside none and a wrong one."""
+NAMED = {
+    "experiment_id": ["mar11-1", "mar11-3", "OPEN", "QUEUED", "none-1"],
+    "invocation_id": ["mar11-4.1", "none-1.0"],
+    "gpu_id": ["g0", "hot", "nowhere"],
+    "format": ["svg", "png", "gif"],
+}
+FIXED = ["/", "/static/style.css", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics", "/no/such"]
+EVENTS = ["?min_interval=never", "?since=never", "?last=0&tag=mar11&unknown=1"]
+READS = [(name, d) for name, found in table().items() for d in found.doors if not found.writes]
+
+
+class Past(NamedTuple):
+    """A lab in which much has happened."""
+
+    process: Process
+    people: dict[str, dict[str, str]]
+    """A header for each role, and for nobody."""
+    ids: dict[str, str]
+    """What is open in it."""
+
+
+@pytest.fixture
+async def lab(process: Process) -> Past:
+    async with http_client(process) as http:
+        await a_long_story(http, process)
+        root = await process.tokens.issue(name="root", role="operator", issued_by="local")
+        http.headers["authorization"] = f"Bearer {root.text}"
+        await add_gpu(http, "hot")
+        await told(http, "/api/pool/heartbeat", gpu_id="hot", health={"temperature_c": 99})
+        opened = await registered(http)
+        queued = (await told(http, "/api/experiment/submit", **idea()))["experiment_id"]
+    people: dict[str, dict[str, str]] = {"none": {}}
+    for role in TOKEN_ROLES:
+        issued = await process.tokens.issue(name=role, role=role, issued_by="root")
+        people[role] = {"authorization": f"Bearer {issued.text}"}
+    unhurried = process.settings.model_copy(update={"rate_per_s": 1e6, "rate_burst": 100_000})
+    return Past(replace(process, settings=unhurried), people, {"OPEN": opened, "QUEUED": queued})
+
+
+async def everything(process: Process) -> dict[str, Any]:
+    """All of the lab and of RQ. When its agent was last heard of is presence; that an experiment is open is not."""
+    lab = process.lab
+    cursor, queues = await lab.command("SCAN", 0, "MATCH", "rq:*", "COUNT", 1_000_000)
+    assert int(cursor) == 0
+    found = await dump(lab, without=(PRESENCE - {"open"}))
+    found[lab.keys("open")] = sorted(await lab.command("ZRANGE", lab.keys("open"), 0, -1))
+    return found | {"rq": sorted(queues)}
+
+
+def urls(path: str, name: str, ids: dict[str, str]) -> list[str]:
+    """A route with everything that can be named in it, with and without parameters."""
+    found = [path]
+    for field, values in NAMED.items():
+        if f"{{{field}}}" in path:
+            found = [path.replace(f"{{{field}}}", ids.get(value, value)) for value in values]
+    queries = ["", "?no_such_field=1"] if name != "experiment::wait" else ["?no_such_field=1"]
+    queries += ["?" + "&".join(f"{k}={v}" for k, v in chosen.items()) for chosen in VARIANTS.get(name, [])]
+    return [url + query for url in found for query in queries]
+
+
+async def test_no_get_changes_anything(lab: Past) -> None:
+    process, people, ids = lab
+    asked = [
+        (name, url) for name, door in READS if door.method == "GET" for url in urls(door.path, name, ids)
+    ]
+    asked += [("fixed", path) for path in FIXED] + [("events", "/api/events" + query) for query in EVENTS]
+    before, answered = await everything(process), set()
+
+    async with http_client(process) as http:
+        for name, url in asked:
+            for headers in people.values():
+                for method in ("GET", "HEAD"):
+                    response = await http.request(method, url, headers=headers)
+                    answered |= {name} if response.status_code == 200 else set()
+                    assert response.status_code < 500, url
+            assert await everything(process) == before, url
+
+    assert answered == {name for name, _ in asked} - {"events"}
+
+
+async def test_no_function_that_says_so_changes_anything(lab: Past) -> None:
+    process, people, _ = lab
+    body = {"tag": "mar11", "experiment_id": "mar11-1", "experiment_a": "mar11-1", "experiment_b": "mar11-2"}
+    body |= {"gpu_id": "hot", "invocation_id": "mar11-4.1"}
+    before = await everything(process)
+
+    async with http_client(process) as http:
+        for name, door in READS:
+            if door.method == "POST":
+                fields = table()[name].request.model_fields
+                sent = {
+                    field: value
+                    for field, value in body.items()
+                    if field in fields and fields[field].is_required()
+                }
+                response = await http.post(door.path, json=sent, headers=people["operator"])
+
+                assert response.status_code == 200, (name, response.text)
+                assert await everything(process) == before, name
+
+
+async def test_an_event_stream_changes_nothing(lab: Past) -> None:
+    process, people, _ = lab
+    before = await everything(process)
+
+    async with served_client(process) as http:
+        for query in ("", "?since=0", "?last=5&tag=mar11"):
+            async with http.stream("GET", f"/api/events{query}", headers=people["viewer"]) as answer:
+                async for _ in answer.aiter_bytes():
+                    break
+
+    assert await everything(process) == before
