@@ -12,7 +12,11 @@ from tests.conftest import http_client
 from tests.labs import dump, problem
 from triggers.guard import check_bind
 
-ROUTES = [("GET", path) for path in ("/", "/docs", "/openapi.json", "/healthz", "/readyz", "/no/such")] + [
+FIXED = (
+    *("/", "/static/app.js", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics"),
+    *("/api/events", "/api/session", "/no/such"),
+)
+ROUTES = [("GET", path) for path in FIXED] + [
     (door.method, door.path) for declared in table().values() for door in declared.doors
 ]
 FOREIGN_HOSTS = [
@@ -26,20 +30,34 @@ FOREIGN_HOSTS = [
     "[::1",
     "127.0.0.1@evil.example",
 ]
-FOREIGN_ORIGINS = ["https://evil.example", "null", "http://evil.example:3111", "file://", "", "http://[::1"]
+FOREIGN_ORIGINS = [
+    *("https://evil.example", "null", "http://evil.example:3111", "file://", "", "http://[::1"),
+    *("http://127.0.0.1:8000", "http://127.0.0.1", "https://127.0.0.1", "http://localhost:3111"),
+    *("http://[::1]:3111", "ftp://127.0.0.1:3111", "http://127.0.0.1:99999", "//127.0.0.1:3111"),
+]
+VISIT = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+FOREIGN = [
+    {"host": FOREIGN_HOSTS[0]},
+    {"origin": FOREIGN_ORIGINS[0]},
+    {"origin": "http://127.0.0.1:8000"},
+    {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"},
+    {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"},
+]
 
 
 @pytest.mark.parametrize(("method", "path"), ROUTES)
-async def test_a_foreign_host_or_origin_is_refused_on_every_route(
+async def test_a_foreign_host_page_or_origin_is_refused_on_every_route_and_method(
     client: httpx.AsyncClient, process: Process, method: str, path: str
 ) -> None:
     before = await dump(process.lab)
 
-    for method_ in {method, "GET", "POST", "PUT", "DELETE", "OPTIONS"}:
-        for headers in ({"host": FOREIGN_HOSTS[0]}, {"origin": FOREIGN_ORIGINS[0]}):
+    for method_ in {method, "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}:
+        for headers in [*FOREIGN, *([VISIT | {"sec-fetch-site": "cross-site"}] if method_ != "GET" else [])]:
             response = await client.request(method_, path, content=b"{}", headers=headers)
 
-            assert "NIGHTJAR_ALLOWED_HOSTS" in problem(response, 403)["hint"]
+            assert response.status_code == 403, (method_, headers)
+            assert method_ == "HEAD" or "NIGHTJAR_ALLOWED_HOSTS" in problem(response)["hint"]
     assert await dump(process.lab) == before
 
 
@@ -62,14 +80,61 @@ async def test_loopback_names_pass(client: httpx.AsyncClient, host: str) -> None
     assert response.status_code == 200
 
 
-async def test_an_added_name_passes(process: Process) -> None:
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("localhost", "http://localhost"),
+        ("localhost:80", "http://localhost"),
+        ("localhost", "https://localhost"),
+        ("localhost:443", "https://LOCALHOST"),
+        ("localhost:8443", "https://localhost:8443"),
+        ("[::1]:3111", "http://[::1]:3111"),
+    ],
+)
+async def test_our_own_page_passes_behind_http_and_https(
+    client: httpx.AsyncClient, host: str, origin: str
+) -> None:
+    response = await client.get("/healthz", headers={"host": host, "origin": origin})
+
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (200, {"host": "Lab.example:1"}),
+        (200, {"origin": "https://lab.example:8443"}),
+        (200, {"host": "other.example", "origin": "https://lab.example"}),
+        (403, {"host": "evil.example"}),
+        (403, {"host": "lab.example", "origin": "https://evil.example"}),
+        (403, {"host": "lab.example", "origin": "https://lab.example:8443", "sec-fetch-site": "same-site"}),
+        (403, {"host": "lab.example", "origin": "http://127.0.0.1:3111"}),
+    ],
+)
+async def test_an_added_name_passes_with_any_port(
+    process: Process, status: int, headers: dict[str, str]
+) -> None:
     named = process.settings.model_copy(update={"allowed_hosts": "lab.example, other.example"})
     process = Process(**{**vars(process), "settings": named})
 
     async with http_client(process) as http:
-        answers = [await http.get("/healthz", headers={"host": h}) for h in ("Lab.example:1", "evil.example")]
+        answer = await http.get("/healthz", headers=headers)
 
-    assert [a.status_code for a in answers] == [200, 403]
+    assert answer.status_code == status
+
+
+@pytest.mark.parametrize("site", ["same-origin", "none"])
+async def test_our_own_page_and_an_address_that_was_typed_pass(client: httpx.AsyncClient, site: str) -> None:
+    answer = await client.post("/api/token/whoami", json={}, headers={"sec-fetch-site": site})
+
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+async def test_a_link_from_elsewhere_may_be_followed(client: httpx.AsyncClient, site: str) -> None:
+    answer = await client.get("/", headers=VISIT | {"sec-fetch-site": site})
+
+    assert answer.status_code == 200
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "192.168.0.7", "::", "example.org", ""])
