@@ -7,6 +7,7 @@ import hashlib
 import math
 import secrets
 import socket
+import ssl
 from collections.abc import AsyncIterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -337,6 +338,8 @@ def unavailable(problem: RedisError) -> Unavailable:
             detail, hint = f"all {CONNECTIONS} connections to Redis are in use", "try again in a moment"
         case exceptions.ConnectionError() if "max number of clients" in str(problem):
             detail, hint = "Redis takes no more clients", "raise its maxclients, or end other clients of it"
+        case exceptions.ConnectionError() if (refusal := _tls_refusal(problem)) is not None:
+            return refusal
         case exceptions.ConnectionError():
             detail, hint = (
                 "Redis cannot be reached",
@@ -364,6 +367,28 @@ def unavailable(problem: RedisError) -> Unavailable:
         case _:
             raise problem
     return Unavailable(detail, hint=hint, retry_after=2.0)
+
+
+def _tls_refusal(problem: BaseException) -> Unavailable | None:
+    """What is wrong with TLS, where asking again does not mend it."""
+    cause: BaseException | None = problem
+    while cause is not None:
+        match cause:
+            case ssl.SSLCertVerificationError():
+                return Unavailable(
+                    f"Redis' certificate is not to be trusted: {cause.verify_message}",
+                    hint="name the CA that signed it in NIGHTJAR_REDIS_URL (?ssl_ca_certs=/path/ca.pem), "
+                    "and the host as the certificate does",
+                )
+            case ssl.SSLEOFError() | ssl.SSLZeroReturnError() | ssl.SSLSyscallError():
+                return None  # a server that ends does this too
+            case ssl.SSLError():
+                return Unavailable(
+                    f"there is no TLS with Redis: {cause.reason or cause}",
+                    hint="is it its TLS port, and does ssl_ca_certs name a file in PEM format?",
+                )
+        cause = cause.__cause__ or cause.__context__
+    return None
 
 
 _FORBIDDEN_IN_SCRIPTS = ("ACL failure in script", "The user executing the script can't")

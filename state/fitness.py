@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,7 +29,8 @@ def check_door(url: str, setting: str) -> None:
     """Refuse the URL of a Redis that anybody in the network may enter; `setting` is where the URL stands.
 
     Raises:
-        Unavailable: no password leads to another machine, or it is no URL of a Redis at all.
+        Unavailable: no password leads to another machine, a file that TLS needs cannot be read, or it is no URL of
+            a Redis at all.
     """
     try:
         found: dict[str, Any] = dict(parse_url(url))  # type: ignore[no-untyped-call, unused-ignore]
@@ -43,6 +45,11 @@ def check_door(url: str, setting: str) -> None:
             f"{setting} leads to {host} without a password",
             hint="set one there (requirepass, or the users of ./nightjar redis acl) and write it into the URL",
         )
+    for name in ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile"):
+        if (path := found.get(name)) is not None and not os.access(path, os.R_OK):
+            raise Unavailable(
+                f"{setting} names {path!r} as {name}, which cannot be read", hint="name one that we may read"
+            )
 
 
 def look(facts: Mapping[str, Any]) -> list[Finding]:

@@ -7,7 +7,8 @@ import json
 import logging
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import redis
@@ -160,6 +161,15 @@ def broker(url: str) -> redis.Redis:
     return redis.Redis.from_url(  # type: ignore[no-any-return, no-untyped-call, unused-ignore]
         url, protocol=2, retry=Retry(NoBackoff(), 0), socket_timeout=None, **connection_options(url)
     )
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """What Redis refuses to RQ within is told as it is to everybody else: raises Unavailable."""
+    try:
+        yield
+    except RedisError as problem:
+        raise unavailable(problem) from problem
 
 
 def gpu_queue(lab: str, gpu_id: str, connection: redis.Redis) -> Queue:

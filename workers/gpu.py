@@ -20,14 +20,15 @@ from structlog.contextvars import bound_contextvars
 
 from functions.lanes import TrainingJob
 from functions.logs import hide, start_logging
-from functions.process import opened
+from functions.process import exit_with, opened
 from state.client import Lab
 from state.embedded import broker_url
+from state.errors import NightjarError
 from state.experiments import Experiments
 from state.pulse import Pulse
 from state.records import Footprint
 from state.settings import Settings
-from state.train_queue import GpuQueue, TrainJob, broker, gpu_queue
+from state.train_queue import GpuQueue, TrainJob, broker, gpu_queue, plainly
 from workers.device import Device, Sampler
 from workers.kept import Kept
 from workers.launch import adopt_orphans, die_with
@@ -152,28 +153,41 @@ def main(argument: str) -> int:
     _bound = DeviceOptions.model_validate_json(argument)
     settings = Settings()
     start_logging(settings, "worker")
-    url = broker_url(settings, worker=True)
-    hide(url)
-    connection = broker(url)
     # `python -m` calls this module __main__; RQ imports `perform` by its real name.
     import workers.gpu
 
     workers.gpu._bound = _bound
-    worker = GpuWorker(
-        [gpu_queue(settings.lab, _bound.gpu_id, connection)],
-        # RQ refuses the name of a worker that it believes alive: after a kill -9 a pid may come back
-        name=f"{_bound.gpu_id}-{os.getpid()}-{secrets.token_hex(4)}",
-        connection=connection,
-        job_class=TrainJob,
-        queue_class=GpuQueue,
-        log_job_description=False,
-        serializer=JSONSerializer,
-        worker_ttl=RQ_TTL_S,
-    )
+    try:
+        worker = rq_worker(settings, _bound.gpu_id)
+    except NightjarError as problem:
+        return exit_with(problem)
     if (pulse := Pulse.inherited()) is not None:
         pulse.from_thread()  # RQ's main thread waits for jobs, and while a horse works for the horse
     worker.work(logging_level=settings.log_level)
     return 0
+
+
+def rq_worker(settings: Settings, gpu_id: str) -> GpuWorker:
+    """RQ's side of one slot, known to the broker.
+
+    Raises:
+        Unavailable: the broker does not answer, or refuses us.
+    """
+    url = broker_url(settings, worker=True)
+    hide(url)
+    connection = broker(url)
+    with plainly():
+        return GpuWorker(
+            [gpu_queue(settings.lab, gpu_id, connection)],
+            # RQ refuses the name of a worker that it believes alive: after a kill -9 a pid may come back
+            name=f"{gpu_id}-{os.getpid()}-{secrets.token_hex(4)}",
+            connection=connection,
+            job_class=TrainJob,
+            queue_class=GpuQueue,
+            log_job_description=False,
+            serializer=JSONSerializer,
+            worker_ttl=RQ_TTL_S,
+        )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,106 @@
+"""A lab whose Redis speaks TLS: trained through it, and told clearly where it is not to be trusted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from functions.process import until_ready
+from state.acl import lab_rules, setuser, worker_rules
+from state.client import Lab
+from state.errors import Unavailable
+from state.train_queue import TrainQueue, broker, plainly
+from tests.journeys.running import running_lab
+from tests.tls import TlsRedis, tls_redis
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsRedis]:
+    with tls_redis(tmp_path_factory.mktemp("tls")) as found:
+        yield found
+
+
+def test_a_run_goes_from_queue_to_verdict_through_tls_for_lab_broker_and_workers(
+    server: TlsRedis, tmp_path: Path
+) -> None:
+    with redis.Redis.from_url(server.url(), driver_info=None) as admin:
+        for line in (
+            setuser("ours", "of-the-lab", lab_rules("lab")),
+            setuser("theirs", "of-workers", worker_rules("lab")),
+        ):
+            admin.execute_command(*line.split())
+    urls = {
+        "NIGHTJAR_REDIS_URL": server.url(user="ours", password="of-the-lab"),
+        "NIGHTJAR_WORKER_REDIS_URL": server.url(user="theirs", password="of-workers"),
+    }
+
+    with running_lab(tmp_path, **urls) as lab:
+        lab.start()
+        lab.setup()
+        kept = lab.until_status(lab.submit(), "keep")["experiment"]
+        again = lab.until_status(lab.submit(), "keep", "discard")["experiment"]
+        lab.until_idle()
+
+        assert (kept["val_bpb"], kept["attempt"], again["attempt"]) == (1.0, 1, 1)
+        assert lab.post("lab/audit")["violations"] == []
+
+
+WRONG = {
+    "another CA": ("other.pem", "127.0.0.1", "certificate is not to be trusted"),
+    "no CA": (None, "127.0.0.1", "certificate is not to be trusted"),
+    "a host that the certificate does not name": ("ca.pem", "localhost", "certificate is not to be trusted"),
+    "a file that is no certificate": ("names", "127.0.0.1", "there is no TLS with Redis"),
+}
+
+
+@pytest.mark.parametrize("what", WRONG)
+async def test_what_is_not_to_be_trusted_is_refused_at_once_by_lab_and_broker(
+    server: TlsRedis, what: str
+) -> None:
+    ca, host, words = WRONG[what]
+    url = server.url(ca, host=host)
+    lab, queue = Lab("lab", url), TrainQueue("lab", url)
+
+    with pytest.raises(Unavailable, match=words) as refusal:
+        await until_ready(lab)
+    with pytest.raises(Unavailable, match=words):
+        await queue.enqueue("h:0", {"experiment_id": "t-1", "attempt": 1, "fence": 1}, 60)
+    with pytest.raises(Unavailable, match=words), plainly():
+        broker(url).ping()
+
+    assert "ssl_ca_certs" in str(refusal.value.hint)
+    assert refusal.value.retry_after is None
+    await lab.close()
+    queue.close()
+
+
+@pytest.mark.parametrize("ca", ["other.pem", "not-there.pem"])
+def test_every_process_that_is_given_a_wrong_ca_says_so_and_ends(
+    server: TlsRedis, tmp_path: Path, ca: str
+) -> None:
+    options = {
+        "repo": str(tmp_path), "gpu_id": "h:0", "gpu_index": 0, "gpu_name": "cpu", "vram_mb": 0, "uuid": None,
+        "driver": None, "kind": "cpu",
+    }  # fmt: skip
+    for module in (["triggers.web"], ["triggers.cli", "up"], ["workers.gpu", json.dumps(options)]):
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", *module],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=os.environ | {"NIGHTJAR_REDIS_URL": server.url(ca), "NIGHTJAR_DATA": str(tmp_path)},
+        )
+
+        assert done.returncode == 1, module
+        assert ("not to be trusted" if ca == "other.pem" else "cannot be read") in done.stderr
+        assert "Traceback" not in done.stderr
+        assert server.password not in done.stderr
