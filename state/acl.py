@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from hashlib import sha256
 
+from state.keys import FAMILIES, Keys
+
 WORKER = "worker"
 """The workers' user of the embedded server."""
 
@@ -25,6 +27,9 @@ _OF_WORKERS = """
 """To connect and ask how the server is; what scripts and stores send; wake-ups; in the last two lines what RQ does
 besides. All of it is known to every Redis since 7.0: of a list with one unknown name a server takes nothing."""
 
+NOT_OF_WORKERS = frozenset({"tokens", "token_names", "token_use", "rates", "sessions", "tickets", "webhooks"})
+"""Keys that say who is let in, and the secrets of others: whoever could write them would be an operator."""
+
 _OF_THE_LAB = (
     "@all",
     "-@admin",
@@ -40,13 +45,16 @@ _OF_THE_LAB = (
 
 
 def worker_rules(lab: str) -> list[str]:
-    """For keepers, RQ workers and runs: the lab's keys, RQ's, the channels of both."""
-    return [*_scope(lab), "-@all", *_granted(_OF_WORKERS.split())]
+    """For keepers, RQ workers and runs: the lab's keys but those of `NOT_OF_WORKERS`, RQ's, the channels of both."""
+    keys = Keys(lab)
+    shapes = [f.pattern for f in FAMILIES if f.pattern.partition(":")[0] not in NOT_OF_WORKERS]
+    patterns = dict.fromkeys(f"~{keys(_glob(shape))}" for shape in shapes)
+    return [*patterns, *_of_rq_and_channels(lab), "-@all", *_granted(_OF_WORKERS.split())]
 
 
 def lab_rules(lab: str) -> list[str]:
     """For web, events, clock and the commands that back up, restore and migrate."""
-    return [*_scope(lab), *_granted(_OF_THE_LAB)]
+    return [f"~{Keys(lab)('*')}", *_of_rq_and_channels(lab), *_granted(_OF_THE_LAB)]
 
 
 def hashed(password: str) -> str:
@@ -59,8 +67,14 @@ def setuser(name: str, password: str, rules: list[str]) -> str:
     return " ".join(["ACL SETUSER", name, "reset", "on", f">{password}", *rules])
 
 
-def _scope(lab: str) -> list[str]:
-    return [f"~{{{lab}}}:*", "~rq:*", f"&nightjar:{lab}:*", "&rq:pubsub:*"]
+def _glob(shape: str) -> str:
+    """`tags:<tag>` as Redis matches it."""
+    name, bracket, _ = shape.partition("<")
+    return f"{name}*" if bracket else name
+
+
+def _of_rq_and_channels(lab: str) -> list[str]:
+    return ["~rq:*", f"&nightjar:{lab}:*", "&rq:pubsub:*"]
 
 
 def _granted(commands: Sequence[str]) -> list[str]:

@@ -150,6 +150,7 @@ def test_supervisor_keeper_and_rq_worker_are_connected_as_the_workers_user(users
         "FLUSHALL", "FLUSHDB", "CONFIG GET *", "CONFIG SET appendonly no", "KEYS *", "SCAN 0", "SHUTDOWN", "ACL LIST",
         "ACL WHOAMI", "CLIENT LIST", "CLIENT KILL TYPE normal", "MONITOR", "SCRIPT FLUSH", "FUNCTION LIST",
         "REPLICAOF localhost 1", "SWAPDB 0 1", "MIGRATE localhost 1 {lab}:schema 0 1", "RANDOMKEY",
+        "HGETALL {lab}:tokens:x", "ZADD {lab}:tokens 1 x", "SET {lab}:sessions:x 1", "HGETALL {lab}:webhooks:x",
         "GET {other}:schema", "SET {other}:schema 1", "GET nightjar", "PUBLISH nightjar:other:best.changed x",
         "PSUBSCRIBE nightjar:*", "EVAL return(redis.call('GET','{other}:schema')) 0",
         "EVAL return(redis.call('KEYS','*')) 0",

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from state.acl import hashed, lab_rules, setuser, worker_rules
+from state.acl import NOT_OF_WORKERS, hashed, lab_rules, setuser, worker_rules
 from state.client import load, scripts
+from state.keys import FAMILIES
 
 STATE = Path(__file__).parents[2] / "state"
 OF_BACKUPS = {"DUMP", "RESTORE", "PEXPIRETIME"}
+NOT_STORES_OF_WORKERS = {"acl", "backup", "migrations", "tokens", "webhooks"}
 OF_OTHERS = {"SCAN", "CONFIG", "XREAD", "XREADGROUP", "XCLAIM"}
 """To look around, to see how durable a write is, to follow the events: no worker does."""
 
@@ -26,9 +28,7 @@ def test_workers_may_use_every_command_of_every_script_but_those_of_backups() ->
 
 
 def test_workers_may_use_every_command_that_a_store_sends() -> None:
-    sources = [
-        file.read_text() for file in STATE.glob("*.py") if file.stem not in ("backup", "migrations", "acl")
-    ]
+    sources = [file.read_text() for file in STATE.glob("*.py") if file.stem not in NOT_STORES_OF_WORKERS]
 
     sent = {name for text in sources for name in re.findall(r"\(\s*\"([A-Z]{3,})\",", text)}
 
@@ -38,10 +38,26 @@ def test_workers_may_use_every_command_that_a_store_sends() -> None:
 
 def test_neither_user_reaches_beyond_its_lab_s_keys_and_channels_and_rq_s() -> None:
     for rules in (worker_rules("a.b"), lab_rules("a.b")):
-        assert [rule for rule in rules if rule[0] in "~&%"] == [
-            "~{a.b}:*", "~rq:*", "&nightjar:a.b:*", "&rq:pubsub:*",
-        ]  # fmt: skip
+        scope = [rule for rule in rules if rule[0] in "~&%"]
+        assert {"~rq:*", "&nightjar:a.b:*", "&rq:pubsub:*"} < set(scope)
+        assert all(rule.startswith(("~{a.b}:", "~rq:", "&nightjar:a.b:", "&rq:pubsub:")) for rule in scope)
         assert not {"allkeys", "allchannels", "+@admin", "+@dangerous"} & set(rules)
+
+
+def test_workers_reach_every_key_of_the_lab_but_those_that_say_who_is_let_in() -> None:
+    families = {family.pattern.partition(":")[0] for family in FAMILIES}
+
+    reached = {
+        rule.partition("}:")[2].partition(":")[0]
+        for rule in worker_rules("lab")
+        if rule.startswith("~{lab}:")
+    }
+
+    assert families > NOT_OF_WORKERS
+    assert reached == families - NOT_OF_WORKERS
+    assert "~{lab}:experiments:*" in worker_rules("lab")
+    assert "~{lab}:tags" in worker_rules("lab")
+    assert "~{lab}:*" not in worker_rules("lab")
 
 
 def test_a_user_made_anew_has_nothing_of_what_it_was_before() -> None:
