@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -41,8 +40,8 @@ log = logging.getLogger(__name__)
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 JSON = "application/json"
-LONG_S = 1.0
-"""Who has waited longer for an answer is looked at again before getting it."""
+LOOK_AGAIN_S = 1.0
+"""Seconds between two looks at who still may wait for an answer."""
 
 
 def make_app(
@@ -107,16 +106,30 @@ async def _answer(declared: Function[Any, Any], door: Http, request: Request) ->
     given = key if key is not None else (asked.request_id if isinstance(asked, Command) else None)
     if given is not None and declared.keeps_answer:
         return await _once(process, declared, asked, call, given)
-    began = time.monotonic()
-    answer = await process.invoker.call(declared.name, asked, call)
-    waited = time.monotonic() - began > LONG_S and not declared.writes
-    if (
-        waited
-        and "anyone" not in declared.roles
-        and not await still_admitted(process.tokens, [visitor.proof])
-    ):
-        raise Unauthenticated("the token was revoked meanwhile", hint="ask an operator for a new one")
-    return _shown(declared, answer)
+    calling = process.invoker.call(declared.name, asked, call)
+    is_known = "anyone" not in declared.roles
+    return _shown(declared, await (_while_admitted(process, visitor, calling) if is_known else calling))
+
+
+async def _while_admitted(
+    process: Process, visitor: Visitor, calling: Coroutine[Any, Any, BaseModel]
+) -> BaseModel:
+    """The answer of a call that may wait; a caller whose token ends meanwhile is sent away without one.
+
+    Raises:
+        Unauthenticated: that happened. Whatever the call raises.
+    """
+    task = asyncio.ensure_future(calling)
+    try:
+        while not (await asyncio.wait([task], timeout=LOOK_AGAIN_S))[0]:
+            with suppress(Unavailable):
+                if visitor.proof not in await still_admitted(process.tokens, [visitor.proof]):
+                    raise Unauthenticated(
+                        "the token was revoked meanwhile", hint="ask an operator for a new one"
+                    )
+        return task.result()
+    finally:
+        await ended(task)
 
 
 async def _visitor(declared: Function[Any, Any], request: Request) -> Visitor:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -11,8 +12,8 @@ import pytest
 
 from functions.process import Process
 from state.tokens import TokenRole
-from tests.conftest import http_client
-from tests.labs import add_gpu, dump, idea, open_tag, problem, refused, registered, told
+from tests.conftest import http_client, served_client
+from tests.labs import add_gpu, curl, dump, idea, open_tag, problem, refused, registered, told
 
 
 async def bearer(process: Process, name: str, role: TokenRole, **more: Any) -> dict[str, str]:
@@ -269,20 +270,20 @@ async def test_an_enroll_token_opens_nothing_but_its_door(process: Process, http
     assert "used up" in again["detail"]
 
 
-async def test_a_wait_that_outlives_its_token_tells_nothing(
-    process: Process, http: httpx.AsyncClient
-) -> None:
+async def test_a_wait_ends_with_its_token(process: Process, http: httpx.AsyncClient) -> None:
     await open_tag(http)
     await as_(process, http, "ann", "agent")
     waited_for = await registered(http)
-    asking = asyncio.create_task(http.get(f"/api/experiment/{waited_for}/wait?timeout=1.5"))
+    asking = [
+        asyncio.create_task(http.get(f"/api/experiment/{waited_for}/wait?timeout=50")),
+        asyncio.create_task(curl(http, "/api/pool/acquire", {"experiment_id": waited_for, "wait": 50})),
+    ]
     await asyncio.sleep(0.2)
 
     await process.tokens.revoke((await process.tokens.all())[-1])
 
-    document = problem(await asking, 401)
-    assert "revoked" in document["detail"]
-    assert "status" not in document or document["status"] == 401
+    for answer in await asyncio.wait_for(asyncio.gather(*asking), 30):
+        assert "revoked" in problem(answer, 401)["detail"]
 
 
 async def test_rotating_one_s_own_token_needs_no_operator(process: Process, http: httpx.AsyncClient) -> None:
@@ -317,3 +318,61 @@ async def test_the_list_of_tokens_shows_their_state_and_no_digest(
     assert rows["me"]["last_used_at"] is not None
     assert old["token"][-43:] not in response.text
     assert (await process.tokens.get(old["id"])).digest not in response.text
+
+
+async def test_event_streams_end_with_what_opened_them(process: Process) -> None:
+    ended: dict[str, float] = {}
+    clock = asyncio.get_running_loop().time
+    async with served_client(process) as http:
+
+        async def read(name: str, **request: Any) -> None:
+            async with http.stream("GET", "/api/events", **request) as stream:
+                assert stream.status_code == 200, await stream.aread()
+                reading.add(name)
+                async for _ in stream.aiter_raw():
+                    pass
+            ended[name] = clock()
+
+        reading: set[str] = set()
+        local = asyncio.create_task(read("local"))
+        await until(lambda: "local" in reading)
+        ann, bob = await bearer(process, "ann", "viewer"), await bearer(process, "bob", "viewer")
+        await asyncio.wait_for(local, 30)  # with the first token nobody stays without one
+
+        _, proof = await process.tokens.recognise(ann["authorization"].removeprefix("Bearer "))
+        ticket = (await http.post("/api/event/ticket", headers=ann)).json()["ticket"]
+        session = await process.tokens.open_session(proof)
+        streams = [
+            asyncio.create_task(read("token", headers=ann)),
+            asyncio.create_task(read("ticket", params={"ticket": ticket})),
+            asyncio.create_task(read("session", headers={"cookie": f"nightjar_session={session}"})),
+            asyncio.create_task(read("other", headers=bob)),
+        ]
+        await until(lambda: len(reading) == 5)
+        problem(await http.get("/api/events", params={"ticket": ticket}), 401)
+        await process.tokens.revoke(await process.tokens.get(proof.token_id))
+
+        await asyncio.wait_for(asyncio.gather(*streams[:3]), 30)
+        assert not streams[3].done()
+        streams[3].cancel()
+        await asyncio.wait(streams)
+
+    assert set(ended) == {"local", "token", "ticket", "session"}
+
+
+async def test_one_token_does_not_take_every_place_of_the_event_streams(process: Process) -> None:
+    few = process.settings.model_copy(update={"event_streams_each": 1})
+    async with served_client(replace(process, settings=few)) as http:
+        ann, bob = await bearer(process, "ann", "viewer"), await bearer(process, "bob", "viewer")
+        async with http.stream("GET", "/api/events", headers=ann) as first:
+            second = await http.get("/api/events", headers=ann)
+            async with http.stream("GET", "/api/events", headers=bob) as others:
+                codes = first.status_code, second.status_code, others.status_code
+
+    assert codes == (200, 429, 200)
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
+        while not holds():  # noqa: ASYNC110 - what is waited for sets no event
+            await asyncio.sleep(0.01)
