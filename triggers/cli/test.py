@@ -46,7 +46,7 @@ def command(no_static: bool, pytest_arguments: tuple[str, ...]) -> int:
 def _passes(name: str) -> bool:
     began = time.monotonic()
     program, *arguments = STATIC[name]
-    argv = [Path(sys.executable).with_name(program), *arguments]
+    argv = [str(Path(sys.executable).with_name(program)), *arguments]
     done = subprocess.run(argv, cwd=ROOT, check=False, capture_output=True, text=True)
     passed = done.returncode == 0
     said = "" if passed else f"\n{done.stdout}{done.stderr}"
