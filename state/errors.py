@@ -7,6 +7,7 @@
     ├── NotFound           the thing named does not exist                      404
     ├── Conflict           the thing is not in a state that allows this        409
     │   └── BudgetExhausted    a tag's budget has no room for one more run     409
+    ├── TooSlow            the body does not arrive in time                    408
     ├── TooLarge           the body is over its limit                          413
     ├── UnsupportedMedia   the body is of a kind we do not parse               415
     ├── Invalid            readable, but wrong                                 422
@@ -14,7 +15,7 @@
     ├── Exhausted          nothing free right now; try again later             503
     └── Unavailable        a service we need does not answer                   503
 
-The status column is a table in `triggers/http.py`. Every error may carry a `hint` (what to do next), extra
+The status column is a table in `triggers/problems.py`. Every error may carry a `hint` (what to do next), extra
 `fields` for the answer, and, where later helps, `retry_after` in seconds.
 """
 
@@ -63,6 +64,10 @@ class Conflict(NightjarError):
 
 class BudgetExhausted(Conflict):
     title = "Budget exhausted"
+
+
+class TooSlow(NightjarError):
+    title = "Request too slow"
 
 
 class TooLarge(NightjarError):

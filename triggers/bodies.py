@@ -1,25 +1,41 @@
-"""Request bodies: read up to a limit, parsed as JSON, checked for what JSON cannot hold."""
+"""Request bodies: read up to a limit and in time, parsed as JSON, checked for what no request may hold."""
 
 from __future__ import annotations
 
+import asyncio
 import math
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import from_json
 from starlette.requests import Request
 
-from state.errors import Invalid, Malformed, TooLarge, UnsupportedMedia
+from state.errors import Invalid, Malformed, TooLarge, TooSlow, UnsupportedMedia
 
 PARSED = frozenset({"", "application/json", "text/plain", "application/x-www-form-urlencoded"})
 """Content types read as JSON: the last one is what `curl -d` sends."""
+BODY_S = 30.0
+"""Seconds for a whole body: who sends slower holds a connection, and a request of ours, for nothing."""
+DEPTH_MOST = 32
+ENTRIES_MOST = 10_000
+"""Of one list or object."""
+VALUES_MOST = 100_000
+"""Of a whole body."""
+NOT_FINITE = "is not a finite number"
+HOLDS_NUL = "holds a NUL character"
+TOO_DEEP = f"is nested more than {DEPTH_MOST} levels deep"
+HINTS = {
+    NOT_FINITE: "NaN and infinity are no results: report a run that has none with POST /api/experiment/crash",
+    HOLDS_NUL: "no text, path or commit has one: leave it out",
+}
 
 
 async def read_json(request: Request, limit: int) -> dict[str, Any]:
     """The body's JSON object; an empty body is an empty object.
 
     Raises:
-        TooLarge, UnsupportedMedia, Malformed (no JSON), Invalid (no object, NaN or infinity).
+        TooLarge, TooSlow, UnsupportedMedia, Malformed (no JSON), Invalid (no object, or it holds NaN, infinity or
+            a NUL character, or is too deep or too long).
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in PARSED:
@@ -30,56 +46,93 @@ async def read_json(request: Request, limit: int) -> dict[str, Any]:
         raise UnsupportedMedia(
             f"a body encoded as {encoding[:100]!r} is not read here", hint="send it uncompressed"
         )
-    body = await _read(request, limit)
+    try:
+        async with asyncio.timeout(BODY_S):
+            body = await _read(request, limit)
+    except TimeoutError as problem:
+        raise TooSlow(
+            f"the body did not arrive within {BODY_S:g} seconds",
+            hint="send it in one go, then repeat the request",
+        ) from problem
     if not body.strip():
         return {}
     try:
         parsed = from_json(body, allow_inf_nan=True)
     except ValueError as problem:
+        if "recursion limit" in str(problem):
+            raise refusal(Fault(TOO_DEEP)) from problem
         raise Malformed(
             f"the body is no JSON: {str(problem)[:200]}", hint='send an object such as {"tag": "mar11"}'
         ) from problem
     if not isinstance(parsed, dict):
         raise Invalid("the body is JSON, but no object", hint='send an object such as {"tag": "mar11"}')
-    if place := not_finite(parsed):
-        raise Invalid(
-            f"{place} is not a finite number",
-            hint="NaN and infinity are no results: report a run that has none with POST /api/experiment/crash",
-            fields={"errors": [{"field": place, "problem": "not a finite number"}]},
-        )
-    if b"\\u0000" in body and (place := with_nul(parsed)):
-        raise Invalid(
-            f"{place} holds a NUL character",
-            hint="no text, path or commit has one: leave it out",
-            fields={"errors": [{"field": place, "problem": "holds a NUL character"}]},
-        )
+    if found := Look().fault(parsed):
+        raise refusal(found)
     return parsed
 
 
-def with_nul(value: Any, place: str = "") -> str | None:
-    """Where a NUL character stands; None where nowhere."""
-    if isinstance(value, str):
-        return (place or "body") if "\0" in value else None
-    if isinstance(value, dict) and any("\0" in name for name in value):
-        return f"a name in {place or 'the body'}"
-    return _first(value, place, with_nul)
+@dataclass(frozen=True)
+class Fault:
+    """What of a body is refused, and where it stands."""
+
+    what: str
+    path: tuple[str, ...] = ()
+
+    def within(self, part: str) -> Fault:
+        return Fault(self.what, (part, *self.path))
+
+    @property
+    def place(self) -> str:
+        """Such as `policy.limits[3]`; the innermost of a very long one."""
+        text = "".join(self.path).removeprefix(".")
+        return text if len(text) <= 300 else f"...{text[-300:]}"
 
 
-def not_finite(value: Any, place: str = "") -> str | None:
-    """Where NaN or infinity stands; None where nowhere."""
-    if isinstance(value, float):
-        return (place or "body") if not math.isfinite(value) else None
-    return _first(value, place, not_finite)
+def refusal(fault: Fault) -> Invalid:
+    """A fault as an error."""
+    place = fault.place or "body"
+    return Invalid(
+        f"{place} {fault.what}",
+        hint=HINTS.get(fault.what, "no request needs that much: send text of your own as one string"),
+        fields={"errors": [{"field": place, "problem": fault.what}]},
+    )
 
 
-def _first(value: Any, place: str, look: Callable[[Any, str], str | None]) -> str | None:
-    if isinstance(value, dict):
-        inner = ((f"{place}.{name[:100]}" if place else name[:100], v) for name, v in value.items())
-    elif isinstance(value, list):
-        inner = ((f"{place}[{i}]", v) for i, v in enumerate(value))
-    else:
+class Look:
+    """One walk over what was parsed; its time grows with the number of values, wherever they stand."""
+
+    def __init__(self) -> None:
+        self._values = 0
+
+    def fault(self, value: Any, levels: int = DEPTH_MOST) -> Fault | None:
+        """The first thing that is refused."""
+        match value:
+            case float() if not math.isfinite(value):
+                return Fault(NOT_FINITE)
+            case str() if "\0" in value:
+                return Fault(HOLDS_NUL)
+            case dict() | list():
+                self._values += len(value)
+                if levels == 0:
+                    return Fault(TOO_DEEP)
+                if len(value) > ENTRIES_MOST:
+                    return Fault(f"has {len(value)} entries, over {ENTRIES_MOST}")
+                if self._values > VALUES_MOST:
+                    return Fault(f"is past the first {VALUES_MOST} values")
+                return self._inside(value, levels - 1)
+            case _:
+                return None
+
+    def _inside(self, value: dict[str, Any] | list[Any], levels: int) -> Fault | None:
+        if isinstance(value, list):
+            for nth, inner in enumerate(value):
+                if found := self.fault(inner, levels):
+                    return found.within(f"[{nth}]")
+            return None
+        for name, inner in value.items():
+            if found := Fault(HOLDS_NUL) if "\0" in name else self.fault(inner, levels):
+                return found.within("." + name[:100].replace("\0", "\\0"))
         return None
-    return next((found for where, v in inner if (found := look(v, where))), None)
 
 
 async def _read(request: Request, limit: int) -> bytes:

@@ -17,6 +17,7 @@ STATUS: dict[type[NightjarError], int] = {
     errors.NotFound: 404,
     errors.Conflict: 409,
     errors.BudgetExhausted: 409,
+    errors.TooSlow: 408,
     errors.TooLarge: 413,
     errors.UnsupportedMedia: 415,
     errors.Invalid: 422,

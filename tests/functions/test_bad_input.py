@@ -57,12 +57,10 @@ async def unchanged(
         '{"tag": "\\ud800"}',  # half of a surrogate pair
         '{"tag": "\\udc00\\ud800"}',
         '{"tag": "a\x00b"}',
-        '{"a":' * 5000 + "1" + "}" * 5000,
-        "[" * 100_000,
         '{"tag": 1' + "0" * 5000 + "}",
         "\ufeff{}",
     ],
-    ids=range(14),
+    ids=range(12),
 )
 async def test_what_is_no_json_is_malformed(
     client: httpx.AsyncClient, process: Process, body: str | bytes
