@@ -101,6 +101,7 @@ async def served_client(process: Process, streams: Process | None = None) -> Asy
     serving = asyncio.create_task(Server(server_config(app, here)).serve_until(stop))
     patient = httpx.AsyncHTTPTransport(retries=10)  # the server may not listen yet
     async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60, transport=patient) as http:
+        await http.get("/healthz")
         yield http
     stop.set()
     await serving

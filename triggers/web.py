@@ -13,6 +13,7 @@ from starlette.applications import Starlette
 from functions.contract import table
 from functions.process import ended, opened, run, stop_signals
 from state.settings import Settings
+from triggers.connection import Connection
 from triggers.guard import check_bind
 from triggers.http import make_app
 from triggers.stream import broadcasting
@@ -68,6 +69,8 @@ def server_config(app: Starlette, settings: Settings) -> uvicorn.Config:
         app,
         host=settings.host,
         port=settings.port,
+        http=Connection,
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
