@@ -1,0 +1,66 @@
+"""Run-to-run noise: how far two runs of the same code differ, and how sure that leaves us of a better one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from functions.rules.verdict import score
+from state.records import Direction
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The standard deviation of one run's value, in the metric's own unit."""
+
+    sigma: float
+    df: int
+    """Degrees of freedom behind it, at least 1."""
+
+
+def pooled(groups: Iterable[Sequence[float]]) -> Noise | None:
+    """The noise that groups of runs share, each group being finite values of the same code.
+
+    None while no group holds a second run: there is no degree of freedom yet.
+    """
+    deviations: list[float] = []
+    df = 0
+    for values in groups:
+        if values:
+            # From the first value, so that equal ones deviate by exactly nothing.
+            shifts = [value - values[0] for value in values]
+            mean = math.fsum(shifts) / len(shifts)
+            deviations += [shift - mean for shift in shifts]
+            df += len(values) - 1
+    return Noise(math.hypot(*deviations) / math.sqrt(df), df) if df else None
+
+
+@dataclass(frozen=True)
+class Mean:
+    """The mean value of one code's runs, and how many there are."""
+
+    value: float
+    runs: int = 1
+
+
+def p_better(candidate: Mean, incumbent: Mean, noise: Noise, direction: Direction) -> float:
+    """The probability, 0 to 1, that the candidate's true value is better than the incumbent's.
+
+    The posterior of the difference of two normal means with a common variance, under the usual priors that know
+    nothing: Student's t around the observed difference (Box and Tiao, Bayesian Inference in Statistical Analysis,
+    1973, section 2.5; here the variance comes with the pooled sigma's own degrees of freedom). It does not know that
+    a winner was chosen for its value, so it flatters a keep that was judged by its first run alone.
+    """
+    margin = score(incumbent.value, direction) - score(candidate.value, direction)
+    error = standard_error(noise.sigma, candidate.runs, incumbent.runs)
+    if margin == 0 or error == 0:
+        return 0.5 if margin == 0 else float(margin > 0)
+    from scipy.special import stdtr  # here, because it takes most of a second to import
+
+    return float(stdtr(noise.df, margin / error))
+
+
+def standard_error(sigma: float, runs: int, others: int) -> float:
+    """Standard error of the difference between the means of so many runs each."""
+    return sigma * math.sqrt(1 / runs + 1 / others)
