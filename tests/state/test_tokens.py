@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import hmac
 import json
 import re
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import pytest
 
 from functions.process import Process
+from state.client import Lab
 from state.errors import Conflict, TooManyRequests, Unauthenticated
 from state.tokens import Issued, Tokens, digest_of_secret
 from tests.labs import dump
@@ -83,6 +86,49 @@ async def test_a_wrong_secret_is_refused_in_the_words_of_an_unknown_token(
 
     with pytest.raises(Unauthenticated, match="no token of this lab"):
         await tokens.recognise(wrong)
+
+
+async def test_whatever_is_wrong_with_a_token_is_found_out_on_the_same_way(
+    tokens: Tokens, process: Process, operator: Issued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rotated = await tokens.rotate(operator.token, 60)
+    ended = await tokens.issue(name="ended", role="viewer", issued_by="me")
+    await tokens.revoke(ended.token)
+    compared: list[tuple[str, str]] = []
+    asked: list[list[str]] = []
+    compare, pipeline = hmac.compare_digest, Lab.pipeline
+
+    def comparing(a: str, b: str) -> bool:
+        compared.append((a, b))
+        return compare(a, b)
+
+    async def piped(lab: Lab, commands: Any) -> Any:
+        asked.append([command[0] for command in commands])
+        return await pipeline(lab, commands)
+
+    monkeypatch.setattr("state.tokens.hmac.compare_digest", comparing)
+    monkeypatch.setattr(Lab, "pipeline", piped)
+    last = "A" if rotated.text[-1] != "A" else "B"
+    texts = {
+        "right": rotated.text,
+        "before": operator.text,
+        "wrong at the end": rotated.text[:-1] + last,
+        "wrong at once": rotated.text[:14] + last + rotated.text[15:],
+        "unknown": "nj_aaaaaaaaaa_" + rotated.text[-43:],
+        "revoked": ended.text,
+        "no token": "hello",
+        "empty": "",
+    }
+
+    ways = {}
+    for name, text in texts.items():
+        compared.clear()
+        asked.clear()
+        with contextlib.suppress(Unauthenticated):
+            await tokens.recognise(text)
+        ways[name] = (len(compared), [*asked], {len(side) for pair in compared for side in pair})
+
+    assert set(map(str, ways.values())) == {str((2, [["HGETALL", "TIME"]], {64}))}, ways
 
 
 async def test_a_revoked_or_expired_token_opens_nothing_and_says_why(
