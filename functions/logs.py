@@ -36,6 +36,7 @@ _SECRET_TEXT = re.compile(
     | \bsk-[A-Za-z0-9_-]{16,}                                   # a model provider's key
     """
 )
+_TOKEN = re.compile(r"(?<![A-Za-z0-9])nj_[a-z2-7]{10}_[A-Za-z0-9_-]+")
 _ASSIGNED = re.compile(
     r"""(?i)\b((?:[a-z0-9]+[_-])*(?:password|passwd|secret|token|api[_-]?key)["']?\s*[:=]\s*["']?)[^\s"',;)}\]]+"""
 )
@@ -121,7 +122,12 @@ def scrubbed(text: str) -> str:
     for secret in sorted(_known, key=len, reverse=True):
         if secret in text:
             text = text.replace(secret, HIDDEN)
-    return _ASSIGNED.sub(rf"\1{HIDDEN}", _SECRET_TEXT.sub(HIDDEN, text))
+    return _ASSIGNED.sub(rf"\1{HIDDEN}", _SECRET_TEXT.sub(HIDDEN, without_tokens(text)))
+
+
+def without_tokens(text: str) -> str:
+    """Text in which no token of ours can be read."""
+    return _TOKEN.sub(HIDDEN, text)
 
 
 def _redacted(name: str, value: Any) -> Any:

@@ -7,6 +7,7 @@ import math
 
 from starlette.responses import Response
 
+from functions.logs import without_tokens
 from state import errors
 from state.errors import NightjarError
 
@@ -66,7 +67,7 @@ def problem_document(
         headers["Retry-After"] = str(math.ceil(retry_after))
     body |= {name: value for name, value in (fields or {}).items() if name not in body}
     return Response(
-        json.dumps(body, allow_nan=False, default=str),
+        without_tokens(json.dumps(body, allow_nan=False, default=str)),  # a detail may quote the request
         status_code=status,
         headers=headers,
         media_type="application/problem+json",

@@ -73,6 +73,8 @@ def test_an_exception_is_told_by_frames_and_without_any_local() -> None:
         "Authorization: Bearer {}",
         "'authorization': 'Basic {}'",
         "whsec_{}",
+        "a token of ours: nj_aaaaaaaaaa_{}",
+        "GET /?q=nj_234567abcd_{}&more=1",
         "sk-ant-api03-{}",
         "password={}",
         '{{"api_key": "{}"}}',

@@ -9,7 +9,7 @@ import pytest
 
 from functions.contract import table
 from functions.process import Process
-from state.errors import Exhausted, NightjarError
+from state.errors import Exhausted, NightjarError, NotFound
 from tests.labs import add_gpu, crashed, dump, idea, open_tag, registered, running, told, tried
 from triggers.problems import STATUS, problem_document, problem_response
 
@@ -40,6 +40,15 @@ def test_an_error_becomes_a_problem_document(kind: type[NightjarError]) -> None:
     assert b'"hint": "do this"' in body
     assert b'"more": 1' in body
     assert b'"no"' not in body
+
+
+def test_a_problem_quotes_no_token() -> None:
+    text = "nj_234567abcd_" + "-_aA" * 10 + "xyz"
+
+    response = problem_response(NotFound(f"there is no token {text!r}", fields={text: [text]}))
+
+    assert text[-43:] not in bytes(response.body).decode()
+    assert b"there is no token '[redacted]'" in bytes(response.body)
 
 
 def test_what_is_busy_says_when_to_come_back() -> None:
