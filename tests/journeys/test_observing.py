@@ -112,7 +112,8 @@ def test_the_web_process_tells_what_all_others_counted(lab: RunningLab) -> None:
 
 def test_no_log_shows_a_secret_or_a_body_whatever_the_lab_goes_through(lab: RunningLab) -> None:
     body, header = f"body{uuid.uuid4().hex}", f"header{uuid.uuid4().hex}"
-    lab.http.headers["Authorization"] = f"Bearer {header}"
+    bearer = {"Authorization": f"Bearer {header}"}
+    assert lab.http.get("/api/lab/status", headers=bearer).status_code == 401
     lab.http.headers["Cookie"] = f"session={header}"
     lab.setup("secretive")
     broken = lab.commit({"train.py": f"raise SystemExit('password={body}')"})
