@@ -22,6 +22,12 @@ NOISES = st.builds(Noise, st.floats(0, 1), st.integers(1, 10_000))
 DIRECTIONS: st.SearchStrategy[Direction] = st.sampled_from(["minimize", "maximize"])
 
 
+@pytest.fixture(scope="module", autouse=True)
+def scipy_is_there() -> None:
+    """The first probability takes a second, which is no example's fault."""
+    p_better(Mean(1.0), Mean(2.0), Noise(1.0, 1), "minimize")
+
+
 @pytest.mark.parametrize("groups", [[], [[]], [[0.98]], [[0.98], [0.97], []]])
 def test_without_a_repeat_nothing_is_known_of_the_noise(groups: list[list[float]]) -> None:
     assert pooled(groups) is None
