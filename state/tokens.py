@@ -231,18 +231,25 @@ class Tokens:
         token_id, secret = (found["id"], found["secret"]) if found else ("", text)
         return await self._proven(Proof(token_id, digest_of_secret(secret)))
 
-    async def rotate(self, token: Token, overlap_s: float) -> Issued:
-        """A new secret for a token; the one before is good for another `overlap_s` seconds.
+    async def rotate(self, token: Token, overlap_s: float, shown: Proof | None = None) -> Issued:
+        """A new secret for a token; one of those before is good for another `overlap_s` seconds, all others end.
+
+        That is the one with which its bearer asks. Where somebody else does, it is the one that was good longest:
+        the answer with the newer one may have been lost.
 
         Raises:
             Conflict: it was rotated or has ended meanwhile.
         """
         secret = new_secret()
         told = {"token_id": token.id, "name": token.name, "role": token.role}
+        overlapping = token.old_until is not None and await self.now() < token.old_until
+        stays = (token.old_digest if overlapping else None) or token.digest
+        if shown is not None and shown.token_id == token.id:
+            stays = shown.digest
         answer = await self._lab.run(
             "rotate_token",
             [self._keys("tokens", token.id), self._keys("events")],
-            [token.digest, digest_of_secret(secret), overlap_s, json.dumps(told)],
+            [token.digest, digest_of_secret(secret), overlap_s, json.dumps(told), stays],
         )
         if answer != "ok":
             raise Conflict(

@@ -22,11 +22,12 @@ class Rotate(Command):
 async def rotate(request: Rotate, call: Call, tokens: Tokens) -> Shown:
     """A new secret for a token, shown this once; the one before stays good for a while, so that nothing stops.
 
-    Everybody may rotate their own. With overlap_s=0 the one before, and every session made with it, ends at once.
+    Everybody may rotate their own. Where the answer is lost, ask again with the same token: it is the one that stays
+    good. With overlap_s=0 the one before, and every session made with it, ends at once.
     """
     asked = request.id or call.caller.token_id
     if asked is None:
         raise Invalid("no token was sent that could be rotated", hint="name one by its id")
     if asked != call.caller.token_id and not call.caller.may_do_all:
         raise Forbidden("only operators rotate other tokens", hint="leave out the id to rotate your own")
-    return shown(await tokens.rotate(await tokens.get(asked), request.overlap_s))
+    return shown(await tokens.rotate(await tokens.get(asked), request.overlap_s, call.proof))

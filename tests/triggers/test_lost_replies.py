@@ -1,0 +1,112 @@
+"""Whoever does not get the answer about a token asks again, and nothing is lost or given twice."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from functions.process import Process
+from tests.labs import events_of, problem, refused, told
+
+
+@pytest.fixture
+async def http(client: httpx.AsyncClient) -> httpx.AsyncClient:
+    """HTTP as an operator."""
+    issued = await told(client, "/api/token/issue", name="root", role="operator")
+    client.headers["authorization"] = f"Bearer {issued['token']}"
+    return client
+
+
+def bearer(text: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {text}"}
+
+
+async def opens(http: httpx.AsyncClient, text: str) -> bool:
+    return (await http.get("/api/token/whoami", headers=bearer(text))).status_code == 200
+
+
+async def test_a_token_that_is_revoked_again_and_again_ended_once(
+    http: httpx.AsyncClient, process: Process
+) -> None:
+    gone = await told(http, "/api/token/issue", name="gone", role="viewer")
+
+    together = await asyncio.gather(*(told(http, "/api/token/revoke", id=gone["id"]) for _ in range(10)))
+    later = await told(http, "/api/token/revoke", id=gone["id"])
+
+    assert {answer["revoked_at"] for answer in [*together, later]} == {later["revoked_at"]}
+    assert len(await events_of(process, "token.revoked")) == 1
+    assert not await opens(http, gone["token"])
+
+
+async def test_a_revocation_repeated_after_the_name_was_given_again_leaves_the_new_token(
+    http: httpx.AsyncClient,
+) -> None:
+    first = await told(http, "/api/token/issue", name="ann", role="agent")
+    await told(http, "/api/token/revoke", id=first["id"])
+    second = await told(http, "/api/token/issue", name="ann", role="agent")
+
+    await told(http, "/api/token/revoke", id=first["id"])
+
+    assert await opens(http, second["token"])
+    await refused(http, 409, "/api/token/issue", name="ann", role="agent")
+
+
+async def test_a_bearer_rotates_with_the_same_token_until_an_answer_arrives(http: httpx.AsyncClient) -> None:
+    old = (await told(http, "/api/token/issue", name="w", role="worker"))["token"]
+
+    answers = [await http.post("/api/token/rotate", json={}, headers=bearer(old)) for _ in range(4)]
+
+    *lost, last = [answer.json()["token"] for answer in answers]
+    assert await opens(http, old)
+    assert await opens(http, last)
+    assert [await opens(http, text) for text in lost] == [False] * 3
+    ended = await http.post("/api/token/rotate", json={"overlap_s": 0}, headers=bearer(last))
+    assert not await opens(http, old)
+    assert not await opens(http, last)
+    assert await opens(http, ended.json()["token"])
+
+
+async def test_a_bearer_works_on_while_an_operator_rotates_until_an_answer_arrives(
+    http: httpx.AsyncClient,
+) -> None:
+    issued = await told(http, "/api/token/issue", name="w", role="worker")
+
+    answers = [await told(http, "/api/token/rotate", id=issued["id"]) for _ in range(3)]
+
+    assert await opens(http, issued["token"])
+    assert [await opens(http, answer["token"]) for answer in answers] == [False, False, True]
+
+
+async def test_who_enrolls_again_has_lost_the_name_but_no_second_use(http: httpx.AsyncClient) -> None:
+    ask = {"name": "swarm", "role": "worker", "kind": "enroll", "uses": 3}
+    enroll = {"enroll_token": (await told(http, "/api/token/issue", **ask))["token"]}
+    await told(http, "/api/token/enroll", **enroll, name="w1")
+
+    document = await refused(http, 409, "/api/token/enroll", **enroll, name="w1")
+    again = await told(http, "/api/token/enroll", **enroll, name="w2")
+
+    assert "'w1' is taken" in document["detail"]
+    assert await opens(http, again["token"])
+    rows = (await told(http, "/api/token/list"))["tokens"]
+    assert {row["name"]: row["uses_left"] for row in rows if row["kind"] == "enroll"} == {"swarm": 1}
+
+
+async def test_what_is_issued_again_is_a_conflict_that_a_revocation_solves(
+    http: httpx.AsyncClient, process: Process
+) -> None:
+    headers = {"idempotency-key": "k"}
+    first, second = [
+        await http.post("/api/token/issue", json={"name": "ann", "role": "agent"}, headers=headers)
+        for _ in "12"
+    ]
+
+    document = problem(second, 409)
+    assert "revokes it first" in document["hint"]
+    await told(http, "/api/token/revoke", id=first.json()["id"])
+    third = await told(http, "/api/token/issue", name="ann", role="agent")
+
+    assert not await opens(http, first.json()["token"])
+    assert await opens(http, third["token"])
+    assert len(await events_of(process, "token.issued")) == 3
