@@ -10,11 +10,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import ipaddress
 import json
 import math
 import re
 import secrets
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -30,6 +31,9 @@ TOKEN_ROLES: tuple[TokenRole, ...] = get_args(TokenRole)
 SESSION_S = 12 * 3600
 TICKET_S = 30
 OVERLAP_MOST_S = 24 * 3600
+WRONG_TRIES = 10
+TRIES_S = 60
+"""So many wrong tokens an address may try to sign in with, in so many seconds."""
 
 _FORM = re.compile(r"nj_(?P<id>[a-z2-7]{10})_(?P<secret>[A-Za-z0-9_-]{43})")
 _NOBODY = "0" * 64
@@ -281,8 +285,8 @@ class Tokens:
         key = digest_of_secret(name)
         stored = await self._lab.command("GET", self._keys("sessions", key))
         if stored is None:
-            raise Unauthenticated("the session has ended", hint="sign in again with a token")
-        return await self._proven(Proof(**json.loads(stored), session=key))
+            raise ended_session()
+        return await self._proven(Proof(**json.loads(stored), session=key), otherwise=ended_session)
 
     async def close_session(self, name: str) -> None:
         """End a session."""
@@ -338,19 +342,40 @@ class Tokens:
                 retry_after=math.ceil(wait_s * 1000) / 1000,
             )
 
+    async def take_try(self, address: str) -> None:
+        """Note a try to sign in; `return_try` forgets a right one.
+
+        Raises:
+            TooManyRequests: the address had 10 wrong tries within the last minute.
+        """
+        keys = [self._keys("tries", _network(address))]
+        wait_s = float(await self._lab.run("take_try", keys, [WRONG_TRIES, TRIES_S]))
+        if wait_s > 0:
+            raise TooManyRequests(
+                f"{WRONG_TRIES} wrong tokens came from this address within a minute",
+                hint="wait a minute, then send a right one; an operator issues them",
+                retry_after=wait_s,
+            )
+
+    async def return_try(self, address: str) -> None:
+        """Forget a try: the token was right."""
+        await self._lab.run("return_try", [self._keys("tries", _network(address))], [])
+
     async def _stand_in(self, kind: str, proof: Proof, lasts_s: int) -> str:
         name = new_secret()
         kept = json.dumps({"token_id": proof.token_id, "digest": proof.digest})
         await self._lab.command("SET", self._keys(kind, digest_of_secret(name)), kept, "EX", lasts_s)
         return name
 
-    async def _proven(self, proof: Proof) -> tuple[Token, Proof]:
+    async def _proven(
+        self, proof: Proof, otherwise: Callable[[], Unauthenticated] | None = None
+    ) -> tuple[Token, Proof]:
         stored, (seconds, micros) = await self._lab.pipeline(
             [("HGETALL", self._keys("tokens", proof.token_id)), ("TIME",)]
         )
         now = float(seconds) + float(micros) / 1e6
         if not _holds(proof, stored, now, ended_too=True):
-            raise unknown_token()
+            raise (otherwise or unknown_token)()
         token = Token.parse(stored)
         if (end := token.end(now)) is not None:
             raise ended_token(end)
@@ -363,8 +388,21 @@ def _holds(proof: Proof, stored: Mapping[str, str], now: float, *, ended_too: bo
     return known and bool(stored) and (ended_too or token.end(now) is None)
 
 
+def _network(address: str) -> str:
+    """Whose tries count as one's: an IPv6 user has a whole /64."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return "unknown"
+    return str(found) if found.version == 4 else str(ipaddress.ip_network((found, 64), strict=False))
+
+
 def unknown_token() -> Unauthenticated:
     return Unauthenticated("this is no token of this lab", hint="ask an operator for one")
+
+
+def ended_session() -> Unauthenticated:
+    return Unauthenticated("the session has ended", hint="sign in again with a token")
 
 
 def ended_token(how: str = "revoked or used up") -> Unauthenticated:

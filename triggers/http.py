@@ -34,6 +34,7 @@ from triggers.identity import Visitor, identify, still_admitted
 from triggers.metrics import metrics
 from triggers.openapi import openapi
 from triggers.problems import problem_document, problem_response
+from triggers.sessions import Session
 from triggers.stream import events
 
 log = logging.getLogger(__name__)
@@ -55,6 +56,7 @@ def make_app(
         Route("/api/events", events),
         Route("/openapi.json", lambda _: JSONResponse(openapi(functions))),
         Route("/docs", lambda _: HTMLResponse(docs_page(functions), headers=DOCS_HEADERS)),
+        Route("/api/session", Session),
         *dashboard(settings),
     ]
     doors = [(door, declared) for declared in functions.values() for door in declared.doors]
@@ -140,7 +142,7 @@ async def _visitor(declared: Function[Any, Any], request: Request) -> Visitor:
     """
     if "anyone" in declared.roles:
         return Visitor(Caller("anyone", "viewer"))
-    visitor = await identify(request)
+    visitor = await identify(request, writes=declared.writes)
     check_role(declared, visitor.caller)
     return visitor
 

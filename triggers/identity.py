@@ -31,18 +31,29 @@ class Visitor:
     proof: Proof | None = None
 
 
-async def identify(request: Request, *, ticket: bool = False) -> Visitor:
+async def identify(request: Request, *, ticket: bool = False, writes: bool = False) -> Visitor:
     """Who sends this request; with `ticket`, one in the query is taken for proof and used up.
+
+    `writes`: it changes something whatever its method is.
 
     Raises:
         Unauthenticated: nobody we know. Forbidden: a signed-in browser writes without the page's header.
         TooManyRequests: the token is used more often than it may be.
     """
     process: Process = request.app.state.process
-    shown = await _shown(request, process, ticket=ticket)
+    shown = await _shown(request, process, ticket=ticket, writes=writes)
     if shown is None:
         return await _local(request, process)
     token, proof = shown
+    return Visitor(await bearer_of(token, process), proof)
+
+
+async def bearer_of(token: Token, process: Process) -> Caller:
+    """Whom a living token stands for; the request is counted.
+
+    Raises:
+        Forbidden: it is an enroll token. TooManyRequests: it is used more often than it may be.
+    """
     if token.kind == "enroll":
         raise Forbidden(
             "an enroll token opens nothing but POST /api/token/enroll",
@@ -50,7 +61,7 @@ async def identify(request: Request, *, ticket: bool = False) -> Visitor:
         )
     await process.tokens.take(token.id, process.settings.rate_per_s, process.settings.rate_burst)
     tags = frozenset(token.tags) if token.tags is not None else None
-    return Visitor(Caller(token.name, token.role, token.id, tags), proof)
+    return Caller(token.name, token.role, token.id, tags)
 
 
 async def admit(request: Request, *audience: Audience, ticket: bool = False) -> Visitor:
@@ -77,17 +88,29 @@ async def still_admitted(tokens: Tokens, proofs: Collection[Proof | None]) -> se
     return holding
 
 
-async def _shown(request: Request, process: Process, *, ticket: bool) -> tuple[Token, Proof] | None:
+def check_page(request: Request) -> None:
+    """Refuse a write of a signed-in browser that is not our page's.
+
+    Raises:
+        Forbidden: it lacks the page's header.
+    """
+    if BY_PAGE not in request.headers:
+        raise Forbidden(
+            "a signed-in browser writes through Nightjar's own page only",
+            hint=f"a program sends its token as Authorization: Bearer instead; the page sends {BY_PAGE}",
+        )
+
+
+async def _shown(
+    request: Request, process: Process, *, ticket: bool, writes: bool
+) -> tuple[Token, Proof] | None:
     if (bearer := _bearer(request)) is not None:
         return await process.tokens.recognise(bearer)
     if ticket and (name := request.query_params.get("ticket")) is not None:
         return await process.tokens.ticket(name)
     if (session := request.cookies.get(COOKIE)) is not None:
-        if request.method not in SAFE and BY_PAGE not in request.headers:
-            raise Forbidden(
-                "a signed-in browser writes through Nightjar's own page only",
-                hint=f"a program sends its token as Authorization: Bearer instead; the page sends {BY_PAGE}",
-            )
+        if writes or request.method not in SAFE:
+            check_page(request)
         return await process.tokens.session(session)
     return None
 

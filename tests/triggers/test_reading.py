@@ -25,7 +25,17 @@ NAMED = {
     "gpu_id": ["g0", "hot", "nowhere"],
     "format": ["svg", "png", "gif"],
 }
-FIXED = ["/", "/static/style.css", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics", "/no/such"]
+FIXED = [
+    "/",
+    "/static/style.css",
+    "/docs",
+    "/openapi.json",
+    "/healthz",
+    "/readyz",
+    "/metrics",
+    "/api/session",
+    "/no/such",
+]
 EVENTS = ["?min_interval=never", "?since=never", "?last=0&tag=mar11&unknown=1"]
 READS = [(name, d) for name, found in table().items() for d in found.doors if not found.writes]
 
