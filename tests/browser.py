@@ -67,6 +67,14 @@ class Browser:
     def click(self, css: str) -> None:
         self._ask("POST", f"/element/{self._element(css)}/click")
 
+    def write(self, css: str, text: str) -> None:
+        """Type into the element that matches, key by key."""
+        self._ask("POST", f"/element/{self._element(css)}/value", text=text)
+
+    def before_each_page(self, script: str) -> None:
+        """Run JavaScript before any of a page's own, from the next page on."""
+        self.tell("Page.addScriptToEvaluateOnNewDocument", source=script)
+
     def choose(self, css: str, value: str) -> None:
         """Choose an option of a `select` as soon as there is one of this value."""
         script = """

@@ -6,14 +6,12 @@ import itertools
 import json
 from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import redis
 
-from tests.browser import Browser, browsing, chromedriver, is_demanded, missing
+from tests.browser import Browser
 from tests.journeys.running import RunningLab, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
@@ -22,23 +20,6 @@ HOSTILE = '<img src=x onerror="window.owned=1"><script>window.owned=1</script><b
 ESCAPE = "\ue00c"
 ENTER = "\ue007"
 _tags = (f"page{nth}" for nth in itertools.count())
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
-    if (absent := missing()) and not is_demanded():
-        pytest.skip(f"not installed: {', '.join(absent)} (Debian: apt-get install chromium chromium-driver)")
-    assert not absent, absent
-    with chromedriver(tmp_path_factory.mktemp("driver") / "log") as found:
-        yield found
-
-
-@pytest.fixture
-def browser(driver: httpx.Client, tmp_path: Path) -> Iterator[Browser]:
-    """A window of its own."""
-    with browsing(driver, tmp_path / "profile") as found:
-        found.size(1280, 1000)
-        yield found
 
 
 @pytest.fixture(scope="module")

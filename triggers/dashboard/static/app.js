@@ -1,121 +1,91 @@
-// The page: which panels there are, what is chosen, and when a panel reads again.
-//
-// A panel is { id, read(view), show(answer, view), touches(event, view), every?, rest? }. `read` asks functions, `show`
-// puts the answer into the section of that id, `touches` says which events make it out of date. It reads at most once
-// in `rest` ms, and every `every` ms where things change without an event.
+// Who reads the page: the lab is shown to whoever may read it, everybody else gets the form where one signs in.
 
-import { follow } from "./lab.js";
-import { events } from "./panels/events.js";
-import { experiments } from "./panels/experiments.js";
-import { gpus } from "./panels/gpus.js";
-import { health } from "./panels/health.js";
-import { progress } from "./panels/progress.js";
-import { run } from "./panels/run.js";
-import { tags } from "./panels/tags.js";
+import { get, signIn, signOut, whenUnknown } from "./lab.js";
+import { open } from "./page.js";
 
-const LAST_EVENTS = 200;
-const REST_MS = 1000;
-
-// What is chosen stands in the address, so that a view can be linked and the back button works.
-const view = {
-  tag: null,
-  run: null,
-  tags: [],
-  choose(chosen) {
-    location.hash = new URLSearchParams(Object.entries(chosen).filter(([, value]) => value)).toString();
-  },
-  link(chosen) {
-    return `#${new URLSearchParams(chosen)}`;
-  },
-  // The tags are known: whoever chose none sees the newest.
-  known(found) {
-    this.tags = found;
-    if (this.tag === null && found.length > 0) {
-      this.tag = found[0].name;
-      refreshAll();
-    }
-  },
-};
-
-function readAddress() {
-  const chosen = new URLSearchParams(location.hash.slice(1));
-  view.tag = chosen.get("tag") ?? view.tag;
-  view.run = chosen.get("run");
-}
-
-class Fresh {
-  constructor(panel) {
-    this.panel = panel;
-    this.reading = false;
-    this.again = false;
-    this.readAt = -Infinity;
-    this.timer = null;
-    if (panel.every) setInterval(() => this.soon(), panel.every);
-  }
-
-  soon() {
-    if (this.reading) this.again = true;
-    else if (this.timer === null) {
-      const wait = Math.max(0, this.readAt + (this.panel.rest ?? REST_MS) - performance.now());
-      this.timer = setTimeout(() => this.now(), wait);
-    }
-  }
-
-  async now() {
-    clearTimeout(this.timer);
-    this.timer = null;
-    if (this.reading) {
-      this.again = true;
-      return;
-    }
-    this.reading = true;
-    this.readAt = performance.now();
-    const problem = document.querySelector(`#${this.panel.id} .problem`);
-    try {
-      this.panel.show(await this.panel.read(view), view);
-      if (problem) problem.textContent = problem.title = "";
-    } catch (error) {
-      if (this.panel.failed) this.panel.failed(error);
-      if (problem) [problem.textContent, problem.title] = [error.message, error.hint ?? ""];
-    } finally {
-      this.reading = false;
-      if (this.again) {
-        this.again = false;
-        this.soon();
-      }
-    }
-  }
-}
-
-const panels = [health, tags, progress, experiments, gpus, run].map((panel) => new Fresh(panel));
-
-function refreshAll() {
-  for (const fresh of panels) fresh.now();
-}
-
-addEventListener("hashchange", () => {
-  readAddress();
-  refreshAll();
-});
-
-readAddress();
-events.start(view);
-refreshAll();
-
+const RETRY_MS = 2000;
+const form = document.getElementById("sign-in");
+const [why, complaint] = [form.querySelector(".why"), form.querySelector(".problem")];
+const [input, button] = [document.getElementById("token"), form.querySelector("button")];
+const who = document.getElementById("who");
 const connection = document.getElementById("connection");
-follow({
-  last: LAST_EVENTS,
-  told(event) {
-    events.told(event);
-    for (const fresh of panels) if (fresh.panel.touches(event, view)) fresh.soon();
-  },
-  reset(gap) {
-    events.reset(gap);
-    refreshAll();
-  },
-  changed(live) {
-    if (live && connection.dataset.state === "cut") refreshAll();
-    connection.dataset.state = live ? "live" : "cut";
-    connection.textContent = live ? "live" : "reconnecting";
-  },
+const trouble = document.getElementById("trouble");
+let close = null; // ends what is shown of the lab
+
+// Asks who is signed in, and shows what they may see.
+async function look() {
+  try {
+    admit(await get("/api/session"));
+  } catch (problem) {
+    if (problem.status === 401 || close !== null) return; // the form is there; or the panels tell what is wrong
+    [trouble.textContent, trouble.hidden] = [sentence(problem), !form.hidden];
+    setTimeout(look, RETRY_MS);
+  }
+}
+
+function admit(reader) {
+  if (!reader.may_read) {
+    signOut().catch(() => {}); // its session opens nothing here
+    shut("This page asks for another token.");
+    complain(`This page needs the viewer role; ${reader.name} has the role ${reader.role}.`);
+    return;
+  }
+  trouble.hidden = form.hidden = true;
+  who.hidden = !reader.signed_in;
+  who.querySelector("b").textContent = `${reader.name} (${reader.role})`;
+  close ??= open({ changed: (live) => live || look() });
+}
+
+// Takes everything of the lab off the page.
+function shut(reason) {
+  close?.();
+  close = null;
+  trouble.hidden = who.hidden = connection.hidden = true;
+  who.querySelector("b").textContent = "";
+  why.textContent = reason;
+  complain("");
+  form.hidden = false;
+  input.focus();
+}
+
+function complain(text) {
+  complaint.textContent = text;
+}
+
+function sentence({ message, hint }) {
+  return [message, hint].filter(Boolean).map((text) => `${text[0].toUpperCase()}${text.slice(1)}.`).join(" ");
+}
+
+whenUnknown((problem) => {
+  if (close !== null) shut(`Signed out: ${problem.message}.`);
+  else if (form.hidden) shut(sentence({ message: problem.message }));
 });
+
+form.addEventListener("submit", async (event) => {
+  event.preventDefault();
+  if (button.disabled) return;
+  const token = input.value;
+  input.value = ""; // it stays nowhere on the page, right or wrong
+  button.disabled = true;
+  complain("");
+  try {
+    admit(await signIn(token));
+  } catch (problem) {
+    complain(sentence(problem));
+  } finally {
+    button.disabled = false;
+    if (!form.hidden) input.focus();
+  }
+});
+
+who.querySelector("button").addEventListener("click", async () => {
+  try {
+    await signOut();
+    shut("You are signed out.");
+  } catch (problem) {
+    [trouble.textContent, trouble.hidden] = [`You are still signed in. ${sentence(problem)}`, false];
+  }
+});
+
+addEventListener("pageshow", (event) => event.persisted && look()); // back from another page, perhaps much later
+look();

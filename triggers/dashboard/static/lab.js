@@ -4,14 +4,33 @@ import { heardAt } from "./dom.js";
 
 const RETRY_MS = 2000;
 
+const OURS = { "x-nightjar-page": "1" }; // no form and no foreign page can send it
+
 export class Problem extends Error {
-  constructor(detail, hint) {
+  constructor(detail, hint, status) {
     super(detail);
     this.hint = hint ?? "";
+    this.status = status ?? null;
   }
 }
 
+let unknown = () => {};
+
+// Whom to tell that the reader is nobody whom the lab knows, or not any more.
+export function whenUnknown(tell) {
+  unknown = tell;
+}
+
 async function answer(path, options) {
+  try {
+    return await asked(path, options);
+  } catch (problem) {
+    if (problem.status === 401) unknown(problem);
+    throw problem;
+  }
+}
+
+async function asked(path, options) {
   let response;
   try {
     response = await fetch(path, { cache: "no-store", ...options });
@@ -21,7 +40,7 @@ async function answer(path, options) {
   heardAt(response.headers.get("date"));
   if (response.ok) return response;
   const problem = await response.json().catch(() => ({}));
-  throw new Problem(problem.detail ?? `HTTP ${response.status}`, problem.hint);
+  throw new Problem(problem.detail ?? `HTTP ${response.status}`, problem.hint, response.status);
 }
 
 export async function get(path) {
@@ -34,18 +53,33 @@ export async function picture(path) {
 
 // Calls a function by POST, as everybody does.
 export async function call(path, body) {
-  const headers = { "content-type": "application/json" };
-  return (await answer(path, { method: "POST", headers, body: JSON.stringify(body) })).json();
+  return (await answer(path, posting(body))).json();
+}
+
+function posting(body) {
+  const headers = { "content-type": "application/json", ...OURS };
+  return { method: "POST", headers, body: JSON.stringify(body) };
+}
+
+// Who is signed in then; a wrong token is a problem of its own.
+export async function signIn(token) {
+  return (await asked("/api/session", posting({ token }))).json();
+}
+
+export async function signOut() {
+  await asked("/api/session", { method: "DELETE", headers: OURS });
 }
 
 // Tells every event once and in order: the newest `last` first, then what happens.
-// `reset` says that events are missing, `changed` how the connection is: live, or not.
-export function follow({ last, told, reset, changed }) {
+// `reset` says that events are missing, `changed` how the connection is: live, or not; once `ended`, there is none.
+export function follow({ ended, last, told, reset, changed }) {
   const types = document.querySelector("meta[name=event-types]").content.split(" ");
   let seen = null;
 
   function open() {
+    if (ended.aborted) return;
     const source = new EventSource(seen === null ? `/api/events?last=${last}` : `/api/events?since=${seen}`);
+    ended.addEventListener("abort", () => source.close(), { once: true });
     source.addEventListener("open", () => changed(true));
     source.addEventListener("error", () => {
       changed(false);

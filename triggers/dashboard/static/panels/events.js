@@ -4,9 +4,6 @@ import { h, moment, number, sync } from "../dom.js";
 
 const KEPT = 1000;
 const SHOWN = 300;
-const list = document.querySelector("#events .events");
-const pause = document.querySelector("#events .pause");
-const [byTag, byType] = document.querySelectorAll("#events select");
 const TELLING = {
   "experiment.registered": ["category", "hypothesis"],
   "experiment.finished": ["status", "val_bpb", "description"],
@@ -14,62 +11,63 @@ const TELLING = {
   "strategy.changed": ["mode", "reason"],
 };
 
-const kept = []; // newest first
-const tags = new Set();
-let heldAt = null; // how many had come when the reader paused
-let come = 0;
-let drawing = false;
-let view = null;
+export function events(view) {
+  const list = document.querySelector("#events .events");
+  const pause = document.querySelector("#events .pause");
+  const [byTag, byType] = document.querySelectorAll("#events select");
+  const kept = []; // newest first
+  const tags = new Set();
+  let heldAt = null; // how many had come when the reader paused
+  let come = 0;
+  let drawing = false;
 
-export const events = {
-  start(found) {
-    view = found;
-    for (const type of document.querySelector("meta[name=event-types]").content.split(" ")) byType.append(h("option", {}, type));
-    byTag.addEventListener("change", draw);
-    byType.addEventListener("change", draw);
-    pause.addEventListener("click", () => {
-      heldAt = heldAt === null ? come : null;
-      draw();
-    });
-  },
+  for (const type of document.querySelector("meta[name=event-types]").content.split(" ")) byType.append(h("option", {}, type));
+  byTag.addEventListener("change", draw);
+  byType.addEventListener("change", draw);
+  pause.addEventListener("click", () => {
+    heldAt = heldAt === null ? come : null;
+    draw();
+  });
 
-  told(event) {
-    if (event.tag !== null && !tags.has(event.tag)) {
-      tags.add(event.tag);
-      byTag.append(h("option", {}, event.tag));
+  return {
+    told(event) {
+      if (event.tag !== null && !tags.has(event.tag)) {
+        tags.add(event.tag);
+        byTag.append(h("option", {}, event.tag));
+      }
+      add(event);
+    },
+
+    reset(gap) {
+      add({ id: `gap ${gap.first}`, type: "reset", time: new Date().toISOString(), tag: null, subject: "",
+        data: { text: `events after ${gap.since} are no longer kept; everything was read again` } });
+    },
+  };
+
+  function add(event) {
+    come += 1;
+    kept.unshift({ nth: come, ...event });
+    if (kept.length > KEPT) kept.pop();
+    if (!drawing) {
+      drawing = true;
+      requestAnimationFrame(draw); // a burst is drawn once
     }
-    add(event);
-  },
+  }
 
-  reset(gap) {
-    add({ id: `gap ${gap.first}`, type: "reset", time: new Date().toISOString(), tag: null, subject: "",
-      data: { text: `events after ${gap.since} are no longer kept; everything was read again` } });
-  },
-};
-
-function add(event) {
-  come += 1;
-  kept.unshift({ nth: come, ...event });
-  if (kept.length > KEPT) kept.pop();
-  if (!drawing) {
-    drawing = true;
-    requestAnimationFrame(draw); // a burst is drawn once
+  function draw() {
+    drawing = false;
+    const held = heldAt !== null;
+    pause.textContent = held ? `Resume (${come - heldAt})` : "Pause";
+    pause.setAttribute("aria-pressed", String(held));
+    const wanted = (event) =>
+      event.type === "reset" || // a gap is everybody's business
+      ((!byTag.value || event.tag === byTag.value) && (!byType.value || event.type === byType.value));
+    const shown = kept.filter((event) => (!held || event.nth <= heldAt) && wanted(event));
+    sync(list, shown.slice(0, SHOWN), (event) => event.id, (event) => line(event, view));
   }
 }
 
-function draw() {
-  drawing = false;
-  const held = heldAt !== null;
-  pause.textContent = held ? `Resume (${come - heldAt})` : "Pause";
-  pause.setAttribute("aria-pressed", String(held));
-  const wanted = (event) =>
-    event.type === "reset" || // a gap is everybody's business
-    ((!byTag.value || event.tag === byTag.value) && (!byType.value || event.type === byType.value));
-  const shown = kept.filter((event) => (!held || event.nth <= heldAt) && wanted(event));
-  sync(list, shown.slice(0, SHOWN), (event) => event.id, line);
-}
-
-function line(event) {
+function line(event, view) {
   const said = { experiment_id: event.subject, tag: event.tag, gpu_id: event.subject };
   const telling = TELLING[event.type];
   const facts = telling

@@ -6,44 +6,49 @@ import { call } from "../lab.js";
 const PAGE = 50;
 const MOST = 1000;
 const OPEN = new Set(["registered", "queued", "leased", "running"]);
-const body = document.querySelector("#experiments tbody");
-const aside = document.querySelector("#experiments .aside");
-const older = document.querySelector("#experiments .more button");
-let limit = PAGE;
-let limitedTag = null;
-let again = null;
 
-export const experiments = {
-  id: "experiments",
-  every: 10000,
-  touches: (event, view) => event.tag === view.tag,
+export function experiments() {
+  const body = document.querySelector("#experiments tbody");
+  const aside = document.querySelector("#experiments .aside");
+  const older = document.querySelector("#experiments .more button");
+  let limit = PAGE;
+  let limitedTag = null;
+  let again = null;
 
-  async read({ tag }) {
-    if (tag !== limitedTag) [limit, limitedTag] = [PAGE, tag];
-    return tag === null ? null : { tag, ...(await call("/api/experiment/history", { tag, limit })) };
-  },
+  const panel = {
+    id: "experiments",
+    every: 10000,
+    touches: (event, view) => event.tag === view.tag,
+    end: () => clearTimeout(again),
 
-  show(answer, view) {
-    if (answer === null || answer.tag !== view.tag) return;
-    const found = answer.experiments.reverse().map(row);
-    sync(body, found, (e) => e.id, (e) => show(e, view));
-    aside.textContent = `${answer.total} in all`;
-    older.hidden = answer.next_cursor === null || limit >= MOST;
-    older.onclick = () => {
-      limit = Math.min(MOST, limit + PAGE);
-      dispatchEvent(new HashChangeEvent("hashchange"));
-    };
-    clearTimeout(again);
-    // What trains says how far it is, but not by events.
-    if (found.some((e) => e.status === "running")) again = setTimeout(() => refresh(view), 2000);
-  },
-};
+    async read({ tag }) {
+      if (tag !== limitedTag) [limit, limitedTag] = [PAGE, tag];
+      return tag === null ? null : { tag, ...(await call("/api/experiment/history", { tag, limit })) };
+    },
 
-async function refresh(view) {
-  try {
-    experiments.show(await experiments.read(view), view);
-  } catch {
-    // the next event, or the next interval, reads again and tells what is wrong
+    show(answer, view) {
+      if (answer === null || answer.tag !== view.tag || !body.isConnected) return;
+      const found = answer.experiments.reverse().map(row);
+      sync(body, found, (e) => e.id, (e) => show(e, view));
+      aside.textContent = `${answer.total} in all`;
+      older.hidden = answer.next_cursor === null || limit >= MOST;
+      older.onclick = () => {
+        limit = Math.min(MOST, limit + PAGE);
+        dispatchEvent(new HashChangeEvent("hashchange"));
+      };
+      clearTimeout(again);
+      // What trains says how far it is, but not by events.
+      if (found.some((e) => e.status === "running")) again = setTimeout(() => refresh(view), 2000);
+    },
+  };
+  return panel;
+
+  async function refresh(view) {
+    try {
+      panel.show(await panel.read(view), view);
+    } catch {
+      // the next event, or the next interval, reads again and tells what is wrong
+    }
   }
 }
 

@@ -3,22 +3,24 @@
 import { age, badge, h, sync } from "../dom.js";
 import { get } from "../lab.js";
 
-const list = document.querySelector("#gpus .gpus");
-const aside = document.querySelector("#gpus .aside");
+export function gpus() {
+  const list = document.querySelector("#gpus .gpus");
+  const aside = document.querySelector("#gpus .aside");
 
-export const gpus = {
-  id: "gpus",
-  every: 5000,
-  touches: (event) => event.type.startsWith("gpu."),
+  return {
+    id: "gpus",
+    every: 5000,
+    touches: (event) => event.type.startsWith("gpu."),
 
-  read: () => get("/api/pool/list"),
+    read: () => get("/api/pool/list"),
 
-  show(pool, view) {
-    aside.textContent = pool.total ? `${pool.idle} idle, ${pool.training} training` : "";
-    const shown = pool.workers.map(facts).sort((a, b) => a.id.localeCompare(b.id, "en", { numeric: true }));
-    sync(list, shown.length ? shown : [{ id: "" }], (gpu) => gpu.id, (gpu) => (gpu.id ? card(gpu, view) : none()));
-  },
-};
+    show(pool, view) {
+      aside.textContent = pool.total ? `${pool.idle} idle, ${pool.training} training` : "";
+      const shown = pool.workers.map(facts).sort((a, b) => a.id.localeCompare(b.id, "en", { numeric: true }));
+      sync(list, shown.length ? shown : [{ id: "" }], (gpu) => gpu.id, (gpu) => (gpu.id ? card(gpu, view) : none()));
+    },
+  };
+}
 
 function facts(gpu) {
   const { gpu_id: id, gpu_name: name, status, holder, leased_at, sick, consecutive_crashes: crashes } = gpu;

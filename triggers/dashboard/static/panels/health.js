@@ -5,53 +5,56 @@ import { get } from "../lab.js";
 
 const LAG_WORTH_A_LOOK = 100;
 const NEEDED = ["web", "events", "clock"];
-const strip = document.querySelector("#health dl");
-const hints = document.querySelector("#health .hints");
 
-export const health = {
-  id: "health",
-  every: 5000,
-  rest: 2000,
-  touches: () => true,
+export function health() {
+  const strip = document.querySelector("#health dl");
+  const hints = document.querySelector("#health .hints");
 
-  async read() {
-    const [status, ready] = await Promise.all([get("/api/lab/status"), get("/readyz")]);
-    return { status, redis: ready.redis };
-  },
+  return {
+    id: "health",
+    every: 5000,
+    rest: 2000,
+    touches: () => true,
 
-  show({ status, redis }) {
-    const { counts, gpu_pool: pool, events } = status;
-    const missing = NEEDED.filter((kind) => !counts[kind]);
-    const lag = Math.max(0, ...Object.values(events.bindings).map((b) => (b.undelivered ?? 0) + (b.unacknowledged ?? 0)));
-    render([
-      ["Processes", processes(counts, missing), missing.length ? "bad" : "ok"],
-      ["Redis", redis.aof ? `${redis.version}, durable` : `${redis.version}, not durable`, redis.aof ? "ok" : "warn"],
-      ["GPUs", `${pool.training} of ${pool.total} busy`, pool.total - pool.offline ? "ok" : "warn"],
-      ["Queue", `${status.queue} waiting`, status.queue && !(pool.total - pool.offline) ? "bad" : "ok"],
-      ["Event lag", String(lag), lag > LAG_WORTH_A_LOOK ? "warn" : "ok"],
-      ["Dead letters", String(events.dead_letters), events.dead_letters ? "bad" : "ok"],
-    ]);
-    hint([...status.hints, ...(events.dead_letters ? ["see what failed with ./nightjar call event::dead"] : [])]);
-  },
+    async read() {
+      const [status, ready] = await Promise.all([get("/api/lab/status"), get("/readyz")]);
+      return { status, redis: ready.redis };
+    },
 
-  failed(problem) {
-    render([["Lab", problem.message, "bad"]]);
-    hint([problem.hint]);
-  },
-};
+    show({ status, redis }) {
+      const { counts, gpu_pool: pool, events } = status;
+      const missing = NEEDED.filter((kind) => !counts[kind]);
+      const lag = Math.max(0, ...Object.values(events.bindings).map((b) => (b.undelivered ?? 0) + (b.unacknowledged ?? 0)));
+      render([
+        ["Processes", processes(counts, missing), missing.length ? "bad" : "ok"],
+        ["Redis", redis.aof ? `${redis.version}, durable` : `${redis.version}, not durable`, redis.aof ? "ok" : "warn"],
+        ["GPUs", `${pool.training} of ${pool.total} busy`, pool.total - pool.offline ? "ok" : "warn"],
+        ["Queue", `${status.queue} waiting`, status.queue && !(pool.total - pool.offline) ? "bad" : "ok"],
+        ["Event lag", String(lag), lag > LAG_WORTH_A_LOOK ? "warn" : "ok"],
+        ["Dead letters", String(events.dead_letters), events.dead_letters ? "bad" : "ok"],
+      ]);
+      hint([...status.hints, ...(events.dead_letters ? ["see what failed with ./nightjar call event::dead"] : [])]);
+    },
+
+    failed(problem) {
+      render([["Lab", problem.message, "bad"]]);
+      hint([problem.hint]);
+    },
+  };
+
+  function render(cells) {
+    sync(strip, cells, ([label]) => label, ([label, value, state]) =>
+      h("div", { class: state }, h("dt", {}, label), h("dd", { title: value }, value)));
+  }
+
+  function hint(lines) {
+    const text = lines.filter(Boolean).join("; ");
+    if (hints.textContent !== text) hints.textContent = text;
+  }
+}
 
 function processes(counts, missing) {
   const kinds = [...NEEDED, ...Object.keys(counts).filter((kind) => !NEEDED.includes(kind))].filter((kind) => counts[kind]);
   const alive = kinds.map((kind) => [kind, counts[kind]]).map(([kind, count]) => (count > 1 ? `${count} ${kind}s` : kind));
   return [...missing.map((kind) => `no ${kind}`), ...alive].join(", ");
-}
-
-function render(cells) {
-  sync(strip, cells, ([label]) => label, ([label, value, state]) =>
-    h("div", { class: state }, h("dt", {}, label), h("dd", { title: value }, value)));
-}
-
-function hint(lines) {
-  const text = lines.filter(Boolean).join("; ");
-  if (hints.textContent !== text) hints.textContent = text;
 }

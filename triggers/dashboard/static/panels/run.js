@@ -4,49 +4,52 @@ import { badge, delta, h, number, span } from "../dom.js";
 import { get } from "../lab.js";
 
 const LINES = 3000;
-const dialog = document.getElementById("run");
-let shown = null;
-let choose = null;
 
-dialog.addEventListener("close", () => choose?.());
+export function run() {
+  const dialog = document.getElementById("run");
+  let shown = null;
+  let choose = null;
+  const close = () => dialog.close();
+  dialog.addEventListener("close", () => choose?.());
 
-export const run = {
-  id: "run",
-  every: 3000,
-  touches: (event, view) => view.run !== null && event.subject === view.run,
+  return {
+    id: "run",
+    every: 3000,
+    touches: (event, view) => view.run !== null && event.subject === view.run,
 
-  async read({ run: id }) {
-    return id === null ? null : { id, ...(await get(`/api/experiment/${encodeURIComponent(id)}`)) };
-  },
+    async read({ run: id }) {
+      return id === null ? null : { id, ...(await get(`/api/experiment/${encodeURIComponent(id)}`)) };
+    },
 
-  show(answer, view) {
-    if (answer === null || answer.id !== view.run) {
-      if (view.run === null && dialog.open) dialog.close();
-      return;
-    }
-    choose = () => view.run !== null && view.choose({ tag: view.tag });
-    const state = JSON.stringify(answer);
-    if (dialog.open && state === shown) return;
-    shown = state;
-    const place = dialog.querySelector(".body")?.scrollTop ?? 0;
-    const hadFocus = dialog.contains(document.activeElement) && document.activeElement.matches("button");
-    dialog.replaceChildren(...content(answer));
-    dialog.querySelector(".body").scrollTop = place;
-    if (hadFocus) dialog.querySelector("button").focus();
-    if (!dialog.open) dialog.showModal();
-  },
+    show(answer, view) {
+      if (answer === null || answer.id !== view.run) {
+        if (view.run === null && dialog.open) dialog.close();
+        return;
+      }
+      choose = () => view.run !== null && view.choose({ tag: view.tag });
+      const state = JSON.stringify(answer);
+      if (dialog.open && state === shown) return;
+      shown = state;
+      const place = dialog.querySelector(".body")?.scrollTop ?? 0;
+      const hadFocus = dialog.contains(document.activeElement) && document.activeElement.matches("button");
+      dialog.replaceChildren(...content(answer, close));
+      dialog.querySelector(".body").scrollTop = place;
+      if (hadFocus) dialog.querySelector("button").focus();
+      if (!dialog.open) dialog.showModal();
+    },
 
-  failed(problem) {
-    dialog.replaceChildren(closing(h("h2", { id: "run-title" }, "Not found")), h("p", { class: "body" }, `${problem.message}. ${problem.hint}`));
-    shown = null;
-    if (!dialog.open) dialog.showModal();
-  },
-};
+    failed(problem) {
+      dialog.replaceChildren(closing(close, h("h2", { id: "run-title" }, "Not found")), h("p", { class: "body" }, `${problem.message}. ${problem.hint}`));
+      shown = null;
+      if (!dialog.open) dialog.showModal();
+    },
+  };
+}
 
-function content(answer) {
+function content(answer, close) {
   const e = answer.experiment;
   return [
-    closing(h("h2", { id: "run-title" }, e.id), badge(e.status), h("b", {}, number(e.val_bpb)), delta(e.delta)),
+    closing(close, h("h2", { id: "run-title" }, e.id), badge(e.status), h("b", {}, number(e.val_bpb)), delta(e.delta)),
     h("div", { class: "body", tabindex: "0" },
       h("p", { class: "hypothesis" }, e.hypothesis),
       h("dl", { class: "facts" }, facts(e).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
@@ -57,8 +60,8 @@ function content(answer) {
   ];
 }
 
-function closing(...title) {
-  return h("header", {}, ...title, h("button", { type: "button", click: () => dialog.close() }, "Close"));
+function closing(close, ...title) {
+  return h("header", {}, ...title, h("button", { type: "button", click: close }, "Close"));
 }
 
 function facts(e) {

@@ -3,30 +3,32 @@
 import { h, number, sync } from "../dom.js";
 import { get } from "../lab.js";
 
-const list = document.querySelector("#tags .tags");
-const empty = document.getElementById("empty");
-const research = document.getElementById("research");
+export function tags() {
+  const list = document.querySelector("#tags .tags");
+  const empty = document.getElementById("empty");
+  const research = document.getElementById("research");
 
-export const tags = {
-  id: "tags",
-  every: 15000,
-  touches: (event) => event.tag !== null,
+  return {
+    id: "tags",
+    every: 15000,
+    touches: (event) => event.tag !== null,
 
-  async read() {
-    const [found, pool] = await Promise.all([get("/api/report/tags"), get("/api/pool/list")]);
-    return { tags: found.tags, workers: pool.total - pool.offline };
-  },
+    async read() {
+      const [found, pool] = await Promise.all([get("/api/report/tags"), get("/api/pool/list")]);
+      return { tags: found.tags, workers: pool.total - pool.offline };
+    },
 
-  show({ tags: found, workers }, view) {
-    empty.hidden = found.length > 0;
-    research.hidden = found.length === 0;
-    if (found.length === 0) sync(empty, [{ workers }], () => "empty", firstSteps);
-    view.known(found);
-    sync(list, found.map((tag) => ({ ...tag, chosen: tag.name === view.tag })), (tag) => tag.name, (tag) => card(tag, view));
-    const chosen = found.find((tag) => tag.name === view.tag);
-    document.title = title(chosen);
-  },
-};
+    show({ tags: found, workers }, view) {
+      empty.hidden = found.length > 0;
+      research.hidden = found.length === 0;
+      if (found.length === 0) sync(empty, [{ workers }], () => "empty", firstSteps);
+      view.known(found);
+      sync(list, found.map((tag) => ({ ...tag, chosen: tag.name === view.tag })), (tag) => tag.name, (tag) => card(tag, view));
+      const chosen = found.find((tag) => tag.name === view.tag);
+      document.title = title(chosen);
+    },
+  };
+}
 
 function title(tag) {
   if (!tag) return "Nightjar";
