@@ -21,10 +21,11 @@ from functions.process import Process, opened
 from state.backup import Header, Writer, back_up, entries, packed, read_header, restore
 from state.client import SCHEMA, Lab
 from state.embedded import EmbeddedRedis, serving
-from state.errors import Conflict, Invalid, NotFound, Unavailable
+from state.errors import Conflict, Invalid, NotFound, Unauthenticated, Unavailable
 from state.experiments import Experiments
 from state.pool import Pool
 from state.settings import Settings
+from state.tokens import Tokens
 from tests.conftest import http_client
 from tests.labs import (
     PRESENCE,
@@ -111,6 +112,20 @@ async def test_a_lab_restored_under_another_name_is_equal(
         await Experiments(lab).patch(await Experiments(lab).get("mar11-1")) for lab in (process.lab, other)
     ]
     assert patches[0] == patches[1] == b"+ wider\n" * 1000
+
+
+async def test_a_restored_lab_knows_tokens_that_were_revoked_since(
+    process: Process, other: Lab, file: Path
+) -> None:
+    gone = await process.tokens.issue(name="gone", role="operator", issued_by="local")
+    await back_up(process.lab, file)
+    await process.tokens.revoke(gone.token)
+
+    await restore(other, file)
+
+    with pytest.raises(Unauthenticated, match="revoked"):
+        await process.tokens.recognise(gone.text)
+    assert (await Tokens(other).recognise(gone.text))[0].name == "gone"
 
 
 async def test_what_was_with_a_worker_waits_again_under_a_new_identity_and_a_far_fence(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import sys
 import uuid
@@ -144,6 +145,29 @@ async def test_the_script_gets_an_allow_listed_environment(repo: Repository, dev
     assert env["NIGHTJAR_SEED"] == "7"
     assert env["NIGHTJAR_ATTEMPT"] == f"{LAB}/{device.gpu_id}/e-1/1/1"
     assert env["TMPDIR"].startswith(str(repo.path.parent / "work"))
+
+
+@pytest.mark.parametrize("tier", ["none", "limits"])
+async def test_a_script_reads_what_its_user_can_read(repo: Repository, tmp_path: Path, tier: str) -> None:
+    private = tmp_path / "private"
+    private.touch(mode=0o600)
+    private.write_text("somebody's letters")
+
+    result = await train(repo, f"print(open({str(private)!r}).read(), '\\n---\\nval_bpb: 1')", tier=tier)
+
+    assert isinstance(result, Trained)
+    assert "somebody's letters" in result.log_tail
+
+
+@pytest.mark.parametrize("tier", ["none", "limits"])
+async def test_without_a_tier_there_is_no_limit(repo: Repository, tier: str) -> None:
+    script = "import resource; print(resource.getrlimit(resource.RLIMIT_FSIZE)[0], '\\n---\\nval_bpb: 1')"
+
+    result = await train(repo, script, tier=tier)
+
+    ours = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    assert isinstance(result, Trained)
+    assert result.log_tail.startswith(f"{16 * 1024**3 if tier == 'limits' else ours}\n")
 
 
 @pytest.mark.parametrize(
