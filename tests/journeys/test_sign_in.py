@@ -351,3 +351,23 @@ def test_a_lab_without_tokens_asks_nobody(browser: Browser, tmp_path_factory: py
         assert set(streams(browser)) == {2}
         sign_in(browser, root["token"])
         until_shown(browser)
+
+
+def test_a_lab_that_cannot_tell_who_reads_is_asked_again(browser: Browser, lab: RunningLab) -> None:
+    arrive(browser, lab)
+    sign_in(browser, token(lab, "viewer")["token"])
+    until_shown(browser)
+    server = lab.process("redis-server")
+
+    server.suspend()
+    try:
+        browser.open("about:blank")
+        browser.open(url(lab))
+        browser.until(lambda: is_visible(browser, "#trouble"), "what is wrong is told")
+        assert "Redis" in browser.text("#trouble")
+        assert not is_visible(browser, "#sign-in")
+    finally:
+        server.resume()
+
+    until_shown(browser)
+    assert not is_visible(browser, "#trouble")
