@@ -13,11 +13,18 @@ async def check_result(
 ) -> None:
     """Refuse a result of an experiment that is not the caller's: an agent's own, or one that a worker's GPU runs.
 
+    An agent speaks for what it trains itself, never for an attempt of a worker's: leases can be read by everybody.
+
     Raises:
         Forbidden: it is another's, or a worker does not name the lease that it speaks for.
     """
     if caller.role != "worker" or caller.may_do_all:
         check_own(caller, e.owner, e.experiment_id)
+        if not caller.may_do_all and e.attempt > 0 and (attempt, fence) != (None, None):
+            raise Forbidden(
+                f"attempt {e.attempt} of {e.experiment_id} is a worker's: its result is the worker's word",
+                hint=f"wait for it with GET /api/experiment/{e.experiment_id}/wait, or stop it",
+            )
         return
     gpu = await pool.find(e.gpu_id) if e.gpu_id is not None else None
     check_own_gpu(caller, gpu.owner if gpu is not None else None, e.gpu_id or f"the GPU of {e.experiment_id}")

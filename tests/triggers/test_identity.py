@@ -13,7 +13,7 @@ import pytest
 from functions.process import Process
 from state.tokens import TokenRole
 from tests.conftest import http_client, served_client
-from tests.labs import add_gpu, curl, dump, idea, open_tag, problem, refused, registered, told
+from tests.labs import add_gpu, begun, curl, dump, idea, open_tag, problem, refused, registered, told
 
 
 async def bearer(process: Process, name: str, role: TokenRole, **more: Any) -> dict[str, str]:
@@ -296,6 +296,30 @@ async def test_rotating_one_s_own_token_needs_no_operator(process: Process, http
     problem(await http.get("/api/token/whoami"), 401)
     http.headers["authorization"] = f"Bearer {rotated['token']}"
     assert (await http.get("/api/token/whoami")).json()["name"] == "w"
+
+
+async def test_an_agent_does_not_say_how_a_worker_s_attempt_ended(
+    process: Process, http: httpx.AsyncClient
+) -> None:
+    await add_gpu(http)
+    await open_tag(http)
+    operators, anns = await bearer(process, "me", "operator"), await bearer(process, "ann", "agent")
+    http.headers.update(anns)
+    submitted = await told(http, "/api/experiment/submit", **idea())
+    http.headers.update(operators)
+    await told(http, "/api/pool/dispatch")
+    e = await begun(process, submitted["experiment_id"])
+    http.headers.update(anns)
+    before = await dump(process.lab)
+
+    who = {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": e.fence}
+    await refused(http, 403, "/api/experiment/complete", val_bpb=0.0001, **who)
+    await refused(http, 403, "/api/experiment/crash", error="x", **who)
+    late = {"experiment_id": e.experiment_id, "attempt": e.attempt}
+    await refused(http, 403, "/api/experiment/complete", val_bpb=0.0001, **late)
+    await refused(http, 409, "/api/experiment/complete", val_bpb=0.0001, experiment_id=e.experiment_id)
+
+    assert await dump(process.lab) == before
 
 
 async def test_the_list_of_tokens_shows_their_state_and_no_digest(
