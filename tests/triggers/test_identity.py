@@ -322,6 +322,23 @@ async def test_an_agent_does_not_say_how_a_worker_s_attempt_ended(
     assert await dump(process.lab) == before
 
 
+async def test_the_lab_s_own_keeper_takes_a_gpu_over_that_a_stranger_has_named_before(
+    process: Process, http: httpx.AsyncClient
+) -> None:
+    body = {"gpu_id": "labs", "gpu_index": 0, "gpu_name": "H100", "vram_mb": 1.0}
+    await as_(process, http, "mallory", "worker")
+    await told(http, "/api/pool/register", **body)
+
+    await process.invoker.call("pool::register_gpu", body, process.invoker.system("keeper"))
+
+    for path in ("/api/pool/register", "/api/pool/heartbeat"):
+        await refused(http, 403, path, **(body if path.endswith("register") else {"gpu_id": "labs"}))
+    http.headers.update(await bearer(process, "me", "operator"))
+    await open_tag(http)
+    queued = await told(http, "/api/experiment/submit", **idea())
+    assert (await told(http, "/api/pool/dispatch"))["leased"] == [queued["experiment_id"]]
+
+
 async def test_the_list_of_tokens_shows_their_state_and_no_digest(
     process: Process, http: httpx.AsyncClient
 ) -> None:
