@@ -58,6 +58,11 @@ class Told:
         return text
 
     @property
+    def root(self) -> str:
+        """The operator's token."""
+        return str(self.lab.http.headers["Authorization"]).removeprefix("Bearer ")
+
+    @property
     def secrets(self) -> dict[str, str]:
         return self.tokens | self.others
 
@@ -118,12 +123,24 @@ def listen(told: Told) -> None:
 
 
 def sign_in(told: Told) -> None:
-    """A wrong session; the right ones are the page's."""
+    """A browser that signs in, and two that do not."""
     told.others["a wrong session"] = wrong = f"session{uuid.uuid4().hex}"
-    with httpx.Client(base_url=told.lab.http.base_url, cookies={"nightjar_session": wrong}) as browser:
-        answer = browser.get("/api/lab/status")
-        told.seen(answer)
-        assert answer.status_code == 401
+    told.others["a wrong token to sign in"] = mistyped = "-_aA" + uuid.uuid4().hex + "wrong--"
+    seen = {"response": [told.seen]}
+    with httpx.Client(base_url=told.lab.http.base_url, event_hooks=seen) as browser:
+        for text, status in ((f"nj_aaaaaaaaaa_{mistyped}", 401), (mistyped, 401), (mistyped * 9, 422)):
+            assert browser.post("/api/session", json={"token": text}).status_code == status
+        assert browser.post("/api/session", json={"token": told.root}).status_code == 200
+        (cookie,) = browser.cookies.jar
+        told.issued("session", str(cookie.value))
+        page = {"X-Nightjar-Page": "1"}
+        assert browser.get("/api/session").json()["signed_in"]
+        assert browser.get("/api/lab/status").status_code == 200
+        assert browser.post("/api/token/list", json={}, headers=page).status_code == 200
+        assert browser.post("/api/token/list", json={}).status_code == 403
+        browser.cookies.clear()
+        browser.cookies.set(cookie.name, wrong)
+        assert browser.get("/api/lab/status").status_code == 401
 
 
 def hook(told: Told) -> None:
@@ -205,11 +222,10 @@ def fail(told: Told) -> None:
 
 def command(told: Told) -> None:
     """What the operator's own commands print."""
-    text = str(told.lab.http.headers["Authorization"]).removeprefix("Bearer ")
     own = {
         "NIGHTJAR_DATA": str(told.lab.data),
         "NIGHTJAR_URL": str(told.lab.http.base_url),
-        "NIGHTJAR_TOKEN": text,
+        "NIGHTJAR_TOKEN": told.root,
     }
     for words in (
         ("status",),
@@ -302,6 +318,7 @@ def test_no_answer_but_the_one_that_issued_it_has_a_secret(told: Told) -> None:
         "/api/token/enroll",
         "/api/token/rotate",
         "/api/event/ticket",
+        "/api/session",
         "/api/webhook/add",
     }
     assert set(shown) == set(told.tokens)
