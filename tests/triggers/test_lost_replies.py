@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+from pathlib import Path
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
-from functions.process import Process
+from functions.process import Process, opened
+from state.embedded import EmbeddedRedis
+from state.settings import Settings
+from tests.conftest import http_client
 from tests.labs import events_of, problem, refused, told
 
 
@@ -110,3 +117,25 @@ async def test_what_is_issued_again_is_a_conflict_that_a_revocation_solves(
     assert not await opens(http, first.json()["token"])
     assert await opens(http, third["token"])
     assert len(await events_of(process, "token.issued")) == 3
+
+
+async def test_no_answer_about_a_token_is_undone_by_a_redis_that_is_killed(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"data": tmp_path / "lab", "redis_appendfsync": "always"})
+    with EmbeddedRedis.start(settings) as server:
+        here = settings.model_copy(update={"redis_url": SecretStr(server.url)})
+        async with opened("web", here) as process, http_client(process) as http:
+            root = await told(http, "/api/token/issue", name="root", role="operator")
+            http.headers["authorization"] = f"Bearer {root['token']}"
+            kept = [await told(http, "/api/token/issue", name=f"a{n}", role="agent") for n in range(20)]
+            for one in kept[:10]:
+                await told(http, "/api/token/revoke", id=one["id"])
+            rotated = await told(http, "/api/token/rotate", overlap_s=0)
+        assert server.pid is not None
+        os.kill(server.pid, signal.SIGKILL)
+
+    with EmbeddedRedis.start(settings) as server:
+        here = settings.model_copy(update={"redis_url": SecretStr(server.url)})
+        async with opened("web", here) as process, http_client(process) as http:
+            assert [await opens(http, one["token"]) for one in kept] == [False] * 10 + [True] * 10
+            assert not await opens(http, root["token"])
+            assert await opens(http, rotated["token"])
