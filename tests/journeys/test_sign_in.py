@@ -229,11 +229,13 @@ def test_the_whole_form_is_reached_by_keyboard(browser: Browser, lab: RunningLab
 
 
 @contextmanager
-def foreign_site() -> Iterator[int]:
-    """A page of somebody else's on this machine; answers its port."""
+def foreign_site(cookies: list[str] | None = None) -> Iterator[int]:
+    """A page of somebody else's on this machine; answers its port, and notes the cookies that it is sent."""
+    told = [] if cookies is None else cookies
 
     class Page(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
+            told.append(self.headers.get("cookie", ""))
             self.send_response(200)
             self.send_header("content-type", "text/html")
             self.end_headers()
@@ -320,6 +322,23 @@ def test_a_foreign_page_can_do_nothing_with_a_signed_in_browser(
     assert lab.get("report/tags") == before
     browser.open(url(lab))
     until_shown(browser)
+
+
+def test_the_session_s_cookie_goes_to_every_port_of_its_host_and_to_no_other_host(
+    browser: Browser, lab: RunningLab
+) -> None:
+    arrive(browser, lab)
+    sign_in(browser, token(lab, "viewer")["token"])
+    until_shown(browser)
+    cookies: list[str] = []
+
+    with foreign_site(cookies) as port:
+        browser.open(f"http://localhost:{port}/")
+        elsewhere = [*cookies]
+        browser.open(f"http://127.0.0.1:{port}/")
+
+    assert COOKIE not in "".join(elsewhere)
+    assert COOKIE in "".join(cookies)
 
 
 def test_a_link_from_elsewhere_leads_to_the_lab(browser: Browser, lab: RunningLab) -> None:
