@@ -4,6 +4,7 @@
 
 It knows nothing of Nightjar but its HTTP functions. Where a coding agent would think, `proposer.py` draws: it changes
 one top-level constant of train.py at a time. The clone is the agent's own: its branch is reset with every discard.
+A lab that asks for a token is sent the one in NIGHTJAR_TOKEN.
 """
 
 from __future__ import annotations
@@ -403,7 +404,7 @@ class Clone:
         done = subprocess.run(
             ["git", "-C", str(self.path), *options, *arguments],
             input=stdin.encode() if stdin is not None else b"",
-            env={n: v for n, v in os.environ.items() if not n.startswith("GIT_")}
+            env={n: v for n, v in os.environ.items() if not n.startswith(("GIT_", "NIGHTJAR_"))}
             | {"GIT_TERMINAL_PROMPT": "0"},
             capture_output=True,
             check=False,
@@ -503,6 +504,12 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def credentials() -> dict[str, str]:
+    """The header that a lab with tokens asks for."""
+    token = os.environ.get("NIGHTJAR_TOKEN", "").strip()
+    return {"Authorization": f"Bearer {token}"} if token else {}
+
+
 def main() -> int:
     given = arguments()
     say = speaker(given.name, given.json)
@@ -511,8 +518,9 @@ def main() -> int:
     rng = random.Random(f"{given.seed}/{given.name}" if given.seed is not None else None)
     clone = Clone(given.repo, given.name)
     try:
-        # A lab listens on loopback only: no proxy of the environment leads there.
-        with httpx.Client(base_url=given.url, trust_env=False) as http:
+        # No proxy of the environment leads to this machine itself.
+        elsewhere = httpx.URL(given.url).host not in ("127.0.0.1", "::1", "localhost")
+        with httpx.Client(base_url=given.url, headers=credentials(), trust_env=elsewhere) as http:
             lab = Lab(http, say, given.patience)
             Agent(lab, clone, given.tag, given.name, rng, say).work(given.runs)
     except KeyboardInterrupt:

@@ -82,12 +82,12 @@ async def test_every_command_succeeds_in_the_order_given(
     assert git(clone, "rev-parse", "HEAD~1") == git(clone, "rev-parse", "mar11-base")
 
 
-async def run(block: str, clone: Path, home: Path) -> list[dict[str, Any]]:
+async def run(block: str, clone: Path, home: Path, **environment: str) -> list[dict[str, Any]]:
     """Run one block as a script; answers the JSON that it has printed."""
     child = await asyncio.create_subprocess_exec(
         *("bash", "-euo", "pipefail", "-c", block),
         cwd=clone,
-        env=git_env() | {"HOME": str(home), "CURL_HOME": str(home)},
+        env=git_env() | {"HOME": str(home), "CURL_HOME": str(home)} | environment,
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
