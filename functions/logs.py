@@ -118,11 +118,16 @@ def redact(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
 
 
 def scrubbed(text: str) -> str:
-    """Text without any secret that we know, or know the look of."""
+    """Text without any secret that we know, or know the look of, or that stands behind a secret's name."""
+    return _ASSIGNED.sub(rf"\1{HIDDEN}", presentable(text))
+
+
+def presentable(text: str) -> str:
+    """Text of our own, which may speak of passwords and tokens, without any that we know or know the look of."""
     for secret in sorted(_known, key=len, reverse=True):
         if secret in text:
             text = text.replace(secret, HIDDEN)
-    return _ASSIGNED.sub(rf"\1{HIDDEN}", _SECRET_TEXT.sub(HIDDEN, without_tokens(text)))
+    return _SECRET_TEXT.sub(HIDDEN, without_tokens(text))
 
 
 def without_tokens(text: str) -> str:

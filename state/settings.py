@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import socket
 from pathlib import Path
 
@@ -10,6 +12,9 @@ from pydantic import AliasChoices, Field, SecretStr
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from state.ids import Id
+
+OF_COMMANDS = frozenset({"NIGHTJAR_TOKEN", "NIGHTJAR_ENROLL_TOKEN"})
+"""Variables that no process of the lab is given."""
 
 
 class Settings(BaseSettings):
@@ -83,6 +88,9 @@ class Settings(BaseSettings):
     temperature_limit_c: float = Field(default=90.0, gt=0, description="a hotter GPU is unhealthy")
     token: SecretStr | None = Field(
         default=None, description="the token that the commands send to the running lab"
+    )
+    enroll_token: SecretStr | None = Field(
+        default=None, description="the enroll token that `token enroll` makes a token of its own of"
     )
     rate_per_s: float = Field(
         default=50.0, gt=0, description="requests a second of one token in the long run"
@@ -167,9 +175,20 @@ class Settings(BaseSettings):
         return {name: url.get_secret_value() for name, url in own.items() if url is not None}
 
     @property
+    def options(self) -> str:
+        """What names this lab to another command, as it is typed; empty for the default one."""
+        lab = "" if self.lab == "lab" else f" --lab {self.lab}"
+        return lab if self.data is None else f"{lab} --data {shlex.quote(str(self.data_dir))}"
+
+    @property
     def base_url(self) -> str:
         """Where the lab's HTTP triggers answer."""
         return (self.url or f"http://127.0.0.1:{self.port}").rstrip("/")
+
+
+def own_environment() -> dict[str, str]:
+    """The environment for a process of the lab: the tokens in it are for the commands, which speak for a person."""
+    return {name: value for name, value in os.environ.items() if name.upper() not in OF_COMMANDS}
 
 
 def host_name() -> str:

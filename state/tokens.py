@@ -397,6 +397,12 @@ def _network(address: str) -> str:
     return str(found) if found.version == 4 else str(ipaddress.ip_network((found, 64), strict=False))
 
 
+def id_in(text: str) -> str | None:
+    """The id of the token that this text would be; None where it has not the form of one."""
+    found = _FORM.fullmatch(text)
+    return None if found is None else found["id"]
+
+
 def unknown_token() -> Unauthenticated:
     return Unauthenticated("this is no token of this lab", hint="ask an operator for one")
 

@@ -13,10 +13,12 @@ import pytest
 from functions.__main__ import markdown
 from functions.contract import Cron, Every, On, check, function, table
 from functions.experiment.best import best
+from functions.rules.access import ROLES
 from state.records import STATUSES
 from state.settings import Settings
 from triggers.cli.__main__ import COMMANDS, nightjar
 from triggers.cli.output import BY_STATUS, EXIT_CODES
+from triggers.cli.token import command as token
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -55,6 +57,26 @@ def test_every_call_in_the_documents_names_a_function_and_its_fields() -> None:
         _, name, *words = shlex.split(call)
         fields = {w[2:].replace("-", "_") for w in words if w.startswith("--")}
         assert fields <= set(table()[name].request.model_fields), call
+
+
+def test_every_token_command_in_the_readme_is_one() -> None:
+    used = re.findall(r"\./nightjar token (\w+)([^`\n)]*)", README)
+    assert {verb for verb, _ in used} == {"issue", "enroll", "list", "rotate", "revoke", "whoami"}
+    for verb, words in used:
+        if "..." not in words:
+            command = token.commands[verb]
+            command.make_context(verb, [*shlex.split(words)])
+
+
+def test_every_role_in_the_readme_may_call_what_stands_beside_it() -> None:
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.+::.+) \|$", README.split("| role | may |")[1], re.MULTILINE))
+    assert set(rows) == set(ROLES)
+    for role in ROLES:
+        may, _, may_not = rows[role].partition("; not ")
+        for name in re.findall(r"`(\w+::\w+)`", may):
+            assert table()[name].allows(role), (role, name)
+        for name in re.findall(r"`(\w+::\w+)`", may_not):
+            assert not table()[name].allows(role), (role, name)
 
 
 def test_the_readme_shows_the_exit_codes_as_they_are() -> None:

@@ -24,15 +24,18 @@ PORTS = {"http": 80, "https": 443}
 """Ports that a Host and an Origin leave out."""
 OTHERS = frozenset({"cross-site", "same-site"})
 """What a browser says in Sec-Fetch-Site of a page that is not ours."""
+EVERYWHERE = frozenset({"0.0.0.0", "::", ""})
+"""What is bound to listen on every address: no name of its own."""
 
 
 class Guard:
     """ASGI middleware that refuses foreign Host, Origin and Sec-Fetch-Site headers on every route and method."""
 
-    def __init__(self, app: ASGIApp, *, added: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, *, own: frozenset[str], added: frozenset[str]) -> None:
         self.app = app
+        self.own = own
         self.added = added
-        """Names beside the loopback ones. Where a proxy serves them, its port is not ours: any will do."""
+        """Names beside our own. Where a proxy serves them, its port is not ours: any will do."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (refusal := self.refusal(scope["method"], Headers(scope=scope))):
@@ -44,7 +47,7 @@ class Guard:
         """Why a request with these headers is not served; None where it is."""
         hosts = headers.getlist("host")
         host = hosts[0] if len(hosts) == 1 else ""
-        if _name_of(f"//{host}") not in LOOPBACK | self.added:
+        if _name_of(f"//{host}") not in self.own | self.added:
             return Forbidden(
                 f"the Host {host[:200]!r} is not served here",
                 hint="use 127.0.0.1 or localhost, or add the name to NIGHTJAR_ALLOWED_HOSTS",
@@ -92,8 +95,13 @@ def _values(headers: Headers, name: str) -> Iterator[str]:
         yield line.strip().lower()
 
 
+def own_hosts(settings: Settings) -> frozenset[str]:
+    """The loopback names, and the address that is bound, if it is a single one."""
+    return LOOPBACK | (frozenset({settings.host.lower()}) - EVERYWHERE)
+
+
 def added_hosts(settings: Settings) -> frozenset[str]:
-    """The names that the operator added to the loopback ones."""
+    """The names that the operator added to our own."""
     added = (name.strip().lower() for name in settings.allowed_hosts.split(","))
     return frozenset(name for name in added if name)
 
@@ -107,8 +115,9 @@ async def check_bind(settings: Settings, tokens: Tokens) -> None:
     if not is_loopback(settings.host) and not await tokens.are_configured():
         raise Invalid(
             f"refusing to listen on {settings.host!r}: without tokens every caller would be an operator",
-            hint="issue the first one: ./nightjar token issue NAME --role operator --direct; or keep"
-            " NIGHTJAR_HOST=127.0.0.1 and use an SSH tunnel: ssh -L 3111:127.0.0.1:3111 HOST",
+            hint="issue the first one, then start again: ./nightjar token issue NAME --role operator --direct"
+            f" --save{settings.options}; or keep NIGHTJAR_HOST=127.0.0.1 and use an SSH tunnel:"
+            " ssh -L 3111:127.0.0.1:3111 HOST",
         )
 
 

@@ -29,7 +29,7 @@ from triggers.access import Access
 from triggers.bodies import read_json
 from triggers.dashboard.page import dashboard
 from triggers.docs import docs_page
-from triggers.guard import Guard, added_hosts
+from triggers.guard import Guard, added_hosts, own_hosts
 from triggers.identity import Visitor, identify, still_admitted
 from triggers.metrics import metrics
 from triggers.openapi import openapi
@@ -68,7 +68,7 @@ def make_app(
         lifespan=lifespan,
         middleware=[
             Middleware(Access, routes=routes),
-            Middleware(Guard, added=added_hosts(settings)),
+            Middleware(Guard, own=own_hosts(settings), added=added_hosts(settings)),
         ],
         exception_handlers={HTTPException: no_such_route},
     )

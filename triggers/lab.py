@@ -24,7 +24,7 @@ from state.embedded import EmbeddedRedis, redis_url
 from state.errors import Conflict, Unavailable
 from state.presence import Presence, Process
 from state.pulse import LOOKS
-from state.settings import Settings
+from state.settings import Settings, own_environment
 from state.tokens import Tokens
 from triggers.guard import check_bind
 
@@ -227,7 +227,7 @@ class Lab:
 def specs(plan: Plan) -> list[ProcessSpec]:
     """web, events, clock, and where there is a repository the workers' supervisor."""
     settings = plan.settings
-    env = os.environ | {
+    env = own_environment() | {
         "NIGHTJAR_DATA": str(settings.data_dir),
         "NIGHTJAR_LAB": settings.lab,
         "NIGHTJAR_PORT": str(settings.port),

@@ -155,3 +155,19 @@ async def test_an_address_that_strangers_reach_is_not_bound_without_tokens(
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
 async def test_a_loopback_address_is_bound(process: Process, host: str) -> None:
     await check_bind(process.settings.model_copy(update={"host": host}), process.tokens)
+
+
+async def test_the_one_address_that_is_bound_is_a_name_of_ours_with_its_own_port_alone(
+    process: Process,
+) -> None:
+    bound = process.settings.model_copy(update={"host": "192.0.2.7"})
+    await process.tokens.issue(name="me", role="operator", issued_by="test")
+    host = {"host": "192.0.2.7:3111"}
+
+    async with http_client(Process(**{**vars(process), "settings": bound})) as http:
+        answers = [
+            await http.get("/healthz", headers=host | more)
+            for more in ({}, {"origin": "http://192.0.2.7:3111"}, {"origin": "http://192.0.2.7:8080"})
+        ]
+
+    assert [a.status_code for a in answers] == [200, 200, 403]

@@ -18,6 +18,7 @@ COMMANDS = {
     "events": "follow what happens, live",
     "wait": "wait for an experiment; exits with its outcome",
     "call": "call any function of the running lab",
+    "token": "who may call the lab: issue, enroll, list, rotate, revoke, whoami",
     "doctor": "check this machine and audit the lab",
     "backup": "write the whole lab to one file, while it runs",
     "restore": "make a lab of a backup",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import subprocess
 import sys
@@ -14,10 +15,14 @@ from pathlib import Path
 import click
 
 from functions.logs import start_logging
-from state.errors import Unavailable
-from state.settings import Settings
+from state.client import Lab as Client
+from state.embedded import serving
+from state.errors import NotFound, Unauthenticated, Unavailable
+from state.settings import Settings, own_environment
+from state.tokens import Tokens
+from triggers.cli.bearer import Bearer, given, kept
 from triggers.cli.demo_view import DemoView
-from triggers.cli.lab_http import LabHttp
+from triggers.cli.lab_http import LabHttp, advice
 from triggers.cli.options import data_option, settings_from
 from triggers.cli.output import ERROR, OK
 from triggers.lab import Lab, Plan, free_port
@@ -36,23 +41,49 @@ LOOK_S = 0.5
 def command(runs: int, budget: float, port: int, data: Path | None) -> int:
     """Research a small language model with two agents on two CPU slots; keeps its lab."""
     settings = settings_from(data=data or settings_from(lab="demo").data_dir, lab="lab", port=free_port(port))
+    settings = settings.model_copy(update={"url": None})
     start_logging(settings, "up")
-    return asyncio.run(_demo(settings, runs, budget))
+    bearer = given(settings) or kept(settings)
+    with contextlib.suppress(NotFound), serving(settings, make=False) as url:
+        asyncio.run(check_token(settings, url, bearer))
+    return asyncio.run(_demo(settings, runs, budget, bearer))
 
 
-async def _demo(settings: Settings, runs: int, budget: float) -> int:
+async def check_token(settings: Settings, url: str, bearer: Bearer | None) -> None:
+    """Refuse a kept lab that would refuse our agents, before anything of it runs.
+
+    Raises:
+        Unauthenticated: it has tokens, and we have none of them.
+    """
+    lab = Client(settings.lab, url, timeout_s=settings.redis_timeout_s)
+    try:
+        tokens = Tokens(lab)
+        if bearer is None and not await tokens.are_configured():
+            return
+        try:
+            await tokens.recognise(bearer.text if bearer else "")
+        except Unauthenticated as problem:
+            detail = problem.detail if bearer else "this lab asks for a token"
+            raise Unauthenticated(detail, hint=advice(bearer, True, settings.options)) from problem
+    finally:
+        await lab.close()
+
+
+async def _demo(settings: Settings, runs: int, budget: float, bearer: Bearer | None) -> int:
     began = time.monotonic()
     say("starting Redis, web, events, clock and two CPU workers ...")
     project = make_project(settings.data_dir / "project")
     plan = Plan(settings, repo=project, cpu=SLOTS, gpu="none")
     async with Lab.started(plan, announce=say) as lab:
         say(f"the lab answers at {lab.url}; agents {' and '.join(AGENTS)} begin")
-        http = LabHttp(settings.model_copy(update={"url": lab.url}))
+        http = LabHttp(settings)
         tag = f"demo{http.ask('GET', '/api/report/tags')['total'] + 1}"
         http.ask("POST", "/api/experiment/setup", {"tag": tag, "policy": {"budgets.base_s": budget}})
         view = DemoView(http, tag, runs)
         logs = settings.data_dir / "logs"
-        async with agents(lab.url, tag, project, settings.data_dir / "agents", logs, runs) as processes:
+        shared = own_environment() | ({"NIGHTJAR_TOKEN": bearer.text} if bearer else {})
+        homes = settings.data_dir / "agents"
+        async with agents(lab.url, tag, project, homes, logs, runs, shared) as processes:
             with view.live():
                 while not lab.stop.is_set() and any(p.returncode is None for p in processes):
                     await asyncio.to_thread(view.update)
@@ -74,7 +105,7 @@ async def _demo(settings: Settings, runs: int, budget: float) -> int:
 
 @asynccontextmanager
 async def agents(
-    url: str, tag: str, project: Path, homes: Path, logs: Path, runs: int
+    url: str, tag: str, project: Path, homes: Path, logs: Path, runs: int, environment: dict[str, str]
 ) -> AsyncIterator[list[asyncio.subprocess.Process]]:
     """Both agents, each in a clone of its own; they are ended when we leave."""
     processes: list[asyncio.subprocess.Process] = []
@@ -93,6 +124,7 @@ async def agents(
                         stdin=asyncio.subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
+                        env=environment,
                         process_group=0,
                     )
                 )

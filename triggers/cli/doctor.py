@@ -18,17 +18,19 @@ from rich.text import Text
 
 from state.client import SCHEMA, Lab
 from state.embedded import redis_url
-from state.errors import NightjarError
+from state.errors import Forbidden, NightjarError, Unauthenticated
 from state.fitness import Finding, look
 from state.redis_binary import find_binary
 from state.settings import Settings
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
-from triggers.cli.output import ERROR, OK, for_people, print_json, printable
+from triggers.cli.output import AUTH, ERROR, OK, for_people, print_json, printable
 
 NVML = Path(__file__).parents[2] / "workers" / "nvml.py"
 LEAST_FREE_GB = 5
 MOST_SKEW_S = 1.0
+REFUSED = "access"
+"""What is wrong where a lab answers, but not us."""
 
 
 @click.command()
@@ -47,7 +49,10 @@ def command(data: str | None, lab: str | None, as_json: bool) -> int:
             style = {"ok": "green", "warning": "yellow", "error": "red"}[f.state]
             table.add_row(f.what, Text(f.state, style), printable(f.found), f.remedy)
         for_people().print(table)
-    return ERROR if any(f.state == "error" for f in findings) else OK
+    wrong = {f.what for f in findings if f.state == "error"}
+    if wrong == {REFUSED}:
+        return AUTH
+    return ERROR if wrong else OK
 
 
 def machine(settings: Settings) -> Iterator[Finding]:
@@ -143,15 +148,16 @@ def schema(name: str, found: str | None) -> Finding:
 
 def running_lab(settings: Settings) -> Iterator[Finding]:
     """The web process: its audit and its hints; where none answers, whether its port is free."""
-    http = LabHttp(settings)
     try:
-        status = http.ask("GET", "/api/lab/status")
-        audit = http.ask("POST", "/api/lab/audit", {})
+        with LabHttp(settings) as http:
+            status = http.ask("GET", "/api/lab/status")
+            audit = http.ask("POST", "/api/lab/audit", {})
+    except (Unauthenticated, Forbidden) as problem:
+        yield Finding(REFUSED, "error", f"not audited: {problem.detail}", problem.hint or "")
+        return
     except NightjarError:
         yield port(settings)
         return
-    finally:
-        http.close()
     yield Finding("lab", "ok", f"answers at {http.url}")
     for hint in status["hints"]:
         yield Finding("lab", "warning", hint)

@@ -10,12 +10,11 @@ from typing import Any
 import httpx
 
 from functions.supervision import Backoff
-from state.errors import Exhausted, Unavailable
+from state.errors import Exhausted, TooManyRequests, Unavailable
 from state.settings import Settings
-from triggers.cli.lab_http import asks_proxies, base_url, no_lab, problem_of
+from triggers.cli.lab_http import LabHttp
 
-CONNECT_S = 10.0
-SILENT_S = 45.0
+TIMEOUT = httpx.Timeout(10.0, read=45.0)
 """Three heartbeats without a word: the connection is dead, whatever the network says."""
 BACKOFF = Backoff(first_s=0.2, most_s=5.0)
 
@@ -28,19 +27,19 @@ def follow(
     A gap (events that are no longer kept) comes as `{"type": "reset", ...}`.
 
     Raises:
-        NightjarError: the lab cannot be reached at the start, or refuses the request.
+        NightjarError: the lab cannot be reached at the start, or refuses the request, then or later.
     """
     last_id: str | None = None
     failures, told = 0, False
     while True:
         try:
-            for event_id, event in _connection(base_url(settings), query, last_id):
+            for event_id, event in _connection(settings, query, last_id):
                 if told:
                     say("connected again")
                 failures, told, last_id = 0, False, event_id
                 if event is not None:
                     yield event
-        except (Exhausted, Unavailable) as problem:
+        except (Exhausted, TooManyRequests, Unavailable) as problem:
             if last_id is None:
                 raise
             if not told:
@@ -51,22 +50,13 @@ def follow(
 
 
 def _connection(
-    url: str, query: Mapping[str, str], last_id: str | None
+    settings: Settings, query: Mapping[str, str], last_id: str | None
 ) -> Iterator[tuple[str | None, dict[str, Any] | None]]:
     """Ids with their events until the connection ends; first the id it begins after, without an event."""
     headers = {} if last_id is None else {"Last-Event-ID": last_id}
-    timeout = httpx.Timeout(CONNECT_S, read=SILENT_S)
-    try:
-        with (
-            httpx.Client(base_url=url, timeout=timeout, trust_env=asks_proxies(url)) as http,
-            http.stream("GET", "/api/events", params=query, headers=headers) as answer,
-        ):
-            if not answer.is_success:
-                answer.read()
-                raise problem_of(answer)
-            yield from read(answer.iter_lines(), last_id)
-    except httpx.HTTPError as problem:
-        raise no_lab(url, problem) from problem
+    # The address and the token are looked up each time: a lab may come back elsewhere, and a token be rotated.
+    with LabHttp(settings, timeout=TIMEOUT) as lab, lab.lines("/api/events", query, headers) as lines:
+        yield from read(lines, last_id)
 
 
 def read(

@@ -9,7 +9,8 @@ from typing import Any
 import click
 from rich.console import Console
 
-from state.errors import BudgetExhausted, NightjarError
+from functions.logs import presentable
+from state.errors import BudgetExhausted, Forbidden, NightjarError, Unauthenticated
 
 OK, ERROR, USAGE, DISCARD, CRASH, RUNNING, BUDGET, AUTH, STOPPED, LOST = range(10)
 
@@ -49,10 +50,21 @@ PLAIN_WIDTH = 1000
 
 def explain(problem: NightjarError) -> int:
     """What is wrong and what to do, on standard error; answers the exit code."""
-    click.echo(f"nightjar: {problem.detail}", err=True)
+    click.echo(f"nightjar: {presentable(problem.detail)}", err=True)
     if problem.hint:
-        click.echo(f"  -> {problem.hint}", err=True)
-    return BUDGET if isinstance(problem, BudgetExhausted) else ERROR
+        click.echo(f"  -> {presentable(problem.hint)}", err=True)
+    return exit_code(problem)
+
+
+def exit_code(problem: NightjarError) -> int:
+    """What a command ends with that fails so."""
+    match problem:
+        case BudgetExhausted():
+            return BUDGET
+        case Unauthenticated() | Forbidden():
+            return AUTH
+        case _:
+            return ERROR
 
 
 def printable(text: str) -> str:

@@ -14,7 +14,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from state.errors import Exhausted, Unavailable
+from state.errors import Exhausted, TooManyRequests, Unavailable
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import BY_STATUS, print_json, printable
@@ -73,7 +73,7 @@ def _finished(
         try:
             outcome = http.ask("GET", f"{path}&timeout={min(wait_s, end - now):.3f}")
             heard_at = time.monotonic()
-        except (Exhausted, Unavailable):
+        except (Exhausted, TooManyRequests, Unavailable):
             if now - heard_at > PATIENCE_S:
                 raise
             time.sleep(min(RETRY_S, max(0.0, end - now)))

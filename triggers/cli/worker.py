@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from state.settings import own_environment
 from triggers.cli.options import data_option, lab_option, settings_from
 
 
@@ -21,6 +22,6 @@ def command(data: str | None, lab: str | None, arguments: tuple[str, ...]) -> No
     """Train for the lab on this machine's GPUs: --repo PATH [--gpu all|INDEX] [--cpu N]."""
     settings = settings_from(data=data, lab=lab)
     chosen = {"NIGHTJAR_DATA": str(settings.data_dir), "NIGHTJAR_LAB": settings.lab}
-    environment = os.environ | chosen | settings.worker_environment
+    environment = own_environment() | chosen | settings.worker_environment
     # Triggers do not know workers: the process becomes one.
     os.execve(sys.executable, [sys.executable, "-P", "-m", "workers.supervisor", *arguments], environment)

@@ -1,0 +1,387 @@
+"""Who may do what, from the first token to the last, as people and programs use it on a lab that others can reach."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.examples.test_program import CURLRC, PROGRAM, run
+from tests.journeys.running import FAST, PATIENCE_S, TRAIN, RunningLab, git, running_lab
+from triggers.cli.follow import BACKOFF
+from triggers.stream import LOOK_AGAIN_S
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
+
+TOKEN = re.compile(r"nj_[a-z2-7]{10}_[A-Za-z0-9_-]{43}")
+WIDE = TRAIN.replace("VALUE = 1.0", "WIDTH = 48\nVALUE = 2.9 - WIDTH / 500")
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-P", "-m", "triggers.cli", *words]
+
+
+def nightjar(
+    data: Path, *words: str, stdin: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a command as a person would, who has no terminal."""
+    return subprocess.run(
+        command(*words),
+        capture_output=True,
+        text=True,
+        check=False,
+        input=stdin,
+        cwd=data.parent,
+        env={**os.environ, "NIGHTJAR_DATA": str(data), **environment},
+    )
+
+
+def token(data: Path, *words: str, stdin: str = "", **environment: str) -> str:
+    """The token that a command prints, alone."""
+    done = nightjar(data, "token", *words, stdin=stdin, **environment)
+    assert done.returncode == 0, done.stderr
+    assert TOKEN.fullmatch(done.stdout.removesuffix("\n")), done.stdout
+    assert not TOKEN.search(done.stderr)
+    return done.stdout.strip()
+
+
+def told(done: subprocess.CompletedProcess[str]) -> Any:
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    """A lab that listens on every address; it is begun as its own refusal says."""
+    folder = tmp_path_factory.mktemp("lab")
+    with running_lab(folder, FAST, NIGHTJAR_HOST="0.0.0.0") as found:
+        refused = nightjar(found.data, "up", "--port", str(found.port), NIGHTJAR_HOST="0.0.0.0")
+        assert refused.returncode == 1
+        (remedy,) = re.findall(r"\./nightjar (token issue .+?);", refused.stderr)
+        found.data.parent.joinpath("elsewhere").mkdir()
+        first = nightjar(found.data.parent / "elsewhere" / "data", *shlex.split(remedy))
+        assert first.returncode == 0, first.stderr
+        found.http.headers["authorization"] = f"Bearer {first.stdout.strip()}"
+        found.start()
+        yield found
+
+
+# -- the whole journey
+
+
+async def test_an_agent_bound_to_a_tag_works_through_the_whole_curl_loop(
+    lab: RunningLab, tmp_path: Path
+) -> None:
+    if shutil.which("curl") is None:
+        assert not os.environ.get("CI"), "curl is missing, and with it what this test is about"
+        pytest.skip("curl is missing")
+    lab.commit({"train.py": WIDE})
+    clone = tmp_path / "alice"
+    git(tmp_path, "clone", "--quiet", str(lab.repo), str(clone))
+    (tmp_path / ".curlrc").write_text(CURLRC)
+    alice = token(lab.data, "issue", "alice", "--role", "agent", "--tag", "mar11", "--expires", "30d")
+    (header,) = re.findall(r'`(-H "Authorization: Bearer \$NIGHTJAR_TOKEN")`', PROGRAM)
+    loop, _, rest = PROGRAM.partition("## Training it yourself")
+    blocks = re.findall(r"^```bash\n(.*?)^```$", loop + rest.partition("## Reading results")[2], re.M | re.S)
+    answers: list[dict[str, Any]] = []
+
+    for block in blocks:
+        local = block.replace("http://127.0.0.1:3111", f"http://127.0.0.1:{lab.port}")
+        local = local.replace("curl -s", f"curl {header} -s")
+        answers += await run(local, clone, tmp_path, NIGHTJAR_TOKEN=alice)
+        for waited_for in re.findall(r"/api/experiment/(mar11-\d)/wait", block):
+            lab.until_status(waited_for, "keep")
+
+    assert {a["experiment_id"] for a in answers if a.get("duplicate_of", 0) is None} == {"mar11-1", "mar11-2"}
+    assert "WIDTH = 96" in git(clone, "show", "HEAD:train.py")
+    owners = [lab.get(f"experiment/mar11-{n}")["experiment"] for n in (1, 2)]
+    assert [e["agent"] for e in owners] == ["alice", "alice"]
+    for words in (
+        ("experiment::setup", "--tag", "other"),
+        ("tag::pause", "--tag", "mar11"),
+        ("token::list",),
+    ):
+        assert nightjar(lab.data, "call", *words, NIGHTJAR_TOKEN=alice).returncode == 7
+
+
+def test_a_worker_enrolls_with_a_token_that_nobody_sees_on_the_command_line(lab: RunningLab) -> None:
+    url = f"http://127.0.0.1:{lab.port}"
+    nobodys = lab.data.parent / "elsewhere" / "workers"
+    invite = token(lab.data, "issue", "swarm", "--role", "worker", "--enroll", "--uses", "2")
+
+    piped = token(nobodys, "enroll", url, "--name", "box1", stdin=f"{invite}\n")
+    by_variable = token(nobodys, "enroll", url, "--name", "box2", NIGHTJAR_ENROLL_TOKEN=invite)
+    used_up = nightjar(nobodys, "token", "enroll", url, "--name", "box3", stdin=invite)
+    nothing = nightjar(nobodys, "token", "enroll", url, "--name", "box3")
+
+    names = [
+        told(nightjar(nobodys, "token", "whoami", "--json", NIGHTJAR_URL=url, NIGHTJAR_TOKEN=mine))
+        for mine in (piped, by_variable)
+    ]
+    assert [(me["name"], me["role"]) for me in names] == [("box1", "worker"), ("box2", "worker")]
+    assert (used_up.returncode, nothing.returncode) == (7, 2)
+    assert "used up" in used_up.stderr
+    assert "NIGHTJAR_ENROLL_TOKEN" in nothing.stderr
+    assert not TOKEN.search(used_up.stdout + used_up.stderr)
+
+
+def test_a_secret_is_rotated_while_requests_keep_flowing(lab: RunningLab) -> None:
+    bearing = {"token": token(lab.data, "issue", "busy", "--role", "agent")}
+    stop, seen = threading.Event(), list[tuple[str, int]]()
+
+    def ask() -> None:
+        with httpx.Client(base_url=f"http://127.0.0.1:{lab.port}", timeout=60.0) as http:
+            while not stop.is_set():
+                mine = bearing["token"]
+                answer = http.get("/api/token/whoami", headers={"authorization": f"Bearer {mine}"})
+                seen.append((mine, answer.status_code))
+                stop.wait(0.05)  # as many as one token may ask
+
+    def until_asked(mine: str) -> None:
+        before = len(seen)
+        lab.until(lambda: [m for m, _ in seen[before:]].count(mine) >= 5, "it is asked on")
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    try:
+        old = bearing["token"]
+        until_asked(old)
+        new = token(lab.data, "rotate", "--overlap", "10m", NIGHTJAR_TOKEN=old)
+        until_asked(old)
+        bearing["token"] = new
+        until_asked(new)
+    finally:
+        stop.set()
+        asking.join()
+
+    assert {status for _, status in seen} == {200}
+    assert {mine for mine, _ in seen} == {old, new}
+    ends_at_once = token(lab.data, "rotate", "busy", "--overlap", "0")
+    refused = [
+        nightjar(lab.data, "token", "whoami", NIGHTJAR_TOKEN=text) for text in (old, new, ends_at_once)
+    ]
+    assert [done.returncode for done in refused] == [7, 7, 0]
+
+
+def test_what_is_revoked_is_refused_at_once_and_its_open_events_end(lab: RunningLab, tmp_path: Path) -> None:
+    gone = token(lab.data, "issue", "gone", "--role", "viewer")
+    lines = tmp_path / "events"
+    with lines.open("w") as out:
+        following = subprocess.Popen(
+            command("events", "--json", "--last", "1"),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "NIGHTJAR_DATA": str(lab.data), "NIGHTJAR_TOKEN": gone},
+            text=True,
+        )
+    try:
+        lab.until(lines.read_text, "the newest event is told")
+
+        done = nightjar(lab.data, "token", "revoke", "gone")
+        after = nightjar(lab.data, "status", NIGHTJAR_TOKEN=gone)
+        _, said = following.communicate(timeout=PATIENCE_S)
+    finally:
+        following.kill()
+        following.wait()
+
+    assert done.returncode == 0, done.stderr
+    assert after.returncode == following.returncode == 7
+    assert "revoked" in said
+    assert gone not in said + after.stderr
+    assert LOOK_AGAIN_S + BACKOFF.first_s < 2  # what an open stream is promised
+
+
+# -- the commands one by one
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("status",),
+        ("wait", "t-1"),
+        ("events",),
+        ("call", "report::tags"),
+        ("call", "report::summary", "--tag", "t"),
+        ("doctor",),
+        ("token", "whoami"),
+        ("token", "list"),
+        ("token", "rotate"),
+        ("token", "revoke", "x"),
+        ("token", "issue", "x", "--role", "viewer"),
+    ],
+    ids=" ".join,
+)
+def test_who_has_no_token_is_told_how_to_get_one_and_exits_with_7(
+    lab: RunningLab, words: tuple[str, ...]
+) -> None:
+    stranger = lab.data.parent / "elsewhere" / "none"
+
+    done = nightjar(stranger, *words, NIGHTJAR_URL=f"http://127.0.0.1:{lab.port}")
+
+    assert done.returncode == 7, done.stdout + done.stderr
+    assert "NIGHTJAR_TOKEN" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "words", [("call", "tag::pause", "--tag", "t"), ("token", "list"), ("doctor",)], ids=" ".join
+)
+def test_who_may_not_is_told_which_role_it_takes_and_exits_with_7(
+    lab: RunningLab, words: tuple[str, ...]
+) -> None:
+    name = f"v{abs(hash(words))}"
+    viewer = token(lab.data, "issue", name, "--role", "viewer")
+
+    done = nightjar(lab.data, *words, NIGHTJAR_TOKEN=viewer)
+
+    assert done.returncode == 7, done.stdout + done.stderr
+    assert "needs the role operator" in done.stdout + done.stderr
+    assert viewer not in done.stdout + done.stderr
+
+
+def test_the_operator_s_commands_send_the_token_that_was_kept(lab: RunningLab) -> None:
+    kept = lab.data / "operator.token"
+
+    me = told(nightjar(lab.data, "token", "whoami", "--json"))
+    doctor = nightjar(lab.data, "doctor")
+    status = nightjar(lab.data, "status")
+
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert (me["name"], me["role"]) == ("NAME", "operator")
+    assert (doctor.returncode, status.returncode) == (0, 0), doctor.stdout + status.stderr
+
+
+def test_a_kept_token_that_is_rotated_is_replaced_where_it_is_kept(lab: RunningLab) -> None:
+    kept = lab.data / "operator.token"
+    before = kept.read_text().strip()
+
+    printed = token(lab.data, "rotate", "--overlap", "10m")
+
+    assert kept.read_text().strip() == printed != before
+    assert nightjar(lab.data, "token", "whoami").returncode == 0
+    lab.http.headers["authorization"] = f"Bearer {printed}"
+
+
+def test_tokens_are_listed_with_their_state_and_revoked_by_name_or_id(lab: RunningLab) -> None:
+    first = token(
+        lab.data, "issue", "listed", "--role", "agent", "--tag", "a", "--tag", "b", "--expires", "1h"
+    )
+    by_name = nightjar(lab.data, "token", "revoke", "listed")
+    second = json.loads(nightjar(lab.data, "token", "issue", "listed", "--role", "viewer", "--json").stdout)
+    by_id = nightjar(lab.data, "token", "revoke", second["id"], "--json")
+    unknown = nightjar(lab.data, "token", "revoke", "nobody")
+
+    rows = [
+        row
+        for row in told(nightjar(lab.data, "token", "list", "--json"))["tokens"]
+        if row["name"] == "listed"
+    ]
+    people = nightjar(lab.data, "token", "list")
+    assert [(r["role"], r["status"], r["tags"]) for r in rows] == [
+        ("agent", "revoked", ["a", "b"]),
+        ("viewer", "revoked", None),
+    ]
+    assert by_name.returncode == by_id.returncode == 0
+    assert told(by_id)["id"] == second["id"]
+    assert (unknown.returncode, "token list" in unknown.stderr) == (1, True)
+    assert "listed" in people.stdout
+    assert first not in people.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("issue", "x", "--role", "viewer", "--tag", "t"), "tags are for agents"),
+        (("issue", "x", "--role", "viewer", "--uses", "3"), "uses are for enroll tokens"),
+        (("issue", "x", "--role", "worker", "--enroll"), "send uses or lasts_s"),
+        (("issue", "x", "--role", "agent", "--save"), "--save keeps an operator's"),
+        (("issue", "x", "--role", "king"), "king"),
+        (("issue", "no spaces", "--role", "viewer"), "name"),
+        (("issue", "x", "--role", "viewer", "--expires", "soon"), "no duration"),
+        (("rotate", "--direct"), "name the token"),
+        (("enroll", "lab.example", "--name", "x"), "no URL"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_cannot_be_is_a_usage_error_before_anything_is_sent(
+    tmp_path: Path, words: tuple[str, ...], why: str
+) -> None:
+    done = nightjar(tmp_path / "data", "token", *words, NIGHTJAR_PORT="1")
+
+    assert done.returncode == 2, done.stderr
+    assert why in done.stderr
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("words", [("--save",), ("--direct",)], ids=" ".join)
+def test_a_lab_elsewhere_is_neither_written_to_nor_kept(tmp_path: Path, words: tuple[str, ...]) -> None:
+    done = nightjar(
+        tmp_path / "data",
+        *("token", "issue", "x", "--role", "operator", *words),
+        NIGHTJAR_URL="https://lab.example",
+    )
+
+    assert done.returncode == 2
+    assert "NIGHTJAR_URL" in done.stderr
+
+
+def test_a_lab_that_does_not_run_is_written_to_directly(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    nothing = nightjar(data, "token", "list", "--direct")
+    too_early = nightjar(data, "token", "issue", "ann", "--role", "agent", "--direct")
+    first = token(data, "issue", "ops", "--role", "operator", "--direct", "--save")
+    lost = nightjar(data, "token", "revoke", "ops", "--direct")
+    token(data, "issue", "ops2", "--role", "operator", "--direct", "--save")
+    rotated = token(data, "rotate", "ops2", "--direct")
+
+    rows = told(nightjar(data, "token", "list", "--direct", "--json"))["tokens"]
+    assert (nothing.returncode, too_early.returncode) == (1, 1)
+    assert "first token" in too_early.stderr
+    assert [(r["name"], r["status"], r["issued_by"]) for r in rows] == [
+        ("ops", "revoked", "direct"),
+        ("ops2", "active", "direct"),
+    ]
+    assert "no operator's token is left" in lost.stderr
+    assert first.split("_")[1] == rows[0]["id"]
+    assert (data / "operator.token").read_text().strip() == rotated
+    assert not (data / "redis.json").exists()
+
+
+# -- the demo
+
+
+def test_the_demo_of_a_kept_lab_asks_for_its_token_before_anything_runs(tmp_path: Path) -> None:
+    data, kept = tmp_path / "demo", tmp_path / "demo" / "operator.token"
+    words = ("demo", "--data", str(data), "--runs", "2", "--budget", "0.2", "--port", "0")
+    anywhere = {"NIGHTJAR_HOST": "0.0.0.0"}
+    open_to_all = nightjar(data, *words, **anywhere)
+    (remedy,) = re.findall(r"\./nightjar (token issue .+?);", open_to_all.stderr)
+    mine = token(tmp_path / "elsewhere", *shlex.split(remedy)[1:])
+    kept.unlink()
+
+    refused = nightjar(data, *words, **anywhere)
+    wrong = nightjar(data, *words, NIGHTJAR_TOKEN=mine[:-4] + "AAAA", **anywhere)
+    nothing_ran = not (data / "logs").exists()
+    kept.touch(mode=0o600)
+    kept.write_text(mine)
+    done = nightjar(data, *words, **anywhere)
+
+    assert (open_to_all.returncode, refused.returncode, wrong.returncode, nothing_ran) == (1, 7, 7, True)
+    assert f"--save --data {data}" in refused.stderr
+    assert done.returncode == 0, done.stderr
+    assert "demo1" in done.stdout
+    assert mine not in done.stdout + done.stderr
+    for log in (data / "logs").iterdir():
+        assert mine not in log.read_text(), log

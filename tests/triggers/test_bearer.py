@@ -1,0 +1,254 @@
+"""Which token the commands send, to whom, and what they end with where it does not suffice."""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from functions.logs import presentable, scrubbed
+from state.errors import NightjarError, Unauthenticated
+from state.settings import Settings
+from state.tokens import new_id, new_secret
+from triggers.cli import lab_http
+from triggers.cli.bearer import bearer_of, forget, is_kept, keep, kept, kept_at
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.output import AUTH, exit_code
+from triggers.cli.token import Duration
+from triggers.lab import Plan, specs
+from triggers.problems import STATUS
+
+HERE = "http://127.0.0.1:3999"
+
+
+def token() -> str:
+    return f"nj_{new_id()}_{new_secret()}"
+
+
+def settings_in(data: Path, **more: Any) -> Settings:
+    return Settings.model_validate({"data": data, **more})
+
+
+def up(data: Path, url: str = HERE, pid: int | None = None) -> None:
+    """As if `up` had written down that it runs."""
+    (data / "web.json").write_text(json.dumps({"url": url, "pid": os.getpid() if pid is None else pid}))
+
+
+def ended() -> int:
+    """The pid of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", "pass"])
+    process.wait()
+    return process.pid
+
+
+def sent(settings: Settings) -> str | None:
+    found = bearer_of(settings)
+    return found.text if found else None
+
+
+def test_the_variable_goes_before_the_kept_token(tmp_path: Path) -> None:
+    up(tmp_path)
+    mine, theirs = token(), token()
+    keep(settings_in(tmp_path), theirs)
+
+    assert sent(settings_in(tmp_path)) == theirs
+    assert sent(settings_in(tmp_path, token=f" {mine}\n")) == mine
+    assert sent(settings_in(tmp_path, token="")) == theirs
+
+
+def test_the_kept_token_goes_to_the_lab_of_its_own_directory_alone(tmp_path: Path) -> None:
+    up(tmp_path)
+    text = token()
+    keep(settings_in(tmp_path), text)
+
+    assert sent(settings_in(tmp_path, url=HERE + "/")) == text
+    assert sent(settings_in(tmp_path, url="http://127.0.0.1:4000")) is None
+    assert sent(settings_in(tmp_path, url="https://lab.example")) is None
+
+
+def test_the_kept_token_is_not_sent_to_whoever_has_the_port_of_a_lab_that_ended(tmp_path: Path) -> None:
+    keep(settings_in(tmp_path), token())
+    assert sent(settings_in(tmp_path)) is None
+
+    up(tmp_path, pid=ended())
+
+    assert sent(settings_in(tmp_path)) is None
+
+
+def test_the_kept_token_is_for_its_owner_s_eyes(tmp_path: Path) -> None:
+    settings, text = settings_in(tmp_path / "new"), token()
+
+    keep(settings, token())
+    path = keep(settings, text)
+
+    assert path.read_text() == text + "\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert is_kept(settings, text.split("_")[1])
+    assert not is_kept(settings, new_id())
+    forget(settings)
+    assert kept(settings) is None
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o620, 0o610])
+def test_a_kept_token_that_is_open_to_others_is_refused_with_the_remedy(tmp_path: Path, mode: int) -> None:
+    settings, text = settings_in(tmp_path), token()
+    path = keep(settings, text)
+    path.chmod(mode)
+
+    with pytest.raises(Unauthenticated) as refusal:
+        kept(settings)
+
+    remedy = (refusal.value.hint or "").split(";")[0]
+    subprocess.run(remedy.split(), check=True)
+    found = kept(settings)
+    assert found is not None
+    assert found.text == text
+
+
+def test_a_kept_token_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = settings_in(tmp_path)
+    keep(settings, token())
+    somebody = os.geteuid() + 1
+    monkeypatch.setattr(os, "geteuid", lambda: somebody)
+
+    with pytest.raises(Unauthenticated, match="no file of yours"):
+        kept(settings)
+
+
+def test_a_link_or_a_folder_in_the_place_of_the_token_is_refused(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path / "data")
+    elsewhere = keep(settings_in(tmp_path / "other"), token())
+    (tmp_path / "data").mkdir()
+    kept_at(settings).symlink_to(elsewhere)
+    with pytest.raises(Unauthenticated, match="cannot be read"):
+        kept(settings)
+
+    kept_at(settings).unlink()
+    kept_at(settings).mkdir()
+
+    with pytest.raises(Unauthenticated):
+        kept(settings)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["hunter2-hunter2", "nj_abc_def", f"nj_{'a' * 10}_{'B' * 43}\nX-Other: header"],
+    ids=["a password", "a short one", "one that smuggles a header"],
+)
+def test_what_is_no_token_is_refused_and_never_told(tmp_path: Path, text: str) -> None:
+    up(tmp_path)
+    with pytest.raises(Unauthenticated) as by_variable:
+        bearer_of(settings_in(tmp_path, token=text))
+    keep(settings_in(tmp_path), text)
+    with pytest.raises(Unauthenticated) as by_file:
+        bearer_of(settings_in(tmp_path))
+
+    for problem in (by_variable.value, by_file.value):
+        assert problem.hint
+        assert text not in f"{problem.detail} {problem.hint}"
+
+
+def test_a_token_that_was_found_is_hidden_from_then_on(tmp_path: Path) -> None:
+    up(tmp_path)
+    text = token()
+    keep(settings_in(tmp_path), text)
+
+    found = bearer_of(settings_in(tmp_path))
+
+    assert text not in repr(found)
+    assert text not in scrubbed(f"the lab said {text}") + presentable(f"the lab said {text}")
+    assert (
+        presentable("the token of NIGHTJAR_TOKEN: it is refused")
+        == "the token of NIGHTJAR_TOKEN: it is refused"
+    )
+
+
+@contextmanager
+def listening(answer: int, location: str = "") -> Iterator[tuple[str, list[str | None]]]:
+    """An HTTP server that notes the Authorization of every request."""
+    heard: list[str | None] = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            heard.append(self.headers.get("Authorization"))
+            self.send_response(answer)
+            self.send_header("Location", location)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: Any) -> None: ...
+
+    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", heard
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_token_goes_to_no_other_host_than_the_url_s(tmp_path: Path) -> None:
+    text = token()
+    with listening(200) as (elsewhere, heard_elsewhere), listening(307, elsewhere) as (url, heard):
+        settings = settings_in(tmp_path, url=url, token=text)
+        for anonymous in (False, True):
+            with LabHttp(settings, anonymous=anonymous) as lab, pytest.raises(NightjarError):
+                lab.ask("GET", "/api/lab/status")
+
+    assert heard == [f"Bearer {text}", None]
+    assert heard_elsewhere == []
+
+
+def test_a_token_over_plain_http_to_another_machine_is_warned_of_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lab_http, "_warned", set())
+    text = token()
+
+    for url in ("http://192.0.2.1:3111", "http://192.0.2.1:3111", "https://192.0.2.1", HERE):
+        LabHttp(settings_in(tmp_path, url=url, token=text)).close()
+    LabHttp(settings_in(tmp_path, url="http://192.0.2.9:3111")).close()
+
+    said = capsys.readouterr().err
+    assert said.count("unencrypted") == said.count("192.0.2.1") == 1
+    assert "ssh -L" in said
+    assert text not in said
+
+
+@pytest.mark.parametrize("kind", STATUS)
+def test_the_exit_code_tells_that_it_is_about_who_one_is(kind: type[NightjarError]) -> None:
+    assert (exit_code(kind("x")) == AUTH == 7) == (STATUS[kind] in (401, 403))
+
+
+def test_no_process_of_the_lab_is_given_the_token_of_a_person(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("NIGHTJAR_TOKEN", "NIGHTJAR_ENROLL_TOKEN"):
+        monkeypatch.setenv(name, token())
+    monkeypatch.setenv("NIGHTJAR_SWEEP_S", "7")
+
+    given = [spec.env or {} for spec in specs(Plan(settings_in(tmp_path), repo=tmp_path))]
+
+    assert len(given) == 4
+    assert not any(name in env for env in given for name in ("NIGHTJAR_TOKEN", "NIGHTJAR_ENROLL_TOKEN"))
+    assert {env["NIGHTJAR_SWEEP_S"] for env in given} == {"7"}
+
+
+def test_durations_are_read_as_people_write_them() -> None:
+    read = {text: Duration().convert(text, None, None) for text in ("90", "90s", "1.5m", "12h", "30d", "0")}
+
+    assert read == {"90": 90, "90s": 90, "1.5m": 90, "12h": 43_200, "30d": 2_592_000, "0": 0}
+    for wrong in ("soon", "-1d", "1w", "", "1 d", "inf"):
+        with pytest.raises(click.BadParameter, match="no duration"):
+            Duration().convert(wrong, None, None)

@@ -1,0 +1,291 @@
+"""`nightjar token` says who may call the lab: issue, enroll, list, rotate, revoke, whoami."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from pydantic import ValidationError
+from rich.table import Table
+
+from functions.invoke import invalid
+from functions.logs import hide
+from functions.token.issue import Issue
+from state.errors import NotFound
+from state.settings import Settings
+from state.tokens import TOKEN_ROLES
+from triggers.cli.address import base_url, is_own
+from triggers.cli.asking import Ask, asking
+from triggers.cli.bearer import bearer_of, forget, is_kept, keep, kept_at
+from triggers.cli.lab_http import LabHttp, warn_of_plain_http
+from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.output import for_people, print_json
+
+Shown = dict[str, Any]
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, or a number with s, m, h or d behind it."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", str(value))
+        if found is None:
+            self.fail(f"{str(value)!r} is no duration: 90s, 5m, 12h or 30d", param, ctx)
+        return float(found[1]) * UNITS[found[2]]
+
+
+def common(run: Command) -> Command:
+    """The options of every one of these commands."""
+    return data_option(lab_option(click.option("--json", "as_json", is_flag=True)(run)))
+
+
+direct_option = click.option(
+    "--direct",
+    is_flag=True,
+    help="write to the lab's Redis, not over HTTP: for the first token, and when the last operator's is lost",
+)
+
+
+@click.group(subcommand_metavar="COMMAND [--OPTION]...")
+def command() -> None:
+    """Say who may call the lab.
+
+    The first token is an operator's; from then on nobody is let in without one. A token is shown once, alone on
+    standard output. The commands send NIGHTJAR_TOKEN, else the token that `issue --save` has kept.
+    """
+
+
+@command.command()
+@common
+@direct_option
+@click.argument("name")
+@click.option("--role", type=click.Choice(TOKEN_ROLES), required=True)
+@click.option("--tag", "tags", multiple=True, help="a tag that an agent works on (repeatable) [default: all]")
+@click.option("--expires", type=Duration(), help="for how long it is good: 12h, 30d [default: until revoked]")
+@click.option(
+    "--enroll", is_flag=True, help="an enroll token: agents and workers make a token of theirs of it"
+)
+@click.option("--uses", type=click.IntRange(1), help="how many may enroll with it")
+@click.option("--save", is_flag=True, help="keep it for the commands of this data directory (an operator's)")
+def issue(
+    data: Path | None,
+    lab: str | None,
+    as_json: bool,
+    direct: bool,
+    name: str,
+    role: str,
+    tags: tuple[str, ...],
+    expires: float | None,
+    enroll: bool,
+    uses: int | None,
+    save: bool,
+) -> None:
+    """Issue a token to NAME."""
+    settings = settings_from(data=data, lab=lab)
+    if save and (role != "operator" or enroll):
+        raise click.UsageError("--save keeps an operator's token, for the commands of this data directory")
+    if save and not is_own(settings):
+        raise click.UsageError(
+            "--save keeps no token of another lab: unset NIGHTJAR_URL, or leave --save out"
+        )
+    named = {"tags": list(tags) or None, "lasts_s": expires, "uses": uses}
+    body: dict[str, Any] = {"name": name, "role": role, "kind": "enroll" if enroll else "access"}
+    body |= {field: value for field, value in named.items() if value is not None}
+    try:
+        Issue.model_validate(body)
+    except ValidationError as problem:
+        raise click.UsageError(invalid(problem).detail) from problem
+    with asking(settings, direct=direct, make=True) as ask:
+        token = ask("token::issue", body)
+    _show(token, as_json)
+    if save:
+        _say(f"{_described(token)}; kept in {keep(settings, token['token'])}, for the commands here")
+    elif enroll:
+        _say(f"{_described(token)}; whom you give it to: ./nightjar token enroll URL --name N")
+    else:
+        _say(f"{_described(token)}; it is shown this once. Its bearer sets NIGHTJAR_TOKEN to it")
+
+
+@command.command()
+@common
+@click.argument("url", required=False)
+@click.option("--name", required=True, help="what you will be known by; nobody had it before")
+def enroll(data: Path | None, lab: str | None, as_json: bool, url: str | None, name: str) -> None:
+    """Make an enroll token of the lab at URL (default: this machine's) a token of your own.
+
+    The enroll token is asked for, or read from standard input or NIGHTJAR_ENROLL_TOKEN: on the command line everybody
+    on the machine could see it.
+    """
+    settings = settings_from(data=data, lab=lab, url=url)
+    if not re.match(r"https?://.", base_url(settings)):
+        raise click.UsageError(f"{base_url(settings)!r} is no URL: http://HOST:3111, or https://HOST")
+    given = _enroll_token(settings)
+    if not is_own(settings):
+        warn_of_plain_http(base_url(settings))
+    with LabHttp(settings, anonymous=True) as http:
+        token = http.ask("POST", "/api/token/enroll", {"enroll_token": given, "name": name})
+    _show(token, as_json)
+    _say(f"{_described(token)}; it is shown this once. Set NIGHTJAR_TOKEN to it")
+
+
+@command.command("list")
+@common
+@direct_option
+def show_all(data: Path | None, lab: str | None, as_json: bool, direct: bool) -> None:
+    """Show every token with its bearer and state; never a secret."""
+    with asking(settings_from(data=data, lab=lab), direct=direct) as ask:
+        answer = ask("token::list", {})
+    if as_json:
+        print_json(answer)
+        return
+    table = Table("id", "name", "role", "kind", "state", "tags", "expires", "last used", "by")
+    for row in answer["tokens"]:
+        left = row["uses_left"]
+        table.add_row(
+            *(row["id"], row["name"], row["role"]),
+            row["kind"] if left is None else f"{row['kind']}, {left} uses left",
+            row["status"],
+            ", ".join(row["tags"] or ()),
+            *(row["expires_at"] or "never", row["last_used_at"] or "never", row["issued_by"]),
+        )
+    for_people().print(table if answer["tokens"] else "no token: everybody on this machine is operator")
+
+
+@command.command()
+@common
+@direct_option
+@click.argument("token", metavar="[ID|NAME]", required=False)
+@click.option(
+    "--overlap",
+    type=Duration(),
+    default="5m",
+    show_default=True,
+    help="how long the secret before stays good; 0 ends it, and every session made with it, at once",
+)
+def rotate(
+    data: Path | None, lab: str | None, as_json: bool, direct: bool, token: str | None, overlap: float
+) -> None:
+    """Give a token a new secret: your own, or (as operator) another's.
+
+    One that is kept in the data directory is replaced there.
+    """
+    settings = settings_from(data=data, lab=lab)
+    if direct and token is None:
+        raise click.UsageError("name the token: --direct asks as nobody in particular")
+    with asking(settings, direct=direct) as ask:
+        body = {"overlap_s": overlap} | ({"id": _found(ask, token)["id"]} if token else {})
+        rotated = ask("token::rotate", body)
+    _show(rotated, as_json)
+    where = "; its bearer sets NIGHTJAR_TOKEN to it"
+    if is_kept(settings, rotated["id"]):
+        where = f"; kept in {keep(settings, rotated['token'])}"
+    _say(f"{_described(rotated)}: a new secret{where}. The one before is good for another {overlap:g} s")
+
+
+@command.command()
+@common
+@direct_option
+@click.argument("token", metavar="ID|NAME")
+def revoke(data: Path | None, lab: str | None, as_json: bool, direct: bool, token: str) -> None:
+    """End a token, at once and for good."""
+    settings = settings_from(data=data, lab=lab)
+    with asking(settings, direct=direct) as ask:
+        rows = ask("token::list", {})["tokens"]
+        found = _chosen(rows, token)
+        revoked = ask("token::revoke", {"id": found["id"]})
+    if as_json:
+        print_json(revoked)
+    _say(f"the token {revoked['id']} of {revoked['name']!r} opens nothing since {revoked['revoked_at']}")
+    if is_kept(settings, revoked["id"]):
+        forget(settings)
+        _say(f"{kept_at(settings)} held it, and is removed")
+    if not any(_opens_all(row) for row in rows if row["id"] != revoked["id"]):
+        _say(
+            "no operator's token is left: ./nightjar token issue NAME --role operator --direct"
+            f" --save{settings.options}"
+        )
+
+
+@command.command()
+@common
+def whoami(data: Path | None, lab: str | None, as_json: bool) -> None:
+    """Show whom the lab takes you for."""
+    settings = settings_from(data=data, lab=lab)
+    with LabHttp(settings) as http:
+        me = http.ask("GET", "/api/token/whoami")
+    if as_json:
+        print_json(me)
+        return
+    tags = f", on {', '.join(me['tags'])}" if me["tags"] else ""
+    bearer = bearer_of(settings)
+    proof = f"token {me['token_id']}" if me["token_id"] else "this lab has no tokens"
+    source = f" from {bearer.source}" if bearer and me["token_id"] else ""
+    click.echo(f"{me['name']}: {me['role']}{tags} ({proof}{source}) at {http.url}")
+
+
+def _found(ask: Ask, token: str) -> Shown:
+    return _chosen(ask("token::list", {})["tokens"], token)
+
+
+def _chosen(rows: list[Shown], token: str) -> Shown:
+    """The token of this id, else the newest of this name, one that is not revoked first.
+
+    Raises:
+        NotFound: there is none.
+    """
+    named = sorted((r for r in rows if r["name"] == token), key=lambda r: r["status"] == "revoked")
+    for row in [*(r for r in rows if r["id"] == token), *named]:
+        return row
+    raise NotFound(f"there is no token {token!r}", hint="./nightjar token list shows them")
+
+
+def _opens_all(row: Shown) -> bool:
+    return bool(row["status"] == "active" and row["role"] == "operator")
+
+
+def _enroll_token(settings: Settings) -> str:
+    """From the setting, from whoever sits at the terminal, or from what is piped in.
+
+    Raises:
+        click.UsageError: nothing was given.
+    """
+    if settings.enroll_token is not None:
+        given = settings.enroll_token.get_secret_value()
+    elif sys.stdin.isatty():
+        given = click.prompt("enroll token", hide_input=True, err=True)
+    else:
+        given = sys.stdin.readline(1000)
+    given = str(given).strip()
+    if not given:
+        raise click.UsageError("no enroll token: set NIGHTJAR_ENROLL_TOKEN, or pipe it in")
+    hide(given)
+    return given
+
+
+def _show(token: Shown, as_json: bool) -> None:
+    """The token, alone on standard output."""
+    if as_json:
+        print_json(token)
+    else:
+        click.echo(token["token"])
+
+
+def _described(token: Shown) -> str:
+    on = f" on {', '.join(token['tags'])}" if token["tags"] else ""
+    until = f" until {token['expires_at']}" if token["expires_at"] else ""
+    kind = "enroll token" if token["kind"] == "enroll" else "token"
+    return f"{kind} {token['id']} of {token['name']!r}, {token['role']}{on}{until}"
+
+
+def _say(line: str) -> None:
+    click.echo(f"nightjar: {line}", err=True)
