@@ -77,7 +77,9 @@ FAMILIES = (
     Family("tokens", "zset", "tokens by creation time"),
     Family("tokens:<id>", "hash", "one token: whose it is, and the digest of its secret"),
     Family("token_names", "hash", "whose name is which token, with - in front once that is revoked"),
-    Family("token_use", "hash", "when each token was last used"),
+    Family(
+        "token_use", "hash", "when each token was last used, and the digest of its newest secret that was"
+    ),
     Family("rates:<token>", "string", "until when the token's requests are counted"),
     Family("tries:<address>", "string", "wrong tokens that an address tried to sign in with, for a minute"),
     Family("sessions:<digest>", "string", "a browser's session: its token, for 12 h"),

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from state.client import Lab
-from state.errors import Conflict, NotFound, TooManyRequests, Unauthenticated
+from state.errors import Conflict, Forbidden, NotFound, TooManyRequests, Unauthenticated
 from state.records import Record, flatten
 
 Kind = Literal["access", "enroll"]
@@ -219,7 +219,8 @@ class Tokens:
 
     async def last_used(self) -> dict[str, float]:
         """When each token was last used, by id."""
-        return {i: float(t) for i, t in (await self._lab.hash(self._keys("token_use"))).items()}
+        used = await self._lab.hash(self._keys("token_use"))
+        return {name: float(value) for name, value in used.items() if not name.endswith(":digest")}
 
     async def now(self) -> float:
         """Redis' clock, by which tokens end."""
@@ -239,22 +240,36 @@ class Tokens:
         """A new secret for a token; one of those before is good for another `overlap_s` seconds, all others end.
 
         That is the one with which its bearer asks. Where somebody else does, it is the one that was good longest:
-        the answer with the newer one may have been lost.
+        the answer with the newer one may have been lost. Once the newer one was used it was not: from then on
+        whoever has the older one cannot shut its bearer out.
 
         Raises:
-            Conflict: it was rotated or has ended meanwhile.
+            Conflict: it was rotated or has ended meanwhile. Forbidden: `shown` is an older one.
         """
         secret = new_secret()
         told = {"token_id": token.id, "name": token.name, "role": token.role}
         overlapping = token.old_until is not None and await self.now() < token.old_until
         stays = (token.old_digest if overlapping else None) or token.digest
-        if shown is not None and shown.token_id == token.id:
+        by_bearer = shown is not None and shown.token_id == token.id
+        if shown is not None and by_bearer:
             stays = shown.digest
         answer = await self._lab.run(
             "rotate_token",
-            [self._keys("tokens", token.id), self._keys("events")],
-            [token.digest, digest_of_secret(secret), overlap_s, json.dumps(told), stays],
+            [self._keys("tokens", token.id), self._keys("events"), self._keys("token_use")],
+            [
+                token.digest,
+                digest_of_secret(secret),
+                overlap_s,
+                json.dumps(told),
+                stays,
+                token.id if by_bearer else None,
+            ],
         )
+        if answer == "rotated_out":
+            raise Forbidden(
+                f"this secret of {token.name!r} was rotated out: only the present one rotates the token",
+                hint="send the newest one; where it is lost, an operator revokes the token",
+            )
         if answer != "ok":
             raise Conflict(
                 f"the token of {token.name!r} was rotated or revoked meanwhile",
@@ -327,14 +342,15 @@ class Tokens:
             if _holds(p, stored, now) and (p.session is None or open_)
         }
 
-    async def take(self, token_id: str, per_s: float, burst: int) -> None:
-        """Note a request of a token.
+    async def take(self, proof: Proof, per_s: float, burst: int) -> None:
+        """Note a request of a token, and that this secret of it has arrived.
 
         Raises:
             TooManyRequests: more than `burst` at once, or than `per_s` a second for long.
         """
-        keys = [self._keys("rates", token_id), self._keys("token_use")]
-        wait_s = float(await self._lab.run("take_rate", keys, [token_id, 1 / per_s, burst]))
+        name = proof.token_id
+        keys = [self._keys("rates", name), self._keys("token_use"), self._keys("tokens", name)]
+        wait_s = float(await self._lab.run("take_rate", keys, [name, 1 / per_s, burst, proof.digest]))
         if wait_s > 0:
             raise TooManyRequests(
                 f"more than {per_s:g} requests a second (bursts of {burst})",

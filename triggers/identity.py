@@ -45,10 +45,10 @@ async def identify(request: Request, *, ticket: bool = False, writes: bool = Fal
     if shown is None:
         return await _local(request, process)
     token, proof = shown
-    return Visitor(await bearer_of(token, process), proof)
+    return Visitor(await bearer_of(token, proof, process), proof)
 
 
-async def bearer_of(token: Token, process: Process) -> Caller:
+async def bearer_of(token: Token, proof: Proof, process: Process) -> Caller:
     """Whom a living token stands for; the request is counted.
 
     Raises:
@@ -59,7 +59,7 @@ async def bearer_of(token: Token, process: Process) -> Caller:
             "an enroll token opens nothing but POST /api/token/enroll",
             hint="send it there as enroll_token, with a name; the answer has your token",
         )
-    await process.tokens.take(token.id, process.settings.rate_per_s, process.settings.rate_burst)
+    await process.tokens.take(proof, process.settings.rate_per_s, process.settings.rate_burst)
     tags = frozenset(token.tags) if token.tags is not None else None
     return Caller(token.name, token.role, token.id, tags)
 

@@ -103,7 +103,7 @@ async def _recognised(request: Request, process: Process, text: str) -> tuple[Ca
         log.warning("somebody at %s could not sign in: %s", address[:60], problem.detail)
         raise
     await process.tokens.return_try(address)
-    return await bearer_of(token, process), proof
+    return await bearer_of(token, proof, process), proof
 
 
 def _told(caller: Caller, proof: Proof | None) -> Response:

@@ -1,7 +1,7 @@
 -- Note a token's request, unless it sends too many: the generic cell rate algorithm (ITU-T I.371), which keeps one
 -- moment for each token, that at which its bucket would be empty.
--- KEYS  1 that moment  2 when each token was last used
--- ARGV  1 token  2 seconds between two requests in the long run  3 how many may come at once
+-- KEYS  1 that moment  2 use of tokens: when each was used last, and which present secrets have been used  3 token
+-- ARGV  1 token  2 seconds between two requests in the long run  3 how many may come at once  4 digest of the secret used
 -- Returns seconds to wait; 0 where the request may pass
 local t, interval = now(), tonumber(ARGV[2])
 local full = math.max(tonumber(redis.call('GET', KEYS[1]) or '0'), t) + interval
@@ -9,4 +9,5 @@ local early = full - t - interval * tonumber(ARGV[3])
 if early > 1e-6 then return string.format('%.6f', early) end
 redis.call('SET', KEYS[1], clock(full), 'PX', math.ceil((full - t) * 1000) + 1000)
 redis.call('HSET', KEYS[2], ARGV[1], clock(t))
+if redis.call('HGET', KEYS[3], 'digest') == ARGV[4] then redis.call('HSET', KEYS[2], ARGV[1] .. ':digest', ARGV[4]) end
 return '0'

@@ -14,7 +14,7 @@ import pytest
 from functions.process import Process
 from state.client import Lab
 from state.errors import Conflict, TooManyRequests, Unauthenticated
-from state.tokens import Issued, Tokens, digest_of_secret
+from state.tokens import Issued, Proof, Tokens, digest_of_secret
 from tests.labs import dump
 
 
@@ -26,6 +26,10 @@ def tokens(process: Process) -> Tokens:
 @pytest.fixture
 async def operator(tokens: Tokens) -> Issued:
     return await tokens.issue(name="me", role="operator", issued_by="local")
+
+
+def proof_of(issued: Issued) -> Proof:
+    return Proof(issued.token.id, issued.token.digest)
 
 
 async def expire(process: Process, issued: Issued) -> None:
@@ -307,18 +311,18 @@ async def test_an_enroll_token_that_has_ended_makes_none(
 
 async def test_a_token_asks_as_often_as_it_may(tokens: Tokens, operator: Issued) -> None:
     for _ in range(5):
-        await tokens.take(operator.token.id, per_s=0.01, burst=5)
+        await tokens.take(proof_of(operator), per_s=0.01, burst=5)
 
     with pytest.raises(TooManyRequests) as refusal:
-        await tokens.take(operator.token.id, per_s=0.01, burst=5)
+        await tokens.take(proof_of(operator), per_s=0.01, burst=5)
 
     assert refusal.value.retry_after is not None
     assert 90 < refusal.value.retry_after <= 100
-    await tokens.take("another", per_s=0.01, burst=5)
+    await tokens.take(Proof("another", ""), per_s=0.01, burst=5)
 
 
 async def test_a_hundred_requests_at_once_share_one_allowance(tokens: Tokens, operator: Issued) -> None:
-    asked = [tokens.take(operator.token.id, per_s=0.01, burst=30) for _ in range(100)]
+    asked = [tokens.take(proof_of(operator), per_s=0.01, burst=30) for _ in range(100)]
 
     answers = await asyncio.gather(*asked, return_exceptions=True)
 

@@ -298,6 +298,23 @@ async def test_rotating_one_s_own_token_needs_no_operator(process: Process, http
     assert (await http.get("/api/token/whoami")).json()["name"] == "w"
 
 
+async def test_a_secret_that_was_rotated_out_does_not_rotate_its_token(
+    process: Process, http: httpx.AsyncClient
+) -> None:
+    await as_(process, http, "ann", "agent")
+    present = await told(http, "/api/token/rotate", overlap_s=300)
+    newer = {"authorization": f"Bearer {present['token']}"}
+    assert (await http.get("/api/token/whoami", headers=newer)).status_code == 200
+    before = await dump(process.lab)
+
+    refusal = await refused(http, 403, "/api/token/rotate", overlap_s=0)
+    await refused(http, 403, "/api/token/rotate", id=present["id"], overlap_s=86400)
+
+    assert "rotated out" in refusal["detail"]
+    assert await dump(process.lab) == before
+    assert (await http.get("/api/token/whoami", headers=newer)).status_code == 200
+
+
 async def test_an_agent_does_not_say_how_a_worker_s_attempt_ended(
     process: Process, http: httpx.AsyncClient
 ) -> None:
