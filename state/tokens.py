@@ -16,7 +16,7 @@ import math
 import re
 import secrets
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, get_args
 
 from state.client import Lab
@@ -289,7 +289,7 @@ class Tokens:
 
     async def open_session(self, proof: Proof) -> str:
         """A random name for a browser that has shown a token, good for 12 hours."""
-        return await self._stand_in("sessions", proof, SESSION_S)
+        return await self._stand_in("sessions", replace(proof, session=None), SESSION_S)
 
     async def session(self, name: str) -> tuple[Token, Proof]:
         """Whose session this is.
@@ -301,7 +301,8 @@ class Tokens:
         stored = await self._lab.command("GET", self._keys("sessions", key))
         if stored is None:
             raise ended_session()
-        return await self._proven(Proof(**json.loads(stored), session=key), otherwise=ended_session)
+        proof = replace(Proof(**json.loads(stored)), session=key)
+        return await self._proven(proof, otherwise=ended_session)
 
     async def close_session(self, name: str) -> None:
         """End a session."""
@@ -315,7 +316,7 @@ class Tokens:
         """Whose ticket this is; it is used up by that.
 
         Raises:
-            Unauthenticated: nobody's, used, too old, or its token has ended.
+            Unauthenticated: nobody's, used, too old, or its token or session has ended.
         """
         stored = await self._lab.command("GETDEL", self._keys("tickets", digest_of_secret(name)))
         if stored is None:
@@ -323,7 +324,10 @@ class Tokens:
                 "the ticket is unknown, used or older than 30 seconds",
                 hint="POST /api/event/ticket for another one",
             )
-        return await self._proven(Proof(**json.loads(stored)))
+        token, proof = await self._proven(Proof(**json.loads(stored)))
+        if not await self.holding([proof]):
+            raise ended_session()
+        return token, proof
 
     async def holding(self, proofs: Collection[Proof]) -> set[Proof]:
         """Those of them that still hold."""
@@ -379,7 +383,7 @@ class Tokens:
 
     async def _stand_in(self, kind: str, proof: Proof, lasts_s: int) -> str:
         name = new_secret()
-        kept = json.dumps({"token_id": proof.token_id, "digest": proof.digest})
+        kept = json.dumps(asdict(proof))
         await self._lab.command("SET", self._keys(kind, digest_of_secret(name)), kept, "EX", lasts_s)
         return name
 

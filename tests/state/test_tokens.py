@@ -246,6 +246,21 @@ async def test_a_ticket_opens_once(tokens: Tokens, operator: Issued) -> None:
     assert sum(isinstance(a, Unauthenticated) for a in asked) == 19
 
 
+async def test_a_ticket_that_a_session_asked_for_ends_with_the_session(
+    tokens: Tokens, operator: Issued
+) -> None:
+    session = await tokens.open_session(proof_of(operator))
+    _, by_session = await tokens.session(session)
+    used, late = [await tokens.open_ticket(by_session) for _ in "12"]
+    _, streaming = await tokens.ticket(used)
+
+    await tokens.close_session(session)
+
+    assert await tokens.holding([streaming]) == set()
+    with pytest.raises(Unauthenticated, match="session has ended"):
+        await tokens.ticket(late)
+
+
 async def test_sessions_and_tickets_end_by_themselves(
     tokens: Tokens, process: Process, operator: Issued
 ) -> None:
