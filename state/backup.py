@@ -39,8 +39,20 @@ from state.presence import Presence
 from state.records import stamp
 
 FORMAT, VERSION = "nightjar backup", 1
-LEFT_OUT = frozenset({"processes", "process_facts", "identity", "restoring", "migration"})
-"""Who is alive, and which life of the lab this is: a restored lab is another."""
+LEFT_OUT = frozenset(
+    {
+        "processes",
+        "process_facts",
+        "identity",
+        "restoring",
+        "migration",
+        "sessions",
+        "tickets",
+        "rates",
+        "tries",
+    }
+)
+"""Who is alive or signed in, and which life of the lab this is: a restored lab is another."""
 KEYS_AT_ONCE = 1000
 PATCHES_AT_ONCE = 25
 """A patch may have megabytes, the other keys hundreds of bytes."""
@@ -97,6 +109,11 @@ class Restored:
 
 Entry = tuple[str, bytes, int]
 """A key's name without the lab, its payload, its expiry (0: none)."""
+
+
+def is_left_out(name: str) -> bool:
+    """Whether a key, named without its lab, belongs to this life of the lab alone."""
+    return name.partition(":")[0] in LEFT_OUT
 
 
 # -- the file
@@ -336,7 +353,7 @@ async def _pages(lab: Lab) -> AsyncIterator[list[str]]:
     prefix, small, patches = lab.keys(""), list[str](), list[str]()
     async for key in lab.scan():
         name = key.removeprefix(prefix)
-        if name in LEFT_OUT:
+        if is_left_out(name):
             continue
         page, most = (patches, PATCHES_AT_ONCE) if name.startswith("diffs:") else (small, KEYS_AT_ONCE)
         page.append(key)
@@ -378,11 +395,12 @@ async def restore(lab: Lab, file: Path, *, tell: Tell = lambda _: None) -> Resto
             f"{str(file)!r} was written with schema {header.schema}, this version reads {SCHEMA}",
             hint="restore it with the version of Nightjar that wrote it, or a newer one",
         )
-    keys = await asyncio.to_thread(lambda: sum(1 for _ in entries(file)))
+    keys = await asyncio.to_thread(lambda: sum(not is_left_out(name) for name, _, _ in entries(file)))
     token = secrets.token_hex(8)
     await _begin(lab, token, file)
     done = 0
-    for page in _by_size(entries(file)):
+    kept = (entry for entry in entries(file) if not is_left_out(entry[0]))  # older versions left less out
+    for page in _by_size(kept):
         await _write(lab, token, page, header)
         done += len(page)
         tell(done)

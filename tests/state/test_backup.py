@@ -128,6 +128,32 @@ async def test_a_restored_lab_knows_tokens_that_were_revoked_since(
     assert (await Tokens(other).recognise(gone.text))[0].name == "gone"
 
 
+@pytest.mark.parametrize("written_by_an_older_version", [False, True])
+async def test_nobody_is_signed_in_to_a_restored_lab(
+    process: Process,
+    other: Lab,
+    file: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    written_by_an_older_version: bool,
+) -> None:
+    me = await process.tokens.issue(name="me", role="operator", issued_by="local")
+    _, proof = await process.tokens.recognise(me.text)
+    session, ticket = await process.tokens.open_session(proof), await process.tokens.open_ticket(proof)
+    with monkeypatch.context() as older:
+        if written_by_an_older_version:
+            older.setattr(state.backup, "LEFT_OUT", state.backup.LEFT_OUT - {"sessions", "tickets"})
+        await back_up(process.lab, file)
+
+    await restore(other, file)
+
+    tokens = Tokens(other)
+    with pytest.raises(Unauthenticated, match="session has ended"):
+        await tokens.session(session)
+    with pytest.raises(Unauthenticated, match="ticket"):
+        await tokens.ticket(ticket)
+    assert (await tokens.recognise(me.text))[0].name == "me"
+
+
 async def test_what_was_with_a_worker_waits_again_under_a_new_identity_and_a_far_fence(
     client: httpx.AsyncClient, process: Process, other: Lab, file: Path
 ) -> None:
