@@ -18,6 +18,7 @@ from state.records import STATUSES
 from state.settings import Settings
 from triggers.cli.__main__ import COMMANDS, nightjar
 from triggers.cli.output import BY_STATUS, EXIT_CODES
+from triggers.cli.replay import command as replay
 from triggers.cli.token import command as token
 
 ROOT = Path(__file__).parents[1]
@@ -77,6 +78,15 @@ def test_every_role_in_the_readme_may_call_what_stands_beside_it() -> None:
             assert table()[name].allows(role), (role, name)
         for name in re.findall(r"`(\w+::\w+)`", may_not):
             assert not table()[name].allows(role), (role, name)
+
+
+def test_every_option_of_replay_in_the_readme_exists() -> None:
+    rows = [line for line in README.splitlines() if "./nightjar replay" in line]
+    options = {option for parameter in replay.params for option in parameter.opts}
+
+    named = set(re.findall(r"`(--[a-z-]+)", "".join(rows)))
+
+    assert {"--keep-rule", "--sigma"} <= named <= options
 
 
 def test_the_readme_shows_the_exit_codes_as_they_are() -> None:

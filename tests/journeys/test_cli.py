@@ -106,6 +106,33 @@ def test_waiting_exits_with_the_outcome(lab: RunningLab) -> None:
     assert wait(running) == 8
 
 
+def test_a_recorded_tag_is_replayed_under_another_keep_rule(lab: RunningLab) -> None:
+    lab.post("experiment/setup", tag="dusk", metric={"name": "accuracy", "direction": "maximize"})
+    for commit, value in (("a1", 0.5), ("a2", 0.502), ("a2", 0.499), ("a3", 0.6), ("a4", 0.58)):
+        idea = {"hypothesis": "h", "category": "other", "diff_summary": f"{commit} is tried"}
+        new = lab.post("experiment/register", tag="dusk", commit_sha=commit, **idea)
+        lab.post("experiment/complete", experiment_id=new["experiment_id"], val_bpb=value)
+    crashed = lab.post("experiment/register", tag="dusk", commit_sha="a5", **idea)["experiment_id"]
+    lab.post("experiment/crash", experiment_id=crashed, error="boom")
+
+    done = nightjar(lab.data, "replay", "dusk", "--json")
+    unknown = nightjar(lab.data, "replay", "dawn")
+
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert (found["metric"], found["direction"], found["sigma_df"]) == ("accuracy", "maximize", 1)
+    assert found["sigma"] == pytest.approx(0.003 / 2**0.5)
+    assert [(j["name"], j["verdict"]) for j in found["judged"]] == [
+        ("dusk-1", "keep"),
+        ("dusk-2", "retest"),
+        ("dusk-4", "keep"),
+        ("dusk-5", "discard"),
+    ]
+    assert [(s["name"], s["reason"]) for s in found["skipped"]] == [(crashed, "its status is 'crash'")]
+    assert unknown.returncode == 1
+    assert "no file 'dawn' here, and no tag" in unknown.stderr
+
+
 def test_status_shows_processes_slots_and_tags(lab: RunningLab) -> None:
     plain = nightjar(lab.data, "status")
     machine = nightjar(lab.data, "status", "--json")

@@ -19,6 +19,7 @@ COMMANDS = {
     "wait": "wait for an experiment; exits with its outcome",
     "call": "call any function of the running lab",
     "token": "who may call the lab: issue, enroll, list, rotate, revoke, whoami",
+    "replay": "judge a results.tsv or a tag again under another keep rule",
     "doctor": "check this machine and audit the lab",
     "backup": "write the whole lab to one file, while it runs",
     "restore": "make a lab of a backup",
