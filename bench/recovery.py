@@ -252,7 +252,7 @@ def start_s() -> float:
 
 @click.command()
 @click.option("--victim", "victims", multiple=True, type=click.Choice(list(REPAIRS)), help="default: all")
-@click.option("--at-once", default=2, show_default=True, type=click.IntRange(1), help="labs side by side")
+@click.option("--at-once", default=1, show_default=True, type=click.IntRange(1), help="labs side by side")
 def main(victims: tuple[str, ...], at_once: int) -> None:
     """Kill and stop each kind of process once; ends with 1 where a repair takes longer than it may."""
     begun, load, start = time.monotonic(), os.getloadavg()[0], start_s()
