@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -333,6 +333,20 @@ async def time_passes(process: Process, model: Model, chance: random.Random) -> 
     return model
 
 
+NO_BREAKER = {"worker_crash_limit": 1_000_000}
+"""The model knows none: no number of crashes in a row takes a GPU out of the pool."""
+
+
+@pytest.fixture
+async def process(redis_server: EmbeddedRedis) -> AsyncIterator[Process]:
+    async with opened("web", settings_of_its_own(redis_server)) as running:
+        yield running
+
+
+def settings_of_its_own(redis: EmbeddedRedis) -> Settings:
+    return Settings.model_validate({"lab": f"t{uuid.uuid4().hex[:12]}", "redis_url": redis.url} | NO_BREAKER)
+
+
 @pytest.mark.parametrize("seed", range(3))
 async def test_what_fifty_clients_saw_could_have_happened_one_after_the_other(
     process: Process, seed: int
@@ -437,9 +451,8 @@ def test_a_search_that_grows_too_large_says_so() -> None:
 
 @contextmanager
 def lab_of_its_own(redis: EmbeddedRedis) -> Iterator[tuple[asyncio.Runner, Process]]:
-    chosen_settings = Settings.model_validate({"lab": f"t{uuid.uuid4().hex[:12]}", "redis_url": redis.url})
     with asyncio.Runner() as runner:
-        opening = opened("web", chosen_settings)
+        opening = opened("web", settings_of_its_own(redis))
         process = runner.run(opening.__aenter__())
         try:
             yield runner, process
