@@ -7,6 +7,7 @@ import asyncio
 from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
+from functions.pool._bearer import check_bearer
 from functions.rules.access import Caller, check_own
 from functions.rules.budget import obstacle
 from functions.rules.dispatch import suitable
@@ -50,7 +51,11 @@ async def acquire(
     wakeups: Wakeups,
     settings: Settings,
 ) -> Acquired:
-    """Lend a GPU with a lease and a fence; the same experiment asking again gets the same lease."""
+    """Lend a GPU with a lease and a fence; the same experiment asking again gets the same lease.
+
+    A worker is lent its own GPUs alone, and only for what is its own or nobody's: what an agent trains itself is not
+    to be finished by the first worker that asks. An agent that acquires a worker's GPU has that worker train it.
+    """
     deadline = asyncio.get_running_loop().time() + request.wait
     async with wakeups.subject("*") as woken:
         while True:
@@ -72,6 +77,7 @@ async def _try(
 ) -> Acquired:
     while True:
         e = await experiments.get(request.experiment_id)
+        check_own(caller, e.owner, e.experiment_id)
         if e.status not in OPEN:
             raise Conflict(
                 f"{e.experiment_id} is already finished: {e.status}",
@@ -80,8 +86,6 @@ async def _try(
             )
         idle = await pool.idle()
         by_worker = caller.role == "worker" and not caller.may_do_all
-        if not by_worker:
-            check_own(caller, e.owner, e.experiment_id)
         candidates = []
         if e.status == "registered":
             candidates = suitable(
@@ -100,6 +104,8 @@ async def _try(
             chosen_from=[gpu.gpu_id for gpu in idle],
         )
         if isinstance(lease, Lease):
+            if by_worker:
+                await check_bearer(caller, lease.gpu_id, pool)  # it may hold another's already
             return Acquired(
                 acquired=True,
                 gpu_id=lease.gpu_id,

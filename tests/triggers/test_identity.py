@@ -155,12 +155,10 @@ async def test_an_agent_gives_back_only_the_gpu_that_it_holds(
 async def test_a_worker_speaks_for_its_own_gpus_alone(process: Process, http: httpx.AsyncClient) -> None:
     await add_gpu(http, "labs")
     await open_tag(http)
+    waiting = await registered(http)
     alice, bert = await bearer(process, "alice", "worker"), await bearer(process, "bert", "worker")
-    ann = await bearer(process, "ann", "agent")
     http.headers.update(alice)
     await add_gpu(http, "alices")
-    http.headers.update(ann)
-    waiting = await registered(http)
     http.headers.update(bert)
     before = await dump(process.lab)
 
@@ -178,6 +176,27 @@ async def test_a_worker_speaks_for_its_own_gpus_alone(process: Process, http: ht
     await told(http, "/api/pool/heartbeat", gpu_id="alices")
     lent = await told(http, "/api/pool/acquire", experiment_id=waiting)
     assert lent["gpu_id"] == "alices"
+    http.headers.update(bert)
+    await refused(http, 403, "/api/pool/acquire", experiment_id=waiting)
+
+
+async def test_a_worker_takes_up_nothing_that_an_agent_trains_itself(
+    process: Process, http: httpx.AsyncClient
+) -> None:
+    await open_tag(http)
+    alice, ann = await bearer(process, "alice", "worker"), await bearer(process, "ann", "agent")
+    http.headers.update(alice)
+    await add_gpu(http, "alices")
+    http.headers.update(ann)
+    anns = await registered(http)
+    http.headers.update(alice)
+    before = await dump(process.lab)
+
+    refusal = await refused(http, 403, "/api/pool/acquire", experiment_id=anns)
+    await refused(http, 403, "/api/experiment/complete", experiment_id=anns, val_bpb=1.0, attempt=0, fence=0)
+
+    assert "'ann'" in refusal["detail"]
+    assert await dump(process.lab) == before
 
 
 async def test_the_lab_s_own_queue_sends_nothing_to_a_gpu_of_somebody_else(
@@ -212,7 +231,6 @@ async def test_a_worker_finishes_only_what_its_own_gpu_runs(
     await add_gpu(http, "alices")
     http.headers.update(ann)
     tried = await registered(http)
-    http.headers.update(alice)
     lent = await told(http, "/api/pool/acquire", experiment_id=tried)
     result = {"experiment_id": tried, "val_bpb": 1.0, "attempt": 0, "fence": lent["fence"]}
 
