@@ -8,7 +8,11 @@ from functions.contract import Command, function
 from functions.token.issue import Shown, shown
 from state.errors import Forbidden
 from state.ids import Id
+from state.settings import Settings
 from state.tokens import Tokens
+
+BODY_LIMIT = 4096
+"""Bytes: strangers send it."""
 
 
 class Enroll(Command):
@@ -16,15 +20,16 @@ class Enroll(Command):
     name: Id = Field(description="what you will be known by; nobody had it before")
 
 
-@function("token::enroll", role="anyone", writes=True, keeps_answer=False)
-async def enroll(request: Enroll, tokens: Tokens) -> Shown:
+@function("token::enroll", role="anyone", writes=True, keeps_answer=False, body_limit=BODY_LIMIT)
+async def enroll(request: Enroll, tokens: Tokens, settings: Settings) -> Shown:
     """Join with an enroll token: a token of your own, shown this once.
 
     The name is yours from then on. Where the answer is lost, so is the name: take another one, or ask an operator.
     """
-    enrolling, _ = await tokens.recognise(request.enroll_token)
+    enrolling, proof = await tokens.recognise(request.enroll_token)
     if enrolling.kind != "enroll":
         raise Forbidden(
             "this is an access token: it opens the lab by itself", hint="send it as Authorization: Bearer"
         )
+    await tokens.take(proof, settings.rate_per_s, settings.rate_burst)
     return shown(await tokens.enroll(enrolling, request.name))

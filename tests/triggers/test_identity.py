@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process import Process
+from functions.process import Process, opened
 from state.tokens import TokenRole
 from tests.conftest import http_client, served_client
 from tests.labs import add_gpu, begun, curl, dump, idea, open_tag, problem, refused, registered, told
@@ -286,6 +286,25 @@ async def test_an_enroll_token_opens_nothing_but_its_door(process: Process, http
     await add_gpu(http, "w1:gpu0")
     await refused(http, 403, "/api/report/summary", tag="t")
     assert "used up" in again["detail"]
+
+
+async def test_an_enroll_token_is_used_no_more_often_than_any_other(process: Process) -> None:
+    slow = process.settings.model_copy(update={"rate_per_s": 0.01, "rate_burst": 3})
+    async with opened("web", slow) as limited, http_client(limited) as http:
+        await bearer(limited, "me", "operator")
+        swarm = await limited.tokens.issue(
+            name="swarm", role="worker", kind="enroll", lasts_s=60, issued_by="me"
+        )
+        asked = [{"enroll_token": swarm.text, "name": f"w{n}"} for n in range(5)]
+        answers = [await http.post("/api/token/enroll", json=body) for body in asked]
+
+    assert [a.status_code for a in answers] == [200, 200, 200, 429, 429]
+
+
+async def test_a_stranger_s_body_is_short(http: httpx.AsyncClient) -> None:
+    body = {"enroll_token": "x", "name": "y" * 5000}
+
+    problem(await http.post("/api/token/enroll", json=body), 413)
 
 
 async def test_a_wait_ends_with_its_token(process: Process, http: httpx.AsyncClient) -> None:
