@@ -146,8 +146,9 @@ class Broadcast:
         self._stream = stream
         self._most = most
         self._most_each = most_each
-        self._connected = 0
+        self._connected: set[Subscriber] = set()
         self._subscribers: set[Subscriber] = set()
+        """Those of them who are told what happens: who reads too slowly is not, and still holds a connection."""
         self._closed = False
 
     @property
@@ -217,27 +218,27 @@ class Broadcast:
         Raises:
             Exhausted: there are as many as this process serves.
         """
-        if self._connected >= self._most:
+        if len(self._connected) >= self._most:
             raise Exhausted(
-                f"{self._connected} event streams are open, as many as one web process serves",
+                f"{len(self._connected)} event streams are open, as many as one web process serves",
                 hint="close some, or raise NIGHTJAR_EVENT_STREAMS; then resume with Last-Event-ID",
                 retry_after=COME_BACK_S,
             )
         if proof is not None:
             self._check_share(proof.token_id)
         subscriber = Subscriber(wanted, proof)
-        self._connected += 1
+        self._connected.add(subscriber)
         self._subscribers.add(subscriber)
         if self._closed:
             subscriber.close()
         try:
             yield subscriber
         finally:
-            self._connected -= 1
+            self._connected.discard(subscriber)
             self._subscribers.discard(subscriber)
 
     def _check_share(self, token_id: str) -> None:
-        held = sum(1 for s in self._subscribers if s.proof is not None and s.proof.token_id == token_id)
+        held = sum(1 for s in self._connected if s.proof is not None and s.proof.token_id == token_id)
         if held >= self._most_each:
             raise TooManyRequests(
                 f"this token has {held} event streams open, as many as one may",

@@ -16,8 +16,10 @@ import httpx
 import pytest
 
 from functions.process import Process
+from state.errors import TooManyRequests
 from state.events import Event
 from state.stream import follows
+from state.tokens import Proof
 from tests.conftest import served_client
 from tests.labs import open_tag, registered, tried
 from triggers.stream import SLOW_AFTER, Broadcast, Filter, Outbox, broadcasting, encode
@@ -163,6 +165,24 @@ async def test_a_slow_subscriber_is_dropped_and_the_others_go_on(
         with pytest.raises(StopAsyncIteration):
             await anext(slow)
     assert (await read(broadcast, 1))[0]["subject"] == "first0"
+
+
+async def test_a_token_gets_no_more_connections_by_reading_none_of_them(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    broadcast, proof = Broadcast(process.stream, most=10, most_each=2), Proof("ann", "")
+    await happen(client, "first")
+    (event,) = await process.stream.last(1)
+
+    with broadcast.connected(Filter(), proof), broadcast.connected(Filter(), proof):
+        for _ in range(SLOW_AFTER + 1):
+            broadcast._hand_out(event)
+        assert broadcast.subscribers == 0
+        with pytest.raises(TooManyRequests), broadcast.connected(Filter(), proof):
+            pass
+
+    with broadcast.connected(Filter(), proof):
+        assert broadcast.subscribers == 1
 
 
 async def test_a_thousand_subscribers_cost_one_read_of_the_stream(
