@@ -344,6 +344,21 @@ async def test_a_hundred_requests_at_once_share_one_allowance(tokens: Tokens, op
     assert sum(a is None for a in answers) == 30
 
 
+async def test_a_clock_that_is_set_back_locks_nobody_out(
+    tokens: Tokens, process: Process, operator: Issued
+) -> None:
+    proof, key = proof_of(operator), process.lab.keys("rates", operator.token.id)
+    await process.lab.command("SET", key, repr(await process.lab.now() + 3600), "EX", 3600)
+
+    with pytest.raises(TooManyRequests) as refusal:
+        await tokens.take(proof, per_s=10, burst=5)
+
+    assert refusal.value.retry_after is not None
+    assert refusal.value.retry_after <= 0.101
+    await asyncio.sleep(refusal.value.retry_after)
+    await tokens.take(proof, per_s=10, burst=5)
+
+
 async def test_every_change_of_a_token_is_told_without_a_secret(tokens: Tokens, process: Process) -> None:
     issued = await tokens.issue(name="me", role="operator", issued_by="local")
     rotated = await tokens.rotate(issued.token, 60)
