@@ -106,7 +106,9 @@ def test_an_unusual_metric_needs_its_sigma_named(tmp_path: Path) -> None:
     assert refused.hint == "name its standard deviation with --sigma"
 
 
-@pytest.mark.parametrize("words", [("nothing.tsv",), ("no/such/file",), (str(PLAIN), "--sigma", "nan")])
+@pytest.mark.parametrize(
+    "words", [("nothing.tsv",), ("no/such/file",), ("x" * 5000,), (str(PLAIN), "--sigma", "nan")]
+)
 def test_a_wrong_use_is_told_as_one(words: tuple[str, ...]) -> None:
     assert run(*words).exit_code == 2
 

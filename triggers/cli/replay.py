@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections import Counter
 from dataclasses import asdict, dataclass, field
@@ -18,7 +19,7 @@ from functions.rules.noise import Noise
 from functions.rules.replaying import MANY, SURE, USUAL, Judged, Replay, Run, Verdict, noise_of, replay
 from functions.rules.results_log import Remark, read_log
 from functions.rules.verdict import Key, compare
-from state.errors import Invalid, NotFound
+from state.errors import Invalid, NotFound, Unavailable
 from state.ids import TAG_PATTERN
 from state.records import Direction
 from triggers.cli.lab_http import LabHttp
@@ -86,7 +87,7 @@ def command(
     asked to run again or discarded. What the record says was kept is believed, never computed. Changes nothing.
     """
     file = Path(what)
-    if file.is_file():
+    if os.path.isfile(what):  # pathlib's raises for a name that no file can have
         recorded = _from_file(file, metric, "maximize" if maximize else "minimize")
     elif re.fullmatch(TAG_PATTERN, what) and file.suffix != ".tsv":
         recorded = _from_lab(LabHttp(settings_from(data=data, lab=lab)), what)
@@ -101,7 +102,13 @@ def command(
 
 
 def _from_file(file: Path, metric: str | None, direction: Direction) -> Recorded:
-    log = read_log(file.read_bytes(), metric)
+    try:
+        raw = file.read_bytes()
+    except OSError as problem:
+        raise Unavailable(
+            f"{str(file)!r} cannot be read: {problem.strerror}", hint="name a file that you may read"
+        ) from problem
+    log = read_log(raw, metric)
     recorded = Recorded(log.metric, direction)
 
     def told(remark: Remark) -> tuple[str, str, str]:
