@@ -13,29 +13,33 @@ from state.ids import GpuId
 from state.pool import Pool
 from state.settings import Settings
 
+Note = Annotated[str, Field(max_length=1000)]
+
 
 class Sample(Request):
     """What a worker measured on its GPU; further values are kept as they are."""
 
     model_config = ConfigDict(extra="allow")
     # how pydantic is told the type of further values
-    __pydantic_extra__: dict[str, float | int | str | None]  # pyright: ignore[reportIncompatibleVariableOverride]
+    __pydantic_extra__: dict[str, float | int | Note | None]  # pyright: ignore[reportIncompatibleVariableOverride]
 
     temperature_c: float | None = None
     memory_used_mb: float | None = None
     memory_total_mb: float | None = None
     utilization_percent: float | None = None
     power_w: float | None = None
-    throttle: Annotated[str, Field(max_length=1000)] | None = None
+    throttle: Note | None = None
     ecc: Annotated[int, Field(ge=0, le=2**63)] | None = None
     xid: Annotated[int, Field(ge=0, le=2**63)] | None = None
     disk_free_mb: float | None = None
-    error: Annotated[str, Field(max_length=1000)] | None = None
+    error: Note | None = None
 
     @model_validator(mode="after")
     def _few(self) -> Sample:
-        if len(self.__pydantic_extra__) > 24:
-            raise ValueError("at most 24 values beside the known ones")
+        if len(self.__pydantic_extra__) > 24 or any(len(name) > 100 for name in self.__pydantic_extra__):
+            raise ValueError(
+                "at most 24 values beside the known ones, each with a name of at most 100 characters"
+            )
         return self
 
 

@@ -25,7 +25,7 @@ class Register(Command):
     uuid: Name | None = None
     host: Name | None = None
     boot_id: Name | None = None
-    labels: dict[str, str] = Field(default_factory=dict, max_length=32)
+    labels: dict[Name, Annotated[str, Field(max_length=100)]] = Field(default_factory=dict, max_length=32)
 
 
 class Registered(Response):

@@ -199,6 +199,28 @@ async def test_a_worker_takes_up_nothing_that_an_agent_trains_itself(
     assert await dump(process.lab) == before
 
 
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("/api/pool/register", {"labels": {"a": "x" * 10_000}}),
+        ("/api/pool/register", {"labels": {"x" * 10_000: "a"}}),
+        ("/api/pool/heartbeat", {"health": {"a": "x" * 10_000}}),
+        ("/api/pool/heartbeat", {"health": {"x" * 10_000: 1}}),
+    ],
+)
+async def test_a_worker_fills_no_memory_with_what_it_says_of_its_gpu(
+    process: Process, http: httpx.AsyncClient, path: str, more: dict[str, Any]
+) -> None:
+    await as_(process, http, "alice", "worker")
+    await add_gpu(http, "alices")
+    gpu = {"gpu_id": "alices", "gpu_index": 0, "gpu_name": "H100", "vram_mb": 1.0}
+    before = await dump(process.lab)
+
+    await refused(http, 422, path, **(gpu if path.endswith("register") else {"gpu_id": "alices"}), **more)
+
+    assert await dump(process.lab) == before
+
+
 async def test_the_lab_s_own_queue_sends_nothing_to_a_gpu_of_somebody_else(
     process: Process, http: httpx.AsyncClient
 ) -> None:
