@@ -18,10 +18,8 @@ from typing import Any
 
 import psutil
 
-from functions.contract import Call
 from functions.logs import start_logging
 from functions.process import Process, ended, exit_with, opened
-from functions.rules.access import Caller
 from functions.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from state.errors import Conflict, NightjarError, NotFound, Unavailable
 from state.pool import Pool
@@ -63,7 +61,7 @@ class Keeper:
 
     async def call(self, function: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Call a function as this worker."""
-        call = Call(Caller(f"keeper:{self.gpu_id}", "worker"), invoker=self.process.invoker)
+        call = self.process.invoker.system(f"keeper:{self.gpu_id}")
         return await call.invoke(function, request)
 
     async def register(self) -> bool:

@@ -85,7 +85,7 @@ async def _try(
                 fields={"experiment_status": e.status},
             )
         idle = await pool.idle()
-        by_worker = caller.role == "worker" and not caller.may_do_all
+        by_worker = caller.role == "worker"
         candidates = []
         if e.status == "registered":
             candidates = suitable(

@@ -36,7 +36,7 @@ class Caller:
 
     @property
     def may_do_all(self) -> bool:
-        return self.token_id is None or self.role == "operator"
+        return self.role == "operator"
 
 
 LOCAL = Caller("local", "operator")
