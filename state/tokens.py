@@ -363,7 +363,7 @@ class Tokens:
             )
 
     async def take_try(self, address: str) -> None:
-        """Note a try to sign in; `return_try` forgets a right one.
+        """Note a wrong try to sign in.
 
         Raises:
             TooManyRequests: the address had 10 wrong tries within the last minute.
@@ -376,10 +376,6 @@ class Tokens:
                 hint="wait a minute, then send a right one; an operator issues them",
                 retry_after=wait_s,
             )
-
-    async def return_try(self, address: str) -> None:
-        """Forget a try: the token was right."""
-        await self._lab.run("return_try", [self._keys("tries", _network(address))], [])
 
     async def _stand_in(self, kind: str, proof: Proof, lasts_s: int) -> str:
         name = new_secret()

@@ -94,15 +94,18 @@ class Session(HTTPEndpoint):
 
 
 async def _recognised(request: Request, process: Process, text: str) -> tuple[Caller, Proof]:
-    """Whose token this is, unless too many wrong ones came from there before."""
+    """Whose token this is.
+
+    Wrong ones are slowed; a right one never is, however many wrong ones came from its address: behind a proxy or a
+    tunnel all have one address, and whoever sends wrong ones would shut everybody out.
+    """
     address = request.client.host if request.client else ""
-    await process.tokens.take_try(address)
     try:
         token, proof = await process.tokens.recognise(text.strip())
     except Unauthenticated as problem:
+        await process.tokens.take_try(address)
         log.warning("somebody at %s could not sign in: %s", address[:60], problem.detail)
         raise
-    await process.tokens.return_try(address)
     return await bearer_of(token, proof, process), proof
 
 

@@ -1,4 +1,4 @@
--- Note a try to sign in, unless its address had too many within the minute.
+-- Note a wrong try to sign in, unless its address had too many within the minute.
 -- KEYS  1 tries of the address within this minute
 -- ARGV  1 how many are allowed  2 the minute in seconds
 -- Returns seconds to wait; 0 where it may be tried

@@ -299,7 +299,6 @@ async def test_every_script_gets_the_keys_and_arguments_of_its_header(
         "trim_stream",
         "note_delivery",
         "take_try",
-        "return_try",
     }  # their own tests run these
     for script, seen in counts.items():
         keys, args = len(header(script, "KEYS")), len(header(script, "ARGV"))
