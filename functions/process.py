@@ -30,6 +30,7 @@ from state.errors import NightjarError, Unavailable
 from state.experiments import Experiments
 from state.fitness import look, refuse
 from state.migrations import migrate
+from state.noise import Noises
 from state.policies import Policies
 from state.pool import Pool
 from state.presence import Presence
@@ -115,7 +116,14 @@ async def opened(
 def _bound(kind: str, settings: Settings, lab: Lab, lane: Lane, extra: Sequence[object]) -> Process:
     wakeups, presence, stream, schedules = Wakeups(lab), Presence(lab), Stream(lab), Schedules(lab)
     tokens = Tokens(lab)
-    stores: list[object] = [Tags(lab), Strategies(lab), Policies(lab), Experiments(lab), Pool(lab)]
+    stores: list[object] = [
+        Tags(lab),
+        Strategies(lab),
+        Policies(lab),
+        Experiments(lab),
+        Noises(lab),
+        Pool(lab),
+    ]
     stores += [Snapshots(lab), presence, stream, wakeups, schedules, tokens, settings, *extra]
     stores += [Webhooks(lab), Receivers(private=settings.webhook_private)]
     name = f"{kind}@{host_name()}:{os.getpid()}"

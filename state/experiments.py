@@ -34,6 +34,19 @@ class Breaker:
 
 
 @dataclass(frozen=True)
+class Repeat:
+    """What a run's value adds to the noise of its tag and GPU class; see `state.noise`."""
+
+    key: str
+    code: str
+    before: str
+    """What was kept of the code's runs when this was decided; empty: nothing."""
+    after: str
+    squares: float
+    """Squared deviations that it adds."""
+
+
+@dataclass(frozen=True)
 class Finish:
     """A decision about an experiment, with the versions it was made on."""
 
@@ -61,6 +74,7 @@ class Finish:
     """Fields of the tag that the first judged run fixes."""
     training_seconds: float | None = None
     reason: str | None = None
+    repeat: Repeat | None = None
 
 
 @dataclass(frozen=True)
@@ -573,6 +587,7 @@ class Experiments:
             "category": e.category,
             "val_bpb": f.fields.get("val_bpb"),
             "delta": f.fields.get("delta"),
+            "p_better": f.fields.get("p_better"),
             "description": e.description,
             "agent": e.agent,
             "gpu_id": e.gpu_id,
@@ -601,6 +616,7 @@ class Experiments:
                 keys("queue_clock"),
                 keys("idle_gpus"),
                 keys.parked(e.tag, e.pinned_gpu),
+                f.repeat.key if f.repeat else crashes,
             ],
             [
                 e.experiment_id,
@@ -638,6 +654,11 @@ class Experiments:
                 f.breaker.crash_limit if f.breaker else None,
                 f.breaker.cooldown_s if f.breaker else None,
                 f.breaker.longest_s if f.breaker else None,
+                *(
+                    (f.repeat.code, f.repeat.before, f.repeat.after, f.repeat.squares)
+                    if f.repeat
+                    else [None] * 4
+                ),
             ],
         )
         return bool(answer == "ok")

@@ -33,6 +33,7 @@ FAMILIES = (
     Family("status:<tag>:<status>:<category>", "zset", "the same of one category"),
     Family("category:<tag>:<category>", "zset", "experiments of one category by number"),
     Family("categories:<tag>", "hash", "total and kept of every category"),
+    Family("noise:<tag>:<class>", "hash", "how far runs of the same code differ on one class of GPU"),
     Family("tried:<tag>", "hash", "patches and commits with the first experiment that tried each"),
     Family("experiments:<id>", "hash", "one experiment"),
     Family("attempts:<id>", "hash", "its attempts on workers"),

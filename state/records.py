@@ -189,6 +189,8 @@ class Experiment(Record):
     budget_seconds: float | None = None
     improved: bool | None = None
     delta: float | None = None
+    p_better: float | None = None
+    """Probability that its true value beats the best's of its time; None: the noise was not known yet."""
     near_miss: bool | None = None
     base_commit_sha: str | None = None
     error: str | None = None

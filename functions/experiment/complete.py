@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from dataclasses import astuple
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
 from functions.experiment._results import check_result
+from functions.rules.noise import Mean, Repeats, noise_of, p_better, repeated
 from functions.rules.outcome import check_open, is_evidence, replayed
 from functions.rules.verdict import Key, check_plausible, compare, contradiction, judge, score
 from state.digests import digest_of
 from state.errors import Conflict
-from state.experiments import Experiments, Finish
+from state.experiments import Experiments, Finish, Repeat
 from state.ids import Id
+from state.noise import Noises, code_of
 from state.policies import Policies
 from state.pool import Pool
 from state.records import Best, Experiment, Tag
@@ -52,6 +57,8 @@ class Completed(Response):
     action: str
     base_commit_sha: str | None
     near_miss: bool
+    p_better: float | None = None
+    """Probability that its true value beats the best's; None while no code ran twice, or without a best."""
     replayed: bool = False
 
 
@@ -70,7 +77,13 @@ MEASURES = (
 
 @function("experiment::complete", role=("agent", "worker"), writes=True)
 async def complete(
-    request: Complete, call: Call, experiments: Experiments, tags: Tags, policies: Policies, pool: Pool
+    request: Complete,
+    call: Call,
+    experiments: Experiments,
+    tags: Tags,
+    policies: Policies,
+    pool: Pool,
+    noises: Noises,
 ) -> Completed:
     """Record a run's result: the status, by how much it beats the best, and what the agent does with its commit."""
     digest = digest_of(request)
@@ -91,7 +104,7 @@ async def complete(
                     {"op": "complete", **request.model_dump(exclude_none=True)},
                 )
             raise
-        finish, answer = await _decide(request, experiment, tag, digest, experiments, policies, pool)
+        finish, answer = await _decide(request, experiment, tag, digest, experiments, policies, pool, noises)
         if await experiments.finish(finish):
             return answer
 
@@ -104,6 +117,7 @@ async def _decide(
     experiments: Experiments,
     policies: Policies,
     pool: Pool,
+    noises: Noises,
 ) -> tuple[Finish, Completed]:
     main = Key(tag.key_gpu_class, tag.key_evaluator_hash, tag.key_budget_seconds)
     said = await _key_of(request, experiment, pool)
@@ -113,6 +127,7 @@ async def _decide(
     changed = main.evaluator_hash is not None and main.evaluator_hash != key.evaluator_hash
     policy, version = await policies.get(tag.name)
     verdict = judge(request.val_bpb, best.val_bpb if best else None, tag.direction, policy.near_miss_margin)
+    repeat, chance = None, None
     if changed:
         main_best = await experiments.best(tag.name)
         answer = Completed(
@@ -128,6 +143,7 @@ async def _decide(
         )
     else:
         kept = verdict.improved
+        repeat, chance = await _weigh(request.val_bpb, experiment, tag, key, best, experiments, noises)
         before = best.commit_sha if best else tag.base_commit
         answer = Completed(
             experiment_id=experiment.experiment_id,
@@ -139,6 +155,7 @@ async def _decide(
             action="keep_commit" if kept else "git_reset",
             base_commit_sha=experiment.commit_sha if kept else before,
             near_miss=verdict.near_miss,
+            p_better=chance,
         )
     measured: dict[str, Any] = request.model_dump(include=set(MEASURES), exclude_none=True)
     finish = Finish(
@@ -151,6 +168,7 @@ async def _decide(
             "budget_seconds": key.budget_seconds,
             "improved": answer.improved,
             "delta": answer.delta,
+            "p_better": answer.p_better,
             "near_miss": answer.near_miss,
             "base_commit_sha": answer.base_commit_sha,
             "policy_version": version,
@@ -173,8 +191,44 @@ async def _decide(
         key_version=tag.key_version,
         tag_fields=_newly_known(main, key) if agrees else None,
         training_seconds=request.training_seconds,
+        repeat=repeat,
     )
     return finish, answer
+
+
+async def _weigh(
+    value: float,
+    e: Experiment,
+    tag: Tag,
+    key: Key,
+    best: Best | None,
+    experiments: Experiments,
+    noises: Noises,
+) -> tuple[Repeat, float | None]:
+    """What the run adds to the noise of its tag and GPU class, and how probably it truly beats the best."""
+    code = code_of(e)
+    spread = await noises.spread(tag.name, key.gpu_class, code)
+    before = _parsed(spread.runs[0])
+    runs = repeated(before, value)
+    added = runs.squares - before.squares if before else 0.0
+    repeat = Repeat(
+        noises.key(tag.name, key.gpu_class), code, spread.runs[0], json.dumps(astuple(runs)), added
+    )
+    noise = noise_of(spread.squares + added, spread.df + (before is not None))
+    if best is None or noise is None:
+        return repeat, None
+    theirs = code_of(await experiments.get(best.experiment_id))
+    others = (
+        runs if theirs == code else _parsed((await noises.spread(tag.name, key.gpu_class, theirs)).runs[0])
+    )
+    incumbent = Mean(others.mean, others.runs) if others else Mean(best.val_bpb)
+    # in a thread: its first call imports scipy
+    chance = await asyncio.to_thread(p_better, Mean(runs.mean, runs.runs), incumbent, noise, tag.direction)
+    return repeat, chance
+
+
+def _parsed(kept: str) -> Repeats | None:
+    return Repeats(*json.loads(kept)) if kept else None
 
 
 def _newly_known(main: Key, key: Key) -> dict[str, object] | None:

@@ -37,6 +37,29 @@ def pooled(groups: Iterable[Sequence[float]]) -> Noise | None:
 
 
 @dataclass(frozen=True)
+class Repeats:
+    """What is known of the runs of one code: how many, their mean, and the sum of squared deviations from it."""
+
+    runs: int
+    mean: float
+    squares: float
+
+
+def repeated(before: Repeats | None, value: float) -> Repeats:
+    """With one more run (B. P. Welford, Technometrics 4, 1962, p. 419: no difference of large sums is taken)."""
+    if before is None:
+        return Repeats(1, value, 0.0)
+    shift = value - before.mean
+    mean = before.mean + shift / (before.runs + 1)
+    return Repeats(before.runs + 1, mean, before.squares + shift * (value - mean))
+
+
+def noise_of(squares: float, df: int) -> Noise | None:
+    """The noise behind a sum of squared deviations; None while there is no degree of freedom."""
+    return Noise(math.sqrt(squares / df), df) if df else None
+
+
+@dataclass(frozen=True)
 class Mean:
     """The mean value of one code's runs, and how many there are."""
 

@@ -2,14 +2,15 @@
 -- KEYS  1 experiment  2 tag  3 best under its comparability key  4 near misses  5 finish order  6 categories
 --       7 crashes  8 status before  9 same of its category  10 status after  11 same of its category  12 open
 --       13 attempts  14 queue it waits in  15 starting  16 GPU it ran on (the crashes key where none)  17 events
---       18 queue clock  19 idle GPUs  20 where it is parked while its tag is paused
+--       18 queue clock  19 idle GPUs  20 where it is parked while its tag is paused  21 noise of its tag and GPU class
 -- ARGV  1 id  2 number  3 tag  4 category  5 expected status  6 expected attempt  7 expected fence
 --       8 expected version of best, empty where it does not matter  9 expected crashes in a row, same
 --       10 expected version of the tag's main key, same  11 new status  12 fields as JSON  13 best as JSON, or empty
 --       14 near-miss score, or empty  15 tag fields as JSON, or empty  16 training seconds  17 crash count: count |
 --       worker (an infra fault: the GPU's alone) | reset | keep  18 event data  19 trace  20 best event data
 --       21 crashes in a row that take a GPU out, empty where this is no crash  22 seconds that it is out for, doubled with
---       each time  23 most seconds
+--       each time  23 most seconds  24 its code among the noise, empty where this is no value  25 expected runs of that
+--       code, empty for none  26 the same with this run  27 squared deviations that this run adds
 -- Returns ok | stale
 local id, status = ARGV[1], ARGV[11]
 local e = redis.call('HMGET', KEYS[1], 'status', 'attempt', 'fence')
@@ -17,6 +18,7 @@ if e[1] ~= ARGV[5] or e[2] ~= ARGV[6] or e[3] ~= ARGV[7] then return 'stale' end
 if ARGV[8] ~= '' and (redis.call('HGET', KEYS[3], 'version') or '0') ~= ARGV[8] then return 'stale' end
 if ARGV[9] ~= '' and (redis.call('HGET', KEYS[7], 'consecutive') or '0') ~= ARGV[9] then return 'stale' end
 if ARGV[10] ~= '' and (redis.call('HGET', KEYS[2], 'key_version') or '0') ~= ARGV[10] then return 'stale' end
+if ARGV[24] ~= '' and (redis.call('HGET', KEYS[21], ARGV[24]) or '') ~= ARGV[25] then return 'stale' end
 
 local t = now()
 local at = clock(t)
@@ -47,6 +49,14 @@ if ARGV[16] ~= '' then redis.call('HINCRBYFLOAT', KEYS[2], 'training_seconds', A
 if ARGV[15] ~= '' then
   put(KEYS[2], ARGV[15])
   redis.call('HINCRBY', KEYS[2], 'key_version', 1)
+end
+if ARGV[24] ~= '' then
+  redis.call('HSET', KEYS[21], ARGV[24], ARGV[26])
+  if ARGV[25] ~= '' then
+    redis.call('HINCRBY', KEYS[21], 'df', 1)
+    local squares = tonumber(redis.call('HGET', KEYS[21], 'squares') or '0') + tonumber(ARGV[27])
+    redis.call('HSET', KEYS[21], 'squares', string.format('%.17g', squares))
+  end
 end
 if ARGV[14] ~= '' then redis.call('ZADD', KEYS[4], ARGV[14], id) end
 local gpu = KEYS[16] ~= KEYS[7] and redis.call('EXISTS', KEYS[16]) == 1

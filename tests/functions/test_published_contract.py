@@ -196,6 +196,7 @@ async def test_the_first_result_is_kept_and_is_the_best(client: httpx.AsyncClien
         "action": "keep_commit",
         "base_commit_sha": "abc1234",
         "near_miss": False,
+        "p_better": None,
         "replayed": False,
     }
 

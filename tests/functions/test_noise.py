@@ -1,0 +1,141 @@
+"""A tag learns its noise from repeats, and says how far a verdict can be trusted."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+
+import httpx
+import pytest
+
+from functions.process import Process
+from functions.rules.noise import Mean, Noise, p_better, pooled
+from state.noise import Noises
+from tests.labs import asked, dump, open_tag, registered, told, tried
+
+BASE = "abc1234"
+
+
+async def spread(process: Process, gpu_class: str | None = None) -> tuple[float, int]:
+    found = await Noises(process.lab).spread("mar11", gpu_class)
+    return found.squares, found.df
+
+
+async def test_without_a_repeat_nobody_knows_how_sure_a_keep_is(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+
+    answers = [await tried(client, value) for value in (1.0, 0.9, 0.95)]
+
+    assert [a["p_better"] for a in answers] == [None, None, None]
+    assert await spread(process) == (0.0, 0)
+
+
+async def test_repeats_of_the_base_make_a_verdict_a_probability(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    values = (1.0, 1.002, 1.001)
+    for value in values:
+        await tried(client, value, commit_sha=BASE)
+    noise = pooled([values])
+    assert noise is not None
+
+    better = await tried(client, 0.9995)
+    worse = await tried(client, 1.0004)
+
+    squares, df = await spread(process)
+    assert math.sqrt(squares / df) == pytest.approx(noise.sigma, rel=1e-12)
+    assert df == noise.df == 2
+    # the best's runs are those of its code, its chance of being lucky included
+    of_three = Mean(math.fsum(values) / 3, 3)
+    assert better["p_better"] == pytest.approx(p_better(Mean(0.9995), of_three, noise, "minimize"), rel=1e-9)
+    assert worse["p_better"] == pytest.approx(
+        p_better(Mean(1.0004), Mean(0.9995), noise, "minimize"), rel=1e-9
+    )
+    assert 0.5 < better["p_better"] < 1
+    assert 0 < worse["p_better"] < 0.5
+
+
+async def test_an_experiment_remembers_how_sure_its_verdict_was(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    for value in (1.0, 1.002):
+        await tried(client, value, commit_sha=BASE)
+
+    answer = await tried(client, 0.999)
+
+    found = await asked(client, f"/api/experiment/{answer['experiment_id']}")
+    assert found["experiment"]["p_better"] == answer["p_better"]
+    events = (await told(client, "/api/event/list", types=["experiment.finished"]))["events"]
+    (told_of_it,) = [e["data"] for e in events if e["subject"] == answer["experiment_id"]]
+    assert told_of_it["p_better"] == answer["p_better"]
+
+
+async def test_the_same_patch_of_another_commit_is_a_repeat_and_other_constants_are_not(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    await tried(client, 1.0, diff="+x\n")
+    await tried(client, 1.1, diff="+x\n")
+    assert (await spread(process))[1] == 1
+
+    await tried(client, 1.2, diff="+x\n", config_delta={"LR": 0.1})
+    await tried(client, 1.3, diff="+x\n", config_delta={"LR": 0.2})
+    assert (await spread(process))[1] == 1
+    await tried(client, 1.4, diff="+x\n", config_delta={"LR": 0.2})
+    assert (await spread(process))[1] == 2
+
+
+async def test_each_class_of_gpu_has_a_noise_of_its_own(client: httpx.AsyncClient, process: Process) -> None:
+    await open_tag(client)
+    for value, gpu_class in ((1.0, "H100"), (1.1, "H100"), (1.0, "A100")):
+        await tried(client, value, commit_sha=BASE, result={"gpu_class": gpu_class})
+
+    assert [await spread(process, c) for c in ("H100", "A100")] == [(pytest.approx(0.005), 1), (0.0, 0)]
+
+
+async def test_maximising_mirrors_minimising(client: httpx.AsyncClient) -> None:
+    chances = []
+    for tag, sign, direction in (("down", 1.0, "minimize"), ("up", -1.0, "maximize")):
+        await open_tag(client, tag, metric={"name": "score", "direction": direction})
+        for value in (1.0, 1.002):
+            await tried(client, sign * value, tag, commit_sha=BASE)
+        chances.append((await tried(client, sign * 0.9993, tag))["p_better"])
+
+    assert chances[0] == pytest.approx(chances[1], rel=1e-12)
+    assert chances[0] > 0.5
+
+
+async def test_twenty_repeats_finishing_together_are_all_counted_once(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    values = [1.0 + n / 1000 for n in range(20)]
+    names = [await registered(client, commit_sha=BASE) for _ in values]
+
+    await asyncio.gather(
+        *(
+            told(client, "/api/experiment/complete", experiment_id=name, val_bpb=value)
+            for name, value in zip(names, values, strict=True)
+        )
+    )
+
+    squares, df = await spread(process)
+    noise = pooled([values])
+    assert noise == Noise(pytest.approx(math.sqrt(squares / df), rel=1e-9), df)  # type: ignore[arg-type]
+    before = await dump(process.lab)
+    await told(
+        client, "/api/experiment/complete", experiment_id=names[0], val_bpb=values[0]
+    )  # its answer was lost
+    assert await dump(process.lab) == before
+
+
+async def test_a_run_whose_evaluator_changed_teaches_no_noise(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    for value, evaluator in ((1.0, "a"), (0.5, "b"), (1.1, "a")):
+        await tried(client, value, commit_sha=BASE, result={"evaluator_hash": evaluator})
+
+    assert await spread(process) == (pytest.approx(0.005), 1)
