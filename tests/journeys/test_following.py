@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.journeys.running import PATIENCE_S, RunningLab, running_lab
@@ -169,7 +168,7 @@ def test_waiting_goes_on_after_a_kill_of_the_web_process(lab: RunningLab) -> Non
     argv = command("wait", name)
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env=environment(lab.data)) as waiting:
         try:
-            lab.until(lambda: _has_connection(waiting.pid, lab.port), "it waits")
+            lab.until(lambda: _was_answered(lab, name), "its first look is answered, and it waits")
             kill_web(lab)
             assert waiting.poll() is None
             lab.post("experiment/stop", experiment_id=name)
@@ -181,9 +180,10 @@ def test_waiting_goes_on_after_a_kill_of_the_web_process(lab: RunningLab) -> Non
     assert told.startswith(f"{name}: stopped")
 
 
-def _has_connection(pid: int, port: int) -> bool:
-    connections = psutil.Process(pid).net_connections("tcp")
-    return any(c.raddr and c.raddr.port == port for c in connections)
+def _was_answered(lab: RunningLab, experiment: str) -> bool:
+    """Whether somebody asked once how it goes with an experiment: that request is told in the log."""
+    told = (lab.data / "logs" / "web.log").read_text().splitlines()
+    return any("/wait 200 " in line and f"experiment_id={experiment} " in line for line in told)
 
 
 def test_a_bar_is_shown_on_a_terminal_only(lab: RunningLab) -> None:

@@ -258,7 +258,7 @@ async def test_a_poisoned_receiver_ends_in_dead_letters_while_others_go_on(
         await told(client, "/api/event/discard", id=letters[1]["id"])
 
     assert {letter["binding"] for letter in letters} == {f"webhook:{bad_id}"}
-    assert [letter["event"]["subject"] for letter in letters] == subjects
+    assert sorted(letter["event"]["subject"] for letter in letters) == subjects
     assert letters[0]["error"] == "Undelivered: the receiver answered 500"
     assert again["redriven"] == [letters[0]["id"]]
     assert bad.accepted() <= first_ids  # the receiver knows it by its id
