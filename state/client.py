@@ -147,8 +147,10 @@ class Lab:
         Raises:
             Unavailable: Redis does not answer, or as `recognise`; or the lab is of an earlier schema.
         """
-        for script in scripts():
-            await self.command("SCRIPT", "LOAD", load(script)[0])
+        loaded = await self.command("SCRIPT", "EXISTS", *(load(script)[1] for script in scripts()))
+        for script, known in zip(scripts(), loaded, strict=True):
+            if not known:
+                await self.command("SCRIPT", "LOAD", load(script)[0])
         if (found := await self.recognise()) < SCHEMA:
             raise Unavailable(
                 f"the lab {self.name!r} was written with schema {found}, this version reads {SCHEMA}",

@@ -59,7 +59,8 @@ if ARGV[24] ~= '' then
   end
 end
 if ARGV[14] ~= '' then redis.call('ZADD', KEYS[4], ARGV[14], id) end
-local gpu = KEYS[16] ~= KEYS[7] and redis.call('EXISTS', KEYS[16]) == 1
+-- What an agent says of its own run (attempt 0) says nothing about the GPU that it borrowed.
+local gpu = e[2] ~= '0' and KEYS[16] ~= KEYS[7] and redis.call('EXISTS', KEYS[16]) == 1
 if ARGV[17] == 'count' then
   redis.call('HINCRBY', KEYS[7], 'consecutive', 1)
   redis.call('HINCRBY', KEYS[7], 'total', 1)

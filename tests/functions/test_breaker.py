@@ -13,7 +13,7 @@ from state.pool import Pool
 from state.records import Gpu
 from state.settings import Settings
 from tests.conftest import http_client
-from tests.labs import add_gpu, asked, idea, open_tag, refused, running, told
+from tests.labs import add_gpu, asked, idea, open_tag, refused, registered, running, told
 
 GPU = "host:gpu0"
 LIMIT = 2
@@ -197,3 +197,16 @@ async def test_a_blocked_tag_refuses_submissions_until_it_is_resumed(http: httpx
 
     await told(http, "/api/experiment/resume", tag="blocked")
     await told(http, "/api/experiment/submit", **idea("blocked"))
+
+
+async def test_what_an_agent_says_of_its_own_runs_takes_no_gpu_out(
+    http: httpx.AsyncClient, process: Process
+) -> None:
+    for _ in range(2 * LIMIT):
+        borrowing = await registered(http)
+        await told(http, "/api/pool/acquire", experiment_id=borrowing)
+        await told(http, "/api/experiment/crash", experiment_id=borrowing, error="boom")
+        await told(http, "/api/pool/release", gpu_id=GPU)
+
+    gpu = await Pool(process.lab).get(GPU)
+    assert (gpu.status, gpu.consecutive_crashes, gpu.trips) == ("idle", 0, 0)

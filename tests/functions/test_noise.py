@@ -138,4 +138,6 @@ async def test_a_run_whose_evaluator_changed_teaches_no_noise(
     for value, evaluator in ((1.0, "a"), (0.5, "b"), (1.1, "a")):
         await tried(client, value, commit_sha=BASE, result={"evaluator_hash": evaluator})
 
-    assert await spread(process) == (pytest.approx(0.005), 1)
+    squares, df = await spread(process)
+    assert squares == pytest.approx(0.005)
+    assert df == 1
