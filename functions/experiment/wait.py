@@ -43,6 +43,8 @@ class Outcome(Response):
     action: str | None
     base_commit_sha: str | None
     near_miss: bool | None
+    p_better: float | None
+    """Probability that its true value beats the best's of its time; None while no code ran twice."""
     error: str | None
     error_kind: str | None
     consecutive_crashes: int
@@ -117,6 +119,7 @@ async def outcome_of(
         action=("keep_commit" if e.status == "keep" else "git_reset") if finished else None,
         base_commit_sha=base,
         near_miss=e.near_miss,
+        p_better=e.p_better,
         error=e.error,
         error_kind=e.error_kind,
         consecutive_crashes=crashes,
