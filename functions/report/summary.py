@@ -6,10 +6,12 @@ from typing import Any
 
 from functions.contract import Request, Response, function
 from functions.rules.budget import Budget, budget_view, obstacle
+from functions.rules.noise import Noise, false_share, noise_of
 from functions.rules.pool_views import pool_counts
 from functions.rules.strategy_view import StrategyView, strategy_view
 from state.experiments import Experiments
 from state.ids import Tag as TagName
+from state.noise import Noises
 from state.pool import Pool
 from state.records import Experiment, stamp
 from state.settings import Settings
@@ -29,6 +31,10 @@ class Summary(Response):
     stats: dict[str, int | float]
     categories: dict[str, dict[str, int]]
     bpb_progression: list[dict[str, Any]]
+    noise: Noise | None
+    """Run-to-run noise on the tag's main class of GPU; None while no code ran twice on it."""
+    false_keeps_at_least: float | None
+    """Estimated share of its newest 1,000 keeps that are not truly better; None while nobody can tell."""
     total_training_minutes: float
     strategy: StrategyView
     gpu_pool: dict[str, int]
@@ -46,6 +52,7 @@ async def summary(
     experiments: Experiments,
     strategies: Strategies,
     pool: Pool,
+    noises: Noises,
     settings: Settings,
 ) -> Summary:
     """Counters, categories, the keeps in order, the strategy and the pool."""
@@ -53,6 +60,7 @@ async def summary(
     best = await experiments.best(request.tag)
     counts = await experiments.counts(request.tag, ("queued", "leased", "running"))
     keeps = await experiments.by_number(request.tag, "keep", KEEPS_SHOWN)
+    spread = await noises.spread(tag.name, tag.key_gpu_class)
     return Summary(
         tag=tag.name,
         branch=tag.branch,
@@ -74,6 +82,8 @@ async def summary(
             for name, (total, kept) in (await tags.categories(request.tag)).items()
         },
         bpb_progression=[point(e) for e in keeps],
+        noise=noise_of(spread.squares, spread.df),
+        false_keeps_at_least=false_share(e.p_better for e in keeps),
         total_training_minutes=tag.training_seconds / 60,
         strategy=strategy_view(await strategies.get(request.tag)),
         gpu_pool=pool_counts(await pool.all(), await pool.now(), settings.stale_s),

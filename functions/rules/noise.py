@@ -84,6 +84,15 @@ def p_better(candidate: Mean, incumbent: Mean, noise: Noise, direction: Directio
     return float(stdtr(noise.df, margin / error))
 
 
+def false_share(chances: Iterable[float | None]) -> float | None:
+    """The mean probability that keeps with these chances of being better are not; None where none is known.
+
+    It reads low: each chance knows nothing of the luck that its keep was chosen for.
+    """
+    doubts = [1 - chance for chance in chances if chance is not None]
+    return math.fsum(doubts) / len(doubts) if doubts else None
+
+
 def standard_error(sigma: float, runs: int, others: int) -> float:
     """Standard error of the difference between the means of so many runs each."""
     return sigma * math.sqrt(1 / runs + 1 / others)

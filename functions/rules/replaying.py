@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from functions.rules.keeping import Confirmed, Discard, Keep, KeepRule, Trial, settle
-from functions.rules.noise import Mean, Noise, p_better, pooled
+from functions.rules.noise import Mean, Noise, false_share, p_better, pooled
 from functions.rules.verdict import score
 from state.records import Direction
 
@@ -77,8 +77,7 @@ class Replay:
 
         Too low as a rule, because winners are lucky: `bench/keeps.py` shows by how much.
         """
-        doubts = [1 - j.p_better for j in self.keeps if j.p_better is not None]
-        return math.fsum(doubts) / len(doubts) if doubts else None
+        return false_share(j.p_better for j in self.keeps)
 
     def of(self, *verdicts: Verdict) -> list[Judged]:
         """The keeps of the record on which the rule says one of these."""

@@ -67,9 +67,28 @@ async def test_an_experiment_remembers_how_sure_its_verdict_was(client: httpx.As
 
     found = await asked(client, f"/api/experiment/{answer['experiment_id']}")
     assert found["experiment"]["p_better"] == answer["p_better"]
+    waited = await asked(client, f"/api/experiment/{answer['experiment_id']}/wait?timeout=0")
+    assert waited["p_better"] == answer["p_better"]
     events = (await told(client, "/api/event/list", types=["experiment.finished"]))["events"]
     (told_of_it,) = [e["data"] for e in events if e["subject"] == answer["experiment_id"]]
     assert told_of_it["p_better"] == answer["p_better"]
+
+
+async def test_the_summary_tells_the_noise_and_how_many_keeps_are_false(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client)
+    first = await told(client, "/api/report/summary", tag="mar11")
+    for value in (1.0, 1.002):
+        await tried(client, value, commit_sha=BASE)
+
+    lucky, true = await tried(client, 0.9999), await tried(client, 0.9)
+
+    summary = await told(client, "/api/report/summary", tag="mar11")
+    assert (first["noise"], first["false_keeps_at_least"]) == (None, None)
+    assert summary["noise"] == {"sigma": pytest.approx(math.sqrt(2) / 1000), "df": 1}
+    doubts = [1 - lucky["p_better"], 1 - true["p_better"]]
+    assert summary["false_keeps_at_least"] == pytest.approx(sum(doubts) / 2)
 
 
 async def test_the_same_patch_of_another_commit_is_a_repeat_and_other_constants_are_not(
