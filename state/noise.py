@@ -23,8 +23,9 @@ class Spread:
 
 
 def code_of(e: Experiment) -> str:
-    """What makes two runs repeats of one another: their patch, else their commit, and their constants; no seed."""
-    code = json.dumps([e.diff_id or e.commit_sha, e.config_delta or {}], sort_keys=True)
+    """What repeats of one another share: their patch, else their commit, and their constants but the seed."""
+    constants = {name: value for name, value in (e.config_delta or {}).items() if name != "SEED"}
+    code = json.dumps([e.diff_id or e.commit_sha, constants], sort_keys=True)
     return f"runs:{hashlib.sha256(code.encode()).hexdigest()[:32]}"
 
 

@@ -103,7 +103,8 @@ async def test_the_same_patch_of_another_commit_is_a_repeat_and_other_constants_
     await tried(client, 1.3, diff="+x\n", config_delta={"LR": 0.2})
     assert (await spread(process))[1] == 1
     await tried(client, 1.4, diff="+x\n", config_delta={"LR": 0.2})
-    assert (await spread(process))[1] == 2
+    await tried(client, 1.5, diff="+x\n", config_delta={"LR": 0.2, "SEED": 7}, seed=7)
+    assert (await spread(process))[1] == 3
 
 
 async def test_each_class_of_gpu_has_a_noise_of_its_own(client: httpx.AsyncClient, process: Process) -> None:
