@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get
 from pydantic import BaseModel, ConfigDict, Field
 
 import functions as package
-from functions.rules.access import Audience, Caller, Role, allows
+from functions.rules.access import Audience, Caller, allows
 from functions.rules.ticks import Calendar, Missed, Overlap, Schedule, Steady, Times
 from state.events import CATALOGUE
 from state.ids import Id
+from state.records import Role
 from state.settings import Settings
 from state.tokens import Proof
 

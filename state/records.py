@@ -30,6 +30,9 @@ OPEN: frozenset[Status] = frozenset({"registered", "queued", "leased", "running"
 Direction = Literal["minimize", "maximize"]
 Mode = Literal["explore", "exploit", "combine", "ablation"]
 GpuStatus = Literal["idle", "training", "draining", "offline", "unhealthy"]
+Role = Literal["viewer", "agent", "worker", "operator"]
+"""Whose callers there are: a viewer reads, an agent reads and researches, a worker serves its own GPUs."""
+ROLES: tuple[Role, ...] = get_args(Role)
 
 
 class Record(BaseModel):

@@ -17,16 +17,14 @@ import re
 import secrets
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 from state.client import Lab
 from state.errors import Conflict, Forbidden, NotFound, TooManyRequests, Unauthenticated
-from state.records import Record, flatten
+from state.records import Record, Role, flatten
 
 Kind = Literal["access", "enroll"]
 """An enroll token opens nothing but `token::enroll`, which makes an access token of it."""
-TokenRole = Literal["viewer", "agent", "worker", "operator"]
-TOKEN_ROLES: tuple[TokenRole, ...] = get_args(TokenRole)
 
 SESSION_S = 12 * 3600
 TICKET_S = 30
@@ -48,7 +46,7 @@ class Token(Record):
     id: str
     name: str
     """Who bears it: no two living access tokens share a name."""
-    role: TokenRole
+    role: Role
     kind: Kind = "access"
     digest: str
     """SHA-256 of the secret, in hexadecimal."""
@@ -136,7 +134,7 @@ class Tokens:
         self,
         *,
         name: str,
-        role: TokenRole,
+        role: Role,
         kind: Kind = "access",
         tags: list[str] | None = None,
         lasts_s: float | None = None,

@@ -13,8 +13,7 @@ import pytest
 from functions.__main__ import markdown
 from functions.contract import Cron, Every, On, check, function, table
 from functions.experiment.best import best
-from functions.rules.access import ROLES
-from state.records import STATUSES
+from state.records import ROLES, STATUSES
 from state.settings import Settings
 from triggers.cli.__main__ import COMMANDS, nightjar
 from triggers.cli.output import BY_STATUS, EXIT_CODES

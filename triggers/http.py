@@ -30,7 +30,7 @@ from triggers.bodies import read_json
 from triggers.dashboard.page import dashboard
 from triggers.docs import docs_page
 from triggers.guard import Guard, added_hosts, own_hosts
-from triggers.identity import Visitor, identify, still_admitted
+from triggers.identity import LOOK_AGAIN_S, Visitor, identify, still_admitted
 from triggers.metrics import metrics
 from triggers.openapi import openapi
 from triggers.problems import problem_document, problem_response
@@ -41,8 +41,6 @@ log = logging.getLogger(__name__)
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 JSON = "application/json"
-LOOK_AGAIN_S = 1.0
-"""Seconds between two looks at who still may wait for an answer."""
 
 
 def make_app(

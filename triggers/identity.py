@@ -20,6 +20,8 @@ COOKIE = "nightjar_session"
 BY_PAGE = "x-nightjar-page"
 """A page of ours sends this header with every write: no form and no foreign page can."""
 SAFE = frozenset({"GET", "HEAD"})
+LOOK_AGAIN_S = 1.0
+"""Seconds between two looks at who still may wait or read."""
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 
 

@@ -55,7 +55,8 @@ class Session(HTTPEndpoint):
     async def get(self, request: Request) -> Response:
         """Who is signed in."""
         visitor = await identify(request)
-        return _told(visitor.caller, visitor.proof)
+        by_session = visitor.proof is not None and visitor.proof.session is not None
+        return _told(visitor.caller, signed_in=by_session)
 
     @explained
     async def post(self, request: Request) -> Response:
@@ -77,7 +78,7 @@ class Session(HTTPEndpoint):
         name = await process.tokens.open_session(proof)
         if before is not None:
             await process.tokens.close_session(before)
-        response = _told(caller, Proof(proof.token_id, proof.digest, session=name))
+        response = _told(caller, signed_in=True)
         _set_cookie(response, request, name, SESSION_S)
         return response
 
@@ -109,12 +110,12 @@ async def _recognised(request: Request, process: Process, text: str) -> tuple[Ca
     return await bearer_of(token, proof, process), proof
 
 
-def _told(caller: Caller, proof: Proof | None) -> Response:
+def _told(caller: Caller, *, signed_in: bool) -> Response:
     told = {
         "name": caller.name,
         "role": caller.role,
         "tags": sorted(caller.tags) if caller.tags is not None else None,
-        "signed_in": proof is not None and proof.session is not None,
+        "signed_in": signed_in,
         "may_read": allows(("viewer",), caller.role),
     }
     return JSONResponse(told, headers=UNKEPT)

@@ -32,7 +32,7 @@ from state.events import CATALOGUE, Event
 from state.ids import TAG_PATTERN
 from state.stream import Stream, before, follows
 from state.tokens import Proof, Tokens
-from triggers.identity import admit, still_admitted
+from triggers.identity import LOOK_AGAIN_S, admit, still_admitted
 from triggers.problems import problem_response
 
 log = logging.getLogger(__name__)
@@ -43,8 +43,6 @@ LAST_AT_MOST = 1000
 INTERVAL_AT_MOST_S = 3600.0
 COME_BACK_S = 10.0
 FOLLOW_S = 5.0
-LOOK_AGAIN_S = 1.0
-"""Seconds between two looks at who still may read."""
 AWAY_S = 60.0
 """A read that takes longer was none: the process was stopped in the middle of it."""
 SLOW_AFTER = 2000

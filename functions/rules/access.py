@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal
 
 from state.errors import Forbidden
+from state.records import Role
 
-Role = Literal["viewer", "agent", "worker", "operator"]
-"""Whose callers there are: a viewer reads, an agent reads and researches, a worker serves its own GPUs."""
-ROLES: tuple[Role, ...] = get_args(Role)
 Audience = Literal["anyone", Role]
 """Who may call a function; `anyone`: it checks by itself what it is given."""
 

@@ -7,10 +7,9 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from functions.contract import Call, Command, Response, function
-from functions.rules.access import Role
 from state.ids import Id
 from state.ids import Tag as TagName
-from state.records import stamp
+from state.records import Role, stamp
 from state.tokens import Issued, Kind, Tokens
 
 Lasting = Annotated[float, Field(gt=0, le=10 * 365 * 86400, description="seconds until it ends")]

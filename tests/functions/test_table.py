@@ -27,13 +27,13 @@ from functions.contract import (
 )
 from functions.invoke import Invoker
 from functions.process import Process
-from functions.rules.access import Caller, Role
+from functions.rules.access import Caller
 from state.client import Lab, scripts
 from state.errors import Forbidden, Invalid, NotFound
 from state.events import CATALOGUE
 from state.experiments import Experiments
 from state.keys import FAMILIES, Keys
-from state.records import GpuStatus
+from state.records import GpuStatus, Role
 from state.webhooks import Webhooks, new_secret
 from tests.labs import (
     add_gpu,

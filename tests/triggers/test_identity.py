@@ -11,12 +11,12 @@ import httpx
 import pytest
 
 from functions.process import Process, opened
-from state.tokens import TokenRole
+from state.records import Role
 from tests.conftest import http_client, served_client
 from tests.labs import add_gpu, begun, curl, dump, idea, open_tag, problem, refused, registered, told
 
 
-async def bearer(process: Process, name: str, role: TokenRole, **more: Any) -> dict[str, str]:
+async def bearer(process: Process, name: str, role: Role, **more: Any) -> dict[str, str]:
     """The header of a new token; the first of a lab is an operator's."""
     if not await process.tokens.are_configured():
         await process.tokens.issue(name="root", role="operator", issued_by="local")
@@ -31,7 +31,7 @@ async def http(process: Process) -> AsyncIterator[httpx.AsyncClient]:
         yield found
 
 
-async def as_(process: Process, http: httpx.AsyncClient, name: str, role: TokenRole, **more: Any) -> None:
+async def as_(process: Process, http: httpx.AsyncClient, name: str, role: Role, **more: Any) -> None:
     """Let this client be somebody."""
     http.headers.update(await bearer(process, name, role, **more))
 

@@ -16,8 +16,7 @@ import pytest
 
 from functions.contract import Function, Request, table
 from functions.process import Process
-from functions.rules.access import Role
-from state.tokens import TOKEN_ROLES
+from state.records import ROLES, Role
 from tests.conftest import http_client, served_client
 from tests.labs import PRESENCE, add_gpu, dump, idea, open_tag, problem, tried
 from triggers.identity import BY_PAGE, COOKIE
@@ -188,7 +187,7 @@ async def visitors(process: Process) -> list[Visitor]:
     async def shows(name: str, role: Role) -> Visitor:
         return Visitor(name, role, headers={"authorization": f"Bearer {await bearer(name, role)}"})
 
-    found = [await shows(role, role) for role in TOKEN_ROLES]
+    found = [await shows(role, role) for role in ROLES]
     enrolling = await bearer("swarm", "worker", kind="enroll", uses=9)
     ended = {name: await bearer(name, "operator") for name in ("revoked", "expired", "rotated")}
     for token in await tokens.all():

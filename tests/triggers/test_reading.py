@@ -9,7 +9,7 @@ import pytest
 
 from functions.contract import table
 from functions.process import Process
-from state.tokens import TOKEN_ROLES
+from state.records import ROLES
 from tests.conftest import http_client, served_client
 from tests.functions.test_table import a_long_story
 from tests.labs import PRESENCE, add_gpu, dump, idea, registered, told
@@ -61,7 +61,7 @@ async def lab(process: Process) -> Past:
         opened = await registered(http)
         queued = (await told(http, "/api/experiment/submit", **idea()))["experiment_id"]
     people: dict[str, dict[str, str]] = {"none": {}}
-    for role in TOKEN_ROLES:
+    for role in ROLES:
         issued = await process.tokens.issue(name=role, role=role, issued_by="root")
         people[role] = {"authorization": f"Bearer {issued.text}"}
     unhurried = process.settings.model_copy(update={"rate_per_s": 1e6, "rate_burst": 100_000})

@@ -13,7 +13,8 @@ import pytest
 from functions.contract import Http
 from functions.pool.heartbeat import heartbeat
 from functions.process import Process
-from state.tokens import SESSION_S, TRIES_S, WRONG_TRIES, Issued, TokenRole, digest_of_secret
+from state.records import Role
+from state.tokens import SESSION_S, TRIES_S, WRONG_TRIES, Issued, digest_of_secret
 from tests.conftest import http_client, served_client
 from tests.labs import dump, problem
 from triggers.identity import BY_PAGE, COOKIE
@@ -39,7 +40,7 @@ async def viewer(process: Process, root: Issued) -> Issued:
     return await issued(process, "vera", "viewer")
 
 
-async def issued(process: Process, name: str, role: TokenRole, **more: Any) -> Issued:
+async def issued(process: Process, name: str, role: Role, **more: Any) -> Issued:
     return await process.tokens.issue(name=name, role=role, issued_by="root", **more)
 
 

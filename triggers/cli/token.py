@@ -16,8 +16,8 @@ from functions.invoke import invalid
 from functions.logs import hide
 from functions.token.issue import Issue
 from state.errors import NotFound
+from state.records import ROLES
 from state.settings import Settings
-from state.tokens import TOKEN_ROLES
 from triggers.cli.address import base_url, is_own
 from triggers.cli.asking import Ask, asking
 from triggers.cli.bearer import bearer_of, forget, is_kept, keep, kept_at
@@ -69,7 +69,7 @@ def command() -> None:
 @common
 @direct_option
 @click.argument("name")
-@click.option("--role", type=click.Choice(TOKEN_ROLES), required=True)
+@click.option("--role", type=click.Choice(ROLES), required=True)
 @click.option("--tag", "tags", multiple=True, help="a tag that an agent works on (repeatable) [default: all]")
 @click.option("--expires", type=Duration(), help="for how long it is good: 12h, 30d [default: until revoked]")
 @click.option(

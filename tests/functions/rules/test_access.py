@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from functions.rules.access import ROLES, Caller, Role, check_own, check_own_gpu, check_tags, tags_of
+from functions.rules.access import Caller, check_own, check_own_gpu, check_tags, tags_of
 from state.errors import Forbidden
+from state.records import ROLES, Role
 
 
 @pytest.mark.parametrize("token_id", [None, "t"])
