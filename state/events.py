@@ -11,12 +11,18 @@ from pydantic import AfterValidator
 
 CATALOGUE = frozenset(
     {
+        "experiment.confirmed",
+        "experiment.demoted",
+        "experiment.promoted",
         "experiment.registered",
         "experiment.queued",
         "experiment.leased",
         "experiment.started",
         "experiment.finished",
         "experiment.lost",
+        "experiment.retesting",
+        "experiment.retested",
+        "experiment.unconfirmed",
         "best.changed",
         "cron.paused",
         "cron.resumed",

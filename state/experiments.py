@@ -19,6 +19,20 @@ REQUEST_TTL_S = 24 * 3600
 TICKS_KEPT = 500
 LOG_BYTES = 16 * 1024
 EVIDENCE_KEPT = 100
+SAME_CODE = {
+    *("tag", "number", "hypothesis", "description", "category", "commit_sha", "diff_summary", "diff_id"),
+    *(
+        "parent_ids",
+        "owner",
+        "config_delta",
+        "keep_rule",
+        "patience_s",
+        "traceparent",
+        "gpu_class",
+        "best_key",
+    ),
+}
+"""What a retest shares with the experiment whose code it runs again."""
 
 Order = Literal["continue", "stop", "lost"]
 
@@ -61,6 +75,7 @@ class Finish:
     best_version: int | None = None
     """Version of the best that was compared with; None where none was."""
     new_best: Best | None = None
+    """The best with what the decision changes of it; it may still be the same experiment."""
     near_miss_score: float | None = None
     """The value with lower = better, for a discard under the main key."""
     crashes_before: int | None = None
@@ -75,6 +90,25 @@ class Finish:
     training_seconds: float | None = None
     reason: str | None = None
     repeat: Repeat | None = None
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A decision about an experiment from its retests, with the version of the best that it was made on."""
+
+    experiment: Experiment
+    status: Status
+    fields: Mapping[str, Any]
+    """Fields of the experiment that the decision sets."""
+    best: Best
+    """As it was read."""
+    after: Best
+    near_miss_score: float | None
+    """The value with lower = better, of a discard under the main key."""
+    verdict: Literal["confirmed", "demoted", "promoted", "unconfirmed"] | None
+    """What the event is called; None: there is nothing to tell."""
+    facts: Mapping[str, Any]
+    """What the event says, beside who it is about."""
 
 
 @dataclass(frozen=True)
@@ -196,6 +230,12 @@ class Experiments:
         ids = await self._lab.command("ZREVRANGE", index, 0, last - 1)
         stored = await self._lab.pipeline([("HGET", self._keys.experiment(i), "parent_ids") for i in ids])
         return [json.loads(parents) for parents in stored if parents]
+
+    async def retests(self, es: Sequence[Experiment]) -> list[list[Experiment]]:
+        """The retests of several experiments, in the order of their seeds."""
+        ids = [[retest_id(e, nth) for nth in range(e.retests)] for e in es]
+        found = {e.experiment_id: e for e in await self.many([i for its in ids for i in its])}
+        return [[found[i] for i in its if i in found] for its in ids]
 
     async def best(self, tag: str, other_key: str | None = None) -> Best | None:
         """The best under the main comparability key, or under another."""
@@ -376,7 +416,7 @@ class Experiments:
                 keys.tag(e.tag),
                 keys.experiment(e.experiment_id),
                 keys("lineage", e.tag),
-                *keys.status(e.tag, "registered", e.category),
+                *keys.indexes(e, "registered"),
                 keys("category", e.tag, e.category),
                 keys("diffs", diff_id or "none"),
                 keys("tried", e.tag),
@@ -418,6 +458,53 @@ class Experiments:
             case _:
                 return e.experiment_id
 
+    async def begin_retest(
+        self, e: Experiment, seed: int, *, reserve_s: float | None, agent: str | None = None
+    ) -> Experiment | None:
+        """Register one more run of an experiment's code; None where another was begun since it was read.
+
+        With `reserve_s` one run of so many seconds is set aside for it; without, `agent` trains it itself.
+
+        Raises:
+            BudgetExhausted: the tag's budget has no room for the run.
+        """
+        keys = self._keys
+        again = Experiment(
+            experiment_id=retest_id(e, e.retests),
+            retest_of=e.experiment_id,
+            agent=agent,
+            seed=seed,
+            status="registered",
+            registered_at=0.0,
+            **e.model_dump(include=SAME_CODE),
+        )
+        answer = await self._lab.run(
+            "begin_retest",
+            [
+                keys.experiment(e.experiment_id),
+                keys.experiment(again.experiment_id),
+                *keys.indexes(again, "registered"),
+                keys("open"),
+                keys.tag(e.tag),
+                keys("events"),
+            ],
+            [
+                e.experiment_id,
+                again.experiment_id,
+                e.number,
+                e.tag,
+                json.dumps(again.flat()),
+                e.retests,
+                e.patience_s,
+                seed,
+                e.traceparent,
+                reserve_s,
+            ],
+        )
+        if answer[0] == "exhausted":
+            raise exhausted(e.tag, answer)
+        return await self.get(again.experiment_id) if answer[0] == "ok" else None
+
     async def enqueue(
         self,
         e: Experiment,
@@ -449,9 +536,9 @@ class Experiments:
             "queue_experiment",
             [
                 keys.experiment(e.experiment_id),
-                *keys.status(e.tag, "registered", e.category),
-                *keys.status(e.tag, "queued", e.category),
-                *keys.status(e.tag, "leased", e.category),
+                *keys.indexes(e, "registered"),
+                *keys.indexes(e, "queued"),
+                *keys.indexes(e, "leased"),
                 keys.queue(pinned_gpu),
                 keys("queue_clock"),
                 keys.attempts(e.experiment_id),
@@ -506,8 +593,8 @@ class Experiments:
                 keys.attempts(e.experiment_id),
                 keys("starting"),
                 keys("leases"),
-                *keys.status(e.tag, "leased", e.category),
-                *keys.status(e.tag, "running", e.category),
+                *keys.indexes(e, "leased"),
+                *keys.indexes(e, "running"),
                 keys("events"),
             ],
             [
@@ -593,6 +680,8 @@ class Experiments:
             "gpu_id": e.gpu_id,
             "error_kind": f.fields.get("error_kind"),
             "reason": f.reason,
+            "retest_of": e.retest_of,
+            "trust": f.fields.get("trust"),
         }
         crashes = keys("crashes", e.tag)
         answer = await self._lab.run(
@@ -605,8 +694,8 @@ class Experiments:
                 keys("finished", e.tag),
                 keys("categories", e.tag),
                 crashes,
-                *keys.status(e.tag, e.status, e.category),
-                *keys.status(e.tag, f.status, e.category),
+                *keys.indexes(e, e.status),
+                *keys.indexes(e, f.status),
                 keys("open"),
                 keys.attempts(e.experiment_id),
                 keys.queue(e.pinned_gpu),
@@ -631,25 +720,15 @@ class Experiments:
                 f.key_version,
                 f.status,
                 json.dumps(fields),
-                json.dumps(flatten(f.new_best.model_dump(exclude={"updated_at", "version"})))
-                if f.new_best
-                else "",
+                _best_fields(f.new_best) if f.new_best else "",
                 f.near_miss_score,
                 json.dumps(flatten(f.tag_fields)) if f.tag_fields else "",
                 f.training_seconds,
                 f.crash_count,
                 json.dumps({k: v for k, v in event.items() if v is not None}, allow_nan=False),
                 e.traceparent,
-                json.dumps(
-                    {
-                        "experiment_id": e.experiment_id,
-                        "val_bpb": f.new_best.val_bpb,
-                        "commit_sha": f.new_best.commit_sha,
-                        "key": f.other_key,
-                    },
-                    allow_nan=False,
-                )
-                if f.new_best
+                _best_event(f.new_best, f.other_key)
+                if f.new_best and f.new_best.experiment_id == e.experiment_id
                 else "",
                 f.breaker.crash_limit if f.breaker else None,
                 f.breaker.cooldown_s if f.breaker else None,
@@ -662,6 +741,62 @@ class Experiments:
             ],
         )
         return bool(answer == "ok")
+
+    async def settle(self, s: Settled) -> bool:
+        """Commit what retests said; False where the experiment or the best has changed: read and decide again."""
+        e, keys = s.experiment, self._keys
+        event = {"experiment_id": e.experiment_id, "number": e.number, "val_bpb": e.val_bpb, "agent": e.agent}
+        answer = await self._lab.run(
+            "settle_experiment",
+            [
+                keys.experiment(e.experiment_id),
+                keys.tag(e.tag),
+                keys.best(e.tag, e.best_key),
+                keys("near_misses", e.tag),
+                keys("categories", e.tag),
+                *keys.indexes(e, e.status),
+                *keys.indexes(e, s.status),
+                keys("events"),
+            ],
+            [
+                e.experiment_id,
+                e.number,
+                e.tag,
+                e.category,
+                e.status,
+                s.status,
+                s.best.version,
+                json.dumps(flatten(s.fields)),
+                _best_fields(s.after),
+                s.near_miss_score,
+                s.verdict,
+                json.dumps(event | dict(s.facts), allow_nan=False),
+                e.traceparent,
+                _best_event(s.after, e.best_key) if s.after.experiment_id != s.best.experiment_id else "",
+            ],
+        )
+        return bool(answer == "ok")
+
+
+def retest_id(e: Experiment, nth: int) -> str:
+    """The id of an experiment's nth retest, counted from 0: `mar11-47.2` is the second run of `mar11-47`."""
+    return f"{e.experiment_id}.{nth + 2}"
+
+
+def _best_fields(best: Best) -> str:
+    return json.dumps(flatten(best.model_dump(exclude={"updated_at", "version"})))
+
+
+def _best_event(best: Best, other_key: str | None) -> str:
+    return json.dumps(
+        {
+            "experiment_id": best.experiment_id,
+            "val_bpb": best.val_bpb,
+            "commit_sha": best.commit_sha,
+            "key": other_key,
+        },
+        allow_nan=False,
+    )
 
 
 def _by_attempt(stored: Mapping[str, str]) -> dict[int, dict[str, str]]:

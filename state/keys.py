@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from state.records import OPEN
+
+if TYPE_CHECKING:
+    from state.records import Experiment
 
 
 @dataclass(frozen=True)
@@ -36,6 +42,9 @@ FAMILIES = (
     Family("noise:<tag>:<class>", "hash", "how far runs of the same code differ on one class of GPU"),
     Family("tried:<tag>", "hash", "patches and commits with the first experiment that tried each"),
     Family("experiments:<id>", "hash", "one experiment"),
+    Family(
+        "retests:<tag>", "zset", "retests that are over, by the number of the experiment that they repeat"
+    ),
     Family("attempts:<id>", "hash", "its attempts on workers"),
     Family("reports:<id>", "list", "its newest ticks as [progress, metric, time]"),
     Family("evidence:<id>", "hash", "results that came too late to count"),
@@ -123,6 +132,12 @@ class Keys:
     def status(self, tag: str, status: str, category: str) -> tuple[str, str]:
         """The index of a status, and that of the status within a category."""
         return self("status", tag, status), self("status", tag, status, category)
+
+    def indexes(self, e: Experiment, status: str) -> tuple[str, str]:
+        """Where it is listed while it has this status: a retest that is over stands beside the tag's experiments."""
+        if e.retest_of is not None and status not in OPEN:
+            return self("retests", e.tag), self("retests", e.tag)
+        return self.status(e.tag, status, e.category)
 
     def best(self, tag: str, other_key: str | None = None) -> str:
         """Best of the main comparability key, or of another."""

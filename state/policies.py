@@ -118,9 +118,11 @@ class Policy(Part):
     near_miss_margin: float = Field(default=0.002, ge=0)
     crash_limit: int = Field(default=3, ge=1)
     on_abort: Literal["advise", "block"] = "advise"
-    keep_rule: Literal["strict"] = Field(default="strict", description="a lower value is kept")
-    max_retests: int = Field(default=2, ge=0)
-    retest_top_k: int = Field(default=4, ge=1)
+    keep_rule: Literal["strict", "confirmed"] = Field(
+        default="strict", description="a lower value is kept; confirmed: and run again on another seed"
+    )
+    max_retests: int = Field(default=2, ge=0, le=20)
+    retest_top_k: int = Field(default=4, ge=1, le=20)
     rate_limit: Rate = Rate()
     max_attempts: int = Field(default=2, ge=1, le=20)
     stale_after_s: float = Field(default=1800, gt=0)

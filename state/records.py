@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
 from types import NoneType, UnionType
-from typing import Any, Literal, Self, get_args, get_origin
+from typing import Any, Literal, Self, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict
 
@@ -23,13 +23,20 @@ Status = Literal[
     "stopped",
     "lost",
     "invalid",
+    "measured",
 ]
-STATUSES: tuple[Status, ...] = get_args(Status)
+RETESTED: Status = "measured"
+"""The end of a retest that has a value: no keep and no discard, but evidence for the experiment that it repeats."""
+STATUSES: tuple[Status, ...] = tuple(s for s in get_args(Status) if s != RETESTED)
+"""What an experiment may be, a retest aside."""
 OPEN: frozenset[Status] = frozenset({"registered", "queued", "leased", "running"})
 
 Direction = Literal["minimize", "maximize"]
 Mode = Literal["explore", "exploit", "combine", "ablation"]
 GpuStatus = Literal["idle", "training", "draining", "offline", "unhealthy"]
+Trust = Literal["provisional", "unconfirmed", "confirmed", "demoted"]
+"""How far a keep under the rule `confirmed` can be trusted: a retest will tell; nobody runs it again; it was borne
+out, or ahead by more than noise explains; it was not, and is a discard now."""
 Role = Literal["viewer", "agent", "worker", "operator"]
 """Whose callers there are: a viewer reads, an agent reads and researches, a worker serves its own GPUs."""
 ROLES: tuple[Role, ...] = get_args(Role)
@@ -77,7 +84,7 @@ def _plain(cls: type[Record]) -> frozenset[str]:
 
 
 def _is_text(annotation: Any) -> bool:
-    if get_origin(annotation) is UnionType:
+    if get_origin(annotation) in (UnionType, Union):  # a Literal or None is the older kind
         return any(_is_text(a) for a in get_args(annotation) if a is not NoneType)
     if get_origin(annotation) is Literal:
         return all(isinstance(a, str) for a in get_args(annotation))
@@ -141,16 +148,23 @@ class Experiment(Record):
     commit_sha: str
     diff_summary: str
     diff_id: str | None = None
+    """SHA-256 of the patch against the tag's base commit."""
     owner: str | None = None
     """Whose token registered it; None: nobody's in particular."""
-    """SHA-256 of the patch against the tag's base commit."""
     parent_ids: list[str] = []
     duplicate_of: str | None = None
     agent: str | None = None
     seed: int | None = None
+    retest_of: str | None = None
+    """The experiment whose code it runs again; None for an experiment."""
+    retests: int = 0
+    """Retests that were begun: `<id>.2` is its second run, and so on."""
     config_delta: dict[str, Any] | None = None
     policy_version: int = 0
     keep_rule: str = "strict"
+    trust: Trust | None = None
+    best_key: str | None = None
+    """Comparability key that it was judged under, where that is not the tag's main one."""
     patience_s: float = 1800.0
     """Seconds without a word from its agent after which a registered experiment is lost."""
     traceparent: str | None = None
@@ -200,6 +214,16 @@ class Experiment(Record):
     error_kind: str | None = None
 
 
+class Link(BaseModel):
+    """An experiment with the value that it was chosen by."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    experiment_id: str
+    val_bpb: float
+    commit_sha: str
+
+
 class Best(Record):
     """The lowest (or highest) value kept under one comparability key."""
 
@@ -208,6 +232,15 @@ class Best(Record):
     commit_sha: str
     updated_at: float
     version: int = 0
+    chain: list[Link] = []
+    """Under the rule `confirmed`: the incumbent that can be trusted, then every keep on top of it that waits for its
+    retests; the last one is this best. Empty under the strict rule."""
+    rivals: list[Link] = []
+    """Discards that were judged by the value of a keep in the chain and are better than its incumbent, best first."""
+
+    def standing(self) -> list[Link]:
+        """The chain; of one link where the rule is strict."""
+        return self.chain or [Link(**self.model_dump(include={"experiment_id", "val_bpb", "commit_sha"}))]
 
 
 class Footprint(BaseModel):

@@ -31,6 +31,14 @@ class Snapshots:
             if cursor is None:
                 return found
 
+    async def retests(self, experiments: Sequence[Experiment]) -> list[Experiment]:
+        """Every retest of these experiments."""
+        found: list[Experiment] = []
+        for begin in range(0, len(experiments), PAGE):
+            page = [e for e in experiments[begin : begin + PAGE] if e.retests]
+            found += [r for its in await self._experiments.retests(page) for r in its]
+        return found
+
     async def status_indexes(self, tag: str) -> dict[str, frozenset[str]]:
         """Members of every status index."""
         keys = [self._lab.keys.status(tag, status, "")[0] for status in STATUSES]

@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from functions.contract import Request, Response, function
+from functions.rules.claims import claim_view
 from functions.rules.views import View, view
 from state.errors import NotFound
 from state.experiments import Experiments
 from state.ids import Tag
+from state.noise import Noises
 from state.records import stamp
 from state.tags import Tags
 
@@ -24,7 +26,7 @@ class Incumbent(Response):
 
 
 @function("experiment::best", role="viewer")
-async def best(request: Ask, tags: Tags, experiments: Experiments) -> Incumbent:
+async def best(request: Ask, tags: Tags, experiments: Experiments, noises: Noises) -> Incumbent:
     """The best experiment of a tag under its main comparability key."""
     tag = await tags.get(request.tag)
     found = await experiments.best(request.tag)
@@ -33,14 +35,19 @@ async def best(request: Ask, tags: Tags, experiments: Experiments) -> Incumbent:
             f"{request.tag!r} has no finished experiment yet",
             hint="run the unchanged train.py first: it is the baseline",
         )
+    experiment = await experiments.get(found.experiment_id)
+    [retests] = await experiments.retests([experiment])
+    claim = claim_view(retests, await noises.spread(request.tag, experiment.gpu_class))
     return Incumbent(
         best={
             "experiment_id": found.experiment_id,
             "val_bpb": found.val_bpb,
             "commit_sha": found.commit_sha,
             "updated_at": stamp(found.updated_at),
+            "trust": experiment.trust,
+            **claim.model_dump(),
         },
-        experiment=view(await experiments.get(found.experiment_id)),
+        experiment=view(experiment),
         key={
             "gpu_class": tag.key_gpu_class,
             "evaluator_hash": tag.key_evaluator_hash,

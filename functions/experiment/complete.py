@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import json
-from dataclasses import astuple
+from dataclasses import astuple, dataclass
 from typing import Annotated, Any
 
 from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
 from functions.experiment._results import check_result
-from functions.rules.noise import Mean, Repeats, noise_of, p_better, repeated
+from functions.rules.keeping import (
+    KEEP_RULES,
+    SURE_SIGMAS,
+    Discard,
+    Keep,
+    KeepProvisionally,
+    Trial,
+)
+from functions.rules.noise import Mean, Noise, cautious, noise_of, p_better, parsed, repeated
 from functions.rules.outcome import check_open, is_evidence, replayed
+from functions.rules.settling import seed_of
+from functions.rules.standing import new_best
 from functions.rules.verdict import Key, check_plausible, compare, contradiction, judge, score
 from state.digests import digest_of
 from state.errors import Conflict
-from state.experiments import Experiments, Finish, Repeat
+from state.experiments import Experiments, Finish, Repeat, retest_id
 from state.ids import Id
 from state.noise import Noises, code_of
 from state.policies import Policies
 from state.pool import Pool
-from state.records import Best, Experiment, Tag
+from state.records import RETESTED, Best, Experiment, Tag, Trust
 from state.tags import Tags
 
 Measured = Annotated[float, Field(ge=0, le=1e15)]
@@ -47,6 +57,11 @@ class Complete(Command):
     budget_seconds: Annotated[float, Field(gt=0)] | None = None
 
 
+class Retest(Response):
+    retest_id: str
+    seed: int
+
+
 class Completed(Response):
     experiment_id: str
     status: str
@@ -59,6 +74,10 @@ class Completed(Response):
     near_miss: bool
     p_better: float | None = None
     """Probability that its true value beats the best's; None while no code ran twice, or without a best."""
+    trust: Trust | None = None
+    """How far the keep can be trusted, where the tag's rule is `confirmed`."""
+    retest: Retest | None = None
+    """The run that is to bear a provisional keep out."""
     replayed: bool = False
 
 
@@ -104,7 +123,8 @@ async def complete(
                     {"op": "complete", **request.model_dump(exclude_none=True)},
                 )
             raise
-        finish, answer = await _decide(request, experiment, tag, digest, experiments, policies, pool, noises)
+        decide = _measure_again if experiment.retest_of is not None else _decide
+        finish, answer = await decide(request, experiment, tag, digest, experiments, policies, pool, noises)
         if await experiments.finish(finish):
             return answer
 
@@ -126,64 +146,50 @@ async def _decide(
     best = await experiments.best(tag.name, other_key)
     changed = main.evaluator_hash is not None and main.evaluator_hash != key.evaluator_hash
     policy, version = await policies.get(tag.name)
-    verdict = judge(request.val_bpb, best.val_bpb if best else None, tag.direction, policy.near_miss_margin)
-    repeat, chance = None, None
     if changed:
-        main_best = await experiments.best(tag.name)
-        answer = Completed(
-            experiment_id=experiment.experiment_id,
-            status="invalid",
-            val_bpb=request.val_bpb,
-            improved=False,
-            delta=0.0,
-            best_val_bpb=main_best.val_bpb if main_best else None,
-            action="git_reset",
-            base_commit_sha=main_best.commit_sha if main_best else tag.base_commit,
-            near_miss=False,
+        return _invalid(request, experiment, tag, key, digest, version, await experiments.best(tag.name))
+    verdict = judge(request.val_bpb, best.val_bpb if best else None, tag.direction, policy.near_miss_margin)
+    weighed = await _weigh(request.val_bpb, experiment, tag, key, best, experiments, noises)
+    before = best.commit_sha if best else tag.base_commit
+    trust = await _trust(request.val_bpb, experiment, tag, best, weighed.noise)
+    retest = None
+    if trust == "provisional":
+        retest = Retest(
+            retest_id=retest_id(experiment, experiment.retests),
+            seed=seed_of(experiment.retests, experiment.seed),
         )
-    else:
-        kept = verdict.improved
-        repeat, chance = await _weigh(request.val_bpb, experiment, tag, key, best, experiments, noises)
-        before = best.commit_sha if best else tag.base_commit
-        answer = Completed(
-            experiment_id=experiment.experiment_id,
-            status=verdict.status,
-            val_bpb=request.val_bpb,
-            improved=verdict.improved,
-            delta=verdict.delta,
-            best_val_bpb=request.val_bpb if kept else best.val_bpb if best else None,
-            action="keep_commit" if kept else "git_reset",
-            base_commit_sha=experiment.commit_sha if kept else before,
-            near_miss=verdict.near_miss,
-            p_better=chance,
-        )
-    measured: dict[str, Any] = request.model_dump(include=set(MEASURES), exclude_none=True)
+    kept = verdict.improved
+    answer = Completed(
+        experiment_id=experiment.experiment_id,
+        status=verdict.status,
+        val_bpb=request.val_bpb,
+        improved=verdict.improved,
+        delta=verdict.delta,
+        best_val_bpb=request.val_bpb if kept else best.val_bpb if best else None,
+        action="keep_commit" if kept else "git_reset",
+        base_commit_sha=experiment.commit_sha if kept else before,
+        near_miss=verdict.near_miss,
+        p_better=weighed.p_better,
+        trust=trust,
+        retest=retest,
+    )
     finish = Finish(
         experiment,
-        "invalid" if changed else verdict.status,
+        verdict.status,
         {
-            **measured,
-            "gpu_class": key.gpu_class,
-            "evaluator_hash": key.evaluator_hash,
-            "budget_seconds": key.budget_seconds,
+            **_measured(request, key, version),
             "improved": answer.improved,
             "delta": answer.delta,
             "p_better": answer.p_better,
             "near_miss": answer.near_miss,
             "base_commit_sha": answer.base_commit_sha,
-            "policy_version": version,
+            "trust": trust,
+            "best_key": other_key,
         },
-        answer={"op": "complete", "digest": digest, "answer": answer.model_dump(exclude={"replayed"})},
+        answer=_answered(answer, digest),
         other_key=other_key,
         best_version=best.version if best else 0,
-        new_best=Best(
-            experiment_id=experiment.experiment_id,
-            val_bpb=request.val_bpb,
-            commit_sha=experiment.commit_sha,
-            updated_at=0.0,
-        )
-        if answer.improved
-        else None,
+        new_best=new_best(experiment, request.val_bpb, best, tag.direction, policy.retest_top_k),
         near_miss_score=score(request.val_bpb, tag.direction)
         if answer.status == "discard" and agrees
         else None,
@@ -191,9 +197,137 @@ async def _decide(
         key_version=tag.key_version,
         tag_fields=_newly_known(main, key) if agrees else None,
         training_seconds=request.training_seconds,
-        repeat=repeat,
+        repeat=weighed.repeat,
     )
     return finish, answer
+
+
+def _invalid(
+    request: Complete,
+    experiment: Experiment,
+    tag: Tag,
+    key: Key,
+    digest: str,
+    policy_version: int,
+    main_best: Best | None,
+) -> tuple[Finish, Completed]:
+    """Another evaluator than the tag's: a result that is compared with nothing."""
+    answer = Completed(
+        experiment_id=experiment.experiment_id,
+        status="invalid",
+        val_bpb=request.val_bpb,
+        improved=False,
+        delta=0.0,
+        best_val_bpb=main_best.val_bpb if main_best else None,
+        action="git_reset",
+        base_commit_sha=main_best.commit_sha if main_best else tag.base_commit,
+        near_miss=False,
+    )
+    finish = Finish(
+        experiment,
+        "invalid",
+        {
+            **_measured(request, key, policy_version),
+            "improved": False,
+            "delta": 0.0,
+            "near_miss": False,
+            "base_commit_sha": answer.base_commit_sha,
+        },
+        answer=_answered(answer, digest),
+        crash_count="reset",
+        key_version=tag.key_version,
+        training_seconds=request.training_seconds,
+    )
+    return finish, answer
+
+
+async def _measure_again(
+    request: Complete,
+    retest: Experiment,
+    tag: Tag,
+    digest: str,
+    experiments: Experiments,
+    policies: Policies,
+    pool: Pool,
+    noises: Noises,
+) -> tuple[Finish, Completed]:
+    """A retest's value: evidence for its experiment if it was measured as that was, and judged by nobody."""
+    first = await experiments.get(retest.retest_of or "")
+    theirs = Key(first.gpu_class, first.evaluator_hash, first.budget_seconds)
+    key, agrees = compare(theirs, await _key_of(request, retest, pool))
+    best = await experiments.best(tag.name, first.best_key)
+    _, version = await policies.get(tag.name)
+    weighed = await _weigh(request.val_bpb, retest, tag, key, best, experiments, noises) if agrees else None
+    verdict = judge(request.val_bpb, best.val_bpb if best else None, tag.direction, 0.0)
+    answer = Completed(
+        experiment_id=retest.experiment_id,
+        status=RETESTED if agrees else "invalid",
+        val_bpb=request.val_bpb,
+        improved=False,
+        delta=verdict.delta,
+        best_val_bpb=best.val_bpb if best else None,
+        action="git_reset",
+        base_commit_sha=best.commit_sha if best else tag.base_commit,
+        near_miss=False,
+        p_better=weighed.p_better if weighed else None,
+    )
+    finish = Finish(
+        retest,
+        RETESTED if agrees else "invalid",
+        {
+            **_measured(request, key, version),
+            "delta": answer.delta,
+            "base_commit_sha": answer.base_commit_sha,
+        },
+        answer=_answered(answer, digest),
+        crash_count="reset",
+        training_seconds=request.training_seconds,
+        repeat=weighed.repeat if weighed else None,
+    )
+    return finish, answer
+
+
+def _measured(request: Complete, key: Key, policy_version: int) -> dict[str, Any]:
+    """What the run measured, and under which conditions."""
+    return {
+        **request.model_dump(include=set(MEASURES), exclude_none=True),
+        "gpu_class": key.gpu_class,
+        "evaluator_hash": key.evaluator_hash,
+        "budget_seconds": key.budget_seconds,
+        "policy_version": policy_version,
+    }
+
+
+def _answered(answer: Completed, digest: str) -> dict[str, Any]:
+    return {"op": "complete", "digest": digest, "answer": answer.model_dump(exclude={"replayed"})}
+
+
+async def _trust(
+    value: float, e: Experiment, tag: Tag, best: Best | None, noise: Noise | None
+) -> Trust | None:
+    """What the experiment's keep rule says of a keep; None for a discard, and where the rule asks for no trust."""
+    if e.keep_rule == "strict":
+        return None
+    # in a thread: its first call imports scipy
+    sigma = await asyncio.to_thread(cautious, noise, SURE_SIGMAS) if noise else None
+    incumbent = Trial(best.experiment_id, score(best.val_bpb, tag.direction)) if best else None
+    candidate = Trial(e.experiment_id, score(value, tag.direction))
+    match KEEP_RULES[e.keep_rule].decide(candidate, incumbent, sigma):
+        case Discard():
+            return None
+        case Keep():
+            return "confirmed"
+        case KeepProvisionally():
+            return "provisional" if e.attempt > 0 else "unconfirmed"
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """A value beside the noise of its tag and GPU class."""
+
+    repeat: Repeat
+    noise: Noise | None
+    p_better: float | None
 
 
 async def _weigh(
@@ -204,11 +338,11 @@ async def _weigh(
     best: Best | None,
     experiments: Experiments,
     noises: Noises,
-) -> tuple[Repeat, float | None]:
+) -> Weighed:
     """What the run adds to the noise of its tag and GPU class, and how probably it truly beats the best."""
     code = code_of(e)
     spread = await noises.spread(tag.name, key.gpu_class, code)
-    before = _parsed(spread.runs[0])
+    before = parsed(spread.runs[0])
     runs = repeated(before, value)
     added = runs.squares - before.squares if before else 0.0
     repeat = Repeat(
@@ -216,19 +350,15 @@ async def _weigh(
     )
     noise = noise_of(spread.squares + added, spread.df + (before is not None))
     if best is None or noise is None:
-        return repeat, None
+        return Weighed(repeat, noise, None)
     theirs = code_of(await experiments.get(best.experiment_id))
     others = (
-        runs if theirs == code else _parsed((await noises.spread(tag.name, key.gpu_class, theirs)).runs[0])
+        runs if theirs == code else parsed((await noises.spread(tag.name, key.gpu_class, theirs)).runs[0])
     )
     incumbent = Mean(others.mean, others.runs) if others else Mean(best.val_bpb)
     # in a thread: its first call imports scipy
     chance = await asyncio.to_thread(p_better, Mean(runs.mean, runs.runs), incumbent, noise, tag.direction)
-    return repeat, chance
-
-
-def _parsed(kept: str) -> Repeats | None:
-    return Repeats(*json.loads(kept)) if kept else None
+    return Weighed(repeat, noise, chance)
 
 
 def _newly_known(main: Key, key: Key) -> dict[str, object] | None:

@@ -69,7 +69,7 @@ async def crash(
         tag = await tags.get(experiment.tag)
         policy, version = await policies.get(tag.name)
         before = await tags.crashes_in_a_row(tag.name)
-        counts = request.kind != "infra"
+        counts = request.kind != "infra" and experiment.retest_of is None
         in_a_row = before + counts
         best = await experiments.best(tag.name)
         answer = Crashed(
@@ -91,7 +91,7 @@ async def crash(
                 "policy_version": version,
             },
             answer={"op": "crash", "digest": digest, "answer": answer.model_dump(exclude={"replayed"})},
-            crashes_before=before,
+            crashes_before=before if counts else None,
             crash_count="count" if counts else "worker",
             breaker=Breaker(settings.worker_crash_limit, settings.worker_cooldown_s),
             training_seconds=request.training_seconds,

@@ -21,7 +21,7 @@ class NearMiss(Response):
     experiment_id: str
     val_bpb: float
     delta: float
-    """Distance to the current best; the closest stands first."""
+    """By how much it is worse than the current best, the least first; below 0 for one that was demoted."""
     hypothesis: str
     category: str
     diff_summary: str
@@ -47,7 +47,7 @@ async def near_misses(request: Ask, tags: Tags, policies: Policies, experiments:
             NearMiss(
                 experiment_id=e.experiment_id,
                 val_bpb=e.val_bpb,
-                delta=score(e.val_bpb, tag.direction) - low,
+                delta=score(e.val_bpb, tag.direction) - score(best.val_bpb, tag.direction),
                 hypothesis=e.hypothesis,
                 category=e.category,
                 diff_summary=e.diff_summary,

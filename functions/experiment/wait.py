@@ -16,7 +16,7 @@ from state.experiments import Experiments
 from state.ids import Id
 from state.policies import Policies
 from state.pool import Pool
-from state.records import OPEN, Experiment
+from state.records import OPEN, Experiment, Trust
 from state.settings import Settings
 from state.tags import Tags
 from state.wakeups import Wakeups, woken_within
@@ -45,6 +45,8 @@ class Outcome(Response):
     near_miss: bool | None
     p_better: float | None
     """Probability that its true value beats the best's of its time; None while no code ran twice."""
+    trust: Trust | None
+    """How far the keep can be trusted, where the tag's rule is `confirmed`; it may be demoted later."""
     error: str | None
     error_kind: str | None
     consecutive_crashes: int
@@ -120,6 +122,7 @@ async def outcome_of(
         base_commit_sha=base,
         near_miss=e.near_miss,
         p_better=e.p_better,
+        trust=e.trust,
         error=e.error,
         error_kind=e.error_kind,
         consecutive_crashes=crashes,

@@ -54,17 +54,19 @@ async def _look(tags: Tags, experiments: Experiments, pool: Pool, snapshots: Sna
     finishes = await snapshots.finishes()
     for tag in everything:
         found = await snapshots.experiments(tag.name)
+        retests = await snapshots.retests(found)
         count += len(found)
         snapshot = Snapshot(
             tag=await tags.get(tag.name),
             experiments=found,
+            retests=retests,
             by_status=await snapshots.status_indexes(tag.name),
             finish_order=await snapshots.finish_order(tag.name),
             categories=await tags.categories(tag.name),
             near_misses=await snapshots.near_misses(tag.name),
             best=await experiments.best(tag.name),
             finished_events=finishes.get(tag.name, {}) if finishes is not None else None,
-            books=await snapshots.books(found),
+            books=await snapshots.books([*found, *retests]),
         )
         violations += tag_violations(snapshot)
     gpus = await pool.all()

@@ -14,6 +14,9 @@ from state.train_queue import TrainQueue
 ROUNDS = 5
 """Looks again after meeting another dispatcher, at most so often; the next tick does the rest."""
 
+RETESTS_PASSED = 1000
+"""Retests at the head of the queue that may wait for a class of GPU without holding up others."""
+
 
 class Dispatch(Command):
     """Nothing to say."""
@@ -60,6 +63,9 @@ async def _one_round(
     # a GPU that somebody registered with a token has no queue of ours: its worker comes and asks
     known = {g.gpu_id for g in await pool.idle() if g.owner is None}
     waiting = await experiments.waiting(sorted(known), limit=len(known))
+    if any(e.retest_of is not None for e in waiting):
+        # One that waits for its own class of GPU must not keep those behind it from the others.
+        waiting = await experiments.waiting(sorted(known), limit=len(known) + RETESTS_PASSED)
     if not waiting:
         return False
     now = await pool.now()

@@ -62,7 +62,8 @@ async def brief(
         near, _ = await experiments.near_misses(request.tag, *band, limit=NEAR_SHOWN)
     still_open: list[Experiment] = []
     for status in OPEN_STATUSES:
-        still_open += await experiments.by_number(request.tag, status, 50)
+        found = await experiments.by_number(request.tag, status, 50)
+        still_open += [e for e in found if e.retest_of is None]
     if request.agent is not None:
         still_open = [e for e in still_open if e.agent in (None, request.agent)]
     mine = still_open[0] if still_open else None

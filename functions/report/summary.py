@@ -6,12 +6,13 @@ from typing import Any
 
 from functions.contract import Request, Response, function
 from functions.rules.budget import Budget, budget_view, obstacle
+from functions.rules.claims import claim_view
 from functions.rules.noise import Noise, false_share, noise_of
 from functions.rules.pool_views import pool_counts
 from functions.rules.strategy_view import StrategyView, strategy_view
 from state.experiments import Experiments
 from state.ids import Tag as TagName
-from state.noise import Noises
+from state.noise import Noises, Spread
 from state.pool import Pool
 from state.records import Experiment, stamp
 from state.settings import Settings
@@ -64,7 +65,7 @@ async def summary(
     return Summary(
         tag=tag.name,
         branch=tag.branch,
-        best=(await _best_view(experiments, best.experiment_id)) if best else None,
+        best=(await _best_view(experiments, best.experiment_id, spread)) if best else None,
         stats={
             "total": tag.total,
             "kept": tag.kept,
@@ -105,12 +106,15 @@ def point(e: Experiment) -> dict[str, Any]:
     }
 
 
-async def _best_view(experiments: Experiments, experiment_id: str) -> dict[str, Any]:
+async def _best_view(experiments: Experiments, experiment_id: str, spread: Spread) -> dict[str, Any]:
     e = await experiments.get(experiment_id)
+    [retests] = await experiments.retests([e])
     return {
         "experiment_id": e.experiment_id,
         "val_bpb": e.val_bpb,
         "commit_sha": e.commit_sha,
         "description": e.description,
         "category": e.category,
+        "trust": e.trust,
+        **claim_view(retests, spread).model_dump(),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from functions.rules.verdict import Key, compare, score
 from state.budgets import SET_ASIDE, Books, milliseconds
@@ -35,6 +36,7 @@ class Snapshot:
     categories: Mapping[str, tuple[int, int]]
     near_misses: Mapping[str, float]
     best: Best | None
+    retests: Sequence[Experiment] = ()
     finished_events: Mapping[str, int] | None = None
     """How many events each experiment's finish has in the stream; None where the stream was trimmed."""
     books: Books = field(default_factory=Books)
@@ -72,6 +74,8 @@ def tag_violations(s: Snapshot) -> Iterator[str]:
     yield from _lineage(s, records)
     yield from _events(s)
     yield from _budget(s)
+    yield from _retests(s, records)
+    yield from _chain(s, records)
 
 
 def _counters(s: Snapshot) -> Iterator[str]:
@@ -97,6 +101,7 @@ def _counters(s: Snapshot) -> Iterator[str]:
 def _indexes(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
     for status in STATUSES:
         have = {i for i, e in records.items() if e.status == status}
+        have |= {r.experiment_id for r in s.retests if r.status == status and status in OPEN}
         for stray in sorted(s.by_status.get(status, frozenset()) ^ have):
             yield f"{s.tag.name}: {stray} and the index of {status} disagree"
     for nth, experiment_id in enumerate(s.finish_order, 1):
@@ -180,12 +185,48 @@ def _budget(s: Snapshot) -> Iterator[str]:
         if said[name] != have[name]:
             unit = " ms" if name.endswith("seconds") else ""
             yield f"{s.tag.name}: {name} says {said[name]}{unit}, the experiments {have[name]}{unit}"
-    for e in s.experiments:
+    for e in (*s.experiments, *s.retests):
         held = e.reserved_gpu_seconds
         if e.status in SET_ASIDE and (held is None or milliseconds(held) != milliseconds(e.budget_s or 0.0)):
             yield f"{e.experiment_id} is {e.status} for {e.budget_s} s, {held} s are set aside for it"
         if e.status not in OPEN and held is not None:
             yield f"{e.experiment_id} is {e.status}, {held} s are still set aside for it"
+
+
+def _retests(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
+    have = Counter(r.retest_of for r in s.retests)
+    for e in records.values():
+        if have[e.experiment_id] != e.retests:
+            yield f"{e.experiment_id}: {e.retests} retests were begun, {have[e.experiment_id]} are there"
+    for r in s.retests:
+        first = records.get(r.retest_of or "")
+        same = first is not None and (first.commit_sha, first.diff_id) == (r.commit_sha, r.diff_id)
+        if not same:
+            yield f"{r.experiment_id} runs other code than {r.retest_of}"
+        if r.status in ("keep", "discard"):
+            yield f"{r.experiment_id} is a retest, but {r.status}"
+
+
+def _chain(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
+    """Who stands, and who might: the best is the last of its chain, each better than the one before."""
+    if s.best is None or not s.best.chain:
+        return
+    name, chain, rivals = s.tag.name, s.best.chain, s.best.rivals
+    if chain[-1].experiment_id != s.best.experiment_id:
+        yield f"{name}: the best is {s.best.experiment_id}, its chain ends with {chain[-1].experiment_id}"
+    for link, status in (*((link, "keep") for link in chain), *((rival, "discard") for rival in rivals)):
+        e = records.get(link.experiment_id)
+        if e is None or (e.status, e.val_bpb, e.commit_sha) != (status, link.val_bpb, link.commit_sha):
+            yield f"{name}: {link.experiment_id} stands in the best's chain or among its rivals, not as its record"
+    scores = [score(link.val_bpb, s.tag.direction) for link in chain]
+    if any(later >= earlier for earlier, later in pairwise(scores)):
+        yield f"{name}: the chain of the best gets worse"
+    if any(score(rival.val_bpb, s.tag.direction) >= scores[0] for rival in rivals):
+        yield f"{name}: a rival is no better than the incumbent"
+    waiting = {link.experiment_id for link in chain}
+    for e in records.values():
+        if e.trust == "provisional" and e.best_key is None and e.experiment_id not in waiting:
+            yield f"{e.experiment_id} is provisional, but stands in no chain"
 
 
 def pool_violations(s: PoolSnapshot) -> Iterator[str]:

@@ -11,19 +11,32 @@ def pairs(waiting: Sequence[Experiment], idle: Sequence[Gpu]) -> list[tuple[Expe
     """Matches for as many of the first as there are idle GPUs: one pinned gets its own, the others the longest idle.
 
     Only the place in the queue decides who is matched; a GPU is left for the one pinned to it where both find one.
+    A retest gets a GPU of the class that its experiment ran on: on another its value would say nothing.
     """
-    free = {gpu.gpu_id: None for gpu in idle}
+    free = {gpu.gpu_id: gpu for gpu in idle}
     pinned: dict[str, Experiment] = {}
     others: list[Experiment] = []
     for e in waiting:
         if len(pinned) + len(others) == len(free):
             break
         if e.pinned_gpu is None:
-            others.append(e)
+            if any(may_run(e, gpu) for gpu in idle):
+                others.append(e)
         elif e.pinned_gpu in free:
             pinned.setdefault(e.pinned_gpu, e)
-    rest = [gpu_id for gpu_id in free if gpu_id not in pinned]
-    return [*((e, gpu_id) for gpu_id, e in pinned.items()), *zip(others, rest, strict=False)]
+    rest = [gpu for gpu_id, gpu in free.items() if gpu_id not in pinned]
+    found = [(e, gpu_id) for gpu_id, e in pinned.items()]
+    for e in others:
+        fit = next((gpu for gpu in rest if may_run(e, gpu)), None)
+        if fit is not None:
+            rest.remove(fit)
+            found.append((e, fit.gpu_id))
+    return found
+
+
+def may_run(e: Experiment, gpu: Gpu) -> bool:
+    """Whether the result would be comparable."""
+    return e.retest_of is None or e.gpu_class in (None, gpu.gpu_name)
 
 
 def suitable(

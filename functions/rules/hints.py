@@ -45,8 +45,15 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
                 "Train it and report with /api/experiment/complete or /crash,"
                 " or have it trained with /api/gpu/train."
             )
+        case "keep" if e.trust == "provisional":
+            return (
+                "Keep the commit and build the next idea on it. It runs once more on another seed: if it is"
+                " demoted then, base_commit_sha of your next suggestion is what to go back to."
+            )
         case "keep":
             return "Keep the commit and build the next idea on it."
+        case "discard" if e.trust == "demoted":
+            return "It was kept, but did not bear out when it ran again: reset to base_commit_sha and go on."
         case "discard":
             return "Reset to base_commit_sha and try something else: POST /api/search/suggest."
         case "crash" | "timeout":
@@ -55,5 +62,7 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
             return "It was stopped: reset to base_commit_sha and go on."
         case "invalid":
             return "The evaluator differs from the tag's: restore it, reset to base_commit_sha and try again."
+        case "measured":
+            return f"It bears on {e.retest_of}: GET /api/experiment/{e.retest_of} shows what all its runs measured."
         case "lost":
             return "Its worker is gone: reset to base_commit_sha and submit it again if it is worth it."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,11 @@ def repeated(before: Repeats | None, value: float) -> Repeats:
     return Repeats(before.runs + 1, mean, before.squares + shift * (value - mean))
 
 
+def parsed(kept: str) -> Repeats | None:
+    """Repeats from the JSON that stands beside their code; None where nothing does."""
+    return Repeats(*json.loads(kept)) if kept else None
+
+
 def noise_of(squares: float, df: int) -> Noise | None:
     """The noise behind a sum of squared deviations; None while there is no degree of freedom."""
     return Noise(math.sqrt(squares / df), df) if df else None
@@ -65,6 +71,30 @@ class Mean:
 
     value: float
     runs: int = 1
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What may be claimed of an experiment: the mean of the runs that it was not chosen by."""
+
+    claimed_bpb: float
+    runs: int
+    low: float | None
+    """The 95 % interval of its true value; None while the noise is not known."""
+    high: float | None
+
+
+def claim(fresh: Sequence[float], noise: Noise | None) -> Claim | None:
+    """The claim that fresh runs allow, by Student's t with the pooled noise; None without such a run."""
+    if not fresh:
+        return None
+    mean = math.fsum(fresh) / len(fresh)
+    if noise is None:
+        return Claim(mean, len(fresh), None, None)
+    from scipy.special import stdtrit
+
+    reach = float(stdtrit(noise.df, 0.975)) * noise.sigma / math.sqrt(len(fresh))
+    return Claim(mean, len(fresh), mean - reach, mean + reach)
 
 
 def p_better(candidate: Mean, incumbent: Mean, noise: Noise, direction: Direction) -> float:
@@ -82,6 +112,18 @@ def p_better(candidate: Mean, incumbent: Mean, noise: Noise, direction: Directio
     from scipy.special import stdtr  # here, because it takes most of a second to import
 
     return float(stdtr(noise.df, margin / error))
+
+
+def cautious(noise: Noise, sigmas: float) -> float:
+    """The sigma whose multiple `sigmas` few repeats are as sure of as many repeats are of the noise's own.
+
+    A margin between two single runs is `sigmas` sigma with the chance that the normal distribution gives it;
+    Student's t, with the few degrees of freedom that there are, asks for more.
+    """
+    from scipy.special import ndtr, stdtrit
+
+    error = standard_error(1.0, 1, 1)
+    return float(noise.sigma * stdtrit(noise.df, ndtr(sigmas / error)) * error / sigmas)
 
 
 def false_share(chances: Iterable[float | None]) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from state.records import Experiment
 
 HEADER = "commit\tval_bpb\tmemory_gb\tstatus\tdescription"
-LEFT_OUT = frozenset({"registered", "queued", "leased", "running", "lost", "invalid"})
+LEFT_OUT = frozenset({"registered", "queued", "leased", "running", "lost", "invalid", "measured"})
 
 
 def rows(experiments: Iterable[Experiment]) -> list[str]:

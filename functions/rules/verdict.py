@@ -45,9 +45,9 @@ def judge(value: float, best: float | None, direction: Direction, margin: float)
 
 
 def near_band(best: float, direction: Direction, margin: float) -> tuple[float, float]:
-    """Scores (lower = better) of the runs that nearly beat the best: from the best's own to the margin, inclusive."""
-    low = score(best, direction)
-    return low, low + margin + TOLERANCE
+    """Scores (lower = better) within the margin of the best, inclusive; only what was demoted is better than it."""
+    middle = score(best, direction)
+    return middle - margin - TOLERANCE, middle + margin + TOLERANCE
 
 
 def check_plausible(metric: str, value: float) -> None:

@@ -37,6 +37,8 @@ class Suggestion(Response):
     near_miss_categories: list[str]
     recent_bpb_trend: list[float]
     suggestions: list[str]
+    base_commit_sha: str | None
+    """What the next idea is built on: the best's commit, else the tag's base. A demotion moves it back."""
     paused: bool
     hint: str | None
     """Why a run of this tag would not begin now."""
@@ -84,6 +86,7 @@ async def suggest_direction(
             best=await experiments.get(best.experiment_id) if best else None,
             recent=recent,
         ),
+        base_commit_sha=best.commit_sha if best else tag.base_commit,
         paused=tag.paused_at is not None,
         hint=obstacle(tag),
     )

@@ -13,7 +13,7 @@ local t = clock(at)
 if ARGV[6] == 'silent' and at - tonumber(g[3]) < tonumber(ARGV[11]) then return {'stale'} end
 if ARGV[6] == 'expired' and at < tonumber(g[4] or '0') then return {'stale'} end
 local id = ARGV[2]
-local e = redis.call('HMGET', KEYS[2], 'status', 'attempt', 'fence', 'stopping')
+local e = redis.call('HMGET', KEYS[2], 'status', 'attempt', 'fence', 'stopping', 'retest_of')
 local ours = (e[1] == 'leased' or e[1] == 'running') and e[3] == ARGV[5]
 redis.call('HDEL', KEYS[1], 'holder', 'leased_at', 'lease_expires_at', 'runner')
 redis.call('ZREM', KEYS[5], ARGV[1])
@@ -37,11 +37,11 @@ local paused = redis.call('HEXISTS', KEYS[3], 'paused_at') == 1
 if e[4] == 'true' then
   redis.call('HSET', KEYS[2], 'status', 'stopped', 'finished_at', t)
   redis.call('HSET', KEYS[6], e[2] .. ':status', 'stopped', e[2] .. ':ended_at', t, e[2] .. ':reason', ARGV[7])
-  redis.call('HINCRBY', KEYS[3], 'stopped', 1)
+  if not e[5] then redis.call('HINCRBY', KEYS[3], 'stopped', 1) end
   local ran = (started or tonumber(e[2]) > 1) and 1 or 0
   settle_books(KEYS[3], KEYS[8], ARGV[4], KEYS[2], lasted(started, t), ran)
   move(KEYS[from], KEYS[from + 1], KEYS[18], KEYS[19], ARGV[3], id)
-  emit(KEYS[8], 'experiment.finished', ARGV[4], id,
+  emit(KEYS[8], e[5] and 'experiment.retested' or 'experiment.finished', ARGV[4], id,
     cjson.encode({experiment_id = id, status = 'stopped', reason = ARGV[7]}), ARGV[10])
   return {'ok', 'stopped'}
 end
@@ -58,11 +58,11 @@ end
 redis.call('HSET', KEYS[6], e[2] .. ':status', 'lost', e[2] .. ':ended_at', t, e[2] .. ':reason', ARGV[7])
 if tonumber(e[2]) >= tonumber(ARGV[8]) then
   redis.call('HSET', KEYS[2], 'status', 'lost', 'finished_at', t, 'error', ARGV[7])
-  redis.call('HINCRBY', KEYS[3], 'lost', 1)
+  if not e[5] then redis.call('HINCRBY', KEYS[3], 'lost', 1) end
   settle_books(KEYS[3], KEYS[8], ARGV[4], KEYS[2], lasted(started, t), 1)
   move(KEYS[from], KEYS[from + 1], KEYS[16], KEYS[17], ARGV[3], id)
-  emit(KEYS[8], 'experiment.lost', ARGV[4], id,
-    cjson.encode({experiment_id = id, attempt = tonumber(e[2]), reason = ARGV[7]}), ARGV[10])
+  emit(KEYS[8], e[5] and 'experiment.retested' or 'experiment.lost', ARGV[4], id,
+    cjson.encode({experiment_id = id, status = 'lost', attempt = tonumber(e[2]), reason = ARGV[7]}), ARGV[10])
   return {'ok', 'lost'}
 end
 -- What was set aside for it stays so for its next attempt; what this one used is spent.

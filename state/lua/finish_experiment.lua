@@ -1,13 +1,16 @@
 -- The one way into a final status: counters, indexes, best, near misses, crash count, stored answer and event.
+-- A retest is over without being counted: it is evidence for the experiment that it repeats.
 -- KEYS  1 experiment  2 tag  3 best under its comparability key  4 near misses  5 finish order  6 categories
 --       7 crashes  8 status before  9 same of its category  10 status after  11 same of its category  12 open
 --       13 attempts  14 queue it waits in  15 starting  16 GPU it ran on (the crashes key where none)  17 events
 --       18 queue clock  19 idle GPUs  20 where it is parked while its tag is paused  21 noise of its tag and GPU class
 -- ARGV  1 id  2 number  3 tag  4 category  5 expected status  6 expected attempt  7 expected fence
 --       8 expected version of best, empty where it does not matter  9 expected crashes in a row, same
---       10 expected version of the tag's main key, same  11 new status  12 fields as JSON  13 best as JSON, or empty
+--       10 expected version of the tag's main key, same  11 new status  12 fields as JSON
+--       13 new fields of the best as JSON, or empty
 --       14 near-miss score, or empty  15 tag fields as JSON, or empty  16 training seconds  17 crash count: count |
---       worker (an infra fault: the GPU's alone) | reset | keep  18 event data  19 trace  20 best event data
+--       worker (an infra fault: the GPU's alone) | reset | keep  18 event data  19 trace  20 best event data, or empty
+--       where the best stays the same experiment
 --       21 crashes in a row that take a GPU out, empty where this is no crash  22 seconds that it is out for, doubled with
 --       each time  23 most seconds  24 its code among the noise, empty where this is no value  25 expected runs of that
 --       code, empty for none  26 the same with this run  27 squared deviations that this run adds
@@ -22,12 +25,13 @@ if ARGV[24] ~= '' and (redis.call('HGET', KEYS[21], ARGV[24]) or '') ~= ARGV[25]
 
 local t = now()
 local at = clock(t)
+local is_retest = redis.call('HEXISTS', KEYS[1], 'retest_of') == 1
 local counter = {keep = 'kept', discard = 'discarded', crash = 'crashed', timeout = 'crashed', stopped = 'stopped',
   lost = 'lost', invalid = 'invalid'}
 put(KEYS[1], ARGV[12])
 redis.call('HSET', KEYS[1], 'status', status, 'finished_at', at)
-redis.call('HINCRBY', KEYS[2], counter[status], 1)
-if ARGV[5] == 'lost' then redis.call('HINCRBY', KEYS[2], 'lost', -1) end
+if not is_retest then redis.call('HINCRBY', KEYS[2], counter[status], 1) end
+if ARGV[5] == 'lost' and not is_retest then redis.call('HINCRBY', KEYS[2], 'lost', -1) end
 if status == 'keep' or status == 'discard' or status == 'crash' or status == 'timeout' then
   local nth = redis.call('HINCRBY', KEYS[2], 'total', 1)
   redis.call('HSET', KEYS[1], 'finish_number', nth)
@@ -36,7 +40,7 @@ if status == 'keep' or status == 'discard' or status == 'crash' or status == 'ti
   if status == 'keep' then redis.call('HINCRBY', KEYS[6], ARGV[4] .. ':kept', 1) end
 end
 -- What Nightjar trained is spent by Redis' clock, what an agent trained itself by its own report.
-local reports = {keep = 1, discard = 1, crash = 1, timeout = 1, invalid = 1}
+local reports = {keep = 1, discard = 1, crash = 1, timeout = 1, invalid = 1, measured = 1}
 if e[2] == '0' then
   local ran = reports[status] or 0
   settle_books(KEYS[2], KEYS[17], ARGV[3], KEYS[1], ran * ms(ARGV[16] ~= '' and ARGV[16] or '0'), ran)
@@ -65,7 +69,7 @@ if ARGV[17] == 'count' then
   redis.call('HINCRBY', KEYS[7], 'consecutive', 1)
   redis.call('HINCRBY', KEYS[7], 'total', 1)
 elseif ARGV[17] == 'reset' then
-  redis.call('HSET', KEYS[7], 'consecutive', 0)
+  if not is_retest then redis.call('HSET', KEYS[7], 'consecutive', 0) end
   if gpu then
     redis.call('HSET', KEYS[16], 'consecutive_crashes', 0)
     redis.call('HDEL', KEYS[16], 'tripped', 'tripped_until', 'trips')
@@ -102,11 +106,14 @@ redis.call('ZREM', KEYS[15], id)
 if e[2] ~= '0' then
   redis.call('HSET', KEYS[13], e[2] .. ':status', status, e[2] .. ':ended_at', at)
 end
-emit(KEYS[17], status == 'lost' and 'experiment.lost' or 'experiment.finished', ARGV[3], id, ARGV[18], ARGV[19])
+emit(KEYS[17], is_retest and 'experiment.retested' or status == 'lost' and 'experiment.lost' or 'experiment.finished',
+  ARGV[3], id, ARGV[18], ARGV[19])
 if ARGV[13] ~= '' then
   put(KEYS[3], ARGV[13])
-  redis.call('HSET', KEYS[3], 'updated_at', at)
   redis.call('HINCRBY', KEYS[3], 'version', 1)
+end
+if ARGV[20] ~= '' then
+  redis.call('HSET', KEYS[3], 'updated_at', at)
   emit(KEYS[17], 'best.changed', ARGV[3], id, ARGV[20], ARGV[19])
 end
 return 'ok'

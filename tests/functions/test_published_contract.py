@@ -197,6 +197,8 @@ async def test_the_first_result_is_kept_and_is_the_best(client: httpx.AsyncClien
         "base_commit_sha": "abc1234",
         "near_miss": False,
         "p_better": None,
+        "trust": None,
+        "retest": None,
         "replayed": False,
     }
 

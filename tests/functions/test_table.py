@@ -260,6 +260,8 @@ def test_the_catalogue_is_what_the_scripts_emit() -> None:
     for script in scripts():
         for call in re.findall(r"\bemit\(KEYS\[\d+\],\s*(.*?),\s*(?:ARGV|''|data)", code(script), re.S):
             emitted |= set(re.findall(r"'([a-z]+\.[a-z_]+)'", call))
+        for names in re.findall(r"local told = \{(.*?)\}", code(script), re.S):
+            emitted |= set(re.findall(r"'([a-z]+\.[a-z_]+)'", names))
     # Every GPU script derives the status through `settle`; a GPU in training was leased, which has its own event.
     emitted |= {f"gpu.{status}" for status in get_args(GpuStatus) if status != "training"}
 
@@ -343,6 +345,12 @@ async def a_long_story(client: httpx.AsyncClient, process: Process) -> None:
     await silence(process.lab, "g0")
     await told(client, "/api/pool/sweep")
     await told(client, "/api/pool/drain", gpu_id="g0")
+    await open_tag(client, "sure", policy={"keep_rule": "confirmed"})
+    for value, again in ((1.0, 1.001), (0.99, 1.002)):
+        e_id = (await tried(client, value, "sure"))["experiment_id"]
+        retest = await told(client, "/api/experiment/retest", experiment_id=e_id, train=False)
+        await told(client, "/api/experiment/complete", experiment_id=retest["retest_id"], val_bpb=again)
+    await told(client, "/api/experiment/settle", experiment_id=e_id)
     await add_gpu(client, "g1")
     await told(client, "/api/pool/acquire", experiment_id=await registered(client))
     await told(client, "/api/pool/release", gpu_id="g1")

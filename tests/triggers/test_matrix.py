@@ -52,6 +52,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
         {
             "experiment::register",
             "experiment::setup",
+            "experiment::retest",
             "experiment::stop",
             "experiment::submit",
             "experiment::wait",
@@ -72,6 +73,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "event::discard",
             "event::redrive",
             "event::trim",
+            "experiment::settle",
             "experiment::resume",
             "lab::audit",
             "pool::deregister",

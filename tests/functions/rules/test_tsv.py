@@ -11,7 +11,7 @@ from functions.rules.tsv import HEADER, LEFT_OUT, row, rows
 from state.records import Status
 from tests.functions.rules.sample import experiment
 
-STATUSES = get_args(Status)
+STATUSES = get_args(Status)  # those of retests too
 
 
 @given(st.sampled_from(STATUSES), st.text(min_size=1), st.none() | st.floats(-1e6, 1e6))

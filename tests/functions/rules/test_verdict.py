@@ -62,9 +62,20 @@ def test_the_band_of_near_misses_agrees_with_the_verdict(value: float, best: flo
     low, high = near_band(best, way, 0.002)
     distance = score(value, way) - score(best, way)
 
-    if abs(distance - 0.002) > 1e-8:
+    if abs(distance - 0.002) > 1e-8 and distance >= 0:
         near = judge(value, best, way, 0.002).near_miss
         assert (low <= score(value, way) <= high) == near
+
+
+@given(VALUES, VALUES, DIRECTIONS)
+def test_a_demoted_run_is_near_if_it_is_no_further_off_than_the_margin(
+    value: float, best: float, way: Direction
+) -> None:
+    low, high = near_band(best, way, 0.002)
+    distance = abs(value - best)
+
+    if abs(distance - 0.002) > 1e-8:
+        assert (low <= score(value, way) <= high) == (distance < 0.002)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, 0.0, -0.0, -1.0, 1e101])
