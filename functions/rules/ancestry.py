@@ -105,6 +105,7 @@ def siblings(
         e
         for e in others
         if e.status in JUDGED
+        and e.retest_of is None
         and e.experiment_id not in path
         and (not e.parent_ids or path.intersection(e.parent_ids))
         and (finished_until is None or (e.finish_number or 0) <= finished_until)

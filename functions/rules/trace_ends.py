@@ -12,7 +12,7 @@ from state.records import Direction, Experiment
 
 
 @dataclass(frozen=True)
-class Standing:
+class Vitals:
     """How a trace has done, as of its newest committed node."""
 
     best: float | None = None
@@ -21,21 +21,19 @@ class Standing:
     crashes_in_a_row: int = 0
 
 
-def after_commit(before: Standing, score: float | None) -> Standing:
+def after_commit(before: Vitals, score: float | None) -> Vitals:
     """With one more committed node; None is a crash. Faults of the infrastructure are no commits."""
     crashes = before.crashes_in_a_row + 1 if score is None else 0
     if score is not None and (before.best is None or score < before.best):
-        return Standing(score, 0, crashes)
-    return Standing(before.best, before.commits_since_best + 1, crashes)
+        return Vitals(score, 0, crashes)
+    return Vitals(before.best, before.commits_since_best + 1, crashes)
 
 
-def death(
-    standing: Standing, dead_after_crashes: int, stale_after: int
-) -> Literal["crashes", "stale"] | None:
+def death(vitals: Vitals, dead_after_crashes: int, stale_after: int) -> Literal["crashes", "stale"] | None:
     """Why a trace has to make room for another: so many crashes in a row, or commits without a new best."""
-    if standing.crashes_in_a_row >= dead_after_crashes:
+    if vitals.crashes_in_a_row >= dead_after_crashes:
         return "crashes"
-    return "stale" if standing.commits_since_best >= stale_after else None
+    return "stale" if vitals.commits_since_best >= stale_after else None
 
 
 def ended_by_merge(selected: Mapping[str, str], tips: Mapping[str, str], kept: bool) -> list[str]:

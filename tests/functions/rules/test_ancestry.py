@@ -178,8 +178,13 @@ def test_until_something_of_the_branch_is_kept_it_is_shown_what_others_tried() -
     assert numbers(siblings(under(known, 3, max_keep=0), known.values(), "until_first_keep")) == [2, 4]
 
 
-def test_siblings_without_a_verdict_are_left_out() -> None:
-    known = graph(node(1, status="running"), node(2, status="lost"), node(3, status="timeout"))
+def test_siblings_without_a_verdict_of_their_own_are_left_out() -> None:
+    known = graph(
+        node(1, status="running"),
+        node(2, status="lost"),
+        node(3, status="timeout"),
+        node(4, retest_of="mar11-3"),
+    )
 
     assert numbers(siblings(under(known), known.values(), "always")) == [3]
 

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.rules.trace_ends import Standing, after_commit, death, ended_by_merge, next_start
+from functions.rules.trace_ends import Vitals, after_commit, death, ended_by_merge, next_start
 from functions.rules.verdict import Key
 from state.records import Direction
 from tests.functions.rules.sample import experiment
 
 
-def stood(scores: list[float | None]) -> Standing:
-    standing = Standing()
+def stood(scores: list[float | None]) -> Vitals:
+    vitals = Vitals()
     for each in scores:
-        standing = after_commit(standing, each)
-    return standing
+        vitals = after_commit(vitals, each)
+    return vitals
 
 
 @pytest.mark.parametrize(
@@ -40,15 +40,15 @@ def test_a_trace_dies_of_crashes_in_a_row_or_of_commits_without_a_new_best(
 
 @given(st.lists(st.none() | st.floats(-2, 2), max_size=20))
 def test_counted_one_by_one_or_all_at_once_a_trace_stands_the_same(scores: list[float | None]) -> None:
-    standing = stood(scores)
+    vitals = stood(scores)
 
     known = [s for s in scores if s is not None]
     best = min(known, default=None)
-    assert standing.best == best
-    assert standing.commits_since_best == (
+    assert vitals.best == best
+    assert vitals.commits_since_best == (
         len(scores) if best is None else len(scores) - 1 - scores.index(best)
     )
-    assert standing.crashes_in_a_row == len(scores) - max(
+    assert vitals.crashes_in_a_row == len(scores) - max(
         (n + 1 for n, s in enumerate(scores) if s is not None), default=0
     )
 
