@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from state.records import OPEN, Experiment, Status
 
-REPORTED: frozenset[Status] = frozenset({"keep", "discard", "crash", "timeout", "invalid"})
+REPORTED: frozenset[Status] = frozenset({"keep", "discard", "crash", "timeout", "invalid", "measured"})
 """Ends that somebody reported a result or a crash for."""
 SET_ASIDE: frozenset[Status] = frozenset({"queued", "leased", "running"})
 """While Nightjar has an experiment to train, `budget_s` seconds and one run are set aside for it."""

@@ -209,9 +209,17 @@ def _retests(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
 
 def _chain(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
     """Who stands, and who might: the best is the last of its chain, each better than the one before."""
-    if s.best is None or not s.best.chain:
+    if s.best is None:
         return
     name, chain, rivals = s.tag.name, s.best.chain, s.best.rivals
+    best = records.get(s.best.experiment_id)
+    waiting = {link.experiment_id for link in chain}
+    for e in records.values():
+        stray = e.trust == "provisional" and e.best_key is None and e.experiment_id not in waiting
+        if stray and best is not None and best.keep_rule != "strict":
+            yield f"{e.experiment_id} is provisional, but stands in no chain"
+    if not chain:
+        return
     if chain[-1].experiment_id != s.best.experiment_id:
         yield f"{name}: the best is {s.best.experiment_id}, its chain ends with {chain[-1].experiment_id}"
     for link, status in (*((link, "keep") for link in chain), *((rival, "discard") for rival in rivals)):
@@ -223,10 +231,6 @@ def _chain(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
         yield f"{name}: the chain of the best gets worse"
     if any(score(rival.val_bpb, s.tag.direction) >= scores[0] for rival in rivals):
         yield f"{name}: a rival is no better than the incumbent"
-    waiting = {link.experiment_id for link in chain}
-    for e in records.values():
-        if e.trust == "provisional" and e.best_key is None and e.experiment_id not in waiting:
-            yield f"{e.experiment_id} is provisional, but stands in no chain"
 
 
 def pool_violations(s: PoolSnapshot) -> Iterator[str]:

@@ -114,6 +114,10 @@ def next_step(
     """
     is_round = effort.parallel or len(chain) == 1
     racing = list(rivals[: effort.top_k - (len(chain) > 1)]) if is_round else []
+    if len(chain) == 1 and (raced := [r for r in racing if r.is_tested]):
+        step = _step_of_rivals(chain[0], raced, sigma)
+        if isinstance(step, Promote):
+            return step  # nobody else has to run for it
     for contender, owed in _owed(chain, racing, effort):
         if not contender.broke and contender.trainable:
             there = len(contender.trial.fresh) + contender.under_way

@@ -32,7 +32,8 @@ put(KEYS[1], ARGV[12])
 redis.call('HSET', KEYS[1], 'status', status, 'finished_at', at)
 if not is_retest then redis.call('HINCRBY', KEYS[2], counter[status], 1) end
 if ARGV[5] == 'lost' and not is_retest then redis.call('HINCRBY', KEYS[2], 'lost', -1) end
-if status == 'keep' or status == 'discard' or status == 'crash' or status == 'timeout' then
+local judged = {keep = 1, discard = 1, crash = 1, timeout = 1}
+if judged[status] and not is_retest then
   local nth = redis.call('HINCRBY', KEYS[2], 'total', 1)
   redis.call('HSET', KEYS[1], 'finish_number', nth)
   redis.call('ZADD', KEYS[5], nth, id)

@@ -2,49 +2,86 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx
+import pytest
 
 from functions.process import Process
 from state.pool import Pool
 from state.records import Experiment
-from tests.labs import add_gpu, asked, begun, events_of, idea, open_tag, told
+from tests.labs import (
+    add_gpu,
+    asked,
+    begun,
+    crashed,
+    dump,
+    events_of,
+    idea,
+    open_tag,
+    refused,
+    registered,
+    silence,
+    told,
+    tried,
+)
 
-GPU = "host:gpu0"
+GPUS = ("host:gpu0", "host:gpu1", "host:gpu2")
+"""Fewer than a race takes."""
 
 
 async def opened(client: httpx.AsyncClient, **policy: Any) -> None:
     await open_tag(client, base_commit="abc1234", policy={"keep_rule": "confirmed", **policy})
-    await add_gpu(client, GPU)
+    for gpu in GPUS:
+        await add_gpu(client, gpu)
 
 
 async def trained(
-    client: httpx.AsyncClient, process: Process, value: float, **changes: Any
+    client: httpx.AsyncClient, process: Process, value: float, *, unsettled: bool = False, **changes: Any
 ) -> dict[str, Any]:
-    """The verdict on a new experiment that a worker trained; what its retests are is settled."""
+    """The verdict on a new experiment that a worker trained."""
     submitted = await told(client, "/api/experiment/submit", **idea(**changes))
-    return await measured(client, process, submitted["experiment_id"], value)
+    return await measured(client, process, submitted["experiment_id"], value, unsettled=unsettled)
 
 
-async def measured(client: httpx.AsyncClient, process: Process, name: str, value: float) -> dict[str, Any]:
-    """What a worker's report of this waiting run is answered."""
+async def measured(
+    client: httpx.AsyncClient, process: Process, name: str, value: float, *, unsettled: bool = False
+) -> dict[str, Any]:
+    """What a worker's report of this waiting run is answered; what follows from it is settled."""
     await told(client, "/api/pool/dispatch")
     e = await begun(process, name)
-    answer = await told(
+    answer = await report(client, e, value)
+    await free(process, e)
+    if not unsettled:
+        await settle(client, name)
+    return answer
+
+
+async def report(
+    client: httpx.AsyncClient, e: Experiment, value: float, gpu_class: str = "H100"
+) -> dict[str, Any]:
+    return await told(
         client,
         "/api/experiment/complete",
-        experiment_id=name,
+        experiment_id=e.experiment_id,
         val_bpb=value,
         attempt=e.attempt,
         fence=e.fence,
-        gpu_class="H100",
+        gpu_class=gpu_class,
         budget_seconds=300,
         evaluator_hash="e" * 16,
     )
+
+
+async def broken(client: httpx.AsyncClient, process: Process, name: str, kind: str) -> None:
+    """A worker reports that this waiting run crashed; what follows from it is settled."""
+    await told(client, "/api/pool/dispatch")
+    e = await begun(process, name)
+    crash = {"experiment_id": name, "error": "boom", "kind": kind}
+    await told(client, "/api/experiment/crash", **crash, attempt=e.attempt, fence=e.fence)
     await free(process, e)
     await settle(client, name)
-    return answer
 
 
 async def free(process: Process, e: Experiment) -> None:
@@ -98,3 +135,435 @@ async def test_a_lucky_run_is_kept_provisionally_and_demoted_by_its_second_run(
     assert [n["experiment_id"] for n in near["near_misses"]] == ["mar11-2"]
     audit = await told(client, "/api/lab/audit")
     assert audit["violations"] == []
+
+
+async def baseline(client: httpx.AsyncClient, process: Process, *retests: float) -> None:
+    """mar11-1, which measured 1.0 first and these values when it ran again."""
+    await trained(client, process, 1.0, commit_sha="abc1234")
+    for nth, value in enumerate(retests, 2):
+        await measured(client, process, f"mar11-1.{nth}", value)
+
+
+async def standing(client: httpx.AsyncClient, name: str) -> tuple[str, str | None]:
+    """Status and trust of an experiment."""
+    found = (await asked(client, f"/api/experiment/{name}"))["experiment"]
+    return found["status"], found["trust"]
+
+
+async def counts(client: httpx.AsyncClient) -> tuple[int, int, int]:
+    """Total, kept and discarded."""
+    stats = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
+    return stats["total"], stats["kept"], stats["discarded"]
+
+
+async def faults(client: httpx.AsyncClient) -> list[str]:
+    """What the audit finds wrong."""
+    return list((await told(client, "/api/lab/audit"))["violations"])
+
+
+async def test_a_true_gain_is_confirmed_and_claims_what_its_fresh_run_measured(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await baseline(client, process, 1.001, 0.9995)
+    gain = await trained(client, process, 0.9965, commit_sha="def5678")
+
+    await measured(client, process, "mar11-2.2", 0.9975)
+
+    assert gain["trust"] == "provisional"
+    assert await standing(client, "mar11-2") == ("keep", "confirmed")
+    best = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
+    assert (best["experiment_id"], best["val_bpb"], best["trust"]) == ("mar11-2", 0.9965, "confirmed")
+    assert (best["claimed_bpb"], best["claimed_n"]) == (0.9975, 1)
+    low, high = best["claimed_interval"]
+    assert low < 0.9975 < high
+    [event] = await events_of(process, "experiment.confirmed")
+    assert (event["subject"], event["base_commit_sha"]) == ("mar11-2", "def5678")
+    found = (await asked(client, "/api/experiment/mar11-2"))["experiment"]
+    assert found["p_better"] > gain["p_better"] > 0.5
+    assert await counts(client) == (2, 2, 0)
+    assert await faults(client) == []
+
+
+async def test_a_margin_that_no_noise_explains_needs_no_second_run(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await baseline(client, process, 1.0001, 0.9999)
+
+    gain = await trained(client, process, 0.9)
+
+    assert (gain["trust"], gain["retest"]) == ("confirmed", None)
+    assert (await asked(client, "/api/experiment/mar11-2"))["retests"] == []
+    assert await best_of(client) == "mar11-2"
+    assert await faults(client) == []
+
+
+async def test_what_stands_on_a_demoted_keep_stands_on_its_incumbent_then(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await baseline(client, process, 1.001, 0.9995)
+    await trained(client, process, 0.9994)
+    await trained(client, process, 0.9985)
+
+    await measured(client, process, "mar11-2.2", 1.0020)
+    still_best = await best_of(client)
+    await measured(client, process, "mar11-3.2", 0.9988)
+
+    assert still_best == "mar11-3"
+    assert await standing(client, "mar11-2") == ("discard", "demoted")
+    assert await standing(client, "mar11-3") == ("keep", "confirmed")
+    assert await best_of(client) == "mar11-3"
+    assert await counts(client) == (3, 2, 1)
+    assert await faults(client) == []
+
+
+async def test_the_newest_keep_waits_for_the_one_that_it_stands_on(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await baseline(client, process, 1.001, 0.9995)
+    await trained(client, process, 0.9994)
+    await trained(client, process, 0.9985)
+
+    # the retest of mar11-2 is at work while that of mar11-3 is over
+    await told(client, "/api/pool/dispatch")
+    e = await begun(process, "mar11-2.2")
+    await measured(client, process, "mar11-3.2", 1.002)
+    meanwhile = await standing(client, "mar11-3")
+    await report(client, e, 0.9990)
+    await settle(client, "mar11-2.2")
+
+    assert meanwhile == ("keep", "provisional")
+    assert await standing(client, "mar11-3") == ("discard", "demoted")
+    assert await standing(client, "mar11-2") == ("keep", "confirmed")
+    assert await best_of(client) == "mar11-2"
+    assert await faults(client) == []
+
+
+async def test_discards_that_a_demoted_keep_beat_are_run_again_and_the_better_one_rises(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await baseline(client, process, 1.001, 0.9995)
+    await trained(client, process, 0.9960)
+    hidden = await trained(client, process, 0.9970)
+    hopeless = await trained(client, process, 1.5)
+
+    await measured(client, process, "mar11-2.2", 1.003)
+    [demoted] = await events_of(process, "experiment.demoted")
+    await measured(client, process, "mar11-3.2", 0.9975)
+
+    assert (hidden["status"], hopeless["status"]) == ("discard", "discard")
+    assert demoted["retest"] == ["mar11-3"]
+    assert await standing(client, "mar11-3") == ("keep", "confirmed")
+    assert await best_of(client) == "mar11-3"
+    [promoted] = await events_of(process, "experiment.promoted")
+    assert promoted["subject"] == "mar11-3"
+    assert await counts(client) == (4, 2, 2)
+    near = await told(client, "/api/experiment/near-misses", tag="mar11")
+    assert [n["experiment_id"] for n in near["near_misses"]] == ["mar11-2"]
+    assert near["near_misses"][0]["delta"] == pytest.approx(-0.001)
+    assert await faults(client) == []
+
+
+async def test_code_that_crashes_on_another_seed_is_demoted(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await baseline(client, process, 1.001, 0.9995)
+    await trained(client, process, 0.9994)
+
+    await broken(client, process, "mar11-2.2", "nan")
+
+    assert await standing(client, "mar11-2") == ("discard", "demoted")
+    assert await best_of(client) == "mar11-1"
+    crashes = await told(client, "/api/experiment/history", tag="mar11", status="crash")
+    assert crashes["total"] == 0
+    assert await counts(client) == (2, 1, 1)
+    assert await faults(client) == []
+
+
+async def test_a_worker_that_fails_is_no_word_on_the_code(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await baseline(client, process, 1.001, 0.9995)
+    await trained(client, process, 0.9994)
+
+    for nth in (2, 3, 4):
+        await broken(client, process, f"mar11-2.{nth}", "infra")
+
+    assert await standing(client, "mar11-2") == ("keep", "unconfirmed")
+    assert len((await asked(client, "/api/experiment/mar11-2"))["retests"]) == 3
+    assert await best_of(client) == "mar11-2"
+    [event] = await events_of(process, "experiment.unconfirmed")
+    assert event["subject"] == "mar11-2"
+    assert await faults(client) == []
+
+
+async def test_a_retest_whose_worker_dies_runs_again_on_another(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await baseline(client, process, 1.001, 0.9995)
+    await trained(client, process, 0.9994)
+    await told(client, "/api/pool/dispatch")
+    e = await begun(process, "mar11-2.2")
+
+    await silence(process.lab, str(e.gpu_id))
+    await told(client, "/api/pool/sweep")
+    await measured(client, process, "mar11-2.2", 1.002)
+
+    assert (await asked(client, "/api/experiment/mar11-2.2"))["experiment"]["attempt"] == 2
+    assert await standing(client, "mar11-2") == ("discard", "demoted")
+    assert await faults(client) == []
+
+
+async def test_a_retest_that_is_lost_for_good_is_begun_anew(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, max_attempts=1)
+    await baseline(client, process, 1.001, 0.9995)
+    await trained(client, process, 0.9994)
+    await told(client, "/api/pool/dispatch")
+    e = await begun(process, "mar11-2.2")
+
+    await silence(process.lab, str(e.gpu_id))
+    await told(client, "/api/pool/sweep")
+    [lost] = [e for e in await events_of(process, "experiment.retested") if e.get("status") == "lost"]
+    steps = await settle(client, lost["experiment_id"])
+
+    assert steps == ["runagain mar11-2"]
+    shown = (await asked(client, "/api/experiment/mar11-2"))["retests"]
+    assert [(r["retest_id"], r["status"]) for r in shown] == [("mar11-2.2", "lost"), ("mar11-2.3", "queued")]
+    assert (await told(client, "/api/report/summary", tag="mar11"))["stats"]["lost"] == 0
+    assert await faults(client) == []
+
+
+async def test_settling_again_or_at_the_same_time_changes_nothing_more(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await baseline(client, process, 1.001, 0.9995)
+    await trained(client, process, 0.9994, unsettled=True)
+
+    await asyncio.gather(*(settle(client, "mar11-2") for _ in range(8)))
+    begun_once = (await asked(client, "/api/experiment/mar11-2"))["retests"]
+    await measured(client, process, "mar11-2.2", 1.002, unsettled=True)
+    taken = await asyncio.gather(*(settle(client, "mar11-2.2") for _ in range(8)))
+    after = await dump(process.lab)
+    await settle(client, "mar11-2")
+
+    assert len(begun_once) == 1
+    assert [steps for steps in taken if steps] == [["demote mar11-2"]]
+    assert await dump(process.lab) == after
+    assert await faults(client) == []
+
+
+async def test_a_repeated_report_is_answered_as_at_first_even_after_the_demotion(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await baseline(client, process, 1.001, 0.9995)
+    submitted = await told(client, "/api/experiment/submit", **idea())
+    await told(client, "/api/pool/dispatch")
+    e = await begun(process, submitted["experiment_id"])
+    first = await report(client, e, 0.9994)
+    await free(process, e)
+    await settle(client, e.experiment_id)
+    await measured(client, process, "mar11-2.2", 1.002)
+
+    again = await report(client, e, 0.9994)
+
+    assert again == first | {"replayed": True}
+    assert await standing(client, "mar11-2") == ("discard", "demoted")
+
+
+async def test_what_an_agent_trained_itself_is_unconfirmed_until_it_runs_it_again(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client, policy={"keep_rule": "confirmed"})
+    await tried(client, 1.0)
+    gain = await tried(client, 0.999)
+    await settle(client, "mar11-2")
+
+    untested = await standing(client, "mar11-2")
+    for experiment_id, value in (("mar11-1", 1.0005), ("mar11-2", 1.001)):
+        retest = await told(client, "/api/experiment/retest", experiment_id=experiment_id, train=False)
+        await told(client, "/api/experiment/complete", experiment_id=retest["retest_id"], val_bpb=value)
+        await settle(client, retest["retest_id"])
+
+    assert (gain["trust"], gain["retest"]) == ("unconfirmed", None)
+    assert untested == ("keep", "unconfirmed")
+    assert await standing(client, "mar11-2") == ("discard", "demoted")
+    assert await best_of(client) == "mar11-1"
+    assert await faults(client) == []
+
+
+async def test_a_retest_runs_on_the_class_of_gpu_that_its_experiment_ran_on(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await trained(client, process, 1.0)
+    for gpu in GPUS:
+        await told(client, "/api/pool/deregister", gpu_id=gpu)
+    await add_gpu(client, "host:other", gpu_name="A100")
+
+    submitted = await told(client, "/api/experiment/submit", **idea())
+    await told(client, "/api/pool/dispatch")
+
+    assert (await asked(client, "/api/experiment/mar11-1.2"))["experiment"]["status"] == "queued"
+    assert (await asked(client, f"/api/experiment/{submitted['experiment_id']}"))["experiment"][
+        "status"
+    ] == "leased"
+    assert await faults(client) == []
+
+
+async def test_a_retest_on_another_class_of_gpu_is_no_evidence(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await baseline(client, process, 1.001, 0.9995)
+    noise = (await told(client, "/api/report/summary", tag="mar11"))["noise"]
+    await trained(client, process, 0.9994)
+    await told(client, "/api/pool/dispatch")
+    e = await begun(process, "mar11-2.2")
+
+    answer = await report(client, e, 0.5, gpu_class="A100")
+    await free(process, e)
+    await settle(client, "mar11-2.2")
+
+    assert answer["status"] == "invalid"
+    assert (await told(client, "/api/report/summary", tag="mar11"))["noise"] == noise
+    assert await standing(client, "mar11-2") == ("keep", "provisional")
+    assert (await asked(client, "/api/experiment/mar11-2.3"))["experiment"]["status"] == "queued"
+    assert await faults(client) == []
+
+
+async def test_where_many_gpus_are_there_the_best_of_a_round_race(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    for nth in range(3, 10):
+        await add_gpu(client, f"host:gpu{nth}")
+    await baseline(client, process, 1.001, 0.9995)
+    for value in (0.9960, 0.9970, 0.9965, 0.9980, 0.9999):
+        await trained(client, process, value)
+
+    racing = [
+        name
+        for name in [f"mar11-{n}" for n in range(2, 7)]
+        if (await asked(client, f"/api/experiment/{name}"))["retests"]
+    ]
+    for name, values in {
+        "mar11-2": (1.0010, 1.0020),
+        "mar11-3": (0.9990, 0.9991),
+        "mar11-4": (0.9966, 0.9967),
+        "mar11-5": (0.9985, 0.9987),
+    }.items():
+        for nth, value in enumerate(values, 2):
+            await measured(client, process, f"{name}.{nth}", value)
+
+    assert racing == ["mar11-2", "mar11-3", "mar11-4", "mar11-5"]
+    assert await standing(client, "mar11-2") == ("discard", "demoted")
+    assert await standing(client, "mar11-4") == ("keep", "confirmed")
+    assert await best_of(client) == "mar11-4"
+    assert await counts(client) == (6, 2, 4)
+    assert await faults(client) == []
+
+
+async def test_a_budget_without_room_holds_the_retest_back_and_not_the_verdict(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await told(client, "/api/tag/budget", tag="mar11", runs=4)
+    await baseline(client, process, 1.001, 0.9995)
+
+    gain = await trained(client, process, 0.9994)
+    held_back = (await asked(client, "/api/experiment/mar11-2"))["retests"]
+    await told(client, "/api/tag/budget", tag="mar11", runs=10)
+    steps = await settle(client, "mar11-2")
+
+    assert (gain["status"], gain["trust"], held_back) == ("keep", "provisional", [])
+    assert steps == ["runagain mar11-2"]
+    assert await faults(client) == []
+
+
+async def test_a_retest_of_a_paused_tag_keeps_its_place(client: httpx.AsyncClient, process: Process) -> None:
+    await opened(client)
+    await trained(client, process, 1.0)
+    await told(client, "/api/tag/pause", tag="mar11")
+
+    await told(client, "/api/pool/dispatch")
+    waiting = (await asked(client, "/api/experiment/mar11-1.2"))["experiment"]["status"]
+    found = await faults(client)
+    await told(client, "/api/tag/unpause", tag="mar11")
+
+    assert (waiting, found) == ("queued", [])
+    await measured(client, process, "mar11-1.2", 1.0)
+
+
+async def test_a_strict_tag_runs_nothing_again_by_itself(client: httpx.AsyncClient, process: Process) -> None:
+    await open_tag(client)
+    await add_gpu(client)
+
+    await trained(client, process, 1.0)
+    await trained(client, process, 0.9999)
+
+    assert await events_of(process, "experiment.retesting") == []
+    assert await standing(client, "mar11-2") == ("keep", None)
+
+
+async def test_anybody_may_have_a_run_repeated_as_evidence(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    await add_gpu(client)
+    await trained(client, process, 1.0)
+    table = await told(client, "/api/report/tsv", tag="mar11")
+
+    asked_for = await told(client, "/api/experiment/retest", experiment_id="mar11-1")
+    await measured(client, process, asked_for["retest_id"], 1.002)
+
+    assert asked_for["seed"] == 104_729
+    shown = await asked(client, "/api/experiment/mar11-1")
+    assert [(r["status"], r["val_bpb"]) for r in shown["retests"]] == [("measured", 1.002)]
+    assert shown["claim"]["claimed_bpb"] == 1.002
+    assert (await told(client, "/api/report/summary", tag="mar11"))["noise"]["df"] == 1
+    assert await told(client, "/api/report/tsv", tag="mar11") == table
+    assert await counts(client) == (1, 1, 0)
+    assert await faults(client) == []
+
+
+async def test_only_what_was_measured_can_be_run_again(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    failed = await crashed(client)
+    waiting = await registered(client)
+    await tried(client, 1.0)
+    retest = await told(client, "/api/experiment/retest", experiment_id="mar11-3", train=False)
+
+    for name, why in (
+        (failed["experiment_id"], "crash"),
+        (waiting, "registered"),
+        (retest["retest_id"], "a retest itself"),
+    ):
+        refusal = await refused(client, 409, "/api/experiment/retest", experiment_id=name)
+        assert why in refusal["detail"]
+
+
+async def test_the_audit_sees_a_best_that_its_chain_does_not_bear(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await baseline(client, process, 1.001, 0.9995)
+    await trained(client, process, 0.9994)
+
+    await process.lab.command("HSET", process.lab.keys.best("mar11"), "chain", "[]")
+    without_chain = (await told(client, "/api/lab/audit"))["violations"]
+    await process.lab.command("HSET", process.lab.keys.experiment("mar11-2"), "retests", "7")
+    too_many = (await told(client, "/api/lab/audit"))["violations"]
+
+    assert without_chain == ["mar11-2 is provisional, but stands in no chain"]
+    assert "mar11-2: 7 retests were begun, 1 are there" in too_many
