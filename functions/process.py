@@ -21,6 +21,7 @@ from functions.contract import Lane, table
 from functions.invoke import Invoker
 from functions.logs import hide, scrubbed, start_logging
 from functions.meters import Meters
+from functions.plugins import Schedulers
 from functions.tracing import Tracing, exporting
 from state.answers import Answers
 from state.backup import back_up
@@ -125,7 +126,7 @@ def _bound(kind: str, settings: Settings, lab: Lab, lane: Lane, extra: Sequence[
         Pool(lab),
     ]
     stores += [Snapshots(lab), presence, stream, wakeups, schedules, tokens, settings, *extra]
-    stores += [Webhooks(lab), Receivers(private=settings.webhook_private)]
+    stores += [Schedulers(settings.plugin_names), Webhooks(lab), Receivers(private=settings.webhook_private)]
     name = f"{kind}@{host_name()}:{os.getpid()}"
     meters, tracing = Meters(kind), exporting(settings, name)
     return Process(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Awaitable, Callable
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -218,9 +219,16 @@ class Policies:
         return Policy.model_validate_json(stored["values"]), int(stored["version"])
 
     async def change(
-        self, tag: str, changes: dict[str, Any], expected: int | None = None
+        self,
+        tag: str,
+        changes: dict[str, Any],
+        expected: int | None = None,
+        *,
+        check: Callable[[Policy], Awaitable[None]] | None = None,
     ) -> tuple[Policy, int]:
         """Replace some values, if the version still is `expected` (None: whatever it is); answers the new version.
+
+        `check` refuses what this store cannot know to be wrong.
 
         Raises:
             Conflict: it was changed meanwhile. Invalid: the values. NotFound: no such tag.
@@ -233,6 +241,8 @@ class Policies:
                     hint="read it again and repeat the change",
                 )
             new = policy.changed(changes)
+            if check is not None:
+                await check(new)
             answer = await self._lab.run(
                 "set_policy", [self._lab.keys("policy", tag)], [str(version), new.model_dump_json()]
             )

@@ -51,6 +51,12 @@ class Settings(BaseSettings):
     url: str | None = Field(default=None, description="URL of the running lab, for `call` and `status`")
     allowed_hosts: str = Field(default="", description="further Host names accepted, separated by commas")
 
+    plugins: str = Field(
+        default="",
+        pattern=r"^\s*([\w.]+:\w+\s*(,\s*[\w.]+:\w+\s*)*)?$",
+        description="trace schedulers that a tag's policy may name, package.module:Class, separated by commas",
+    )
+
     redis_timeout_s: float = Field(
         default=5.0, gt=0, description="seconds until an unanswered Redis command is an error"
     )
@@ -167,6 +173,11 @@ class Settings(BaseSettings):
     def data_dir(self) -> Path:
         """Where the lab's files live; XDG_STATE_HOME is honoured."""
         return (self.data or Path(platformdirs.user_state_dir("nightjar")) / self.lab).expanduser().absolute()
+
+    @property
+    def plugin_names(self) -> list[str]:
+        """Each plug-in that may be loaded."""
+        return [name.strip() for name in self.plugins.split(",") if name.strip()]
 
     @property
     def worker_environment(self) -> dict[str, str]:

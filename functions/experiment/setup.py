@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from functions.contract import Command, Line, Request, Response, function
+from functions.plugins import Schedulers
 from state.errors import Conflict
 from state.experiments import Experiments
 from state.ids import Sha
@@ -54,12 +55,18 @@ class SetUp(Response):
 
 @function("experiment::setup", role="agent", writes=True)
 async def setup(
-    request: Setup, tags: Tags, experiments: Experiments, presence: Presence, settings: Settings
+    request: Setup,
+    tags: Tags,
+    experiments: Experiments,
+    presence: Presence,
+    schedulers: Schedulers,
+    settings: Settings,
 ) -> SetUp:
     """Open a tag; one that exists already is a conflict that shows what is there."""
     policy = Policy(
         near_miss_margin=settings.near_miss_threshold, crash_limit=settings.max_consecutive_crashes
     ).changed(request.policy)
+    await schedulers.check(policy)
     tag = Tag(
         name=request.tag,
         branch=request.branch or f"autoresearch/{request.tag}",

@@ -6,12 +6,12 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median, pstdev
 from typing import ClassVar
 
-from state.errors import Invalid, Unavailable
+from state.errors import Conflict, Invalid
 
 LEAST_WEIGHT = 0.05
 """Of a trace that did badly or only crashed: it is selected now and then, so that it gets better or dies."""
@@ -201,6 +201,24 @@ SCHEDULERS: Mapping[str, TraceScheduler] = {
 }
 
 
+def scheduler_named(
+    name: str, plugins: Mapping[str, TraceScheduler], allowed: Iterable[str] = ()
+) -> TraceScheduler:
+    """One of ours, or one of `plugins`; `allowed` are those that might be loaded.
+
+    Raises:
+        Invalid: there is none of this name.
+    """
+    found = SCHEDULERS.get(name) or plugins.get(name)
+    if found is None:
+        raise Invalid(
+            f"there is no scheduler {name!r}",
+            hint=f"name one of {', '.join([*SCHEDULERS, *allowed])}; a plug-in, package.module:Class, has to stand in"
+            " NIGHTJAR_PLUGINS",
+        )
+    return found
+
+
 def checked_params(name: str, scheduler: TraceScheduler, params: Mapping[str, float]) -> dict[str, float]:
     """All parameters of a scheduler, those not given at their defaults.
 
@@ -225,7 +243,7 @@ def ranking(name: str, scheduler: TraceScheduler, forest: Forest) -> list[Ranked
     """A scheduler's order, of which nobody has to believe a plug-in that it is one.
 
     Raises:
-        Unavailable: it does not name every trace once, or goes by what is no number.
+        Conflict: it does not name every trace once, or goes by what is no number.
     """
     ranked = scheduler.rank(forest)
     named = [r.trace_id for r in ranked]
@@ -235,7 +253,7 @@ def ranking(name: str, scheduler: TraceScheduler, forest: Forest) -> list[Ranked
         problem = "gave a trace a score that is no finite number"
     else:
         return ranked
-    raise Unavailable(
+    raise Conflict(
         f"the scheduler {name!r} {problem}",
         hint="mend the plug-in, or name another scheduler with POST /api/trace/configure",
     )

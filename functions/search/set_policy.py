@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from functions.contract import Command, Response, function
+from functions.plugins import Schedulers
 from state.ids import Tag as TagName
 from state.policies import Policies, Policy
 
@@ -24,7 +25,9 @@ class Changed(Response):
 
 
 @function("search::set_policy", role="operator", writes=True)
-async def set_policy(request: SetPolicy, policies: Policies) -> Changed:
+async def set_policy(request: SetPolicy, policies: Policies, schedulers: Schedulers) -> Changed:
     """Change some values; each change is a new version, and decisions remember theirs."""
-    changed, version = await policies.change(request.tag, request.policy, request.expected_version)
+    changed, version = await policies.change(
+        request.tag, request.policy, request.expected_version, check=schedulers.check
+    )
     return Changed(tag=request.tag, version=version, policy=changed)

@@ -27,7 +27,7 @@ from functions.rules.traces import (
     ranking,
 )
 from functions.rules.verdict import score
-from state.errors import Invalid, Unavailable
+from state.errors import Conflict, Invalid
 from state.records import Direction
 
 SCORES = st.none() | st.floats(-1e100, 1e100)
@@ -397,7 +397,7 @@ def test_a_plug_in_that_ranks_anything_but_the_traces_is_not_believed(
 ) -> None:
     forest = Forest("mar11", 1, [trace(0), trace(1)])
 
-    with pytest.raises(Unavailable, match=problem) as refused:
+    with pytest.raises(Conflict, match=problem) as refused:
         ranking("mine:Fixed", Fixed(*ranked), forest)
 
     assert "trace/configure" in (refused.value.hint or "")
