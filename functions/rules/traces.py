@@ -287,11 +287,8 @@ def drawn(forest: Forest, *what: str) -> float:
 
 
 def _by_score(forest: Forest, scores: Mapping[str, float]) -> list[Ranked]:
-    """The largest score first; where two are equal, one that only crashed comes last, and the turn decides."""
-    order = sorted(
-        forest.traces,
-        key=lambda t: (-scores[t.trace_id], bool(t.scores) and t.best_score is None, *turn(t, forest)),
-    )
+    """The largest score first, equal ones by their turns."""
+    order = sorted(forest.traces, key=lambda t: (-scores[t.trace_id], *turn(t, forest)))
     return [Ranked(t.trace_id, scores[t.trace_id]) for t in order]
 
 

@@ -1,0 +1,235 @@
+"""How fair the trace schedulers are, how they spread selections that are made together, and what a rank costs.
+
+    .venv/bin/python -P -m bench.traces
+
+No store and no training: simulated traces, of which some find better values than others, are ranked by the schedulers
+of `functions/rules/traces.py`, and selections of them are opened and committed as the lab does it. Spread is the most
+that two traces' numbers of selections ever differ, over all prefixes, where no trace is ever busy. Passed over is the
+most selections in a row that went to others while a trace was free, where a trace has one open selection at most and
+a random number of agents is at work. Only taking turns promises anything of both; the others show what they give up
+for it. The last table lets eight agents select at once, with their open selections counted and not.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
+from random import Random
+from statistics import fmean, median
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from functions.rules.traces import SCHEDULERS, Forest, TraceView, checked_params, next_turn, ranking
+
+MEAN, AMONG, WITHIN = 0.97, 0.002, 0.0006
+"""Bits per byte: what a trace finds on average, how far traces differ, and how far the nodes of one do."""
+CRASHES = 0.1
+TRACES = (2, 3, 5, 8)
+AGENTS = 8
+REMEMBERED = 30
+"""Newest scores of a trace that a scheduler sees."""
+
+
+class Simulated:
+    """A tag in multi mode: its traces, their open selections, and what comes of them."""
+
+    def __init__(
+        self, scheduler: str, traces: int, chance: Random, *, most_in_flight: float = math.inf
+    ) -> None:
+        self.scheduler = scheduler
+        self.chance = chance
+        self.most_in_flight = most_in_flight
+        params = checked_params(scheduler, SCHEDULERS[scheduler], {})
+        views = [TraceView(f"t{n}", n) for n in range(traces)]
+        self.forest = Forest("bench", 1, views, params=params)
+        self.found = {t.trace_id: chance.gauss(MEAN, AMONG) for t in views}
+
+    @property
+    def free(self) -> set[str]:
+        return {t.trace_id for t in self.forest.traces if t.in_flight < self.most_in_flight}
+
+    @property
+    def open(self) -> list[str]:
+        return [t.trace_id for t in self.forest.traces for _ in range(t.in_flight)]
+
+    def choice(self, *, counted: bool = True) -> str:
+        """The trace that is selected now; not `counted`: as if nothing were in flight."""
+        seen = self.forest
+        if not counted:
+            seen = replace(seen, traces=[replace(t, in_flight=0) for t in seen.traces])
+        ranked = ranking(self.scheduler, SCHEDULERS[self.scheduler], seen)
+        return next(r.trace_id for r in ranked if r.trace_id in self.free)
+
+    def select(self, trace_id: str) -> None:
+        def selected(t: TraceView) -> TraceView:
+            own, _ = next_turn(t, self.forest)
+            seq = self.forest.select_seq
+            return replace(t, virtual_time=own, last_selected=seq, in_flight=t.in_flight + 1)
+
+        _, whole = next_turn(self._view(trace_id), self.forest)
+        self._change(trace_id, selected)
+        self.forest = replace(self.forest, select_seq=self.forest.select_seq + 1, virtual_time=whole)
+
+    def commit(self, trace_id: str) -> None:
+        crashed = self.chance.random() < CRASHES
+        score = None if crashed else self.chance.gauss(self.found[trace_id], WITHIN)
+
+        def committed(t: TraceView) -> TraceView:
+            better = score is not None and (t.best_score is None or score < t.best_score)
+            return replace(
+                t,
+                length=t.length + 1,
+                children=t.children + 1,
+                in_flight=t.in_flight - 1,
+                kept=t.kept + better,
+                scores=(*t.scores[-REMEMBERED + 1 :], score),
+                best_score=score if better else t.best_score,
+            )
+
+        self._change(trace_id, committed)
+
+    def _view(self, trace_id: str) -> TraceView:
+        return next(t for t in self.forest.traces if t.trace_id == trace_id)
+
+    def _change(self, trace_id: str, change: Callable[[TraceView], TraceView]) -> None:
+        traces = [change(t) if t.trace_id == trace_id else t for t in self.forest.traces]
+        self.forest = replace(self.forest, traces=traces)
+
+
+def spread(scheduler: str, traces: int, selections: int) -> int:
+    """The most that two traces' numbers of selections differ after any prefix."""
+    tag = Simulated(scheduler, traces, Random(traces))
+    picks = Counter({t.trace_id: 0 for t in tag.forest.traces})
+    most = 0
+    for _ in range(selections):
+        chosen = tag.choice()
+        tag.select(chosen)
+        tag.commit(chosen)
+        picks[chosen] += 1
+        most = max(most, max(picks.values()) - min(picks.values()))
+    return most
+
+
+def passed_over(scheduler: str, traces: int, selections: int) -> int:
+    """The most selections in a row that went to others while a trace was free."""
+    tag = Simulated(scheduler, traces, Random(traces), most_in_flight=1)
+    waited = Counter[str]()
+    most = 0
+    for _ in range(selections):
+        still_open = tag.chance.randrange(traces)
+        for done in tag.chance.sample(tag.open, max(0, len(tag.open) - still_open)):
+            tag.commit(done)
+        chosen = tag.choice()
+        free = tag.free - {chosen}
+        tag.select(chosen)
+        waited = Counter({name: waited[name] + 1 for name in free})
+        most = max(most, *waited.values(), 0)
+    return most
+
+
+def together(scheduler: str, traces: int, seed: int, *, counted: bool) -> Counter[str]:
+    """What eight agents select at once of traces with some history."""
+    tag = Simulated(scheduler, traces, Random(seed))
+    for _ in range(4 * traces):
+        chosen = tag.choice()
+        tag.select(chosen)
+        tag.commit(chosen)
+    picks = Counter[str]()
+    for _ in range(AGENTS):
+        chosen = tag.choice(counted=counted)
+        tag.select(chosen)
+        picks[chosen] += 1
+    return picks
+
+
+def rank_us(scheduler: str, traces: int, repeats: int = 200) -> float:
+    """Median microseconds of one ranking of traces with full histories."""
+    tag = Simulated(scheduler, traces, Random(0))
+    for name in [t.trace_id for t in tag.forest.traces] * REMEMBERED:
+        tag.select(name)
+        tag.commit(name)
+    times = []
+    for _ in range(repeats):
+        begun = time.perf_counter()
+        tag.choice()
+        times.append((time.perf_counter() - begun) * 1e6)
+    return median(times)
+
+
+class Judgement:
+    """Figures beside their bounds; what misses is marked, and remembered."""
+
+    def __init__(self) -> None:
+        self.missed: list[str] = []
+
+    def shown(self, what: str, figure: float, most: float | None) -> str:
+        if most is not None and figure > most:
+            self.missed.append(f"{what}: {figure:g}, at most {most:g}")
+            return f"{figure:g} !"
+        return f"{figure:g}" + (f" (<= {most:g})" if most is not None else "")
+
+
+def turns_table(judged: Judgement, selections: int) -> Table:
+    table = Table("scheduler", title=f"{selections} selections")
+    for traces in TRACES:
+        table.add_column(f"{traces} traces: spread", justify="right")
+        table.add_column("passed over", justify="right")
+    table.add_column(f"rank of {TRACES[-1]}, us", justify="right")
+    for name in SCHEDULERS:
+        cells = []
+        for traces in TRACES:
+            fair = name == "round_robin"
+            where = f"{name}, {traces} traces"
+            cells += [
+                judged.shown(f"spread, {where}", spread(name, traces, selections), 1 if fair else None),
+                judged.shown(
+                    f"passed over, {where}",
+                    passed_over(name, traces, selections),
+                    traces - 1 if fair else None,
+                ),
+            ]
+        table.add_row(name, *cells, f"{rank_us(name, TRACES[-1]):.0f}")
+    return table
+
+
+def together_table(judged: Judgement, nights: int) -> Table:
+    table = Table(
+        *("traces", "open selections", "different traces selected", "most on one trace"),
+        title=f"uct, {AGENTS} selections at once, mean of {nights}",
+    )
+    for traces in (4, 8, 16):
+        spreads = {}
+        for counted in (True, False):
+            picks = [together("uct", traces, seed, counted=counted) for seed in range(nights)]
+            spreads[counted] = fmean(len(each) for each in picks)
+            most = fmean(max(each.values()) for each in picks)
+            table.add_row(
+                str(traces), "counted" if counted else "not", f"{spreads[counted]:.2f}", f"{most:.2f}"
+            )
+        if spreads[True] <= spreads[False]:
+            judged.missed.append(f"counting open selections spreads nothing over {traces} traces")
+    return table
+
+
+@click.command()
+@click.option("--selections", default=2000, show_default=True, type=click.IntRange(10))
+@click.option(
+    "--nights", default=200, show_default=True, type=click.IntRange(1), help="forests of eight agents"
+)
+def main(selections: int, nights: int) -> None:
+    """Compare the schedulers; ends with 1 where taking turns is not fair, or counting spreads nothing."""
+    judged, console = Judgement(), Console(width=180)
+    console.print(turns_table(judged, selections))
+    console.print(together_table(judged, nights))
+    for what in judged.missed:
+        console.print(f"! missed: {what}")
+    raise SystemExit(1 if judged.missed else 0)
+
+
+if __name__ == "__main__":
+    main()
