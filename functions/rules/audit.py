@@ -223,8 +223,12 @@ def _chain(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
     if chain[-1].experiment_id != s.best.experiment_id:
         yield f"{name}: the best is {s.best.experiment_id}, its chain ends with {chain[-1].experiment_id}"
     for link, status in (*((link, "keep") for link in chain), *((rival, "discard") for rival in rivals)):
-        e = records.get(link.experiment_id)
-        if e is None or (e.status, e.val_bpb, e.commit_sha) != (status, link.val_bpb, link.commit_sha):
+        found = records.get(link.experiment_id)
+        if found is None or (found.status, found.val_bpb, found.commit_sha) != (
+            status,
+            link.val_bpb,
+            link.commit_sha,
+        ):
             yield f"{name}: {link.experiment_id} stands in the best's chain or among its rivals, not as its record"
     scores = [score(link.val_bpb, s.tag.direction) for link in chain]
     if any(later >= earlier for earlier, later in pairwise(scores)):
