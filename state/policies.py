@@ -14,6 +14,13 @@ from state.errors import Conflict, Invalid, NotFound
 DEEPEST = 8
 """Dots that a name may have; the deepest value lies under one."""
 
+PROPOSED = {
+    "enable_parallel_multi_trace": "traces.mode",
+    "max_traces": "traces.target_traces",
+    "max_parallel": "traces.max_parallel",
+}
+"""Names that the proposal of traces gave to values of ours."""
+
 
 class Part(BaseModel):
     """A group of policy values: unknown names, NaN and infinity are refused."""
@@ -151,10 +158,17 @@ class Policy(Part):
     def changed(self, changes: dict[str, Any]) -> Policy:
         """This policy with some values replaced, nested or dotted names.
 
+        Where the traces' scheduler or its parameters are named, those not named are at their defaults again: another
+        scheduler does not know the old ones.
+
         Raises:
             Invalid: an unknown name or a value out of its range.
         """
-        return validated(merged(self.model_dump(mode="json"), nested(changes)))
+        now, named = self.model_dump(mode="json"), nested(own_names(changes))
+        traces = named.get("traces")
+        if isinstance(traces, dict) and {"scheduler", "scheduler_params"} & traces.keys():
+            now["traces"]["scheduler_params"] = {}
+        return validated(merged(now, named))
 
 
 def validated(values: dict[str, Any]) -> Policy:
@@ -176,6 +190,14 @@ def validated(values: dict[str, Any]) -> Policy:
             hint="POST /api/search/policy shows every name with its value",
             fields={"errors": errors},
         ) from problem
+
+
+def own_names(values: dict[str, Any]) -> dict[str, Any]:
+    """The values with the names that the proposal of traces gave to some of them replaced by ours."""
+    own = {PROPOSED.get(name, name): value for name, value in values.items()}
+    if isinstance(parallel := values.get("enable_parallel_multi_trace"), bool):
+        own["traces.mode"] = "multi" if parallel else "single"
+    return own
 
 
 def nested(values: dict[str, Any]) -> dict[str, Any]:

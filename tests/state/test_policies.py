@@ -55,8 +55,10 @@ def test_the_defaults_are_the_published_ones() -> None:
         {"nothing": 1},
         {"adapt.nothing": 1},
         {".".join("a" * 1000): 1},
+        {"traces": 3},
+        {"traces.scheduler_params": {"c": "much"}},
     ],
-    ids=range(14),
+    ids=range(16),
 )
 def test_a_value_out_of_its_range_is_named(change: dict[str, Any]) -> None:
     with pytest.raises(Invalid) as refusal:
@@ -72,6 +74,42 @@ def test_dotted_and_nested_names_mean_the_same() -> None:
 
     assert dotted == grouped
     assert (dotted.budgets.base_s, dotted.budgets.extend_s, dotted.adapt.window) == (5, 120, 7)
+
+
+def test_the_proposal_s_names_of_the_traces_mean_ours() -> None:
+    proposed = {"enable_parallel_multi_trace": True, "max_traces": 5, "max_parallel": 2}
+
+    traces = Policy().changed(proposed).traces
+
+    assert (traces.mode, traces.target_traces, traces.max_parallel) == ("multi", 5, 2)
+    assert Policy(traces=traces).changed({"enable_parallel_multi_trace": False}).traces.mode == "single"
+
+
+@pytest.mark.parametrize(
+    ("proposed", "field"),
+    [
+        ({"enable_parallel_multi_trace": "yes"}, "policy.traces.mode"),
+        ({"enable_parallel_multi_trace": 1}, "policy.traces.mode"),
+        ({"enable_parallel_multi_trace": []}, "policy.traces.mode"),
+        ({"max_traces": 0}, "policy.traces.target_traces"),
+    ],
+    ids=range(4),
+)
+def test_a_wrong_value_under_a_name_of_the_proposal_is_named_as_ours(
+    proposed: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(Invalid, match=field):
+        Policy().changed(proposed)
+
+
+def test_another_scheduler_does_not_inherit_the_parameters_of_the_last() -> None:
+    before = Policy().changed(
+        {"traces.scheduler": "softmax", "traces.scheduler_params": {"eps": 0.2, "kept": 2}}
+    )
+
+    assert before.changed({"traces.scheduler": "uct"}).traces.scheduler_params == {}
+    assert before.changed({"traces.scheduler_params.eps": 0.3}).traces.scheduler_params == {"eps": 0.3}
+    assert before.changed({"traces.target_traces": 4}).traces.scheduler_params == {"eps": 0.2, "kept": 2}
 
 
 def test_a_policy_survives_its_own_change() -> None:
