@@ -212,7 +212,8 @@ class Agent:
         value = f" at {outcome['val_bpb']:.6f}" if outcome["val_bpb"] is not None else ""
         versus = f" ({outcome['delta']:+.6f})" if outcome["delta"] else ""
         why = f": {outcome['error'].splitlines()[0]}" if outcome["error"] else ""
-        self.say("finished", f"{experiment_id}: {status}{value}{versus}{why}", **outcome)
+        until = ", until it has run again" if outcome["trust"] == "provisional" else ""
+        self.say("finished", f"{experiment_id}: {status}{value}{versus}{until}{why}", **outcome)
         if status == "keep" and self.clone.has(commit):
             self.clone.reset(commit)
             self.standing = Standing(experiment_id, commit, commit)
@@ -271,10 +272,13 @@ class Agent:
     # -- where the branch stands
 
     def stand_on_best(self) -> None:
-        """Build on the best, whoever found it."""
-        best = self.best()
-        if best is not None and best["experiment_id"] != self.standing.experiment_id:
-            self.return_to(best["commit_sha"])
+        """Build on the best, whoever found it; what this branch stands on may have been demoted meanwhile."""
+        best, mine = self.best(), self.standing.experiment_id
+        if best is None or best["experiment_id"] == mine:
+            return
+        if mine is not None and self.lab.get(f"/api/experiment/{mine}")["experiment"]["trust"] == "demoted":
+            self.say("demoted", f"{mine} did not bear out when it ran again", experiment_id=mine)
+        self.return_to(best["commit_sha"])
 
     def return_to(self, commit: str | None) -> None:
         """Reset to a commit; one that is not here is another agent's: go to the best then, rebuilt from its patch."""

@@ -21,7 +21,7 @@ from functions.rules.keeping import (
 )
 from functions.rules.noise import Mean, Noise, cautious, noise_of, p_better, parsed, repeated
 from functions.rules.outcome import check_open, is_evidence, replayed
-from functions.rules.settling import seed_of
+from functions.rules.settling import next_seed
 from functions.rules.standing import new_best
 from functions.rules.verdict import Key, check_plausible, compare, contradiction, judge, score
 from state.digests import digest_of
@@ -156,7 +156,7 @@ async def _decide(
     if trust == "provisional":
         retest = Retest(
             retest_id=retest_id(experiment, experiment.retests),
-            seed=seed_of(experiment.retests, experiment.seed),
+            seed=next_seed(experiment.seed, ()),
         )
     kept = verdict.improved
     answer = Completed(

@@ -6,9 +6,9 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
 from functions.experiment.settle import retest as queued_retest
+from functions.experiment.settle import seed_for
 from functions.rules.access import check_own
 from functions.rules.hints import next_step
-from functions.rules.settling import seed_of
 from state.errors import Conflict
 from state.experiments import Experiments
 from state.ids import Id
@@ -55,7 +55,7 @@ async def retest(request: Retest, call: Call, experiments: Experiments, policies
             policy, _ = await policies.get(e.tag)
             begun = await queued_retest(e, policy, experiments)
         else:
-            seed = seed_of(e.retests, e.seed)
+            seed = await seed_for(e, experiments)
             begun = await experiments.begin_retest(e, seed, reserve_s=None, agent=e.agent or "agent")
         if begun is not None:
             now = await experiments.get(begun.experiment_id)

@@ -24,8 +24,8 @@ from functions.rules.settling import (
     Promote,
     RunAgain,
     Step,
+    next_seed,
     next_step,
-    seed_of,
 )
 from functions.rules.standing import falls, rises, stands, without_rivals
 from functions.rules.verdict import TOLERANCE, score
@@ -68,7 +68,8 @@ class Race:
 
     def contender(self, name: str) -> Contender:
         e, its = self.runs[name], self.retests[name]
-        fresh = [r.val_bpb for r in its if r.status == RETESTED and r.val_bpb is not None]
+        by_seed = sorted(its, key=lambda r: r.seed or 0)
+        fresh = [r.val_bpb for r in by_seed if r.status == RETESTED and r.val_bpb is not None]
         first = next(
             link.val_bpb for link in (*self.best.chain, *self.best.rivals) if link.experiment_id == name
         )
@@ -147,11 +148,18 @@ async def retest(first: Experiment, policy: Policy, experiments: Experiments) ->
     Raises:
         BudgetExhausted: the tag's budget has no room for the run.
     """
-    seed = seed_of(first.retests, first.seed)
+    seed = await seed_for(first, experiments)
     begun = await experiments.begin_retest(first, seed, reserve_s=budget_of(first, policy))
     if begun is not None:
         await enqueue_retest(begun, first, policy, experiments)
     return begun
+
+
+async def seed_for(first: Experiment, experiments: Experiments) -> int:
+    """The seed of an experiment's next retest."""
+    [retests] = await experiments.retests([first])
+    used = [r.seed for r in retests if r.status in (*OPEN, RETESTED)]
+    return next_seed(first.seed, used)
 
 
 async def enqueue_retest(

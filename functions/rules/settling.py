@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import count, pairwise
 
 from functions.rules.keeping import Trial, winner
 from state.records import Trust
@@ -98,10 +98,13 @@ class Dismiss:
 Step = RunAgain | Confirm | Demote | GiveUp | Promote | Dismiss
 
 
-def seed_of(retest: int, own: int | None) -> int:
-    """The fixed seed of an experiment's nth retest, counted from 0, other than its own."""
-    seed = SEED_STEP * (retest + 1)
-    return seed + 1 if seed == own else seed
+def next_seed(own: int | None, used: Collection[int | None]) -> int:
+    """The first fixed seed that is neither an experiment's own nor among the `used` ones.
+
+    All experiments take them in the same order, so that values are compared on the same seeds: one whose run was lost
+    is taken again.
+    """
+    return next(seed for n in count(1) if (seed := SEED_STEP * n) != own and seed not in used)
 
 
 def next_step(

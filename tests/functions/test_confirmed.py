@@ -338,6 +338,7 @@ async def test_a_retest_that_is_lost_for_good_is_begun_anew(
     assert steps == ["runagain mar11-2"]
     shown = (await asked(client, "/api/experiment/mar11-2"))["retests"]
     assert [(r["retest_id"], r["status"]) for r in shown] == [("mar11-2.2", "lost"), ("mar11-2.3", "queued")]
+    assert [r["seed"] for r in shown] == [104_729, 104_729]  # so that both are compared on the same seed
     assert (await told(client, "/api/report/summary", tag="mar11"))["stats"]["lost"] == 0
     assert await faults(client) == []
 

@@ -78,7 +78,8 @@ async def _demo(settings: Settings, runs: int, budget: float, bearer: Bearer | N
         say(f"the lab answers at {lab.url}; agents {' and '.join(AGENTS)} begin")
         http = LabHttp(settings)
         tag = f"demo{http.ask('GET', '/api/report/tags')['total'] + 1}"
-        http.ask("POST", "/api/experiment/setup", {"tag": tag, "policy": {"budgets.base_s": budget}})
+        policy = {"budgets.base_s": budget, "keep_rule": "confirmed"}
+        http.ask("POST", "/api/experiment/setup", {"tag": tag, "policy": policy})
         view = DemoView(http, tag, runs)
         logs = settings.data_dir / "logs"
         shared = own_environment() | ({"NIGHTJAR_TOKEN": bearer.text} if bearer else {})
@@ -86,6 +87,9 @@ async def _demo(settings: Settings, runs: int, budget: float, bearer: Bearer | N
         async with agents(lab.url, tag, project, homes, logs, runs, shared) as processes:
             with view.live():
                 while not lab.stop.is_set() and any(p.returncode is None for p in processes):
+                    await asyncio.to_thread(view.update)
+                    await asyncio.sleep(LOOK_S)
+                while not lab.stop.is_set() and await asyncio.to_thread(view.retests_are_open):
                     await asyncio.to_thread(view.update)
                     await asyncio.sleep(LOOK_S)
                 await asyncio.to_thread(view.update)

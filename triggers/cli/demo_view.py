@@ -17,6 +17,10 @@ from rich.table import Table
 from triggers.cli.lab_http import LabHttp
 
 FINISHED = ("keep", "discard", "crash", "timeout")
+VERDICTS = {
+    "confirmed": "[bold green]confirmed[/] by a second run on another seed",
+    "demoted": "[red]demoted[/]: its second run, on another seed, did not bear it out",
+}
 STYLE = {"keep": "bold green", "discard": "dim", "crash": "red", "timeout": "red"}
 
 
@@ -29,6 +33,7 @@ class DemoView:
         self._http = http
         self._runs = runs
         self._told: set[str] = set()
+        self._trusted: dict[str, str | None] = {}
         self._console = Console(stderr=True, soft_wrap=True)
         self._bar: tuple[Progress, Any] | None = None
 
@@ -57,12 +62,20 @@ class DemoView:
                 self._told.add(e["id"])
                 self.finished += 1
                 self._console.print(line(e), highlight=False)
+            if e["trust"] in VERDICTS and self._trusted.get(e["id"]) == "provisional":
+                self._console.print(f"{e['id']:>9}  {VERDICTS[e['trust']]}", highlight=False)
+            self._trusted[e["id"]] = e["trust"]
         if self._bar is not None:
             progress, task = self._bar
             running = [
                 f"{e['id']} {e['last_progress'] or 0:.0%}" for e in experiments if e["status"] == "running"
             ]
             progress.update(task, completed=self.finished, description=", ".join(running) or "thinking")
+
+    def retests_are_open(self) -> bool:
+        """Whether the last verdicts still wait for a run."""
+        stats = self._http.ask("POST", "/api/report/summary", {"tag": self.tag})["stats"]
+        return bool(stats["running"] + stats["queued"])
 
     def results(self, data: Path, project: Path) -> None:
         """The table, results.tsv, progress.png, the best diff, and how to go on."""
@@ -88,7 +101,7 @@ class DemoView:
         (folder / "best.diff").write_text(patch)
         console.print(
             f"best: {best['experiment_id']} with val_bpb {best['val_bpb']:.6f}"
-            f" (first run: {first['val_bpb'] or 0:.6f}); what it changes:",
+            f" (first run: {first['val_bpb'] or 0:.6f}){claimed(best)}; what it changes:",
             highlight=False,
         )
         console.print(
@@ -110,6 +123,14 @@ your agent:  give it program.md, your own repository with a train.py, and ./nigh
 """
 
 
+def claimed(best: dict[str, Any]) -> str:
+    """What the best measured when it ran again; nothing where it never did."""
+    if best["claimed_bpb"] is None:
+        return ""
+    runs = "one more run" if best["claimed_n"] == 1 else f"{best['claimed_n']} more runs"
+    return f", {best['claimed_bpb']:.6f} in {runs} on other seeds"
+
+
 def line(e: dict[str, Any]) -> str:
     """One finished experiment."""
     value = f"{e['val_bpb']:.6f}" if e["val_bpb"] is not None else "-" * 8
@@ -122,7 +143,7 @@ def line(e: dict[str, Any]) -> str:
 
 def table(experiments: list[dict[str, Any]]) -> Table:
     """All finished experiments."""
-    printed = Table("experiment", "agent", "status", "val_bpb", "category", "description")
+    printed = Table("experiment", "agent", "status", "val_bpb", "trust", "category", "description")
     for e in experiments:
         value = f"{e['val_bpb']:.6f}" if e["val_bpb"] is not None else ""
         printed.add_row(
@@ -130,6 +151,7 @@ def table(experiments: list[dict[str, Any]]) -> Table:
             e["agent"] or "",
             e["status"],
             value,
+            e["trust"] or "",
             e["category"],
             escape(e["description"]),
             style=STYLE[e["status"]],
