@@ -44,6 +44,7 @@ from state.stream import Stream
 from state.tags import Strategies, Tags
 from state.tallies import Tallies
 from state.tokens import Tokens
+from state.traces import Traces
 from state.train_queue import TrainQueue
 from state.wakeups import Wakeups
 from state.webhooks import Webhooks
@@ -123,6 +124,7 @@ def _bound(kind: str, settings: Settings, lab: Lab, lane: Lane, extra: Sequence[
         Policies(lab),
         Experiments(lab),
         Noises(lab),
+        Traces(lab),
         Pool(lab),
     ]
     stores += [Snapshots(lab), presence, stream, wakeups, schedules, tokens, settings, *extra]

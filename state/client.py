@@ -294,9 +294,9 @@ def wire(value: Arg | None) -> str | bytes:
 
 @cache
 def load(script: str) -> tuple[str, str]:
-    """Text and SHA-1 of a script, with the shared helpers of `lua/_prelude.lua` in front."""
+    """Text and SHA-1 of a script, with the shared helpers of `lua/_*.lua` in front."""
     folder = Path(__file__).parent / "lua"
-    text = (folder / "_prelude.lua").read_text() + (folder / f"{script}.lua").read_text()
+    text = "".join(part.read_text() for part in (*sorted(folder.glob("_*.lua")), folder / f"{script}.lua"))
     return text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 

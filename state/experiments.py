@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from state.client import Lab
-from state.errors import Invalid, NotFound
-from state.records import STATUSES, Best, Experiment, Footprint, Status, flatten
+from state.errors import Conflict, Invalid, NotFound
+from state.records import STATUSES, Best, Experiment, Footprint, SelectionStatus, Status, Trace, flatten
 from state.tags import exhausted, unknown
 
 REQUEST_TTL_S = 24 * 3600
@@ -61,6 +61,23 @@ class Repeat:
 
 
 @dataclass(frozen=True)
+class Growth:
+    """What a node changes of its trace, with the versions it was decided on."""
+
+    trace: Trace
+    """As it was read."""
+    epoch: int
+    fields: Mapping[str, Any]
+    """Fields of the trace after."""
+    status: Literal["", "live", "dead"] = ""
+    """What the trace becomes by it; empty: it stays what it is."""
+    why: str = ""
+    """It ends."""
+    ends: Sequence[Trace] = ()
+    """Traces that a kept merge ends, as they were read."""
+
+
+@dataclass(frozen=True)
 class Finish:
     """A decision about an experiment, with the versions it was made on."""
 
@@ -90,6 +107,8 @@ class Finish:
     training_seconds: float | None = None
     reason: str | None = None
     repeat: Repeat | None = None
+    growth: Growth | None = None
+    """Where it is a node of a trace."""
 
 
 @dataclass(frozen=True)
@@ -109,6 +128,8 @@ class Settled:
     """What the event is called; None: there is nothing to tell."""
     facts: Mapping[str, Any]
     """What the event says, beside who it is about."""
+    growth: Growth | None = None
+    """Where it is a node of a trace that is changed by it."""
 
 
 @dataclass(frozen=True)
@@ -230,6 +251,17 @@ class Experiments:
         ids = await self._lab.command("ZREVRANGE", index, 0, last - 1)
         stored = await self._lab.pipeline([("HGET", self._keys.experiment(i), "parent_ids") for i in ids])
         return [json.loads(parents) for parents in stored if parents]
+
+    async def base_above(self, parent_ids: Sequence[str]) -> Experiment | None:
+        """The nearest kept one among these and what they were made from; None is the tag's base.
+
+        On a branch that is its best one: a keep there is better than the keep before it.
+        """
+        e = await self.find(parent_ids[0]) if parent_ids else None
+        while e is not None and e.status != "keep":
+            above = e.selection.base_experiment_id if e.selection else next(iter(e.parent_ids), None)
+            e = await self.find(above) if above else None
+        return e
 
     async def retests(self, es: Sequence[Experiment]) -> list[list[Experiment]]:
         """The retests of several experiments, in the order of their seeds."""
@@ -406,6 +438,7 @@ class Experiments:
         Raises:
             NotFound: the tag does not exist. Invalid: the request of this id had another body.
             BudgetExhausted: the tag's budget has no room for the run.
+            Conflict: what it is made from is over, was used before, or is of an earlier epoch.
         """
         e, keys = experiment, self._keys
         diff_id = hashlib.sha256(patch).hexdigest() if patch is not None else ""
@@ -423,6 +456,9 @@ class Experiments:
                 keys("open"),
                 keys("requests", request.name if request else "none"),
                 keys("events"),
+                keys.selection(e.selection_id) if e.selection_id else keys.experiment(e.experiment_id),
+                keys("open_selections", e.tag),
+                keys("forest", e.tag),
             ],
             [
                 e.experiment_id,
@@ -446,11 +482,14 @@ class Experiments:
                 e.patience_s,
                 request.body_digest if request else "",
                 reserve_s,
+                e.selection_id,
             ],
         )
         match reply[0]:
             case "no_tag":
                 raise unknown(e.tag)
+            case "over" | "used" | "stale_epoch":
+                raise unselectable(e, reply)
             case "exhausted":
                 raise exhausted(e.tag, reply)
             case "repeat" if request is not None:
@@ -706,6 +745,12 @@ class Experiments:
                 keys("idle_gpus"),
                 keys.parked(e.tag, e.pinned_gpu),
                 f.repeat.key if f.repeat else crashes,
+                keys("forest", e.tag),
+                *(self._of_trace(e)),
+                keys("open_selections", e.tag),
+                keys("live_traces", e.tag),
+                keys("traces", e.tag),
+                *(keys.trace(source.trace_id) for source in (f.growth.ends if f.growth else ())),
             ],
             [
                 e.experiment_id,
@@ -738,9 +783,20 @@ class Experiments:
                     if f.repeat
                     else [None] * 4
                 ),
+                *_growth(f.growth),
+                _ending(f),
+                json.dumps([str(source.version) for source in f.growth.ends]) if f.growth else "",
             ],
         )
         return bool(answer == "ok")
+
+    def _of_trace(self, e: Experiment) -> tuple[str, str]:
+        """Its trace and its selection; itself where it has none."""
+        keys, own = self._keys, self._keys.experiment(e.experiment_id)
+        return (
+            keys.trace(e.trace_id) if e.trace_id else own,
+            keys.selection(e.selection_id) if e.selection_id else own,
+        )
 
     async def settle(self, s: Settled) -> bool:
         """Commit what retests said; False where the experiment or the best has changed: read and decide again."""
@@ -757,6 +813,7 @@ class Experiments:
                 *keys.indexes(e, e.status),
                 *keys.indexes(e, s.status),
                 keys("events"),
+                self._of_trace(e)[0],
             ],
             [
                 e.experiment_id,
@@ -773,14 +830,56 @@ class Experiments:
                 json.dumps(event | dict(s.facts), allow_nan=False),
                 e.traceparent,
                 _best_event(s.after, e.best_key) if s.after.experiment_id != s.best.experiment_id else "",
+                *_growth(s.growth)[:2],
             ],
         )
         return bool(answer == "ok")
 
 
+def unselectable(e: Experiment, answer: Sequence[str]) -> Conflict:
+    """Nothing can be registered with a selection, as the script says why."""
+    again = "POST /api/trace/select makes a new one"
+    match answer[0]:
+        case "used":
+            return Conflict(
+                f"{answer[1]} was registered with {e.selection_id}: a selection is for one experiment",
+                hint=again,
+                fields={"code": "selection_used", "experiment_id": answer[1]},
+            )
+        case "stale_epoch":
+            return Conflict(
+                f"{e.selection_id} is of an earlier epoch: the tag's traces are in epoch {answer[1]} by now",
+                hint=again,
+                fields={"code": "stale_epoch", "epoch": int(answer[1])},
+            )
+        case _:
+            return Conflict(
+                f"{e.selection_id} is over: its lease ended before an experiment was registered, or it was released",
+                hint=f"{again}; a long search for an idea renews its selection with POST /api/trace/renew",
+                fields={"code": "selection_expired"},
+            )
+
+
 def retest_id(e: Experiment, nth: int) -> str:
     """The id of an experiment's nth retest, counted from 0: `mar11-47.2` is the second run of `mar11-47`."""
     return f"{e.experiment_id}.{nth + 2}"
+
+
+def _ending(f: Finish) -> SelectionStatus | None:
+    """How the selection ends with its experiment; None where it has none."""
+    if f.experiment.selection_id is None:
+        return None
+    if f.growth is not None:
+        return "committed"
+    return "expired" if f.status == "lost" else "released"
+
+
+def _growth(growth: Growth | None) -> tuple[str | int | None, ...]:
+    """Fields of the trace, its expected version, the expected epoch, what it becomes and why."""
+    if growth is None:
+        return (None,) * 5
+    fields = json.dumps(flatten(growth.fields))
+    return fields, growth.trace.version, growth.epoch, growth.status, growth.why
 
 
 def _best_fields(best: Best) -> str:

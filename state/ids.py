@@ -24,3 +24,11 @@ Moment = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,19}(-[0-9]{1,19})?$
 
 Sha = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 """A commit as its author names it: normally a git hash of 7 to 40 hexadecimal digits."""
+
+OWN_LINE = 0
+"""Number of the trace that grows in single mode: the tag's own line."""
+
+
+def trace_id_of(tag: str, number: int) -> str:
+    """A trace's id: `mar11-t3`."""
+    return f"{tag}-t{number}"

@@ -51,6 +51,12 @@ FAMILIES = (
     Family("log:<id>", "string", "the newest lines of its log"),
     Family("diffs:<sha256>", "string", "a patch, compressed by zlib"),
     Family("open", "zset", "registered experiments by when they are lost without a word from their agent"),
+    Family("forest:<tag>", "hash", "its traces' counters: selections made, epoch, virtual time"),
+    Family("traces:<tag>", "zset", "its traces by number"),
+    Family("live_traces:<tag>", "zset", "those that grow, or whose first experiment is out, by number"),
+    Family("trace:<id>", "hash", "one trace: a branch of experiments with its tip and its base"),
+    Family("selections:<id>", "hash", "what one experiment is made from; for 24 h once it is over"),
+    Family("open_selections:<tag>", "zset", "open selections by their lease's end, endless once registered"),
     Family("queue", "zset", "experiments that wait for any GPU, in order"),
     Family("queue:<gpu_id>", "zset", "experiments that wait for this GPU, in the same order"),
     Family("paused", "zset", "paused tags by when they were paused"),
@@ -81,7 +87,7 @@ FAMILIES = (
     Family(
         "requests:<digest>",
         "string",
-        "the experiment that a request id made, and its body's digest, for 24 h",
+        "the experiment or selection that a request id made, and its body's digest, for 24 h",
     ),
     Family("answers:<digest>", "string", "the answer to an idempotency key, for 24 h"),
     Family("tokens", "zset", "tokens by creation time"),
@@ -138,6 +144,12 @@ class Keys:
         if e.retest_of is not None and status not in OPEN:
             return self("retests", e.tag), self("retests", e.tag)
         return self.status(e.tag, status, e.category)
+
+    def trace(self, trace_id: str) -> str:
+        return self("trace", trace_id)
+
+    def selection(self, selection_id: str) -> str:
+        return self("selections", selection_id)
 
     def best(self, tag: str, other_key: str | None = None) -> str:
         """Best of the main comparability key, or of another."""

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from state.client import Lab
 from state.errors import Conflict, Invalid, NotFound
+from state.ids import OWN_LINE, trace_id_of
 
 DEEPEST = 8
 """Dots that a name may have; the deepest value lies under one."""
@@ -247,10 +248,12 @@ class Policies:
         expected: int | None = None,
         *,
         check: Callable[[Policy], Awaitable[None]] | None = None,
+        new_epoch: bool = False,
     ) -> tuple[Policy, int]:
         """Replace some values, if the version still is `expected` (None: whatever it is); answers the new version.
 
-        `check` refuses what this store cannot know to be wrong.
+        `check` refuses what this store cannot know to be wrong. A new `traces.mode` begins a new epoch of the tag's
+        traces, and so does `new_epoch`.
 
         Raises:
             Conflict: it was changed meanwhile. Invalid: the values. NotFound: no such tag.
@@ -265,8 +268,29 @@ class Policies:
             new = policy.changed(changes)
             if check is not None:
                 await check(new)
+            keys, own_line = self._lab.keys, trace_id_of(tag, OWN_LINE)
             answer = await self._lab.run(
-                "set_policy", [self._lab.keys("policy", tag)], [str(version), new.model_dump_json()]
+                "set_policy",
+                [
+                    keys("policy", tag),
+                    keys("forest", tag),
+                    keys.trace(own_line),
+                    keys("traces", tag),
+                    keys("live_traces", tag),
+                    keys("finished", tag),
+                    keys.best(tag),
+                    keys("events"),
+                ],
+                [
+                    str(version),
+                    new.model_dump_json(),
+                    tag,
+                    policy.traces.mode,
+                    new.traces.mode,
+                    new.traces.target_traces,
+                    own_line,
+                    "true" if new_epoch else "",
+                ],
             )
             if answer != "stale":
                 return new, int(answer)

@@ -244,6 +244,11 @@ class Pool:
                 *keys.indexes(e, "lost"),
                 *keys.indexes(e, "stopped"),
                 keys.parked(e.tag, e.pinned_gpu),
+                keys.selection(e.selection_id) if e.selection_id else keys.experiment(e.experiment_id),
+                keys("open_selections", e.tag),
+                keys.trace(e.trace_id) if e.trace_id else keys.experiment(e.experiment_id),
+                keys("live_traces", e.tag),
+                keys("traces", e.tag),
             ],
             [
                 gpu.gpu_id,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from types import NoneType, UnionType
@@ -32,6 +33,10 @@ STATUSES: tuple[Status, ...] = tuple(s for s in get_args(Status) if s != RETESTE
 OPEN: frozenset[Status] = frozenset({"registered", "queued", "leased", "running"})
 
 Direction = Literal["minimize", "maximize"]
+SelectionKind = Literal["new_root", "extend", "branch", "merge"]
+SelectionStatus = Literal["open", "committed", "released", "expired"]
+TraceStatus = Literal["pending", "live", "merged", "dead", "closed"]
+"""`pending`: its first experiment is not finished."""
 Mode = Literal["explore", "exploit", "combine", "ablation"]
 GpuStatus = Literal["idle", "training", "draining", "offline", "unhealthy"]
 Trust = Literal["provisional", "unconfirmed", "confirmed", "demoted"]
@@ -135,6 +140,33 @@ class Tag(Record):
     key_budget_seconds: float | None = None
 
 
+class Choice(BaseModel):
+    """What an experiment is made from, chosen once and never changed."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    selection_id: str | None = None
+    """None where nobody selected: the parent that was named, else the branch of the best."""
+    select_seq: int | None = None
+    """How many selections its tag had made with it."""
+    kind: SelectionKind
+    trace_id: str
+    parent_ids: list[str]
+    expected_tip: str | None = None
+    """The trace's tip at that time: the new node becomes the tip if it still is."""
+    base_experiment_id: str | None = None
+    """The best kept ancestor, the code to build on; None: nothing was kept yet."""
+    base_commit_sha: str | None = None
+    sources: dict[str, str] = {}
+    """Traces that a kept merge ends, each with its tip at that time."""
+    combines: list[str] | None = None
+    """Of a merge of traces: their bases, whose changes are brought together."""
+    epoch: int = 1
+    scheduler: str | None = None
+    """Who chose the trace; None: the caller named it."""
+    reason: str = ""
+
+
 class Experiment(Record):
     """One try: its hypothesis, its code, its attempts, its outcome."""
 
@@ -160,6 +192,18 @@ class Experiment(Record):
     retests: int = 0
     """Retests that were begun: `<id>.2` is its second run, and so on."""
     config_delta: dict[str, Any] | None = None
+    trace_id: str | None = None
+    """The branch that it was made for; None: no trace's."""
+    selection_id: str | None = None
+    local_selection: list[int] | None = None
+    """Its parents' numbers; empty is a new root, None is no selection."""
+    selection: Choice | None = None
+    forked: bool = False
+    """Its parent was no longer its trace's tip when it came in: a leaf beside the branch."""
+    outdated: bool = False
+    """It was selected in an earlier epoch than it came in: it is never a parent."""
+    branch_improved: bool | None = None
+    """Whether it beats its branch's base."""
     policy_version: int = 0
     keep_rule: str = "strict"
     trust: Trust | None = None
@@ -241,6 +285,96 @@ class Best(Record):
     def standing(self) -> list[Link]:
         """The chain; of one link where the rule is strict."""
         return self.chain or [Link(**self.model_dump(include={"experiment_id", "val_bpb", "commit_sha"}))]
+
+
+class Selection(Record):
+    """A lease on what one experiment is made from: it leaves `open` exactly once."""
+
+    selection_id: str
+    tag: str
+    select_seq: int
+    epoch: int
+    kind: SelectionKind
+    trace_id: str
+    parent_ids: list[str] = []
+    local_selection: list[int] = []
+    expected_tip: str | None = None
+    base_experiment_id: str | None = None
+    base_commit_sha: str | None = None
+    sources: dict[str, str] = {}
+    combines: list[str] | None = None
+    scheduler: str | None = None
+    reason: str = ""
+    scores: dict[str, float] | None = None
+    agent: str | None = None
+    owner: str | None = None
+    """Whose token selected; None: nobody's in particular."""
+    status: SelectionStatus = "open"
+    lease_s: float = 900.0
+    created_at: float
+    lease_expires_at: float
+    """Before this it has to be registered, or renewed."""
+    experiment_id: str | None = None
+    """What was registered with it: it stays open for as long as that is."""
+    ended_at: float | None = None
+
+
+class Trace(Record):
+    """A branch of the tag's experiments that grows by itself.
+
+    `tip` is the last committed node, failures too; `base` is the best that it has kept, the code to build on.
+    """
+
+    trace_id: str
+    tag: str
+    number: int
+    status: TraceStatus
+    kind: SelectionKind = "new_root"
+    """How it began."""
+    origin: str | None = None
+    """The node that a branch began at."""
+    root: str | None = None
+    tip: str | None = None
+    base: str | None = None
+    base_commit_sha: str | None = None
+    length: int = 0
+    """Nodes committed."""
+    kept: int = 0
+    selections: int = 0
+    """How often it was selected."""
+    in_flight: int = 0
+    """Open selections on it."""
+    scores: str = ""
+    """Of its newest nodes, oldest first, lower is better, `x` for a crash."""
+    best_score: float | None = None
+    crashes_in_a_row: int = 0
+    since_best: int = 0
+    """Nodes since its best value."""
+    virtual_time: int = 0
+    """When its next turn comes, in the tag's virtual time; see `rules.traces.next_turn`."""
+    last_selected: int = 0
+    """`select_seq` of its newest selection."""
+    priority: float = 0.0
+    version: int = 0
+    """Raised with every commit and change of status."""
+    created_at: float
+    ended_at: float | None = None
+    reason: str | None = None
+    """Why it ended."""
+    merged_into: str | None = None
+
+
+@dataclass(frozen=True)
+class Forest:
+    """The traces of a tag that may be selected, as they were read."""
+
+    tag: str
+    select_seq: int = 0
+    epoch: int = 1
+    virtual_time: int = 0
+    last_trace: int = 0
+    growing: tuple[Trace, ...] = ()
+    """Live and pending ones, by number."""
 
 
 class Footprint(BaseModel):

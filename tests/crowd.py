@@ -28,7 +28,7 @@ class Collected(Lab):
         self._waiting: list[list[Arg]] = []
 
     async def run(self, script: str, keys: Sequence[str], args: Sequence[Arg | None]) -> Any:
-        self._waiting.append(["EVALSHA", load(script)[1], len(keys), *keys, *map(wire, args)])
+        self._waiting.append(["EVALSHA", load(script)[1], len(keys), *keys, *map(wire, (*args, None))])
         return "ok" if script == "finish_experiment" else ["ok", ""]
 
     async def flush(self) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
+from functions.experiment._branches import base_of, growth_of
 from functions.experiment._results import check_result
 from functions.rules.keeping import (
     KEEP_RULES,
@@ -31,8 +32,9 @@ from state.ids import Id
 from state.noise import Noises, code_of
 from state.policies import Policies
 from state.pool import Pool
-from state.records import RETESTED, Best, Experiment, Tag, Trust
+from state.records import RETESTED, Best, Experiment, Status, Tag, Trust
 from state.tags import Tags
+from state.traces import Traces
 
 Measured = Annotated[float, Field(ge=0, le=1e15)]
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
@@ -78,6 +80,8 @@ class Completed(Response):
     """How far the keep can be trusted, where the tag's rule is `confirmed`."""
     retest: Retest | None = None
     """The run that is to bear a provisional keep out."""
+    branch_improved: bool | None = None
+    """Whether it beats its branch's base, where the tag has several traces: that is what keeps it there."""
     replayed: bool = False
 
 
@@ -103,6 +107,7 @@ async def complete(
     policies: Policies,
     pool: Pool,
     noises: Noises,
+    traces: Traces,
 ) -> Completed:
     """Record a run's result: the status, by how much it beats the best, and what the agent does with its commit."""
     digest = digest_of(request)
@@ -124,7 +129,9 @@ async def complete(
                 )
             raise
         decide = _measure_again if experiment.retest_of is not None else _decide
-        finish, answer = await decide(request, experiment, tag, digest, experiments, policies, pool, noises)
+        finish, answer = await decide(
+            request, experiment, tag, digest, experiments, policies, pool, noises, traces
+        )
         if await experiments.finish(finish):
             return answer
 
@@ -138,6 +145,7 @@ async def _decide(
     policies: Policies,
     pool: Pool,
     noises: Noises,
+    traces: Traces,
 ) -> tuple[Finish, Completed]:
     main = Key(tag.key_gpu_class, tag.key_evaluator_hash, tag.key_budget_seconds)
     said = await _key_of(request, experiment, pool)
@@ -158,24 +166,32 @@ async def _decide(
             retest_id=retest_id(experiment, experiment.retests),
             seed=next_seed(experiment.seed, ()),
         )
-    kept = verdict.improved
+    base = await base_of(experiment, tag, policy, key, experiments, traces)
+    beats_base = None if base is None else base.is_beaten(request.val_bpb, tag)
+    kept = verdict.improved or bool(beats_base)
+    before = before if base is None else base.commit_sha
+    status: Status = "keep" if kept else "discard"
     answer = Completed(
         experiment_id=experiment.experiment_id,
-        status=verdict.status,
+        status=status,
         val_bpb=request.val_bpb,
         improved=verdict.improved,
         delta=verdict.delta,
-        best_val_bpb=request.val_bpb if kept else best.val_bpb if best else None,
+        best_val_bpb=request.val_bpb if verdict.improved else best.val_bpb if best else None,
         action="keep_commit" if kept else "git_reset",
         base_commit_sha=experiment.commit_sha if kept else before,
         near_miss=verdict.near_miss,
         p_better=weighed.p_better,
         trust=trust,
         retest=retest,
+        branch_improved=beats_base,
+    )
+    growth, committed = await growth_of(
+        experiment, status, request.val_bpb, tag, policy, traces, beats_base=beats_base is not False
     )
     finish = Finish(
         experiment,
-        verdict.status,
+        status,
         {
             **_measured(request, key, version),
             "improved": answer.improved,
@@ -185,6 +201,8 @@ async def _decide(
             "base_commit_sha": answer.base_commit_sha,
             "trust": trust,
             "best_key": other_key,
+            "branch_improved": answer.branch_improved,
+            **committed,
         },
         answer=_answered(answer, digest),
         other_key=other_key,
@@ -198,6 +216,7 @@ async def _decide(
         tag_fields=_newly_known(main, key) if agrees else None,
         training_seconds=request.training_seconds,
         repeat=weighed.repeat,
+        growth=growth,
     )
     return finish, answer
 
@@ -250,6 +269,7 @@ async def _measure_again(
     policies: Policies,
     pool: Pool,
     noises: Noises,
+    traces: Traces,
 ) -> tuple[Finish, Completed]:
     """A retest's value: evidence for its experiment if it was measured as that was, and judged by nobody."""
     first = await experiments.get(retest.retest_of or "")

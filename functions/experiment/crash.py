@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
+from functions.experiment._branches import base_of, growth_of
 from functions.experiment._results import check_result
 from functions.rules.outcome import check_open, is_evidence, replayed
-from functions.rules.verdict import should_abort
+from functions.rules.verdict import Key, should_abort
 from state.digests import digest_of
 from state.errors import Conflict
 from state.experiments import Breaker, Experiments, Finish
@@ -18,6 +19,7 @@ from state.policies import Policies
 from state.pool import Pool
 from state.settings import Settings
 from state.tags import Tags
+from state.traces import Traces
 
 Kind = Literal["oom", "nan", "timeout", "import", "killed", "no_metrics", "disk", "infra", "other"]
 
@@ -49,6 +51,7 @@ async def crash(
     tags: Tags,
     policies: Policies,
     pool: Pool,
+    traces: Traces,
     settings: Settings,
 ) -> Crashed:
     """Record a crash or timeout, and say whether so many in a row mean that something is broken for all."""
@@ -72,29 +75,38 @@ async def crash(
         counts = request.kind != "infra" and experiment.retest_of is None
         in_a_row = before + counts
         best = await experiments.best(tag.name)
+        to = best.commit_sha if best else tag.base_commit
+        key = Key(tag.key_gpu_class, tag.key_evaluator_hash, tag.key_budget_seconds)
+        base = await base_of(experiment, tag, policy, key, experiments, traces)
+        status: Literal["crash", "timeout"] = "timeout" if request.kind == "timeout" else "crash"
+        growth, committed = None, dict[str, Any]()
+        if request.kind != "infra":  # that says nothing of the idea: it is no node
+            growth, committed = await growth_of(experiment, status, None, tag, policy, traces)
         answer = Crashed(
             experiment_id=experiment.experiment_id,
-            status="timeout" if request.kind == "timeout" else "crash",
+            status=status,
             consecutive_crashes=in_a_row,
             should_abort=should_abort(in_a_row, policy.crash_limit),
             action="git_reset",
-            base_commit_sha=best.commit_sha if best else tag.base_commit,
+            base_commit_sha=to if base is None else base.commit_sha,
         )
         finish = Finish(
             experiment,
-            "timeout" if request.kind == "timeout" else "crash",
+            status,
             {
                 "error": request.error,
                 "error_kind": request.kind,
                 "training_seconds": request.training_seconds,
                 "base_commit_sha": answer.base_commit_sha,
                 "policy_version": version,
+                **committed,
             },
             answer={"op": "crash", "digest": digest, "answer": answer.model_dump(exclude={"replayed"})},
             crashes_before=before if counts else None,
             crash_count="count" if counts else "worker",
             breaker=Breaker(settings.worker_crash_limit, settings.worker_cooldown_s),
             training_seconds=request.training_seconds,
+            growth=growth,
         )
         if await experiments.finish(finish):
             return answer

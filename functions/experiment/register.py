@@ -8,25 +8,28 @@ from typing import Annotated, Any, Self
 from pydantic import Field, model_validator
 
 from functions.contract import MIB, Call, Category, Command, Line, Response, function
+from functions.rules.access import check_own
 from functions.rules.budget import obstacle
 from functions.rules.verdict import should_abort
 from state.digests import digest_of
 from state.errors import Conflict, Invalid
 from state.experiments import Experiments, RequestKey
 from state.ids import GpuId, Id, Sha, Tag
-from state.policies import Policies
-from state.records import Experiment
+from state.policies import Policies, Policy
+from state.records import Choice, Experiment
 from state.records import Tag as TagRecord
 from state.tags import Tags
+from state.traces import Traces, over
 
 PATCH_LIMIT = 4 * MIB
 
 
 class Descent(Command):
-    """What an experiment was made from; either name will do."""
+    """What an experiment was made from: a selection, or parents under either name."""
 
     parent_id: Id | None = None
     parent_ids: list[Id] = Field(default_factory=list, max_length=16)
+    selection_id: Id | None = Field(None, description="what trace::select answered; it names the parents")
 
     @model_validator(mode="after")
     def _one_way_to_name_parents(self) -> Self:
@@ -66,10 +69,10 @@ class Registered(Response):
 
 @function("experiment::register", role="agent", writes=True, body_limit=6 * MIB)
 async def register(
-    request: Register, call: Call, tags: Tags, policies: Policies, experiments: Experiments
+    request: Register, call: Call, tags: Tags, policies: Policies, experiments: Experiments, traces: Traces
 ) -> Registered:
     """Register an experiment with its hypothesis and patch; a repeated idea is reported, not refused."""
-    return await registration(request, call, tags, policies, experiments, to_train=False)
+    return await registration(request, call, tags, policies, experiments, traces, to_train=False)
 
 
 async def registration(
@@ -78,6 +81,7 @@ async def registration(
     tags: Tags,
     policies: Policies,
     experiments: Experiments,
+    traces: Traces,
     *,
     to_train: bool,
 ) -> Registered:
@@ -105,6 +109,7 @@ async def registration(
     if patch is not None and len(patch) > PATCH_LIMIT:
         raise Invalid("diff is over 4 MiB", hint="leave data and binaries out of the commit")
     await _check_parents(request, experiments)
+    made_from = await _made_from(request, call, policy, experiments, traces)
 
     reserve_s = policy.budgets.base_s if to_train else None
     number = await experiments.reserve_number(request.tag, reserve_s)
@@ -118,7 +123,7 @@ async def registration(
         category=request.category,
         commit_sha=request.commit_sha,
         diff_summary=request.diff_summary,
-        parent_ids=request.parents,
+        **made_from,
         agent=request.agent,
         owner=call.caller.owner,
         seed=request.seed,
@@ -143,6 +148,76 @@ def answered(experiment: Experiment, tag: TagRecord) -> Registered:
         duplicate_of=experiment.duplicate_of,
         hint=obstacle(tag),
     )
+
+
+async def _made_from(
+    request: Register, call: Call, policy: Policy, experiments: Experiments, traces: Traces
+) -> dict[str, Any]:
+    """The experiment's fields that say what it is made from.
+
+    Without a selection it is made from the parents named; in multi mode, without any, from the branch of the best.
+
+    Raises:
+        Invalid: the selection is another tag's, or has other parents. Conflict: it is over or was used.
+    """
+    if request.selection_id is None:
+        if policy.traces.mode == "single":
+            return {"parent_ids": request.parents}
+        return await _implied(request, experiments, traces)
+    found = await traces.selection(request.selection_id)
+    check_own(call.caller, found.owner, found.selection_id)
+    if found.tag != request.tag or request.parents not in ([], found.parent_ids):
+        raise Invalid(
+            f"{found.selection_id} is a selection of {found.tag!r} with the parents {found.parent_ids}",
+            hint="register in its tag, and leave parent_ids out: the selection names them",
+        )
+    if found.status != "open":
+        raise over(found)
+    return {
+        "parent_ids": found.parent_ids,
+        "trace_id": found.trace_id,
+        "selection_id": found.selection_id,
+        "local_selection": found.local_selection,
+        "selection": Choice.model_validate(found.model_dump()),
+    }
+
+
+async def _implied(request: Register, experiments: Experiments, traces: Traces) -> dict[str, Any]:
+    """What somebody who selects nothing builds on: the first parent's trace, or the one that the best belongs to."""
+    parents = await experiments.many(request.parents)
+    for parent in parents:
+        if parent.outdated:
+            raise Conflict(
+                f"parent {parent.experiment_id!r} came in when its epoch was over: it is nobody's parent",
+                hint="build on a node of the present epoch: POST /api/trace/list shows them",
+                fields={"code": "stale_epoch"},
+            )
+    if not parents and (best := await experiments.best(request.tag)) is not None:
+        trace_id = (await experiments.get(best.experiment_id)).trace_id
+    else:
+        trace_id = parents[0].trace_id if parents else None
+    found = await traces.many([trace_id]) if trace_id else []
+    if not found:
+        return {"parent_ids": request.parents}
+    tip = found[0].tip
+    if not parents and tip is not None:
+        parents = await experiments.many([tip])
+    ids = [e.experiment_id for e in parents]
+    return {
+        "parent_ids": ids,
+        "trace_id": trace_id,
+        "local_selection": [e.number for e in parents],
+        "selection": Choice(
+            kind="extend" if len(ids) == 1 else "merge",
+            trace_id=found[0].trace_id,
+            parent_ids=ids,
+            expected_tip=ids[0] if ids else None,
+            base_experiment_id=found[0].base,
+            base_commit_sha=found[0].base_commit_sha,
+            epoch=(await traces.forest(request.tag)).epoch,
+            reason="nothing was selected: the parent that was named, else the branch of the best",
+        ),
+    }
 
 
 async def _check_parents(request: Register, experiments: Experiments) -> None:

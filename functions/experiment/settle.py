@@ -6,10 +6,11 @@ import asyncio
 import logging
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from functions.contract import Command, On, Response, function
+from functions.experiment._branches import regrowth_of
 from functions.rules.health import is_stale
 from functions.rules.keeping import Trial
 from functions.rules.noise import Mean, Noise, noise_of, p_better, parsed
@@ -38,6 +39,7 @@ from state.pool import Pool
 from state.records import OPEN, RETESTED, Best, Experiment, Tag
 from state.settings import Settings
 from state.tags import Tags
+from state.traces import Traces
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +111,7 @@ async def settle(
     policies: Policies,
     pool: Pool,
     noises: Noises,
+    traces: Traces,
     settings: Settings,
 ) -> Steps:
     """Take every step that the retests of a tag's newest keeps allow; safe to run twice, anywhere, at once."""
@@ -137,7 +140,9 @@ async def settle(
                 log.warning("%s is not run again: %s", step.name, problem.detail)
                 return Steps(steps=steps)
         else:
-            done = await experiments.settle(await _settled(step, race, noises))
+            settled = await _settled(step, race, noises)
+            growth = await regrowth_of(settled, experiments, traces)
+            done = await experiments.settle(replace(settled, growth=growth))
         if done:
             steps.append(_words(step))
 

@@ -15,6 +15,7 @@ from state.ids import GpuId, Id, Sha, Tag
 from state.policies import Policies
 from state.pool import Pool
 from state.tags import Tags
+from state.traces import Traces
 
 
 class Submit(Descent):
@@ -50,13 +51,19 @@ class Submitted(Response):
 
 @function("experiment::submit", role="agent", writes=True, body_limit=6 * MIB)
 async def submit(
-    request: Submit, call: Call, tags: Tags, policies: Policies, experiments: Experiments, pool: Pool
+    request: Submit,
+    call: Call,
+    tags: Tags,
+    policies: Policies,
+    experiments: Experiments,
+    traces: Traces,
+    pool: Pool,
 ) -> Submitted:
     """Register, then queue for training; the answer names the URL to wait at."""
     if request.gpu_id is not None:
         await pool.get(request.gpu_id)  # nothing is registered for a GPU that does not exist
     registered = await registration(
-        _registration(request, call), call, tags, policies, experiments, to_train=True
+        _registration(request, call), call, tags, policies, experiments, traces, to_train=True
     )
     accepted = await call.invoke(
         "gpu::train",

@@ -14,6 +14,8 @@ Audience = Literal["anyone", Role]
 
 EXPERIMENTS = ("experiment_id", "experiment_a", "experiment_b", "parent_id", "parent_ids")
 """Fields of a request that name experiments: an experiment's id is `<tag>-<number>`."""
+TRACES = ("trace_id", "selection_id", "into", "sources")
+"""Fields that name traces (`<tag>-t<number>`) and selections (`<tag>-s<number>`)."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +66,9 @@ def check_tags(caller: Caller, named: Mapping[str, object]) -> None:
 
 
 def tags_of(named: Mapping[str, object]) -> set[str]:
-    """Every tag that the fields of a request name, by itself or by an experiment."""
+    """Every tag that the fields of a request name, by itself or by what it holds."""
     found = {tag} if isinstance(tag := named.get("tag"), str) else set[str]()
-    for field in EXPERIMENTS:
+    for field in (*EXPERIMENTS, *TRACES):
         value = named.get(field)
         ids = value if isinstance(value, list) else [value]
         found |= {i.rpartition("-")[0] for i in ids if isinstance(i, str)}

@@ -116,6 +116,7 @@ def _best(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
         e
         for e in s.experiments
         if e.status == "keep"
+        and e.improved is not False  # else it is kept on its branch alone
         and e.val_bpb is not None
         and compare(main, Key(e.gpu_class, e.evaluator_hash, e.budget_seconds))[1]
     ]

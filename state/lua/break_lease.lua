@@ -2,6 +2,8 @@
 -- KEYS  1 GPU  2 experiment  3 tag  4 idle GPUs  5 leases  6 attempts  7 queue  8 events  9 starting
 --       10 status leased  11 same of its category  12 status running  13 same  14 status queued  15 same
 --       16 status lost  17 same  18 status stopped  19 same  20 where it is parked while its tag is paused
+--       21 selection that it is made from, the experiment where there is none  22 open selections  23 its trace, the same
+--       24 live traces  25 traces
 -- ARGV  1 gpu  2 id  3 number  4 tag  5 fence  6 why: silent | expired | dead | unproven  7 reason  8 how many attempts there may
 --       be  9 priority  10 trace  11 seconds without heartbeat that make a GPU silent
 -- Returns {stale} | {ok, experiment's status or empty}
@@ -43,6 +45,7 @@ if e[4] == 'true' then
   move(KEYS[from], KEYS[from + 1], KEYS[18], KEYS[19], ARGV[3], id)
   emit(KEYS[8], e[5] and 'experiment.retested' or 'experiment.finished', ARGV[4], id,
     cjson.encode({experiment_id = id, status = 'stopped', reason = ARGV[7]}), ARGV[10])
+  close_selection(KEYS[21], KEYS[22], KEYS[23], KEYS[24], KEYS[25], KEYS[8], ARGV[4], 'released', ARGV[7], at)
   return {'ok', 'stopped'}
 end
 if not_begun then
@@ -63,6 +66,7 @@ if tonumber(e[2]) >= tonumber(ARGV[8]) then
   move(KEYS[from], KEYS[from + 1], KEYS[16], KEYS[17], ARGV[3], id)
   emit(KEYS[8], e[5] and 'experiment.retested' or 'experiment.lost', ARGV[4], id,
     cjson.encode({experiment_id = id, status = 'lost', attempt = tonumber(e[2]), reason = ARGV[7]}), ARGV[10])
+  close_selection(KEYS[21], KEYS[22], KEYS[23], KEYS[24], KEYS[25], KEYS[8], ARGV[4], 'expired', ARGV[7], at)
   return {'ok', 'lost'}
 end
 -- What was set aside for it stays so for its next attempt; what this one used is spent.

@@ -4,6 +4,8 @@
 --       7 crashes  8 status before  9 same of its category  10 status after  11 same of its category  12 open
 --       13 attempts  14 queue it waits in  15 starting  16 GPU it ran on (the crashes key where none)  17 events
 --       18 queue clock  19 idle GPUs  20 where it is parked while its tag is paused  21 noise of its tag and GPU class
+--       22 forest  23 trace, the experiment where it has none  24 selection, the same  25 open selections  26 live traces
+--       27 traces  28... traces that a kept merge ends
 -- ARGV  1 id  2 number  3 tag  4 category  5 expected status  6 expected attempt  7 expected fence
 --       8 expected version of best, empty where it does not matter  9 expected crashes in a row, same
 --       10 expected version of the tag's main key, same  11 new status  12 fields as JSON
@@ -14,6 +16,9 @@
 --       21 crashes in a row that take a GPU out, empty where this is no crash  22 seconds that it is out for, doubled with
 --       each time  23 most seconds  24 its code among the noise, empty where this is no value  25 expected runs of that
 --       code, empty for none  26 the same with this run  27 squared deviations that this run adds
+--       28 fields of its trace as JSON, empty where this is no node of one  29 expected version of the trace  30 expected
+--       epoch  31 status of the trace after  32 why it ends, or empty  33 how its selection ends  34 expected
+--       versions of the traces that a kept merge ends, as JSON
 -- Returns ok | stale
 local id, status = ARGV[1], ARGV[11]
 local e = redis.call('HMGET', KEYS[1], 'status', 'attempt', 'fence')
@@ -22,6 +27,14 @@ if ARGV[8] ~= '' and (redis.call('HGET', KEYS[3], 'version') or '0') ~= ARGV[8] 
 if ARGV[9] ~= '' and (redis.call('HGET', KEYS[7], 'consecutive') or '0') ~= ARGV[9] then return 'stale' end
 if ARGV[10] ~= '' and (redis.call('HGET', KEYS[2], 'key_version') or '0') ~= ARGV[10] then return 'stale' end
 if ARGV[24] ~= '' and (redis.call('HGET', KEYS[21], ARGV[24]) or '') ~= ARGV[25] then return 'stale' end
+if ARGV[28] ~= '' then
+  if (redis.call('HGET', KEYS[23], 'version') or '0') ~= ARGV[29] then return 'stale' end
+  if (redis.call('HGET', KEYS[22], 'epoch') or '1') ~= ARGV[30] then return 'stale' end
+  for i = 28, #KEYS do
+    local source = redis.call('HMGET', KEYS[i], 'status', 'version')
+    if source[1] ~= 'live' or source[2] ~= cjson.decode(ARGV[34])[i - 27] then return 'stale' end
+  end
+end
 
 local t = now()
 local at = clock(t)
@@ -109,6 +122,25 @@ if e[2] ~= '0' then
 end
 emit(KEYS[17], is_retest and 'experiment.retested' or status == 'lost' and 'experiment.lost' or 'experiment.finished',
   ARGV[3], id, ARGV[18], ARGV[19])
+if ARGV[28] ~= '' then
+  local before = redis.call('HGET', KEYS[23], 'status')
+  put(KEYS[23], ARGV[28])
+  redis.call('HINCRBY', KEYS[23], 'version', 1)
+  if before == 'pending' and ARGV[31] == 'live' then
+    redis.call('HSET', KEYS[23], 'status', 'live')
+    local trace = redis.call('HGET', KEYS[23], 'trace_id')
+    emit(KEYS[17], 'trace.opened', ARGV[3], trace, cjson.encode({trace_id = trace, root = id}), ARGV[19])
+  elseif ARGV[31] == 'dead' and before ~= 'dead' then
+    end_trace(KEYS[23], KEYS[26], KEYS[17], ARGV[3], 'dead', ARGV[32], t)
+  end
+  for i = 28, #KEYS do
+    redis.call('HSET', KEYS[i], 'merged_into', redis.call('HGET', KEYS[23], 'trace_id'))
+    end_trace(KEYS[i], KEYS[26], KEYS[17], ARGV[3], 'merged', 'it was merged by ' .. id, t)
+  end
+end
+if ARGV[33] ~= '' then
+  close_selection(KEYS[24], KEYS[25], KEYS[23], KEYS[26], KEYS[27], KEYS[17], ARGV[3], ARGV[33], status, t)
+end
 if ARGV[13] ~= '' then
   put(KEYS[3], ARGV[13])
   redis.call('HINCRBY', KEYS[3], 'version', 1)

@@ -199,6 +199,7 @@ async def test_the_first_result_is_kept_and_is_the_best(client: httpx.AsyncClien
         "p_better": None,
         "trust": None,
         "retest": None,
+        "branch_improved": None,
         "replayed": False,
     }
 

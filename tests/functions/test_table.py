@@ -50,7 +50,7 @@ from tests.labs import (
     tried,
 )
 
-VARIADIC = frozenset({"lease_gpu", "pause_tag", "unpause_tag"})
+VARIADIC = frozenset({"finish_experiment", "lease_gpu", "pause_tag", "select_trace", "unpause_tag"})
 """Scripts whose last keys are a list."""
 LUA = Path(state.__file__).parent / "lua"
 
@@ -237,7 +237,7 @@ def test_a_script_addresses_only_the_keys_it_was_given(script: str) -> None:
     for command, first in calls:
         assert first.startswith("KEYS[") or command == "TIME", (command, first)
     for helper, first in re.findall(
-        r"\b(emit|put|move|unhandled|fire|release|fire_unless_overlapping|book|reserve|settle_books|shortage)\(([^,)]+)",
+        r"\b(emit|put|move|unhandled|fire|release|fire_unless_overlapping|book|reserve|settle_books|shortage|close_selection|end_trace|follow)\(([^,)]+)",
         code(script),
     ):
         assert first.startswith("KEYS["), (helper, first)
@@ -265,6 +265,8 @@ def test_the_catalogue_is_what_the_scripts_emit() -> None:
     # Every GPU script derives the status through `settle`; a GPU in training was leased, which has its own event.
     emitted |= {f"gpu.{status}" for status in get_args(GpuStatus) if status != "training"}
 
+    # What selections and traces end by, in the scripts' shared helpers.
+    emitted |= {"selection.committed", "selection.released", "selection.expired", "trace.ended"}
     emitted.add("tag.budget_warning")  # by `warn`, wherever the books change
 
     assert emitted == CATALOGUE
@@ -359,6 +361,7 @@ async def a_long_story(client: httpx.AsyncClient, process: Process) -> None:
     await told(client, "/api/experiment/submit", **idea())
     await told(client, "/api/tag/unpause", tag="mar11")
     await told(client, "/api/pool/deregister", gpu_id="g1")
+    await a_forest(client)
     waiting = await registered(client)
     await client.get(f"/api/experiment/{waiting}/wait?timeout=0.01")
     await client.post("/api/experiment/register", json=idea(), headers={"idempotency-key": "k"})
@@ -379,3 +382,19 @@ async def a_long_story(client: httpx.AsyncClient, process: Process) -> None:
     await process.tokens.open_ticket(proof)
     await process.tokens.rotate(token, 60)
     await process.tokens.revoke(token)
+
+
+async def a_forest(client: httpx.AsyncClient) -> None:
+    """Everything that traces can go through, once."""
+    policy = {"traces.mode": "multi", "traces.target_traces": 2, "traces.max_parallel": 4}
+    await told(client, "/api/search/set-policy", tag="mar11", policy=policy)
+    for value in (0.9, 0.8):
+        chosen = await told(client, "/api/trace/select", tag="mar11", agent="a")
+        await told(client, "/api/trace/renew", selection_id=chosen["selection_id"])
+        await tried(client, value, selection_id=chosen["selection_id"])
+    chosen = await told(client, "/api/trace/merge", tag="mar11")
+    await tried(client, 0.7, selection_id=chosen["selection_id"])
+    chosen = await told(client, "/api/trace/select", tag="mar11", intent="extend")
+    await told(client, "/api/trace/release", selection_id=chosen["selection_id"])
+    await told(client, "/api/trace/close", tag="mar11", trace_id=chosen["trace_id"])
+    await told(client, "/api/trace/reopen", tag="mar11", trace_id=chosen["trace_id"])

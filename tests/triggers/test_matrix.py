@@ -45,6 +45,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "report::tsv",
             "search::policy",
             "search::strategy",
+            "trace::list",
         }
     ),
     ("viewer", "worker"): frozenset({"token::rotate", "token::whoami"}),
@@ -59,6 +60,12 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "report::brief",
             "search::adapt",
             "search::suggest_direction",
+            "trace::close",
+            "trace::merge",
+            "trace::release",
+            "trace::renew",
+            "trace::reopen",
+            "trace::select",
         }
     ),
     ("agent", "worker"): frozenset(
@@ -88,6 +95,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "token::issue",
             "token::list",
             "token::revoke",
+            "trace::sweep",
             "webhook::add",
             "webhook::list",
             "webhook::remove",
@@ -122,6 +130,8 @@ SAMPLES: Mapping[str, Any] = {
     "experiment_a": "mar11-1",
     "experiment_b": "mar11-2",
     "invocation_id": "mar11-1.0",
+    "trace_id": "mar11-t1",
+    "selection_id": "mar11-s1",
     "gpu_id": "g",
     "gpu_index": 0,
     "gpu_name": "H100",

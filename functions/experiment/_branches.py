@@ -1,0 +1,92 @@
+"""What an experiment's result means for the branch that it was made for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from functions.rules.forest import grown, is_node, regrown
+from functions.rules.verdict import Key, compare, judge
+from state.experiments import Experiments, Growth, Settled
+from state.policies import Policy
+from state.records import Experiment, Status, Tag
+from state.traces import Traces
+
+
+@dataclass(frozen=True)
+class Base:
+    """What a branch stands on; no experiment where it has kept nothing that may be compared."""
+
+    experiment: Experiment | None
+    commit_sha: str | None
+
+    def is_beaten(self, value: float, tag: Tag) -> bool:
+        """Whether this value is kept on the branch: its first one always is."""
+        base = self.experiment.val_bpb if self.experiment else None
+        return judge(value, base, tag.direction, 0.0).improved
+
+
+async def base_of(
+    e: Experiment, tag: Tag, policy: Policy, key: Key, experiments: Experiments, traces: Traces
+) -> Base | None:
+    """What it is judged against beside the best: its branch's base; None in single mode, and without a trace.
+
+    That is the base it was selected with, unless retests have taken that back: then it is what the branch has now.
+    """
+    if policy.traces.mode == "single" or e.selection is None:
+        return None
+    base = await experiments.find(e.selection.base_experiment_id) if e.selection.base_experiment_id else None
+    if base is not None and base.status != "keep":
+        trace = next(iter(await traces.many([e.selection.trace_id])), None)
+        base = await experiments.find(trace.base) if trace is not None and trace.base else None
+    if base is None:
+        return Base(None, tag.base_commit)
+    comparable = compare(key, Key(base.gpu_class, base.evaluator_hash, base.budget_seconds))[1]
+    return Base(base if comparable else None, base.commit_sha)
+
+
+async def growth_of(
+    e: Experiment,
+    status: Status,
+    value: float | None,
+    tag: Tag,
+    policy: Policy,
+    traces: Traces,
+    *,
+    beats_base: bool = False,
+) -> tuple[Growth | None, dict[str, Any]]:
+    """What it changes of its trace to end like this, and fields of its own that tell; nothing without a trace."""
+    if e.selection is None or not is_node(e, status):
+        return None, {}
+    names = [e.selection.trace_id, *e.selection.sources]
+    found = {trace.trace_id: trace for trace in await traces.many(names)}
+    if e.selection.trace_id not in found:
+        return None, {}
+    trace = found.pop(e.selection.trace_id)
+    epoch = await traces.epoch(tag.name)
+    return grown(
+        e,
+        status,
+        value,
+        beats_base,
+        e.selection,
+        trace,
+        epoch,
+        list(found.values()),
+        tag.direction,
+        policy.traces,
+    )
+
+
+async def regrowth_of(s: Settled, experiments: Experiments, traces: Traces) -> Growth | None:
+    """What it changes of its trace that retests took a keep back, or made one; None where nothing."""
+    e = s.experiment
+    if e.trace_id is None or s.status == e.status:
+        return None
+    found = await traces.many([e.trace_id])
+    if not found:
+        return None
+    base = None
+    if found[0].base == e.experiment_id:
+        base = await experiments.base_above(e.parent_ids)
+    return regrown(found[0], await traces.epoch(e.tag), e, s.status == "keep", base)

@@ -1,0 +1,142 @@
+"""What grows next in a tag's forest: views for the schedulers, where a freed slot goes, what a commit changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from functions.rules.ancestry import JUDGED
+from functions.rules.trace_ends import Vitals, after_commit, death, ended_by_merge
+from functions.rules.traces import Forest as SchedulerForest
+from functions.rules.traces import TraceView
+from functions.rules.verdict import score
+from state.experiments import Growth
+from state.ids import OWN_LINE
+from state.policies import Traces as TracePolicy
+from state.records import Choice, Direction, Experiment, Forest, Status, Trace
+
+CRASH = "x"
+"""Stands among a trace's scores for a crash."""
+SCORES_KEPT = 100
+"""Of the newest nodes, for schedulers that look back."""
+
+
+def forest_of(forest: Forest, live: Sequence[Trace], params: Mapping[str, float]) -> SchedulerForest:
+    """The live traces as schedulers see them."""
+    return SchedulerForest(
+        tag=forest.tag,
+        select_seq=forest.select_seq + 1,
+        traces=tuple(view_of(trace) for trace in live),
+        virtual_time=forest.virtual_time,
+        params=params,
+    )
+
+
+def view_of(trace: Trace) -> TraceView:
+    """A trace as schedulers see it."""
+    return TraceView(
+        trace_id=trace.trace_id,
+        number=trace.number,
+        virtual_time=trace.virtual_time,
+        last_selected=trace.last_selected,
+        length=trace.length,
+        kept=trace.kept,
+        children=trace.length,
+        in_flight=trace.in_flight,
+        scores=tuple(None if text == CRASH else float(text) for text in trace.scores.split()),
+        best_score=trace.best_score,
+        priority=trace.priority,
+    )
+
+
+def replanted(forest: Forest) -> bool:
+    """Whether a slot is free because a trace has left it; at a cold start all slots are for roots."""
+    numbered = [t for t in forest.growing if t.number != OWN_LINE]
+    return forest.last_trace > len(numbered)
+
+
+def stood_on(traces: Iterable[Trace]) -> set[str]:
+    """Nodes that a trace has for its base, or began at."""
+    return {node for trace in traces for node in (trace.base, trace.origin) if node is not None}
+
+
+def is_node(e: Experiment, status: Status) -> bool:
+    """Whether what ends so is a node of the graph; a fault of the infrastructure says nothing of the idea."""
+    return status in JUDGED and e.retest_of is None
+
+
+def grown(
+    e: Experiment,
+    status: Status,
+    value: float | None,
+    beats_base: bool,
+    choice: Choice,
+    trace: Trace,
+    epoch: int,
+    sources: Sequence[Trace],
+    direction: Direction,
+    rules: TracePolicy,
+) -> tuple[Growth, dict[str, Any]]:
+    """What a node changes of its trace, and the fields that say on the experiment how it was committed.
+
+    The tip advances only if it still is what it was when the node was selected, and in the same epoch; the base
+    advances with it, on a keep that is better. Anything else is a leaf beside the branch.
+    """
+    outdated = choice.epoch != epoch
+    advances = not outdated and trace.tip == choice.expected_tip
+    kept = status == "keep"
+    points = score(value, direction) if value is not None else None
+    vitals = after_commit(Vitals(trace.best_score, trace.since_best, trace.crashes_in_a_row), points)
+    fields: dict[str, Any] = {
+        "length": trace.length + 1,
+        "kept": trace.kept + kept,
+        "scores": " ".join([*trace.scores.split(), CRASH if points is None else repr(points)][-SCORES_KEPT:]),
+        "best_score": vitals.best,
+        "since_best": vitals.commits_since_best,
+        "crashes_in_a_row": vitals.crashes_in_a_row,
+    }
+    if advances:
+        fields["tip"] = e.experiment_id
+        if trace.root is None:
+            fields |= {"root": e.experiment_id, "base": choice.base_experiment_id}
+            fields["base_commit_sha"] = choice.base_commit_sha
+        if kept and beats_base:
+            fields |= {"base": e.experiment_id, "base_commit_sha": e.commit_sha}
+    tips = {source.trace_id: source.tip for source in sources if source.status == "live" and source.tip}
+    ends = ended_by_merge(choice.sources, tips, kept and not outdated)
+    growth = Growth(
+        trace=trace,
+        epoch=epoch,
+        fields=fields,
+        ends=[source for source in sources if source.trace_id in ends],
+        **_fate(trace, advances, vitals, rules),
+    )
+    return growth, {"forked": not advances, "outdated": outdated}
+
+
+def _fate(trace: Trace, advances: bool, vitals: Vitals, rules: TracePolicy) -> dict[str, Any]:
+    if trace.status == "pending" and not advances:
+        return {"status": "dead", "why": "its first experiment came in when its epoch was over"}
+    if trace.status not in ("pending", "live"):
+        return {}
+    if rules.mode == "multi":
+        match death(vitals, rules.dead_after_crashes, rules.stale_after):
+            case "crashes":
+                return {"status": "dead", "why": f"{vitals.crashes_in_a_row} nodes in a row have crashed"}
+            case "stale":
+                return {"status": "dead", "why": f"no new best in {vitals.commits_since_best} nodes"}
+    return {"status": "live"}
+
+
+def regrown(trace: Trace, epoch: int, e: Experiment, kept: bool, base: Experiment | None) -> Growth:
+    """What it changes of a trace that a node of it was demoted, or promoted, by retests.
+
+    `base` is what the branch stands on then: where its base has fallen, the best kept one under it.
+    """
+    fields: dict[str, Any] = {"kept": trace.kept + (1 if kept else -1)}
+    if trace.base == e.experiment_id and not kept:
+        fields |= {
+            "base": base.experiment_id if base else "",
+            "base_commit_sha": base.commit_sha if base else "",
+        }
+    return Growth(trace=trace, epoch=epoch, fields=fields)

@@ -1,0 +1,29 @@
+"""trace::close has a trace selected no more."""
+
+from __future__ import annotations
+
+from functions.contract import Command, Line, Response, function
+from state.ids import Id
+from state.ids import Tag as TagName
+from state.traces import Traces
+
+
+class Close(Command):
+    tag: TagName
+    trace_id: Id
+    reason: Line = "closed by hand"
+
+
+class Closed(Response):
+    trace_id: str
+    status: str
+    """What it is now; a trace that had ended before stays as it ended."""
+    reason: str | None
+
+
+@function("trace::close", role="agent", writes=True)
+async def close(request: Close, traces: Traces) -> Closed:
+    """Select a trace no more, and free its slot; what is under way on it may still come in."""
+    trace = await traces.get(request.tag, request.trace_id)
+    closed = await traces.close(trace, request.reason)
+    return Closed(trace_id=closed.trace_id, status=closed.status, reason=closed.reason)

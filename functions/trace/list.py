@@ -1,0 +1,125 @@
+"""trace::list shows a tag's traces and the graph of its experiments."""
+
+from __future__ import annotations
+
+import builtins
+from typing import Annotated
+
+from pydantic import Field
+
+from functions.contract import Http, Request, Response, function
+from state.experiments import Experiments
+from state.ids import Tag as TagName
+from state.policies import Policies
+from state.records import Experiment, Trace, TraceStatus, stamp
+from state.tags import Tags
+from state.traces import Traces
+
+
+class List(Request):
+    tag: TagName
+    status: TraceStatus | None = None
+    limit: int = Field(200, ge=1, le=1000, description="newest nodes of the graph, and newest traces")
+    cursor: Annotated[int, Field(ge=0)] | None = Field(None, description="next_cursor of the page before")
+
+
+class Branch(Response):
+    trace_id: str
+    number: int
+    status: TraceStatus
+    kind: str
+    root: str | None
+    origin: str | None
+    """The node that a branch began at."""
+    tip: str | None
+    base: str | None
+    """The best that it has kept."""
+    base_commit_sha: str | None
+    length: int
+    kept: int
+    in_flight: int
+    selections: int
+    best_score: float | None
+    """Lower is better, whatever the direction of the metric."""
+    priority: float
+    created_at: str
+    ended_at: str | None
+    reason: str | None
+    merged_into: str | None
+
+
+class Node(Response):
+    experiment_id: str
+    number: int
+    parent_ids: builtins.list[str]
+    trace_id: str | None
+    status: str
+    val_bpb: float | None
+    category: str
+    description: str
+    agent: str | None
+    forked: bool
+    """A leaf beside its branch."""
+    is_tip: bool
+    is_base: bool
+
+
+class Listing(Response):
+    tag: str
+    mode: str
+    epoch: int
+    select_seq: int
+    open_selections: int
+    traces: builtins.list[Branch]
+    """By number."""
+    total_traces: int
+    nodes: builtins.list[Node]
+    """The newest, by number; a parent that is not among them is older."""
+    total_nodes: int
+    next_cursor: int | None
+
+
+@function("trace::list", Http("GET", "/api/trace/list"), Http("POST", "/api/trace/list"), role="viewer")
+async def list(
+    request: List, tags: Tags, policies: Policies, experiments: Experiments, traces: Traces
+) -> Listing:
+    """A tag's traces with their tips and bases, and its newest experiments as a graph: parents, status, value."""
+    await tags.get(request.tag)
+    policy, _ = await policies.get(request.tag)
+    forest = await traces.forest(request.tag)
+    newest, total_traces = await traces.page(request.tag, request.limit)
+    shown = {t.trace_id: t for t in (*forest.growing, *newest)}
+    nodes, total, following = await experiments.page(
+        request.tag, limit=request.limit, below=request.cursor, newest=True
+    )
+    tips, bases = {t.tip for t in shown.values()}, {t.base for t in shown.values()}
+    return Listing(
+        tag=request.tag,
+        mode=policy.traces.mode,
+        epoch=forest.epoch,
+        select_seq=forest.select_seq,
+        open_selections=len(await traces.open_selections(request.tag)),
+        traces=[
+            branch(t)
+            for t in sorted(shown.values(), key=lambda t: t.number)
+            if request.status in (None, t.status)
+        ],
+        total_traces=total_traces,
+        nodes=[node(e, e.experiment_id in tips, e.experiment_id in bases) for e in nodes],
+        total_nodes=total,
+        next_cursor=following,
+    )
+
+
+def branch(trace: Trace) -> Branch:
+    """A trace as it is shown."""
+    return Branch(
+        created_at=stamp(trace.created_at),
+        ended_at=stamp(trace.ended_at) if trace.ended_at is not None else None,
+        **trace.model_dump(include=set(Branch.model_fields) - {"created_at", "ended_at"}),
+    )
+
+
+def node(e: Experiment, is_tip: bool, is_base: bool) -> Node:
+    """An experiment as a node."""
+    return Node(is_tip=is_tip, is_base=is_base, **e.model_dump(include=set(Node.model_fields)))

@@ -1,0 +1,35 @@
+"""trace::renew keeps a selection for longer."""
+
+from __future__ import annotations
+
+from functions.contract import Call, Command, Response, function
+from functions.rules.access import check_own
+from state.ids import Id
+from state.records import stamp
+from state.traces import Traces
+
+
+class Renew(Command):
+    selection_id: Id
+
+
+class Renewed(Response):
+    selection_id: str
+    status: str
+    lease_expires_at: str
+    held_by: str | None = None
+    """The experiment that keeps it open for as long as it is open itself: no renewal is needed."""
+
+
+@function("trace::renew", role="agent", writes=True, keeps_answer=False)
+async def renew(request: Renew, call: Call, traces: Traces) -> Renewed:
+    """Prolong a selection's lease by its whole length, while an idea is still being worked out."""
+    found = await traces.selection(request.selection_id)
+    check_own(call.caller, found.owner, found.selection_id)
+    renewed = await traces.renew(found)
+    return Renewed(
+        selection_id=renewed.selection_id,
+        status=renewed.status,
+        lease_expires_at=stamp(renewed.lease_expires_at),
+        held_by=renewed.experiment_id,
+    )

@@ -1,0 +1,61 @@
+"""trace::select chooses what one experiment is made from, as a lease."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from functions.contract import Call, Command, function
+from functions.plugins import Schedulers
+from functions.trace._choosing import Chooser, Intent, Selected, Wish, answered, request_key
+from functions.trace._nodes import parents_of
+from state.experiments import Experiments
+from state.ids import Id
+from state.ids import Tag as TagName
+from state.policies import Policies
+from state.pool import Pool
+from state.settings import Settings
+from state.tags import Tags
+from state.traces import Traces
+from state.wakeups import Wakeups
+
+
+class Select(Command):
+    tag: TagName
+    agent: Id | None = None
+    intent: Intent = Field("auto", description="auto opens traces up to target_traces, then extends one")
+    trace_id: Id | None = Field(None, description="extend this trace")
+    parent_ids: list[Id] = Field(
+        default_factory=list, max_length=16, description="build on these; several are a merge"
+    )
+    wait: float = Field(0, ge=0, le=50, description="seconds to wait for a slot")
+
+
+@function("trace::select", role="agent", writes=True, keeps_answer=False)
+async def select(
+    request: Select,
+    call: Call,
+    tags: Tags,
+    policies: Policies,
+    experiments: Experiments,
+    traces: Traces,
+    pool: Pool,
+    schedulers: Schedulers,
+    wakeups: Wakeups,
+    settings: Settings,
+) -> Selected:
+    """Choose the trace and parents of one experiment, as a lease; without a free slot, `wait` and no idea."""
+    tag = await tags.get(request.tag)
+    asked = request_key("trace::select", request, call)
+    if asked is not None and (first := await traces.first_answer(asked)) is not None:
+        return answered(first, tag)
+    chooser = Chooser(tags, policies, experiments, traces, pool, schedulers, wakeups, settings)
+    wish = Wish(
+        tag=request.tag,
+        agent=request.agent,
+        intent="merge" if len(request.parent_ids) > 1 else request.intent,
+        trace_id=request.trace_id,
+        parents=await parents_of(request.tag, request.parent_ids, experiments),
+        selector="nodes" if request.parent_ids else "best_base",
+        wait=request.wait,
+    )
+    return answered(await chooser.choose(wish, call, asked), tag)

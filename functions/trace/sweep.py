@@ -1,0 +1,24 @@
+"""trace::sweep gives back what agents have selected and never used."""
+
+from __future__ import annotations
+
+from functions.contract import Command, Every, Response, function
+from state.traces import Traces
+
+
+class Sweep(Command):
+    """Nothing to say."""
+
+
+class Swept(Response):
+    expired: list[str]
+    """Selections."""
+
+
+@function("trace::sweep", Every("sweep_s"), role="operator", writes=True)
+async def sweep(request: Sweep, traces: Traces) -> Swept:
+    """Expire selections whose agents registered nothing in time; every select does the same for its own tag."""
+    expired: list[str] = []
+    for tag in await traces.with_expired():
+        expired += await traces.sweep(tag)
+    return Swept(expired=expired)

@@ -1,0 +1,320 @@
+"""Traces: what is selected, what becomes of it, and what is refused, through the doors that agents use."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.process import Process
+from tests.labs import asked, events_of, idea, open_tag, refused, registered, told
+
+TAG = "mar11"
+MULTI = {"traces.mode": "multi", "traces.target_traces": 2, "traces.max_parallel": 4}
+
+
+@pytest.fixture
+async def forest(client: httpx.AsyncClient) -> httpx.AsyncClient:
+    """A tag in multi mode: two traces, four slots."""
+    await open_tag(client, policy=MULTI)
+    return client
+
+
+async def selected(http: httpx.AsyncClient, **more: Any) -> dict[str, Any]:
+    answer = await told(http, "/api/trace/select", tag=TAG, **more)
+    assert answer["status"] == "selected", answer
+    return answer
+
+
+async def made(http: httpx.AsyncClient, selection: dict[str, Any], **more: Any) -> str:
+    """An experiment that is registered with a selection."""
+    return await registered(http, selection_id=selection["selection_id"], **more)
+
+
+async def test_a_cold_start_opens_roots_up_to_the_target_and_then_says_wait(
+    forest: httpx.AsyncClient,
+) -> None:
+    one, two = await selected(forest), await selected(forest)
+    third = await told(forest, "/api/trace/select", tag=TAG)
+
+    assert [s["kind"] for s in (one, two)] == ["new_root", "new_root"]
+    assert [s["trace_id"] for s in (one, two)] == ["mar11-t1", "mar11-t2"]
+    assert [(s["parent_ids"], s["local_selection"]) for s in (one, two)] == [([], [])] * 2
+    assert (third["status"], third["reason"]) == ("wait", "all_busy")
+    assert 0 < third["retry_after"] <= 15
+    assert third["selection_id"] is None
+
+
+async def test_a_result_is_recorded_where_it_was_selected(forest: httpx.AsyncClient) -> None:
+    one, two = await selected(forest, agent="ann"), await selected(forest, agent="bob")
+    a, b = await made(forest, one, agent="ann"), await made(forest, two, agent="bob")
+
+    worse = await told(forest, "/api/experiment/complete", experiment_id=b, val_bpb=1.2)
+    better = await told(forest, "/api/experiment/complete", experiment_id=a, val_bpb=1.0)
+
+    assert [(v["status"], v["improved"], v["branch_improved"]) for v in (worse, better)] == [
+        ("keep", True, True),
+        ("keep", True, True),
+    ]
+    shown = await told(forest, "/api/trace/list", tag=TAG)
+    assert [(t["trace_id"], t["root"], t["tip"], t["base"], t["status"]) for t in shown["traces"]] == [
+        ("mar11-t1", a, a, a, "live"),
+        ("mar11-t2", b, b, b, "live"),
+    ]
+    assert shown["open_selections"] == 0
+    assert await audited(forest) == []
+
+
+async def test_a_run_is_kept_on_its_branch_that_is_not_the_best_of_the_tag(forest: httpx.AsyncClient) -> None:
+    await grown(forest, 1.0)
+    await grown(forest, 1.2)
+
+    verdict = await grown(forest, 1.1, trace_id="mar11-t2")
+
+    assert (verdict["status"], verdict["action"], verdict["improved"]) == ("keep", "keep_commit", False)
+    assert (verdict["branch_improved"], verdict["best_val_bpb"]) == (True, 1.0)
+    worse = await grown(forest, 1.15, trace_id="mar11-t2")
+    assert (worse["status"], worse["branch_improved"]) == ("discard", False)
+    shown = await told(forest, "/api/trace/list", tag=TAG)
+    assert (shown["traces"][1]["base"], shown["traces"][1]["tip"]) == (
+        verdict["experiment_id"],
+        worse["experiment_id"],
+    )
+    assert worse["base_commit_sha"] == shown["traces"][1]["base_commit_sha"]
+    assert await audited(forest) == []
+
+
+async def grown(http: httpx.AsyncClient, value: float, **more: Any) -> dict[str, Any]:
+    """The verdict on an experiment of this value that was made from a new selection."""
+    name = await made(http, await selected(http, **more))
+    return await told(http, "/api/experiment/complete", experiment_id=name, val_bpb=value)
+
+
+async def audited(http: httpx.AsyncClient) -> list[str]:
+    violations: list[str] = (await told(http, "/api/lab/audit"))["violations"]
+    return violations
+
+
+# -- leases
+
+
+async def test_the_same_request_gets_the_same_selection(forest: httpx.AsyncClient, process: Process) -> None:
+    first = await selected(forest, request_id="r1")
+    await told(forest, "/api/trace/release", selection_id=first["selection_id"])
+
+    again = await selected(forest, request_id="r1")
+    other = await refused(forest, 422, "/api/trace/select", tag=TAG, request_id="r1", agent="bob")
+
+    assert again == first
+    assert "another body" in other["detail"]
+    assert len(await events_of(process, "selection.opened")) == 1
+
+
+async def test_a_waiting_answer_is_no_answer_to_keep(forest: httpx.AsyncClient) -> None:
+    one, _ = await selected(forest), await selected(forest)
+    early = await told(forest, "/api/trace/select", tag=TAG, request_id="r1")
+
+    await told(forest, "/api/trace/release", selection_id=one["selection_id"])
+    late = await told(forest, "/api/trace/select", tag=TAG, request_id="r1")
+
+    assert (early["status"], late["status"]) == ("wait", "selected")
+
+
+async def test_whoever_waits_is_woken_by_the_slot_that_is_free(forest: httpx.AsyncClient) -> None:
+    one, _ = await selected(forest), await selected(forest)
+
+    waiting = asyncio.create_task(told(forest, "/api/trace/select", tag=TAG, wait=50))
+    await asyncio.sleep(0)
+    await told(forest, "/api/trace/release", selection_id=one["selection_id"])
+    found = await asyncio.wait_for(waiting, 30)
+
+    assert (found["status"], found["kind"]) == ("selected", "new_root")
+
+
+async def test_a_lease_that_ends_frees_the_slot_without_any_cron(
+    forest: httpx.AsyncClient, process: Process
+) -> None:
+    one, two = await selected(forest), await selected(forest)
+    await run_out(process, one["selection_id"])
+
+    third = await selected(forest)
+
+    assert third["kind"] == "new_root"
+    assert [e["subject"] for e in await events_of(process, "selection.expired")] == [one["selection_id"]]
+    shown = await told(forest, "/api/trace/list", tag=TAG)
+    assert [t["trace_id"] for t in shown["traces"]] == [two["trace_id"], third["trace_id"]]
+    late = await refused(forest, 409, "/api/experiment/register", **idea(selection_id=one["selection_id"]))
+    assert late["code"] == "selection_expired"
+
+
+async def test_a_lease_that_ends_is_swept_by_the_clock(forest: httpx.AsyncClient, process: Process) -> None:
+    one = await selected(forest)
+    await run_out(process, one["selection_id"])
+
+    assert (await told(forest, "/api/trace/sweep"))["expired"] == [one["selection_id"]]
+    assert (await told(forest, "/api/trace/sweep"))["expired"] == []
+
+
+async def test_an_experiment_keeps_its_selection_open_however_long_it_takes(
+    forest: httpx.AsyncClient, process: Process
+) -> None:
+    one = await selected(forest)
+    name = await made(forest, one)
+    await told(forest, "/api/trace/sweep")
+    held = await told(forest, "/api/trace/renew", selection_id=one["selection_id"])
+    busy = await refused(forest, 409, "/api/trace/release", selection_id=one["selection_id"])
+
+    await told(forest, "/api/experiment/stop", experiment_id=name)
+
+    assert held["held_by"] == name
+    assert (busy["code"], busy["experiment_id"]) == ("selection_registered", name)
+    shown = await told(forest, "/api/trace/list", tag=TAG)
+    assert shown["open_selections"] == 0
+    assert [(t["status"], t["in_flight"]) for t in shown["traces"]] == [("dead", 0)]
+    assert (await selected(forest))["kind"] == "new_root"
+
+
+async def test_a_renewed_lease_lasts_its_whole_length_again(
+    forest: httpx.AsyncClient, process: Process
+) -> None:
+    one = await selected(forest)
+    key = process.lab.keys("open_selections", TAG)
+    await process.lab.command("ZADD", key, repr(await process.lab.now() + 60), one["selection_id"])
+
+    renewed = await told(forest, "/api/trace/renew", selection_id=one["selection_id"])
+
+    left = float(await process.lab.command("ZSCORE", key, one["selection_id"])) - await process.lab.now()
+    assert 890 < left <= 900
+    assert (renewed["status"], renewed["held_by"]) == ("open", None)
+
+
+async def run_out(process: Process, selection_id: str) -> None:
+    """As if the lease on a selection had run out."""
+    await process.lab.command("ZADD", process.lab.keys("open_selections", TAG), "1", selection_id)
+
+
+# -- what is refused, each in its own way
+
+
+async def test_an_unknown_parent_is_refused(forest: httpx.AsyncClient) -> None:
+    answer = await refused(forest, 422, "/api/trace/select", tag=TAG, parent_ids=["mar11-9"])
+
+    assert answer["code"] == "unknown_parent"
+
+
+async def test_an_unfinished_parent_is_refused(forest: httpx.AsyncClient) -> None:
+    name = await made(forest, await selected(forest))
+
+    answer = await refused(forest, 409, "/api/trace/select", tag=TAG, parent_ids=[name])
+
+    assert answer["code"] == "unfinished_parent"
+
+
+async def test_a_closed_trace_is_refused_until_it_is_reopened(forest: httpx.AsyncClient) -> None:
+    await grown(forest, 1.0)
+    await told(forest, "/api/trace/close", tag=TAG, trace_id="mar11-t1")
+
+    answer = await refused(forest, 409, "/api/trace/select", tag=TAG, trace_id="mar11-t1")
+    await told(forest, "/api/trace/reopen", tag=TAG, trace_id="mar11-t1")
+
+    assert (answer["code"], answer["trace_status"]) == ("closed_trace", "closed")
+    assert (await selected(forest, trace_id="mar11-t1"))["parent_ids"] == ["mar11-1"]
+
+
+async def test_a_busy_trace_is_refused_with_when_to_ask_again(forest: httpx.AsyncClient) -> None:
+    await grown(forest, 1.0)
+    await selected(forest, trace_id="mar11-t1")
+
+    answer = await refused(forest, 409, "/api/trace/select", tag=TAG, trace_id="mar11-t1")
+
+    assert answer["code"] == "busy_trace"
+    assert answer["retry_after"] > 0
+
+
+async def test_a_selection_is_for_one_experiment(forest: httpx.AsyncClient) -> None:
+    one = await selected(forest)
+    name = await made(forest, one)
+
+    answer = await refused(forest, 409, "/api/experiment/register", **idea(selection_id=one["selection_id"]))
+
+    assert (answer["code"], answer["experiment_id"]) == ("selection_used", name)
+    await told(forest, "/api/experiment/complete", experiment_id=name, val_bpb=1.0)
+    over = await refused(forest, 409, "/api/experiment/register", **idea(selection_id=one["selection_id"]))
+    assert (over["code"], over["experiment_id"]) == ("selection_committed", name)
+
+
+async def test_a_result_is_committed_once(forest: httpx.AsyncClient) -> None:
+    verdict = await grown(forest, 1.0)
+
+    again = await refused(
+        forest, 409, "/api/experiment/complete", experiment_id=verdict["experiment_id"], val_bpb=0.9
+    )
+
+    assert "already finished: keep" in again["detail"]
+    assert (await told(forest, "/api/trace/list", tag=TAG))["traces"][0]["length"] == 1
+
+
+async def test_there_is_no_root_beyond_the_target(forest: httpx.AsyncClient) -> None:
+    await grown(forest, 1.0)
+    await grown(forest, 1.1)
+
+    answer = await refused(forest, 409, "/api/trace/select", tag=TAG, intent="new_root")
+
+    assert (answer["code"], answer["target_traces"]) == ("no_room", 2)
+
+
+async def test_a_merge_takes_two_bases(forest: httpx.AsyncClient) -> None:
+    await grown(forest, 1.0)
+    alone = await refused(forest, 409, "/api/trace/merge", tag=TAG)
+    same = await refused(forest, 409, "/api/trace/merge", tag=TAG, sources=["mar11-t1"])
+
+    assert [alone["code"], same["code"]] == ["one_base"] * 2
+    assert "mar11-1 alone" in alone["detail"]
+
+
+async def test_a_selection_of_an_earlier_epoch_makes_no_experiment(forest: httpx.AsyncClient) -> None:
+    one = await selected(forest)
+    await switch(forest, "single")
+    await switch(forest, "multi")
+
+    answer = await refused(forest, 409, "/api/experiment/register", **idea(selection_id=one["selection_id"]))
+
+    assert (answer["code"], answer["epoch"]) == ("stale_epoch", 3)
+
+
+async def test_what_comes_in_after_its_epoch_is_recorded_and_is_nobodys_parent(
+    forest: httpx.AsyncClient,
+) -> None:
+    await grown(forest, 1.0)
+    late = await made(forest, await selected(forest, trace_id="mar11-t1"))
+    await switch(forest, "single")
+    await switch(forest, "multi")
+
+    verdict = await told(forest, "/api/experiment/complete", experiment_id=late, val_bpb=0.9)
+
+    assert (verdict["status"], verdict["improved"]) == ("keep", True)
+    shown = (await asked(forest, f"/api/experiment/{late}"))["experiment"]
+    assert (shown["forked"], shown["outdated"], shown["parent_ids"]) == (True, True, ["mar11-1"])
+    listed = await told(forest, "/api/trace/list", tag=TAG)
+    assert (listed["traces"][0]["tip"], listed["traces"][0]["base"]) == ("mar11-1", "mar11-1")
+    answer = await refused(forest, 409, "/api/trace/select", tag=TAG, parent_ids=[late])
+    assert answer["code"] == "stale_epoch"
+    assert (await told(forest, "/api/experiment/best", tag=TAG))["best"]["experiment_id"] == late
+    assert await audited(forest) == []
+
+
+async def switch(http: httpx.AsyncClient, mode: str) -> None:
+    await told(http, "/api/search/set-policy", tag=TAG, policy={"traces.mode": mode})
+
+
+async def test_in_single_mode_there_is_one_trace(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+
+    answers = [
+        await refused(client, 409, "/api/trace/select", tag=TAG, **more)
+        for more in ({"intent": "new_root"}, {"trace_id": "mar11-t1"}, {"intent": "merge"})
+    ]
+
+    assert {a["code"] for a in answers} == {"single_mode"}
