@@ -123,6 +123,25 @@ def test_a_trace_that_was_away_neither_makes_up_for_its_turns_nor_waits_for_thos
     assert picks == ["t1", "t0", "t1", "t0"]
 
 
+@pytest.mark.parametrize(("own", "whole", "expected"), [(3, 5, (6, 5)), (7, 5, (8, 7)), (5, 5, (6, 5))])
+def test_a_turn_begins_where_the_trace_or_the_forest_is_whichever_is_later(
+    own: int, whole: int, expected: tuple[int, int]
+) -> None:
+    assert next_turn(trace(1, virtual_time=own), Forest("mar11", 1, [], whole)) == expected
+
+
+def test_of_traces_that_were_away_the_one_not_selected_for_longest_comes_first() -> None:
+    traces = [
+        trace(0, virtual_time=2, last_selected=8),
+        trace(1, virtual_time=4, last_selected=3),
+        trace(2, virtual_time=9, last_selected=1),
+    ]
+
+    ranked = SCHEDULERS["round_robin"].rank(Forest("mar11", 9, traces, virtual_time=6))
+
+    assert [r.trace_id for r in ranked] == ["t1", "t0", "t2"]
+
+
 @EVERY
 @given(forests())
 def test_every_trace_has_one_place_and_a_finite_score(name: str, forest: Forest) -> None:
