@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functions.contract import Request, Response, function
+from functions.rules.noise import false_share
 from functions.rules.tsv import HEADER, rows
 from state.experiments import Experiments
 from state.ids import Tag
@@ -18,6 +19,8 @@ class Ask(Request):
 class Table(Response):
     tsv: str
     count: int
+    false_keeps_at_least: float | None
+    """Estimated share of the keeps that are not truly better; None while nobody can tell."""
 
 
 @function("report::tsv", role="viewer")
@@ -25,9 +28,15 @@ async def tsv(request: Ask, tags: Tags, experiments: Experiments) -> Table:
     """Every finished experiment as `commit val_bpb memory_gb status description`, oldest first."""
     await tags.get(request.tag)
     lines: list[str] = []
+    chances: list[float | None] = []
     cursor: int | None = None
     while True:
         page, _, cursor = await experiments.page(request.tag, limit=PAGE, above=cursor, newest=False)
         lines += rows(page)
+        chances += [e.p_better for e in page if e.status == "keep"]
         if cursor is None:
-            return Table(tsv="\n".join([HEADER, *lines]) + "\n", count=len(lines))
+            return Table(
+                tsv="\n".join([HEADER, *lines]) + "\n",
+                count=len(lines),
+                false_keeps_at_least=false_share(chances),
+            )

@@ -19,6 +19,9 @@ STYLES = {
     "best.changed": "bold green",
     "experiment.finished": "bold",
     "experiment.lost": "red",
+    "experiment.confirmed": "green",
+    "experiment.demoted": "bold red",
+    "experiment.promoted": "bold green",
     "gpu.offline": "yellow",
     "gpu.unhealthy": "red",
     "lab.audit_failed": "bold red",
@@ -27,6 +30,11 @@ STYLES = {
 TOLD = {
     "experiment.registered": ("category", "agent", "hypothesis"),
     "experiment.finished": ("status", "val_bpb", "delta", "description"),
+    "experiment.retesting": ("retest_id", "seed"),
+    "experiment.retested": ("status", "val_bpb"),
+    "experiment.confirmed": ("val_bpb", "base_commit_sha"),
+    "experiment.demoted": ("val_bpb", "best_experiment_id", "base_commit_sha"),
+    "experiment.promoted": ("val_bpb", "base_commit_sha"),
     "best.changed": ("val_bpb",),
     "strategy.changed": ("mode", "reason"),
 }

@@ -7,6 +7,11 @@ const SHOWN = 300;
 const TELLING = {
   "experiment.registered": ["category", "hypothesis"],
   "experiment.finished": ["status", "val_bpb", "description"],
+  "experiment.retesting": ["retest_id"],
+  "experiment.retested": ["status", "val_bpb"],
+  "experiment.confirmed": ["val_bpb"],
+  "experiment.demoted": ["val_bpb", "best_experiment_id"],
+  "experiment.promoted": ["val_bpb"],
   "best.changed": ["val_bpb"],
   "strategy.changed": ["mode", "reason"],
 };

@@ -5,6 +5,13 @@ import { call } from "../lab.js";
 
 const PAGE = 50;
 const MOST = 1000;
+// What the rule `confirmed` says of a keep.
+const TRUST = {
+  provisional: ["…", "provisional: kept until it has run once more on another seed"],
+  unconfirmed: ["?", "unconfirmed: nobody has run it again"],
+  confirmed: ["✓", "confirmed: borne out by further runs, or ahead by more than noise explains"],
+  demoted: ["✗", "demoted: it was kept, and did not bear out when it ran again"],
+};
 const OPEN = new Set(["registered", "queued", "leased", "running"]);
 
 export function experiments() {
@@ -54,17 +61,23 @@ export function experiments() {
 
 // What a row shows, so that one that looks the same stays as it is.
 function row(e) {
-  const { id, tag, number: nth, status, category, hypothesis, agent, attempt, near_miss, duplicate_of } = e;
+  const { id, tag, number: nth, status, category, hypothesis, agent, attempt, near_miss, trust, duplicate_of } = e;
   const open = OPEN.has(status);
   const value = open ? e.last_metric : e.val_bpb;
-  return { id, tag, nth, status, category, hypothesis, agent, attempt, near_miss, duplicate_of, value, open,
+  return { id, tag, nth, status, category, hypothesis, agent, attempt, near_miss, trust, duplicate_of, value, open,
     progress: status === "running" ? e.last_progress : null, delta: open ? null : e.delta };
+}
+
+function trust(word) {
+  const [sign, meaning] = TRUST[word];
+  return h("span", { class: "dim", title: meaning, role: "img", "aria-label": meaning }, ` ${sign}`);
 }
 
 function show(e, view) {
   return h("tr", {},
     h("td", { class: "number" }, h("a", { href: view.link({ tag: e.tag, run: e.id }), title: `details of ${e.id}` }, String(e.nth))),
-    h("td", {}, badge(e.status), e.near_miss ? h("span", { class: "dim", title: "within the margin of the best" }, " near") : null),
+    h("td", {}, badge(e.status), e.trust ? trust(e.trust) : null,
+      e.near_miss ? h("span", { class: "dim", title: "within the margin of the best" }, " near") : null),
     h("td", { class: e.open ? "number dim" : "number" },
       e.progress === null ? number(e.value)
         : h("span", { class: "going" }, number(e.value, 4), h("progress", { value: e.progress, max: 1, "aria-label": "progress" }))),

@@ -13,7 +13,7 @@ export function progress() {
     id: "progress",
     rest: 4000, // drawing takes the lab some tenths of a second
     touches: (event, view) =>
-      event.tag === view.tag && ["experiment.finished", "best.changed", "strategy.changed"].includes(event.type),
+      event.tag === view.tag && ["experiment.finished", "experiment.retested", "best.changed", "strategy.changed"].includes(event.type),
 
     async read(view) {
       const { tag } = view;
@@ -48,9 +48,11 @@ export function progress() {
     },
   };
 
-  function tell({ strategy, stats }) {
+  function tell({ strategy, stats, noise, false_keeps_at_least: falsely }) {
+    const trust = noise === null || falsely === null ? ""
+      : ` · noise ${number(noise.sigma)}, at least ${Math.round(falsely * 100)} % of the keeps are luck`;
     aside.textContent =
-      `${strategy.mode}: ${strategy.reason} · ${stats.running} running, ${stats.queued} queued, ${stats.crashed} crashed`;
+      `${stats.running} running, ${stats.queued} queued, ${stats.crashed} crashed${trust} · ${strategy.mode}: ${strategy.reason}`;
     aside.title = aside.textContent;
   }
 }

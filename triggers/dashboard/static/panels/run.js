@@ -52,7 +52,7 @@ function content(answer, close) {
     closing(close, h("h2", { id: "run-title" }, e.id), badge(e.status), h("b", {}, number(e.val_bpb)), delta(e.delta)),
     h("div", { class: "body", tabindex: "0" },
       h("p", { class: "hypothesis" }, e.hypothesis),
-      h("dl", { class: "facts" }, facts(e).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
+      h("dl", { class: "facts" }, facts(answer).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
       e.error ? section("Error", text(e.error, "error")) : null,
       section("Patch", answer.diff === null ? h("p", { class: "dim" }, "Only the commit is known.") : patch(answer.diff)),
       answer.log_tail ? section("Log", text(answer.log_tail)) : null,
@@ -64,7 +64,7 @@ function closing(close, ...title) {
   return h("header", {}, ...title, h("button", { type: "button", click: close }, "Close"));
 }
 
-function facts(e) {
+function facts({ experiment: e, retests, claim }) {
   const seconds = e.started_at && e.finished_at ? (Date.parse(e.finished_at) - Date.parse(e.started_at)) / 1000 : null;
   const all = {
     "what changed": e.description,
@@ -72,6 +72,11 @@ function facts(e) {
     agent: e.agent,
     attempt: e.attempt || "the agent's own run",
     GPU: e.gpu_id,
+    trust: e.trust,
+    "truly better than the best of its time": e.p_better === null ? null : `with a probability of ${Math.round(e.p_better * 100)} %`,
+    "run again": retests.map((r) => (r.val_bpb === null ? `${r.status} (seed ${r.seed})` : `${number(r.val_bpb)} (seed ${r.seed})`)).join(", "),
+    "may be claimed": claim.claimed_interval === null ? null
+      : `${number(claim.claimed_bpb)}, 95 % interval ${claim.claimed_interval.map((end) => number(end)).join(" to ")}`,
     commit: e.commit_sha,
     parents: e.parent_ids.join(", "),
     "tried before as": e.duplicate_of,
