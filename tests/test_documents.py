@@ -127,7 +127,7 @@ def test_every_module_in_the_agents_house_table_exists() -> None:
 
 
 def test_every_benchmark_stands_in_its_readme_with_a_command_that_exists() -> None:
-    modules = {file.stem for file in (ROOT / "bench").glob("*.py")} - {"__init__"}
+    modules = {file.stem for file in (ROOT / "bench").glob("[!_]*.py")}
 
     shown = set(re.findall(r"^\| `\.venv/bin/python -P -m bench\.(\w+)`", BENCH, re.MULTILINE))
 

@@ -44,6 +44,11 @@ class Contender:
         """Its retests are over, and tell something."""
         return not self.under_way and (self.broke or bool(self.trial.fresh))
 
+    @property
+    def bears_out(self) -> bool:
+        """It has values of other seeds, and fails on none."""
+        return bool(self.trial.fresh) and not self.broke
+
 
 @dataclass(frozen=True)
 class Effort:
@@ -78,7 +83,7 @@ class Demote:
 
 @dataclass(frozen=True)
 class GiveUp:
-    """Nobody can run the keep again: it stays, unconfirmed."""
+    """Nobody can run the keep again, or anything under it: it stays, unconfirmed."""
 
     name: str
 
@@ -154,25 +159,21 @@ def _step_of_chain(
 ) -> Step | None:
     """Settle the oldest keep that can be settled, against the nearest under it that was tested."""
     for place, c in enumerate(chain[1:], 1):
+        if c.broke:
+            return Demote(c.name)
         if c.trust == "confirmed":
             return Confirm(c.name)
-        if c.under_way:
+        under = chain[place - 1 :: -1]
+        if any(each.under_way for each in (c, *under)):
             return None
-        if not c.is_tested:
+        against = next((u for u in under if u.is_tested), None)
+        if against is None or not c.is_tested:
             if c.trust == "provisional":
                 return GiveUp(c.name)
             continue
-        under = chain[place - 1 :: -1]
-        if any(u.under_way for u in under):
-            return None
-        against = next((u for u in under if u.is_tested), None)
-        if c.broke:
-            return Demote(c.name)
-        if against is None:
-            continue
         if against.broke:
             return Confirm(c.name)
-        raced = [c.trial, *(r.trial for r in racing if r.trial.fresh)] if place == 1 else [c.trial]
+        raced = [c.trial, *(r.trial for r in racing if r.bears_out)] if place == 1 else [c.trial]
         if place == 1 and any(r.under_way for r in racing):
             return None
         wins = winner(raced, against.trial, sigma)
@@ -184,7 +185,7 @@ def _step_of_rivals(incumbent: Contender, racing: Sequence[Contender], sigma: fl
     """Which rival takes the place of an incumbent that nothing stands on."""
     if incumbent.under_way or any(r.under_way for r in racing):
         return None
-    tested = [r.trial for r in racing if r.trial.fresh]
+    tested = [r.trial for r in racing if r.bears_out]
     if incumbent.broke and tested:
         return Promote(min(tested, key=lambda t: t.claimed).name)
     if not incumbent.trial.fresh:

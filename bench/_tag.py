@@ -1,0 +1,214 @@
+"""A tag in memory, without a lab: what complete and settle do to it, by the rules that they ask."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal
+
+from functions.rules.keeping import (
+    KEEP_RULES,
+    SURE_SIGMAS,
+    Discard,
+    Keep,
+    KeepProvisionally,
+    Trial,
+)
+from functions.rules.noise import Noise, Repeats, cautious, noise_of, repeated
+from functions.rules.settling import (
+    Confirm,
+    Contender,
+    Demote,
+    Dismiss,
+    Effort,
+    GiveUp,
+    Promote,
+    RunAgain,
+    Step,
+    next_step,
+)
+from functions.rules.standing import falls, new_best, rises, stands, without_rivals
+from functions.rules.verdict import judge, score
+from state.records import Best, Direction, Experiment, Trust
+
+ENOUGH = 1000
+"""No result leads to so many steps."""
+
+_ANY = Experiment(
+    experiment_id="",
+    tag="",
+    number=0,
+    status="running",
+    hypothesis="",
+    description="",
+    category="other",
+    commit_sha="",
+    diff_summary="",
+    registered_at=0.0,
+)
+
+
+@dataclass
+class Retest:
+    """One more run of somebody's code; `outcome` is its value, or why there is none."""
+
+    of: str
+    nth: int
+    """Counted from 0, and with it its seed."""
+    outcome: float | Literal["open", "broke", "lost"] = "open"
+
+
+@dataclass
+class Tried:
+    """An experiment that has a value."""
+
+    name: str
+    value: float
+    trainable: bool
+    status: Literal["keep", "discard"]
+    trust: Trust | None
+    is_baseline: bool
+    retests: list[Retest] = field(default_factory=list)
+
+    @property
+    def fresh(self) -> tuple[float, ...]:
+        return tuple(r.outcome for r in self.retests if isinstance(r.outcome, float))
+
+
+class SimulatedTag:
+    """Judges first runs by a keep rule, has retests run, and lets keeps stand or fall by them."""
+
+    def __init__(self, keep_rule: str, effort: Effort, direction: Direction = "minimize") -> None:
+        self.effort = effort
+        self.direction: Direction = direction
+        self.best: Best | None = None
+        self.tried: dict[str, Tried] = {}
+        self.waiting: deque[Retest] = deque()
+        """Retests that nobody has run yet."""
+        self.settled: list[tuple[str, str]] = []
+        """Every keep that is the incumbent, or was, with the one that it replaced."""
+        self.squares, self.df = 0.0, 0
+        self._repeats: dict[str, Repeats] = {}
+        self._keep_rule = keep_rule
+
+    @property
+    def noise(self) -> Noise | None:
+        """What the repeats so far tell."""
+        return noise_of(self.squares, self.df)
+
+    def standing(self) -> list[str]:
+        """The incumbent, then every keep on top of it."""
+        return [link.experiment_id for link in self.best.chain] if self.best else []
+
+    def replaced(self) -> list[tuple[str, str]]:
+        """Every keep that is there now, with the one that it replaced."""
+        return self.settled + [(over, under) for under, over in pairwise(self.standing())]
+
+    def complete(self, name: str, value: float, trainable: bool = True) -> Tried:
+        """Judge a first run."""
+        self._learn(name, value)
+        best = self.best
+        kept = judge(value, best.val_bpb if best else None, self.direction, 0.0)
+        tried = Tried(name, value, trainable, kept.status, None, best is None)
+        tried.trust = self._trust(tried)
+        self.tried[name] = tried
+        e = _ANY.model_copy(update={"experiment_id": name, "commit_sha": name, "keep_rule": self._keep_rule})
+        after = new_best(e, value, best, self.direction, self.effort.top_k)
+        if kept.improved and best is not None and after is not None and not after.chain:
+            self.settled.append((name, best.experiment_id))
+        self.best = after or best
+        return tried
+
+    def end(self, retest: Retest, outcome: float | Literal["broke", "lost"]) -> None:
+        """A retest is over."""
+        retest.outcome = outcome
+        if isinstance(outcome, float):
+            self._learn(retest.of, outcome)
+
+    def settle(self) -> list[Step]:
+        """Take every step that there is to take, and tell them."""
+        steps: list[Step] = []
+        while self.best is not None and self.best.chain and (step := self.next_step()) is not None:
+            self.take(step)
+            steps.append(step)
+            assert len(steps) < ENOUGH, steps[-9:]
+        return steps
+
+    def next_step(self) -> Step | None:
+        assert self.best is not None
+        return next_step(
+            [self.contender(link.experiment_id) for link in self.best.chain],
+            [self.contender(link.experiment_id) for link in self.best.rivals],
+            self.noise.sigma if self.noise else None,
+            self.effort,
+        )
+
+    def take(self, step: Step) -> None:
+        assert self.best is not None
+        best = self.best
+        match step:
+            case RunAgain(name):
+                its = self.tried[name].retests
+                its.append(Retest(name, len(its)))
+                self.waiting.append(its[-1])
+            case Confirm(name):
+                self.tried[name].trust = "confirmed"
+                self.best = stands(best, name, self.direction)
+                gone = best.chain[: len(best.chain) - len(self.best.chain) + 1]
+                self.settled += [(o.experiment_id, u.experiment_id) for u, o in pairwise(gone)]
+            case Demote(name):
+                self.tried[name].trust, self.tried[name].status = "demoted", "discard"
+                self.best = falls(best, name, self.direction)
+            case GiveUp(name):
+                self.tried[name].trust = "unconfirmed"
+            case Promote(name):
+                self.tried[name].trust, self.tried[name].status = "confirmed", "keep"
+                self.best = rises(best, name)
+                self.settled.append((name, best.experiment_id))
+            case Dismiss():
+                self.best = without_rivals(best)
+
+    def contender(self, name: str) -> Contender:
+        its = self.tried[name]
+        return Contender(
+            self.trial(name),
+            its.trust,
+            started=len(its.retests),
+            under_way=sum(r.outcome == "open" for r in its.retests),
+            broke=any(r.outcome == "broke" for r in its.retests),
+            trainable=its.trainable,
+            is_baseline=its.is_baseline,
+        )
+
+    def trial(self, name: str) -> Trial:
+        its = self.tried[name]
+        return Trial(
+            name,
+            score(its.value, self.direction),
+            tuple(score(value, self.direction) for value in its.fresh),
+        )
+
+    def _trust(self, tried: Tried) -> Trust | None:
+        if self._keep_rule == "strict" or tried.status == "discard":
+            return None
+        noise = self.noise
+        decision = KEEP_RULES[self._keep_rule].decide(
+            Trial(tried.name, score(tried.value, self.direction)),
+            self.trial(self.best.experiment_id) if self.best else None,
+            cautious(noise, SURE_SIGMAS) if noise else None,
+        )
+        match decision:
+            case Discard():
+                return None
+            case Keep():
+                return "confirmed"
+            case KeepProvisionally():
+                return "provisional" if tried.trainable else "unconfirmed"
+
+    def _learn(self, name: str, value: float) -> None:
+        before = self._repeats.get(name)
+        after = self._repeats[name] = repeated(before, value)
+        if before is not None:
+            self.squares += after.squares - before.squares
+            self.df += 1
