@@ -1,30 +1,42 @@
-"""How fair the trace schedulers are, how they spread selections that are made together, and what a rank costs.
+"""How fair the trace schedulers are, how they spread selections that are made together, and what a selection costs.
 
     .venv/bin/python -P -m bench.traces
 
-No store and no training: simulated traces, of which some find better values than others, are ranked by the schedulers
-of `functions/rules/traces.py`, and selections of them are opened and committed as the lab does it. Spread is the most
-that two traces' numbers of selections ever differ, over all prefixes, where no trace is ever busy. Passed over is the
-most selections in a row that went to others while a trace was free, where a trace has one open selection at most and
-a random number of agents is at work. Only taking turns promises anything of both; the others show what they give up
-for it. The last table lets eight agents select at once, with their open selections counted and not.
+The first two tables need no store and no training: simulated traces, of which some find better values than others,
+are ranked by the schedulers of `functions/rules/traces.py`, and selections of them are opened and committed as the lab
+does it. Spread is the most that two traces' numbers of selections ever differ, over all prefixes, where no trace is
+ever busy. Passed over is the most selections in a row that went to others while a trace was free, where a trace has
+one open selection at most and a random number of agents is at work. Only taking turns promises anything of both; the
+others show what they give up for it. The second table lets eight agents select at once, with their open selections
+counted and not.
+
+The third is measured on a private Redis (append-only file on, as `up` starts it): agents of one process select,
+register and complete as fast as they can, without HTTP's own cost, beside agents that know nothing of traces.
 """
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import math
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from statistics import fmean, median
+from typing import Any
 
 import click
 from rich.console import Console
 from rich.table import Table
 
+from functions.process import Process, opened
 from functions.rules.traces import SCHEDULERS, Forest, TraceView, checked_params, next_turn, ranking
+from state.embedded import EmbeddedRedis
+from state.settings import Settings
 
 MEAN, AMONG, WITHIN = 0.97, 0.002, 0.0006
 """Bits per byte: what a trace finds on average, how far traces differ, and how far the nodes of one do."""
@@ -216,16 +228,80 @@ def together_table(judged: Judgement, nights: int) -> Table:
     return table
 
 
+async def committed(
+    process: Process, tag: str, scheduler: str | None, agents: int, seconds: float
+) -> list[float]:
+    """Milliseconds of every experiment that so many agents select, register and complete meanwhile."""
+    policy: dict[str, Any] = {}
+    if scheduler is not None:
+        shape = {"target_traces": agents, "max_parallel": agents, "stale_after": 10**6}
+        policy = {"traces": {"mode": "multi", "scheduler": scheduler, **shape}}
+    await call(process, "experiment::setup", tag=tag, policy=policy)
+    commits, chance, times = itertools.count(0x1000000), Random(0), list[float]()
+    end = time.perf_counter() + seconds
+
+    async def agent() -> None:
+        while time.perf_counter() < end:
+            begun = time.perf_counter()
+            made_from = {}
+            if scheduler is not None:
+                selected = await call(process, "trace::select", tag=tag, wait=50)
+                made_from = {"selection_id": selected["selection_id"]}
+            new = await call(
+                process,
+                "experiment::register",
+                tag=tag,
+                hypothesis="a wider MLP learns faster",
+                category="architecture",
+                commit_sha=f"{next(commits):07x}",
+                diff_summary="MLP ratio 4 -> 5",
+                **made_from,
+            )
+            value = chance.gauss(MEAN, AMONG)
+            await call(process, "experiment::complete", experiment_id=new["experiment_id"], val_bpb=value)
+            times.append((time.perf_counter() - begun) * 1e3)
+
+    await asyncio.gather(*(agent() for _ in range(agents)))
+    return times
+
+
+async def call(process: Process, name: str, **body: Any) -> dict[str, Any]:
+    return (await process.invoker.call(name, body, process.invoker.system("bench"))).model_dump()
+
+
+async def costs_table(seconds: float) -> Table:
+    table = Table(
+        *("agents", "scheduler", "experiments/s", "ms each", "ms each, last quarter"),
+        title=f"select + register + complete on Redis, {seconds:g} s each",
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        base = Settings.model_validate({"data": Path(folder)})
+        with EmbeddedRedis.start(base) as server:
+            settings = Settings.model_validate({"data": Path(folder), "redis_url": server.url})
+            async with opened("web", settings) as process:
+                for agents, scheduler in itertools.product((1, AGENTS), (None, "round_robin", "uct")):
+                    times = await committed(process, f"a{agents}-{scheduler}", scheduler, agents, seconds)
+                    table.add_row(
+                        *(str(agents), scheduler or "none: no traces", f"{len(times) / seconds:.0f}"),
+                        *(f"{median(times):.1f}", f"{median(times[-len(times) // 4 :]):.1f}"),
+                    )
+    return table
+
+
 @click.command()
 @click.option("--selections", default=2000, show_default=True, type=click.IntRange(10))
 @click.option(
     "--nights", default=200, show_default=True, type=click.IntRange(1), help="forests of eight agents"
 )
-def main(selections: int, nights: int) -> None:
+@click.option(
+    "--seconds", default=10.0, show_default=True, type=click.FloatRange(1), help="for each row on Redis"
+)
+def main(selections: int, nights: int, seconds: float) -> None:
     """Compare the schedulers; ends with 1 where taking turns is not fair, or counting spreads nothing."""
     judged, console = Judgement(), Console(width=180)
     console.print(turns_table(judged, selections))
     console.print(together_table(judged, nights))
+    console.print(asyncio.run(costs_table(seconds)))
     for what in judged.missed:
         console.print(f"! missed: {what}")
     raise SystemExit(1 if judged.missed else 0)
