@@ -27,8 +27,8 @@ from functions.rules.settling import (
     Promote,
     RunAgain,
     Step,
+    next_seed,
     next_step,
-    seed_of,
 )
 from functions.rules.verdict import score
 from state.records import Direction, Trust
@@ -219,10 +219,12 @@ def test_under_the_strict_rule_nothing_is_settled(play: list[First], effort: Eff
 
 @given(st.integers(0, 100), st.none() | st.integers(0, 200 * SEED_STEP))
 def test_every_retest_has_a_seed_of_its_own(retests: int, own: int | None) -> None:
-    seeds = [seed_of(nth, own) for nth in range(retests)]
+    seeds: list[int] = []
+    for _ in range(retests):
+        seeds.append(next_seed(own, seeds))
 
     assert len({*seeds, own}) == retests + 1
-    assert seeds == [seed_of(nth, own) for nth in range(retests)]
+    assert seeds == sorted(seeds)
 
 
 # -- each step
