@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from weakref import WeakValueDictionary
 
 from state.client import Lab
 from state.errors import Conflict, NotFound
@@ -63,6 +65,11 @@ class Traces:
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._keys = lab.keys
+        self._deciding = WeakValueDictionary[str, asyncio.Lock]()
+
+    def deciding(self, tag: str) -> asyncio.Lock:
+        """Held by whoever decides what to select in this process: of several at once all but one would be stale."""
+        return self._deciding.setdefault(tag, asyncio.Lock())
 
     # -- reading
 

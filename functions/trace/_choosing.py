@@ -155,7 +155,8 @@ class Chooser:
         deadline = asyncio.get_running_loop().time() + wish.wait
         async with self.wakeups.subject("*") as woken:
             while True:
-                found = await self._try(wish, call, request)
+                async with self.traces.deciding(wish.tag):
+                    found = await self._try(wish, call, request)
                 left = deadline - asyncio.get_running_loop().time()
                 if isinstance(found, Selection):
                     return found

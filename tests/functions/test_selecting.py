@@ -1,0 +1,35 @@
+"""Selections of many agents at once through one process: each decides once."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from state.traces import Plan, Refusal, Traces
+from tests.labs import open_tag, told
+
+AGENTS = 12
+MULTI = {"traces.mode": "multi", "traces.target_traces": AGENTS, "traces.max_parallel": AGENTS}
+
+
+async def test_selections_asked_for_at_once_do_not_make_each_other_stale(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = []
+    select = Traces.select
+
+    async def seen(self: Traces, plan: Plan, *request: object) -> object:
+        answers.append(await select(self, plan, *request))  # type: ignore[arg-type]  # passed on as they come
+        return answers[-1]
+
+    monkeypatch.setattr(Traces, "select", seen)
+    await open_tag(client, policy=MULTI)
+
+    selected = await asyncio.gather(
+        *(told(client, "/api/trace/select", tag="mar11") for _ in range(AGENTS + 3))
+    )
+
+    assert sum(s["status"] == "selected" for s in selected) == AGENTS
+    assert not [a for a in answers if isinstance(a, Refusal) and a.why == "stale"]
