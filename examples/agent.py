@@ -17,6 +17,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
@@ -35,10 +36,12 @@ from proposer import (
     propose,
     read_constants,
     set_constants,
+    unite,
 )
 
 SCRIPT = "train.py"
 WAIT_S = 50  # the lab holds no request for longer
+MERGE_EVERY = 4  # turns of an agent on traces
 REMEMBERED = 500  # experiments of the tag that a proposal is drawn from
 
 Json = dict[str, Any]
@@ -104,7 +107,10 @@ class Agent:
     def try_one(self, number: str) -> None:
         """One turn: choose, edit, commit, submit, wait, keep or reset."""
         self.stand_on_best()
-        submitted = self.try_baseline() or self.try_idea()
+        self.see_through(number, self.try_baseline() or self.try_idea())
+
+    def see_through(self, number: str, submitted: Json) -> None:
+        """Wait for what was submitted, and take the verdict."""
         experiment_id, commit = submitted["experiment_id"], self.clone.head()
         queue = submitted["queue"]
         where = f"number {queue['position']} in the queue" if queue["position"] else "a worker has it"
@@ -146,10 +152,13 @@ class Agent:
         return None
 
     def try_idea(self) -> Json:
-        """Ask for a direction, change the script accordingly, and submit it."""
+        """Ask for a direction, and have an idea."""
         direction = self.direction()
         known = self.knowledge()
-        idea = propose(known, direction, self.rng)
+        return self.submit_idea(known, propose(known, direction, self.rng))
+
+    def submit_idea(self, known: Knowledge, idea: Proposal) -> Json:
+        """Change the script accordingly, commit, and submit it."""
         self.say(
             "idea", f"{idea.description} ({idea.category})", changes=idea.changes, category=idea.category
         )
@@ -185,12 +194,16 @@ class Agent:
                 "diff": self.clone.diff_since(self.base_commit),
                 "diff_summary": f"{SCRIPT}: {description}",
                 "description": description,
-                "parent_ids": parents,
+                **self.made_from(parents),
                 "agent": self.name,
                 "config_delta": dict(config),
             },
             key=key,
         )
+
+    def made_from(self, parents: list[str]) -> Json:
+        """How the lab is told what an experiment is made from."""
+        return {"parent_ids": parents}
 
     def wait(self, experiment_id: str) -> Json:
         """Ask until it is finished; each request ends within 50 seconds."""
@@ -208,17 +221,21 @@ class Agent:
 
     def judge(self, outcome: Json, commit: str) -> None:
         """Stay on a commit that was kept, go back to the best from any other."""
+        self.tell(outcome)
+        if outcome["status"] == "keep" and self.clone.has(commit):
+            self.clone.reset(commit)
+            self.standing = Standing(outcome["experiment_id"], commit, commit)
+        else:
+            self.return_to(outcome["base_commit_sha"])
+
+    def tell(self, outcome: Json) -> None:
+        """One line about a result."""
         experiment_id, status = outcome["experiment_id"], outcome["status"]
         value = f" at {outcome['val_bpb']:.6f}" if outcome["val_bpb"] is not None else ""
         versus = f" ({outcome['delta']:+.6f})" if outcome["delta"] else ""
         why = f": {outcome['error'].splitlines()[0]}" if outcome["error"] else ""
         until = ", until it has run again" if outcome["trust"] == "provisional" else ""
         self.say("finished", f"{experiment_id}: {status}{value}{versus}{until}{why}", **outcome)
-        if status == "keep" and self.clone.has(commit):
-            self.clone.reset(commit)
-            self.standing = Standing(experiment_id, commit, commit)
-        else:
-            self.return_to(outcome["base_commit_sha"])
 
     # -- what the lab knows
 
@@ -257,9 +274,7 @@ class Agent:
             base={name: constant.value for name, constant in base.items()},
             standing=read_constants(self.clone.read(SCRIPT)),
             past=[
-                Past(
-                    e["experiment_id"], e["status"], e["config_delta"], e["category"], tuple(e["parent_ids"])
-                )
+                Past(e["experiment_id"], e["status"], e["config_delta"], e["category"], built_on(e))
                 for e in self.history(limit=REMEMBERED)
             ],
             near_misses=[n["experiment_id"] for n in near],
@@ -285,20 +300,24 @@ class Agent:
         best = self.best()
         newest: str = best["commit_sha"] if best else self.base_commit
         goal = commit if commit is not None and self.clone.has(commit) else newest
-        experiment_id: str | None = best["experiment_id"] if best and goal == newest else None
-        here: str | None = goal
-        if goal == self.standing.commit_sha:
+        self.stand_on(best["experiment_id"] if best and goal == newest else None, goal)
+
+    def stand_on(self, experiment_id: str | None, commit: str) -> bool:
+        """Reset to an experiment's commit, rebuilt from its patch where it is not here; False where that fails."""
+        here: str | None = commit
+        if commit == self.standing.commit_sha:
             here = self.standing.here
-        elif not self.clone.has(goal):
+        elif not self.clone.has(commit):
             here = self.rebuilt(experiment_id)
         if here is not None:
-            self.standing = Standing(experiment_id, goal, here)
-            self.say("standing", f"on {experiment_id or 'the base'} ({goal[:7]})", commit_sha=goal)
+            self.standing = Standing(experiment_id, commit, here)
+            self.say("standing", f"on {experiment_id or 'the base'} ({commit[:7]})", commit_sha=commit)
         else:
             self.say(
                 "note", f"{experiment_id} cannot be rebuilt here: staying on {self.standing.commit_sha[:7]}"
             )
         self.clone.reset(self.standing.here)
+        return here is not None
 
     def rebuilt(self, experiment_id: str | None) -> str | None:
         """Commit another agent's experiment: the tag's base commit with the stored patch. None if that fails."""
@@ -312,6 +331,79 @@ class Agent:
             self.say("note", f"{problem}")
             return None
         return self.clone.commit(f"Rebuild {experiment_id} from its patch")
+
+
+def built_on(experiment: Json) -> tuple[str, ...]:
+    """The experiments whose code it was made from; on a trace a parent may be a failure that it leaves behind."""
+    if not experiment["selection"]:
+        return tuple(experiment["parent_ids"])
+    base = experiment["selection"]["base_experiment_id"]
+    return (base,) if base else ()
+
+
+class BranchingAgent(Agent):
+    """Works on a tag that several traces grow in: the lab selects what each experiment is made from."""
+
+    selection: Json
+    turns = 0
+
+    def try_one(self, number: str) -> None:
+        """One turn: let the lab select, go there, edit, commit, submit, wait; the next may be on another trace."""
+        self.turns += 1
+        self.selection = self.merge() or self.select()
+        try:
+            if not self.stand_on(self.selection["base_experiment_id"], self.selection["base_commit_sha"]):
+                raise LookupError(f"{self.selection['base_experiment_id']} cannot be rebuilt from its patch")
+            submitted = self.try_baseline() or self.try_combination() or self.try_idea()
+        except BaseException:
+            self.release()  # whoever comes next need not wait for the lease to end
+            raise
+        self.see_through(number, submitted)
+
+    def select(self) -> Json:
+        """A selection, however long it takes to get a slot."""
+        while True:
+            body = {"tag": self.tag, "agent": self.name, "wait": WAIT_S}
+            found = self.lab.post("/api/trace/select", body, key=uuid.uuid4().hex, timeout_s=WAIT_S + 15)
+            if found["status"] == "selected":
+                return self.told(found)
+            self.say("waiting", f"{found['reason']}: {found['hint']}")
+            time.sleep(found["retry_after"])
+
+    def merge(self) -> Json | None:
+        """Every MERGE_EVERY turns, two near misses together, if there are two to combine."""
+        if self.turns % MERGE_EVERY:
+            return None
+        body = {"tag": self.tag, "agent": self.name, "selector": "near_miss"}
+        try:
+            found = self.lab.post("/api/trace/merge", body, key=uuid.uuid4().hex)
+        except Refused as refused:
+            self.say("note", refused.detail)
+            return None
+        return self.told(found) if found["status"] == "selected" else None
+
+    def told(self, selection: Json) -> Json:
+        where = f"on {selection['base_experiment_id'] or 'the base'} in {selection['trace_id']}"
+        self.say("selected", f"{selection['kind']} {where}: {selection['reason']}", **selection)
+        return selection
+
+    def release(self) -> None:
+        self.lab.post("/api/trace/release", {"selection_id": self.selection["selection_id"]})
+
+    def try_combination(self) -> Json | None:
+        """The changes of the experiments to combine, together; None where there is nothing new in that."""
+        if self.selection["kind"] != "merge":
+            return None
+        known = self.knowledge()
+        idea = unite(known, self.selection["combines"])
+        return self.submit_idea(known, idea) if idea is not None else None
+
+    def made_from(self, parents: list[str]) -> Json:
+        return {"selection_id": self.selection["selection_id"]}
+
+    def judge(self, outcome: Json, commit: str) -> None:
+        """Only tell: the next selection says where to stand."""
+        self.tell(outcome)
 
 
 # ---- The lab over HTTP -------------------------------------------------------------------------------------
@@ -340,8 +432,9 @@ class Lab:
     def get(self, path: str, timeout_s: float = 30) -> Json:
         return self._ask("GET", path, timeout=timeout_s)
 
-    def post(self, path: str, body: Json, key: str | None = None) -> Json:
-        return self._ask("POST", path, json=body, headers={"Idempotency-Key": key} if key else {}, timeout=30)
+    def post(self, path: str, body: Json, key: str | None = None, timeout_s: float = 30) -> Json:
+        headers = {"Idempotency-Key": key} if key else {}
+        return self._ask("POST", path, json=body, headers=headers, timeout=timeout_s)
 
     def _ask(self, method: str, path: str, **request: Any) -> Json:
         give_up = time.monotonic() + self.patience_s
@@ -504,6 +597,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument(
         "--patience", type=float, default=600, help="seconds without the lab (default: %(default)g)"
     )
+    parser.add_argument(
+        "--traces", action="store_true", help="let the lab select what each experiment is made from"
+    )
     parser.add_argument("--json", action="store_true", help="print JSON lines")
     return parser.parse_args()
 
@@ -526,7 +622,8 @@ def main() -> int:
         elsewhere = httpx.URL(given.url).host not in ("127.0.0.1", "::1", "localhost")
         with httpx.Client(base_url=given.url, headers=credentials(), trust_env=elsewhere) as http:
             lab = Lab(http, say, given.patience)
-            Agent(lab, clone, given.tag, given.name, rng, say).work(given.runs)
+            kind = BranchingAgent if given.traces else Agent
+            kind(lab, clone, given.tag, given.name, rng, say).work(given.runs)
     except KeyboardInterrupt:
         say("stopped", "started again under this name, it goes on where it was")
     except (Refused, Unreachable, GitFailed, LookupError, OSError) as problem:

@@ -265,6 +265,16 @@ def combine(known: Knowledge) -> Proposal | None:
     return None
 
 
+def unite(known: Knowledge, experiments: Sequence[str]) -> Proposal | None:
+    """The changes of these experiments together; None where the script has them all, or it was tried."""
+    moved = [known.moved[i] for i in experiments if i in known.moved]
+    both = {name: to for changes in moved for name, (_, to) in changes.items() if _is_new(known, name, to)}
+    if not both or known.was_tried(both):
+        return None
+    said = f"{' and '.join(experiments)} are better together than apart."
+    return _proposal(known, both, "combination", said, tuple(experiments))
+
+
 def _is_new(known: Knowledge, name: str, value: Value) -> bool:
     return name in known.standing and known.standing[name].value != value
 

@@ -281,7 +281,7 @@ class Chooser:
                 **said,
                 **parents_named(nodes, bases[best.base] if best and best.base else None),
                 "sources": {t.trace_id: t.tip for t in grows if t.trace_id != into},
-                "combines": [t.base for t in traces] if wish.selector != "nodes" else None,
+                "combines": [t.base for t in traces] if wish.selector in ("explicit", "best_base") else None,
                 "reason": f"{wish.selector}: brings {', '.join(e.experiment_id for e in nodes)} together",
             },
         )
