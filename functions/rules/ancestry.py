@@ -62,7 +62,7 @@ def branch(
     return Branch(
         ancestors=above,
         kept=_newest(keeps, max_keep),
-        failures=_newest([e for e in since if e.status in FAILED], max_failed),
+        failures=_newest([e for e in since if e.status in FAILED and _tells(e)], max_failed),
         base=best_of(keeps, direction, main),
         best=best_of((e for e in above if e.status in JUDGED), direction, main),
     )
@@ -105,12 +105,17 @@ def siblings(
         e
         for e in others
         if e.status in JUDGED
-        and e.retest_of is None
+        and _tells(e)
         and e.experiment_id not in path
         and (not e.parent_ids or path.intersection(e.parent_ids))
         and (finished_until is None or (e.finish_number or 0) <= finished_until)
     ]
     return _newest(_in_order(beside), most)
+
+
+def _tells(e: Experiment) -> bool:
+    """Whether how it ended says something of its idea: no fault of the infrastructure, and no retest of another."""
+    return e.error_kind != "infra" and e.retest_of is None
 
 
 def _reached(

@@ -178,15 +178,23 @@ def test_until_something_of_the_branch_is_kept_it_is_shown_what_others_tried() -
     assert numbers(siblings(under(known, 3, max_keep=0), known.values(), "until_first_keep")) == [2, 4]
 
 
-def test_siblings_without_a_verdict_of_their_own_are_left_out() -> None:
+def test_siblings_whose_end_says_nothing_of_their_idea_are_left_out() -> None:
     known = graph(
         node(1, status="running"),
         node(2, status="lost"),
         node(3, status="timeout"),
         node(4, retest_of="mar11-3"),
+        node(5, error_kind="infra"),
     )
 
     assert numbers(siblings(under(known), known.values(), "always")) == [3]
+
+
+def test_faults_of_the_infrastructure_are_no_failures_of_the_branch() -> None:
+    known = graph(node(1, error_kind="infra"), node(2, [1], error_kind="oom"))
+
+    assert numbers(under(known, 2).failures) == [2]
+    assert numbers(under(known, 2).ancestors) == [1, 2]
 
 
 def test_what_a_selection_is_shown_stays_the_same_when_others_finish_after_it() -> None:
