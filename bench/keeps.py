@@ -2,23 +2,27 @@
 
     .venv/bin/python -P -m bench.keeps
 
-A night is 300 runs, those that confirm a keep included. Twelve proposals in a hundred are true improvements of
-|N(0, 0.0018)| bits per byte, which shrink as exp(-runs / 250) while ideas run out; the others are as much worse
-as the discards of a public log of 126 runs were. Every run adds noise. Seeds are unpaired (each run's noise is
-its own) or paired: half of the variance is the seed's, the same for all runs on it. All rules see the same
-proposals and the same noise, and the decisions are those of `functions/rules/keeping.py`. A keep is false if
-its code is truly no better than the code it replaced; overstated is what the night claims above what it gained.
-Estimated is the share of false keeps that `nightjar replay` would tell, without knowing the truth. Brackets
-hold 95 % bootstrap intervals over nights.
+A night is 300 runs; every run counts, those too that repeat the baseline or confirm a keep. Twelve proposals in a
+hundred are true improvements of |N(0, 0.0018)| bits per byte, which shrink as exp(-runs / 250) while ideas run out;
+the others are as much worse as the discards of a public log of 126 runs were. Every run adds noise. Seeds are
+unpaired (each run's noise is its own) or paired: half of the variance is the seed's, the same for all runs on it. All
+rules see the same proposals and the same noise, and decide as a lab does, with the policy's defaults
+(`bench/_tag.py`): sigma is what the night's own repeats tell. Agents never wait for a verdict: the next idea is built
+on what was the best when the last one was judged, and retests go before ideas. With 8 workers, 8 agents work at once;
+where they race, the best of a round run again twice each before one of them is the incumbent.
+
+A keep is false if its code is truly no better than the code it replaced; overstated is what the night claims above
+what it gained. Estimated is the share of false keeps that the lab itself would tell, from `p_better` by all runs;
+greedy keeping repeats nothing, and is told the true sigma. Brackets hold 95 % bootstrap intervals over nights.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import click
 import numpy as np
@@ -26,19 +30,10 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from functions.rules.keeping import (
-    KEEP_RULES,
-    Demoted,
-    Discard,
-    Keep,
-    KeepProvisionally,
-    KeepRule,
-    Trial,
-    racers,
-    settle,
-    winner,
-)
-from functions.rules.noise import Mean, Noise, p_better, pooled
+from bench._tag import Retest, SimulatedTag
+from functions.rules.noise import Mean, Noise, p_better
+from functions.rules.settling import Effort
+from state.policies import Policy
 
 Floats = NDArray[np.float64]
 
@@ -48,7 +43,8 @@ IMPROVEMENT = 0.0018
 IDEAS_LAST = 250.0
 PAIRED = 0.5
 """Share of a run's variance that is its seed's, where seeds are paired."""
-SEEDS = 3
+POLICY = Policy()
+SEEDS = 1 + POLICY.max_retests
 # Every 40th part of what the 102 discards of the H100 log of 8 March 2026 (karpathy/autoresearch, MIT) were worse
 # than their incumbent, in millionths of a bit per byte.
 WORSE = (
@@ -75,11 +71,11 @@ WORSE = (
     ),
     *(7440, 2243721),
 )
-WORKERS = 8
+BASELINE = RUNS
+"""The row of its noise."""
 MANY = 10**6
 """Degrees of freedom of a sigma that is simply known."""
 RESAMPLES = 2000
-CONFIRMED = KEEP_RULES["confirmed"]
 
 
 @dataclass(frozen=True)
@@ -111,133 +107,113 @@ class Night:
         return float(self.worse[nth])
 
 
-@dataclass
-class Code:
-    truth: float
+@dataclass(frozen=True)
+class Rule:
+    """How a night's runs are judged, and by how many workers they are run."""
+
+    keep_rule: str
+    workers: int = 1
+    races: bool = False
+
+    def tag(self) -> SimulatedTag:
+        return SimulatedTag(
+            self.keep_rule, Effort(POLICY.max_retests, POLICY.retest_top_k, parallel=self.races)
+        )
+
+
+@dataclass(frozen=True)
+class Idea:
+    """An agent's next experiment, made from what was the best when it was registered."""
+
     row: int
-    trial: Trial
+    base: str
 
 
 class Lab:
     """Runs code, and counts."""
 
-    def __init__(self, night: Night, sigma: float) -> None:
+    def __init__(self, night: Night, sigma: float, rule: Rule) -> None:
         self.night = night
         self.sigma = sigma
-        self.used = self.again = self.keeps = self.false = 0
-        self.doubt = 0.0
-        self.learned: float | None = None
-        self.repeats: dict[str, tuple[float, ...]] = {}
+        self.tag = rule.tag()
+        self.truths: dict[str, float] = {}
+        self.ideas: deque[Idea] = deque()
+        self.used = self.again = self.proposed = 0
+        self._first(BASELINE, 0.0)
+        for _ in range(rule.workers):
+            self._propose()
 
-    def run(self, truth: float, row: int) -> Code:
+    def round(self, workers: int) -> None:
+        """One run for each worker; retests go first."""
+        slots = range(min(workers, RUNS - self.used))
+        waiting = self.tag.waiting
+        work = [waiting.popleft() if waiting else self.ideas.popleft() for _ in slots]
+        begun = self.used
+        for each in work:
+            if isinstance(each, Retest):
+                self.used += 1
+                self.again += 1
+                self.tag.end(each, self._measured(each.of, 1 + each.nth))
+                self.tag.settle()
+            else:
+                self._first(each.row, self.truths[each.base] + self.night.change(each.row, begun))
+                self._propose()
+
+    def figures(self) -> list[float]:
+        """What the night comes to, in the order of the columns."""
+        tag = self.tag
+        assert tag.best is not None
+        replaced = tag.replaced()
+        best, base = tag.best.experiment_id, str(BASELINE)
+        gained = self.truths[base] - self.truths[best]
+        claimed = tag.trial(base).claimed - tag.trial(best).claimed
+        return [
+            len(replaced),
+            sum(self.truths[over] >= self.truths[under] for over, under in replaced),
+            gained,
+            claimed - gained,
+            self.again / self.used,
+            sum(1 - self._chance(over, under) for over, under in replaced),
+        ]
+
+    def _propose(self) -> None:
+        assert self.tag.best is not None
+        self.ideas.append(Idea(self.proposed, self.tag.best.experiment_id))
+        self.proposed += 1
+
+    def _first(self, row: int, truth: float) -> None:
         self.used += 1
-        return Code(truth, row, Trial(str(row), truth + self._noise(row, 0)))
+        self.truths[str(row)] = truth
+        before = self.tag.best
+        self.tag.complete(str(row), self._measured(str(row), 0))
+        if self.tag.best is not before:  # else there is nothing new to settle
+            self.tag.settle()
 
-    def run_again(self, code: Code) -> None:
-        fresh = code.trial.fresh
-        code.trial = replace(code.trial, fresh=(*fresh, code.truth + self._noise(code.row, 1 + len(fresh))))
-        self.used += 1
-        self.again += 1
-        self.repeats[code.trial.name] = (code.trial.first, *code.trial.fresh)
-        if noise := pooled(self.repeats.values()):
-            self.learned = noise.sigma
+    def _measured(self, name: str, seed: int) -> float:
+        return self.truths[name] + self.sigma * float(self.night.noise[int(name), seed])
 
-    def keep(self, code: Code, best: Code, *, by_all: bool) -> Code:
-        """`by_all`: judged by the means of all runs, not by the first ones."""
+    def _chance(self, over: str, under: str) -> float:
         mine, theirs = (
             Mean(math.fsum(runs) / len(runs), len(runs))
-            for t in (code.trial, best.trial)
-            for runs in [(t.first, *t.fresh) if by_all else (t.first,)]
+            for trial in (self.tag.trial(over), self.tag.trial(under))
+            for runs in [(trial.first, *trial.fresh)]
         )
-        self.keeps += 1
-        self.false += code.truth >= best.truth
-        self.doubt += 1 - p_better(mine, theirs, Noise(self.sigma, MANY), "minimize")
-        return code
-
-    def _noise(self, row: int, seed: int) -> float:
-        return self.sigma * float(self.night.noise[row, seed])
-
-    def ended(self, base: Code, best: Code, claimed: Callable[[Trial], float]) -> list[float]:
-        gained = base.truth - best.truth
-        overstated = claimed(base.trial) - claimed(best.trial) - gained
-        return [self.keeps, self.false, gained, overstated, self.again / self.used, self.doubt]
+        return p_better(mine, theirs, self.tag.noise or Noise(self.sigma, MANY), "minimize")
 
 
-def one_by_one(
-    rule: KeepRule, claimed: Callable[[Trial], float], learns: bool, night: Night, sigma: float
-) -> list[float]:
-    """A night of one worker and one agent, which does not wait for confirmations.
-
-    `learns`: sigma is what the second runs so far tell, as in a new tag; else it is known from the beginning.
-    """
-    lab = Lab(night, sigma)
-    best = base = lab.run(0.0, RUNS)
-    ground = best.truth
-    for nth in range(RUNS):
-        if lab.used >= RUNS:
-            break
-        code = lab.run(ground + night.change(nth, lab.used), nth)
-        ground = best.truth
-        decision = rule.decide(code.trial, best.trial, lab.learned if learns else sigma)
-        if isinstance(decision, Discard):
-            continue
-        if isinstance(decision, KeepProvisionally):
-            if lab.used + len(decision.run_again) > RUNS:
-                break
-            for each in (code, best):
-                if each.trial.name in decision.run_again:
-                    lab.run_again(each)
-            if isinstance(settle(code.trial, best.trial, lab.learned if learns else sigma), Demoted):
-                ground = code.truth  # the agent has built its next idea on it already
-                continue
-        best = lab.keep(code, best, by_all=isinstance(decision, KeepProvisionally))
-        ground = best.truth
-    return lab.ended(base, best, claimed)
+def lived(rule: Rule, night: Night, sigma: float) -> list[float]:
+    """The figures of one night under a rule."""
+    lab = Lab(night, sigma, rule)
+    while lab.used < RUNS:
+        lab.round(rule.workers)
+    return lab.figures()
 
 
-def in_rounds(top_k: int, fresh: int, night: Night, sigma: float) -> list[float]:
-    """A night of parallel workers, whose proposals of a round all stand on the same code.
-
-    Of each round the `top_k` run again `fresh` times; 0 is greedy.
-    """
-    lab = Lab(night, sigma)
-    best = base = lab.run(0.0, RUNS)
-    for begin in range(0, RUNS, WORKERS):
-        used = lab.used
-        if used + WORKERS > RUNS:
-            break
-        rows = range(begin, min(begin + WORKERS, RUNS))
-        codes = {str(row): lab.run(best.truth + night.change(row, used), row) for row in rows}
-        if not fresh:
-            for code in codes.values():
-                if code.trial.first < best.trial.first:
-                    best = lab.keep(code, best, by_all=False)
-            continue
-        trials = [code.trial for code in codes.values()]
-        raced = [codes[trial.name] for trial in racers(trials, best.trial, sigma, top_k)]
-        if len(raced) == 1 and CONFIRMED.decide(raced[0].trial, best.trial, sigma) == Keep():
-            best = lab.keep(raced[0], best, by_all=False)
-            continue
-        for code in [*raced, best] if raced else []:
-            while len(code.trial.fresh) < fresh:
-                lab.run_again(code)
-        if won := winner([code.trial for code in raced], best.trial, sigma):
-            best = lab.keep(codes[won.name], best, by_all=True)
-    return lab.ended(base, best, lambda trial: trial.claimed if fresh else trial.first)
-
-
-Rule = Callable[[Night, float], list[float]]
-
-
-ALONE: dict[str, Rule] = {
-    "greedy": partial(one_by_one, KEEP_RULES["strict"], lambda trial: trial.first, False),
-    "confirmed": partial(one_by_one, CONFIRMED, lambda trial: trial.claimed, False),
-    "confirmed, sigma learned": partial(one_by_one, CONFIRMED, lambda trial: trial.claimed, True),
-}
-TOGETHER: dict[str, Rule] = {
-    f"{WORKERS} workers, greedy": partial(in_rounds, 0, 0),
-    f"{WORKERS} workers, top 4 twice": partial(in_rounds, 4, 2),
-    f"{WORKERS} workers, top 2 once": partial(in_rounds, 2, 1),
+ALONE: Mapping[str, Rule] = {"greedy": Rule("strict"), "confirmed": Rule("confirmed")}
+TOGETHER: Mapping[str, Rule] = {
+    "8 workers, greedy": Rule("strict", 8),
+    "8 workers, confirmed": Rule("confirmed", 8),
+    "8 workers, confirmed, racing": Rule("confirmed", 8, races=True),
 }
 
 
@@ -264,11 +240,11 @@ class Found:
 KEPT, FALSE, GAIN, OVER, AGAIN, DOUBT = range(6)
 
 
-def simulate(rules: dict[str, Rule], nights: list[Night], sigma: float) -> dict[str, Found]:
+def simulate(rules: Mapping[str, Rule], nights: list[Night], sigma: float) -> dict[str, Found]:
     """Every rule on the same nights, resampled alike."""
     picks = np.random.default_rng(1).integers(0, len(nights), (RESAMPLES, len(nights)))
     return {
-        name: Found(np.array([rule(night, sigma) for night in nights], dtype=float), picks)
+        name: Found(np.array([lived(rule, night, sigma) for night in nights], dtype=float), picks)
         for name, rule in rules.items()
     }
 
@@ -303,7 +279,7 @@ SAME_CODE = 0.5
 def nights_table(judged: Judgement, repeats: int) -> Table:
     table = Table(
         *("sigma", "seeds", "rule", "keeps", "false keeps %", "estimated %", "true gain 1e-3", "x greedy"),
-        *("overstated 1e-3", "runs to confirm %"),
+        *("overstated 1e-3", "runs again %"),
     )
     for sigma, bounds in BOUNDS.items():
         for seeds, paired in (("unpaired", 0.0), ("paired", PAIRED)):
@@ -312,8 +288,8 @@ def nights_table(judged: Judgement, repeats: int) -> Table:
                 found = simulate(rules, nights, sigma)
                 greedy = next(iter(found.values()))
                 for name, its in found.items():
-                    bound = bounds if name.startswith("confirmed") else {}
-                    least, most = AGAIN_BOUNDS if name.startswith("confirmed") else (None, None)
+                    bound = bounds if name == "confirmed" else {}
+                    least, most = AGAIN_BOUNDS if name == "confirmed" else (None, None)
                     where = f"{name}, sigma {sigma}, {seeds} seeds"
                     ratio = its.mean(GAIN) / greedy.mean(GAIN)
                     table.add_row(
@@ -325,7 +301,7 @@ def nights_table(judged: Judgement, repeats: int) -> Table:
                         judged.shown(f"true gain: {where}", its.mean(GAIN), 1e3),
                         judged.shown(f"true gain by greedy's: {where}", ratio, 1, bound.get("ratio")),
                         judged.shown(f"overstated: {where}", its.mean(OVER), 1e3, None, bound.get("over")),
-                        judged.shown(f"runs to confirm: {where}", its.mean(AGAIN), 100, least, most),
+                        judged.shown(f"runs again: {where}", its.mean(AGAIN), 100, least, most),
                     )
             table.add_section()
     return table
@@ -333,14 +309,14 @@ def nights_table(judged: Judgement, repeats: int) -> Table:
 
 def same_code_table(judged: Judgement, tags: int) -> Table:
     """A/A: every proposal is the same code, so each keep is false."""
-    table = Table("seeds", "rule", "false keeps a tag", "x greedy", "overstated 1e-3", "runs to confirm %")
+    table = Table("seeds", "rule", "false keeps a tag", "x greedy", "overstated 1e-3", "runs again %")
     sigma = min(BOUNDS)
     for seeds, paired in (("unpaired", 0.0), ("paired", PAIRED)):
         found = simulate(ALONE, [Night.drawn(seed, paired, identical=True) for seed in range(tags)], sigma)
         greedy = next(iter(found.values()))
         for name, its in found.items():
             ratio = its.mean(FALSE) / greedy.mean(FALSE)
-            bound = SAME_CODE if name.startswith("confirmed") else None
+            bound = SAME_CODE if name == "confirmed" else None
             table.add_row(
                 *(seeds, name),
                 judged.shown("", its.mean(FALSE), 1),
