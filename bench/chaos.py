@@ -29,9 +29,13 @@ import click
 import httpx
 import psutil
 
-from tests.journeys.running import RunningLab, running_lab
+from tests.journeys.running import TRAIN, RunningLab, running_lab
 
 TAG = "chaos"
+CONFIRMED = "sure"
+"""A tag whose keeps stand or fall by retests."""
+BRANCHING = "forest"
+"""A tag in which three traces grow."""
 SLOTS = 2
 SETTLE_S = 180.0
 GIVE_UP_S = 240.0
@@ -40,6 +44,11 @@ GIVE_UP_S = 240.0
 PAUSES_S = (2.0, 8.0)
 """Between two kills."""
 SETTINGS = {"NIGHTJAR_SILENT_S": "3", "NIGHTJAR_WORKER_COOLDOWN_S": "2"}
+
+NOISY = TRAIN.replace("VALUE = 1.0\n", "VALUE = 1.0\nSEED = 1\n").replace(
+    "{VALUE + prepare.OFFSET}", "{VALUE + prepare.OFFSET + SEED % 7 / 10 * (VALUE % 0.01) * 100}"
+)
+"""What it measures depends on the seed, and on every script in a measure of its own."""
 
 VICTIMS: dict[str, tuple[str, ...]] = {
     "web": ("-m triggers.web",),
@@ -118,10 +127,10 @@ class User(ABC):
         """Use the lab once."""
 
 
-def idea(chance: random.Random, base: str) -> dict[str, Any]:
+def idea(chance: random.Random, base: str, tag: str = TAG) -> dict[str, Any]:
     """A body of register and submit."""
     return {
-        "tag": TAG,
+        "tag": tag,
         "hypothesis": f"idea {chance.random():.6f} is better",
         "category": chance.choice(("architecture", "optimizer", "hyperparams")),
         "commit_sha": base,
@@ -160,10 +169,19 @@ class TrainsItself(User):
 class LetsTrain(User):
     """An agent that submits, waits for the outcome, and sometimes stops a run."""
 
+    tag = TAG
+
     def turn(self) -> None:
+        self.submit()
+
+    def submit(self, **made_from: str) -> None:
         config = {"SECONDS": round(self.chance.uniform(0.2, 2.0), 2), "VALUE": 1 + self.chance.random()}
         submitted = self.call(
-            "experiment/submit", key=True, **idea(self.chance, self.lab.base), config_delta=config
+            "experiment/submit",
+            key=True,
+            **idea(self.chance, self.lab.base, self.tag),
+            config_delta=config,
+            **made_from,
         )
         if submitted.status_code != 200:
             self.book.faults.append(f"submit: {submitted.status_code} {submitted.text[:300]}")
@@ -179,6 +197,24 @@ class LetsTrain(User):
             )
             if waited.json()["status"] not in ("registered", "queued", "leased", "running"):
                 return
+
+
+class LetsConfirm(LetsTrain):
+    """The same where a better run is kept until it has run again."""
+
+    tag = CONFIRMED
+
+
+class Branches(LetsTrain):
+    """The same on a trace that the lab selects; sometimes it forgets what it has selected."""
+
+    tag = BRANCHING
+
+    def turn(self) -> None:
+        body = {"tag": BRANCHING, "agent": "branches", "wait": 5}
+        selected = self.call("trace/select", key=True, **body).json()
+        if selected.get("status") == "selected" and self.chance.random() < 0.8:
+            self.submit(selection_id=selected["selection_id"])
 
 
 class LooksOn(User):
@@ -305,9 +341,19 @@ def violations(lab: RunningLab, book: Book, subscribers: list[Subscribes]) -> It
         if subscriber.seen != ids:
             missed, twice = set(ids) - set(subscriber.seen), len(subscriber.seen) - len(set(subscriber.seen))
             yield f"subscriber {nth} missed {len(missed)} events and saw {twice} twice"
+    yield from unsettled(lab)
     if left := lab.processes("train.py"):
         yield f"training scripts are left: {left}"
     yield from book.faults
+
+
+def unsettled(lab: RunningLab) -> Iterator[str]:
+    """Keeps that still wait for a retest, and selections that nobody will use."""
+    for e in lab.post("experiment/history", tag=CONFIRMED, status="keep", limit=1000)["experiments"]:
+        if e["trust"] == "provisional":
+            yield f"{e['experiment_id']} is still provisional"
+    if count := lab.post("trace/list", tag=BRANCHING)["open_selections"]:
+        yield f"{count} selections are open, and nobody is at work"
 
 
 def settled(lab: RunningLab) -> None:
@@ -321,7 +367,7 @@ def settled(lab: RunningLab) -> None:
     last = [lab.submit(TAG) for _ in range(2 * SLOTS)]
     for name in last:
         patiently(lambda n=name: lab.status(n) in ("keep", "discard"), f"{name} is trained")  # type: ignore[misc]
-    patiently(is_quiet, "every slot is idle again")
+    patiently(lambda: is_quiet() and not list(unsettled(lab)), "every slot is idle again, and all is settled")
 
 
 def patiently(met: Callable[[], bool], what: str) -> None:
@@ -335,7 +381,7 @@ def patiently(met: Callable[[], bool], what: str) -> None:
         time.sleep(0.2)
 
 
-def show(book: Book, seconds: float, events: int) -> None:
+def show(book: Book, seconds: float, events: Counter[str]) -> None:
     """What was killed how often, and what was done meanwhile."""
     print(f"\n{'victim':<22}{'SIGKILL':>9}{'SIGSTOP':>9}")
     for victim in VICTIMS:
@@ -346,18 +392,26 @@ def show(book: Book, seconds: float, events: int) -> None:
     print(
         f"\nin {seconds:.0f} s: {book.calls} calls answered, {book.repeats} repeated"
         f" (longest until an answer {longest}),\n{len(book.finished)} experiments reported and"
-        f" {len(book.submitted)} submitted by agents, {events} events"
+        f" {len(book.submitted)} submitted by agents, {events.total()} events:"
+        f"\n{events['experiment.retested']} retests ended, {events['experiment.confirmed']} keeps were confirmed,"
+        f" {events['experiment.demoted']} demoted; {events['selection.opened']} selections,"
+        f" {events['selection.committed']} committed, {events['selection.expired']} expired"
     )
 
 
 def chaos(lab: RunningLab, seconds: float, seed: int) -> tuple[Book, list[str]]:
     """Load and kills for so long; answers what was done and everything that went wrong."""
     book, stop, chance = Book(), threading.Event(), random.Random(seed)
+    lab.base = lab.commit({"train.py": NOISY})
     lab.start("--cpu", str(SLOTS))
-    lab.setup(TAG, max_attempts=20, crash_limit=1000)
+    lenient = {"max_attempts": 20, "crash_limit": 1000}
+    lab.setup(TAG, **lenient)
+    lab.setup(CONFIRMED, **lenient, keep_rule="confirmed")
+    traces = {"mode": "multi", "max_parallel": 6, "lease_ttl_s": 5, "dead_after_crashes": 100}
+    lab.setup(BRANCHING, **lenient, traces=traces)
     subscribers = [Subscribes(lab, book, stop, f"{seed}/subscriber/{n}") for n in range(3)]
     users: list[User] = [*subscribers]
-    for kind, count in ((TrainsItself, 4), (LetsTrain, 3), (LooksOn, 2)):
+    for kind, count in ((TrainsItself, 4), (LetsTrain, 2), (LetsConfirm, 2), (Branches, 2), (LooksOn, 2)):
         users += [kind(lab, book, stop, f"{seed}/{kind.__name__}/{n}") for n in range(count)]
     threads = [threading.Thread(target=user.run, name=type(user).__name__) for user in users]
     for thread in threads:
@@ -384,7 +438,7 @@ def chaos(lab: RunningLab, seconds: float, seed: int) -> tuple[Book, list[str]]:
         found = list(violations(lab, book, subscribers))
     except TimeoutError as problem:
         found = [str(problem), *book.faults]
-    show(book, time.monotonic() - begun, len(subscribers[0].seen))
+    show(book, time.monotonic() - begun, Counter(kind for _, kind, _ in events_of(lab)))
     return book, found
 
 
