@@ -57,7 +57,7 @@ local turn = math.max(tonumber(tr[5] or '0'), tonumber(f[2] or '0')) -- as rules
 redis.call('HSET', KEYS[chosen], 'virtual_time', turn + 1, 'last_selected', seq)
 redis.call('HINCRBY', KEYS[chosen], 'selections', 1)
 redis.call('HINCRBY', KEYS[chosen], 'in_flight', 1)
-if ARGV[9] ~= 'asked' then redis.call('HSET', KEYS[3], 'virtual_time', turn) end
+redis.call('HSET', KEYS[3], 'virtual_time', turn)
 
 local expiry = clock(t + tonumber(ARGV[10]))
 put(KEYS[7], ARGV[12])
