@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import re
 import shlex
 from pathlib import Path
@@ -13,6 +14,8 @@ import pytest
 from functions.__main__ import markdown
 from functions.contract import Cron, Every, On, check, function, table
 from functions.experiment.best import best
+from functions.rules.traces import SCHEDULERS, checked_params
+from state.policies import Policy
 from state.records import ROLES, STATUSES
 from state.settings import Settings
 from triggers.cli.__main__ import COMMANDS, nightjar
@@ -57,6 +60,17 @@ def test_every_call_in_the_documents_names_a_function_and_its_fields() -> None:
         _, name, *words = shlex.split(call)
         fields = {w[2:].replace("-", "_") for w in words if w.startswith("--")}
         assert fields <= set(table()[name].request.model_fields), call
+
+
+def test_every_policy_in_the_readme_is_one_and_every_scheduler_is_named() -> None:
+    policies = re.findall(r"--policy '([^']+)'", README)
+    assert policies
+    for text in policies:
+        traces = Policy().changed(json.loads(text)).traces
+        checked_params(traces.scheduler, SCHEDULERS[traces.scheduler], traces.scheduler_params)
+
+    row = next(line for line in README.splitlines() if "which trace grows next" in line)
+    assert re.findall(r"`(\w+)`", row) == list(SCHEDULERS)
 
 
 def test_every_token_command_in_the_readme_is_one() -> None:
