@@ -8,6 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from functions.contract import Http, Request, Response, function
+from functions.rules.drawing import drawn
 from state.experiments import Experiments
 from state.ids import Tag as TagName
 from state.policies import Policies
@@ -20,6 +21,7 @@ class List(Request):
     tag: TagName
     status: TraceStatus | None = None
     limit: int = Field(200, ge=1, le=1000, description="newest nodes of the graph, and newest traces")
+    draw: bool = Field(False, description="answer the graph as text, too")
     cursor: Annotated[int, Field(ge=0)] | None = Field(None, description="next_cursor of the page before")
 
 
@@ -77,6 +79,8 @@ class Listing(Response):
     """The newest, by number; a parent that is not among them is older."""
     total_nodes: int
     next_cursor: int | None
+    drawing: str | None = None
+    """A line for each node, newest first, and a column for each trace: ● kept, ○ discarded, × failed."""
 
 
 @function("trace::list", Http("GET", "/api/trace/list"), Http("POST", "/api/trace/list"), role="viewer")
@@ -108,6 +112,7 @@ async def list(
         nodes=[node(e, e.experiment_id in tips, e.experiment_id in bases) for e in nodes],
         total_nodes=total,
         next_cursor=following,
+        drawing="\n".join(drawn(nodes)) if request.draw else None,
     )
 
 

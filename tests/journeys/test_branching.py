@@ -54,6 +54,13 @@ def said(agent: subprocess.Popen[str], event: str) -> list[dict[str, Any]]:
     return [line for line in map(json.loads, output.splitlines()) if line["event"] == event]
 
 
+def shown(lab: RunningLab, *words: str) -> str:
+    """What `./nightjar call` prints of this lab."""
+    command = (sys.executable, "-P", "-m", "triggers.cli", "call", "--data", str(lab.data), *words)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
 def test_four_agents_grow_four_roots_and_merge_two_near_misses(lab: RunningLab) -> None:
     traces = {"mode": "multi", "target_traces": 4, "max_parallel": 4}
     lab.setup("t", **{"budgets.base_s": 0.5, "near_miss_margin": 100.0, "traces": traces})
@@ -82,4 +89,8 @@ def test_four_agents_grow_four_roots_and_merge_two_near_misses(lab: RunningLab) 
         assert (merge["status"] == "keep") == (better or merge["improved"])
         assert all(experiments[p]["status"] == "discard" for p in merge["parent_ids"])
     assert forest["open_selections"] == 0
+    drawing = shown(lab, "trace::list", "--tag", "t", "--draw", "true").splitlines()
+    assert len(drawing) == len(nodes)
+    assert all(set("●○×·") & set(line) for line in drawing)
+    assert sum("joins" in line for line in drawing) == len(merges)
     assert lab.post("lab/audit")["violations"] == []

@@ -15,7 +15,7 @@ from functions.invoke import invalid
 from state.errors import Invalid
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
-from triggers.cli.output import BY_STATUS, print_json
+from triggers.cli.output import BY_STATUS, print_json, printable
 
 
 class Calls(click.Group):
@@ -34,7 +34,7 @@ class Calls(click.Group):
 @lab_option
 @click.pass_context
 def command(context: click.Context, data: str | None, lab: str | None) -> None:
-    """Call a function of the running lab; prints its JSON answer.
+    """Call a function of the running lab; prints its JSON answer, or the drawing that was asked for.
 
     `nightjar call NOUN::VERB --help` shows its fields. Values are text, or JSON where the field is no text.
     """
@@ -56,7 +56,10 @@ def _command(declared: Function[Any, Any]) -> click.Command:
         if isinstance(answer, bytes):
             sys.stdout.buffer.write(answer)
             return 0
-        print_json(answer)
+        if answer.get("drawing"):
+            click.echo("\n".join(printable(line) for line in answer["drawing"].splitlines()))
+        else:
+            print_json(answer)
         # What is waited for says how it ended; everything else was simply answered.
         return BY_STATUS.get(str(answer.get("status")), 0) if declared.name == "experiment::wait" else 0
 
