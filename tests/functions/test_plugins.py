@@ -14,7 +14,7 @@ from functions.rules.traces import Forest, Ranked, TraceView, checked_params, ra
 from state.errors import Conflict, Invalid
 from state.settings import Settings
 from tests.conftest import http_client
-from tests.labs import open_tag, refused, told
+from tests.labs import open_tag, refused, registered, told
 
 PACKAGE = "nightjar_plugin_under_test"
 LONGEST = f"{PACKAGE}.mine:Longest"
@@ -33,6 +33,10 @@ class NoScheduler:
 
 class Unfinished(TraceScheduler):
     pass
+
+class Forgetful(TraceScheduler):
+    def rank(self, forest):
+        return []
 
 class Fussy(TraceScheduler):
     def __init__(self, wanted):
@@ -140,6 +144,32 @@ async def test_a_policy_names_only_schedulers_and_parameters_that_there_are(sett
 
     assert changed["policy"]["traces"]["scheduler"] == LONGEST
     assert changed["version"] == 2
+
+
+async def test_a_plug_in_decides_what_is_selected_and_one_that_forgets_traces_selects_nothing(
+    settings: Settings,
+) -> None:
+    forgetful = f"{PACKAGE}.mine:Forgetful"
+    allowing = settings.model_copy(update={"plugins": f"{LONGEST},{forgetful}"})
+    policy = {"traces": {"mode": "multi", "target_traces": 2, "max_parallel": 9, "scheduler": LONGEST}}
+    async with opened("web", allowing) as process, http_client(process) as http:
+        await open_tag(http, policy=policy)
+
+        async def grown(**asked: str) -> str:
+            chosen = await told(http, "/api/trace/select", tag="mar11", **asked)
+            name = await registered(http, selection_id=chosen["selection_id"])
+            await told(http, "/api/experiment/complete", experiment_id=name, val_bpb=1.0)
+            return str(chosen["trace_id"])
+
+        _, second = await grown(), await grown()
+        await grown(trace_id=second)
+        chosen = [await grown() for _ in range(3)]
+        await told(http, "/api/search/set-policy", tag="mar11", policy={"traces.scheduler": forgetful})
+        broken = await refused(http, 409, "/api/trace/select", tag="mar11")
+
+    assert chosen == [second] * 3
+    assert repr(forgetful) in broken["detail"]
+    assert "not the traces" in broken["detail"]
 
 
 @pytest.mark.parametrize("text", ["mine", "a.b:", "a b:C", ":C", "a:B;c:D"])
