@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,12 +58,13 @@ class Confirmed:
 class Demoted:
     """The candidate is discarded after all, and the incumbent restored."""
 
-    retest: tuple[str, ...]
-    """Discards that were judged by the candidate's value, and are better than the restored one's."""
-
 
 class KeepRule(Protocol):
-    """What to do with a finished run; `sigma` is one run's standard deviation, None while nobody knows it."""
+    """What to do with a finished run.
+
+    `sigma` is one run's standard deviation, the larger the fewer repeats tell it (`noise.cautious`); None while
+    nobody knows it.
+    """
 
     def decide(
         self, candidate: Trial, incumbent: Trial | None, sigma: float | None
@@ -99,12 +100,8 @@ class Confirm:
 KEEP_RULES: Mapping[str, KeepRule] = {"strict": Strict(), "confirmed": Confirm()}
 
 
-def settle(
-    candidate: Trial, incumbent: Trial, sigma: float | None, discards: Iterable[Trial] = ()
-) -> Confirmed | Demoted:
+def settle(candidate: Trial, incumbent: Trial, sigma: float | None) -> Confirmed | Demoted:
     """Whether a provisional keep stands, now that both have run on the second seed.
-
-    `discards` are those that were judged by the candidate's value since it was kept.
 
     Raises:
         ValueError: one of them has not run again.
@@ -116,18 +113,7 @@ def settle(
     ahead = _mean(incumbent, shared) - _mean(candidate, shared)
     if ahead > 0 and ahead >= LEAST_ERRORS * standard_error(sigma or 0.0, shared, shared):
         return Confirmed()
-    return Demoted(tuple(trial.name for trial in discards if trial.first < incumbent.first))
-
-
-def racers(finished: Sequence[Trial], incumbent: Trial, sigma: float | None, top_k: int) -> list[Trial]:
-    """Of the runs that parallel workers made in one round, those that are worth running again, best first.
-
-    They are at most `top_k`; each of them beat the incumbent and might yet be the best of the round.
-    """
-    better = sorted((t for t in finished if t.first < incumbent.first), key=lambda t: t.first)
-    if sigma is not None and better:
-        better = [t for t in better if t.first - better[0].first <= SURE_SIGMAS * sigma]
-    return better[:top_k]
+    return Demoted()
 
 
 def winner(raced: Sequence[Trial], incumbent: Trial, sigma: float | None) -> Trial | None:

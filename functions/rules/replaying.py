@@ -7,8 +7,8 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from functions.rules.keeping import Confirmed, Discard, Keep, KeepRule, Trial, settle
-from functions.rules.noise import Mean, Noise, false_share, p_better, pooled
+from functions.rules.keeping import SURE_SIGMAS, Confirmed, Discard, Keep, KeepRule, Trial, settle
+from functions.rules.noise import Mean, Noise, cautious, false_share, p_better, pooled
 from functions.rules.verdict import score
 from state.records import Direction
 
@@ -130,7 +130,7 @@ def _judged(
 
 
 def _verdict(rule: KeepRule, candidate: Trial, incumbent: Trial | None, noise: Noise) -> Verdict:
-    decision = rule.decide(candidate, incumbent, noise.sigma)
+    decision = rule.decide(candidate, incumbent, cautious(noise, SURE_SIGMAS))
     if isinstance(decision, Keep):
         return "keep"
     if isinstance(decision, Discard):

@@ -69,6 +69,13 @@ def test_repeats_that_were_made_confirm_or_demote() -> None:
     assert [j.differs for j in replayed(steady, "confirmed", noise).judged] == [False, False]
 
 
+def test_a_margin_that_few_repeats_do_not_explain_runs_again_all_the_same() -> None:
+    record = [(0.9700, True), (0.9700 - 5 * 0.0006, True)]
+
+    assert [j.verdict for j in replayed(record, "confirmed", Noise(0.0006, 2)).judged] == ["keep", "retest"]
+    assert [j.verdict for j in replayed(record, "confirmed", Noise(0.0006, 99)).judged] == ["keep", "keep"]
+
+
 def test_noise_is_measured_by_repeats_of_the_same_code_alone() -> None:
     runs = recorded(
         [(0.97, True, 1), (0.5, True, None), (0.98, False, 1), (0.6, False, None), (0.7, True, 2)]
