@@ -223,14 +223,12 @@ def _chain(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
         return
     if chain[-1].experiment_id != s.best.experiment_id:
         yield f"{name}: the best is {s.best.experiment_id}, its chain ends with {chain[-1].experiment_id}"
-    for link, status in (*((link, "keep") for link in chain), *((rival, "discard") for rival in rivals)):
+    for link in (*chain, *rivals):
         found = records.get(link.experiment_id)
-        if found is None or (found.status, found.val_bpb, found.commit_sha) != (
-            status,
-            link.val_bpb,
-            link.commit_sha,
-        ):
+        if found is None or (found.val_bpb, found.commit_sha) != (link.val_bpb, link.commit_sha):
             yield f"{name}: {link.experiment_id} stands in the best's chain or among its rivals, not as its record"
+        elif (found.status == "keep" and found.improved is not False) != (link in chain):
+            yield f"{name}: {link.experiment_id} is {found.status}, the chain of the best says otherwise"
     scores = [score(link.val_bpb, s.tag.direction) for link in chain]
     if any(later >= earlier for earlier, later in pairwise(scores)):
         yield f"{name}: the chain of the best gets worse"

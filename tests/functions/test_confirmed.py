@@ -156,6 +156,13 @@ async def counts(client: httpx.AsyncClient) -> tuple[int, int, int]:
     return stats["total"], stats["kept"], stats["discarded"]
 
 
+async def selected(client: httpx.AsyncClient, **wish: Any) -> dict[str, Any]:
+    """What the lab wants an experiment to be made from."""
+    answer = await told(client, "/api/trace/select", tag="mar11", **wish)
+    assert answer["status"] == "selected", answer
+    return answer
+
+
 async def faults(client: httpx.AsyncClient) -> list[str]:
     """What the audit finds wrong."""
     return list((await told(client, "/api/lab/audit"))["violations"])
@@ -472,6 +479,32 @@ async def test_where_many_gpus_are_there_the_best_of_a_round_race(
     assert await standing(client, "mar11-4") == ("keep", "confirmed")
     assert await best_of(client) == "mar11-4"
     assert await counts(client) == (6, 2, 4)
+    assert await faults(client) == []
+
+
+async def test_what_is_kept_on_its_branch_alone_may_be_the_best_after_all(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, traces={"mode": "multi", "target_traces": 2, "max_parallel": 4})
+    first = await selected(client)
+    await trained(client, process, 1.0, commit_sha="abc1234", selection_id=first["selection_id"])
+    for nth, value in ((2, 1.001), (3, 0.9995)):
+        await measured(client, process, f"mar11-1.{nth}", value)
+    extending = await selected(client, intent="extend")
+    lucky = await trained(client, process, 0.9960, selection_id=extending["selection_id"])
+    beside = await trained(client, process, 0.9970, selection_id=(await selected(client))["selection_id"])
+    meanwhile = await faults(client)
+
+    await measured(client, process, "mar11-2.2", 1.003)
+    await measured(client, process, "mar11-3.2", 0.9975)
+
+    assert (lucky["trust"], beside["trust"]) == ("provisional", None)
+    assert (beside["status"], beside["improved"], beside["branch_improved"]) == ("keep", False, True)
+    assert meanwhile == []
+    assert await standing(client, "mar11-2") == ("discard", "demoted")
+    assert await standing(client, "mar11-3") == ("keep", "confirmed")
+    assert await best_of(client) == "mar11-3"
+    assert await counts(client) == (3, 2, 1)
     assert await faults(client) == []
 
 
