@@ -119,8 +119,6 @@ async def settle(
     if e.retest_of is not None:
         e = await experiments.get(e.retest_of)
     steps: list[str] = []
-    if e.keep_rule == "strict":
-        return Steps(steps=steps)
     while True:
         best = await experiments.best(e.tag, e.best_key)
         if best is None or not best.chain:
@@ -234,8 +232,10 @@ async def _settled(
             return Settled(e, "keep", fields, best, best, None, "unconfirmed", {})
         case Confirm():
             after = stands(best, step.name, direction)
-            fields = {"trust": "confirmed", "p_better": await _chance(e, race, noises)}
-            told: Literal["confirmed"] | None = "confirmed" if e.trust != "confirmed" else None
+            fields = {"p_better": await _chance(e, race, noises)}
+            told: Literal["confirmed"] | None = None
+            if e.trust in ("provisional", "unconfirmed"):
+                fields["trust"] = told = "confirmed"
             return Settled(e, "keep", fields, best, after, None, told, _facts(e, race, after))
         case Promote():
             after = rises(best, step.name)

@@ -161,7 +161,7 @@ def _step_of_chain(
     for place, c in enumerate(chain[1:], 1):
         if c.broke:
             return Demote(c.name)
-        if c.trust == "confirmed":
+        if c.trust in ("confirmed", None):  # None: a keep of the strict rule, to which the tag has changed
             return Confirm(c.name)
         under = chain[place - 1 :: -1]
         if any(each.under_way for each in (c, *under)):

@@ -13,10 +13,12 @@ def new_best(
 ) -> Best | None:
     """The best after a run of this value; None where the run changes nothing of it."""
     link = Link(experiment_id=e.experiment_id, val_bpb=value, commit_sha=e.commit_sha)
-    is_confirmed_rule = e.keep_rule != "strict"
     if best is None or _beats(link, best.standing()[-1], direction):
-        below = best.standing() if best and is_confirmed_rule else []
-        chain = [*below, link] if is_confirmed_rule else []
+        # A rule that was changed meanwhile leaves the keeps that wait for their retests waiting.
+        is_unsettled = best is not None and len(best.chain) > 1
+        is_chained = e.keep_rule != "strict" or is_unsettled
+        below = best.standing() if best and is_chained else []
+        chain = [*below, link] if is_chained else []
         return _best(chain or [link], chain, best.rivals if best and chain else [])
     if len(best.chain) > 1 and _beats(link, best.chain[0], direction):
         rivals = _nearest([*best.rivals, link], direction)[:most_rivals]

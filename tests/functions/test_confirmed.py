@@ -601,3 +601,42 @@ async def test_the_audit_sees_a_best_that_its_chain_does_not_bear(
 
     assert without_chain == ["mar11-2 is provisional, but stands in no chain"]
     assert "mar11-2: 7 retests were begun, 1 are there" in too_many
+
+
+async def test_a_keep_above_what_only_its_agent_can_run_again_is_unconfirmed_after_its_retest(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await tried(client, 1.0)
+    await trained(client, process, 0.9994)
+
+    await measured(client, process, "mar11-2.2", 0.9995)
+
+    assert await standing(client, "mar11-2") == ("keep", "unconfirmed")
+    assert await best_of(client) == "mar11-2"
+    assert await faults(client) == []
+
+
+async def test_a_keep_of_the_strict_rule_waits_for_the_provisional_ones_under_it(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await baseline(client, process, 1.001, 0.9995)
+    await trained(client, process, 0.9994)
+    await told(client, "/api/search/set-policy", tag="mar11", policy={"keep_rule": "strict"})
+    await trained(client, process, 0.9993)
+    await told(client, "/api/search/set-policy", tag="mar11", policy={"keep_rule": "confirmed"})
+    await trained(client, process, 0.9992)
+    stacked = await faults(client)
+
+    await measured(client, process, "mar11-2.2", 1.002)
+    await measured(client, process, "mar11-4.2", 1.002)
+    if (await asked(client, "/api/experiment/mar11-3"))["retests"]:
+        await measured(client, process, "mar11-3.2", 0.9993)
+
+    assert stacked == []
+    assert await standing(client, "mar11-2") == ("discard", "demoted")
+    assert await standing(client, "mar11-3") == ("keep", None)
+    assert await standing(client, "mar11-4") == ("discard", "demoted")
+    assert await best_of(client) == "mar11-3"
+    assert await faults(client) == []
