@@ -41,6 +41,7 @@ CATALOGUE = frozenset(
         "gpu.offline",
         "gpu.unhealthy",
         "lab.audit_failed",
+        "tag.budget_changed",
         "tag.budget_warning",
         "tag.created",
         "tag.paused",

@@ -7,7 +7,9 @@ import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, Self
+
+from pydantic import Field, model_validator
 
 from functions.contract import Command, On, Response, function
 from functions.experiment._branches import regrowth_of
@@ -33,6 +35,7 @@ from functions.rules.verdict import TOLERANCE, score
 from state.errors import BudgetExhausted
 from state.experiments import Experiments, Settled
 from state.ids import Id
+from state.ids import Tag as TagName
 from state.noise import Noises, code_of
 from state.policies import Policies, Policy
 from state.pool import Pool
@@ -47,8 +50,19 @@ PRIORITY = 7
 """A retest goes before new ideas: they are built on what it decides."""
 
 
+KEEPS_READ = 200
+"""Of a tag's newest keeps the comparability keys are taken, to settle all of them."""
+
+
 class Settle(Command):
-    experiment_id: Id
+    experiment_id: Id | None = Field(None, description="settle what stands under its comparability key")
+    tag: TagName | None = Field(None, description="without an experiment: settle all that stands in this tag")
+
+    @model_validator(mode="after")
+    def _names_something(self) -> Self:
+        if self.experiment_id is None and self.tag is None:
+            raise ValueError("name an experiment_id or a tag")
+        return self
 
 
 class Steps(Response):
@@ -100,7 +114,7 @@ class Race:
 
 @function(
     "experiment::settle",
-    On("experiment.finished", "experiment.retested"),
+    On("experiment.finished", "experiment.retested", "tag.budget_changed"),
     role="operator",
     writes=True,
 )
@@ -115,28 +129,57 @@ async def settle(
     settings: Settings,
 ) -> Steps:
     """Take every step that the retests of a tag's newest keeps allow; safe to run twice, anywhere, at once."""
+    steps: list[str] = []
+    for tag, best_key in await _concerned(request, experiments, tags):
+        steps += await _settled_all(
+            tag, best_key, experiments, tags, policies, pool, noises, traces, settings
+        )
+    return Steps(steps=steps)
+
+
+async def _concerned(request: Settle, experiments: Experiments, tags: Tags) -> list[tuple[str, str | None]]:
+    """The bests that are to be settled: each one's tag and comparability key."""
+    if request.experiment_id is None:
+        tag = await tags.get(request.tag or "")
+        keeps = await experiments.by_number(tag.name, "keep", KEEPS_READ)
+        return [(e.tag, e.best_key) for e in {e.best_key: e for e in keeps}.values()]
     e = await experiments.get(request.experiment_id)
     if e.retest_of is not None:
         e = await experiments.get(e.retest_of)
+    return [(e.tag, e.best_key)]
+
+
+async def _settled_all(
+    tag: str,
+    best_key: str | None,
+    experiments: Experiments,
+    tags: Tags,
+    policies: Policies,
+    pool: Pool,
+    noises: Noises,
+    traces: Traces,
+    settings: Settings,
+) -> list[str]:
+    """Every step that can be taken under one comparability key."""
     steps: list[str] = []
     while True:
-        best = await experiments.best(e.tag, e.best_key)
+        best = await experiments.best(tag, best_key)
         if best is None or not best.chain:
-            return Steps(steps=steps)
-        race = await _race(e, best, experiments, tags, policies, pool, noises, settings)
+            return steps
+        race = await _race(tag, best, experiments, tags, policies, pool, noises, settings)
         for again in (r for its in race.retests.values() for r in its):
             if again.status == "registered" and again.agent is None:  # cut off before it was queued
                 await enqueue_retest(again, race.runs[again.retest_of or ""], race.policy, experiments)
         step = race.step()
         if step is None:
-            return Steps(steps=steps)
+            return steps
         if isinstance(step, RunAgain):
             first = race.runs[step.name]
             try:
                 done = await retest(first, race.policy, experiments) is not None
-            except BudgetExhausted as problem:  # the next result of the tag looks again
+            except BudgetExhausted as problem:  # a result, or another budget, looks again
                 log.warning("%s is not run again: %s", step.name, problem.detail)
-                return Steps(steps=steps)
+                return steps
         else:
             settled = await _settled(step, race, noises)
             growth = await regrowth_of(settled, experiments, traces)
@@ -185,7 +228,7 @@ def budget_of(first: Experiment, policy: Policy) -> float:
 
 
 async def _race(
-    e: Experiment,
+    tag: str,
     best: Best,
     experiments: Experiments,
     tags: Tags,
@@ -194,11 +237,11 @@ async def _race(
     noises: Noises,
     settings: Settings,
 ) -> Race:
-    policy, _ = await policies.get(e.tag)
+    policy, _ = await policies.get(tag)
     names = [link.experiment_id for link in (*best.chain, *best.rivals)]
     runs = await experiments.many(names)
     gpu_class = runs[0].gpu_class
-    spread = await noises.spread(e.tag, gpu_class)
+    spread = await noises.spread(tag, gpu_class)
     now = await pool.now()
     gpus = [
         g
@@ -208,7 +251,7 @@ async def _race(
         and gpu_class in (None, g.gpu_name)
     ]
     return Race(
-        tag=await tags.get(e.tag),
+        tag=await tags.get(tag),
         policy=policy,
         best=best,
         runs={run.experiment_id: run for run in runs},

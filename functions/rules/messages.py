@@ -37,6 +37,7 @@ SENTENCES: Mapping[str, str] = {
     "tag.created": "{tag} was opened.",
     "tag.paused": "{tag} is paused: {reason}",
     "tag.resumed": "{tag} was resumed.",
+    "tag.budget_changed": "{tag} may use {gpu_seconds} GPU seconds and {runs} runs (None: no limit).",
     "tag.budget_warning": "{tag} has used most of its {resource}: {spent} spent, {reserved} reserved of {limit}.",
     "cron.paused": "The clock fires {subject} no more: {reason}",
     "cron.resumed": "The clock fires {subject} again.",

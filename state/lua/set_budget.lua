@@ -13,4 +13,9 @@ for i, resource in ipairs({'gpu_seconds', 'runs'}) do
     warn(KEYS[1], KEYS[2], ARGV[1], resource)
   end
 end
+if changed then
+  local b = redis.call('HMGET', KEYS[1], 'budget_gpu_seconds', 'budget_runs')
+  emit(KEYS[2], 'tag.budget_changed', ARGV[1], ARGV[1], string.format('{"tag":%s,"gpu_seconds":%s,"runs":%s}',
+    cjson.encode(ARGV[1]), b[1] or 'null', b[2] or 'null'))
+end
 return changed and 'changed' or 'same'

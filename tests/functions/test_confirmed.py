@@ -617,6 +617,23 @@ async def test_a_keep_above_what_only_its_agent_can_run_again_is_unconfirmed_aft
     assert await faults(client) == []
 
 
+async def test_a_budget_that_is_raised_has_the_retests_run_that_it_held_back(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await told(client, "/api/tag/budget", tag="mar11", runs=4)
+    await baseline(client, process, 1.001, 0.9995)
+    await trained(client, process, 0.9994)
+
+    await told(client, "/api/tag/budget", tag="mar11", runs=10)
+    event = (await events_of(process, "tag.budget_changed"))[-1]
+    answer = await told(client, "/api/experiment/settle", tag=event["tag"])
+
+    assert (event["gpu_seconds"], event["runs"]) == (None, 10)
+    assert answer["steps"] == ["runagain mar11-2"]
+    assert await faults(client) == []
+
+
 async def test_a_keep_of_the_strict_rule_waits_for_the_provisional_ones_under_it(
     client: httpx.AsyncClient, process: Process
 ) -> None:
