@@ -56,8 +56,8 @@ class Repeat:
     before: str
     """What was kept of the code's runs when this was decided; empty: nothing."""
     after: str
-    squares: float
-    """Squared deviations that it adds."""
+    squares: float | None
+    """Squared deviations that it adds; None where it tells nothing of the noise: it is its code's first, or broke."""
 
 
 @dataclass(frozen=True)

@@ -22,10 +22,14 @@ class Spread:
     """What is kept of each code that was asked for, as `finish_experiment.lua` was given it; empty: nothing."""
 
 
-def code_of(e: Experiment) -> str:
-    """What repeats of one another share: their patch, else their commit, and their constants but the seed."""
+def code_of(e: Experiment, other_key: str | None) -> str:
+    """What repeats of one another share: their patch, else their commit, and their constants but the seed.
+
+    Under another comparability key than the tag's main one the same code is another: a longer run is no repeat.
+    """
     constants = {name: value for name, value in (e.config_delta or {}).items() if name != "SEED"}
-    code = json.dumps([e.diff_id or e.commit_sha, constants], sort_keys=True)
+    named = [e.diff_id or e.commit_sha, constants, *([other_key] if other_key else [])]
+    code = json.dumps(named, sort_keys=True)
     return f"runs:{hashlib.sha256(code.encode()).hexdigest()[:32]}"
 
 

@@ -20,7 +20,16 @@ from functions.rules.keeping import (
     KeepProvisionally,
     Trial,
 )
-from functions.rules.noise import Mean, Noise, cautious, noise_of, p_better, parsed, repeated
+from functions.rules.noise import (
+    Mean,
+    Noise,
+    cautious,
+    is_outlier,
+    noise_of,
+    p_better,
+    parsed,
+    repeated,
+)
 from functions.rules.outcome import check_open, is_evidence, replayed
 from functions.rules.settling import next_seed
 from functions.rules.standing import new_best
@@ -157,7 +166,7 @@ async def _decide(
     if changed:
         return _invalid(request, experiment, tag, key, digest, version, await experiments.best(tag.name))
     verdict = judge(request.val_bpb, best.val_bpb if best else None, tag.direction, policy.near_miss_margin)
-    weighed = await _weigh(request.val_bpb, experiment, tag, key, best, experiments, noises)
+    weighed = await _weigh(request.val_bpb, experiment, other_key, tag, key, best, experiments, noises)
     before = best.commit_sha if best else tag.base_commit
     trust = await _trust(request.val_bpb, experiment, tag, best, weighed.noise)
     retest = None
@@ -277,7 +286,9 @@ async def _measure_again(
     key, agrees = compare(theirs, await _key_of(request, retest, pool))
     best = await experiments.best(tag.name, first.best_key)
     _, version = await policies.get(tag.name)
-    weighed = await _weigh(request.val_bpb, retest, tag, key, best, experiments, noises) if agrees else None
+    weighed = None
+    if agrees:
+        weighed = await _weigh(request.val_bpb, retest, first.best_key, tag, key, best, experiments, noises)
     verdict = judge(request.val_bpb, best.val_bpb if best else None, tag.direction, 0.0)
     answer = Completed(
         experiment_id=retest.experiment_id,
@@ -353,6 +364,7 @@ class Weighed:
 async def _weigh(
     value: float,
     e: Experiment,
+    other_key: str | None,
     tag: Tag,
     key: Key,
     best: Best | None,
@@ -360,18 +372,23 @@ async def _weigh(
     noises: Noises,
 ) -> Weighed:
     """What the run adds to the noise of its tag and GPU class, and how probably it truly beats the best."""
-    code = code_of(e)
+    code = code_of(e, other_key)
     spread = await noises.spread(tag.name, key.gpu_class, code)
     before = parsed(spread.runs[0])
     runs = repeated(before, value)
-    added = runs.squares - before.squares if before else 0.0
+    learned = noise_of(spread.squares, spread.df)
+    added = runs.squares - before.squares if before else None
+    # in a thread: its first call imports scipy
+    if before is not None and learned is not None:
+        went_wrong = await asyncio.to_thread(is_outlier, before, value, learned)
+        added = None if went_wrong else added
     repeat = Repeat(
         noises.key(tag.name, key.gpu_class), code, spread.runs[0], json.dumps(astuple(runs)), added
     )
-    noise = noise_of(spread.squares + added, spread.df + (before is not None))
+    noise = noise_of(spread.squares + (added or 0.0), spread.df + (added is not None))
     if best is None or noise is None:
         return Weighed(repeat, noise, None)
-    theirs = code_of(await experiments.get(best.experiment_id))
+    theirs = code_of(await experiments.get(best.experiment_id), other_key)
     others = (
         runs if theirs == code else parsed((await noises.spread(tag.name, key.gpu_class, theirs)).runs[0])
     )

@@ -326,7 +326,7 @@ async def _chance(e: Experiment, race: Race, noises: Noises) -> float | None:
     if not under or race.noise is None:
         return e.p_better
     incumbent = race.runs[under[0]]
-    spread = await noises.spread(e.tag, e.gpu_class, code_of(e), code_of(incumbent))
+    spread = await noises.spread(e.tag, e.gpu_class, code_of(e, e.best_key), code_of(incumbent, e.best_key))
     mine, theirs = (parsed(kept) for kept in spread.runs)
     if mine is None or theirs is None:
         return e.p_better

@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from functions.rules.verdict import score
 from state.records import Direction
 
+FREAK = 1e-4
+"""So improbable on its side a run has to be to say nothing of how far runs differ."""
+
 
 @dataclass(frozen=True)
 class Noise:
@@ -53,6 +56,20 @@ def repeated(before: Repeats | None, value: float) -> Repeats:
     shift = value - before.mean
     mean = before.mean + shift / (before.runs + 1)
     return Repeats(before.runs + 1, mean, before.squares + shift * (value - mean))
+
+
+def is_outlier(before: Repeats, value: float, noise: Noise) -> bool:
+    """Whether one more run of a code is farther from its earlier ones than noise explains, one time in 5,000.
+
+    Such a run went wrong where the others went right: pooled, it would make every margin of the tag look like noise.
+    By Student's t, so that few repeats rule out little; where all were equal nothing is ruled out.
+    """
+    error = standard_error(noise.sigma, 1, before.runs)
+    if error == 0:
+        return False
+    from scipy.special import stdtrit
+
+    return abs(value - before.mean) > float(stdtrit(noise.df, 1 - FREAK)) * error
 
 
 def parsed(kept: str) -> Repeats | None:

@@ -15,7 +15,8 @@
 --       where the best stays the same experiment
 --       21 crashes in a row that take a GPU out, empty where this is no crash  22 seconds that it is out for, doubled with
 --       each time  23 most seconds  24 its code among the noise, empty where this is no value  25 expected runs of that
---       code, empty for none  26 the same with this run  27 squared deviations that this run adds
+--       code, empty for none  26 the same with this run  27 squared deviations that this run adds, or
+--       empty where it says nothing of the noise
 --       28 fields of its trace as JSON, empty where this is no node of one  29 expected version of the trace  30 expected
 --       epoch  31 status of the trace after  32 why it ends, or empty  33 how its selection ends  34 expected
 --       versions of the traces that a kept merge ends, as JSON
@@ -70,7 +71,7 @@ if ARGV[15] ~= '' then
 end
 if ARGV[24] ~= '' then
   redis.call('HSET', KEYS[21], ARGV[24], ARGV[26])
-  if ARGV[25] ~= '' then
+  if ARGV[27] ~= '' then
     redis.call('HINCRBY', KEYS[21], 'df', 1)
     local squares = tonumber(redis.call('HGET', KEYS[21], 'squares') or '0') + tonumber(ARGV[27])
     redis.call('HSET', KEYS[21], 'squares', string.format('%.17g', squares))

@@ -657,3 +657,30 @@ async def test_a_keep_of_the_strict_rule_waits_for_the_provisional_ones_under_it
     assert await standing(client, "mar11-4") == ("discard", "demoted")
     assert await best_of(client) == "mar11-3"
     assert await faults(client) == []
+
+
+async def test_a_retest_that_diverges_makes_no_other_margin_noise(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, max_retests=6)
+    await baseline(client, process, 1.0004, 0.9996, 1.0003, 0.9997, 1.0001, 0.9999)
+    noise = (await told(client, "/api/report/summary", tag="mar11"))["noise"]
+    await trained(client, process, 0.9990)
+
+    await measured(client, process, "mar11-2.2", 6.5)
+    await trained(client, process, 0.9985)
+    await measured(client, process, "mar11-3.2", 0.9986)
+
+    assert await standing(client, "mar11-2") == ("discard", "demoted")
+    assert await standing(client, "mar11-3") == ("keep", "confirmed")
+    assert (await told(client, "/api/report/summary", tag="mar11"))["noise"]["sigma"] < 2 * noise["sigma"]
+    assert await faults(client) == []
+
+
+async def test_one_code_on_two_budgets_is_no_repeat(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 1.0, commit_sha="abc1234", result={"budget_seconds": 300, "gpu_class": "H100"})
+
+    await tried(client, 1.4, commit_sha="abc1234", result={"budget_seconds": 60, "gpu_class": "H100"})
+
+    assert (await told(client, "/api/report/summary", tag="mar11"))["noise"] is None

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.rules.noise import Mean, Noise, p_better, pooled
+from functions.rules.noise import Mean, Noise, Repeats, is_outlier, p_better, pooled
 from functions.rules.verdict import LARGEST
 from state.records import Direction
 
@@ -139,3 +139,13 @@ def test_nobody_waits_for_scipy_who_does_not_ask_for_a_probability() -> None:
     look = "import functions.rules.noise, sys; sys.exit('scipy' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-P", "-c", look], check=False).returncode == 0
+
+
+def test_a_run_that_went_wrong_is_an_outlier_and_one_that_noise_explains_is_not() -> None:
+    before = Repeats(3, 1.0, 2e-7)
+
+    assert is_outlier(before, 6.5, Noise(0.0003, 2))
+    assert is_outlier(before, 0.99, Noise(0.0003, 8))
+    assert not is_outlier(before, 0.99, Noise(0.0003, 2))  # three runs do not know their noise that well
+    assert not is_outlier(before, 1.001, Noise(0.0003, 8))
+    assert not is_outlier(before, 6.5, Noise(0.0, 2))
