@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
@@ -198,6 +198,8 @@ class Experiment(Record):
     local_selection: list[int] | None = None
     """Its parents' numbers; empty is a new root, None is no selection."""
     selection: Choice | None = None
+    committed: bool = False
+    """It is a node of its trace."""
     forked: bool = False
     """Its parent was no longer its trace's tip when it came in: a leaf beside the branch."""
     outdated: bool = False
@@ -375,6 +377,19 @@ class Forest:
     last_trace: int = 0
     growing: tuple[Trace, ...] = ()
     """Live and pending ones, by number."""
+
+
+@dataclass(frozen=True)
+class ForestRecords:
+    """Every trace of a tag, and what is selected on them."""
+
+    traces: Sequence[Trace]
+    live: frozenset[str]
+    """The index of those that grow."""
+    open: Mapping[str, float]
+    """Open selections with the ends of their leases."""
+    selections: Mapping[str, Selection]
+    """Their records."""
 
 
 class Footprint(BaseModel):

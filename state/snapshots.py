@@ -9,7 +9,8 @@ from collections.abc import Iterable, Sequence
 from state.budgets import Books, books_of
 from state.client import Lab
 from state.experiments import Experiments
-from state.records import OPEN, STATUSES, Experiment
+from state.records import OPEN, STATUSES, Experiment, ForestRecords, Trace
+from state.traces import Traces
 
 PAGE = 1000
 
@@ -20,6 +21,7 @@ class Snapshots:
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._experiments = Experiments(lab)
+        self._traces = Traces(lab)
 
     async def experiments(self, tag: str) -> list[Experiment]:
         """Every experiment of a tag, by number."""
@@ -56,6 +58,26 @@ class Snapshots:
             "ZRANGE", self._lab.keys("near_misses", tag), 0, -1, "WITHSCORES", withscores=True
         )
         return {str(member): float(value) for member, value in rows}
+
+    async def forest(self, tag: str) -> ForestRecords:
+        """Every trace of a tag, and its open selections."""
+        found: list[Trace] = []
+        below: int | None = None
+        while True:
+            page, _ = await self._traces.page(tag, PAGE, below)
+            found = [*page, *found]
+            if len(page) < PAGE:
+                break
+            below = page[0].number
+        still_open = await self._traces.open_selections(tag)
+        records = await self._traces.selections(sorted(still_open))
+        live = await self._lab.command("ZRANGE", self._lab.keys("live_traces", tag), 0, -1)
+        return ForestRecords(
+            traces=found,
+            live=frozenset(live),
+            open=still_open,
+            selections={s.selection_id: s for s in records},
+        )
 
     async def members(self, index: str) -> frozenset[str]:
         """Members of an index of the lab: idle_gpus, leases, starting, open or paused."""

@@ -273,6 +273,15 @@ class Traces:
         )
         return [tag for tag, count in zip(tags, counts, strict=True) if int(count)]
 
+    async def prioritise(self, tag: str, trace_id: str, priority: float) -> None:
+        """Set how much it is wanted, higher first.
+
+        Raises:
+            NotFound: the tag has no such trace.
+        """
+        trace = await self.get(tag, trace_id)
+        await self._lab.run("prioritise_trace", [self._keys.trace(trace.trace_id)], [priority])
+
     async def close(self, trace: Trace, reason: str) -> Trace:
         """Select it no more; one that has ended stays as it ended."""
         keys = self._keys

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from functions.contract import Command, Response, function
 from functions.rules.audit import PoolSnapshot, Snapshot, pool_violations, tag_violations
+from functions.rules.audit_forest import forest_violations
 from state.experiments import Experiments
+from state.policies import Policies
 from state.pool import Pool
 from state.records import Tag as TagRecord
 from state.snapshots import Snapshots
@@ -29,25 +31,32 @@ class Audited(Response):
 
 @function("lab::audit", role="operator", writes=True)
 async def audit(
-    request: Audit, tags: Tags, experiments: Experiments, pool: Pool, snapshots: Snapshots
+    request: Audit,
+    tags: Tags,
+    policies: Policies,
+    experiments: Experiments,
+    pool: Pool,
+    snapshots: Snapshots,
 ) -> Audited:
-    """Compare counters, indexes, best, near misses, lineage, leases, queue and stream with the records.
+    """Compare counters, indexes, best, near misses, lineage, traces, leases, queue and stream with the records.
 
     Reads everything, page by page, while the lab goes on; what is only seen in passing is looked at again.
     """
-    seen = await _look(tags, experiments, pool, snapshots)
+    seen = await _look(tags, policies, experiments, pool, snapshots)
     lasting = seen.violations
     for _ in range(LOOKS - 1):
         if not lasting:
             break
-        seen = await _look(tags, experiments, pool, snapshots)
+        seen = await _look(tags, policies, experiments, pool, snapshots)
         lasting = [v for v in seen.violations if v in set(lasting)]
     if lasting:
         await snapshots.report(lasting)
     return seen.model_copy(update={"ok": not lasting, "violations": lasting})
 
 
-async def _look(tags: Tags, experiments: Experiments, pool: Pool, snapshots: Snapshots) -> Audited:
+async def _look(
+    tags: Tags, policies: Policies, experiments: Experiments, pool: Pool, snapshots: Snapshots
+) -> Audited:
     violations: list[str] = []
     everything = await _all_tags(tags)
     count = 0
@@ -69,6 +78,8 @@ async def _look(tags: Tags, experiments: Experiments, pool: Pool, snapshots: Sna
             books=await snapshots.books([*found, *retests]),
         )
         violations += tag_violations(snapshot)
+        policy, _ = await policies.get(tag.name)
+        violations += forest_violations(policy.traces.mode, await snapshots.forest(tag.name), found)
     gpus = await pool.all()
     violations += pool_violations(
         PoolSnapshot(

@@ -111,7 +111,7 @@ def grown(
         ends=[source for source in sources if source.trace_id in ends],
         **_fate(trace, advances, vitals, rules),
     )
-    return growth, {"forked": not advances, "outdated": outdated}
+    return growth, {"committed": True, "forked": not advances, "outdated": outdated}
 
 
 def _fate(trace: Trace, advances: bool, vitals: Vitals, rules: TracePolicy) -> dict[str, Any]:

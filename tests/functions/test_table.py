@@ -398,3 +398,4 @@ async def a_forest(client: httpx.AsyncClient) -> None:
     await told(client, "/api/trace/release", selection_id=chosen["selection_id"])
     await told(client, "/api/trace/close", tag="mar11", trace_id=chosen["trace_id"])
     await told(client, "/api/trace/reopen", tag="mar11", trace_id=chosen["trace_id"])
+    await told(client, "/api/trace/configure", tag="mar11", priorities={chosen["trace_id"]: 1.5})

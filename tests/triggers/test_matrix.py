@@ -95,6 +95,8 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "token::issue",
             "token::list",
             "token::revoke",
+            "trace::audit",
+            "trace::configure",
             "trace::sweep",
             "webhook::add",
             "webhook::list",

@@ -1,0 +1,74 @@
+"""trace::configure changes how a tag's traces grow."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from functions.contract import Command, Response, function
+from functions.plugins import Schedulers
+from state.ids import Id
+from state.ids import Tag as TagName
+from state.policies import Policies
+from state.policies import Traces as TracePolicy
+from state.traces import Traces
+
+Count = Annotated[int, Field(ge=1)]
+Priority = Annotated[float, Field(ge=-1e6, le=1e6)]
+
+
+class Configure(Command):
+    tag: TagName
+    mode: Literal["single", "multi"] | None = Field(None, description="a new mode begins a new epoch")
+    target_traces: Count | None = None
+    max_parallel: Count | None = None
+    max_inflight_per_trace: Count | None = None
+    scheduler: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    scheduler_params: dict[str, float] | None = Field(None, max_length=32)
+    lease_ttl_s: Annotated[float, Field(gt=0)] | None = None
+    dead_after_crashes: Count | None = None
+    stale_after: Count | None = None
+    priorities: dict[Id, Priority] | None = Field(
+        None, max_length=100, description="by trace, higher first: for the scheduler `priority`"
+    )
+    new_epoch: bool = Field(
+        False, description="record what was selected until now, and let nothing of it be a parent"
+    )
+
+
+class Configured(Response):
+    tag: str
+    version: int
+    """Of the tag's policy."""
+    epoch: int
+    traces: TracePolicy
+    priorities: dict[str, float]
+    """Of the traces that grow."""
+
+
+@function("trace::configure", role="operator", writes=True)
+async def configure(
+    request: Configure, policies: Policies, traces: Traces, schedulers: Schedulers
+) -> Configured:
+    """Change the part of a tag's policy that is about traces, and the priorities of single ones."""
+    for trace_id in request.priorities or {}:
+        await traces.get(request.tag, trace_id)
+    named = request.model_dump(exclude={"tag", "request_id", "priorities", "new_epoch"}, exclude_none=True)
+    changes: dict[str, Any] = {"traces": named} if named else {}
+    if changes or request.new_epoch:
+        policy, version = await policies.change(
+            request.tag, changes, check=schedulers.check, new_epoch=request.new_epoch
+        )
+    else:
+        policy, version = await policies.get(request.tag)
+    for trace_id, priority in (request.priorities or {}).items():
+        await traces.prioritise(request.tag, trace_id, priority)
+    forest = await traces.forest(request.tag)
+    return Configured(
+        tag=request.tag,
+        version=version,
+        epoch=forest.epoch,
+        traces=policy.traces,
+        priorities={t.trace_id: t.priority for t in forest.growing},
+    )
