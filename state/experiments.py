@@ -263,6 +263,22 @@ class Experiments:
             e = await self.find(above) if above else None
         return e
 
+    async def ancestors(self, parent_ids: Sequence[str], most: int) -> tuple[dict[str, Experiment], bool]:
+        """What these were made from, themselves included, by id; the nearest `most`, and whether that is all.
+
+        Of what is cut off no experiment read names a parent.
+        """
+        known: dict[str, Experiment] = {}
+        waiting = list(dict.fromkeys(parent_ids))
+        while waiting and len(known) < most:
+            found = await self.many(waiting)
+            known |= {e.experiment_id: e for e in found}
+            waiting = list(dict.fromkeys(p for e in found for p in e.parent_ids if p not in known))
+        for e in known.values() if waiting else ():
+            above = [p for p in e.parent_ids if p in known]
+            known[e.experiment_id] = e.model_copy(update={"parent_ids": above})
+        return known, not waiting
+
     async def retests(self, es: Sequence[Experiment]) -> list[list[Experiment]]:
         """The retests of several experiments, in the order of their seeds."""
         ids = [[retest_id(e, nth) for nth in range(e.retests)] for e in es]
@@ -326,6 +342,17 @@ class Experiments:
         return await self.many(
             await self._lab.command("ZRANGEBYSCORE", self._keys("open"), "-inf", repr(now), "LIMIT", 0, limit)
         )
+
+    async def close_forgotten(self) -> dict[str, Status]:
+        """End as lost whose own agent never reported; a late report still counts."""
+        closed: dict[str, Status] = {}
+        for e in await self.forgotten():
+            reason = f"its agent was not heard of for {e.patience_s:g} s"
+            if e.status == "registered" and await self.finish(
+                Finish(e, "lost", {"error": reason}, reason=reason)
+            ):
+                closed[e.experiment_id] = "lost"
+        return closed
 
     # -- the wait queue
 

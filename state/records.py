@@ -316,6 +316,8 @@ class Selection(Record):
     created_at: float
     lease_expires_at: float
     """Before this it has to be registered, or renewed."""
+    finished_until: int = 0
+    """Experiments of the tag that were finished by then: what was tried beside it is told up to there."""
     experiment_id: str | None = None
     """What was registered with it: it stays open for as long as that is."""
     ended_at: float | None = None

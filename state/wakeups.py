@@ -7,7 +7,7 @@ import json
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
@@ -58,9 +58,9 @@ class Wakeups:
             asked = message is None
 
     @asynccontextmanager
-    async def subject(self, subject: str) -> AsyncIterator[asyncio.Event]:
+    async def subject(self, subject: str, woken: asyncio.Event | None = None) -> AsyncIterator[asyncio.Event]:
         """An event that is set as soon as something happens to `subject`; `*` is any."""
-        woken = asyncio.Event()
+        woken = woken or asyncio.Event()
         self._waiting[subject].add(woken)
         try:
             yield woken
@@ -69,17 +69,32 @@ class Wakeups:
             if not self._waiting[subject]:
                 del self._waiting[subject]
 
+    @asynccontextmanager
+    async def types(self, tag: str, *types: str) -> AsyncIterator[asyncio.Event]:
+        """An event that is set as soon as one of these types happens in a tag."""
+        async with AsyncExitStack() as stack:
+            woken = asyncio.Event()
+            for each in types:
+                await stack.enter_async_context(self.subject(_of(tag, each), woken))
+            yield woken
+
     def _heard(self, text: str) -> None:
         try:
-            subject = json.loads(text)["subject"]
+            message = json.loads(text)
+            names = (str(message["subject"]), _of(message.get("tag"), message.get("type")), "*")
         except (ValueError, KeyError, TypeError):
             log.warning("wake-ups: a message that is none of ours")
             return
-        self._wake(str(subject))
+        for name in names:
+            self._wake(name)
 
-    def _wake(self, subject: str) -> None:
-        for woken in (*self._waiting.get(subject, ()), *self._waiting.get("*", ())):
+    def _wake(self, name: str) -> None:
+        for woken in self._waiting.get(name, ()):
             woken.set()
+
+
+def _of(tag: object, kind: object) -> str:
+    return f"{tag} {kind}"
 
 
 async def woken_within(woken: asyncio.Event, seconds: float) -> None:

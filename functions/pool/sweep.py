@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functions.contract import Command, Every, Response, function
 from functions.rules.health import is_stale
-from state.experiments import Experiments, Finish
+from state.experiments import Experiments
 from state.policies import Policies
 from state.pool import Pool
 from state.settings import Settings
@@ -61,17 +61,5 @@ async def sweep(
                 gpu.gpu_id, set_={"offline": True}, reason="silent", silent_for_s=settings.stale_s
             )
             offline += [gpu.gpu_id] if flagged is not None else []
-    became |= await _close_forgotten(experiments)
+    became |= await experiments.close_forgotten()
     return Swept(offline=offline, leases_ended=ended, trials=trials, experiments=became)
-
-
-async def _close_forgotten(experiments: Experiments) -> dict[str, str]:
-    """Experiments whose own agent never reported are lost; a late report still counts."""
-    closed: dict[str, str] = {}
-    for e in await experiments.forgotten():
-        reason = f"its agent was not heard of for {e.patience_s:g} s"
-        if e.status == "registered" and await experiments.finish(
-            Finish(e, "lost", {"error": reason}, reason=reason)
-        ):
-            closed[e.experiment_id] = "lost"
-    return closed

@@ -33,6 +33,11 @@ from state.wakeups import Wakeups, woken_within
 
 LOOK_AGAIN_S = 2.0
 """A wake-up may be lost with its connection; the state never is."""
+FREEING = (
+    *("selection.committed", "selection.released", "selection.expired"),
+    *("trace.opened", "trace.ended", "trace.reopened", "tag.resumed"),
+)
+"""Events after which there may be a slot."""
 RETRY_S = (1.0, 15.0)
 """The least and the most that a caller without a slot is told to wait."""
 KEPT_READ = 50
@@ -152,14 +157,19 @@ class Chooser:
         Raises:
             Conflict: what was asked for cannot be selected, now or ever; the `code` says why.
         """
-        deadline = asyncio.get_running_loop().time() + wish.wait
-        async with self.wakeups.subject("*") as woken:
+        time = asyncio.get_running_loop().time
+        deadline, next_look = time() + wish.wait, 0.0
+        async with self.wakeups.types(wish.tag, *FREEING) as woken:
             while True:
                 async with self.traces.deciding(wish.tag):
                     found = await self._try(wish, call, request)
-                left = deadline - asyncio.get_running_loop().time()
                 if isinstance(found, Selection):
                     return found
+                if time() >= next_look and found.reason in ("no_slot", "all_busy"):
+                    next_look = time() + LOOK_AGAIN_S
+                    if wish.tag in await self._forgotten_tags():
+                        continue
+                left = deadline - time()
                 if left <= 0:
                     if found.reason == "all_busy" and (named := wish.into or wish.trace_id) is not None:
                         raise busy(named, found.retry_after)
@@ -168,9 +178,9 @@ class Chooser:
 
     async def _try(self, wish: Wish, call: Call, request: RequestKey | None) -> Selection | Waiting:
         while True:
-            tag = await self.tags.get(wish.tag)
-            policy, version = await self.policies.get(wish.tag)
-            forest = await self.traces.forest(wish.tag)
+            tag, (policy, version), forest = await asyncio.gather(
+                self.tags.get(wish.tag), self.policies.get(wish.tag), self.traces.forest(wish.tag)
+            )
             plan = await self._plan(wish, call, policy, version, forest, tag)
             found = await self.traces.select(plan, request)
             if isinstance(found, Selection):
@@ -186,6 +196,14 @@ class Chooser:
                     continue
                 case why:
                     return Waiting(why, await self._later(found), _hint(why, tag))
+
+    async def _forgotten_tags(self) -> set[str]:
+        """Tags with slots again because the agents that held them are gone; without a clock nobody else sweeps."""
+        patience_s = self.settings.stale_s
+        if await self.pool.begin_sweep(patience_s / 2 + self.settings.sweep_s, patience_s):
+            return set()
+        closed = await self.experiments.close_forgotten()
+        return {name.rpartition("-")[0] for name in closed}
 
     async def _later(self, refusal: Refusal) -> float:
         least, most = RETRY_S

@@ -6,13 +6,14 @@ from pydantic import Field
 
 from functions.contract import Call, Command, function
 from functions.plugins import Schedulers
-from functions.trace._choosing import Chooser, Intent, Selected, Wish, answered, request_key
+from functions.trace._choosing import Chooser, Intent, Selected, Waiting, Wish, answered, request_key
 from functions.trace._nodes import parents_of
 from state.experiments import Experiments
 from state.ids import Id
 from state.ids import Tag as TagName
 from state.policies import Policies
 from state.pool import Pool
+from state.records import Selection
 from state.settings import Settings
 from state.tags import Tags
 from state.traces import Traces
@@ -27,6 +28,7 @@ class Select(Command):
     parent_ids: list[Id] = Field(
         default_factory=list, max_length=16, description="build on these; several are a merge"
     )
+    include_context: bool = Field(False, description="answer trace::context with it")
     wait: float = Field(0, ge=0, le=50, description="seconds to wait for a slot")
 
 
@@ -46,16 +48,20 @@ async def select(
     """Choose the trace and parents of one experiment, as a lease; without a free slot, `wait` and no idea."""
     tag = await tags.get(request.tag)
     asked = request_key("trace::select", request, call)
-    if asked is not None and (first := await traces.first_answer(asked)) is not None:
-        return answered(first, tag)
-    chooser = Chooser(tags, policies, experiments, traces, pool, schedulers, wakeups, settings)
-    wish = Wish(
-        tag=request.tag,
-        agent=request.agent,
-        intent="merge" if len(request.parent_ids) > 1 else request.intent,
-        trace_id=request.trace_id,
-        parents=await parents_of(request.tag, request.parent_ids, experiments),
-        selector="nodes" if request.parent_ids else "best_base",
-        wait=request.wait,
-    )
-    return answered(await chooser.choose(wish, call, asked), tag)
+    found: Selection | Waiting | None = await traces.first_answer(asked) if asked is not None else None
+    if found is None:
+        chooser = Chooser(tags, policies, experiments, traces, pool, schedulers, wakeups, settings)
+        wish = Wish(
+            tag=request.tag,
+            agent=request.agent,
+            intent="merge" if len(request.parent_ids) > 1 else request.intent,
+            trace_id=request.trace_id,
+            parents=await parents_of(request.tag, request.parent_ids, experiments),
+            selector="nodes" if request.parent_ids else "best_base",
+            wait=request.wait,
+        )
+        found = await chooser.choose(wish, call, asked)
+    if isinstance(found, Waiting) or not request.include_context:
+        return answered(found, tag)
+    told = await call.invoke("trace::context", {"tag": request.tag, "selection_id": found.selection_id})
+    return answered(found, tag).model_copy(update={"context": told})

@@ -63,7 +63,8 @@ local expiry = clock(t + tonumber(ARGV[10]))
 put(KEYS[7], ARGV[12])
 if kind == 'extend' and not tr[2] then kind = 'new_root' end
 redis.call('HSET', KEYS[7], 'selection_id', ARGV[4], 'tag', ARGV[1], 'select_seq', seq, 'epoch', f[3] or '1', 'kind', kind,
-  'trace_id', tr[1], 'status', 'open', 'lease_s', ARGV[10], 'created_at', clock(t), 'lease_expires_at', expiry)
+  'trace_id', tr[1], 'status', 'open', 'lease_s', ARGV[10], 'created_at', clock(t), 'lease_expires_at', expiry,
+  'finished_until', redis.call('ZCARD', KEYS[11]))
 if not opens and tr[2] then redis.call('HSET', KEYS[7], 'expected_tip', tr[2]) end
 if kind == 'extend' then
   redis.call('HSET', KEYS[7], 'parent_ids', cjson.encode({tr[2]}), 'local_selection', '[' .. number_of(tr[2]) .. ']')

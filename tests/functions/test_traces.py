@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import httpx
 import pytest
 
 from functions.process import Process
-from tests.labs import asked, events_of, idea, open_tag, refused, registered, told
+from tests.labs import asked, curl, events_of, idea, open_tag, refused, registered, told
 
 TAG = "mar11"
 MULTI = {"traces.mode": "multi", "traces.target_traces": 2, "traces.max_parallel": 4}
@@ -318,3 +319,46 @@ async def test_in_single_mode_there_is_one_trace(client: httpx.AsyncClient) -> N
     ]
 
     assert {a["code"] for a in answers} == {"single_mode"}
+
+
+# -- context
+
+
+async def test_a_branch_s_context_is_the_same_whatever_other_branches_do(forest: httpx.AsyncClient) -> None:
+    await grown(forest, 1.0)
+    await grown(forest, 1.1)
+    await grown(forest, 1.05, trace_id="mar11-t1")
+    chosen = await selected(forest, trace_id="mar11-t1", include_context=True)
+    ask = {"tag": TAG, "selection_id": chosen["selection_id"], "siblings": "always"}
+    before = (await curl(forest, "/api/trace/context", ask)).json()
+
+    for value in (0.9, 0.95, 0.8):
+        await grown(forest, value, trace_id="mar11-t2")
+    after = (await curl(forest, "/api/trace/context", ask)).json()
+
+    assert json.dumps(after["branch"]) == json.dumps(before["branch"])
+    assert json.dumps(after["siblings"]) == json.dumps(before["siblings"])
+    assert [s["experiment_id"] for s in after["siblings"]] == ["mar11-2"]
+    assert after["branch"]["ancestors"] == ["mar11-1", "mar11-3"]
+    assert [e["experiment_id"] for e in after["branch"]["kept"]] == ["mar11-1"]
+    assert [e["experiment_id"] for e in after["branch"]["failures"]] == ["mar11-3"]
+    assert after["branch"]["base"]["experiment_id"] == "mar11-1"
+    assert (before["global_best"]["experiment_id"], after["global_best"]["experiment_id"]) == (
+        "mar11-1",
+        "mar11-6",
+    )
+    assert chosen["context"]["branch"] == before["branch"]
+
+
+async def test_the_context_of_all_is_the_tag_s(forest: httpx.AsyncClient) -> None:
+    for value in (1.0, 1.1, 1.2, 1.3):
+        await grown(forest, value)
+
+    found = await told(
+        forest, "/api/trace/context", tag=TAG, parent_ids=["mar11-1"], search_type="all", max_failed=1
+    )
+    kept = await told(forest, "/api/trace/context", tag=TAG, parent_ids=["mar11-1"], return_type="kept")
+
+    assert [e["experiment_id"] for e in found["branch"]["kept"]] == ["mar11-1", "mar11-2"]
+    assert [e["experiment_id"] for e in found["branch"]["failures"]] == ["mar11-4"]
+    assert kept["branch"]["failures"] == []

@@ -61,6 +61,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "search::adapt",
             "search::suggest_direction",
             "trace::close",
+            "trace::context",
             "trace::merge",
             "trace::release",
             "trace::renew",

@@ -1,0 +1,166 @@
+"""trace::context tells what an experiment is made from: its branch, and what was tried beside it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from functions.contract import Request, Response, function
+from functions.rules.ancestry import FAILED, Siblings, branch, siblings
+from functions.rules.suggestions import short
+from functions.rules.verdict import Key
+from functions.trace._nodes import parents_of
+from state.errors import Invalid
+from state.experiments import Experiments
+from state.ids import Id
+from state.ids import Tag as TagName
+from state.records import Experiment
+from state.tags import Tags
+from state.traces import Traces
+
+ANCESTORS_READ = 500
+BESIDE_READ = 200
+"""Newest finished experiments, and newest traces' roots, that siblings are looked for among."""
+TEXT = 240
+
+
+class Ask(Request):
+    tag: TagName
+    selection_id: Id | None = None
+    parent_ids: list[Id] = Field(default_factory=list, max_length=16)
+    search_type: Literal["ancestors", "all"] = Field(
+        "ancestors", description="kept ones and failures of the branch, or of the whole tag"
+    )
+    return_type: Literal["all", "kept", "failed"] = "all"
+    max_keep: int = Field(20, ge=0, le=500)
+    max_failed: int = Field(20, ge=0, le=500)
+    siblings: Siblings = "until_first_keep"
+
+    @model_validator(mode="after")
+    def _one_way_to_name_parents(self) -> Ask:
+        if self.selection_id is not None and self.parent_ids:
+            raise ValueError("a selection names its parents: send one of them")
+        return self
+
+
+class Entry(Response):
+    experiment_id: str
+    number: int
+    status: str
+    val_bpb: float | None
+    parent_ids: list[str]
+    trace_id: str | None
+    commit_sha: str
+    category: str
+    description: str
+    hypothesis: str
+    diff_summary: str
+    error: str | None
+
+
+class Under(Response):
+    """What stands under the parents: the same for ever, whatever other branches do."""
+
+    parent_ids: list[str]
+    ancestors: list[str]
+    """From the roots to the parents, each once."""
+    is_whole: bool
+    """False where the oldest are left out."""
+    kept: list[Entry]
+    failures: list[Entry]
+    """That no keep was built on since."""
+    base: Entry | None
+    """The best kept one."""
+    best: Entry | None
+    """The best value, kept or not."""
+
+
+class Context(Response):
+    tag: str
+    selection_id: str | None
+    base_commit_sha: str | None
+    """The code to check out."""
+    branch: Under
+    siblings: list[Entry]
+    """Tried beside the branch; what failed says so in its status."""
+    global_best: Entry | None
+    """Of the tag, as of now."""
+
+
+@function("trace::context", role="agent")
+async def context(request: Ask, tags: Tags, experiments: Experiments, traces: Traces) -> Context:
+    """A branch's ancestors, keeps, newest failures, base and best, and the siblings that were tried beside it."""
+    tag = await tags.get(request.tag)
+    parent_ids, until, commit = request.parent_ids, None, None
+    if request.selection_id is not None:
+        chosen = await traces.selection(request.selection_id)
+        if chosen.tag != request.tag:
+            raise Invalid(
+                f"{chosen.selection_id} is a selection of {chosen.tag!r}", hint="ask with its own tag"
+            )
+        parent_ids, until, commit = chosen.parent_ids, chosen.finished_until, chosen.base_commit_sha
+    else:
+        await parents_of(request.tag, parent_ids, experiments)
+    known, is_whole = await experiments.ancestors(parent_ids, ANCESTORS_READ)
+    main = Key(tag.key_gpu_class, tag.key_evaluator_hash, tag.key_budget_seconds)
+    under = branch(
+        parent_ids, known, tag.direction, main, max_keep=request.max_keep, max_failed=request.max_failed
+    )
+    kept, failures = under.kept, under.failures
+    if request.search_type == "all":
+        kept, failures = await _of_all(request, experiments)
+    beside: list[Experiment] = []
+    if request.siblings != "never":
+        newest, _ = await traces.page(request.tag, BESIDE_READ)
+        roots = await experiments.many([t.root for t in newest if t.root is not None])
+        others = {e.experiment_id: e for e in [*roots, *await experiments.finished(request.tag, BESIDE_READ)]}
+        beside = siblings(
+            under, others.values(), request.siblings, finished_until=until, most=request.max_failed
+        )
+    best = await experiments.best(request.tag)
+    base_commit = under.base.commit_sha if under.base else None
+    return Context(
+        tag=request.tag,
+        selection_id=request.selection_id,
+        base_commit_sha=commit or base_commit or tag.base_commit,
+        branch=Under(
+            parent_ids=parent_ids,
+            ancestors=[e.experiment_id for e in under.ancestors],
+            is_whole=is_whole,
+            kept=[entry(e) for e in kept] if request.return_type != "failed" else [],
+            failures=[entry(e) for e in failures] if request.return_type != "kept" else [],
+            base=entry(under.base) if under.base else None,
+            best=entry(under.best) if under.best else None,
+        ),
+        siblings=[entry(e) for e in beside],
+        global_best=entry(await experiments.get(best.experiment_id)) if best else None,
+    )
+
+
+async def _of_all(request: Ask, experiments: Experiments) -> tuple[list[Experiment], list[Experiment]]:
+    """The newest keeps and failures of the whole tag."""
+    kept = await experiments.by_number(request.tag, "keep", request.max_keep) if request.max_keep else []
+    failures: list[Experiment] = []
+    for status in sorted(FAILED) if request.max_failed else ():
+        failures += await experiments.by_number(request.tag, status, request.max_failed)
+    failures.sort(key=lambda e: e.number)
+    return kept, failures[max(0, len(failures) - request.max_failed) :]
+
+
+def entry(e: Experiment) -> Entry:
+    """An experiment in a few words."""
+    return Entry(
+        experiment_id=e.experiment_id,
+        number=e.number,
+        status=e.status,
+        val_bpb=e.val_bpb,
+        parent_ids=e.parent_ids,
+        trace_id=e.trace_id,
+        commit_sha=e.commit_sha,
+        category=e.category,
+        description=short(e.description, TEXT),
+        hypothesis=short(e.hypothesis, TEXT),
+        diff_summary=short(e.diff_summary, TEXT),
+        error=short(e.error, TEXT) if e.error else None,
+    )
