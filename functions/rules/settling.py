@@ -55,7 +55,7 @@ class Effort:
     """How much is spent on retests."""
 
     max_retests: int
-    """Fresh runs of a racer, and of a baseline; 0: nothing is run again."""
+    """Fresh runs of a baseline, by which the noise is known; everything else has one, and with 0 none at all."""
     top_k: int
     """So many of one round race."""
     parallel: bool
@@ -140,8 +140,8 @@ def _owed(
     chain: Sequence[Contender], racing: Sequence[Contender], effort: Effort
 ) -> list[tuple[Contender, int]]:
     """Who has to have run again, and how often, most urgent first."""
-    once = min(1, effort.max_retests)
-    each = effort.max_retests if effort.parallel else once
+    # With two runs each a race costs twice as much, and a night gains a tenth less (bench/keeps.py).
+    each = min(1, effort.max_retests)
     owed: list[tuple[Contender, int]] = []
     for under, c in pairwise(chain):
         if c.trust == "provisional":

@@ -465,14 +465,8 @@ async def test_where_many_gpus_are_there_the_best_of_a_round_race(
         for name in [f"mar11-{n}" for n in range(2, 7)]
         if (await asked(client, f"/api/experiment/{name}"))["retests"]
     ]
-    for name, values in {
-        "mar11-2": (1.0010, 1.0020),
-        "mar11-3": (0.9990, 0.9991),
-        "mar11-4": (0.9966, 0.9967),
-        "mar11-5": (0.9985, 0.9987),
-    }.items():
-        for nth, value in enumerate(values, 2):
-            await measured(client, process, f"{name}.{nth}", value)
+    for name, value in {"mar11-2": 1.003, "mar11-3": 0.9990, "mar11-4": 0.9966, "mar11-5": 0.9985}.items():
+        await measured(client, process, f"{name}.2", value)
 
     assert racing == ["mar11-2", "mar11-3", "mar11-4", "mar11-5"]
     assert await standing(client, "mar11-2") == ("discard", "demoted")
