@@ -1,0 +1,467 @@
+"""What becomes of branches: forks, merges, ends, demotions, lost workers; one trace, several, and one again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.process import Process
+from state.experiments import Experiments
+from state.pool import Pool
+from tests.functions.test_traces import audited, grown, made, selected, switch
+from tests.labs import (
+    add_gpu,
+    asked,
+    begun,
+    events_of,
+    expire,
+    idea,
+    open_tag,
+    refused,
+    registered,
+    told,
+    tried,
+)
+
+TAG = "mar11"
+
+
+async def multi(client: httpx.AsyncClient, target: int = 2, **traces: Any) -> None:
+    """A tag in multi mode, with room for many at once."""
+    traces = {"mode": "multi", "target_traces": target, "max_parallel": 50, **traces}
+    await open_tag(client, base_commit="abc1234", policy={"traces": traces})
+
+
+async def listed(http: httpx.AsyncClient) -> dict[str, dict[str, Any]]:
+    """The tag's traces by id."""
+    return {t["trace_id"]: t for t in (await told(http, "/api/trace/list", tag=TAG))["traces"]}
+
+
+async def complete(http: httpx.AsyncClient, name: str, value: float) -> dict[str, Any]:
+    return await told(http, "/api/experiment/complete", experiment_id=name, val_bpb=value)
+
+
+async def experiment(http: httpx.AsyncClient, name: str) -> dict[str, Any]:
+    shown: dict[str, Any] = (await asked(http, f"/api/experiment/{name}"))["experiment"]
+    return shown
+
+
+# -- where a result is recorded
+
+
+@pytest.mark.parametrize("order", ["ab", "ba"])
+async def test_each_result_is_recorded_under_what_its_own_agent_selected(
+    client: httpx.AsyncClient, order: str
+) -> None:
+    await multi(client)
+    p, q = (await grown(client, 1.0))["experiment_id"], (await grown(client, 1.1))["experiment_id"]
+    a_chose, b_chose = await selected(client, agent="a"), await selected(client, agent="b")
+    names = {"a": await made(client, a_chose, agent="a"), "b": await made(client, b_chose, agent="b")}
+
+    for who in order:
+        await complete(client, names[who], 0.9)
+
+    assert (await experiment(client, names["a"]))["parent_ids"] == [p]
+    assert (await experiment(client, names["b"]))["parent_ids"] == [q]
+    traces = await listed(client)
+    assert [t["tip"] for t in traces.values()] == [names["a"], names["b"]]
+    assert await audited(client) == []
+
+
+async def test_of_two_made_from_one_tip_the_second_is_a_leaf_beside_the_branch(
+    client: httpx.AsyncClient,
+) -> None:
+    await multi(client, max_inflight_per_trace=2, target_traces=1)
+    await grown(client, 1.0)
+    one, two = await selected(client), await selected(client)
+    first, second = await made(client, one), await made(client, two)
+
+    await complete(client, second, 0.9)
+    await complete(client, first, 0.8)
+
+    forked = await experiment(client, first)
+    assert (forked["parent_ids"], forked["forked"], forked["status"]) == (["mar11-1"], True, "keep")
+    [trace] = (await listed(client)).values()
+    assert (trace["tip"], trace["base"], trace["length"]) == (second, second, 3)
+    assert (await selected(client))["parent_ids"] == [second]
+    assert await audited(client) == []
+
+
+async def test_a_result_after_its_lease_is_recorded_and_frees_nothing_twice(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await multi(client, target=1)
+    await grown(client, 1.0)
+    late = await made(client, await selected(client))
+    await process.lab.command("ZADD", process.lab.keys("open"), "1", late)
+
+    other = await selected(client)  # finds the silent agent by itself
+    answer = await complete(client, late, 0.9)
+
+    assert (answer["status"], answer["improved"]) == ("keep", True)
+    [trace] = (await listed(client)).values()
+    assert (trace["tip"], trace["in_flight"]) == (late, 1)
+    verdict = await complete(client, await made(client, other), 0.8)
+    assert (await experiment(client, verdict["experiment_id"]))["forked"] is True
+    assert await audited(client) == []
+
+
+async def test_an_infrastructure_fault_is_no_node(client: httpx.AsyncClient) -> None:
+    await multi(client, target=1)
+    await grown(client, 1.0)
+    name = await made(client, await selected(client))
+
+    await told(client, "/api/experiment/crash", experiment_id=name, error="no disk", kind="infra")
+
+    [trace] = (await listed(client)).values()
+    assert (trace["tip"], trace["length"], trace["in_flight"]) == ("mar11-1", 1, 0)
+    assert await audited(client) == []
+
+
+async def test_who_selects_nothing_builds_on_the_branch_of_the_best(client: httpx.AsyncClient) -> None:
+    await multi(client)
+    await grown(client, 1.0)
+    await grown(client, 0.9)
+
+    verdict = await tried(client, 0.95)
+    named = await tried(client, 0.8, parent_id="mar11-1")
+
+    implied = await experiment(client, verdict["experiment_id"])
+    assert (implied["trace_id"], implied["parent_ids"], implied["local_selection"]) == (
+        "mar11-t2",
+        ["mar11-2"],
+        [2],
+    )
+    assert (verdict["status"], verdict["branch_improved"]) == ("discard", False)
+    assert (named["status"], named["branch_improved"]) == ("keep", True)
+    traces = await listed(client)
+    assert [t["tip"] for t in traces.values()] == [named["experiment_id"], verdict["experiment_id"]]
+    assert await audited(client) == []
+
+
+# -- merges
+
+
+async def test_a_kept_merge_ends_the_other_traces(client: httpx.AsyncClient, process: Process) -> None:
+    await multi(client)
+    await grown(client, 1.0)
+    await grown(client, 1.1)
+    chosen = await told(client, "/api/trace/merge", tag=TAG)
+
+    verdict = await complete(client, await made(client, chosen), 0.9)
+
+    assert (chosen["kind"], chosen["trace_id"], chosen["parent_ids"]) == (
+        "merge",
+        "mar11-t1",
+        ["mar11-1", "mar11-2"],
+    )
+    assert (chosen["combines"], chosen["sources"]) == (["mar11-1", "mar11-2"], ["mar11-t2"])
+    assert chosen["base_experiment_id"] == "mar11-1"
+    traces = await listed(client)
+    assert (traces["mar11-t1"]["tip"], traces["mar11-t1"]["base"]) == (verdict["experiment_id"],) * 2
+    assert (traces["mar11-t2"]["status"], traces["mar11-t2"]["merged_into"]) == ("merged", "mar11-t1")
+    assert [e["subject"] for e in await events_of(process, "trace.ended")] == ["mar11-t2"]
+    context = await told(client, "/api/trace/context", tag=TAG, parent_ids=[verdict["experiment_id"]])
+    assert context["branch"]["ancestors"] == ["mar11-1", "mar11-2", "mar11-3"]
+    assert await audited(client) == []
+
+
+async def test_a_merge_that_is_not_kept_ends_nothing(client: httpx.AsyncClient) -> None:
+    await multi(client)
+    await grown(client, 1.0)
+    await grown(client, 1.1)
+
+    verdict = await complete(
+        client, await made(client, await told(client, "/api/trace/merge", tag=TAG)), 1.05
+    )
+
+    assert verdict["status"] == "discard"
+    assert [t["status"] for t in (await listed(client)).values()] == ["live", "live"]
+
+
+async def test_a_merge_ends_no_trace_that_has_grown_since(client: httpx.AsyncClient) -> None:
+    await multi(client)
+    await grown(client, 1.0)
+    await grown(client, 1.1)
+    merge = await made(client, await told(client, "/api/trace/merge", tag=TAG))
+    await grown(client, 1.2, trace_id="mar11-t2")
+
+    verdict = await complete(client, merge, 0.9)
+
+    assert verdict["status"] == "keep"
+    assert [t["status"] for t in (await listed(client)).values()] == ["live", "live"]
+
+
+async def test_two_near_misses_of_different_traces_are_merged_once(client: httpx.AsyncClient) -> None:
+    await multi(client)
+    await grown(client, 1.0)
+    await grown(client, 1.01)
+    near = [
+        (await grown(client, value, trace_id=trace))["experiment_id"]
+        for trace, value in (("mar11-t1", 1.0015), ("mar11-t2", 1.0105))
+    ]
+    await told(client, "/api/search/set-policy", tag=TAG, policy={"near_miss_margin": 0.02})
+
+    chosen = await told(client, "/api/trace/merge", tag=TAG, selector="near_miss")
+    await complete(client, await made(client, chosen), 1.5)
+    again = await refused(client, 409, "/api/trace/merge", tag=TAG, selector="near_miss")
+
+    assert (chosen["parent_ids"], chosen["combines"]) == (near, near)
+    assert again["code"] == "no_near_misses"
+    assert await audited(client) == []
+
+
+async def test_nodes_that_the_caller_names_are_merged(client: httpx.AsyncClient) -> None:
+    await multi(client)
+    await grown(client, 1.0)
+    await grown(client, 1.1)
+
+    chosen = await selected(client, parent_ids=["mar11-2", "mar11-1"])
+
+    assert (chosen["kind"], chosen["trace_id"]) == ("merge", "mar11-t2")
+    assert (chosen["parent_ids"], chosen["local_selection"]) == (["mar11-2", "mar11-1"], [2, 1])
+
+
+async def test_a_merge_into_a_busy_trace_is_refused(client: httpx.AsyncClient) -> None:
+    await multi(client)
+    await grown(client, 1.0)
+    await grown(client, 1.1)
+    await selected(client, trace_id="mar11-t1")
+
+    answer = await refused(client, 409, "/api/trace/merge", tag=TAG, into="mar11-t1")
+
+    assert answer["code"] == "busy_trace"
+
+
+# -- ends
+
+
+async def test_a_trace_dies_of_crashes_and_a_branch_from_what_was_kept_takes_its_place(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await multi(client)
+    await grown(client, 1.0)
+    await grown(client, 1.1)
+    better = await grown(client, 0.9, trace_id="mar11-t1")
+    for _ in range(3):
+        name = await made(client, await selected(client, trace_id="mar11-t2"))
+        await told(client, "/api/experiment/crash", experiment_id=name, error="boom")
+
+    chosen = await selected(client)
+
+    ended = (await listed(client))["mar11-t2"]
+    assert (ended["status"], ended["reason"]) == ("dead", "3 nodes in a row have crashed")
+    assert (chosen["kind"], chosen["trace_id"], chosen["parent_ids"]) == ("branch", "mar11-t3", ["mar11-1"])
+    assert better["status"] == "keep"  # a trace stands on it: the branch begins at the keep before
+    await complete(client, await made(client, chosen), 1.2)
+    born = (await listed(client))["mar11-t3"]
+    assert (born["status"], born["origin"], born["base"]) == ("live", "mar11-1", "mar11-1")
+    assert await audited(client) == []
+
+
+async def test_a_trace_dies_without_a_new_best(client: httpx.AsyncClient) -> None:
+    await multi(client, target=1, stale_after=3)
+    for value in (1.0, 1.1, 1.2, 1.3):
+        await grown(client, value)
+
+    [trace] = (await listed(client)).values()
+
+    assert (trace["status"], trace["reason"]) == ("dead", "no new best in 3 nodes")
+    assert (await selected(client))["kind"] == "new_root"  # every keep has been built on
+    assert await audited(client) == []
+
+
+@pytest.mark.parametrize("stopping", [True, False], ids=["stopped", "lost"])
+async def test_a_run_whose_worker_dies_gives_its_selection_back(
+    client: httpx.AsyncClient, process: Process, stopping: bool
+) -> None:
+    await multi(client, target=1)
+    await told(client, "/api/search/set-policy", tag=TAG, policy={"max_attempts": 1})
+    await grown(client, 1.0)
+    await add_gpu(client)
+    chosen = await selected(client)
+    submitted = await told(client, "/api/experiment/submit", **idea(TAG, selection_id=chosen["selection_id"]))
+    await told(client, "/api/pool/dispatch")
+    e = await begun(process, submitted["experiment_id"])
+    assert (await selected_or_wait(client))["reason"] == "all_busy"
+
+    if stopping:
+        await told(client, "/api/experiment/stop", experiment_id=e.experiment_id)
+    await expire(process.lab, "host:gpu0")
+    await told(client, "/api/pool/sweep")
+
+    ended = await Experiments(process.lab).get(e.experiment_id)
+    assert ended.status == ("stopped" if stopping else "lost")
+    again = await selected(client)
+    assert (again["parent_ids"], again["trace_id"]) == (["mar11-1"], chosen["trace_id"])
+    kind = "selection.released" if stopping else "selection.expired"
+    assert [e["subject"] for e in await events_of(process, kind)] == [chosen["selection_id"]]
+    assert await audited(client) == []
+
+
+async def selected_or_wait(http: httpx.AsyncClient, **more: Any) -> dict[str, Any]:
+    return await told(http, "/api/trace/select", tag=TAG, **more)
+
+
+# -- why there is nothing to select
+
+
+async def test_there_is_nothing_to_select_while_a_run_could_not_begin(client: httpx.AsyncClient) -> None:
+    await multi(client)
+    await told(client, "/api/tag/pause", tag=TAG)
+    paused = await selected_or_wait(client)
+    await told(client, "/api/tag/unpause", tag=TAG)
+    await told(client, "/api/tag/budget", tag=TAG, runs=0)
+    spent = await selected_or_wait(client)
+
+    assert [(a["status"], a["reason"]) for a in (paused, spent)] == [("wait", "paused"), ("wait", "budget")]
+    assert "paused" in paused["hint"]
+    assert "budget" in spent["hint"]
+
+
+async def test_there_are_as_many_slots_as_live_gpus_unless_told(client: httpx.AsyncClient) -> None:
+    await open_tag(client, policy={"traces": {"mode": "multi", "target_traces": 9}})
+    for n in range(2):
+        await add_gpu(client, f"g{n}")
+
+    answers = [await selected_or_wait(client) for _ in range(3)]
+
+    assert [a["status"] for a in answers] == ["selected", "selected", "wait"]
+    assert answers[-1]["reason"] == "no_slot"
+
+
+# -- retests
+
+
+async def test_a_branch_stands_on_the_keep_before_when_its_base_is_demoted(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await multi(client, target=1)
+    await told(client, "/api/search/set-policy", tag=TAG, policy={"keep_rule": "confirmed"})
+    await add_gpu(client)
+    first = await trained(client, process, 1.0, commit_sha="abc1234")
+    for nth, value in enumerate((1.001, 0.9995), 2):
+        await measured(client, process, f"{first}.{nth}", value)
+    lucky = await trained(client, process, 0.9992)
+    [trace] = (await listed(client)).values()
+    assert (trace["base"], trace["kept"]) == (lucky, 2)
+
+    await measured(client, process, f"{lucky}.2", 1.0012)
+
+    assert (await experiment(client, lucky))["status"] == "discard"
+    [trace] = (await listed(client)).values()
+    assert (trace["base"], trace["tip"], trace["kept"]) == (first, lucky, 1)
+    assert (await selected(client))["base_experiment_id"] == first
+    assert await audited(client) == []
+
+
+async def trained(client: httpx.AsyncClient, process: Process, value: float, **changes: Any) -> str:
+    """An experiment of this value that a worker trained."""
+    chosen = await selected(client)
+    submitted = await told(client, "/api/experiment/submit", **idea(TAG, selection_id=chosen["selection_id"]))
+    await measured(client, process, submitted["experiment_id"], value)
+    return str(submitted["experiment_id"])
+
+
+async def measured(client: httpx.AsyncClient, process: Process, name: str, value: float) -> None:
+    await told(client, "/api/pool/dispatch")
+    e = await begun(process, name)
+    await told(
+        client,
+        "/api/experiment/complete",
+        experiment_id=name,
+        val_bpb=value,
+        attempt=e.attempt,
+        fence=e.fence,
+    )
+    assert e.gpu_id is not None
+    await Pool(process.lab).release(e.gpu_id, name, e.fence, proven=True)
+    await told(client, "/api/experiment/settle", experiment_id=name)
+
+
+# -- one trace, several, one again
+
+
+async def test_a_tag_with_a_history_takes_its_own_line_along_when_it_branches(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client, base_commit="abc1234", policy={"traces": {"target_traces": 2, "max_parallel": 9}})
+    for value in (1.0, 0.9, 0.95):
+        await tried(client, value)
+
+    await switch(client, "multi")
+
+    own = (await listed(client))["mar11-t0"]
+    assert (own["status"], own["root"], own["tip"], own["base"]) == ("live", "mar11-1", "mar11-3", "mar11-2")
+    one, two = await selected(client), await selected(client)
+    assert (one["kind"], two["kind"], two["trace_id"]) == ("new_root", "extend", "mar11-t0")
+    assert (two["parent_ids"], two["base_experiment_id"]) == (["mar11-3"], "mar11-2")
+    assert await audited(client) == []
+
+
+async def test_one_trace_follows_the_tag_whoever_finishes(client: httpx.AsyncClient) -> None:
+    await open_tag(client, base_commit="abc1234", policy={"traces": {"max_parallel": 9}})
+    first = await selected(client)
+    await complete(client, await made(client, first), 1.0)
+    await tried(client, 0.9)  # by somebody who knows no traces
+    second = await selected(client)
+    third = await selected(client)
+
+    assert (first["kind"], first["trace_id"], first["parent_ids"]) == ("new_root", "mar11-t0", [])
+    assert (second["parent_ids"], second["base_experiment_id"]) == (["mar11-2"], "mar11-2")
+    assert third["parent_ids"] == ["mar11-2"]  # one trace, any number at once
+    worse = await complete(client, await made(client, second), 0.95)
+    assert (worse["status"], worse["branch_improved"], worse["near_miss"]) == ("discard", None, False)
+    assert await audited(client) == []
+
+
+async def test_switching_to_one_trace_and_back_loses_nothing(client: httpx.AsyncClient) -> None:
+    await multi(client)
+    await grown(client, 1.0)
+    await grown(client, 1.1)
+    await grown(client, 1.05, trace_id="mar11-t2")
+    before = {
+        name: (t["tip"], t["base"], t["status"], t["length"]) for name, t in (await listed(client)).items()
+    }
+
+    await switch(client, "single")
+    inside = await selected(client)
+    verdict = await complete(client, await made(client, inside), 0.9)
+    await switch(client, "multi")
+
+    assert (inside["trace_id"], inside["parent_ids"]) == ("mar11-t0", ["mar11-3"])
+    assert (verdict["status"], verdict["improved"]) == ("keep", True)
+    after = await listed(client)
+    own = after.pop("mar11-t0")
+    assert {name: (t["tip"], t["base"], t["status"], t["length"]) for name, t in after.items()} == before
+    # There are two already: it stands aside, with all that the tag has, until there is room.
+    assert (own["status"], own["tip"], own["base"]) == ("closed", *[verdict["experiment_id"]] * 2)
+    await told(client, "/api/trace/close", tag=TAG, trace_id="mar11-t1")
+    await told(client, "/api/trace/reopen", tag=TAG, trace_id="mar11-t0")
+    assert (await selected(client, trace_id="mar11-t0"))["parent_ids"] == [verdict["experiment_id"]]
+    assert await audited(client) == []
+
+
+async def test_what_goes_on_in_one_trace_is_untouched_by_the_traces(client: httpx.AsyncClient) -> None:
+    """The published answers of somebody who selects nothing are the same before, between and after."""
+    await open_tag(client, base_commit="abc1234")
+    answers = []
+    for value in (1.0, 1.001, 0.99):
+        name = await registered(client)
+        answers.append(
+            {**await complete(client, name, value), "parents": (await experiment(client, name))["parent_ids"]}
+        )
+
+    shown = [
+        (a["status"], a["improved"], a["near_miss"], a["parents"], a["branch_improved"]) for a in answers
+    ]
+    assert shown == [
+        ("keep", True, False, [], None),
+        ("discard", False, True, [], None),
+        ("keep", True, False, [], None),
+    ]
+    seen = await experiment(client, "mar11-2")
+    assert (seen["trace_id"], seen["selection_id"], seen["local_selection"]) == (None, None, None)
+    assert (await told(client, "/api/trace/list", tag=TAG))["traces"] == []
