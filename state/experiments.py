@@ -266,7 +266,7 @@ class Experiments:
     async def ancestors(self, parent_ids: Sequence[str], most: int) -> tuple[dict[str, Experiment], bool]:
         """What these were made from, themselves included, by id; the nearest `most`, and whether that is all.
 
-        Of what is cut off no experiment read names a parent.
+        Of what is cut off, or is not there, no experiment that is read names a parent.
         """
         known: dict[str, Experiment] = {}
         waiting = list(dict.fromkeys(parent_ids))
@@ -274,9 +274,10 @@ class Experiments:
             found = await self.many(waiting)
             known |= {e.experiment_id: e for e in found}
             waiting = list(dict.fromkeys(p for e in found for p in e.parent_ids if p not in known))
-        for e in known.values() if waiting else ():
-            above = [p for p in e.parent_ids if p in known]
-            known[e.experiment_id] = e.model_copy(update={"parent_ids": above})
+        for name, e in known.items():
+            if any(parent not in known for parent in e.parent_ids):
+                above = [parent for parent in e.parent_ids if parent in known]
+                known[name] = e.model_copy(update={"parent_ids": above})
         return known, not waiting
 
     async def retests(self, es: Sequence[Experiment]) -> list[list[Experiment]]:

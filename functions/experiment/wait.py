@@ -43,6 +43,8 @@ class Outcome(Response):
     action: str | None
     base_commit_sha: str | None
     near_miss: bool | None
+    branch_improved: bool | None
+    """Whether it beats its branch's base, where the tag has several traces."""
     p_better: float | None
     """Probability that its true value beats the best's of its time; None while no code ran twice."""
     trust: Trust | None
@@ -121,6 +123,7 @@ async def outcome_of(
         action=("keep_commit" if e.status == "keep" else "git_reset") if finished else None,
         base_commit_sha=base,
         near_miss=e.near_miss,
+        branch_improved=e.branch_improved,
         p_better=e.p_better,
         trust=e.trust,
         error=e.error,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
-from state.records import Experiment, Mode
+from functions.rules.verdict import near_band, score
+from state.records import Direction, Experiment, Mode
 
 ENOUGH_TRIES = 3
 HIGH_YIELD = 0.3
@@ -37,6 +38,23 @@ def uncombined_pair(
     )
 
 
+def near_to(
+    base: Experiment | None, among: Iterable[Experiment], direction: Direction, margin: float
+) -> list[Experiment]:
+    """Discards whose values lie within the margin of this one's, best first."""
+    if base is None or base.val_bpb is None:
+        return []
+    low, high = near_band(base.val_bpb, direction, margin)
+    near = [
+        (points, e.number, e)
+        for e in among
+        if e.status == "discard"
+        and e.val_bpb is not None
+        and low <= (points := score(e.val_bpb, direction)) <= high
+    ]
+    return [e for *_, e in sorted(near, key=lambda each: each[:2])]
+
+
 def suggest(
     mode: Mode,
     *,
@@ -45,8 +63,22 @@ def suggest(
     pair: tuple[Experiment, Experiment] | None,
     best: Experiment | None,
     recent: Sequence[Experiment],
+    merging: Sequence[Experiment] = (),
+    beside: Sequence[Experiment] | None = None,
 ) -> list[str]:
-    """One to four concrete directions, most wanted first; never empty."""
+    """One to four concrete directions, most wanted first; never empty.
+
+    `merging` is what a selected merge brings together; `beside` what other branches began with, where this is a new
+    root among them.
+    """
+    if merging:
+        parts = [f"{e.experiment_id} ({e.category}: {short(e.diff_summary, 120)})" for e in merging]
+        return [f"Bring {' and '.join(parts)} together, and let go of what contradicts the better one."]
+    if best is None and beside is not None:
+        where = unexplored[0] if unexplored else "a category with few recent tries"
+        others = [f"{e.experiment_id} ({short(e.description, 60)})" for e in beside[-4:]]
+        unlike = f", unlike what the other branches began with: {', '.join(others)}" if others else ""
+        return [f"A new branch from the tag's base commit: try one change in {where}{unlike}."]
     if best is None:
         return [
             "Run the unchanged train.py first: its result is the baseline that everything is compared with."

@@ -465,3 +465,54 @@ async def test_what_goes_on_in_one_trace_is_untouched_by_the_traces(client: http
     seen = await experiment(client, "mar11-2")
     assert (seen["trace_id"], seen["selection_id"], seen["local_selection"]) == (None, None, None)
     assert (await told(client, "/api/trace/list", tag=TAG))["traces"] == []
+
+
+# -- suggestions
+
+
+async def test_a_suggestion_for_a_selection_speaks_of_its_branch(client: httpx.AsyncClient) -> None:
+    await multi(client)
+    await grown(client, 1.0)
+    await grown(client, 1.2)
+    await grown(client, 1.2011, trace_id="mar11-t2")
+    chosen = await selected(client, trace_id="mar11-t2")
+
+    of_branch = await told(client, "/api/search/suggest", tag=TAG, selection_id=chosen["selection_id"])
+    of_tag = await told(client, "/api/search/suggest", tag=TAG)
+
+    assert of_branch["base_commit_sha"] == chosen["base_commit_sha"]
+    assert (of_branch["trace_id"], of_branch["parent_ids"]) == ("mar11-t2", ["mar11-3"])
+    assert of_branch["near_misses_available"] == 1
+    assert of_branch["recent_bpb_trend"] == [1.2, 1.2011]
+    assert "mar11-2" in of_branch["suggestions"][0]
+    assert "mar11-1" in of_tag["suggestions"][0]
+    assert (of_tag["near_misses_available"], of_tag["trace_id"]) == (0, None)
+
+
+async def test_a_suggestion_for_a_root_or_a_merge_says_what_stands_beside_it(
+    client: httpx.AsyncClient,
+) -> None:
+    await multi(client)
+    await grown(client, 1.0)
+    root = await selected(client)
+    of_root = await told(client, "/api/search/suggest", tag=TAG, selection_id=root["selection_id"])
+    await complete(client, await made(client, root), 1.1)
+    merge = await told(client, "/api/trace/merge", tag=TAG)
+
+    of_merge = await told(client, "/api/search/suggest", tag=TAG, selection_id=merge["selection_id"])
+
+    assert "unlike what the other branches began with: mar11-1" in of_root["suggestions"][0]
+    assert all(name in of_merge["suggestions"][0] for name in ("mar11-1", "mar11-2", "together"))
+    assert of_merge["base_commit_sha"] == merge["base_commit_sha"]
+
+
+async def test_a_verdict_that_is_waited_for_says_what_it_means_for_the_branch(
+    client: httpx.AsyncClient,
+) -> None:
+    await multi(client)
+    await grown(client, 1.0)
+    verdict = await grown(client, 1.1)
+
+    outcome = await asked(client, f"/api/experiment/{verdict['experiment_id']}/wait?timeout=0")
+
+    assert (outcome["status"], outcome["improved"], outcome["branch_improved"]) == ("keep", False, True)
