@@ -9,7 +9,7 @@ unpaired (each run's noise is its own) or paired: half of the variance is the se
 rules see the same proposals and the same noise, and decide as a lab does, with the policy's defaults
 (`bench/_tag.py`): sigma is what the night's own repeats tell. Agents never wait for a verdict: the next idea is built
 on what was the best when the last one was judged, and retests go before ideas. With 8 workers, 8 agents work at once;
-where they race, the best of a round run again twice each before one of them is the incumbent.
+where they race, the best of a round run again at once, as in labs with four GPUs or more; else one of them does.
 
 A keep is false if its code is truly no better than the code it replaced; overstated is what the night claims above
 what it gained. Estimated is the share of false keeps that the lab itself would tell, from `p_better` by all runs;
@@ -276,14 +276,14 @@ SAME_CODE = 0.5
 """Most false keeps of the confirmed rule where all code is the same, as a part of greedy's."""
 
 
-def nights_table(judged: Judgement, repeats: int) -> Table:
+def nights_table(judged: Judgement, seeds_of_nights: range) -> Table:
     table = Table(
         *("sigma", "seeds", "rule", "keeps", "false keeps %", "estimated %", "true gain 1e-3", "x greedy"),
         *("overstated 1e-3", "runs again %"),
     )
     for sigma, bounds in BOUNDS.items():
         for seeds, paired in (("unpaired", 0.0), ("paired", PAIRED)):
-            nights = [Night.drawn(seed, paired, identical=False) for seed in range(repeats)]
+            nights = [Night.drawn(seed, paired, identical=False) for seed in seeds_of_nights]
             for rules in (ALONE, TOGETHER):
                 found = simulate(rules, nights, sigma)
                 greedy = next(iter(found.values()))
@@ -307,12 +307,13 @@ def nights_table(judged: Judgement, repeats: int) -> Table:
     return table
 
 
-def same_code_table(judged: Judgement, tags: int) -> Table:
+def same_code_table(judged: Judgement, seeds_of_tags: range) -> Table:
     """A/A: every proposal is the same code, so each keep is false."""
     table = Table("seeds", "rule", "false keeps a tag", "x greedy", "overstated 1e-3", "runs again %")
     sigma = min(BOUNDS)
     for seeds, paired in (("unpaired", 0.0), ("paired", PAIRED)):
-        found = simulate(ALONE, [Night.drawn(seed, paired, identical=True) for seed in range(tags)], sigma)
+        nights = [Night.drawn(seed, paired, identical=True) for seed in seeds_of_tags]
+        found = simulate(ALONE, nights, sigma)
         greedy = next(iter(found.values()))
         for name, its in found.items():
             ratio = its.mean(FALSE) / greedy.mean(FALSE)
@@ -332,13 +333,16 @@ def same_code_table(judged: Judgement, tags: int) -> Table:
 @click.command()
 @click.option("--repeats", default=150, show_default=True, type=click.IntRange(2), help="simulated nights")
 @click.option("--tags", default=1000, show_default=True, type=click.IntRange(2), help="of identical code")
-def main(repeats: int, tags: int) -> None:
+@click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(0), help="of the first night and tag"
+)
+def main(repeats: int, tags: int, seed: int) -> None:
     """Simulate nights under both keep rules; ends with 1 where the confirmed one misses a bound."""
     begun, judged = time.monotonic(), Judgement()
     console = Console(width=200)
-    console.print(nights_table(judged, repeats))
+    console.print(nights_table(judged, range(seed, seed + repeats)))
     console.print(f"{tags} tags of identical code, {RUNS} runs each, sigma {min(BOUNDS)}")
-    console.print(same_code_table(judged, tags))
+    console.print(same_code_table(judged, range(seed, seed + tags)))
     for what in judged.missed:
         console.print(f"! missed: {what}")
     console.print(

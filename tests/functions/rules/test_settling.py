@@ -119,7 +119,7 @@ def test_an_experiment_runs_again_as_often_as_it_is_owed_and_a_few_times_more(
     for step in played(tag, play):
         if isinstance(step, RunAgain):
             tried = tag.tried[step.name]
-            owed = effort.max_retests if effort.parallel or tried.is_baseline else min(1, effort.max_retests)
+            owed = effort.max_retests if tried.is_baseline else min(1, effort.max_retests)
             assert tried.trainable
             assert len(tried.retests) <= owed + SPARE * bool(owed)
             assert sum(isinstance(r.outcome, float) or r.outcome == "open" for r in tried.retests) <= owed
