@@ -249,7 +249,7 @@ class Agent:
         return found
 
     def direction(self) -> Strategy:
-        found = self.lab.post("/api/search/suggest", {"tag": self.tag})
+        found = self.lab.post("/api/search/suggest", {"tag": self.tag, **self.about()})
         strategy = found["strategy"]
         self.say("direction", f"{strategy['mode']} at {strategy['temperature']:g}: {found['suggestions'][0]}")
         return Strategy(
@@ -259,6 +259,10 @@ class Agent:
             found["underexplored_categories"],
             found["high_yield_categories"],
         )
+
+    def about(self) -> Json:
+        """What a direction is asked for, beside the tag."""
+        return {}
 
     def history(self, **which: Any) -> list[Json]:
         found: list[Json] = self.lab.post("/api/experiment/history", {"tag": self.tag, **which})[
@@ -399,6 +403,9 @@ class BranchingAgent(Agent):
         return self.submit_idea(known, idea) if idea is not None else None
 
     def made_from(self, parents: list[str]) -> Json:
+        return {"selection_id": self.selection["selection_id"]}
+
+    def about(self) -> Json:
         return {"selection_id": self.selection["selection_id"]}
 
     def judge(self, outcome: Json, commit: str) -> None:
