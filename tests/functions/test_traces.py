@@ -362,3 +362,75 @@ async def test_the_context_of_all_is_the_tag_s(forest: httpx.AsyncClient) -> Non
     assert [e["experiment_id"] for e in found["branch"]["kept"]] == ["mar11-1", "mar11-2"]
     assert [e["experiment_id"] for e in found["branch"]["failures"]] == ["mar11-4"]
     assert kept["branch"]["failures"] == []
+
+
+# -- configuring
+
+
+async def test_an_operator_configures_the_traces_in_one_call(forest: httpx.AsyncClient) -> None:
+    await grown(forest, 1.0)
+    await grown(forest, 1.1)
+
+    answer = await told(
+        forest, "/api/trace/configure", tag=TAG, scheduler="priority", priorities={"mar11-t2": 2.5}
+    )
+
+    assert (answer["traces"]["scheduler"], answer["traces"]["target_traces"]) == ("priority", 2)
+    assert answer["priorities"] == {"mar11-t1": 0.0, "mar11-t2": 2.5}
+    chosen = await selected(forest)
+    assert (chosen["trace_id"], chosen["scheduler"]) == ("mar11-t2", "priority")
+    assert chosen["scores"] == {"mar11-t1": 0.0, "mar11-t2": 2.5}
+    wrong = await refused(forest, 422, "/api/trace/configure", tag=TAG, scheduler="dice")
+    assert "no scheduler 'dice'" in wrong["detail"]
+    await refused(forest, 404, "/api/trace/configure", tag=TAG, priorities={"mar11-t9": 1.0})
+
+
+async def test_a_new_epoch_leaves_the_traces_and_ends_what_was_selected(forest: httpx.AsyncClient) -> None:
+    await grown(forest, 1.0)
+    one = await selected(forest, trace_id="mar11-t1")
+
+    answer = await told(forest, "/api/trace/configure", tag=TAG, new_epoch=True)
+
+    assert answer["epoch"] == 2
+    stale = await refused(forest, 409, "/api/experiment/register", **idea(selection_id=one["selection_id"]))
+    assert stale["code"] == "stale_epoch"
+    await told(forest, "/api/trace/release", selection_id=one["selection_id"])
+    assert (await selected(forest, trace_id="mar11-t1"))["parent_ids"] == ["mar11-1"]
+
+
+# -- the audit
+
+
+WOUNDS = {
+    "tip": ("HSET", "trace:mar11-t1", "tip", "mar11-9"),
+    "base": ("HSET", "trace:mar11-t1", "base", "mar11-3"),
+    "length": ("HINCRBY", "trace:mar11-t1", "length", "1"),
+    "kept": ("HINCRBY", "trace:mar11-t2", "kept", "-1"),
+    "in flight": ("HINCRBY", "trace:mar11-t1", "in_flight", "-1"),
+    "index": ("ZREM", "live_traces:mar11", "mar11-t2"),
+    "status": ("HSET", "trace:mar11-t2", "status", "dead"),
+    "open": ("ZREM", "open_selections:mar11", "mar11-s4"),
+    "lease": ("ZADD", "open_selections:mar11", "1", "mar11-s4"),
+    "over": ("HSET", "selections:mar11-s4", "status", "released"),
+    "endless": ("ZADD", "open_selections:mar11", "+inf", "mar11-s5"),
+    "parents": ("HSET", "experiments:mar11-3", "parent_ids", '["mar11-2"]'),
+    "numbers": ("HSET", "experiments:mar11-3", "local_selection", "[2]"),
+    "no trace": ("DEL", "trace:mar11-t2"),
+}
+
+
+@pytest.mark.parametrize("wound", WOUNDS)
+async def test_a_wound_of_a_trace_is_found(forest: httpx.AsyncClient, process: Process, wound: str) -> None:
+    await grown(forest, 1.0)
+    await grown(forest, 1.1)
+    await grown(forest, 1.2, trace_id="mar11-t1")
+    await made(forest, await selected(forest, trace_id="mar11-t1"))
+    await selected(forest, trace_id="mar11-t2")
+    assert (await told(forest, "/api/trace/audit", tag=TAG))["violations"] == []
+
+    command, key, *rest = WOUNDS[wound]
+    await process.lab.command(command, process.lab.keys(*key.split(":")), *rest)
+
+    found = await told(forest, "/api/trace/audit", tag=TAG)
+    assert (found["ok"], len(found["violations"]) > 0) == (False, True)
+    assert set(found["violations"]) <= set(await audited(forest))
