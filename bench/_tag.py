@@ -90,7 +90,8 @@ class SimulatedTag:
         """Every keep that is the incumbent, or was, with the one that it replaced."""
         self.squares, self.df = 0.0, 0
         self._repeats: dict[str, Repeats] = {}
-        self._keep_rule = keep_rule
+        self.keep_rule = keep_rule
+        """Of the experiments that are completed from now on."""
 
     @property
     def noise(self) -> Noise | None:
@@ -113,7 +114,7 @@ class SimulatedTag:
         tried = Tried(name, value, trainable, kept.status, None, best is None)
         tried.trust = self._trust(tried)
         self.tried[name] = tried
-        e = _ANY.model_copy(update={"experiment_id": name, "commit_sha": name, "keep_rule": self._keep_rule})
+        e = _ANY.model_copy(update={"experiment_id": name, "commit_sha": name, "keep_rule": self.keep_rule})
         after = new_best(e, value, best, self.direction, self.effort.top_k)
         if kept.improved and best is not None and after is not None and not after.chain:
             self.settled.append((name, best.experiment_id))
@@ -129,14 +130,16 @@ class SimulatedTag:
     def settle(self) -> list[Step]:
         """Take every step that there is to take, and tell them."""
         steps: list[Step] = []
-        while self.best is not None and self.best.chain and (step := self.next_step()) is not None:
+        while (step := self.next_step()) is not None:
             self.take(step)
             steps.append(step)
             assert len(steps) < ENOUGH, steps[-9:]
         return steps
 
     def next_step(self) -> Step | None:
-        assert self.best is not None
+        """What `settle` does next; None where that is nothing."""
+        if self.best is None or not self.best.chain:
+            return None
         return next_step(
             [self.contender(link.experiment_id) for link in self.best.chain],
             [self.contender(link.experiment_id) for link in self.best.rivals],
@@ -190,10 +193,10 @@ class SimulatedTag:
         )
 
     def _trust(self, tried: Tried) -> Trust | None:
-        if self._keep_rule == "strict" or tried.status == "discard":
+        if self.keep_rule == "strict" or tried.status == "discard":
             return None
         noise = self.noise
-        decision = KEEP_RULES[self._keep_rule].decide(
+        decision = KEEP_RULES[self.keep_rule].decide(
             Trial(tried.name, score(tried.value, self.direction)),
             self.trial(self.best.experiment_id) if self.best else None,
             cautious(noise, SURE_SIGMAS) if noise else None,

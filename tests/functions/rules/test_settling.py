@@ -44,6 +44,7 @@ class First:
 
     value: float
     trainable: bool
+    keep_rule: str = "confirmed"
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ Play = list[First | Again]
 
 VALUES = st.integers(-30, 30).map(lambda n: 1 + n * 2e-4)  # some are equal
 FAILURES: st.SearchStrategy[Literal["broke", "lost"]] = st.sampled_from(["broke", "lost"])
-FIRSTS = st.builds(First, VALUES, st.sampled_from([True, True, True, False]))
+KEEP_RULES = st.sampled_from(["confirmed"] * 9 + ["strict"])
+FIRSTS = st.builds(First, VALUES, st.sampled_from([True, True, True, False]), KEEP_RULES)
 AGAINS = st.builds(Again, st.integers(0, 9), st.one_of(VALUES, VALUES, VALUES, FAILURES))
 PLAYS: st.SearchStrategy[Play] = st.lists(st.one_of(FIRSTS, AGAINS), min_size=1, max_size=30)
 EFFORTS = st.builds(Effort, st.integers(0, 3), st.integers(1, 5), st.booleans())
@@ -75,6 +77,7 @@ def played(tag: SimulatedTag, play: Play) -> Iterator[Step]:
     ends = [move for move in play if isinstance(move, Again)] or [Again(0, "lost")]
     for nth, move in enumerate(play, 1):
         if isinstance(move, First):
+            tag.keep_rule = move.keep_rule
             tag.complete(f"e{nth}", move.value, move.trainable)
         elif tag.waiting:
             _end(tag, move)
@@ -94,7 +97,7 @@ def _end(tag: SimulatedTag, move: Again) -> None:
 
 
 def _settled(tag: SimulatedTag) -> Iterator[Step]:
-    while tag.best is not None and (step := tag.next_step()) is not None:
+    while (step := tag.next_step()) is not None:
         tag.take(step)
         yield step
 
@@ -168,7 +171,7 @@ def test_the_best_is_the_keep_with_the_best_first_value_and_rivals_beat_what_can
 @given(PLAYS, EFFORTS)
 def test_maximising_mirrors_minimising(play: Play, effort: Effort) -> None:
     mirrored: Play = [
-        First(-move.value, move.trainable)
+        First(-move.value, move.trainable, move.keep_rule)
         if isinstance(move, First)
         else Again(move.place, -move.outcome if isinstance(move.outcome, float) else move.outcome)
         for move in play
