@@ -285,6 +285,7 @@ async def _settled(
             fields = {
                 "trust": "confirmed",
                 "improved": True,
+                "delta": score(best.val_bpb, direction) - score(e.val_bpb or math.nan, direction),
                 "near_miss": False,
                 "base_commit_sha": e.commit_sha,
             }

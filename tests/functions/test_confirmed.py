@@ -268,6 +268,8 @@ async def test_discards_that_a_demoted_keep_beat_are_run_again_and_the_better_on
     assert await best_of(client) == "mar11-3"
     [promoted] = await events_of(process, "experiment.promoted")
     assert promoted["subject"] == "mar11-3"
+    found = (await asked(client, "/api/experiment/mar11-3"))["experiment"]
+    assert (found["improved"], found["delta"]) == (True, pytest.approx(0.003))
     assert await counts(client) == (4, 2, 2)
     near = await told(client, "/api/experiment/near-misses", tag="mar11")
     assert [n["experiment_id"] for n in near["near_misses"]] == ["mar11-2"]
