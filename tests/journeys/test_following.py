@@ -147,6 +147,7 @@ def test_waiting_ends_with_the_exit_code_of_the_outcome(lab: RunningLab) -> None
     keep = wait(lab, lab.submit("codes", config_delta={"VALUE": 1.0}))
     discard = wait(lab, lab.submit("codes", config_delta={"VALUE": 2.0}), "--json")
     crash = wait(lab, lab.submit("codes", config_delta={"MISSING": 2.0}))
+    again = wait(lab, lab.post("experiment/retest", experiment_id="codes-1")["retest_id"])
     endless = lab.submit("codes", config_delta={"SECONDS": 600.0})
     running = wait(lab, endless, "--timeout", "0.2")
     lab.post("experiment/stop", experiment_id=endless)
@@ -154,8 +155,9 @@ def test_waiting_ends_with_the_exit_code_of_the_outcome(lab: RunningLab) -> None
     unknown = wait(lab, "codes-99")
     wrong = wait(lab, endless, "--timeout", "soon")
 
-    codes = [done.returncode for done in (keep, discard, crash, running, stopped, unknown, wrong)]
-    assert codes == [0, 3, 4, 5, 8, 1, 2]
+    codes = [done.returncode for done in (keep, discard, crash, again, running, stopped, unknown, wrong)]
+    assert codes == [0, 3, 4, 0, 5, 8, 1, 2]
+    assert again.stdout.startswith("codes-1.2: measured  1.000000")
     assert keep.stdout.startswith("codes-1: keep  1.000000")
     assert json.loads(discard.stdout)["status"] == "discard"
     assert "no experiment 'codes-99'" in unknown.stderr

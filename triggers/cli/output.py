@@ -15,7 +15,7 @@ from state.errors import BudgetExhausted, Forbidden, NightjarError, Unauthentica
 OK, ERROR, USAGE, DISCARD, CRASH, RUNNING, BUDGET, AUTH, STOPPED, LOST = range(10)
 
 EXIT_CODES = {
-    OK: "ok or keep",
+    OK: "ok, keep or measured",
     ERROR: "error",
     USAGE: "usage",
     DISCARD: "discard",
@@ -30,6 +30,7 @@ EXIT_CODES = {
 
 BY_STATUS = {
     "keep": OK,
+    "measured": OK,
     "discard": DISCARD,
     "crash": CRASH,
     "timeout": CRASH,
