@@ -228,3 +228,8 @@ async def _check_parents(request: Register, experiments: Experiments) -> None:
                 f"parent {parent!r} is no experiment of {request.tag!r}",
                 hint="POST /api/experiment/history lists them; a first experiment has no parent",
             )
+        if (first := found[parent].retest_of) is not None:
+            raise Invalid(
+                f"parent {parent!r} is a retest: it tried nothing of its own",
+                hint=f"name {first}, the experiment whose code it ran again",
+            )

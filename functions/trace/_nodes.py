@@ -21,7 +21,7 @@ async def parents_of(tag: str, parent_ids: Sequence[str], experiments: Experimen
     found = {e.experiment_id: e for e in await experiments.many(parent_ids)}
     for parent in parent_ids:
         e = found.get(parent)
-        if e is None or e.tag != tag:
+        if e is None or e.tag != tag or e.retest_of is not None:
             raise Invalid(
                 f"parent {parent!r} is no experiment of {tag!r}",
                 hint="POST /api/trace/list shows the graph; leave parent_ids out to have a parent chosen",

@@ -680,3 +680,14 @@ async def test_one_code_on_two_budgets_is_no_repeat(client: httpx.AsyncClient) -
     await tried(client, 1.4, commit_sha="abc1234", result={"budget_seconds": 60, "gpu_class": "H100"})
 
     assert (await told(client, "/api/report/summary", tag="mar11"))["noise"] is None
+
+
+async def test_a_retest_is_nobodys_parent(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 1.0)
+    retest = await told(client, "/api/experiment/retest", experiment_id="mar11-1", train=False)
+
+    refusal = await refused(client, 422, "/api/experiment/register", **idea(parent_id=retest["retest_id"]))
+
+    assert "mar11-1.2" in refusal["detail"]
+    assert "mar11-1" in refusal["hint"]
