@@ -541,6 +541,7 @@ class Experiments:
             retest_of=e.experiment_id,
             agent=agent,
             seed=seed,
+            budget_s=e.budget_s or e.budget_seconds,
             status="registered",
             registered_at=0.0,
             **e.model_dump(include=SAME_CODE),

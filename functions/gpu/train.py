@@ -103,10 +103,15 @@ async def accept(
                 hint="register a new experiment to try again",
                 fields={"experiment_status": e.status},
             )
+        if e.retest_of is not None and (request.config_delta, request.budget_s) != (None, None):
+            raise Invalid(
+                f"{e.experiment_id} runs {e.retest_of} again, with its constants and its budget",
+                hint="leave config_delta and budget_s out; what is to run otherwise is another experiment",
+            )
         pinned = request.gpu_id or e.pinned_gpu
         if pinned is not None:
             await pool.get(pinned)
-        budget = request.budget_s or (await policies.get(e.tag))[0].budgets.base_s
+        budget = request.budget_s or e.budget_s or (await policies.get(e.tag))[0].budgets.base_s
         await experiments.enqueue(
             e,
             priority=request.priority,

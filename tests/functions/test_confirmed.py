@@ -691,3 +691,22 @@ async def test_a_retest_is_nobodys_parent(client: httpx.AsyncClient) -> None:
 
     assert "mar11-1.2" in refusal["detail"]
     assert "mar11-1" in refusal["hint"]
+
+
+async def test_a_retest_runs_the_code_and_the_seconds_of_its_experiment_alone(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    await add_gpu(client)
+    await trained(client, process, 1.0)
+    retest = (await told(client, "/api/experiment/retest", experiment_id="mar11-1", train=False))["retest_id"]
+    await told(client, "/api/search/set-policy", tag="mar11", policy={"budgets.base_s": 60})
+
+    other = await refused(client, 422, "/api/gpu/train", experiment_id=retest, config_delta={"WIDTH": 96})
+    longer = await refused(client, 422, "/api/gpu/train", experiment_id=retest, budget_s=600)
+    await told(client, "/api/gpu/train", experiment_id=retest)
+
+    assert "mar11-1" in other["detail"]
+    assert "mar11-1" in longer["detail"]
+    e = (await asked(client, f"/api/experiment/{retest}"))["experiment"]
+    assert (e["status"], e["budget_s"], e["config_delta"]) == ("queued", 300, None)
