@@ -209,6 +209,7 @@ class Experiments:
     ) -> tuple[list[Experiment], int, int | None]:
         """One page by index, in the order of numbers, with the total and where the next page begins.
 
+        It holds more than `limit` where retests of its last experiment are open, too.
         With `newest` the page ends at number `below` (exclusive) and the next one lies before it; otherwise it
         begins after number `above`.
         """
@@ -229,6 +230,9 @@ class Experiments:
         ids, total = await self._lab.pipeline([ask, ("ZCARD", index)])
         found = await self.many(ids[:limit])
         following = found[-1].number if len(ids) > limit and found else None
+        if following is not None:  # retests share the number of their experiment: a page holds all of one
+            same = await self._lab.command("ZRANGEBYSCORE", index, following, following)
+            found += await self.many([i for i in (same[::-1] if newest else same) if i not in ids[:limit]])
         return (found[::-1] if newest else found), int(total), following
 
     async def counts(self, tag: str, statuses: Sequence[Status]) -> dict[Status, int]:

@@ -710,3 +710,31 @@ async def test_a_retest_runs_the_code_and_the_seconds_of_its_experiment_alone(
     assert "mar11-1" in longer["detail"]
     e = (await asked(client, f"/api/experiment/{retest}"))["experiment"]
     assert (e["status"], e["budget_s"], e["config_delta"]) == ("queued", 300, None)
+
+
+async def test_pages_leave_no_retest_out(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 1.0)
+    await tried(client, 0.9)
+    for _ in range(3):
+        await told(client, "/api/experiment/retest", experiment_id="mar11-1", train=False)
+    await told(client, "/api/experiment/retest", experiment_id="mar11-2", train=False)
+
+    for order in ("newest", "oldest"):
+        seen: list[str] = []
+        cursor = None
+        while True:
+            page = await told(
+                client,
+                "/api/experiment/history",
+                tag="mar11",
+                status="registered",
+                limit=1,
+                order=order,
+                cursor=cursor,
+            )
+            seen += [e["experiment_id"] for e in page["experiments"]]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                break
+        assert sorted(seen) == ["mar11-1.2", "mar11-1.3", "mar11-1.4", "mar11-2.2"]
