@@ -102,7 +102,7 @@ if gpu then settle(KEYS[16], KEYS[19], KEYS[17], redis.call('HGET', KEYS[16], 'g
 move(KEYS[8], KEYS[9], KEYS[10], KEYS[11], ARGV[2], id)
 redis.call('ZREM', KEYS[12], id)
 local score = redis.call('ZSCORE', KEYS[14], id) or redis.call('ZSCORE', KEYS[20], id)
-if score and tonumber(score) % 1e15 > 0 then
+if score and tonumber(score) % 1e15 > 0 and not is_retest then
   -- It never had its turn (what waits again stands at place 0): its agent gets it back, unless that round is over.
   local agent = 'agent:' .. (redis.call('HGET', KEYS[1], 'agent') or '')
   local own = tonumber(redis.call('HGET', KEYS[18], agent) or '-1')

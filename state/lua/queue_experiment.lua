@@ -52,7 +52,11 @@ move(KEYS[2], KEYS[3], KEYS[4], KEYS[5], ARGV[2], ARGV[1])
 local served = tonumber(redis.call('HGET', KEYS[9], 'round') or '0')
 local own = tonumber(redis.call('HGET', KEYS[9], 'agent:' .. ARGV[4]) or '-1')
 local round = math.max(own + 1, served)
-redis.call('HSET', KEYS[9], 'agent:' .. ARGV[4], round)
+if redis.call('HEXISTS', KEYS[1], 'retest_of') == 1 then
+  round = served  -- it is nobody's idea: it takes no agent's turn, and moves the rounds of none
+else
+  redis.call('HSET', KEYS[9], 'agent:' .. ARGV[4], round)
+end
 local seq = redis.call('HINCRBY', KEYS[9], 'seq', 1)
 redis.call('ZADD', KEYS[paused and 16 or 8], place(tonumber(ARGV[5]), round, seq), ARGV[1])
 return {'queued'}

@@ -738,3 +738,19 @@ async def test_pages_leave_no_retest_out(client: httpx.AsyncClient) -> None:
             if cursor is None:
                 break
         assert sorted(seen) == ["mar11-1.2", "mar11-1.3", "mar11-1.4", "mar11-2.2"]
+
+
+async def test_retests_take_no_turn_from_anybody(client: httpx.AsyncClient, process: Process) -> None:
+    await open_tag(client)
+    await add_gpu(client)
+    await trained(client, process, 1.0)
+    for _ in range(5):
+        await told(client, "/api/experiment/retest", experiment_id="mar11-1")
+    for _ in range(3):
+        await told(client, "/api/experiment/submit", **idea(agent="ada"))
+    for nth in range(2, 7):
+        await measured(client, process, f"mar11-1.{nth}", 1.0)
+
+    bob = await told(client, "/api/experiment/submit", **idea(agent="bob"))
+
+    assert bob["queue"]["position"] == 2
