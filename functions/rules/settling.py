@@ -133,7 +133,11 @@ def next_step(
                 return RunAgain(contender.name)
     if len(chain) > 1:
         return _step_of_chain(chain, racing, sigma)
-    return _step_of_rivals(chain[0], racing, sigma) if rivals else None
+    if not rivals:
+        return None
+    step = _step_of_rivals(chain[0], racing, sigma)
+    awaits_agent = any(not each.trainable and not each.is_tested for each in (chain[0], *racing))
+    return None if isinstance(step, Dismiss) and awaits_agent else step
 
 
 def _owed(

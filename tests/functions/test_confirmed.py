@@ -754,3 +754,19 @@ async def test_retests_take_no_turn_from_anybody(client: httpx.AsyncClient, proc
     bob = await told(client, "/api/experiment/submit", **idea(agent="bob"))
 
     assert bob["queue"]["position"] == 2
+
+
+async def test_rivals_that_only_their_agents_can_run_again_wait_for_them(client: httpx.AsyncClient) -> None:
+    await open_tag(client, policy={"keep_rule": "confirmed"})
+    for value in (1.0, 0.9960, 0.9970):
+        await tried(client, value)
+
+    for name, value in (("mar11-1", 1.0005), ("mar11-2", 1.003), ("mar11-3", 0.9975)):
+        retest = await told(client, "/api/experiment/retest", experiment_id=name, train=False)
+        await told(client, "/api/experiment/complete", experiment_id=retest["retest_id"], val_bpb=value)
+        await settle(client, retest["retest_id"])
+
+    assert await standing(client, "mar11-2") == ("discard", "demoted")
+    assert await standing(client, "mar11-3") == ("keep", "confirmed")
+    assert await best_of(client) == "mar11-3"
+    assert await faults(client) == []
