@@ -39,7 +39,7 @@ from state.errors import Conflict
 from state.experiments import Experiments, Finish, Repeat, retest_id
 from state.ids import Id
 from state.noise import Noises, code_of
-from state.policies import Policies
+from state.policies import Policies, Policy
 from state.pool import Pool
 from state.records import RETESTED, Best, Experiment, Status, Tag, Trust
 from state.tags import Tags
@@ -168,7 +168,7 @@ async def _decide(
     verdict = judge(request.val_bpb, best.val_bpb if best else None, tag.direction, policy.near_miss_margin)
     weighed = await _weigh(request.val_bpb, experiment, other_key, tag, key, best, experiments, noises)
     before = best.commit_sha if best else tag.base_commit
-    trust = await _trust(request.val_bpb, experiment, tag, best, weighed.noise)
+    trust = await _trust(request.val_bpb, experiment, tag, best, weighed.noise, policy)
     retest = None
     if trust == "provisional":
         retest = Retest(
@@ -334,7 +334,7 @@ def _answered(answer: Completed, digest: str) -> dict[str, Any]:
 
 
 async def _trust(
-    value: float, e: Experiment, tag: Tag, best: Best | None, noise: Noise | None
+    value: float, e: Experiment, tag: Tag, best: Best | None, noise: Noise | None, policy: Policy
 ) -> Trust | None:
     """What the experiment's keep rule says of a keep; None for a discard, and where the rule asks for no trust."""
     if e.keep_rule == "strict":
@@ -349,7 +349,7 @@ async def _trust(
         case Keep():
             return "confirmed"
         case KeepProvisionally():
-            return "provisional" if e.attempt > 0 else "unconfirmed"
+            return "provisional" if e.attempt > 0 and policy.max_retests > 0 else "unconfirmed"
 
 
 @dataclass(frozen=True)

@@ -770,3 +770,15 @@ async def test_rivals_that_only_their_agents_can_run_again_wait_for_them(client:
     assert await standing(client, "mar11-3") == ("keep", "confirmed")
     assert await best_of(client) == "mar11-3"
     assert await faults(client) == []
+
+
+async def test_where_nothing_is_run_again_no_retest_is_announced(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, max_retests=0)
+    await trained(client, process, 1.0)
+
+    gain = await trained(client, process, 0.9994)
+
+    assert (gain["status"], gain["trust"], gain["retest"]) == ("keep", "unconfirmed", None)
+    assert await faults(client) == []
