@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from functions.rules.verdict import score
 from state.records import Best, Direction, Experiment, Link
 
+MOST_STANDING = 100
+"""Keeps that nobody runs again stand on each other for ever: the oldest are history then."""
+
 
 def new_best(
     e: Experiment, value: float, best: Best | None, direction: Direction, most_rivals: int
@@ -18,7 +21,7 @@ def new_best(
         is_unsettled = best is not None and len(best.chain) > 1
         is_chained = e.keep_rule != "strict" or is_unsettled
         below = best.standing() if best and is_chained else []
-        chain = [*below, link] if is_chained else []
+        chain = [*below, link][-MOST_STANDING:] if is_chained else []
         return _best(chain or [link], chain, best.rivals if best and chain else [])
     if len(best.chain) > 1 and _beats(link, best.chain[0], direction):
         rivals = _nearest([*best.rivals, link], direction)[:most_rivals]
