@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from functions.process import Process
+from state.experiments import Experiments
 from state.pool import Pool
 from state.records import Experiment
 from tests.labs import (
@@ -781,4 +782,22 @@ async def test_where_nothing_is_run_again_no_retest_is_announced(
     gain = await trained(client, process, 0.9994)
 
     assert (gain["status"], gain["trust"], gain["retest"]) == ("keep", "unconfirmed", None)
+    assert await faults(client) == []
+
+
+async def test_a_retest_whose_settler_died_before_it_was_queued_is_queued_by_the_next(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await baseline(client, process, 1.001, 0.9995)
+    await trained(client, process, 0.9994, unsettled=True)
+    experiments = Experiments(process.lab)
+    await experiments.begin_retest(await experiments.get("mar11-2"), 104_729, reserve_s=300)
+
+    cut_off = (await asked(client, "/api/experiment/mar11-2.2"))["experiment"]["status"]
+    steps = await settle(client, "mar11-2")
+
+    assert (cut_off, steps) == ("registered", [])
+    shown = (await asked(client, "/api/experiment/mar11-2"))["retests"]
+    assert [(r["retest_id"], r["status"]) for r in shown] == [("mar11-2.2", "queued")]
     assert await faults(client) == []
