@@ -247,6 +247,7 @@ async def _race(
         g
         for g in await pool.all()
         if g.owner is None
+        and g.status in ("idle", "training")
         and not is_stale(g.heartbeat_at, now, settings.stale_s)
         and gpu_class in (None, g.gpu_name)
     ]

@@ -785,6 +785,20 @@ async def test_where_nothing_is_run_again_no_retest_is_announced(
     assert await faults(client) == []
 
 
+async def test_gpus_that_are_lent_to_nobody_make_no_race(client: httpx.AsyncClient, process: Process) -> None:
+    await opened(client)
+    for nth in range(3, 10):
+        await add_gpu(client, f"host:gpu{nth}")
+        await told(client, "/api/pool/drain", gpu_id=f"host:gpu{nth}")
+    await baseline(client, process, 1.001, 0.9995)
+
+    await trained(client, process, 0.9960)
+    await trained(client, process, 0.9970)
+
+    assert len((await asked(client, "/api/experiment/mar11-2"))["retests"]) == 1
+    assert (await asked(client, "/api/experiment/mar11-3"))["retests"] == []
+
+
 async def test_a_retest_whose_settler_died_before_it_was_queued_is_queued_by_the_next(
     client: httpx.AsyncClient, process: Process
 ) -> None:
