@@ -19,10 +19,10 @@ def new_best(
     if best is None or _beats(link, best.standing()[-1], direction):
         # A rule that was changed meanwhile leaves the keeps that wait for their retests waiting.
         is_unsettled = best is not None and len(best.chain) > 1
-        is_chained = e.keep_rule != "strict" or is_unsettled
-        below = best.standing() if best and is_chained else []
-        chain = [*below, link][-MOST_STANDING:] if is_chained else []
-        return _best(chain or [link], chain, best.rivals if best and chain else [])
+        if e.keep_rule == "strict" and not is_unsettled:
+            return _best([link], [], [])
+        below, rivals = (best.standing(), best.rivals) if best else ([], [])
+        return _best_of([*below, link][-MOST_STANDING:], rivals, direction)
     if len(best.chain) > 1 and _beats(link, best.chain[0], direction):
         rivals = _nearest([*best.rivals, link], direction)[:most_rivals]
         return best.model_copy(update={"rivals": rivals}) if rivals != best.rivals else None
