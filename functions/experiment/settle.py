@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self
 
@@ -48,8 +48,6 @@ log = logging.getLogger(__name__)
 
 PRIORITY = 7
 """A retest goes before new ideas: they are built on what it decides."""
-
-
 KEEPS_READ = 200
 """Of a tag's newest keeps the comparability keys are taken, to settle all of them."""
 
@@ -114,7 +112,7 @@ class Race:
 
 @function(
     "experiment::settle",
-    On("experiment.finished", "experiment.retested", "tag.budget_changed"),
+    On("experiment.finished", "experiment.retesting", "experiment.retested", "tag.budget_changed"),
     role="operator",
     writes=True,
 )
@@ -130,14 +128,16 @@ async def settle(
 ) -> Steps:
     """Take every step that the retests of a tag's newest keeps allow; safe to run twice, anywhere, at once."""
     steps: list[str] = []
-    for tag, best_key in await _concerned(request, experiments, tags):
+    for tag, best_key in await _concerned(request, experiments, tags, policies):
         steps += await _settled_all(
             tag, best_key, experiments, tags, policies, pool, noises, traces, settings
         )
     return Steps(steps=steps)
 
 
-async def _concerned(request: Settle, experiments: Experiments, tags: Tags) -> list[tuple[str, str | None]]:
+async def _concerned(
+    request: Settle, experiments: Experiments, tags: Tags, policies: Policies
+) -> list[tuple[str, str | None]]:
     """The bests that are to be settled: each one's tag and comparability key."""
     if request.experiment_id is None:
         tag = await tags.get(request.tag or "")
@@ -146,7 +146,19 @@ async def _concerned(request: Settle, experiments: Experiments, tags: Tags) -> l
     e = await experiments.get(request.experiment_id)
     if e.retest_of is not None:
         e = await experiments.get(e.retest_of)
+    if e.retests:
+        [its] = await experiments.retests([e])
+        await _queue_begun(e, its, (await policies.get(e.tag))[0], experiments)
     return [(e.tag, e.best_key)]
+
+
+async def _queue_begun(
+    first: Experiment, retests: Iterable[Experiment], policy: Policy, experiments: Experiments
+) -> None:
+    """Queue what was cut off between its beginning and its place in the queue."""
+    for again in retests:
+        if again.status == "registered" and again.agent is None:
+            await enqueue_retest(again, first, policy, experiments)
 
 
 async def _settled_all(
@@ -167,9 +179,8 @@ async def _settled_all(
         if best is None or not best.chain:
             return steps
         race = await _race(tag, best, experiments, tags, policies, pool, noises, settings)
-        for again in (r for its in race.retests.values() for r in its):
-            if again.status == "registered" and again.agent is None:  # cut off before it was queued
-                await enqueue_retest(again, race.runs[again.retest_of or ""], race.policy, experiments)
+        for name, its in race.retests.items():
+            await _queue_begun(race.runs[name], its, race.policy, experiments)
         step = race.step()
         if step is None:
             return steps

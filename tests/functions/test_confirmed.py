@@ -568,6 +568,23 @@ async def test_anybody_may_have_a_run_repeated_as_evidence(
     assert await faults(client) == []
 
 
+async def test_a_retest_that_was_asked_for_and_never_queued_is_queued_when_its_beginning_is_heard_of(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    await add_gpu(client)
+    await trained(client, process, 1.0)
+    experiments = Experiments(process.lab)
+    first = await experiments.get("mar11-1")
+    await experiments.begin_retest(first, 104_729, reserve_s=300.0)  # and here the process died
+
+    await settle(client, "mar11-1")
+    await settle(client, "mar11-1")
+
+    assert (await experiments.get("mar11-1.2")).status == "queued"
+    assert await faults(client) == []
+
+
 async def test_only_what_was_measured_can_be_run_again(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     failed = await crashed(client)

@@ -31,6 +31,8 @@ ROOT = Path(__file__).parents[2]
 AGENTS = ("ada", "grace")
 SLOTS = 2
 LOOK_S = 0.5
+RETESTS_S = 120.0
+"""How long the last retests are waited for, beside what they train."""
 
 
 @click.command()
@@ -89,7 +91,12 @@ async def _demo(settings: Settings, runs: int, budget: float, bearer: Bearer | N
                 while not lab.stop.is_set() and any(p.returncode is None for p in processes):
                     await asyncio.to_thread(view.update)
                     await asyncio.sleep(LOOK_S)
-                while not lab.stop.is_set() and await asyncio.to_thread(view.retests_are_open):
+                give_up = time.monotonic() + RETESTS_S + 20 * budget
+                while (
+                    not lab.stop.is_set()
+                    and time.monotonic() < give_up
+                    and await asyncio.to_thread(view.retests_are_open)
+                ):
                     await asyncio.to_thread(view.update)
                     await asyncio.sleep(LOOK_S)
                 await asyncio.to_thread(view.update)

@@ -73,9 +73,10 @@ class DemoView:
             progress.update(task, completed=self.finished, description=", ".join(running) or "thinking")
 
     def retests_are_open(self) -> bool:
-        """Whether the last verdicts still wait for a run."""
+        """Whether the last verdicts still wait for a run, or for what it decides."""
         stats = self._http.ask("POST", "/api/report/summary", {"tag": self.tag})["stats"]
-        return bool(stats["running"] + stats["queued"])
+        waits = any(e["status"] == "keep" and e["trust"] == "provisional" for e in self._history())
+        return bool(waits or stats["running"] + stats["queued"])
 
     def results(self, data: Path, project: Path) -> None:
         """The table, results.tsv, progress.png, the best diff, and how to go on."""
