@@ -80,7 +80,8 @@ def grown(
     """What a node changes of its trace, and the fields that say on the experiment how it was committed.
 
     The tip advances only if it still is what it was when the node was selected, and in the same epoch; the base
-    advances with it, on a keep that is better. Anything else is a leaf beside the branch.
+    advances with it, on a keep that is better. Anything else is a leaf beside the branch. A merge's sources end only
+    where it goes on: a leaf, or a trace that has ended, carries nothing on of what they found.
     """
     outdated = choice.epoch != epoch
     advances = not outdated and trace.tip == choice.expected_tip
@@ -103,7 +104,8 @@ def grown(
         if kept and beats_base:
             fields |= {"base": e.experiment_id, "base_commit_sha": e.commit_sha}
     tips = {source.trace_id: source.tip for source in sources if source.status == "live" and source.tip}
-    ends = ended_by_merge(choice.sources, tips, kept and not outdated)
+    goes_on = advances and trace.status in ("pending", "live")
+    ends = ended_by_merge(choice.sources, tips, kept and goes_on)
     growth = Growth(
         trace=trace,
         epoch=epoch,

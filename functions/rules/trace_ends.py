@@ -36,12 +36,12 @@ def death(vitals: Vitals, dead_after_crashes: int, stale_after: int) -> Literal[
     return "stale" if vitals.commits_since_best >= stale_after else None
 
 
-def ended_by_merge(selected: Mapping[str, str], tips: Mapping[str, str], kept: bool) -> list[str]:
-    """Of a merge's sources, those that end with it: only if it is kept, and only who has not grown meanwhile.
+def ended_by_merge(selected: Mapping[str, str], tips: Mapping[str, str], goes_on: bool) -> list[str]:
+    """Of a merge's sources, those that end with it: only if it is kept and goes on, and only who has not grown since.
 
     `selected` are the sources' tips when the merge was selected, `tips` when it is committed, both by trace.
     """
-    return [trace for trace, tip in selected.items() if kept and tips.get(trace) == tip]
+    return [trace for trace, tip in selected.items() if goes_on and tips.get(trace) == tip]
 
 
 def next_start(

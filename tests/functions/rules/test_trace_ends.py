@@ -56,9 +56,9 @@ def test_counted_one_by_one_or_all_at_once_a_trace_stands_the_same(scores: list[
 def test_sources_end_with_a_kept_merge_unless_they_have_grown() -> None:
     selected, tips = {"t1": "mar11-4", "t2": "mar11-5"}, {"t1": "mar11-4", "t2": "mar11-9", "t3": "mar11-5"}
 
-    assert ended_by_merge(selected, tips, kept=True) == ["t1"]
-    assert ended_by_merge(selected, tips, kept=False) == []
-    assert ended_by_merge(selected, {}, kept=True) == []
+    assert ended_by_merge(selected, tips, goes_on=True) == ["t1"]
+    assert ended_by_merge(selected, tips, goes_on=False) == []
+    assert ended_by_merge(selected, {}, goes_on=True) == []
 
 
 @pytest.mark.parametrize(("direction", "expected"), [("minimize", 2), ("maximize", 3)])
