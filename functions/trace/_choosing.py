@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -289,7 +289,7 @@ class Chooser:
         grows = [t for t in traces if t.trace_id in live]
         into = wish.into or next((t.trace_id for t in grows), None)
         if into is None:
-            raise ended(traces[0].trace_id, traces[0].status)
+            raise ended(traces[0].trace_id, traces[0].status) if traces else rootless(nodes)
         best = next(iter(in_order([live[into], *grows], bases, tag.direction)), None)
         return Pick(
             "merge",
@@ -321,29 +321,31 @@ class Chooser:
                         raise ended(trace.trace_id, trace.status)
                 traces = named
                 if len({t.base for t in traces if t.base is not None}) < 2:
-                    raise one_base(traces)
+                    raise one_base(t.base for t in traces)
             case "best_base":
                 traces = by_best_base(list(live.values()), bases, tag.direction)
             case "near_miss":
-                nodes = await self._near_pair(tag, policy)
+                nodes = await self._near_pair(tag, policy, None if wish.into else live)
                 return await self.traces.many([e.trace_id for e in nodes if e.trace_id]), nodes
-            case "nodes":
+            case "nodes":  # those that were made before there were traces stand on the tag's own line
                 nodes = list(wish.parents)
-                names = dict.fromkeys(e.trace_id for e in nodes if e.trace_id is not None)
-                return await self.traces.many(list(names)), nodes
+                if len(nodes) < 2:
+                    raise one_base(e.experiment_id for e in nodes)
+                names = list(dict.fromkeys(e.trace_id for e in nodes if e.trace_id is not None))
+                return await self.traces.many(names or [trace_id_of(wish.tag, OWN_LINE)]), nodes
         return traces, await self.experiments.many([t.tip for t in traces if t.tip is not None])
 
     async def _bases(self, traces: Iterable[Trace]) -> dict[str, Experiment]:
         names = sorted({t.base for t in traces if t.base is not None})
         return {e.experiment_id: e for e in await self.experiments.many(names)}
 
-    async def _near_pair(self, tag: Tag, policy: Policy) -> list[Experiment]:
+    async def _near_pair(self, tag: Tag, policy: Policy, growing: Collection[str] | None) -> list[Experiment]:
         best = await self.experiments.best(tag.name)
         if best is None:
             return near_pair([], [])
         band = near_band(best.val_bpb, tag.direction, policy.near_miss_margin)
         near, _ = await self.experiments.near_misses(tag.name, *band, limit=NEAR_READ)
-        return near_pair(near, await self.experiments.parents(tag.name, COMBINED_READ))
+        return near_pair(near, await self.experiments.parents(tag.name, COMBINED_READ), growing)
 
 
 def _own_line(wish: Wish, tag: Tag, said: Said) -> Pick:
@@ -391,6 +393,15 @@ def busy(trace_id: str, retry_after: float) -> Conflict:
         hint="wait for it (wait up to 50 seconds), or leave trace_id out and take the next free trace",
         retry_after=retry_after,
         fields={"code": "busy_trace"},
+    )
+
+
+def rootless(nodes: Sequence[Experiment]) -> Conflict:
+    """No trace holds what is to be merged."""
+    return Conflict(
+        f"no trace that grows holds {', '.join(e.experiment_id for e in nodes)}",
+        hint="build on one of them alone with parent_ids: that opens a trace",
+        fields={"code": "no_trace"},
     )
 
 

@@ -3,15 +3,40 @@
 from __future__ import annotations
 
 import httpx
+import pytest
 
 from tests.functions.test_branching import complete, experiment, listed, multi
-from tests.functions.test_traces import audited, grown, made
-from tests.labs import told
+from tests.functions.test_traces import audited, grown, made, selected, switch
+from tests.labs import open_tag, refused, told, tried
 
 TAG = "mar11"
 
 
 # -- merges
+
+
+async def test_nodes_that_were_made_before_there_were_traces_are_merged_into_the_tag_s_own_line(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client, policy={"traces": {"target_traces": 2, "max_parallel": 9}})
+    for value in (1.0, 1.1):
+        await tried(client, value)
+    await switch(client, "multi")
+
+    chosen = await selected(client, parent_ids=["mar11-1", "mar11-2"])
+
+    assert (chosen["kind"], chosen["trace_id"]) == ("merge", "mar11-t0")
+    assert chosen["parent_ids"] == ["mar11-1", "mar11-2"]
+
+
+@pytest.mark.parametrize("named", [["mar11-1"], ["mar11-1", "mar11-1"]], ids=["one", "one_twice"])
+async def test_a_merge_of_one_node_is_refused(client: httpx.AsyncClient, named: list[str]) -> None:
+    await multi(client)
+    await grown(client, 1.0)
+
+    answer = await refused(client, 409, "/api/trace/select", tag=TAG, intent="merge", parent_ids=named)
+
+    assert answer["code"] == "one_base"
 
 
 async def test_a_merge_that_is_a_leaf_beside_its_trace_ends_no_other(client: httpx.AsyncClient) -> None:
@@ -42,3 +67,22 @@ async def test_a_merge_into_a_trace_that_was_closed_meanwhile_ends_no_other(
 
     assert [t["status"] for t in (await listed(client)).values()] == ["closed", "live"]
     assert await audited(client) == []
+
+
+async def test_near_misses_of_ended_traces_do_not_stand_in_the_way_of_others(
+    client: httpx.AsyncClient,
+) -> None:
+    await multi(client, target=4)
+    for value in (1.0, 1.0001, 1.0002, 1.0003):
+        await grown(client, value)
+    near = [
+        (await grown(client, 1.0005 + n / 10_000, trace_id=f"mar11-t{n}"))["experiment_id"]
+        for n in (1, 2, 3, 4)
+    ]
+    for n in (1, 2):
+        await told(client, "/api/trace/close", tag=TAG, trace_id=f"mar11-t{n}")
+
+    chosen = await told(client, "/api/trace/merge", tag=TAG, selector="near_miss")
+
+    assert chosen["trace_id"] == "mar11-t3"
+    assert chosen["parent_ids"] == [near[0], near[2]]
