@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from functions.contract import Call, Command, function
 from functions.plugins import Schedulers
@@ -31,6 +31,18 @@ class Select(Command):
     include_context: bool = Field(False, description="answer trace::context with it")
     wait: float = Field(0, ge=0, le=50, description="seconds to wait for a slot")
 
+    @model_validator(mode="after")
+    def _one_wish(self) -> Select:
+        if self.trace_id is not None and (self.parent_ids or self.intent not in ("auto", "extend")):
+            raise ValueError(
+                "trace_id extends that trace: leave parent_ids out, and intent at auto or extend"
+            )
+        if self.parent_ids and self.intent == "new_root":
+            raise ValueError("a new root has no parents: leave parent_ids out")
+        if len(set(self.parent_ids)) > 1 and self.intent not in ("auto", "merge"):
+            raise ValueError("several parent_ids are a merge: leave intent at auto or merge")
+        return self
+
 
 @function("trace::select", role="agent", writes=True, keeps_answer=False)
 async def select(
@@ -51,12 +63,13 @@ async def select(
     found: Selection | Waiting | None = await traces.first_answer(asked) if asked is not None else None
     if found is None:
         chooser = Chooser(tags, policies, experiments, traces, pool, schedulers, wakeups, settings)
+        parents = await parents_of(request.tag, request.parent_ids, experiments)
         wish = Wish(
             tag=request.tag,
             agent=request.agent,
-            intent="merge" if len(request.parent_ids) > 1 else request.intent,
+            intent="merge" if len(parents) > 1 else request.intent,
             trace_id=request.trace_id,
-            parents=await parents_of(request.tag, request.parent_ids, experiments),
+            parents=parents,
             selector="nodes" if request.parent_ids else "best_base",
             wait=request.wait,
         )

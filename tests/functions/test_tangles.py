@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 import pytest
 
@@ -86,3 +88,29 @@ async def test_near_misses_of_ended_traces_do_not_stand_in_the_way_of_others(
 
     assert chosen["trace_id"] == "mar11-t3"
     assert chosen["parent_ids"] == [near[0], near[2]]
+
+
+# -- epochs and modes
+
+
+@pytest.mark.parametrize(
+    "wish",
+    [
+        {"trace_id": "mar11-t1", "intent": "new_root"},
+        {"trace_id": "mar11-t1", "intent": "branch"},
+        {"trace_id": "mar11-t1", "intent": "merge"},
+        {"trace_id": "mar11-t1", "parent_ids": ["mar11-1"]},
+        {"intent": "new_root", "parent_ids": ["mar11-1"]},
+        {"intent": "extend", "parent_ids": ["mar11-1", "mar11-2"]},
+    ],
+)
+async def test_a_wish_that_contradicts_itself_is_refused(
+    client: httpx.AsyncClient, wish: dict[str, Any]
+) -> None:
+    await multi(client)
+    await grown(client, 1.0)
+    await grown(client, 1.1)
+
+    await refused(client, 422, "/api/trace/select", tag=TAG, **wish)
+
+    assert (await told(client, "/api/trace/list", tag=TAG))["open_selections"] == 0
