@@ -51,7 +51,7 @@ FAMILIES = (
     Family("log:<id>", "string", "the newest lines of its log"),
     Family("diffs:<sha256>", "string", "a patch, compressed by zlib"),
     Family("open", "zset", "registered experiments by when they are lost without a word from their agent"),
-    Family("forest:<tag>", "hash", "its traces' counters: selections made, epoch, virtual time"),
+    Family("forest:<tag>", "hash", "its traces' counters: selections made, epoch, virtual time, newest node"),
     Family("traces:<tag>", "zset", "its traces by number"),
     Family("live_traces:<tag>", "zset", "those that grow, or whose first experiment is out, by number"),
     Family("trace:<id>", "hash", "one trace: a branch of experiments with its tip and its base"),

@@ -41,14 +41,23 @@ local function close_selection(selection, open, trace, live, traces, events, tag
   return true
 end
 
+-- The newest node of a tag that another may be made from, and how many had finished with it. Nothing follows a fault of
+-- the infrastructure, or what came in after its epoch. Kept in the forest from the first finish on; before, the finish
+-- order says it.
+local function newest_of(forest, finished)
+  local f = redis.call('HMGET', forest, 'newest', 'newest_nth')
+  if f[1] then return f[1] ~= '' and f[1] or nil, tonumber(f[2]) end
+  return redis.call('ZREVRANGE', finished, 0, 0)[1], redis.call('ZCARD', finished)
+end
+
 -- The tag's own line, which grows in single mode: what finished last is its tip, the best its base. Made where there is
 -- none.
-local function follow(trace, traces, finished, best, tag, trace_id, t)
+local function follow(trace, traces, forest, finished, best, tag, trace_id, t)
   if redis.call('EXISTS', trace) == 0 then
     redis.call('HSET', trace, 'trace_id', trace_id, 'tag', tag, 'number', 0, 'created_at', clock(t), 'kind', 'new_root')
     redis.call('ZADD', traces, 0, trace_id)
   end
-  local newest = redis.call('ZREVRANGE', finished, 0, 0)[1]
+  local newest = newest_of(forest, finished)
   redis.call('HSET', trace, 'status', newest and 'live' or 'pending')
   redis.call('HDEL', trace, 'ended_at', 'reason', 'merged_into')
   if newest then

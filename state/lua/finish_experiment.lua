@@ -50,6 +50,10 @@ local judged = {keep = 1, discard = 1, crash = 1, timeout = 1}
 if judged[status] and not is_retest then
   local nth = redis.call('HINCRBY', KEYS[2], 'total', 1)
   redis.call('HSET', KEYS[1], 'finish_number', nth)
+  local n = redis.call('HMGET', KEYS[1], 'outdated', 'error_kind')
+  local newest, before = id, nth
+  if n[1] == 'true' or n[2] == 'infra' then newest, before = newest_of(KEYS[22], KEYS[5]) end
+  redis.call('HSET', KEYS[22], 'newest', newest or '', 'newest_nth', before)
   redis.call('ZADD', KEYS[5], nth, id)
   redis.call('HINCRBY', KEYS[6], ARGV[4] .. ':total', 1)
   if status == 'keep' then redis.call('HINCRBY', KEYS[6], ARGV[4] .. ':kept', 1) end

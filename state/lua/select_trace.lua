@@ -38,7 +38,7 @@ if opens then
   redis.call('ZADD', KEYS[5], ARGV[14], ARGV[13])
   redis.call('ZADD', KEYS[6], ARGV[14], ARGV[13])
 else
-  if ARGV[7] == '' then follow(KEYS[13], KEYS[5], KEYS[11], KEYS[12], ARGV[1], ARGV[13], t) end
+  if ARGV[7] == '' then follow(KEYS[13], KEYS[5], KEYS[3], KEYS[11], KEYS[12], ARGV[1], ARGV[13], t) end
   for i = 13, #KEYS do
     local tr = redis.call('HMGET', KEYS[i], 'status', 'in_flight')
     if ARGV[9] == 'asked' and tr[1] ~= 'live' and tr[1] ~= 'pending' then return {'ended', tr[1] or ''} end

@@ -10,14 +10,14 @@ redis.call('HSET', KEYS[1], 'values', ARGV[2])
 if ARGV[4] ~= ARGV[5] or ARGV[8] == 'true' then
   redis.call('HSET', KEYS[2], 'epoch', (redis.call('HGET', KEYS[2], 'epoch') or '1') + 1)
 end
-local finished = redis.call('ZCARD', KEYS[6])
 if ARGV[4] == 'multi' and ARGV[5] == 'single' then
-  redis.call('HSET', KEYS[2], 'single_since', finished)
+  redis.call('HSET', KEYS[2], 'single_since', redis.call('ZCARD', KEYS[6]))
   redis.call('ZREM', KEYS[5], ARGV[7])
 elseif ARGV[4] == 'single' and ARGV[5] == 'multi' then
   local t = now()
-  local grew = finished > tonumber(redis.call('HGET', KEYS[2], 'single_since') or '0')
-  if grew then follow(KEYS[3], KEYS[4], KEYS[6], KEYS[7], ARGV[3], ARGV[7], t) end
+  local _, nth = newest_of(KEYS[2], KEYS[6])
+  local grew = nth > tonumber(redis.call('HGET', KEYS[2], 'single_since') or '0')
+  if grew then follow(KEYS[3], KEYS[4], KEYS[2], KEYS[6], KEYS[7], ARGV[3], ARGV[7], t) end
   if redis.call('HGET', KEYS[3], 'status') == 'live' then
     if redis.call('ZCARD', KEYS[5]) < tonumber(ARGV[6]) then
       redis.call('ZADD', KEYS[5], 0, ARGV[7])
