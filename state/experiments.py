@@ -880,17 +880,22 @@ def unselectable(e: Experiment, answer: Sequence[str]) -> Conflict:
                 fields={"code": "selection_used", "experiment_id": answer[1]},
             )
         case "stale_epoch":
-            return Conflict(
-                f"{e.selection_id} is of an earlier epoch: the tag's traces are in epoch {answer[1]} by now",
-                hint=again,
-                fields={"code": "stale_epoch", "epoch": int(answer[1])},
-            )
+            return stale_epoch(e.selection_id or "", int(answer[1]))
         case _:
             return Conflict(
                 f"{e.selection_id} is over: its lease ended before an experiment was registered, or it was released",
                 hint=f"{again}; a long search for an idea renews its selection with POST /api/trace/renew",
                 fields={"code": "selection_expired"},
             )
+
+
+def stale_epoch(selection_id: str, epoch: int) -> Conflict:
+    """A selection was made before the tag's traces began their present epoch."""
+    return Conflict(
+        f"{selection_id} is of an earlier epoch: the tag's traces are in epoch {epoch} by now",
+        hint="POST /api/trace/select makes a new one",
+        fields={"code": "stale_epoch", "epoch": epoch},
+    )
 
 
 def retest_id(e: Experiment, nth: int) -> str:

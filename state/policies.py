@@ -280,6 +280,7 @@ class Policies:
                     keys("finished", tag),
                     keys.best(tag),
                     keys("events"),
+                    keys("open_selections", tag),
                 ],
                 [
                     str(version),

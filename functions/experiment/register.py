@@ -13,7 +13,7 @@ from functions.rules.budget import obstacle
 from functions.rules.verdict import should_abort
 from state.digests import digest_of
 from state.errors import Conflict, Invalid
-from state.experiments import Experiments, RequestKey
+from state.experiments import Experiments, RequestKey, stale_epoch
 from state.ids import GpuId, Id, Sha, Tag
 from state.policies import Policies, Policy
 from state.records import Choice, Experiment
@@ -171,6 +171,8 @@ async def _made_from(
             f"{found.selection_id} is a selection of {found.tag!r} with the parents {found.parent_ids}",
             hint="register in its tag, and leave parent_ids out: the selection names them",
         )
+    if found.status == "expired" and found.epoch != (epoch := await traces.epoch(found.tag)):
+        raise stale_epoch(found.selection_id, epoch)
     if found.status != "open":
         raise over(found)
     return {

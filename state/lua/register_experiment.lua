@@ -18,8 +18,8 @@ if ARGV[14] ~= '' then
   local s = redis.call('HMGET', KEYS[12], 'status', 'experiment_id', 'epoch')
   local epoch = redis.call('HGET', KEYS[14], 'epoch') or '1'
   if s[1] == 'open' and s[2] then return {'used', s[2]} end
-  if s[1] ~= 'open' or tonumber(redis.call('ZSCORE', KEYS[13], ARGV[14])) <= now() then return {'over'} end
   if s[3] ~= epoch then return {'stale_epoch', epoch} end
+  if s[1] ~= 'open' or tonumber(redis.call('ZSCORE', KEYS[13], ARGV[14])) <= now() then return {'over'} end
   redis.call('HSET', KEYS[12], 'experiment_id', ARGV[1])
   redis.call('ZADD', KEYS[13], '+inf', ARGV[14])
 end

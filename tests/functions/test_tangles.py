@@ -9,7 +9,7 @@ import pytest
 
 from tests.functions.test_branching import complete, experiment, listed, multi
 from tests.functions.test_traces import audited, grown, made, selected, switch
-from tests.labs import open_tag, refused, told, tried
+from tests.labs import idea, open_tag, refused, told, tried
 
 TAG = "mar11"
 
@@ -104,6 +104,23 @@ async def test_one_trace_never_follows_what_came_in_after_its_epoch(client: http
 
     assert (await experiment(client, late))["outdated"] is True
     assert chosen["parent_ids"] == [first]
+    assert await audited(client) == []
+
+
+async def test_what_was_selected_before_an_epoch_and_not_used_takes_no_slot_in_it(
+    client: httpx.AsyncClient,
+) -> None:
+    await multi(client, max_parallel=2)
+    await grown(client, 1.0)
+    await grown(client, 1.0)
+    unused, _ = await selected(client), await selected(client)
+
+    await told(client, "/api/trace/configure", tag=TAG, new_epoch=True)
+
+    assert [(await selected(client))["kind"] for _ in range(2)] == ["extend", "extend"]
+    late = idea(TAG, selection_id=unused["selection_id"])
+    answer = await refused(client, 409, "/api/experiment/register", **late)
+    assert (answer["code"], answer["epoch"]) == ("stale_epoch", 2)
     assert await audited(client) == []
 
 
