@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from state.client import Lab
+from state.decisions import Finish, Growth, Settled
 from state.errors import Conflict, Invalid, NotFound
-from state.records import STATUSES, Best, Experiment, Footprint, SelectionStatus, Status, Trace, flatten
+from state.records import STATUSES, Best, Experiment, Footprint, SelectionStatus, Status, flatten
 from state.tags import exhausted, unknown
 
 REQUEST_TTL_S = 24 * 3600
@@ -35,101 +36,6 @@ SAME_CODE = {
 """What a retest shares with the experiment whose code it runs again."""
 
 Order = Literal["continue", "stop", "lost"]
-
-
-@dataclass(frozen=True)
-class Breaker:
-    """When a GPU is taken out of the pool for its crashes, and for how long."""
-
-    crash_limit: int
-    cooldown_s: float
-    """Doubled with each time that it opens again, up to `longest_s`."""
-    longest_s: float = 3600.0
-
-
-@dataclass(frozen=True)
-class Repeat:
-    """What a run's value adds to the noise of its tag and GPU class; see `state.noise`."""
-
-    key: str
-    code: str
-    before: str
-    """What was kept of the code's runs when this was decided; empty: nothing."""
-    after: str
-    squares: float | None
-    """Squared deviations that it adds; None where it tells nothing of the noise: it is its code's first, or broke."""
-
-
-@dataclass(frozen=True)
-class Growth:
-    """What a node changes of its trace, with the versions it was decided on."""
-
-    trace: Trace
-    """As it was read."""
-    epoch: int
-    fields: Mapping[str, Any]
-    """Fields of the trace after."""
-    status: Literal["", "live", "dead"] = ""
-    """What the trace becomes by it; empty: it stays what it is."""
-    why: str = ""
-    """It ends."""
-    ends: Sequence[Trace] = ()
-    """Traces that a kept merge ends, as they were read."""
-
-
-@dataclass(frozen=True)
-class Finish:
-    """A decision about an experiment, with the versions it was made on."""
-
-    experiment: Experiment
-    status: Status
-    fields: Mapping[str, Any]
-    """Fields of the experiment that the decision sets."""
-    answer: Mapping[str, Any] | None = None
-    """What a retry of the same operation is answered: {op, digest, answer}."""
-    other_key: str | None = None
-    """Comparability key, where it is not the tag's main one."""
-    best_version: int | None = None
-    """Version of the best that was compared with; None where none was."""
-    new_best: Best | None = None
-    """The best with what the decision changes of it; it may still be the same experiment."""
-    near_miss_score: float | None = None
-    """The value with lower = better, for a discard under the main key."""
-    crashes_before: int | None = None
-    """Crashes in a row that the answer was computed from; None where it does not depend on them."""
-    crash_count: Literal["count", "worker", "reset", "keep"] = "keep"
-    """`worker`: a fault of the infrastructure counts against its GPU, never against the tag."""
-    breaker: Breaker | None = None
-    """Of the GPU it ran on, where a crash counts."""
-    key_version: int | None = None
-    tag_fields: Mapping[str, Any] | None = None
-    """Fields of the tag that the first judged run fixes."""
-    training_seconds: float | None = None
-    reason: str | None = None
-    repeat: Repeat | None = None
-    growth: Growth | None = None
-    """Where it is a node of a trace."""
-
-
-@dataclass(frozen=True)
-class Settled:
-    """A decision about an experiment from its retests, with the version of the best that it was made on."""
-
-    experiment: Experiment
-    status: Status
-    fields: Mapping[str, Any]
-    """Fields of the experiment that the decision sets."""
-    best: Best
-    """As it was read."""
-    after: Best
-    near_miss_score: float | None
-    """The value with lower = better, of a discard under the main key."""
-    verdict: Literal["confirmed", "demoted", "promoted", "unconfirmed"] | None
-    """What the event is called; None: there is nothing to tell."""
-    facts: Mapping[str, Any]
-    """What the event says, beside who it is about."""
-    growth: Growth | None = None
-    """Where it is a node of a trace that is changed by it."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from typing import Any
 
 from functions.contract import CATEGORIES
 from state.client import Arg, Lab, load, wire
-from state.experiments import Experiments, Finish
+from state.decisions import Finish
+from state.experiments import Experiments
 from state.policies import Policies
 from state.records import Best, Experiment
 

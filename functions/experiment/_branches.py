@@ -7,7 +7,8 @@ from typing import Any
 
 from functions.rules.forest import grown, is_node, regrown
 from functions.rules.verdict import Key, compare, judge
-from state.experiments import Experiments, Growth, Settled
+from state.decisions import Growth, Settled
+from state.experiments import Experiments
 from state.policies import Policy
 from state.records import Experiment, Status, Tag
 from state.traces import Traces

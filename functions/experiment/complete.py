@@ -34,9 +34,10 @@ from functions.rules.outcome import check_open, is_evidence, replayed
 from functions.rules.settling import next_seed
 from functions.rules.standing import new_best
 from functions.rules.verdict import Key, check_plausible, compare, contradiction, judge, score
+from state.decisions import Finish, Repeat
 from state.digests import digest_of
 from state.errors import Conflict
-from state.experiments import Experiments, Finish, Repeat, retest_id
+from state.experiments import Experiments, retest_id
 from state.ids import Id
 from state.noise import Noises, code_of
 from state.policies import Policies, Policy

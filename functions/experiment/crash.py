@@ -11,9 +11,10 @@ from functions.experiment._branches import base_of, growth_of
 from functions.experiment._results import check_result
 from functions.rules.outcome import check_open, is_evidence, replayed
 from functions.rules.verdict import Key, should_abort
+from state.decisions import Breaker, Finish
 from state.digests import digest_of
 from state.errors import Conflict
-from state.experiments import Breaker, Experiments, Finish
+from state.experiments import Experiments
 from state.ids import Id
 from state.policies import Policies
 from state.pool import Pool

@@ -32,8 +32,9 @@ from functions.rules.settling import (
 )
 from functions.rules.standing import falls, rises, stands, without_rivals
 from functions.rules.verdict import TOLERANCE, score
+from state.decisions import Settled
 from state.errors import BudgetExhausted
-from state.experiments import Experiments, Settled
+from state.experiments import Experiments
 from state.ids import Id
 from state.ids import Tag as TagName
 from state.noise import Noises, code_of

@@ -8,8 +8,9 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
 from functions.rules.access import check_own
+from state.decisions import Finish
 from state.errors import Conflict
-from state.experiments import Experiments, Finish
+from state.experiments import Experiments
 from state.ids import Id
 from state.records import OPEN
 

@@ -17,8 +17,9 @@ from functions.lanes import Failed, Halted, Order, Runner, Trained, TrainingJob,
 from functions.rules.access import check_own
 from functions.rules.budget import obstacle
 from functions.rules.hints import Queue, alive, next_step
+from state.decisions import Finish
 from state.errors import Conflict, Invalid, Unavailable
-from state.experiments import Experiments, Finish
+from state.experiments import Experiments
 from state.ids import GpuId, Id, Sha
 from state.policies import Policies
 from state.pool import Pool

@@ -10,7 +10,7 @@ from functions.rules.trace_ends import Vitals, after_commit, death, ended_by_mer
 from functions.rules.traces import Forest as SchedulerForest
 from functions.rules.traces import TraceView
 from functions.rules.verdict import score
-from state.experiments import Growth
+from state.decisions import Growth
 from state.ids import OWN_LINE
 from state.policies import Traces as TracePolicy
 from state.records import Choice, Direction, Experiment, Forest, Status, Trace

@@ -11,8 +11,9 @@ import pytest
 
 from functions.process import Process, ended
 from state.client import Lab
+from state.decisions import Finish
 from state.errors import NotFound, Unavailable
-from state.experiments import Experiments, Finish
+from state.experiments import Experiments
 from state.pool import Lease, Pool
 from state.records import Best
 from tests.labs import (
