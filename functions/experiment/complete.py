@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import json
-from dataclasses import astuple, dataclass
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -12,35 +9,18 @@ from pydantic import Field
 from functions.contract import Call, Command, Response, function
 from functions.experiment._branches import base_of, growth_of
 from functions.experiment._results import check_result
-from functions.rules.keeping import (
-    KEEP_RULES,
-    SURE_SIGMAS,
-    Discard,
-    Keep,
-    KeepProvisionally,
-    Trial,
-)
-from functions.rules.noise import (
-    Mean,
-    Noise,
-    cautious,
-    is_outlier,
-    noise_of,
-    p_better,
-    parsed,
-    repeated,
-)
+from functions.experiment._weighing import trust_in, weigh
 from functions.rules.outcome import check_open, is_evidence, replayed
 from functions.rules.settling import next_seed
 from functions.rules.standing import new_best
 from functions.rules.verdict import Key, check_plausible, compare, contradiction, judge, score
-from state.decisions import Finish, Repeat
+from state.decisions import Finish
 from state.digests import digest_of
 from state.errors import Conflict
 from state.experiments import Experiments, retest_id
 from state.ids import Id
-from state.noise import Noises, code_of
-from state.policies import Policies, Policy
+from state.noise import Noises
+from state.policies import Policies
 from state.pool import Pool
 from state.records import RETESTED, Best, Experiment, Status, Tag, Trust
 from state.tags import Tags
@@ -167,9 +147,9 @@ async def _decide(
     if changed:
         return _invalid(request, experiment, tag, key, digest, version, await experiments.best(tag.name))
     verdict = judge(request.val_bpb, best.val_bpb if best else None, tag.direction, policy.near_miss_margin)
-    weighed = await _weigh(request.val_bpb, experiment, other_key, tag, key, best, experiments, noises)
+    weighed = await weigh(request.val_bpb, experiment, other_key, tag, key, best, experiments, noises)
     before = best.commit_sha if best else tag.base_commit
-    trust = await _trust(request.val_bpb, experiment, tag, best, weighed.noise, policy)
+    trust = await trust_in(request.val_bpb, experiment, tag, best, weighed.noise, policy)
     retest = None
     if trust == "provisional":
         retest = Retest(
@@ -289,7 +269,7 @@ async def _measure_again(
     _, version = await policies.get(tag.name)
     weighed = None
     if agrees:
-        weighed = await _weigh(request.val_bpb, retest, first.best_key, tag, key, best, experiments, noises)
+        weighed = await weigh(request.val_bpb, retest, first.best_key, tag, key, best, experiments, noises)
     verdict = judge(request.val_bpb, best.val_bpb if best else None, tag.direction, 0.0)
     answer = Completed(
         experiment_id=retest.experiment_id,
@@ -332,71 +312,6 @@ def _measured(request: Complete, key: Key, policy_version: int) -> dict[str, Any
 
 def _answered(answer: Completed, digest: str) -> dict[str, Any]:
     return {"op": "complete", "digest": digest, "answer": answer.model_dump(exclude={"replayed"})}
-
-
-async def _trust(
-    value: float, e: Experiment, tag: Tag, best: Best | None, noise: Noise | None, policy: Policy
-) -> Trust | None:
-    """What the experiment's keep rule says of a keep; None for a discard, and where the rule asks for no trust."""
-    if e.keep_rule == "strict":
-        return None
-    # in a thread: its first call imports scipy
-    sigma = await asyncio.to_thread(cautious, noise, SURE_SIGMAS) if noise else None
-    incumbent = Trial(best.experiment_id, score(best.val_bpb, tag.direction)) if best else None
-    candidate = Trial(e.experiment_id, score(value, tag.direction))
-    match KEEP_RULES[e.keep_rule].decide(candidate, incumbent, sigma):
-        case Discard():
-            return None
-        case Keep():
-            return "confirmed"
-        case KeepProvisionally():
-            return "provisional" if e.attempt > 0 and policy.max_retests > 0 else "unconfirmed"
-
-
-@dataclass(frozen=True)
-class Weighed:
-    """A value beside the noise of its tag and GPU class."""
-
-    repeat: Repeat
-    noise: Noise | None
-    p_better: float | None
-
-
-async def _weigh(
-    value: float,
-    e: Experiment,
-    other_key: str | None,
-    tag: Tag,
-    key: Key,
-    best: Best | None,
-    experiments: Experiments,
-    noises: Noises,
-) -> Weighed:
-    """What the run adds to the noise of its tag and GPU class, and how probably it truly beats the best."""
-    code = code_of(e, other_key)
-    spread = await noises.spread(tag.name, key.gpu_class, code)
-    before = parsed(spread.runs[0])
-    runs = repeated(before, value)
-    learned = noise_of(spread.squares, spread.df)
-    added = runs.squares - before.squares if before else None
-    # in a thread: its first call imports scipy
-    if before is not None and learned is not None:
-        went_wrong = await asyncio.to_thread(is_outlier, before, value, learned)
-        added = None if went_wrong else added
-    repeat = Repeat(
-        noises.key(tag.name, key.gpu_class), code, spread.runs[0], json.dumps(astuple(runs)), added
-    )
-    noise = noise_of(spread.squares + (added or 0.0), spread.df + (added is not None))
-    if best is None or noise is None:
-        return Weighed(repeat, noise, None)
-    theirs = code_of(await experiments.get(best.experiment_id), other_key)
-    others = (
-        runs if theirs == code else parsed((await noises.spread(tag.name, key.gpu_class, theirs)).runs[0])
-    )
-    incumbent = Mean(others.mean, others.runs) if others else Mean(best.val_bpb)
-    # in a thread: its first call imports scipy
-    chance = await asyncio.to_thread(p_better, Mean(runs.mean, runs.runs), incumbent, noise, tag.direction)
-    return Weighed(repeat, noise, chance)
 
 
 def _newly_known(main: Key, key: Key) -> dict[str, object] | None:
