@@ -239,18 +239,24 @@ class Traces:
         self, s: Selection, status: Literal["released", "expired"], why: str
     ) -> Literal["ok", "over", "registered", "early"]:
         """Give a selection back that nothing was registered with; `expired` only by Redis' clock."""
+        return await self._end(s.tag, s.selection_id, s, status, why)
+
+    async def _end(
+        self, tag: str, name: str, s: Selection | None, status: Literal["released", "expired"], why: str
+    ) -> Literal["ok", "over", "registered", "early"]:
+        """One without a record only leaves the index of open ones."""
         keys = self._keys
         answer: Literal["ok", "over", "registered", "early"] = await self._lab.run(
             "end_selection",
             [
-                keys.selection(s.selection_id),
-                keys("open_selections", s.tag),
-                keys.trace(s.trace_id),
-                keys("live_traces", s.tag),
-                keys("traces", s.tag),
+                keys.selection(name),
+                keys("open_selections", tag),
+                keys.trace(s.trace_id if s else "none"),
+                keys("live_traces", tag),
+                keys("traces", tag),
                 keys("events"),
             ],
-            [s.selection_id, s.tag, status, why],
+            [name, tag, status, why],
         )
         return answer
 
@@ -258,11 +264,9 @@ class Traces:
         """Expire the selections of a tag whose leases have ended; answers which."""
         now = await self._lab.now()
         ids = await self._lab.command("ZRANGEBYSCORE", self._keys("open_selections", tag), "-inf", repr(now))
-        return [
-            s.selection_id
-            for s in await self.selections(ids)
-            if await self.end(s, "expired", "its agent did not register an experiment in time") == "ok"
-        ]
+        records = {s.selection_id: s for s in await self.selections(ids)}
+        why = "its agent did not register an experiment in time"
+        return [name for name in ids if await self._end(tag, name, records.get(name), "expired", why) == "ok"]
 
     async def with_expired(self) -> list[str]:
         """Tags that have open selections whose leases have ended."""
@@ -292,8 +296,8 @@ class Traces:
         )
         return await self.get(trace.tag, trace.trace_id)
 
-    async def reopen(self, trace: Trace, most_traces: int) -> Trace:
-        """Let a trace that has ended grow again.
+    async def reopen(self, trace: Trace, most_traces: int, policy_version: int) -> Trace | None:
+        """Let a trace that has ended grow again; None where the policy has changed: read it again.
 
         Raises:
             Conflict: it has no node, or the tag has as many traces as it may have.
@@ -301,10 +305,17 @@ class Traces:
         keys = self._keys
         answer = await self._lab.run(
             "reopen_trace",
-            [keys.trace(trace.trace_id), keys("live_traces", trace.tag), keys("events")],
-            [trace.tag, trace.trace_id, trace.number, most_traces],
+            [
+                keys.trace(trace.trace_id),
+                keys("live_traces", trace.tag),
+                keys("events"),
+                keys("policy", trace.tag),
+            ],
+            [trace.tag, trace.trace_id, trace.number, most_traces, policy_version],
         )
         match answer:
+            case "stale":
+                return None
             case "rootless":
                 raise Conflict(
                     f"nothing of {trace.trace_id} was ever committed",

@@ -352,12 +352,7 @@ def _own_line(wish: Wish, tag: Tag, said: Said) -> Pick:
     """In single mode: the one trace, which follows the tag."""
     own = trace_id_of(tag.name, OWN_LINE)
     if wish.intent not in ("auto", "extend") or wish.trace_id not in (None, own) or wish.parents:
-        raise Conflict(
-            f"{tag.name!r} has one trace: its traces.mode is single",
-            hint="leave intent, trace_id and parent_ids out, or have an operator set the mode to multi"
-            " with POST /api/trace/configure",
-            fields={"code": "single_mode"},
-        )
+        raise single_mode(tag.name)
     return Pick("extend", "turn", [own], said | {"reason": "the tag has one trace, which follows the tag"})
 
 
@@ -383,6 +378,16 @@ def _in_turn(wish: Wish, rules: TracePolicy, scheduler: TraceScheduler, forest: 
             "scores": {r.trace_id: r.score for r in ranked if r.score is not None} or None,
             "reason": f"{name} put it first of the traces that were free",
         },
+    )
+
+
+def single_mode(tag: str) -> Conflict:
+    """There is nothing to choose from."""
+    return Conflict(
+        f"{tag!r} has one trace: its traces.mode is single",
+        hint="leave intent, trace_id and parent_ids out, or have an operator set the mode to multi"
+        " with POST /api/trace/configure",
+        fields={"code": "single_mode"},
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functions.contract import Command, Response, function
+from functions.trace._choosing import single_mode
 from state.ids import Id
 from state.ids import Tag as TagName
 from state.policies import Policies
@@ -24,7 +25,12 @@ class Reopened(Response):
 @function("trace::reopen", role="agent", writes=True)
 async def reopen(request: Reopen, policies: Policies, traces: Traces) -> Reopened:
     """Let a closed, dead or merged trace grow again from its tip, if the tag has room for one more."""
-    trace = await traces.get(request.tag, request.trace_id)
-    policy, _ = await policies.get(request.tag)
-    opened = await traces.reopen(trace, policy.traces.target_traces)
+    while True:
+        trace = await traces.get(request.tag, request.trace_id)
+        policy, version = await policies.get(request.tag)
+        if policy.traces.mode == "single":
+            raise single_mode(request.tag)
+        opened = await traces.reopen(trace, policy.traces.target_traces, version)
+        if opened is not None:
+            break
     return Reopened(trace_id=opened.trace_id, status=opened.status, tip=opened.tip, base=opened.base)

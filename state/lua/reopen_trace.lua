@@ -1,7 +1,9 @@
 -- Let a trace that has ended grow again, if there is room for one more.
--- KEYS  1 trace  2 live traces  3 events
--- ARGV  1 tag  2 trace  3 number  4 most traces, live and pending
--- Returns ok | live, it is already | rootless | no_room
+-- KEYS  1 trace  2 live traces  3 events  4 policy
+-- ARGV  1 tag  2 trace  3 number  4 most traces, live and pending  5 expected version of the
+--       policy
+-- Returns ok | stale | live, it is already | rootless | no_room
+if redis.call('HGET', KEYS[4], 'version') ~= ARGV[5] then return 'stale' end
 local f = redis.call('HMGET', KEYS[1], 'status', 'tip')
 if f[1] == 'live' or f[1] == 'pending' then return 'live' end
 if not f[2] then return 'rootless' end

@@ -25,8 +25,9 @@ from tests.labs import open_tag, told
 
 TAG = "mar11"
 PROCESSES = 16
+TURNS = 60
 PATIENCE_S = 500.0
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
 
 @dataclass
@@ -169,10 +170,10 @@ async def test_without_a_cap_every_prefix_of_the_selections_is_shared_out_evenly
     for value in (1.0, 1.1, 1.2):
         await a_root(client, value)
 
-    told_by = await growers(process, turns=60)
+    told_by = await growers(process, turns=TURNS)
 
     replay = await replayed(process)
-    assert len(replay.picks) == PROCESSES * 60
+    assert len(replay.picks) == PROCESSES * TURNS
     shares: Counter[str] = Counter()
     for nth, trace in enumerate(replay.picks, 1):
         shares[trace] += 1
