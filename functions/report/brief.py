@@ -13,8 +13,9 @@ from state.experiments import Experiments
 from state.ids import Id
 from state.ids import Tag as TagName
 from state.policies import Policies
-from state.records import Experiment, Status
+from state.records import Experiment, Selection, Status, stamp
 from state.tags import Strategies, Tags
+from state.traces import Traces
 
 OPEN_STATUSES: tuple[Status, ...] = ("running", "leased", "queued", "registered")
 RESULTS = 10
@@ -38,6 +39,8 @@ class Brief(Response):
     total_experiments: int
     kept_experiments: int
     open_experiments: list[dict[str, Any]]
+    open_selections: list[dict[str, Any]]
+    """What was selected and not yet registered: go on with it, or release it."""
     last_results: list[dict[str, Any]]
     strategy: dict[str, Any]
     near_misses: list[dict[str, Any]]
@@ -49,7 +52,12 @@ class Brief(Response):
 
 @function("report::brief", role="agent")
 async def brief(
-    request: Ask, tags: Tags, experiments: Experiments, strategies: Strategies, policies: Policies
+    request: Ask,
+    tags: Tags,
+    experiments: Experiments,
+    strategies: Strategies,
+    policies: Policies,
+    traces: Traces,
 ) -> Brief:
     """Open experiments, what to build on, the last results, strategy and near misses; at most 2,000 tokens."""
     tag = await tags.get(request.tag)
@@ -66,6 +74,7 @@ async def brief(
         still_open += [e for e in found if e.retest_of is None]
     if request.agent is not None:
         still_open = [e for e in still_open if e.agent in (None, request.agent)]
+    unused = await traces.unused(request.tag, OPEN_SHOWN, request.agent)
     mine = still_open[0] if still_open else None
     return Brief(
         tag=tag.name,
@@ -77,6 +86,7 @@ async def brief(
         total_experiments=tag.total,
         kept_experiments=tag.kept,
         open_experiments=[line(e) for e in still_open[:OPEN_SHOWN]],
+        open_selections=[_chosen(s) for s in unused],
         last_results=[line(e) for e in await experiments.finished(request.tag, RESULTS)],
         strategy={
             "mode": strategy.mode,
@@ -95,6 +105,18 @@ def _next(mine: Experiment | None, why_not: str | None) -> str:
         return next_step(mine, None, why_not)
     step = next_step(mine, None) if mine else "Ask for a direction: POST /api/search/suggest."
     return f"{why_not} {step}" if why_not else step
+
+
+def _chosen(s: Selection) -> dict[str, Any]:
+    return {
+        "selection_id": s.selection_id,
+        "agent": s.agent,
+        "kind": s.kind,
+        "trace_id": s.trace_id,
+        "parent_ids": s.parent_ids,
+        "base_commit_sha": s.base_commit_sha,
+        "lease_expires_at": stamp(s.lease_expires_at),
+    }
 
 
 def line(e: Experiment) -> dict[str, Any]:

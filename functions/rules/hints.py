@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel
 
 from functions.rules.health import effective_status
-from state.records import Experiment, Gpu
+from state.records import OPEN, Experiment, Gpu
 
 ADD_WORKER = "no worker is there: start one with ./nightjar worker --repo PATH"
 
@@ -29,6 +29,8 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
 
     `obstacle` says why nothing of its tag is run now.
     """
+    if e.selection_id is not None and e.status not in OPEN:
+        return _select_again(e)
     again = f"ask again with GET /api/experiment/{e.experiment_id}/wait"
     match e.status:
         case "queued" if obstacle is not None:
@@ -66,3 +68,19 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
             return f"It bears on {e.retest_of}: GET /api/experiment/{e.retest_of} shows what all its runs measured."
         case "lost":
             return "Its worker is gone: reset to base_commit_sha and submit it again if it is worth it."
+
+
+def _select_again(e: Experiment) -> str:
+    """What is made from selections: the next one says where to stand, whatever became of this one."""
+    match e.status:
+        case "keep" if e.trust == "provisional":
+            became = "It is kept on its branch, and runs once more on another seed."
+        case "keep":
+            became = "It is kept: its branch goes on from it."
+        case "crash" | "timeout":
+            became = "It failed; its branch remembers that."
+        case "stopped" | "lost" | "invalid":
+            became = f"It is {e.status}, and no node of its branch."
+        case _:
+            became = "It is not kept; its branch remembers it."
+    return f"{became} Select what the next one is made from: POST /api/trace/select."

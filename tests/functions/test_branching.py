@@ -516,3 +516,30 @@ async def test_a_verdict_that_is_waited_for_says_what_it_means_for_the_branch(
     outcome = await asked(client, f"/api/experiment/{verdict['experiment_id']}/wait?timeout=0")
 
     assert (outcome["status"], outcome["improved"], outcome["branch_improved"]) == ("keep", False, True)
+
+
+async def test_a_brief_names_what_an_agent_has_selected_and_not_used(client: httpx.AsyncClient) -> None:
+    await multi(client)
+    one, _ = await selected(client, agent="ann"), await selected(client, agent="bob")
+
+    mine = await told(client, "/api/report/brief", tag=TAG, agent="ann")
+    await made(client, one, agent="ann")
+    after = await told(client, "/api/report/brief", tag=TAG, agent="ann")
+
+    [found] = mine["open_selections"]
+    assert {name: found[name] for name in ("selection_id", "agent", "kind", "trace_id")} == {
+        "selection_id": one["selection_id"],
+        "agent": "ann",
+        "kind": "new_root",
+        "trace_id": "mar11-t1",
+    }
+    assert after["open_selections"] == []
+
+
+async def test_whoever_selected_is_told_to_select_again(client: httpx.AsyncClient) -> None:
+    await multi(client)
+    verdict = await grown(client, 1.0)
+
+    outcome = await asked(client, f"/api/experiment/{verdict['experiment_id']}/wait?timeout=0")
+
+    assert outcome["next"].endswith("Select what the next one is made from: POST /api/trace/select.")
