@@ -16,13 +16,17 @@ from state.traces import Traces
 
 @dataclass(frozen=True)
 class Base:
-    """What a branch stands on; no experiment where it has kept nothing that may be compared."""
+    """What a branch stands on; no experiment where it has kept nothing."""
 
     experiment: Experiment | None
     commit_sha: str | None
+    is_comparable: bool
+    """With what is judged: on other hardware, or after another budget, a value says nothing of it."""
 
-    def is_beaten(self, value: float, tag: Tag) -> bool:
-        """Whether this value is kept on the branch: its first one always is."""
+    def is_beaten(self, value: float, tag: Tag) -> bool | None:
+        """Whether this value is kept on the branch: its first one always is; None where they cannot be compared."""
+        if not self.is_comparable:
+            return None
         base = self.experiment.val_bpb if self.experiment else None
         return judge(value, base, tag.direction, 0.0).improved
 
@@ -40,10 +44,13 @@ async def base_of(
     if base is not None and base.status != "keep":
         trace = next(iter(await traces.many([e.selection.trace_id])), None)
         base = await experiments.find(trace.base) if trace is not None and trace.base else None
-    if base is None:
-        return Base(None, tag.base_commit)
-    comparable = compare(key, Key(base.gpu_class, base.evaluator_hash, base.budget_seconds))[1]
-    return Base(base if comparable else None, base.commit_sha)
+    theirs = (
+        Key(base.gpu_class, base.evaluator_hash, base.budget_seconds)
+        if base is not None
+        else Key(tag.key_gpu_class, tag.key_evaluator_hash, tag.key_budget_seconds)
+    )
+    commit_sha = base.commit_sha if base is not None else tag.base_commit
+    return Base(base, commit_sha, is_comparable=compare(theirs, key)[1])
 
 
 async def growth_of(

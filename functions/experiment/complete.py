@@ -71,7 +71,8 @@ class Completed(Response):
     retest: Retest | None = None
     """The run that is to bear a provisional keep out."""
     branch_improved: bool | None = None
-    """Whether it beats its branch's base, where the tag has several traces: that is what keeps it there."""
+    """Whether it beats its branch's base, where the tag has several traces: that is what keeps it there. None where
+    they cannot be compared: then it is kept as the best of its own kind, and the branch stays on its base."""
     replayed: bool = False
 
 
@@ -177,7 +178,13 @@ async def _decide(
         branch_improved=beats_base,
     )
     growth, committed = await growth_of(
-        experiment, status, request.val_bpb, tag, policy, traces, beats_base=beats_base is not False
+        experiment,
+        status,
+        request.val_bpb,
+        tag,
+        policy,
+        traces,
+        beats_base=agrees and (base is None or bool(beats_base)),
     )
     finish = Finish(
         experiment,

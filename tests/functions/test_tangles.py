@@ -145,3 +145,27 @@ async def test_a_wish_that_contradicts_itself_is_refused(
     await refused(client, 422, "/api/trace/select", tag=TAG, **wish)
 
     assert (await told(client, "/api/trace/list", tag=TAG))["open_selections"] == 0
+
+
+# -- hardware
+
+
+async def test_gpu_classes_do_not_compete_on_a_branch(client: httpx.AsyncClient) -> None:
+    await multi(client, target=1)
+    h100, a100 = {"gpu_class": "H100"}, {"gpu_class": "A100"}
+
+    async def on(where: dict[str, str], value: float) -> tuple[str, bool | None]:
+        name = await made(client, await selected(client))
+        body = {"experiment_id": name, "val_bpb": value, **where}
+        verdict = await told(client, "/api/experiment/complete", **body)
+        return verdict["status"], verdict["branch_improved"]
+
+    assert await on(h100, 1.0) == ("keep", True)
+    assert await on(a100, 2.0) == ("keep", None)  # the first of its own kind
+    assert await on(h100, 1.5) == ("discard", False)
+    assert await on(a100, 3.0) == ("discard", None)
+    assert await on(h100, 0.9) == ("keep", True)
+    assert await on(a100, 0.1) == ("keep", None)
+    [trace] = (await listed(client)).values()
+    assert (trace["base"], trace["tip"]) == ("mar11-5", "mar11-6")
+    assert await audited(client) == []
