@@ -100,5 +100,5 @@ class Settled:
     """What the event is called; None: there is nothing to tell."""
     facts: Mapping[str, Any]
     """What the event says, beside who it is about."""
-    growth: Growth | None = None
-    """Where it is a node of a trace that is changed by it."""
+    growths: Sequence[Growth] = ()
+    """Of its trace, and of those that stand on it."""

@@ -752,7 +752,7 @@ class Experiments:
                 *keys.indexes(e, e.status),
                 *keys.indexes(e, s.status),
                 keys("events"),
-                self._of_trace(e)[0],
+                *(keys.trace(growth.trace.trace_id) for growth in s.growths),
             ],
             [
                 e.experiment_id,
@@ -769,7 +769,8 @@ class Experiments:
                 json.dumps(event | dict(s.facts), allow_nan=False),
                 e.traceparent,
                 _best_event(s.after, e.best_key) if s.after.experiment_id != s.best.experiment_id else "",
-                *_growth(s.growth)[:2],
+                json.dumps([json.dumps(flatten(growth.fields)) for growth in s.growths]),
+                json.dumps([str(growth.trace.version) for growth in s.growths]),
             ],
         )
         return bool(answer == "ok")

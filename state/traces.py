@@ -113,6 +113,12 @@ class Traces:
             )
         return found[0]
 
+    async def standing_on(self, tag: str, experiment_id: str) -> list[Trace]:
+        """Traces, ended ones too, that have this experiment for their base; looks at every trace of the tag."""
+        ids = await self._lab.command("ZRANGE", self._keys("traces", tag), 0, -1)
+        bases = await self._lab.pipeline([("HGET", self._keys.trace(i), "base") for i in ids])
+        return await self.many([i for i, base in zip(ids, bases, strict=True) if base == experiment_id])
+
     async def page(self, tag: str, limit: int, below: int | None = None) -> tuple[list[Trace], int]:
         """The newest `limit` traces below a number, by number, and how many there are in all."""
         index = self._keys("traces", tag)

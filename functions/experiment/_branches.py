@@ -43,7 +43,7 @@ async def base_of(
     base = await experiments.find(e.selection.base_experiment_id) if e.selection.base_experiment_id else None
     if base is not None and base.status != "keep":
         trace = next(iter(await traces.many([e.selection.trace_id])), None)
-        base = await experiments.find(trace.base) if trace is not None and trace.base else None
+        base = await experiments.base_above([trace.base if trace and trace.base else base.experiment_id])
     theirs = (
         Key(base.gpu_class, base.evaluator_hash, base.budget_seconds)
         if base is not None
@@ -59,6 +59,7 @@ async def growth_of(
     value: float | None,
     tag: Tag,
     policy: Policy,
+    experiments: Experiments,
     traces: Traces,
     *,
     beats_base: bool = False,
@@ -72,6 +73,9 @@ async def growth_of(
         return None, {}
     trace = found.pop(e.selection.trace_id)
     epoch = await traces.epoch(tag.name)
+    begins_on = None
+    if trace.root is None and e.selection.base_experiment_id is not None:  # retests may have taken it back
+        begins_on = await experiments.base_above([e.selection.base_experiment_id])
     return grown(
         e,
         status,
@@ -79,6 +83,7 @@ async def growth_of(
         beats_base,
         e.selection,
         trace,
+        begins_on,
         epoch,
         list(found.values()),
         tag.direction,
@@ -86,15 +91,16 @@ async def growth_of(
     )
 
 
-async def regrowth_of(s: Settled, experiments: Experiments, traces: Traces) -> Growth | None:
-    """What it changes of its trace that retests took a keep back, or made one; None where nothing."""
+async def regrowths_of(s: Settled, experiments: Experiments, traces: Traces) -> list[Growth]:
+    """What it changes of its trace, and of all that stand on it, that retests took a keep back or made one."""
     e = s.experiment
-    if e.trace_id is None or s.status == e.status:
-        return None
-    found = await traces.many([e.trace_id])
-    if not found:
-        return None
+    if s.status == e.status:
+        return []
+    kept = s.status == "keep"
+    found = {trace.trace_id: trace for trace in await traces.many([e.trace_id] if e.trace_id else [])}
     base = None
-    if found[0].base == e.experiment_id:
+    if not kept:
+        found |= {trace.trace_id: trace for trace in await traces.standing_on(e.tag, e.experiment_id)}
         base = await experiments.base_above(e.parent_ids)
-    return regrown(found[0], await traces.epoch(e.tag), e, s.status == "keep", base)
+    epoch = await traces.epoch(e.tag)
+    return [regrown(trace, epoch, e, kept, base) for trace in found.values()]

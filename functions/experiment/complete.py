@@ -183,6 +183,7 @@ async def _decide(
         request.val_bpb,
         tag,
         policy,
+        experiments,
         traces,
         beats_base=agrees and (base is None or bool(beats_base)),
     )

@@ -82,7 +82,7 @@ async def crash(
         status: Literal["crash", "timeout"] = "timeout" if request.kind == "timeout" else "crash"
         growth, committed = None, dict[str, Any]()
         if request.kind != "infra":  # that says nothing of the idea: it is no node
-            growth, committed = await growth_of(experiment, status, None, tag, policy, traces)
+            growth, committed = await growth_of(experiment, status, None, tag, policy, experiments, traces)
         answer = Crashed(
             experiment_id=experiment.experiment_id,
             status=status,

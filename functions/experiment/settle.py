@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from functions.contract import Command, On, Response, function
-from functions.experiment._branches import regrowth_of
+from functions.experiment._branches import regrowths_of
 from functions.rules.health import is_stale
 from functions.rules.keeping import Trial
 from functions.rules.noise import Mean, Noise, noise_of, p_better, parsed
@@ -194,8 +194,8 @@ async def _settled_all(
                 return steps
         else:
             settled = await _settled(step, race, noises)
-            growth = await regrowth_of(settled, experiments, traces)
-            done = await experiments.settle(replace(settled, growth=growth))
+            growths = await regrowths_of(settled, experiments, traces)
+            done = await experiments.settle(replace(settled, growths=growths))
         if done:
             steps.append(_words(step))
 

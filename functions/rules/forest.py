@@ -72,6 +72,7 @@ def grown(
     beats_base: bool,
     choice: Choice,
     trace: Trace,
+    begins_on: Experiment | None,
     epoch: int,
     sources: Sequence[Trace],
     direction: Direction,
@@ -80,8 +81,9 @@ def grown(
     """What a node changes of its trace, and the fields that say on the experiment how it was committed.
 
     The tip advances only if it still is what it was when the node was selected, and in the same epoch; the base
-    advances with it, on a keep that is better. Anything else is a leaf beside the branch. A merge's sources end only
-    where it goes on: a leaf, or a trace that has ended, carries nothing on of what they found.
+    advances with it, on a keep that is better. With its first node a trace begins on `begins_on`. Anything else is a
+    leaf beside the branch. A merge's sources end only where it goes on: a leaf, or a trace that has ended, carries
+    nothing on of what they found.
     """
     outdated = choice.epoch != epoch
     advances = not outdated and trace.tip == choice.expected_tip
@@ -99,10 +101,9 @@ def grown(
     if advances:
         fields["tip"] = e.experiment_id
         if trace.root is None:
-            fields |= {"root": e.experiment_id, "base": choice.base_experiment_id}
-            fields["base_commit_sha"] = choice.base_commit_sha
+            fields |= {"root": e.experiment_id, **_base(begins_on)}
         if kept and beats_base:
-            fields |= {"base": e.experiment_id, "base_commit_sha": e.commit_sha}
+            fields |= _base(e)
     tips = {source.trace_id: source.tip for source in sources if source.status == "live" and source.tip}
     goes_on = advances and trace.status in ("pending", "live")
     ends = ended_by_merge(choice.sources, tips, kept and goes_on)
@@ -131,14 +132,17 @@ def _fate(trace: Trace, advances: bool, vitals: Vitals, rules: TracePolicy) -> d
 
 
 def regrown(trace: Trace, epoch: int, e: Experiment, kept: bool, base: Experiment | None) -> Growth:
-    """What it changes of a trace that a node of it was demoted, or promoted, by retests.
+    """What it changes of a trace that `e`, a node of it or its base, was demoted, or promoted, by retests.
 
     `base` is what the branch stands on then: where its base has fallen, the best kept one under it.
     """
-    fields: dict[str, Any] = {"kept": trace.kept + (1 if kept else -1)}
+    fields: dict[str, Any] = {}
+    if trace.trace_id == e.trace_id:
+        fields["kept"] = trace.kept + (1 if kept else -1)
     if trace.base == e.experiment_id and not kept:
-        fields |= {
-            "base": base.experiment_id if base else "",
-            "base_commit_sha": base.commit_sha if base else "",
-        }
+        fields |= _base(base)
     return Growth(trace=trace, epoch=epoch, fields=fields)
+
+
+def _base(e: Experiment | None) -> dict[str, Any]:
+    return {"base": e.experiment_id if e else "", "base_commit_sha": e.commit_sha if e else ""}

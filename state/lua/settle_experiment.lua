@@ -1,15 +1,18 @@
 -- What retests said of an experiment: it stands, falls or rises, and the best follows.
 -- KEYS  1 experiment  2 tag  3 best under its comparability key  4 near misses  5 categories  6 status before  7 same of
 --       its category  8 status after  9 same of its category  10 events
---       11 its trace, the experiment where it has none
+--       11... its trace, and those that stand on it
 -- ARGV  1 id  2 number  3 tag  4 category  5 expected status  6 new status  7 expected version of the best
 --       8 fields of the experiment as JSON  9 new fields of the best as JSON  10 near-miss score, or empty where it is none
 --       11 confirmed | demoted | promoted | unconfirmed, or empty  12 event data  13 trace  14 best event data, or empty where the best stays the same experiment
---       15 fields of its trace as JSON, or empty  16 expected version of its trace
+--       15 fields of these traces, each as JSON, as JSON  16 their expected versions as JSON
 -- Returns ok | stale
 if redis.call('HGET', KEYS[1], 'status') ~= ARGV[5] then return 'stale' end
 if redis.call('HGET', KEYS[3], 'version') ~= ARGV[7] then return 'stale' end
-if ARGV[15] ~= '' and (redis.call('HGET', KEYS[11], 'version') or '0') ~= ARGV[16] then return 'stale' end
+local grown, versions = cjson.decode(ARGV[15]), cjson.decode(ARGV[16])
+for i = 11, #KEYS do
+  if (redis.call('HGET', KEYS[i], 'version') or '0') ~= versions[i - 10] then return 'stale' end
+end
 local id = ARGV[1]
 put(KEYS[1], ARGV[8])
 if ARGV[6] ~= ARGV[5] then
@@ -25,9 +28,9 @@ if ARGV[6] ~= ARGV[5] then
     redis.call('ZREM', KEYS[4], id)
   end
 end
-if ARGV[15] ~= '' then
-  put(KEYS[11], ARGV[15])
-  redis.call('HINCRBY', KEYS[11], 'version', 1)
+for i = 11, #KEYS do
+  put(KEYS[i], grown[i - 10])
+  redis.call('HINCRBY', KEYS[i], 'version', 1)
 end
 put(KEYS[3], ARGV[9])
 redis.call('HINCRBY', KEYS[3], 'version', 1)

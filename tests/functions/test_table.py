@@ -50,7 +50,9 @@ from tests.labs import (
     tried,
 )
 
-VARIADIC = frozenset({"finish_experiment", "lease_gpu", "pause_tag", "select_trace", "unpause_tag"})
+VARIADIC = frozenset(
+    {"finish_experiment", "lease_gpu", "pause_tag", "select_trace", "settle_experiment", "unpause_tag"}
+)
 """Scripts whose last keys are a list."""
 LUA = Path(state.__file__).parent / "lua"
 

@@ -7,9 +7,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.functions.test_branching import complete, experiment, listed, multi
+from functions.process import Process
+from tests.functions.test_branching import complete, experiment, listed, measured, multi, trained
 from tests.functions.test_traces import audited, grown, made, selected, switch
-from tests.labs import idea, open_tag, refused, told, tried
+from tests.labs import add_gpu, idea, open_tag, refused, told, tried
 
 TAG = "mar11"
 
@@ -145,6 +146,61 @@ async def test_a_wish_that_contradicts_itself_is_refused(
     await refused(client, 422, "/api/trace/select", tag=TAG, **wish)
 
     assert (await told(client, "/api/trace/list", tag=TAG))["open_selections"] == 0
+
+
+# -- demotions
+
+
+async def test_every_branch_that_stands_on_a_demoted_base_goes_back_to_the_keep_before(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await multi(client, target=2, max_inflight_per_trace=2)
+    await told(client, "/api/search/set-policy", tag=TAG, policy={"keep_rule": "confirmed"})
+    await add_gpu(client)
+    first = await trained(client, process, 1.0, commit_sha="abc1234")
+    for nth, value in enumerate((1.001, 0.9995), 2):
+        await measured(client, process, f"{first}.{nth}", value)
+    lucky = await submitted(client, process, await selected(client, trace_id="mar11-t1"), 0.9992)
+    branch = await selected(client, intent="branch", parent_ids=[lucky])
+    await complete(client, await made(client, branch), 1.3)
+    begun = await made(client, await selected(client, trace_id="mar11-t2"))
+    assert (await listed(client))["mar11-t2"]["base"] == lucky
+
+    await measured(client, process, f"{lucky}.2", 1.0012)
+
+    assert (await experiment(client, lucky))["status"] == "discard"
+    assert [t["base"] for t in (await listed(client)).values()] == [first, first]
+    assert await audited(client) == []
+    assert (await complete(client, begun, 1.0005))["branch_improved"] is False
+    assert (await selected(client, trace_id="mar11-t2"))["base_experiment_id"] == first
+
+
+async def test_a_branch_that_was_selected_on_a_base_that_fell_since_begins_on_the_keep_before(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await multi(client, target=2)
+    await told(client, "/api/search/set-policy", tag=TAG, policy={"keep_rule": "confirmed"})
+    await add_gpu(client)
+    first = await trained(client, process, 1.0, commit_sha="abc1234")
+    for nth, value in enumerate((1.001, 0.9995), 2):
+        await measured(client, process, f"{first}.{nth}", value)
+    lucky = await submitted(client, process, await selected(client, trace_id="mar11-t1"), 0.9992)
+    branch = await selected(client, intent="branch", parent_ids=[lucky])
+    await measured(client, process, f"{lucky}.2", 1.0012)
+
+    await submitted(client, process, branch, 1.3)
+
+    born = (await listed(client))["mar11-t2"]
+    assert (born["origin"], born["base"]) == (lucky, first)
+    assert await audited(client) == []
+
+
+async def submitted(client: httpx.AsyncClient, process: Process, chosen: dict[str, Any], value: float) -> str:
+    """An experiment of a selection that a worker trained."""
+    body = idea(TAG, selection_id=chosen["selection_id"])
+    answer = await told(client, "/api/experiment/submit", **body)
+    await measured(client, process, answer["experiment_id"], value)
+    return str(answer["experiment_id"])
 
 
 # -- hardware
