@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from functions.contract import Command, Line, Response, function
-from state.ids import Id
+from functions.trace._choosing import single_mode
+from state.ids import OWN_LINE, Id
 from state.ids import Tag as TagName
+from state.policies import Policies
 from state.traces import Traces
 
 
@@ -22,8 +24,11 @@ class Closed(Response):
 
 
 @function("trace::close", role="agent", writes=True)
-async def close(request: Close, traces: Traces) -> Closed:
+async def close(request: Close, policies: Policies, traces: Traces) -> Closed:
     """Select a trace no more, and free its slot; what is under way on it may still come in."""
     trace = await traces.get(request.tag, request.trace_id)
+    policy, _ = await policies.get(request.tag)
+    if trace.number == OWN_LINE and policy.traces.mode == "single":
+        raise single_mode(request.tag)
     closed = await traces.close(trace, request.reason)
     return Closed(trace_id=closed.trace_id, status=closed.status, reason=closed.reason)

@@ -125,6 +125,17 @@ async def test_what_was_selected_before_an_epoch_and_not_used_takes_no_slot_in_i
     assert await audited(client) == []
 
 
+async def test_the_one_trace_of_a_tag_is_neither_closed_nor_reopened(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await grown(client, 1.0)
+
+    for verb in ("close", "reopen"):
+        answer = await refused(client, 409, f"/api/trace/{verb}", tag=TAG, trace_id="mar11-t0")
+        assert answer["code"] == "single_mode"
+
+    assert await audited(client) == []
+
+
 @pytest.mark.parametrize(
     "wish",
     [
