@@ -377,6 +377,8 @@ class Forest:
     epoch: int = 1
     virtual_time: int = 0
     last_trace: int = 0
+    branches: int = 0
+    """Traces that there are, ended ones too, the tag's own line aside."""
     growing: tuple[Trace, ...] = ()
     """Live and pending ones, by number."""
 

@@ -76,10 +76,11 @@ class Traces:
 
     async def forest(self, tag: str) -> Forest:
         """What may be selected now."""
-        counters, ids = await self._lab.pipeline(
+        counters, ids, branches = await self._lab.pipeline(
             [
                 ("HGETALL", self._keys("forest", tag)),
                 ("ZRANGE", self._keys("live_traces", tag), 0, -1),
+                ("ZCOUNT", self._keys("traces", tag), f"({OWN_LINE}", "+inf"),
             ]
         )
         return Forest(
@@ -88,6 +89,7 @@ class Traces:
             epoch=int(counters.get("epoch", 1)),
             virtual_time=int(counters.get("virtual_time", 0)),
             last_trace=int(counters.get("last_trace", OWN_LINE)),
+            branches=int(branches),
             growing=tuple(await self.many(ids)),
         )
 

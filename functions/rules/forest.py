@@ -52,7 +52,7 @@ def view_of(trace: Trace) -> TraceView:
 def replanted(forest: Forest) -> bool:
     """Whether a slot is free because a trace has left it; at a cold start all slots are for roots."""
     numbered = [t for t in forest.growing if t.number != OWN_LINE]
-    return forest.last_trace > len(numbered)
+    return forest.branches > len(numbered)
 
 
 def stood_on(traces: Iterable[Trace]) -> set[str]:

@@ -136,6 +136,18 @@ async def test_the_one_trace_of_a_tag_is_neither_closed_nor_reopened(client: htt
     assert await audited(client) == []
 
 
+async def test_a_root_that_was_given_back_leaves_its_place_to_a_root(client: httpx.AsyncClient) -> None:
+    await multi(client, target=2)
+    unused = await selected(client)
+    await told(client, "/api/trace/release", selection_id=unused["selection_id"])
+    await grown(client, 1.0)
+    await grown(client, 0.9, trace_id="mar11-t2")
+
+    chosen = await selected(client)
+
+    assert (chosen["kind"], chosen["parent_ids"]) == ("new_root", [])
+
+
 @pytest.mark.parametrize(
     "wish",
     [
