@@ -243,19 +243,28 @@ def ranking(name: str, scheduler: TraceScheduler, forest: Forest) -> list[Ranked
     """A scheduler's order, of which nobody has to believe a plug-in that it is one.
 
     Raises:
-        Conflict: it does not name every trace once, or goes by what is no number.
+        Conflict: a plug-in fails, does not name every trace once, or goes by what is no number.
     """
-    ranked = scheduler.rank(forest)
-    named = [r.trace_id for r in ranked]
-    if sorted(named) != sorted(t.trace_id for t in forest.traces):
-        problem = f"ranked {named!r}, which are not the traces, each once"
-    elif any(r.score is not None and not math.isfinite(r.score) for r in ranked):
-        problem = "gave a trace a score that is no finite number"
-    else:
-        return ranked
-    raise Conflict(
+    if name in SCHEDULERS:
+        return scheduler.rank(forest)
+    try:
+        ranked = list(scheduler.rank(forest))
+        named = [r.trace_id for r in ranked]
+        counts = all(r.score is None or math.isfinite(r.score) for r in ranked)
+    except Exception as problem:  # whatever somebody else's class does
+        raise _unusable(name, f"failed with {type(problem).__name__}: {problem}") from problem
+    if sorted(named, key=str) != sorted(t.trace_id for t in forest.traces):
+        raise _unusable(name, f"ranked {named!r}, which are not the traces, each once")
+    if not counts:
+        raise _unusable(name, "gave a trace a score that is no finite number")
+    return ranked
+
+
+def _unusable(name: str, problem: str) -> Conflict:
+    return Conflict(
         f"the scheduler {name!r} {problem}",
         hint="mend the plug-in, or name another scheduler with POST /api/trace/configure",
+        fields={"code": "broken_scheduler"},
     )
 
 

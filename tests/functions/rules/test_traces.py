@@ -408,3 +408,23 @@ def test_a_plug_in_that_ranks_anything_but_the_traces_is_not_believed(
         ranking("mine:Fixed", Fixed(*ranked), forest)
 
     assert "trace/configure" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        ("raise KeyError('loss')", "KeyError: 'loss'"),
+        ("return None", "TypeError"),
+        ("return ['t0', 't1']", "AttributeError"),
+        ("return [Ranked('t0', 'high'), Ranked('t1', 'low')]", "TypeError"),
+        ("return [Ranked(None, 1.0), Ranked('t1', 1.0)]", "not the traces"),
+    ],
+)
+def test_a_plug_in_that_fails_says_why_and_is_no_fault_of_ours(answer: str, problem: str) -> None:
+    known: dict[str, Any] = {"TraceScheduler": TraceScheduler, "Ranked": Ranked}
+    exec(f"class Mine(TraceScheduler):\n    def rank(self, forest):\n        {answer}", known)
+
+    with pytest.raises(Conflict, match=problem) as refused:
+        ranking("mine:Mine", known["Mine"](), Forest("mar11", 1, [trace(0), trace(1)]))
+
+    assert refused.value.fields["code"] == "broken_scheduler"
