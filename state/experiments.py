@@ -146,9 +146,11 @@ class Experiments:
         cards = await self._lab.pipeline([("ZCARD", self._keys.status(tag, s, "")[0]) for s in statuses])
         return dict(zip(statuses, (int(c) for c in cards), strict=True))
 
-    async def finished(self, tag: str, last: int) -> list[Experiment]:
-        """The last finished ones, oldest first, in finish order."""
-        ids = await self._lab.command("ZREVRANGE", self._keys("finished", tag), 0, last - 1)
+    async def finished(self, tag: str, last: int, until: int | None = None) -> list[Experiment]:
+        """The last finished ones, oldest first, in finish order; with `until` (a finish number) as of then."""
+        newest = "+inf" if until is None else str(until)
+        key = self._keys("finished", tag)
+        ids = await self._lab.command("ZREVRANGEBYSCORE", key, newest, "-inf", "LIMIT", 0, last)
         return (await self.many(ids))[::-1]
 
     async def by_number(self, tag: str, status: Status, limit: int) -> list[Experiment]:

@@ -114,7 +114,8 @@ async def context(request: Ask, tags: Tags, experiments: Experiments, traces: Tr
     if request.siblings != "never":
         newest, _ = await traces.page(request.tag, BESIDE_READ)
         roots = await experiments.many([t.root for t in newest if t.root is not None])
-        others = {e.experiment_id: e for e in [*roots, *await experiments.finished(request.tag, BESIDE_READ)]}
+        newly = await experiments.finished(request.tag, BESIDE_READ, until)
+        others = {e.experiment_id: e for e in [*roots, *newly]}
         beside = siblings(
             under, others.values(), request.siblings, finished_until=until, most=request.max_failed
         )

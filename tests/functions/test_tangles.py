@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from functions.process import Process
+from functions.trace import context
 from tests.functions.test_branching import complete, experiment, listed, measured, multi, trained
 from tests.functions.test_traces import audited, grown, made, selected, switch
 from tests.labs import add_gpu, idea, open_tag, refused, told, tried
@@ -224,6 +225,32 @@ async def submitted(client: httpx.AsyncClient, process: Process, chosen: dict[st
     answer = await told(client, "/api/experiment/submit", **body)
     await measured(client, process, answer["experiment_id"], value)
     return str(answer["experiment_id"])
+
+
+# -- context
+
+
+async def test_what_was_tried_beside_a_selection_stays_told_however_much_is_tried_after_it(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(context, "BESIDE_READ", 3)
+    await multi(client, target=3, max_inflight_per_trace=2)
+    await grown(client, 1.0)
+    one, two = [await selected(client, trace_id="mar11-t1") for _ in range(2)]
+    leaf = await made(client, one)
+    await complete(client, await made(client, two), 1.1)
+    await complete(client, leaf, 1.3)
+    chosen = await selected(client, trace_id="mar11-t1")
+    ask = {"tag": TAG, "selection_id": chosen["selection_id"], "siblings": "always"}
+    before = await told(client, "/api/trace/context", **ask)
+
+    await grown(client, 1.2, intent="new_root")
+    for _ in range(3):
+        await grown(client, 1.2, trace_id="mar11-t2")
+
+    after = await told(client, "/api/trace/context", **ask)
+    assert [e["experiment_id"] for e in before["siblings"]] == [leaf]
+    assert after == before
 
 
 # -- hardware
