@@ -19,6 +19,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -41,6 +42,7 @@ from proposer import (
 
 SCRIPT = "train.py"
 WAIT_S = 50  # the lab holds no request for longer
+PAUSE_S = 5  # after a selection that nothing can be built on
 MERGE_EVERY = 4  # turns of an agent on traces
 REMEMBERED = 500  # experiments of the tag that a proposal is drawn from
 
@@ -357,7 +359,9 @@ class BranchingAgent(Agent):
         self.selection = self.merge() or self.select()
         try:
             if not self.stand_on(self.selection["base_experiment_id"], self.selection["base_commit_sha"]):
-                raise LookupError(f"{self.selection['base_experiment_id']} cannot be rebuilt from its patch")
+                self.release()
+                time.sleep(PAUSE_S)  # the next selection may be on another trace
+                return
             submitted = self.try_baseline() or self.try_combination() or self.try_idea()
         except BaseException:
             self.release()  # whoever comes next need not wait for the lease to end
@@ -392,7 +396,8 @@ class BranchingAgent(Agent):
         return selection
 
     def release(self) -> None:
-        self.lab.post("/api/trace/release", {"selection_id": self.selection["selection_id"]})
+        """Give the selection back; if that fails, or it was used after all, it ends by itself."""
+        self.lab.post_once("/api/trace/release", {"selection_id": self.selection["selection_id"]})
 
     def try_combination(self) -> Json | None:
         """The changes of the experiments to combine, together; None where there is nothing new in that."""
@@ -442,6 +447,11 @@ class Lab:
     def post(self, path: str, body: Json, key: str | None = None, timeout_s: float = 30) -> Json:
         headers = {"Idempotency-Key": key} if key else {}
         return self._ask("POST", path, json=body, headers=headers, timeout=timeout_s)
+
+    def post_once(self, path: str, body: Json) -> None:
+        """Say something that may be lost or refused."""
+        with suppress(httpx.TransportError):
+            self.http.post(path, json=body, timeout=5)
 
     def _ask(self, method: str, path: str, **request: Any) -> Json:
         give_up = time.monotonic() + self.patience_s

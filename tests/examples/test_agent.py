@@ -19,6 +19,7 @@ import pytest
 from functions.process import Process
 from functions.rules.constants import read_constants
 from tests.examples.standin import EXAMPLES, Score, build, git, git_env, standing_in
+from tests.labs import told, tried
 
 pytestmark = pytest.mark.process
 
@@ -78,11 +79,13 @@ class Running:
         return (await self.child.stderr.read()).decode()
 
 
-async def start(url: str, clone: Path, name: str, *, runs: int, seed: int = 1, tag: str = "night") -> Running:
+async def start(
+    url: str, clone: Path, name: str, *more: str, runs: int, seed: int = 1, tag: str = "night"
+) -> Running:
     child = await asyncio.create_subprocess_exec(
         *(sys.executable, "-P", "-W", "error", str(EXAMPLES / "agent.py")),
         *("--url", url, "--tag", tag, "--repo", str(clone), "--name", name),
-        *("--runs", str(runs), "--seed", str(seed), "--patience", "90", "--json"),
+        *("--runs", str(runs), "--seed", str(seed), "--patience", "90", "--json", *more),
         env=git_env(),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
@@ -91,8 +94,8 @@ async def start(url: str, clone: Path, name: str, *, runs: int, seed: int = 1, t
     return Running(child)
 
 
-async def work(url: str, clone: Path, name: str, **how: Any) -> list[Json]:
-    return await (await start(url, clone, name, **how)).end()
+async def work(url: str, clone: Path, name: str, *more: str, **how: Any) -> list[Json]:
+    return await (await start(url, clone, name, *more, **how)).end()
 
 
 def clone_of(project: Path, name: str) -> Path:
@@ -181,6 +184,37 @@ async def test_an_agent_that_was_ended_goes_on_waiting_when_it_starts_again(
     assert [line["experiment_id"] for line in said(again, "resumed")] == ["night-1"]
     assert [line["experiment_id"] for line in said(again, "finished")] == ["night-1", "night-2"]
     assert [e["parent_ids"] for e in found] == [[], ["night-1"]]
+
+
+async def test_an_agent_that_is_ended_while_its_submission_is_unanswered_ends_well(
+    web: str, process: Process, project: Path
+) -> None:
+    clone = clone_of(project, "alice")
+
+    async with bad_line(web, b"POST /api/experiment/submit", "cut") as url:
+        agent = await start(url, clone, "alice", "--traces", runs=1)
+        await agent.until("retry")
+        agent.child.send_signal(signal.SIGINT)
+        lines = await agent.end()
+
+    assert said(lines, "stopped")
+    assert [e["id"] for e in await experiments(web)] == ["night-1"]
+
+
+async def test_an_agent_goes_on_after_a_selection_whose_base_cannot_be_rebuilt(
+    web: str, process: Process, project: Path
+) -> None:
+    async with httpx.AsyncClient(base_url=web) as http:
+        base = git(project, "rev-parse", "HEAD")
+        await told(http, "/api/experiment/setup", tag="night", base_commit=base)
+        await tried(http, 1.0, "night")  # a commit that nobody has, without a patch
+
+    lines = await work(web, clone_of(project, "alice"), "alice", "--traces", runs=1)
+
+    assert "cannot be rebuilt" in said(lines, "note")[0]["text"]
+    async with httpx.AsyncClient(base_url=web) as http:
+        shown = (await http.post("/api/trace/list", json={"tag": "night"})).json()
+    assert (shown["select_seq"], shown["open_selections"]) == (1, 0)
 
 
 async def test_uncommitted_work_of_somebody_is_left_alone(web: str, project: Path) -> None:
