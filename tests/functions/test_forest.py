@@ -25,7 +25,7 @@ from tests.labs import open_tag, told
 
 TAG = "mar11"
 PROCESSES = 16
-TURNS = 60
+TURNS = 40
 PATIENCE_S = 500.0
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
