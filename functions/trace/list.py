@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from functions.contract import Http, Request, Response, function
+from functions.contract import Request, Response, function
 from functions.rules.drawing import drawn
 from state.experiments import Experiments
 from state.ids import Tag as TagName
@@ -83,7 +83,7 @@ class Listing(Response):
     """A line for each node, newest first, and a column for each trace: ● kept, ○ discarded, × failed."""
 
 
-@function("trace::list", Http("GET", "/api/trace/list"), Http("POST", "/api/trace/list"), role="viewer")
+@function("trace::list", role="viewer")
 async def list(
     request: List, tags: Tags, policies: Policies, experiments: Experiments, traces: Traces
 ) -> Listing:
