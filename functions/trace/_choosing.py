@@ -411,7 +411,13 @@ def rootless(nodes: Sequence[Experiment]) -> Conflict:
 
 
 def ended(trace_id: str, status: str | None) -> Conflict:
-    """A trace grows no more."""
+    """A trace grows no more, or has nothing yet that others could be merged with."""
+    if status == "pending":
+        return Conflict(
+            f"{trace_id} is pending: its first experiment is not finished",
+            hint="merge it when POST /api/trace/list shows it live, or merge other traces",
+            fields={"code": "pending_trace", "trace_status": status},
+        )
     return Conflict(
         f"{trace_id} is {status or 'gone'}: it is selected no more",
         hint="take another trace, branch from one of its nodes with parent_ids, or reopen it with"

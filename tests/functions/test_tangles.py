@@ -73,6 +73,17 @@ async def test_a_merge_into_a_trace_that_was_closed_meanwhile_ends_no_other(
     assert await audited(client) == []
 
 
+async def test_a_trace_without_a_result_is_merged_into_nothing(client: httpx.AsyncClient) -> None:
+    await multi(client)
+    await grown(client, 1.0)
+    await selected(client)
+
+    into = await refused(client, 409, "/api/trace/merge", tag=TAG, into="mar11-t2")
+    named = await refused(client, 409, "/api/trace/merge", tag=TAG, sources=["mar11-t1", "mar11-t2"])
+
+    assert [into["code"], named["code"]] == ["pending_trace"] * 2
+
+
 async def test_near_misses_of_ended_traces_do_not_stand_in_the_way_of_others(
     client: httpx.AsyncClient,
 ) -> None:
