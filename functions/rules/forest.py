@@ -83,13 +83,15 @@ def grown(
     The tip advances only if it still is what it was when the node was selected, and in the same epoch; the base
     advances with it, on a keep that is better. With its first node a trace begins on `begins_on`. Anything else is a
     leaf beside the branch. A merge's sources end only where it goes on: a leaf, or a trace that has ended, carries
-    nothing on of what they found.
+    nothing on of what they found. What comes in after its epoch is no sign of how the trace does.
     """
     outdated = choice.epoch != epoch
     advances = not outdated and trace.tip == choice.expected_tip
     kept = status == "keep"
     points = score(value, direction) if value is not None else None
-    vitals = after_commit(Vitals(trace.best_score, trace.since_best, trace.crashes_in_a_row), points)
+    vitals = Vitals(trace.best_score, trace.since_best, trace.crashes_in_a_row)
+    if not outdated:
+        vitals = after_commit(vitals, points)
     fields: dict[str, Any] = {
         "length": trace.length + 1,
         "kept": trace.kept + kept,

@@ -120,6 +120,20 @@ async def test_one_trace_never_follows_what_came_in_after_its_epoch(client: http
     assert await audited(client) == []
 
 
+async def test_crashes_of_an_epoch_that_is_over_kill_no_trace(client: httpx.AsyncClient) -> None:
+    await multi(client, target=1, max_inflight_per_trace=3)
+    await grown(client, 1.0)
+    late = [await made(client, await selected(client)) for _ in range(3)]
+    await told(client, "/api/trace/configure", tag=TAG, new_epoch=True)
+
+    for name in late:
+        await told(client, "/api/experiment/crash", experiment_id=name, error="boom")
+
+    [trace] = (await listed(client)).values()
+    assert (trace["status"], trace["length"], trace["tip"]) == ("live", 4, "mar11-1")
+    assert await audited(client) == []
+
+
 async def test_what_was_selected_before_an_epoch_and_not_used_takes_no_slot_in_it(
     client: httpx.AsyncClient,
 ) -> None:
