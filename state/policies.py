@@ -44,14 +44,16 @@ class Adapt(Part):
 
 class Traces(Part):
     mode: Literal["single", "multi"] = "single"
-    target_traces: int = Field(default=3, ge=1)
-    max_parallel: int | None = Field(default=None, ge=1, description="default: the GPUs that are live")
-    max_inflight_per_trace: int = Field(default=1, ge=1)
+    target_traces: int = Field(default=3, ge=1, le=10_000)
+    max_parallel: int | None = Field(
+        default=None, ge=1, le=1_000_000, description="default: the GPUs that are live"
+    )
+    max_inflight_per_trace: int = Field(default=1, ge=1, le=1_000_000)
     scheduler: str = "round_robin"
     scheduler_params: dict[str, float] = {}
-    lease_ttl_s: float = Field(default=900, gt=0)
-    dead_after_crashes: int = Field(default=3, ge=1)
-    stale_after: int = Field(default=30, ge=1)
+    lease_ttl_s: float = Field(default=900, gt=0, le=7 * 86400)
+    dead_after_crashes: int = Field(default=3, ge=1, le=1_000_000)
+    stale_after: int = Field(default=30, ge=1, le=1_000_000)
 
 
 class Stopping(Part):

@@ -134,6 +134,15 @@ async def test_crashes_of_an_epoch_that_is_over_kill_no_trace(client: httpx.Asyn
     assert await audited(client) == []
 
 
+@pytest.mark.parametrize("name", ["lease_ttl_s", "target_traces", "max_parallel", "stale_after"])
+async def test_a_policy_of_traces_beyond_all_bounds_is_refused(client: httpx.AsyncClient, name: str) -> None:
+    await multi(client)
+
+    await refused(client, 422, "/api/trace/configure", tag=TAG, **{name: 10**30})
+
+    assert (await selected(client))["status"] == "selected"
+
+
 async def test_what_was_selected_before_an_epoch_and_not_used_takes_no_slot_in_it(
     client: httpx.AsyncClient,
 ) -> None:
