@@ -328,13 +328,14 @@ async def time_passes(process: Process, model: Model, chance: random.Random) -> 
             await expire(process.lab, gpu_id)
             model = model.with_slot(gpu_id, replace(slot, expired=True))
         elif fate > 0.85:
-            await silence(process.lab, gpu_id)
+            await silence(process.lab, gpu_id, SILENCE_S)
             model = model.with_slot(gpu_id, replace(slot, silent=True))
     return model
 
 
-NO_BREAKER = {"worker_crash_limit": 1_000_000}
-"""The model knows none: no number of crashes in a row takes a GPU out of the pool."""
+ONLY_AS_THE_MODEL_SAYS = {"worker_crash_limit": 1_000_000, "stale_s": 100_000.0}
+"""No number of crashes in a row takes a GPU out of the pool, and none falls silent because the machine is slow."""
+SILENCE_S = 100_001.0
 
 
 @pytest.fixture
@@ -344,7 +345,9 @@ async def process(redis_server: EmbeddedRedis) -> AsyncIterator[Process]:
 
 
 def settings_of_its_own(redis: EmbeddedRedis) -> Settings:
-    return Settings.model_validate({"lab": f"t{uuid.uuid4().hex[:12]}", "redis_url": redis.url} | NO_BREAKER)
+    return Settings.model_validate(
+        {"lab": f"t{uuid.uuid4().hex[:12]}", "redis_url": redis.url} | ONLY_AS_THE_MODEL_SAYS
+    )
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -499,7 +502,7 @@ def test_one_client_alone_always_sees_the_model(redis_server: EmbeddedRedis) -> 
 
         @rule(gpu=st.integers(0, 1))
         def falls_silent(self, gpu: int) -> None:
-            self.runner.run(silence(self.process.lab, GPUS[gpu]))
+            self.runner.run(silence(self.process.lab, GPUS[gpu], SILENCE_S))
             self.model = self.model.with_slot(GPUS[gpu], replace(self.model.slot(GPUS[gpu]), silent=True))
 
         @precondition(lambda self: any(s.holder for _, s in self.model.slots))
