@@ -80,13 +80,14 @@ def grown(
 ) -> tuple[Growth, dict[str, Any]]:
     """What a node changes of its trace, and the fields that say on the experiment how it was committed.
 
-    The tip advances only if it still is what it was when the node was selected, and in the same epoch; the base
-    advances with it, on a keep that is better. With its first node a trace begins on `begins_on`. Anything else is a
-    leaf beside the branch. A merge's sources end only where it goes on: a leaf, or a trace that has ended, carries
-    nothing on of what they found. What comes in after its epoch is no sign of how the trace does.
+    The tip advances only to a child of its own: if it still is what it was when the node was selected, and in the
+    same epoch. The base advances with it, on a keep that is better. With its first node a trace begins on
+    `begins_on`. Anything else is a leaf beside the branch. A merge's sources end only where it goes on: a leaf, or a
+    trace that has ended, carries nothing on of what they found. What comes in after its epoch is no sign of how the
+    trace does.
     """
     outdated = choice.epoch != epoch
-    advances = not outdated and trace.tip == choice.expected_tip
+    advances = not outdated and trace.tip == choice.expected_tip and trace.tip in (None, *choice.parent_ids)
     kept = status == "keep"
     points = score(value, direction) if value is not None else None
     vitals = Vitals(trace.best_score, trace.since_best, trace.crashes_in_a_row)

@@ -291,16 +291,24 @@ class Chooser:
         if into is None:
             raise ended(traces[0].trace_id, traces[0].status) if traces else rootless(nodes)
         best = next(iter(in_order([live[into], *grows], bases, tag.direction)), None)
+        said = said | {
+            "reason": f"{wish.selector}: brings {', '.join(e.experiment_id for e in nodes)} together"
+        }
+        tip = live[into].tip
+        parents = nodes
+        if wish.selector == "near_miss" and tip is not None and tip not in {e.experiment_id for e in nodes}:
+            parents = [await self.experiments.get(tip), *nodes]  # what goes on from it descends from it
+        by_bases = wish.selector in ("explicit", "best_base")
+        combines = [t.base for t in traces] if by_bases else [e.experiment_id for e in nodes]
         return Pick(
             "merge",
             "asked",
             [into],
             {
                 **said,
-                **parents_named(nodes, bases[best.base] if best and best.base else None),
+                **parents_named(parents, bases[best.base] if best and best.base else None),
                 "sources": {t.trace_id: t.tip for t in grows if t.trace_id != into},
-                "combines": [t.base for t in traces] if wish.selector in ("explicit", "best_base") else None,
-                "reason": f"{wish.selector}: brings {', '.join(e.experiment_id for e in nodes)} together",
+                "combines": combines,
             },
         )
 

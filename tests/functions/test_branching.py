@@ -194,6 +194,30 @@ async def test_a_merge_ends_no_trace_that_has_grown_since(client: httpx.AsyncCli
     assert [t["status"] for t in (await listed(client)).values()] == ["live", "live"]
 
 
+async def test_a_merge_of_near_misses_goes_on_from_the_tip_of_its_trace(client: httpx.AsyncClient) -> None:
+    await multi(client)
+    await grown(client, 1.0)
+    await grown(client, 1.01)
+    near = [
+        (await grown(client, value, trace_id=trace))["experiment_id"]
+        for trace, value in (("mar11-t1", 1.0015), ("mar11-t2", 1.0105))
+    ]
+    tip = (await grown(client, 0.999, trace_id="mar11-t1"))["experiment_id"]
+    await told(client, "/api/search/set-policy", tag=TAG, policy={"near_miss_margin": 0.02})
+
+    chosen = await told(client, "/api/trace/merge", tag=TAG, selector="near_miss", into="mar11-t1")
+    merged = await made(client, chosen)
+    await complete(client, merged, 0.99)
+    following = await selected(client, trace_id="mar11-t1")
+
+    assert (chosen["parent_ids"], chosen["combines"]) == ([tip, *near], near)
+    assert following["parent_ids"] == [merged]
+    context = await told(client, "/api/trace/context", tag=TAG, selection_id=following["selection_id"])
+    assert context["branch"]["base"]["experiment_id"] == following["base_experiment_id"] == merged
+    assert set(near) | {tip} <= set(context["branch"]["ancestors"])
+    assert await audited(client) == []
+
+
 async def test_two_near_misses_of_different_traces_are_merged_once(client: httpx.AsyncClient) -> None:
     await multi(client)
     await grown(client, 1.0)

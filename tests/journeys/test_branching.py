@@ -87,7 +87,9 @@ def test_four_agents_grow_four_roots_and_merge_two_near_misses(lab: RunningLab) 
         base = merge["selection"]["base_experiment_id"]
         better = experiments[base]["val_bpb"] > merge["val_bpb"]
         assert (merge["status"] == "keep") == (better or merge["improved"])
-        assert all(experiments[p]["status"] == "discard" for p in merge["parent_ids"])
+        near = merge["selection"]["combines"]
+        assert [experiments[i]["status"] for i in near] == ["discard", "discard"]
+        assert set(near) <= set(merge["parent_ids"])
     assert forest["open_selections"] == 0
     drawing = shown(lab, "trace::list", "--tag", "t", "--draw", "true").splitlines()
     assert len(drawing) == len(nodes)
