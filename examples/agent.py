@@ -94,9 +94,9 @@ class Agent:
         self.standing = Standing(None, self.base_commit, self.base_commit)
         self.say("joined", f"tag {self.tag} on {branch}, base {self.base_commit[:7]}", base=self.base_commit)
 
-    def finish_what_is_open(self) -> None:
-        """Go on waiting for runs that an earlier start of this agent has left."""
-        brief = self.lab.post("/api/report/brief", {"tag": self.tag, "agent": self.name})
+    def finish_what_is_open(self) -> Json:
+        """Go on waiting for runs that an earlier start of this agent has left; answers the brief."""
+        brief: Json = self.lab.post("/api/report/brief", {"tag": self.tag, "agent": self.name})
         for line in brief["open_experiments"]:
             experiment_id = line["experiment_id"]
             if self.lab.get(f"/api/experiment/{experiment_id}")["experiment"]["agent"] != self.name:
@@ -105,6 +105,7 @@ class Agent:
                 self.lab.post("/api/gpu/train", {"experiment_id": experiment_id})
             self.say("resumed", f"{experiment_id} is still open: waiting for it", experiment_id=experiment_id)
             self.judge(self.wait(experiment_id), line["commit_sha"])
+        return brief
 
     def try_one(self, number: str) -> None:
         """One turn: choose, edit, commit, submit, wait, keep or reset."""
@@ -353,18 +354,25 @@ class BranchingAgent(Agent):
     selection: Json
     turns = 0
 
+    def finish_what_is_open(self) -> Json:
+        """Also give back what an earlier start has selected and not used: it takes a slot until its lease ends."""
+        brief = super().finish_what_is_open()
+        for left in brief["open_selections"]:
+            self.release(left["selection_id"])
+        return brief
+
     def try_one(self, number: str) -> None:
         """One turn: let the lab select, go there, edit, commit, submit, wait; the next may be on another trace."""
         self.turns += 1
         self.selection = self.merge() or self.select()
         try:
             if not self.stand_on(self.selection["base_experiment_id"], self.selection["base_commit_sha"]):
-                self.release()
+                self.release(self.selection["selection_id"])
                 time.sleep(PAUSE_S)  # the next selection may be on another trace
                 return
             submitted = self.try_baseline() or self.try_combination() or self.try_idea()
         except BaseException:
-            self.release()  # whoever comes next need not wait for the lease to end
+            self.release(self.selection["selection_id"])  # nobody need wait for the lease to end
             raise
         self.see_through(number, submitted)
 
@@ -395,9 +403,9 @@ class BranchingAgent(Agent):
         self.say("selected", f"{selection['kind']} {where}: {selection['reason']}", **selection)
         return selection
 
-    def release(self) -> None:
-        """Give the selection back; if that fails, or it was used after all, it ends by itself."""
-        self.lab.post_once("/api/trace/release", {"selection_id": self.selection["selection_id"]})
+    def release(self, selection_id: str) -> None:
+        """Give a selection back; if that fails, or it was used after all, it ends by itself."""
+        self.lab.post_once("/api/trace/release", {"selection_id": selection_id})
 
     def try_combination(self) -> Json | None:
         """The changes of the experiments to combine, together; None where there is nothing new in that."""

@@ -217,6 +217,23 @@ async def test_an_agent_goes_on_after_a_selection_whose_base_cannot_be_rebuilt(
     assert (shown["select_seq"], shown["open_selections"]) == (1, 0)
 
 
+async def test_an_agent_gives_back_what_it_had_selected_when_it_was_killed(
+    web: str, process: Process, project: Path
+) -> None:
+    one_slot = {"traces": {"mode": "multi", "target_traces": 1, "max_parallel": 1}}
+    async with httpx.AsyncClient(base_url=web) as http:
+        base = git(project, "rev-parse", "HEAD")
+        await told(http, "/api/experiment/setup", tag="night", base_commit=base, policy=one_slot)
+        left = await told(http, "/api/trace/select", tag="night", agent="alice")
+
+    async with standing_in(process, web, project, every_run_is_better()):
+        lines = await work(web, clone_of(project, "alice"), "alice", "--traces", runs=1)
+
+    assert left["status"] == "selected"
+    assert not said(lines, "waiting") or "no_slot" not in said(lines, "waiting")[0]["text"]
+    assert [e["status"] for e in await experiments(web)] == ["keep"]
+
+
 async def test_uncommitted_work_of_somebody_is_left_alone(web: str, project: Path) -> None:
     (project / "train.py").write_text("# not finished")
 
