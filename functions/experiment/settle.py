@@ -129,28 +129,24 @@ async def settle(
 ) -> Steps:
     """Take every step that the retests of a tag's newest keeps allow; safe to run twice, anywhere, at once."""
     steps: list[str] = []
-    for tag, best_key in await _concerned(request, experiments, tags, policies):
+    for e in await _concerned(request, experiments, tags):
+        if e.retests:
+            [its] = await experiments.retests([e])
+            await _queue_begun(e, its, (await policies.get(e.tag))[0], experiments)
         steps += await _settled_all(
-            tag, best_key, experiments, tags, policies, pool, noises, traces, settings
+            e.tag, e.best_key, experiments, tags, policies, pool, noises, traces, settings
         )
     return Steps(steps=steps)
 
 
-async def _concerned(
-    request: Settle, experiments: Experiments, tags: Tags, policies: Policies
-) -> list[tuple[str, str | None]]:
-    """The bests that are to be settled: each one's tag and comparability key."""
+async def _concerned(request: Settle, experiments: Experiments, tags: Tags) -> list[Experiment]:
+    """One experiment of each best that is to be settled; who is named by a retest is the one that it repeats."""
     if request.experiment_id is None:
         tag = await tags.get(request.tag or "")
         keeps = await experiments.by_number(tag.name, "keep", KEEPS_READ)
-        return [(e.tag, e.best_key) for e in {e.best_key: e for e in keeps}.values()]
+        return list({e.best_key: e for e in keeps}.values())
     e = await experiments.get(request.experiment_id)
-    if e.retest_of is not None:
-        e = await experiments.get(e.retest_of)
-    if e.retests:
-        [its] = await experiments.retests([e])
-        await _queue_begun(e, its, (await policies.get(e.tag))[0], experiments)
-    return [(e.tag, e.best_key)]
+    return [e if e.retest_of is None else await experiments.get(e.retest_of)]
 
 
 async def _queue_begun(
