@@ -6,6 +6,7 @@ from typing import Any
 
 from functions.contract import Request, Response, function
 from functions.rules.claims import claim_view
+from functions.rules.noise import noise_of
 from functions.rules.views import View, view
 from state.errors import NotFound
 from state.experiments import Experiments
@@ -37,7 +38,8 @@ async def best(request: Ask, tags: Tags, experiments: Experiments, noises: Noise
         )
     experiment = await experiments.get(found.experiment_id)
     [retests] = await experiments.retests([experiment])
-    claim = claim_view(retests, await noises.spread(request.tag, experiment.gpu_class))
+    spread = await noises.spread(request.tag, experiment.gpu_class)
+    claim = claim_view(retests, noise_of(spread.squares, spread.df))
     return Incumbent(
         best={
             "experiment_id": found.experiment_id,

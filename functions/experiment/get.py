@@ -6,6 +6,7 @@ from typing import Any
 
 from functions.contract import Http, Request, Response, function
 from functions.rules.claims import ClaimView, RetestView, claim_view, retest_view
+from functions.rules.noise import noise_of
 from functions.rules.views import View, view
 from state.experiments import Experiments
 from state.ids import Id
@@ -35,12 +36,13 @@ async def get(request: Ask, experiments: Experiments, noises: Noises) -> Shown:
     """One experiment with everything that is known of it."""
     experiment = await experiments.get(request.experiment_id)
     [retests] = await experiments.retests([experiment])
+    spread = await noises.spread(experiment.tag, experiment.gpu_class)
     patch = await experiments.patch(experiment)
     return Shown(
         experiment=view(experiment),
         diff=patch.decode("utf-8", "replace") if patch is not None else None,
         retests=[retest_view(r) for r in retests],
-        claim=claim_view(retests, await noises.spread(experiment.tag, experiment.gpu_class)),
+        claim=claim_view(retests, noise_of(spread.squares, spread.df)),
         attempts=await experiments.attempts(request.experiment_id),
         ticks=await experiments.ticks(request.experiment_id),
         log_tail=await experiments.log(request.experiment_id),

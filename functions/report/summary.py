@@ -12,7 +12,7 @@ from functions.rules.pool_views import pool_counts
 from functions.rules.strategy_view import StrategyView, strategy_view
 from state.experiments import Experiments
 from state.ids import Tag as TagName
-from state.noise import Noises, Spread
+from state.noise import Noises
 from state.pool import Pool
 from state.records import Experiment, stamp
 from state.settings import Settings
@@ -62,10 +62,11 @@ async def summary(
     counts = await experiments.counts(request.tag, ("queued", "leased", "running"))
     keeps = await experiments.by_number(request.tag, "keep", KEEPS_SHOWN)
     spread = await noises.spread(tag.name, tag.key_gpu_class)
+    noise = noise_of(spread.squares, spread.df)
     return Summary(
         tag=tag.name,
         branch=tag.branch,
-        best=(await _best_view(experiments, best.experiment_id, spread)) if best else None,
+        best=(await _best_view(experiments, best.experiment_id, noise)) if best else None,
         stats={
             "total": tag.total,
             "kept": tag.kept,
@@ -83,7 +84,7 @@ async def summary(
             for name, (total, kept) in (await tags.categories(request.tag)).items()
         },
         bpb_progression=[point(e) for e in keeps],
-        noise=noise_of(spread.squares, spread.df),
+        noise=noise,
         false_keeps_at_least=false_share(e.p_better for e in keeps),
         total_training_minutes=tag.training_seconds / 60,
         strategy=strategy_view(await strategies.get(request.tag)),
@@ -106,7 +107,7 @@ def point(e: Experiment) -> dict[str, Any]:
     }
 
 
-async def _best_view(experiments: Experiments, experiment_id: str, spread: Spread) -> dict[str, Any]:
+async def _best_view(experiments: Experiments, experiment_id: str, noise: Noise | None) -> dict[str, Any]:
     e = await experiments.get(experiment_id)
     [retests] = await experiments.retests([e])
     return {
@@ -116,5 +117,5 @@ async def _best_view(experiments: Experiments, experiment_id: str, spread: Sprea
         "description": e.description,
         "category": e.category,
         "trust": e.trust,
-        **claim_view(retests, spread).model_dump(),
+        **claim_view(retests, noise).model_dump(),
     }

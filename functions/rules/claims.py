@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel
 
-from functions.rules.noise import claim, noise_of
-from state.noise import Spread
+from functions.rules.noise import Noise, claim
 from state.records import RETESTED, Experiment
 
 
@@ -36,10 +35,10 @@ def retest_view(retest: Experiment) -> RetestView:
     )
 
 
-def claim_view(retests: Sequence[Experiment], spread: Spread) -> ClaimView:
+def claim_view(retests: Sequence[Experiment], noise: Noise | None) -> ClaimView:
     """What the retests of an experiment measured, with the noise of its tag and GPU class."""
     fresh = [r.val_bpb for r in retests if r.status == RETESTED and r.val_bpb is not None]
-    found = claim(fresh, noise_of(spread.squares, spread.df))
+    found = claim(fresh, noise)
     if found is None:
         return ClaimView()
     interval = None if found.low is None or found.high is None else (found.low, found.high)
