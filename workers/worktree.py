@@ -15,8 +15,7 @@ import re
 import shutil
 import stat
 import subprocess
-import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -208,26 +207,15 @@ def _remove_leftovers(root_dir: Path, job: TrainingJob) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder, whatever permissions a script has left in it; never follows a link."""
-
-    def open_up(function: Callable[..., object], name: str, _: object) -> None:
-        with contextlib.suppress(OSError):
-            if name != str(path):
-                os.chmod(os.path.dirname(name), 0o700)
-            if not os.path.islink(name):
-                os.chmod(name, 0o700)
-            if function in (os.unlink, os.rmdir):
-                function(name)
-            else:
-                shutil.rmtree(name, ignore_errors=True)
-
+    """Remove a folder that belongs to us, whatever permissions a script has left in it; never follows a link."""
+    if path.is_symlink():  # chmod would follow it
+        path.unlink()
+        return
     with contextlib.suppress(RecursionError):
-        if sys.version_info >= (3, 12):
-            shutil.rmtree(path, onexc=open_up)
-        else:
-            shutil.rmtree(path, onerror=open_up)
-    if os.path.lexists(path):  # nested deeper than Python can follow
-        subprocess.run(["rm", "-rf", "--", str(path)], check=False, stderr=subprocess.DEVNULL)
+        shutil.rmtree(path, ignore_errors=True)
+    if path.exists():  # locked up, or nested deeper than Python can follow
+        for command in (("chmod", "-R", "--", "u+rwx"), ("rm", "-rf", "--")):
+            subprocess.run([*command, str(path)], check=False, stderr=subprocess.DEVNULL)
 
 
 class _GitFailed(Unbuildable):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -226,6 +227,23 @@ async def test_a_tree_that_the_script_has_locked_up_is_removed_all_the_same(
 
     assert _names(root) == []
     assert (repo.path / "train.py").exists()
+
+
+async def test_a_leftover_that_the_script_replaced_by_a_link_is_removed_and_the_folder_behind_it_stays(
+    repo: Repository, root: Path, tmp_path: Path
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "file").touch()
+    outside.chmod(0o500)
+    os.mkdir(root)
+    (root / "e-1@1@1").symlink_to(outside)
+
+    async with checkout(repo.path, job(repo.base, fence=3), root):
+        assert _names(root) == ["e-1@1@3"]
+
+    assert _names(outside) == ["file"]
+    assert stat.S_IMODE(outside.stat().st_mode) == 0o500
 
 
 async def test_a_script_that_runs_git_sees_its_own_repository_only(repo: Repository, root: Path) -> None:
