@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Literal
 
-from functions.rules.keeping import (
+from functions.rules.keeps.keeping import (
     KEEP_RULES,
     SURE_SIGMAS,
     Discard,
@@ -15,8 +15,8 @@ from functions.rules.keeping import (
     KeepProvisionally,
     Trial,
 )
-from functions.rules.noise import Noise, Repeats, cautious, noise_of, repeated
-from functions.rules.settling import (
+from functions.rules.keeps.noise import Noise, Repeats, cautious, noise_of, repeated
+from functions.rules.keeps.settling import (
     Confirm,
     Contender,
     Demote,
@@ -28,8 +28,8 @@ from functions.rules.settling import (
     Step,
     next_step,
 )
-from functions.rules.standing import falls, new_best, rises, stands, without_rivals
-from functions.rules.verdict import judge, score
+from functions.rules.keeps.standing import falls, new_best, rises, stands, without_rivals
+from functions.rules.keeps.verdict import judge, score
 from state.records import Best, Direction, Experiment, Trust
 
 ENOUGH = 1000

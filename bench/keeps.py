@@ -31,9 +31,9 @@ from rich.console import Console
 from rich.table import Table
 
 from bench._tag import Retest, SimulatedTag
-from functions.rules.noise import Mean, Noise, p_better
-from functions.rules.settling import Effort
-from state.policies import Policy
+from functions.rules.keeps.noise import Mean, Noise, p_better
+from functions.rules.keeps.settling import Effort
+from state.policy import Policy
 
 Floats = NDArray[np.float64]
 

@@ -23,7 +23,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from functions.process import Process, opened
+from functions.process.lifecycle import Process, opened
 from state.embedded import EmbeddedRedis
 from state.settings import Settings
 from tests.crowd import TAG, crowd

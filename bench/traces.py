@@ -3,12 +3,12 @@
     .venv/bin/python -P -m bench.traces
 
 The first two tables need no store and no training: simulated traces, of which some find better values than others,
-are ranked by the schedulers of `functions/rules/traces.py`, and selections of them are opened and committed as the
-lab does it. Spread is the most that two traces' numbers of selections ever differ, over all prefixes, where no
-trace is ever busy. Passed over is the most selections in a row that went to others while a trace was free, where a
-trace has one open selection at most and a random number of agents is at work. Only taking turns promises anything
-of both; the others show what they give up for it. The second table lets eight agents select at once, with their
-open selections counted and not.
+are ranked by the schedulers of `functions/rules/branches/schedulers.py`, and selections of them are opened and
+committed as the lab does it. Spread is the most that two traces' numbers of selections ever differ, over all
+prefixes, where no trace is ever busy. Passed over is the most selections in a row that went to others while a trace
+was free, where a trace has one open selection at most and a random number of agents is at work. Only taking turns
+promises anything of both; the others show what they give up for it. The second table lets eight agents select at
+once, with their open selections counted and not.
 
 The third is measured on a private Redis (append-only file on, as `up` starts it): agents of one process select,
 register and complete as fast as they can, without HTTP's own cost, beside agents that know nothing of traces.
@@ -33,8 +33,15 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from functions.process import Process, opened
-from functions.rules.traces import SCHEDULERS, Forest, TraceView, checked_params, next_turn, ranking
+from functions.process.lifecycle import Process, opened
+from functions.rules.branches.schedulers import (
+    SCHEDULERS,
+    Forest,
+    TraceView,
+    checked_params,
+    next_turn,
+    ranking,
+)
 from state.embedded import EmbeddedRedis
 from state.settings import Settings
 

@@ -353,6 +353,10 @@ def function(
     return declare
 
 
+WITHOUT_FUNCTIONS = {"formats", "process", "rules", "views"}
+"""Folders beside the groups: what the groups are written with."""
+
+
 class BadTable(Exception):
     """A declaration that cannot work; the process does not start."""
 
@@ -367,7 +371,7 @@ def table() -> Mapping[str, Function[Any, Any]]:
     """
     found: dict[str, Function[Any, Any]] = {}
     for noun in pkgutil.iter_modules(package.__path__):
-        if not noun.ispkg or noun.name == "rules":
+        if not noun.ispkg or noun.name in WITHOUT_FUNCTIONS:
             continue
         group = importlib.import_module(f"functions.{noun.name}")
         for verb in pkgutil.iter_modules(group.__path__):

@@ -14,11 +14,11 @@ from pydantic import BaseModel, ValidationError
 from structlog.contextvars import bound_contextvars
 
 from functions.contract import BadTable, Call, FiredBy, Function, Lane, Request
-from functions.meters import Meters
+from functions.process.meters import Meters
+from functions.process.tracing import Span, Tracing
 from functions.rules.access import Caller, check_tags
-from functions.tracing import Span, Tracing
 from state.errors import Forbidden, Invalid, NightjarError, NotFound
-from state.trace import trace_id
+from state.traceparent import trace_id
 
 log = logging.getLogger(__name__)
 

@@ -6,7 +6,7 @@ import asyncio
 import importlib
 from collections.abc import Collection
 
-from functions.rules.traces import (
+from functions.rules.branches.schedulers import (
     SCHEDULERS,
     Parameter,
     TraceScheduler,
@@ -14,7 +14,7 @@ from functions.rules.traces import (
     scheduler_named,
 )
 from state.errors import Conflict
-from state.policies import Policy
+from state.policy import Policy
 
 
 class Schedulers:
@@ -56,9 +56,9 @@ def _load(name: str) -> TraceScheduler:
     except Exception as problem:  # whatever somebody else's module does
         raise _broken(name, f"{type(problem).__name__}: {problem}") from problem
     if not isinstance(made, TraceScheduler):
-        raise _broken(name, "it is no functions.rules.traces.TraceScheduler")
+        raise _broken(name, "it is no functions.rules.branches.schedulers.TraceScheduler")
     if not all(isinstance(each, Parameter) for each in made.parameters.values()):
-        raise _broken(name, "its parameters are no functions.rules.traces.Parameter")
+        raise _broken(name, "its parameters are no functions.rules.branches.schedulers.Parameter")
     return made
 
 

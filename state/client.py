@@ -22,7 +22,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from state.errors import Invalid, Unavailable
 from state.keys import Keys
-from state.trace import current
+from state.traceparent import current
 
 SCHEMA = 2
 """Version of the data's layout; a lab of another version is refused."""

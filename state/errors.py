@@ -15,7 +15,7 @@
     ├── Exhausted          nothing free right now; try again later             503
     └── Unavailable        a service we need does not answer                   503
 
-The status column is a table in `triggers/problems.py`. Every error may carry a `hint` (what to do next), extra
+The status column is a table in `triggers/http/problems.py`. Every error may carry a `hint` (what to do next), extra
 `fields` for the answer, and, where later helps, `retry_after` in seconds.
 """
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from state.client import Lab
 from state.errors import BudgetExhausted, Conflict, NotFound
-from state.policies import Policy
+from state.policy import Policy
 from state.records import Strategy, Tag, flatten
 
 PINS_PAGE = 1000

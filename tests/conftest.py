@@ -14,13 +14,13 @@ import pytest
 from starlette.applications import Starlette
 
 from functions.contract import table
-from functions.process import Process, opened
+from functions.process.lifecycle import Process, opened
 from state.embedded import EmbeddedRedis
 from state.errors import NightjarError
 from state.settings import Settings
-from triggers.http import make_app
+from triggers.http.routes import make_app
 from triggers.lab import free_port
-from triggers.stream import broadcasting
+from triggers.sse.stream import broadcasting
 from triggers.web import Server, server_config
 
 

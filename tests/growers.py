@@ -15,7 +15,7 @@ import signal
 import sys
 from typing import Any
 
-from functions.process import Process, opened
+from functions.process.lifecycle import Process, opened
 from state.errors import Conflict
 from state.settings import Settings
 from tests.labs import idea

@@ -15,7 +15,7 @@ from typing import Any
 
 import httpx
 
-from functions.process import opened
+from functions.process.lifecycle import opened
 from state.embedded import EmbeddedRedis
 from state.settings import Settings
 from tests.conftest import http_client

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from functions.process import Process
+from functions.process.lifecycle import Process
 from state.client import Lab
 from state.experiments import Experiments
 from state.records import Experiment

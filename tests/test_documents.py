@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import json
 import re
 import shlex
@@ -14,8 +14,8 @@ import pytest
 from functions.__main__ import markdown
 from functions.contract import Cron, Every, On, check, function, table
 from functions.experiment.best import best
-from functions.rules.traces import SCHEDULERS, checked_params
-from state.policies import Policy
+from functions.rules.branches.schedulers import SCHEDULERS, checked_params
+from state.policy import Policy
 from state.records import RETESTED, ROLES, STATUSES
 from state.settings import Settings
 from triggers.cli.__main__ import COMMANDS, nightjar
@@ -161,7 +161,7 @@ def test_every_process_of_the_procfile_is_a_module() -> None:
 
     assert set(modules) == {"web", "events", "clock", "worker"}
     for module in modules.values():
-        assert (ROOT / (module.replace(".", "/") + ".py")).is_file()
+        assert importlib.util.find_spec(module), module
 
 
 def test_the_four_packages_are_this_checkout_s() -> None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from functions.contract import Function, schedules, table
-from functions.process import Process, opened, run, stop_signals
+from functions.process.lifecycle import Process, opened, run, stop_signals
 from functions.rules.ticks import Schedule, due
 from state.errors import Unavailable
 from state.schedules import Schedules

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import httpx
 
-from functions.process import until_ready
-from functions.supervision import Backoff, ProcessGroup, ProcessSpec, stopping_on_signals
+from functions.process.lifecycle import until_ready
+from functions.process.supervision import Backoff, ProcessGroup, ProcessSpec, stopping_on_signals
 from state.client import Lab as Client
 from state.embedded import EmbeddedRedis, redis_url
 from state.errors import Conflict, Unavailable
@@ -26,7 +26,7 @@ from state.presence import Presence, Process
 from state.pulse import LOOKS
 from state.settings import Settings, own_environment
 from state.tokens import Tokens
-from triggers.guard import check_bind
+from triggers.http.guard import check_bind
 
 READY_S = 120.0
 REDIS_LOOK_S = 0.5

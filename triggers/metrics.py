@@ -18,17 +18,17 @@ from prometheus_client.registry import Collector
 from starlette.requests import Request
 from starlette.responses import Response
 
-from functions.process import Process
-from functions.rules.health import effective_status
-from functions.rules.pool_views import pool_counts
+from functions.process.lifecycle import Process
+from functions.rules.pool.health import effective_status
+from functions.views.gpus import pool_counts
 from state.errors import NightjarError, Unavailable
 from state.experiments import Experiments
 from state.pool import Pool
 from state.records import STATUSES, Gpu
 from state.tallies import Tallies
-from triggers.identity import admit
-from triggers.problems import problem_response
-from triggers.stream import Broadcast
+from triggers.http.identity import admit
+from triggers.http.problems import problem_response
+from triggers.sse.stream import Broadcast
 
 TAGS_COUNTED = 200
 """Experiments are counted over so many newest tags, so that a scrape costs the same in a lab of any size."""

@@ -11,12 +11,12 @@ import uvicorn
 from starlette.applications import Starlette
 
 from functions.contract import table
-from functions.process import ended, opened, run, stop_signals
+from functions.process.lifecycle import ended, opened, run, stop_signals
 from state.settings import Settings
-from triggers.connection import Connection
-from triggers.guard import check_bind
-from triggers.http import make_app
-from triggers.stream import broadcasting
+from triggers.http.connection import Connection
+from triggers.http.guard import check_bind
+from triggers.http.routes import make_app
+from triggers.sse.stream import broadcasting
 
 DRAIN_S = 5
 """Requests that wait (at most 50 s) are cut after this; their clients ask again."""

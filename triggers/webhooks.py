@@ -9,14 +9,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from functions.process import Process
-from functions.rules.messages import message_id, payload, signed
+from functions.process.lifecycle import Process
+from functions.views.messages import message_id, payload, signed
 from state.errors import NightjarError, Unavailable
 from state.events import Event
 from state.receivers import Receivers
 from state.stream import GroupGone
 from state.webhooks import Webhook, Webhooks
-from triggers.delivery import Binding, run_binding
+from triggers.events.delivery import Binding, run_binding
 
 log = logging.getLogger(__name__)
 

@@ -19,8 +19,8 @@ from rq.serializers import JSONSerializer
 from structlog.contextvars import bound_contextvars
 
 from functions.lanes import TrainingJob
-from functions.logs import hide, start_logging
-from functions.process import exit_with, opened
+from functions.process.lifecycle import exit_with, opened
+from functions.process.logs import hide, start_logging
 from state.client import Lab
 from state.embedded import broker_url
 from state.errors import NightjarError
@@ -29,11 +29,11 @@ from state.pulse import Pulse
 from state.records import Footprint
 from state.settings import Settings
 from state.train_queue import GpuQueue, TrainJob, broker, gpu_queue, plainly
+from workers.attempt.kept import Kept
+from workers.attempt.launch import adopt_orphans, die_with
+from workers.attempt.runner import TrainingRunner
 from workers.device import Device, Sampler
-from workers.kept import Kept
-from workers.launch import adopt_orphans, die_with
 from workers.options import DeviceOptions
-from workers.runner import TrainingRunner
 
 if TYPE_CHECKING:
     from redis import Redis

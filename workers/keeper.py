@@ -18,21 +18,21 @@ from typing import Any
 
 import psutil
 
-from functions.logs import start_logging
-from functions.process import Process, ended, exit_with, opened
-from functions.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
+from functions.process.lifecycle import Process, ended, exit_with, opened
+from functions.process.logs import start_logging
+from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from state.errors import Conflict, NightjarError, NotFound, Unavailable
 from state.pool import Pool
 from state.records import Gpu
 from state.settings import Settings, host_name
+from workers.attempt.disk import free_mb
+from workers.attempt.emptiness import memory_came_back
+from workers.attempt.running import is_alive
+from workers.attempt.stamps import kill_all
+from workers.attempt.stopped import Standstills
 from workers.device import Device, Sampler
-from workers.disk import free_mb
-from workers.emptiness import memory_came_back
 from workers.gpu import device_of, kept_in, work_dir
 from workers.options import DeviceOptions, boot_id, repository_head
-from workers.running import is_alive
-from workers.stamps import kill_all
-from workers.stopped import Standstills
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import click
 
-from functions.logs import start_logging
-from functions.process import exit_with, opened
-from functions.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
+from functions.process.lifecycle import exit_with, opened
+from functions.process.logs import start_logging
+from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from state.embedded import redis_url
 from state.errors import Invalid, NightjarError
 from state.settings import Settings, host_name

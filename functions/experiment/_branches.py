@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from functions.rules.forest import grown, is_node, regrown
-from functions.rules.verdict import Key, compare, judge
+from functions.rules.branches.forest import grown, is_node, regrown
+from functions.rules.keeps.verdict import Key, compare, judge
 from state.decisions import Growth, Settled
 from state.experiments import Experiments
-from state.policies import Policy
+from state.policy import Policy
 from state.records import Experiment, Status, Tag
 from state.traces import Traces
 

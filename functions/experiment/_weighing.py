@@ -6,7 +6,7 @@ import asyncio
 import json
 from dataclasses import astuple, dataclass
 
-from functions.rules.keeping import (
+from functions.rules.keeps.keeping import (
     KEEP_RULES,
     SURE_SIGMAS,
     Discard,
@@ -14,7 +14,7 @@ from functions.rules.keeping import (
     KeepProvisionally,
     Trial,
 )
-from functions.rules.noise import (
+from functions.rules.keeps.noise import (
     Mean,
     Noise,
     cautious,
@@ -24,11 +24,11 @@ from functions.rules.noise import (
     parsed,
     repeated,
 )
-from functions.rules.verdict import Key, score
+from functions.rules.keeps.verdict import Key, score
 from state.decisions import Repeat
 from state.experiments import Experiments
 from state.noise import Noises, code_of
-from state.policies import Policy
+from state.policy import Policy
 from state.records import Best, Experiment, Tag, Trust
 
 

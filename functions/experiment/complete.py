@@ -10,10 +10,10 @@ from functions.contract import Call, Command, Response, function
 from functions.experiment._branches import base_of, growth_of
 from functions.experiment._results import check_result
 from functions.experiment._weighing import trust_in, weigh
-from functions.rules.outcome import check_open, is_evidence, replayed
-from functions.rules.settling import next_seed
-from functions.rules.standing import new_best
-from functions.rules.verdict import Key, check_plausible, compare, contradiction, judge, score
+from functions.rules.keeps.outcome import check_open, is_evidence, replayed
+from functions.rules.keeps.settling import next_seed
+from functions.rules.keeps.standing import new_best
+from functions.rules.keeps.verdict import Key, check_plausible, compare, contradiction, judge, score
 from state.decisions import Finish
 from state.digests import digest_of
 from state.errors import Conflict

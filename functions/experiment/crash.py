@@ -9,8 +9,8 @@ from pydantic import Field
 from functions.contract import Call, Command, Response, function
 from functions.experiment._branches import base_of, growth_of
 from functions.experiment._results import check_result
-from functions.rules.outcome import check_open, is_evidence, replayed
-from functions.rules.verdict import Key, should_abort
+from functions.rules.keeps.outcome import check_open, is_evidence, replayed
+from functions.rules.keeps.verdict import Key, should_abort
 from state.decisions import Breaker, Finish
 from state.digests import digest_of
 from state.errors import Conflict

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from functions.contract import Http, Request, Response, function
-from functions.rules.claims import ClaimView, RetestView, claim_view, retest_view
-from functions.rules.noise import noise_of
-from functions.rules.views import View, view
+from functions.rules.keeps.noise import noise_of
+from functions.views.claims import ClaimView, RetestView, claim_view, retest_view
+from functions.views.experiments import View, view
 from state.experiments import Experiments
 from state.ids import Id
 from state.noise import Noises

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from functions.contract import Category, Request, Response, function
-from functions.rules.views import View, view
+from functions.views.experiments import View, view
 from state.experiments import Experiments
 from state.ids import Tag
 from state.records import Status

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from functions.contract import Request, Response, function
-from functions.rules.verdict import near_band, score
+from functions.rules.keeps.verdict import near_band, score
 from state.experiments import Experiments
 from state.ids import Tag
 from state.policies import Policies

@@ -9,13 +9,14 @@ from pydantic import Field, model_validator
 
 from functions.contract import MIB, Call, Category, Command, Line, Response, function
 from functions.rules.access import check_own
-from functions.rules.budget import obstacle
-from functions.rules.verdict import should_abort
+from functions.rules.keeps.verdict import should_abort
+from functions.views.budgets import obstacle
 from state.digests import digest_of
 from state.errors import Conflict, Invalid
 from state.experiments import Experiments, RequestKey, stale_epoch
 from state.ids import GpuId, Id, Sha, Tag
-from state.policies import Policies, Policy
+from state.policies import Policies
+from state.policy import Policy
 from state.records import Choice, Experiment
 from state.records import Tag as TagRecord
 from state.tags import Tags

@@ -8,7 +8,7 @@ from functions.contract import Call, Command, Response, function
 from functions.experiment.settle import retest as queued_retest
 from functions.experiment.settle import seed_for
 from functions.rules.access import check_own
-from functions.rules.hints import next_step
+from functions.views.hints import next_step
 from state.errors import Conflict
 from state.experiments import Experiments
 from state.ids import Id

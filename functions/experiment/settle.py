@@ -13,10 +13,9 @@ from pydantic import Field, model_validator
 
 from functions.contract import Command, On, Response, function
 from functions.experiment._branches import regrowths_of
-from functions.rules.health import is_stale
-from functions.rules.keeping import Trial
-from functions.rules.noise import Mean, Noise, noise_of, p_better, parsed
-from functions.rules.settling import (
+from functions.rules.keeps.keeping import Trial
+from functions.rules.keeps.noise import Mean, Noise, noise_of, p_better, parsed
+from functions.rules.keeps.settling import (
     NO_FAULT,
     Confirm,
     Contender,
@@ -30,15 +29,17 @@ from functions.rules.settling import (
     next_seed,
     next_step,
 )
-from functions.rules.standing import falls, rises, stands, without_rivals
-from functions.rules.verdict import TOLERANCE, score
+from functions.rules.keeps.standing import falls, rises, stands, without_rivals
+from functions.rules.keeps.verdict import TOLERANCE, score
+from functions.rules.pool.health import is_stale
 from state.decisions import Settled
 from state.errors import BudgetExhausted
 from state.experiments import Experiments
 from state.ids import Id
 from state.ids import Tag as TagName
 from state.noise import Noises, code_of
-from state.policies import Policies, Policy
+from state.policies import Policies
+from state.policy import Policy
 from state.pool import Pool
 from state.records import OPEN, RETESTED, Best, Experiment, Tag
 from state.settings import Settings

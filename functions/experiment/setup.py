@@ -12,7 +12,7 @@ from state.errors import Conflict
 from state.experiments import Experiments
 from state.ids import Sha
 from state.ids import Tag as TagName
-from state.policies import Policy
+from state.policy import Policy
 from state.presence import Presence
 from state.records import Direction, Strategy, Tag, stamp
 from state.settings import Settings

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from functions.contract import MIB, Call, Category, Line, Response, function
 from functions.experiment.register import Descent, Register, registration
-from functions.rules.hints import Queue
+from functions.views.hints import Queue
 from state.experiments import Experiments
 from state.ids import GpuId, Id, Sha, Tag
 from state.policies import Policies

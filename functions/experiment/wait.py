@@ -9,9 +9,9 @@ from pydantic import Field
 
 from functions.contract import Call, Http, Request, Response, function
 from functions.rules.access import check_own
-from functions.rules.budget import obstacle
-from functions.rules.hints import Queue, alive, next_step
-from functions.rules.verdict import should_abort
+from functions.rules.keeps.verdict import should_abort
+from functions.views.budgets import obstacle
+from functions.views.hints import Queue, alive, next_step
 from state.experiments import Experiments
 from state.ids import Id
 from state.policies import Policies

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functions.contract import Call, Every, Http, Request, Response, function
-from functions.rules.health import complaint, is_stale
+from functions.rules.pool.health import complaint, is_stale
 from state.ids import GpuId
 from state.pool import Pool
 from state.records import Gpu, stamp

@@ -15,8 +15,8 @@ from pydantic import Field
 from functions.contract import Call, Command, Http, Response, function
 from functions.lanes import Failed, Halted, Order, Runner, Trained, TrainingJob, TrainingResult, Unfit
 from functions.rules.access import check_own
-from functions.rules.budget import obstacle
-from functions.rules.hints import Queue, alive, next_step
+from functions.views.budgets import obstacle
+from functions.views.hints import Queue, alive, next_step
 from state.decisions import Finish
 from state.errors import Conflict, Invalid, Unavailable
 from state.experiments import Experiments

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import StringConstraints
 
 from functions.contract import Http, Request, Response, function
-from functions.rules.views import view
+from functions.views.experiments import view
 from state.errors import NotFound
 from state.experiments import Experiments
 from state.records import OPEN

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from functions.contract import Command, Response, function
-from functions.rules.audit import PoolSnapshot, Snapshot, pool_violations, tag_violations
-from functions.rules.audit_forest import forest_violations
+from functions.rules.audit.forest import forest_violations
+from functions.rules.audit.lab import PoolSnapshot, Snapshot, pool_violations, tag_violations
 from state.experiments import Experiments
 from state.policies import Policies
 from state.pool import Pool

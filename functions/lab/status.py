@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from functions.contract import Http, Request, Response, function, table
-from functions.rules.event_hints import event_hints
-from functions.rules.hints import ADD_WORKER
-from functions.rules.pool_views import pool_counts
+from functions.views.event_hints import event_hints
+from functions.views.gpus import pool_counts
+from functions.views.hints import ADD_WORKER
 from state.experiments import Experiments
 from state.pool import Pool
 from state.presence import Presence

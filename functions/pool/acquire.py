@@ -9,8 +9,8 @@ from pydantic import Field
 from functions.contract import Call, Command, Response, function
 from functions.pool._bearer import check_bearer
 from functions.rules.access import Caller, check_own
-from functions.rules.budget import obstacle
-from functions.rules.dispatch import suitable
+from functions.rules.pool.dispatch import suitable
+from functions.views.budgets import obstacle
 from state.errors import Conflict
 from state.experiments import Experiments
 from state.ids import Id

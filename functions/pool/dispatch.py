@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from functions.contract import Command, Every, On, Response, function
-from functions.rules.dispatch import pairs
-from functions.rules.health import is_stale
+from functions.rules.pool.dispatch import pairs
+from functions.rules.pool.health import is_stale
 from state.experiments import Experiments
 from state.pool import Lease, Pool
 from state.records import Experiment

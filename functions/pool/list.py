@@ -5,7 +5,7 @@ from __future__ import annotations
 import builtins
 
 from functions.contract import Http, Request, Response, function
-from functions.rules.pool_views import WorkerView, pool_counts, worker_view
+from functions.views.gpus import WorkerView, pool_counts, worker_view
 from state.pool import Pool
 from state.settings import Settings
 

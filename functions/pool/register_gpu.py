@@ -8,7 +8,7 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Http, Response, function
 from functions.rules.access import check_own_gpu
-from functions.rules.pool_views import WorkerView, worker_view
+from functions.views.gpus import WorkerView, worker_view
 from state.ids import GpuId
 from state.pool import Pool
 from state.records import Gpu

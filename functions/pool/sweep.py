@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functions.contract import Command, Every, Response, function
-from functions.rules.health import is_stale
+from functions.rules.pool.health import is_stale
 from state.experiments import Experiments
 from state.policies import Policies
 from state.pool import Pool

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from functions.rules.progress import Point
-from functions.rules.suggestions import short
+from functions.rules.search.suggestions import short
+from functions.views.progress import Point
 
 LABELS_AT_MOST = 25
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from functions.contract import Request, Response, function
-from functions.rules.budget import Budget, budget_view, is_limited, obstacle
-from functions.rules.hints import next_step
-from functions.rules.suggestions import short
-from functions.rules.verdict import near_band
+from functions.rules.keeps.verdict import near_band
+from functions.rules.search.suggestions import short
+from functions.views.budgets import Budget, budget_view, is_limited, obstacle
+from functions.views.hints import next_step
 from state.experiments import Experiments
 from state.ids import Id
 from state.ids import Tag as TagName

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from functions.contract import Request, Response, function
-from functions.rules.patches import between
+from functions.formats.patches import between
 from state.experiments import Experiments
 from state.ids import Id
 from state.records import Experiment

@@ -7,7 +7,7 @@ from typing import Literal
 
 from functions.contract import Http, Picture, Request, function
 from functions.report._plot import draw_progress
-from functions.rules.progress import points, window
+from functions.views.progress import points, window
 from state.experiments import Experiments
 from state.ids import Tag
 from state.tags import Tags

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from functions.contract import Request, Response, function
-from functions.rules.budget import Budget, budget_view, obstacle
-from functions.rules.claims import claim_view
-from functions.rules.noise import Noise, false_share, noise_of
-from functions.rules.pool_views import pool_counts
-from functions.rules.strategy_view import StrategyView, strategy_view
+from functions.rules.keeps.noise import Noise, false_share, noise_of
+from functions.views.budgets import Budget, budget_view, obstacle
+from functions.views.claims import claim_view
+from functions.views.gpus import pool_counts
+from functions.views.strategies import StrategyView, strategy_view
 from state.experiments import Experiments
 from state.ids import Tag as TagName
 from state.noise import Noises

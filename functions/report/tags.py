@@ -7,7 +7,7 @@ from typing import Any
 from pydantic import Field
 
 from functions.contract import Http, Request, Response, function
-from functions.rules.budget import budget_view, obstacle
+from functions.views.budgets import budget_view, obstacle
 from state.experiments import Experiments
 from state.records import stamp
 from state.tags import Tags

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from functions.contract import Request, Response, function
-from functions.rules.noise import false_share
-from functions.rules.tsv import HEADER, rows
+from functions.formats.tsv import HEADER, rows
+from functions.rules.keeps.noise import false_share
 from state.experiments import Experiments
 from state.ids import Tag
 from state.tags import Tags

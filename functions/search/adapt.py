@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from functions.contract import Command, On, function
-from functions.rules.strategy import next_direction
-from functions.rules.strategy_view import StrategyView, strategy_view
-from functions.rules.verdict import near_band
+from functions.rules.keeps.verdict import near_band
+from functions.rules.search.strategy import next_direction
+from functions.views.strategies import StrategyView, strategy_view
 from state.experiments import Experiments
 from state.ids import Tag as TagName
 from state.policies import Policies

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functions.contract import Request, Response, function
 from state.ids import Tag as TagName
-from state.policies import Policies, Policy
+from state.policies import Policies
+from state.policy import Policy
 
 
 class Ask(Request):

@@ -9,7 +9,8 @@ from pydantic import Field
 from functions.contract import Command, Response, function
 from functions.plugins import Schedulers
 from state.ids import Tag as TagName
-from state.policies import Policies, Policy
+from state.policies import Policies
+from state.policy import Policy
 
 
 class SetPolicy(Command):

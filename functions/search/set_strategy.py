@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from functions.contract import Command, Line, function
-from functions.rules.strategy_view import StrategyView, strategy_view
+from functions.views.strategies import StrategyView, strategy_view
 from state.ids import Tag as TagName
 from state.policies import Policies
 from state.records import Mode, Strategy

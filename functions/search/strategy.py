@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functions.contract import Request, function
-from functions.rules.strategy_view import StrategyView, strategy_view
+from functions.views.strategies import StrategyView, strategy_view
 from state.ids import Tag
 from state.tags import Strategies
 

@@ -8,16 +8,17 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from functions.contract import CATEGORIES, Call, Http, Request, Response, function
-from functions.rules.ancestry import branch
-from functions.rules.budget import obstacle
-from functions.rules.strategy_view import StrategyView, strategy_view
-from functions.rules.suggestions import high_yield, near_to, suggest, uncombined_pair, underexplored
-from functions.rules.verdict import Key, near_band
+from functions.rules.branches.ancestry import branch
+from functions.rules.keeps.verdict import Key, near_band
+from functions.rules.search.suggestions import high_yield, near_to, suggest, uncombined_pair, underexplored
+from functions.views.budgets import obstacle
+from functions.views.strategies import StrategyView, strategy_view
 from state.errors import Invalid
 from state.experiments import Experiments
 from state.ids import Id
 from state.ids import Tag as TagName
-from state.policies import Policies, Policy
+from state.policies import Policies
+from state.policy import Policy
 from state.records import Experiment, Selection, Tag
 from state.tags import Strategies, Tags
 from state.traces import Traces

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import Field
 
 from functions.contract import Command, Response, function
-from functions.rules.budget import Account, budget_view
+from functions.views.budgets import Account, budget_view
 from state.ids import Tag as TagName
 from state.tags import Limit, Tags
 

@@ -10,20 +10,21 @@ from typing import Any, Literal
 
 from functions.contract import Call, Response
 from functions.plugins import Schedulers
-from functions.rules.budget import obstacle
-from functions.rules.forest import forest_of, replanted, stood_on
-from functions.rules.hints import alive
-from functions.rules.merging import by_best_base, in_order, near_pair, one_base
-from functions.rules.trace_ends import next_start
-from functions.rules.traces import TraceScheduler, checked_params, ranking
-from functions.rules.verdict import Key, near_band
+from functions.rules.branches.forest import forest_of, replanted, stood_on
+from functions.rules.branches.merging import by_best_base, in_order, near_pair, one_base
+from functions.rules.branches.schedulers import TraceScheduler, checked_params, ranking
+from functions.rules.branches.trace_ends import next_start
+from functions.rules.keeps.verdict import Key, near_band
 from functions.trace._nodes import parents_named
+from functions.views.budgets import obstacle
+from functions.views.hints import alive
 from state.digests import digest_of
 from state.errors import Conflict
 from state.experiments import Experiments, RequestKey
 from state.ids import OWN_LINE, trace_id_of
-from state.policies import Policies, Policy
-from state.policies import Traces as TracePolicy
+from state.policies import Policies
+from state.policy import Policy
+from state.policy import Traces as TracePolicy
 from state.pool import Pool
 from state.records import Experiment, Forest, Selection, SelectionKind, Tag, Trace, stamp
 from state.settings import Settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functions.contract import Request, Response, function
-from functions.rules.audit_forest import forest_violations
+from functions.rules.audit.forest import forest_violations
 from state.ids import Tag as TagName
 from state.policies import Policies
 from state.snapshots import Snapshots

@@ -7,9 +7,9 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from functions.contract import Request, Response, function
-from functions.rules.ancestry import FAILED, Siblings, branch, siblings
-from functions.rules.suggestions import short
-from functions.rules.verdict import Key
+from functions.rules.branches.ancestry import FAILED, Siblings, branch, siblings
+from functions.rules.keeps.verdict import Key
+from functions.rules.search.suggestions import short
 from functions.trace._nodes import parents_of
 from state.errors import Invalid
 from state.experiments import Experiments

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from functions.contract import Request, Response, function
-from functions.rules.drawing import drawn
+from functions.views.drawing import drawn
 from state.experiments import Experiments
 from state.ids import Tag as TagName
 from state.policies import Policies

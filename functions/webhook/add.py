@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from functions.contract import Command, Response, function
-from functions.rules.messages import key_of
+from functions.views.messages import key_of
 from state.events import EventType
 from state.ids import Tag as TagName
 from state.receivers import Receivers

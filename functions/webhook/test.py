@@ -6,7 +6,7 @@ import secrets
 from typing import Any
 
 from functions.contract import Command, Response, function
-from functions.rules.messages import message_id, payload, signed
+from functions.views.messages import message_id, payload, signed
 from state.ids import Id
 from state.receivers import Receivers
 from state.records import stamp

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import httpx
 
-from functions.process import Process
-from functions.rules.constants import read_constants
+from functions.formats.constants import read_constants
+from functions.process.lifecycle import Process
 from state.experiments import Experiments
 from state.pool import Lease, Pool
 from state.tags import Tags

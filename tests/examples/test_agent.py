@@ -16,8 +16,8 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process import Process
-from functions.rules.constants import read_constants
+from functions.formats.constants import read_constants
+from functions.process.lifecycle import Process
 from tests.examples.standin import EXAMPLES, Score, build, git, git_env, standing_in
 from tests.labs import told, tried
 

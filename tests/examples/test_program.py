@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from functions.process import Process
+from functions.process.lifecycle import Process
 from tests.examples.standin import ROOT, git, git_env, standing_in
 
 PROGRAM = (ROOT / "program.md").read_text()

@@ -23,7 +23,7 @@ from proposer import (  # pyright: ignore[reportMissingImports]  # the examples 
 )
 
 from functions.contract import CATEGORIES
-from functions.rules import constants as workers
+from functions.formats import constants as workers
 
 TINYLM = (Path(__file__).parents[2] / "examples" / "tinylm" / "train.py").read_text()
 BASE = {name: constant.value for name, constant in read_constants(TINYLM).items()}

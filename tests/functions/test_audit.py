@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process import Process
+from functions.process.lifecycle import Process
 from state.records import Tag
 from state.tags import Tags
 

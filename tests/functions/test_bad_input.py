@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from functions.contract import MIB, table
-from functions.process import Process
+from functions.process.lifecycle import Process
 from tests.labs import add_gpu, asked, curl, dump, idea, open_tag, problem, refused, registered, told, tried
 
 COMPLETE = "/api/experiment/complete"

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process import Process
+from functions.process.lifecycle import Process
 from state.experiments import Experiments
 from state.pool import Pool
 from tests.functions.test_traces import audited, grown, made, selected, switch

@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process import Process
+from functions.process.lifecycle import Process
 from state.experiments import Experiments
 from state.records import Experiment
 from tests.labs import (

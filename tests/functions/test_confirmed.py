@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process import Process
+from functions.process.lifecycle import Process
 from state.experiments import Experiments
 from state.pool import Pool
 from state.records import Experiment

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from functions.process import Process
+from functions.process.lifecycle import Process
 from tests.labs import asked, claimed, curl, dump, events_of, refused, told
 
 

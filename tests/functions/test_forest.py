@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process import Process
+from functions.process.lifecycle import Process
 from state.events import Event
 from state.experiments import Experiments
 from state.traces import Traces

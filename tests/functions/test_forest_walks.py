@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process import Process
+from functions.process.lifecycle import Process
 from state.records import OPEN
 from tests.labs import curl, idea, open_tag, told
 

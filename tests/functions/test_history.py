@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from functions.process import Process, opened
+from functions.process.lifecycle import Process, opened
 from state.embedded import EmbeddedRedis
 from state.errors import Conflict
 from state.experiments import Experiments

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from structlog.contextvars import bound_contextvars
 
-from functions.logs import hide, scrubbed
+from functions.process.logs import hide, scrubbed
 from tests.logged import logged
 
 log = logging.getLogger("nightjar.test")
@@ -132,7 +132,7 @@ def test_a_process_logs_as_the_settings_ask_and_so_does_its_end_by_a_fault(
 ) -> None:
     canary = uuid.uuid4().hex
     program = (
-        "import logging; from functions.logs import start_logging; from state.settings import Settings;"
+        "import logging; from functions.process.logs import start_logging; from state.settings import Settings;"
         "start_logging(Settings(), 'web'); logging.getLogger('a').info('hello');"
         f"logging.getLogger('a').debug('unheard'); raise RuntimeError({canary!r})"
     )

@@ -8,8 +8,8 @@ import math
 import httpx
 import pytest
 
-from functions.process import Process
-from functions.rules.noise import Mean, Noise, p_better, pooled
+from functions.process.lifecycle import Process
+from functions.rules.keeps.noise import Mean, Noise, p_better, pooled
 from state.noise import Noises
 from tests.labs import asked, dump, open_tag, registered, told, tried
 

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from functions.contract import On, table
-from functions.process import Process
+from functions.process.lifecycle import Process
 from state.experiments import Experiments
 from tests.labs import (
     add_gpu,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from functions.plugins import Schedulers
-from functions.process import opened
-from functions.rules.traces import Forest, Ranked, TraceView, checked_params, ranking
+from functions.process.lifecycle import opened
+from functions.rules.branches.schedulers import Forest, Ranked, TraceView, checked_params, ranking
 from state.errors import Conflict, Invalid
 from state.settings import Settings
 from tests.conftest import http_client
@@ -19,7 +19,7 @@ from tests.labs import open_tag, refused, registered, told
 PACKAGE = "nightjar_plugin_under_test"
 LONGEST = f"{PACKAGE}.mine:Longest"
 SOURCE = """
-from functions.rules.traces import Parameter, Ranked, TraceScheduler
+from functions.rules.branches.schedulers import Parameter, Ranked, TraceScheduler
 
 class Longest(TraceScheduler):
     parameters = {"bonus": Parameter(0.0, 0.0, 10.0)}
@@ -93,11 +93,11 @@ async def test_what_the_settings_do_not_list_is_not_even_imported() -> None:
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("mine:NoScheduler", "no functions.rules.traces.TraceScheduler"),
+        ("mine:NoScheduler", "no functions.rules.branches.schedulers.TraceScheduler"),
         ("mine:Missing", "AttributeError.*Missing"),
         ("mine:Unfinished", "TypeError.*abstract"),
         ("mine:Fussy", "TypeError.*wanted"),
-        ("mine:Loose", "no functions.rules.traces.Parameter"),
+        ("mine:Loose", "no functions.rules.branches.schedulers.Parameter"),
         ("absent:Longest", "ModuleNotFoundError.*absent"),
         ("hurt:Longest", "ZeroDivisionError"),
     ],

@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process import Process, opened
+from functions.process.lifecycle import Process, opened
 from state.experiments import Experiments
 from state.pool import Pool
 from state.settings import Settings

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from functions.process import Process, has_died, opened, until_ready
+from functions.process.lifecycle import Process, has_died, opened, until_ready
 from state.client import Lab
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable

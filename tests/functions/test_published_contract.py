@@ -12,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from functions.contract import CATEGORIES, Http, table
-from functions.process import Process
+from functions.process.lifecycle import Process
 from state.experiments import Experiments
 from tests.labs import (
     add_gpu,

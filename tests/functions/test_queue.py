@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process import Process
+from functions.process.lifecycle import Process
 from state.experiments import Experiments
 from state.pool import Pool
 from tests.labs import add_gpu, asked, begun, dump, registered, silence, told

@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from functions.contract import table
-from functions.process import Process
+from functions.process.lifecycle import Process
 from state.experiments import Experiments
 from tests.labs import (
     add_gpu,

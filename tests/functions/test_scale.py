@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from functions.process import Process, opened
+from functions.process.lifecycle import Process, opened
 from state.settings import Settings
 from tests.crowd import TAG, crowd
 from tests.labs import idea

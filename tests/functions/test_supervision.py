@@ -18,9 +18,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import functions.supervision
+import functions.process.supervision
 import state.pulse
-from functions.supervision import Backoff, ProcessGroup, ProcessSpec
+from functions.process.supervision import Backoff, ProcessGroup, ProcessSpec
 from state.pulse import LOOKS, PULSE, Listener, Pulse
 
 pytestmark = pytest.mark.process
@@ -265,7 +265,7 @@ async def test_a_child_gets_the_environment_and_the_log_it_was_given(tmp_path: P
 async def test_a_large_log_is_put_aside_at_the_next_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(functions.supervision, "_KEEP_LOG_BYTES", 100)
+    monkeypatch.setattr(functions.process.supervision, "_KEEP_LOG_BYTES", 100)
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "web.log").write_text("x" * 101)
 
@@ -409,7 +409,7 @@ def supervisor(tmp_path: Path, child: str) -> tuple[subprocess.Popen[str], int]:
     code = f"""
         import asyncio, sys
         from pathlib import Path
-        from functions.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
+        from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 
         async def main():
             spec = ProcessSpec("web", (sys.executable, "-c", {child!r}), None, 60.0)

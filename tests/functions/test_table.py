@@ -26,7 +26,7 @@ from functions.contract import (
     table,
 )
 from functions.invoke import Invoker
-from functions.process import Process
+from functions.process.lifecycle import Process
 from functions.rules.access import Caller
 from state.client import Lab, scripts
 from state.errors import Forbidden, Invalid, NotFound

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process import Process
+from functions.process.lifecycle import Process
 from functions.trace import context
 from tests.functions.test_branching import complete, experiment, listed, measured, multi, trained
 from tests.functions.test_traces import audited, grown, made, selected, switch

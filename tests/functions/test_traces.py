@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process import Process
+from functions.process.lifecycle import Process
 from tests.labs import asked, curl, events_of, idea, open_tag, refused, registered, told
 
 TAG = "mar11"

@@ -12,8 +12,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from functions.process import Process, opened
-from functions.tracing import Tracing, exporting
+from functions.process.lifecycle import Process, opened
+from functions.process.tracing import Tracing, exporting
 from state.settings import Settings
 from tests.conftest import http_client
 from tests.labs import idea, open_tag
@@ -48,7 +48,7 @@ def ids(span: ReadableSpan) -> tuple[str, str, str | None]:
 @pytest.fixture
 def collector(monkeypatch: pytest.MonkeyPatch) -> Collector:
     found = Collector()
-    monkeypatch.setattr("functions.process.exporting", lambda *_: Tracing(found.provider))
+    monkeypatch.setattr("functions.process.lifecycle.exporting", lambda *_: Tracing(found.provider))
     return found
 
 

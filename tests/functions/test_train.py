@@ -12,7 +12,7 @@ import pytest
 
 from functions.invoke import Invoker
 from functions.lanes import Trained, TrainingJob, TrainingResult, Unfit, Watcher
-from functions.process import Process, opened
+from functions.process.lifecycle import Process, opened
 from state.errors import Unavailable
 from state.experiments import Experiments
 from state.records import Footprint

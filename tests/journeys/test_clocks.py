@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 import pytest
 
-from functions.process import Process
+from functions.process.lifecycle import Process
 from state.settings import Settings
 from tests.journeys.probe_clock import AT_MOST, PERIOD_S, TRIGGERS
 

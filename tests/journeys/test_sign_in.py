@@ -13,7 +13,7 @@ import pytest
 
 from tests.browser import Browser
 from tests.journeys.running import RunningLab, running_lab
-from triggers.identity import BY_PAGE, COOKIE
+from triggers.http.identity import BY_PAGE, COOKIE
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 

@@ -20,7 +20,7 @@ import pytest
 from tests.examples.test_program import CURLRC, PROGRAM, run
 from tests.journeys.running import FAST, PATIENCE_S, TRAIN, RunningLab, git, running_lab
 from triggers.cli.follow import BACKOFF
-from triggers.identity import LOOK_AGAIN_S
+from triggers.http.identity import LOOK_AGAIN_S
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 

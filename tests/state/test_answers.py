@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from functions.process import Process, ended
+from functions.process.lifecycle import Process, ended
 from state import answers
 from state.answers import Answers, Stored
 

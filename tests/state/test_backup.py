@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 import state.backup
-from functions.process import Process, opened
+from functions.process.lifecycle import Process, opened
 from state.backup import Header, Writer, back_up, entries, packed, read_header, restore
 from state.client import SCHEMA, Lab
 from state.embedded import EmbeddedRedis, serving

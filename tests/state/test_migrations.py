@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-import functions.process
+import functions.process.lifecycle
 import state.backup
 import state.client
 import state.migrations
-from functions.process import opened, until_ready
+from functions.process.lifecycle import opened, until_ready
 from state.backup import entries, read_header, restore
 from state.client import SCHEMA, Lab
 from state.embedded import EmbeddedRedis
@@ -212,14 +212,14 @@ def newer(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     async def step(turn: Turn) -> None:
         took.append(turn.token)
 
-    for module in (state.client, functions.process):
+    for module in (state.client, functions.process.lifecycle):
         monkeypatch.setattr(module, "SCHEMA", SCHEMA + 1)
 
     async def later(lab: Lab, found: int, **options: object) -> None:
         steps = dict.fromkeys(range(1, SCHEMA + 1), step)
         await migrate(lab, found, steps=steps, to=SCHEMA + 1, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(functions.process, "migrate", later)
+    monkeypatch.setattr(functions.process.lifecycle, "migrate", later)
     return took
 
 

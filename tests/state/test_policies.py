@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.process import Process
+from functions.process.lifecycle import Process
 from state.errors import Conflict, Invalid, NotFound
-from state.policies import Policies, Policy, merged, nested
+from state.policies import Policies
+from state.policy import Policy, merged, nested
 from tests.labs import open_tag
 
 DICTS = st.recursive(

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from functions.process import Process
+from functions.process.lifecycle import Process
 from state.client import wire
 from state.keys import Keys
 from state.records import Best, Experiment, flatten, stamp

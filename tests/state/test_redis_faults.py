@@ -19,7 +19,7 @@ import redis
 from pydantic import SecretStr
 
 import state.answers
-from functions.process import Process, ended, opened
+from functions.process.lifecycle import Process, ended, opened
 from state.client import load
 from state.embedded import EmbeddedRedis
 from state.redis_binary import find_binary

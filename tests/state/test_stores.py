@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process import Process, ended
+from functions.process.lifecycle import Process, ended
 from state.client import Lab
 from state.decisions import Finish
 from state.errors import NotFound, Unavailable

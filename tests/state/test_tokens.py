@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from functions.process import Process
+from functions.process.lifecycle import Process
 from state.client import Lab
 from state.errors import Conflict, TooManyRequests, Unauthenticated
 from state.tokens import Issued, Proof, Tokens, digest_of_secret

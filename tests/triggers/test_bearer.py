@@ -16,7 +16,7 @@ from typing import Any
 import click
 import pytest
 
-from functions.logs import presentable, scrubbed
+from functions.process.logs import presentable, scrubbed
 from state.errors import NightjarError, Unauthenticated
 from state.settings import Settings
 from state.tokens import new_id, new_secret
@@ -25,8 +25,8 @@ from triggers.cli.bearer import bearer_of, forget, is_kept, keep, kept, kept_at
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.output import AUTH, exit_code
 from triggers.cli.token import Duration
+from triggers.http.problems import STATUS
 from triggers.lab import Plan, specs
-from triggers.problems import STATUS
 
 HERE = "http://127.0.0.1:3999"
 

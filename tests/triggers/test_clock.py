@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from functions.contract import Cron, Every, Function, Request, Response, function, schedules, table
-from functions.process import Process, opened
+from functions.process.lifecycle import Process, opened
 from functions.rules.ticks import Schedule, Steady
 from state.schedules import Ticks
 from state.settings import Settings

@@ -15,7 +15,7 @@ import pytest
 
 from functions.contract import Call, Every, Function, On, Request, Response, function, table
 from functions.invoke import Invoker
-from functions.process import Process, ended
+from functions.process.lifecycle import Process, ended
 from functions.rules.ticks import Overlap
 from state.errors import NotFound, Unavailable
 from state.pool import Pool
@@ -23,8 +23,8 @@ from state.records import Gpu
 from state.schedules import Ticks
 from state.settings import Settings
 from tests.labs import claimed, gone
-from triggers.delivery import _keep, run_binding
-from triggers.events import AT_ONCE, bindings
+from triggers.events.delivery import _keep, run_binding
+from triggers.events.serving import AT_ONCE, bindings
 
 
 @pytest.fixture

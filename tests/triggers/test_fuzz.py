@@ -26,7 +26,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from functions.contract import table
-from functions.process import opened
+from functions.process.lifecycle import opened
 from state.embedded import EmbeddedRedis
 from state.settings import Settings
 from tests.conftest import http_client

@@ -15,7 +15,7 @@ import pytest
 import redis
 
 import triggers.lab
-from functions.supervision import Backoff, ProcessGroup, ProcessSpec
+from functions.process.supervision import Backoff, ProcessGroup, ProcessSpec
 from state.embedded import EmbeddedRedis, adopt
 from state.errors import Unavailable
 from state.settings import Settings

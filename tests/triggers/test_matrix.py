@@ -15,11 +15,11 @@ import httpx
 import pytest
 
 from functions.contract import Function, Request, table
-from functions.process import Process
+from functions.process.lifecycle import Process
 from state.records import ROLES, Role
 from tests.conftest import http_client, served_client
 from tests.labs import PRESENCE, add_gpu, dump, idea, open_tag, problem, tried
-from triggers.identity import BY_PAGE, COOKIE
+from triggers.http.identity import BY_PAGE, COOKIE
 
 OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
     ("anyone",): frozenset({"token::enroll"}),

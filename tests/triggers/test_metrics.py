@@ -16,8 +16,8 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families
 
 from functions.contract import table
-from functions.meters import Meters
-from functions.process import Process, opened
+from functions.process.lifecycle import Process, opened
+from functions.process.meters import Meters
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable
 from state.records import STATUSES

@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process import Process
+from functions.process.lifecycle import Process
 from state.settings import Settings
 from state.stream import TRIM_STEP, UNSERVED_S, Subscription
 from tests.labs import events_of, open_tag, refused, told
-from triggers.stream import Broadcast, Filter
+from triggers.sse.stream import Broadcast, Filter
 
 DAY_MS = 86_400_000
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import workers.keeper
-from functions.process import Process, ended, opened
-from functions.supervision import ProcessGroup
+from functions.process.lifecycle import Process, ended, opened
+from functions.process.supervision import ProcessGroup
 from state.pool import Pool
 from state.records import Footprint, Gpu
 from state.settings import Settings

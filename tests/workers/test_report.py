@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-CHILD_PATH = Path(__file__).parents[2] / "workers" / "child_path"
+CHILD_PATH = Path(__file__).parents[2] / "workers" / "attempt" / "child_path"
 
 pytestmark = pytest.mark.process
 

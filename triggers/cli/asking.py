@@ -11,7 +11,7 @@ import click
 
 from functions.contract import table
 from functions.invoke import Invoker
-from functions.process import until_ready
+from functions.process.lifecycle import until_ready
 from state.client import Lab
 from state.embedded import serving
 from state.settings import Settings

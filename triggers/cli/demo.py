@@ -14,7 +14,7 @@ from pathlib import Path
 
 import click
 
-from functions.logs import start_logging
+from functions.process.logs import start_logging
 from state.client import Lab as Client
 from state.embedded import serving
 from state.errors import NotFound, Unauthenticated, Unavailable

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from functions.supervision import Backoff
+from functions.process.supervision import Backoff
 from state.errors import Exhausted, TooManyRequests, Unavailable
 from state.settings import Settings
 from triggers.cli.lab_http import LabHttp

@@ -14,7 +14,7 @@ from state.errors import Forbidden, NightjarError, Unauthenticated, Unavailable
 from state.settings import Settings
 from triggers.cli.address import base_url, is_here, is_own
 from triggers.cli.bearer import Bearer, bearer_of
-from triggers.problems import STATUS
+from triggers.http.problems import STATUS
 
 BY_TITLE: dict[str, type[NightjarError]] = {kind.title: kind for kind in STATUS}
 BY_STATUS: dict[int, type[NightjarError]] = {status: kind for kind, status in reversed(STATUS.items())}

@@ -14,11 +14,11 @@ from typing import Any
 import click
 from rich.table import Table
 
-from functions.rules.keeping import KEEP_RULES
-from functions.rules.noise import Noise
-from functions.rules.replaying import MANY, SURE, USUAL, Judged, Replay, Run, Verdict, noise_of, replay
-from functions.rules.results_log import Remark, read_log
-from functions.rules.verdict import Key, compare
+from functions.formats.results_log import Remark, read_log
+from functions.rules.keeps.keeping import KEEP_RULES
+from functions.rules.keeps.noise import Noise
+from functions.rules.keeps.replaying import MANY, SURE, USUAL, Judged, Replay, Run, Verdict, noise_of, replay
+from functions.rules.keeps.verdict import Key, compare
 from state.errors import Invalid, NotFound, Unavailable
 from state.ids import TAG_PATTERN
 from state.records import Direction

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from rich.table import Table
 
 from functions.invoke import invalid
-from functions.logs import hide
+from functions.process.logs import hide
 from functions.token.issue import Issue
 from state.errors import NotFound
 from state.records import ROLES

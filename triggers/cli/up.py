@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from functions.logs import start_logging
+from functions.process.logs import start_logging
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.lab import Lab, Plan
 

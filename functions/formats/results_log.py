@@ -1,0 +1,237 @@
+"""Reads a results.tsv as agents really write them: every line becomes a row, or is skipped with a reason."""
+
+from __future__ import annotations
+
+import codecs
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from functions.rules.keeps.verdict import LARGEST
+from state.errors import Invalid
+
+Outcome = Literal["keep", "discard", "crash"]
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "commit": ("commit", "commit_sha", "commit_hash", "sha", "git_sha", "hash", "revision"),
+    "value": ("val_bpb", "bpb", "value", "metric", "score", "val_loss", "loss", "accuracy", "val_acc"),
+    "memory": ("memory_gb", "mem_gb", "peak_memory_gb", "peak_vram_gb", "vram_gb"),
+    "status": ("status", "decision", "verdict", "outcome", "action"),
+    "description": ("description", "desc", "summary", "change", "idea", "experiment", "hypothesis", "notes"),
+}
+"""The names that a column goes by, the likeliest first."""
+PUBLISHED = ("commit", "val_bpb", "memory_gb", "status", "description")
+"""The columns of a log without a header."""
+
+WORDS: dict[Outcome, tuple[str, ...]] = {
+    "keep": ("keep", "kept", "keep_commit", "accept", "accepted", "baseline", "best", "improved", "merged"),
+    "discard": (
+        *("discard", "discarded", "drop", "dropped", "git_reset", "no_improvement", "reject", "rejected"),
+        *("revert", "reverted", "rollback", "rolled_back", "stopped", "worse"),
+    ),
+    "crash": (
+        *("crash", "crashed", "error", "fail", "failed", "infra", "infra_error", "infra_retry", "invalid"),
+        *("killed", "lost", "nan", "oom", "timed_out", "timeout"),
+    ),
+}
+OUTCOMES: dict[str, Outcome] = {word: outcome for outcome, words in WORDS.items() for word in words}
+NOTHING = frozenset({"", "-", "--", "n/a", "na", "none", "null", "?", "nan", "inf", "-inf", "+inf"})
+"""Cells that say that there is no value."""
+SHA = re.compile(r"[0-9a-f]{7,40}", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run of a log."""
+
+    line: int
+    """Counted from 1."""
+    commit: str | None
+    """None where the log names none that git would know: `baseline`, `-`, a number of its own."""
+    value: float | None
+    """None for nan, infinity and zero, which logs write where nothing was measured, whatever the status."""
+    memory_gb: float | None
+    outcome: Outcome
+    """What the log says, in our words; it is never computed from the values."""
+    said: str
+    """The log's own word for it."""
+    description: str
+    more: dict[str, str] = field(default_factory=dict)
+    """The other columns, by their names in the log."""
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A line that is no row, or one that had to be interpreted, and why."""
+
+    line: int
+    reason: str
+    text: str
+
+
+@dataclass(frozen=True)
+class ResultsLog:
+    """All lines of a log: rows, and those that were skipped; empty ones and the header aside."""
+
+    metric: str
+    """The column's name that values were taken from."""
+    rows: list[Row]
+    skipped: list[Remark]
+    notes: list[Remark]
+    """Rows that are not what they say word for word."""
+
+
+def read_log(raw: bytes, metric: str | None = None) -> ResultsLog:
+    """The runs of a results.tsv; `metric` names the column of values where it has an unusual name.
+
+    Raises:
+        Invalid: no columns of values and statuses can be found.
+    """
+    lines = [line.removesuffix("\r") for line in decoded(raw).split("\n")]
+    found = next((n for n, line in enumerate(lines) if _Header.is_one(_cells(line), metric)), None)
+    if found is None and metric is None and any(_is_published(line) for line in lines):
+        header, start = _Header(PUBLISHED, None), 0
+    elif found is None:
+        raise Invalid(
+            f"no line names a column of {metric or 'values'} and one of statuses",
+            hint="a header like 'commit val_bpb memory_gb status description', separated by tabs, is looked for; "
+            "name another column of values with --metric",
+        )
+    else:
+        header, start = _Header(_names(lines[found]), metric), found + 1
+    log = ResultsLog(header.metric, [], [], [])
+    for number, line in enumerate(lines, start=1):
+        if not line.strip() or number == start:
+            continue
+        if number < start:
+            log.skipped.append(Remark(number, "it stands above the header", line))
+        elif line.startswith("#"):
+            log.skipped.append(Remark(number, "it is a title or a comment", line))
+        elif start and _names(line) == header.names:
+            log.skipped.append(Remark(number, "it is the header again", line))
+        else:
+            _read_row(header, number, line, log)
+    return log
+
+
+def decoded(raw: bytes) -> str:
+    """The text, whatever its encoding; what is no UTF-8 is shown as U+FFFD."""
+    if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return raw.decode("utf-16", errors="replace")
+    return raw.removeprefix(codecs.BOM_UTF8).decode("utf-8", errors="replace")
+
+
+class _Header:
+    """Which column holds what."""
+
+    def __init__(self, names: Sequence[str], metric: str | None) -> None:
+        self.names = tuple(names)
+        self.places = {
+            what: place
+            for what, known in COLUMNS.items()
+            if (place := _place(self.names, (metric,) if what == "value" and metric else known)) is not None
+        }
+        self.metric = self.names[self.places["value"]]
+
+    @staticmethod
+    def is_one(cells: Sequence[str], metric: str | None) -> bool:
+        names = [_name(cell) for cell in cells]
+        values = (metric,) if metric else COLUMNS["value"]
+        return _place(names, values) is not None and _place(names, COLUMNS["status"]) is not None
+
+    def aligned(self, cells: list[str]) -> list[str] | None:
+        """As many cells as columns; None where the row ends before its status."""
+        surplus = len(cells) - len(self.names)
+        if surplus > 0 and "description" in self.places:
+            # Only free text can hold tabs.
+            at = self.places["description"]
+            return [*cells[:at], "\t".join(cells[at : at + surplus + 1]), *cells[at + surplus + 1 :]]
+        if len(cells) <= max(self.places["status"], self.places["value"]):
+            return None
+        return (cells + [""] * -surplus) if surplus < 0 else cells
+
+    def cell(self, cells: Sequence[str], what: str) -> str:
+        place = self.places.get(what)
+        return "" if place is None else cells[place].strip()
+
+
+def _read_row(header: _Header, number: int, line: str, log: ResultsLog) -> None:
+    cells = header.aligned(_cells(line))
+    if cells is None:
+        log.skipped.append(Remark(number, "it ends before its value and status", line))
+        return
+    said = header.cell(cells, "status")
+    if not said:
+        log.skipped.append(Remark(number, "it has no status", line))
+        return
+    outcome = OUTCOMES.get(_name(said))
+    if outcome is None:
+        log.notes.append(
+            Remark(number, f"{said!r} is neither keep, discard nor crash: read as discard", line)
+        )
+    measured = header.cell(cells, "value")
+    value = number_in(measured)
+    if value is None and measured.lower() not in NOTHING and not _is_number(measured):
+        log.notes.append(Remark(number, f"{measured!r} is no number: read as no value", line))
+    if len(cells) > len(header.names):
+        beyond = len(cells) - len(header.names)
+        log.notes.append(Remark(number, f"{beyond} more cells than columns: left out", line))
+    commit = header.cell(cells, "commit")
+    log.rows.append(
+        Row(
+            line=number,
+            commit=commit if SHA.fullmatch(commit) else None,
+            value=value,
+            memory_gb=number_in(header.cell(cells, "memory")),
+            outcome=outcome or "discard",
+            said=said,
+            description=header.cell(cells, "description"),
+            more={
+                name: cells[place].strip()
+                for place, name in enumerate(header.names)
+                if place not in header.places.values()
+            },
+        )
+    )
+
+
+def number_in(cell: str) -> float | None:
+    """The number that a cell holds; None for zero and for what no run can have measured."""
+    if not _is_number(cell):
+        return None
+    value = float(cell)
+    return value if math.isfinite(value) and 0 < abs(value) <= LARGEST else None
+
+
+def _is_number(cell: str) -> bool:
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_published(line: str) -> bool:
+    """Whether this is a row of a log that has the usual columns and no header."""
+    cells = _cells(line)
+    return len(cells) >= len(PUBLISHED) - 1 and _is_number(cells[1]) and _name(cells[3]) in OUTCOMES
+
+
+def _place(names: Sequence[str], known: Sequence[str | None]) -> int | None:
+    wanted = [_name(name) for name in known if name]
+    return next((names.index(name) for name in wanted if name in names), None)
+
+
+def _names(line: str) -> tuple[str, ...]:
+    return tuple(_name(cell) for cell in _cells(line))
+
+
+def _cells(line: str) -> list[str]:
+    return line.split("\t")
+
+
+def _name(cell: str) -> str:
+    """`# Val BPB` is `val_bpb`."""
+    return re.sub(r"[\s-]+", "_", cell.strip().strip("#*").strip().lower())

@@ -1,0 +1,1 @@
+"""What every process of Nightjar has: opened stores, logs, meters, tracing, supervision."""

@@ -1,0 +1,106 @@
+"""Spans: a trace goes on through every request and call, and is exported where an operator asks for it.
+
+Without an exporter a `traceparent` passes through unchanged, as the standard asks of who records nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from state import traceparent
+from state.settings import Settings
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.trace import Span as Recorded
+
+log = logging.getLogger(__name__)
+
+PACKAGES = "opentelemetry-sdk opentelemetry-exporter-otlp-proto-http"
+EXPORT_S = 3.0
+"""How long a collector may take for a batch, also when the process ends."""
+
+
+class Span:
+    """One piece of work: whatever it causes names `traceparent` as its parent."""
+
+    def __init__(self, traceparent: str, recorded: Recorded | None = None) -> None:
+        self.traceparent = traceparent
+        self._recorded = recorded
+
+    def rename(self, name: str) -> None:
+        """By what became known on the way."""
+        if self._recorded is not None:
+            self._recorded.update_name(name)
+
+    def note(self, **facts: str | int | None) -> None:
+        """Attributes for those who read the trace; None is left out."""
+        if self._recorded is not None:
+            self._recorded.set_attributes(
+                {f"nightjar.{name}": value for name, value in facts.items() if value is not None}
+            )
+
+
+class Tracing:
+    """Begins spans; only with a `provider` does anybody hear of them."""
+
+    def __init__(self, provider: TracerProvider | None = None) -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer("nightjar") if provider is not None else None
+
+    @contextmanager
+    def span(self, name: str, parent: str | None) -> Iterator[Span]:
+        """Work of this name under `parent`; without one it begins a trace."""
+        with self._begun(name, parent) as span:
+            token = traceparent.current.set(span.traceparent)
+            try:
+                yield span
+            finally:
+                traceparent.current.reset(token)
+
+    @contextmanager
+    def _begun(self, name: str, parent: str | None) -> Iterator[Span]:
+        if self._tracer is None:
+            yield Span(parent or traceparent.begun())
+            return
+        from opentelemetry.context import Context
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        carrier = {"traceparent": parent} if parent else {}
+        context = TraceContextTextMapPropagator().extract(carrier, Context())
+        # Exceptions are not recorded: their text may quote what a caller sent.
+        with self._tracer.start_as_current_span(
+            name, context, record_exception=False, set_status_on_exception=False
+        ) as recorded:
+            own = recorded.get_span_context()
+            yield Span(f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}", recorded)
+
+    def close(self) -> None:
+        """Hand over what is left; waits for the collector."""
+        if self._provider is not None:
+            self._provider.shutdown()
+
+
+def exporting(settings: Settings, process: str) -> Tracing:
+    """Tracing that exports by OTLP over HTTP, if the settings name a collector and the packages are there."""
+    if settings.otlp_endpoint is None:
+        return Tracing()
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # pyright: ignore[reportMissingImports]
+            OTLPSpanExporter,  # of the extra: not there in development
+        )
+        from opentelemetry.sdk.resources import Resource
+        from opentelemetry.sdk.trace import TracerProvider
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    except ImportError:
+        log.warning("no traces are exported to %s: pip install %s", settings.otlp_endpoint, PACKAGES)
+        return Tracing()
+    provider = TracerProvider(
+        resource=Resource.create({"service.name": "nightjar", "service.instance.id": process})
+    )
+    exporter = OTLPSpanExporter(f"{settings.otlp_endpoint.rstrip('/')}/v1/traces", timeout=EXPORT_S)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return Tracing(provider)

@@ -1,0 +1,1 @@
+"""What must be true of a lab: counters, indexes and leases against the records."""

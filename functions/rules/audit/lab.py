@@ -1,0 +1,289 @@
+"""What must be true of a lab: every counter, index, lease and event against the records."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from functions.rules.keeps.verdict import Key, compare, score
+from state.budgets import SET_ASIDE, Books, milliseconds
+from state.records import OPEN, STATUSES, Best, Experiment, Gpu, GpuStatus, Status, Tag
+
+COUNTED: Mapping[str, tuple[Status, ...]] = {
+    "kept": ("keep",),
+    "discarded": ("discard",),
+    "crashed": ("crash", "timeout"),
+    "stopped": ("stopped",),
+    "lost": ("lost",),
+    "invalid": ("invalid",),
+}
+"""The tag's counters and the statuses that each counts."""
+
+FINISHED: tuple[Status, ...] = ("keep", "discard", "crash", "timeout")
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """One tag as it was read."""
+
+    tag: Tag
+    experiments: Sequence[Experiment]
+    """By number."""
+    by_status: Mapping[str, frozenset[str]]
+    finish_order: Sequence[str]
+    categories: Mapping[str, tuple[int, int]]
+    near_misses: Mapping[str, float]
+    best: Best | None
+    retests: Sequence[Experiment] = ()
+    finished_events: Mapping[str, int] | None = None
+    """How many events each experiment's finish has in the stream; None where the stream was trimmed."""
+    books: Books = field(default_factory=Books)
+    """What the experiments have spent and reserved together."""
+
+
+@dataclass(frozen=True)
+class PoolSnapshot:
+    """The pool and the queue as they were read."""
+
+    gpus: Sequence[Gpu]
+    idle: frozenset[str]
+    leases: frozenset[str]
+    queue: frozenset[str]
+    starting: frozenset[str]
+    open: frozenset[str] = frozenset()
+    """Experiments whose agent's silence makes them lost."""
+    parked: frozenset[str] = frozenset()
+    """Experiments that wait aside."""
+    paused: frozenset[str] = frozenset()
+    """The index of paused tags."""
+    paused_tags: frozenset[str] = frozenset()
+    """Tags whose record says so."""
+    experiments: Mapping[str, Experiment] = field(default_factory=dict)
+    """Every experiment that is open, or that a GPU names."""
+
+
+def tag_violations(s: Snapshot) -> Iterator[str]:
+    """Everything that is wrong with one tag, in words."""
+    records = {e.experiment_id: e for e in s.experiments}
+    yield from _counters(s)
+    yield from _indexes(s, records)
+    yield from _best(s, records)
+    yield from _near_misses(s)
+    yield from _lineage(s, records)
+    yield from _events(s)
+    yield from _budget(s)
+    yield from _retests(s, records)
+    yield from _chain(s, records)
+
+
+def _counters(s: Snapshot) -> Iterator[str]:
+    name, found = s.tag.name, Counter(e.status for e in s.experiments)
+    for counter, statuses in COUNTED.items():
+        said, have = getattr(s.tag, counter), sum(found[status] for status in statuses)
+        if said != have:
+            yield f"{name}: the counter {counter} says {said}, the records {have}"
+    finished = sum(found[status] for status in FINISHED)
+    if not s.tag.total == finished == len(s.finish_order):
+        yield (
+            f"{name}: total is {s.tag.total}, finished records are {finished},"
+            f" finish order holds {len(s.finish_order)}"
+        )
+    total = Counter(e.category for e in s.experiments if e.status in FINISHED)
+    kept = Counter(e.category for e in s.experiments if e.status == "keep")
+    for category in {*total, *s.categories}:
+        counted = (total[category], kept[category])
+        if s.categories.get(category, (0, 0)) != counted:
+            yield f"{name}: category {category} counts {s.categories.get(category)}, the records {counted}"
+
+
+def _indexes(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
+    for status in STATUSES:
+        have = {i for i, e in records.items() if e.status == status}
+        have |= {r.experiment_id for r in s.retests if r.status == status and status in OPEN}
+        for stray in sorted(s.by_status.get(status, frozenset()) ^ have):
+            yield f"{s.tag.name}: {stray} and the index of {status} disagree"
+    for nth, experiment_id in enumerate(s.finish_order, 1):
+        e = records.get(experiment_id)
+        if e is None or e.finish_number != nth:
+            yield f"{s.tag.name}: place {nth} in finish order is {experiment_id}, whose record says otherwise"
+
+
+def _best(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
+    main = Key(s.tag.key_gpu_class, s.tag.key_evaluator_hash, s.tag.key_budget_seconds)
+    keeps = [
+        e
+        for e in s.experiments
+        if e.status == "keep"
+        and e.improved is not False  # else it is kept on its branch alone
+        and e.val_bpb is not None
+        and compare(main, Key(e.gpu_class, e.evaluator_hash, e.budget_seconds))[1]
+    ]
+    lowest = min((score(e.val_bpb, s.tag.direction) for e in keeps if e.val_bpb is not None), default=None)
+    if s.best is None:
+        if keeps:
+            yield f"{s.tag.name}: there are keeps, but no best"
+        return
+    if lowest is None or score(s.best.val_bpb, s.tag.direction) != lowest:
+        yield f"{s.tag.name}: best is {s.best.val_bpb!r}, the best keep's score {lowest!r}"
+    named = records.get(s.best.experiment_id)
+    if named is None or named.status != "keep" or named.val_bpb != s.best.val_bpb:
+        yield f"{s.tag.name}: best names {s.best.experiment_id}, which is no keep of that value"
+
+
+def _near_misses(s: Snapshot) -> Iterator[str]:
+    main = Key(s.tag.key_gpu_class, s.tag.key_evaluator_hash, s.tag.key_budget_seconds)
+    expected = {
+        e.experiment_id: score(e.val_bpb, s.tag.direction)
+        for e in s.experiments
+        if e.status == "discard"
+        and e.val_bpb is not None
+        and compare(main, Key(e.gpu_class, e.evaluator_hash, e.budget_seconds))[1]
+    }
+    for experiment_id in sorted({*expected, *s.near_misses}):
+        if expected.get(experiment_id) != s.near_misses.get(experiment_id):
+            yield f"{s.tag.name}: near misses and the record of {experiment_id} disagree"
+
+
+def _lineage(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
+    for e in s.experiments:
+        for parent in e.parent_ids:
+            if parent not in records:
+                yield f"{e.experiment_id}: its parent {parent} is not in the tag"
+            elif records[parent].number >= e.number:
+                yield f"{e.experiment_id}: its parent {parent} is younger"
+        if e.number > s.tag.last_number:
+            yield f"{e.experiment_id}: its number is over the tag's last, {s.tag.last_number}"
+
+
+def _events(s: Snapshot) -> Iterator[str]:
+    if s.finished_events is None:
+        return
+    for e in s.experiments:
+        said = s.finished_events.get(e.experiment_id, 0)
+        # A late report on a lost experiment finishes it once more.
+        allowed = {0} if e.status in OPEN else {1, 2} if e.finished_at is not None else {0}
+        if said not in allowed:
+            yield f"{e.experiment_id} is {e.status}, the stream tells of {said} finishes"
+
+
+def _budget(s: Snapshot) -> Iterator[str]:
+    said = {
+        "reserved_gpu_seconds": milliseconds(s.tag.reserved_gpu_seconds),
+        "reserved_runs": s.tag.reserved_runs,
+        "spent_gpu_seconds": milliseconds(s.tag.spent_gpu_seconds),
+        "spent_runs": s.tag.spent_runs,
+    }
+    have = dict(
+        zip(
+            said,
+            (s.books.reserved_ms, s.books.reserved_runs, s.books.spent_ms, s.books.spent_runs),
+            strict=True,
+        )
+    )
+    for name in said:
+        if said[name] != have[name]:
+            unit = " ms" if name.endswith("seconds") else ""
+            yield f"{s.tag.name}: {name} says {said[name]}{unit}, the experiments {have[name]}{unit}"
+    for e in (*s.experiments, *s.retests):
+        held = e.reserved_gpu_seconds
+        if e.status in SET_ASIDE and (held is None or milliseconds(held) != milliseconds(e.budget_s or 0.0)):
+            yield f"{e.experiment_id} is {e.status} for {e.budget_s} s, {held} s are set aside for it"
+        if e.status not in OPEN and held is not None:
+            yield f"{e.experiment_id} is {e.status}, {held} s are still set aside for it"
+
+
+def _retests(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
+    have = Counter(r.retest_of for r in s.retests)
+    for e in records.values():
+        if have[e.experiment_id] != e.retests:
+            yield f"{e.experiment_id}: {e.retests} retests were begun, {have[e.experiment_id]} are there"
+    for r in s.retests:
+        first = records.get(r.retest_of or "")
+        same = first is not None and (first.commit_sha, first.diff_id) == (r.commit_sha, r.diff_id)
+        if not same:
+            yield f"{r.experiment_id} runs other code than {r.retest_of}"
+        if r.status in ("keep", "discard"):
+            yield f"{r.experiment_id} is a retest, but {r.status}"
+
+
+def _chain(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
+    """Who stands, and who might: the best is the last of its chain, each better than the one before."""
+    if s.best is None:
+        return
+    name, chain, rivals = s.tag.name, s.best.chain, s.best.rivals
+    best = records.get(s.best.experiment_id)
+    waiting = {link.experiment_id for link in chain}
+    for e in records.values():
+        stray = e.trust == "provisional" and e.best_key is None and e.experiment_id not in waiting
+        if stray and best is not None and best.keep_rule != "strict":
+            yield f"{e.experiment_id} is provisional, but stands in no chain"
+    if not chain:
+        return
+    if chain[-1].experiment_id != s.best.experiment_id:
+        yield f"{name}: the best is {s.best.experiment_id}, its chain ends with {chain[-1].experiment_id}"
+    for link in (*chain, *rivals):
+        found = records.get(link.experiment_id)
+        if found is None or (found.val_bpb, found.commit_sha) != (link.val_bpb, link.commit_sha):
+            yield f"{name}: {link.experiment_id} stands in the best's chain or among its rivals, not as its record"
+        elif (found.status == "keep" and found.improved is not False) != (link in chain):
+            yield f"{name}: {link.experiment_id} is {found.status}, the chain of the best says otherwise"
+    scores = [score(link.val_bpb, s.tag.direction) for link in chain]
+    if any(later >= earlier for earlier, later in pairwise(scores)):
+        yield f"{name}: the chain of the best gets worse"
+    if any(score(rival.val_bpb, s.tag.direction) >= scores[0] for rival in rivals):
+        yield f"{name}: a rival is no better than the incumbent"
+
+
+def pool_violations(s: PoolSnapshot) -> Iterator[str]:
+    """Everything that is wrong with the pool and the queue, in words."""
+    for gpu in s.gpus:
+        if (gpu.status == "idle") != (gpu.gpu_id in s.idle):
+            yield f"{gpu.gpu_id} is {gpu.status}, the index of idle GPUs says otherwise"
+        if (gpu.holder is not None) != (gpu.gpu_id in s.leases):
+            yield f"{gpu.gpu_id} is held by {gpu.holder}, the index of leases says otherwise"
+        if gpu.status != (follows := _status_by_flags(gpu)):
+            yield f"{gpu.gpu_id} is {gpu.status}, its flags say {follows}"
+        if gpu.status == "idle" and gpu.footprint is not None:
+            yield f"{gpu.gpu_id} is idle, but its last run was not proven gone"
+        if (gpu.tripped is None) != (gpu.tripped_until is None):
+            yield f"{gpu.gpu_id} is taken out for its crashes without an end, or has an end without being out"
+        if gpu.holder is not None and gpu.holder not in s.experiments:
+            yield f"{gpu.gpu_id} is held by {gpu.holder}, which does not exist"
+    holders = Counter(gpu.holder for gpu in s.gpus if gpu.holder is not None)
+    for holder, count in holders.items():
+        if count > 1:
+            yield f"{holder} holds {count} GPUs"
+    fences = {gpu.gpu_id: (gpu.holder, gpu.fence) for gpu in s.gpus}
+    for e in s.experiments.values():
+        waits_aside = e.status == "queued" and e.tag in s.paused_tags
+        if (e.status == "queued" and not waits_aside) != (e.experiment_id in s.queue):
+            yield f"{e.experiment_id} is {e.status}, the wait queue says otherwise"
+        if waits_aside != (e.experiment_id in s.parked):
+            yield f"{e.experiment_id} is {e.status}, the place of paused tags' experiments says otherwise"
+        if e.status in ("leased", "running") and fences.get(e.gpu_id or "") != (e.experiment_id, e.fence):
+            yield f"{e.experiment_id} is {e.status}, but {e.gpu_id} is not lent to it with fence {e.fence}"
+        if (e.status == "registered") != (e.experiment_id in s.open):
+            yield f"{e.experiment_id} is {e.status}, the index of those that wait for their agent says otherwise"
+    for experiment_id in sorted((s.queue | s.parked | s.open) - s.experiments.keys()):
+        yield f"{experiment_id} stands among those that wait, but is over or does not exist"
+    for gpu_id in sorted((s.idle | s.leases) - {gpu.gpu_id for gpu in s.gpus}):
+        yield f"{gpu_id} stands among the idle or the leased GPUs, but is not in the pool"
+    for tag in sorted(s.paused ^ s.paused_tags):
+        yield f"{tag}: its record and the index of paused tags disagree"
+    for experiment_id in sorted(s.starting):
+        begins = s.experiments.get(experiment_id)
+        if begins is None or begins.status != "leased":
+            yield f"{experiment_id} waits for its worker to begin, but is not leased"
+
+
+def _status_by_flags(gpu: Gpu) -> GpuStatus:
+    """What the scripts derive, said once more on purpose: this is what checks them."""
+    if gpu.offline:
+        return "offline"
+    if gpu.holder is not None:
+        return "training"
+    if gpu.sick is not None or gpu.tripped is not None:
+        return "unhealthy"
+    return "draining" if gpu.drained or gpu.unproven or gpu.leaving else "idle"

@@ -1,0 +1,151 @@
+"""What grows next in a tag's forest: views for the schedulers, where a freed slot goes, what a commit changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from functions.rules.branches.ancestry import JUDGED
+from functions.rules.branches.schedulers import Forest as SchedulerForest
+from functions.rules.branches.schedulers import TraceView
+from functions.rules.branches.trace_ends import Vitals, after_commit, death, ended_by_merge
+from functions.rules.keeps.verdict import score
+from state.decisions import Growth
+from state.ids import OWN_LINE
+from state.policy import Traces as TracePolicy
+from state.records import Choice, Direction, Experiment, Forest, Status, Trace
+
+CRASH = "x"
+"""Stands among a trace's scores for a crash."""
+SCORES_KEPT = 100
+"""Of the newest nodes, for schedulers that look back."""
+
+
+def forest_of(forest: Forest, live: Sequence[Trace], params: Mapping[str, float]) -> SchedulerForest:
+    """The live traces as schedulers see them."""
+    return SchedulerForest(
+        tag=forest.tag,
+        select_seq=forest.select_seq + 1,
+        traces=tuple(view_of(trace) for trace in live),
+        virtual_time=forest.virtual_time,
+        params=params,
+    )
+
+
+def view_of(trace: Trace) -> TraceView:
+    """A trace as schedulers see it."""
+    return TraceView(
+        trace_id=trace.trace_id,
+        number=trace.number,
+        virtual_time=trace.virtual_time,
+        last_selected=trace.last_selected,
+        length=trace.length,
+        kept=trace.kept,
+        children=trace.length,
+        in_flight=trace.in_flight,
+        scores=tuple(None if text == CRASH else float(text) for text in trace.scores.split()),
+        best_score=trace.best_score,
+        priority=trace.priority,
+    )
+
+
+def replanted(forest: Forest) -> bool:
+    """Whether a slot is free because a trace has left it; at a cold start all slots are for roots."""
+    numbered = [t for t in forest.growing if t.number != OWN_LINE]
+    return forest.branches > len(numbered)
+
+
+def stood_on(traces: Iterable[Trace]) -> set[str]:
+    """Nodes that a trace has for its base, or began at."""
+    return {node for trace in traces for node in (trace.base, trace.origin) if node is not None}
+
+
+def is_node(e: Experiment, status: Status) -> bool:
+    """Whether what ends so is a node of the graph; a fault of the infrastructure says nothing of the idea."""
+    return status in JUDGED and e.retest_of is None
+
+
+def grown(
+    e: Experiment,
+    status: Status,
+    value: float | None,
+    beats_base: bool,
+    choice: Choice,
+    trace: Trace,
+    begins_on: Experiment | None,
+    epoch: int,
+    sources: Sequence[Trace],
+    direction: Direction,
+    rules: TracePolicy,
+) -> tuple[Growth, dict[str, Any]]:
+    """What a node changes of its trace, and the fields that say on the experiment how it was committed.
+
+    The tip advances only to a child of its own: if it still is what it was when the node was selected, and in the
+    same epoch. The base advances with it, on a keep that is better. With its first node a trace begins on
+    `begins_on`. Anything else is a leaf beside the branch. A merge's sources end only where it goes on: a leaf, or a
+    trace that has ended, carries nothing on of what they found. What comes in after its epoch is no sign of how the
+    trace does.
+    """
+    outdated = choice.epoch != epoch
+    advances = not outdated and trace.tip == choice.expected_tip and trace.tip in (None, *choice.parent_ids)
+    kept = status == "keep"
+    points = score(value, direction) if value is not None else None
+    vitals = Vitals(trace.best_score, trace.since_best, trace.crashes_in_a_row)
+    if not outdated:
+        vitals = after_commit(vitals, points)
+    fields: dict[str, Any] = {
+        "length": trace.length + 1,
+        "kept": trace.kept + kept,
+        "scores": " ".join([*trace.scores.split(), CRASH if points is None else repr(points)][-SCORES_KEPT:]),
+        "best_score": vitals.best,
+        "since_best": vitals.commits_since_best,
+        "crashes_in_a_row": vitals.crashes_in_a_row,
+    }
+    if advances:
+        fields["tip"] = e.experiment_id
+        if trace.root is None:
+            fields |= {"root": e.experiment_id, **_base(begins_on)}
+        if kept and beats_base:
+            fields |= _base(e)
+    tips = {source.trace_id: source.tip for source in sources if source.status == "live" and source.tip}
+    goes_on = advances and trace.status in ("pending", "live")
+    ends = ended_by_merge(choice.sources, tips, kept and goes_on)
+    growth = Growth(
+        trace=trace,
+        epoch=epoch,
+        fields=fields,
+        ends=[source for source in sources if source.trace_id in ends],
+        **_fate(trace, advances, vitals, rules),
+    )
+    return growth, {"committed": True, "forked": not advances, "outdated": outdated}
+
+
+def _fate(trace: Trace, advances: bool, vitals: Vitals, rules: TracePolicy) -> dict[str, Any]:
+    if trace.status == "pending" and not advances:
+        return {"status": "dead", "why": "its first experiment came in when its epoch was over"}
+    if trace.status not in ("pending", "live"):
+        return {}
+    if rules.mode == "multi":
+        match death(vitals, rules.dead_after_crashes, rules.stale_after):
+            case "crashes":
+                return {"status": "dead", "why": f"{vitals.crashes_in_a_row} nodes in a row have crashed"}
+            case "stale":
+                return {"status": "dead", "why": f"no new best in {vitals.commits_since_best} nodes"}
+    return {"status": "live"}
+
+
+def regrown(trace: Trace, epoch: int, e: Experiment, kept: bool, base: Experiment | None) -> Growth:
+    """What it changes of a trace that `e`, a node of it or its base, was demoted, or promoted, by retests.
+
+    `base` is what the branch stands on then: where its base has fallen, the best kept one under it.
+    """
+    fields: dict[str, Any] = {}
+    if trace.trace_id == e.trace_id:
+        fields["kept"] = trace.kept + (1 if kept else -1)
+    if trace.base == e.experiment_id and not kept:
+        fields |= _base(base)
+    return Growth(trace=trace, epoch=epoch, fields=fields)
+
+
+def _base(e: Experiment | None) -> dict[str, Any]:
+    return {"base": e.experiment_id if e else "", "base_commit_sha": e.commit_sha if e else ""}

@@ -1,0 +1,1 @@
+"""Whether a result is kept: verdicts, noise, keep rules, retests."""

@@ -1,0 +1,133 @@
+"""Keep rules: whether a better run is kept, at once or until further runs of the same code bear it out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from functions.rules.keeps.noise import standard_error
+
+SURE_SIGMAS = 4.0
+"""A margin beyond so many sigmas needs no second run."""
+LEAST_ERRORS = 0.5
+"""So many standard errors of the difference a candidate has to be ahead when it has run again."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What the runs of one experiment's code measured, as scores: lower is better (see `verdict.score`)."""
+
+    name: str
+    first: float
+    """On the first seed: the run that it was chosen by."""
+    fresh: tuple[float, ...] = ()
+    """On the seeds after that, in their order: runs that it was not chosen by."""
+
+    @property
+    def claimed(self) -> float:
+        """What may be claimed of it: the mean of its fresh runs; without one, the run that flatters it."""
+        return math.fsum(self.fresh) / len(self.fresh) if self.fresh else self.first
+
+
+@dataclass(frozen=True)
+class Keep:
+    """The candidate is the new best."""
+
+
+@dataclass(frozen=True)
+class KeepProvisionally:
+    """The candidate is the new best until `settle` says otherwise."""
+
+    run_again: tuple[str, ...]
+    """Those that have to run on the second seed first: the candidate, and the incumbent where it never did."""
+
+
+@dataclass(frozen=True)
+class Discard:
+    """The incumbent stays the best."""
+
+
+@dataclass(frozen=True)
+class Confirmed:
+    """The candidate stays the best."""
+
+
+@dataclass(frozen=True)
+class Demoted:
+    """The candidate is discarded after all, and the incumbent restored."""
+
+
+class KeepRule(Protocol):
+    """What to do with a finished run.
+
+    `sigma` is one run's standard deviation, the larger the fewer repeats tell it (`noise.cautious`); None while
+    nobody knows it.
+    """
+
+    def decide(
+        self, candidate: Trial, incumbent: Trial | None, sigma: float | None
+    ) -> Keep | KeepProvisionally | Discard: ...
+
+
+class Strict:
+    """What is lower is kept."""
+
+    def decide(
+        self, candidate: Trial, incumbent: Trial | None, sigma: float | None
+    ) -> Keep | KeepProvisionally | Discard:
+        better = incumbent is None or candidate.first < incumbent.first
+        return Keep() if better else Discard()
+
+
+class Confirm:
+    """What is lower is kept provisionally and runs again; a margin that no noise explains is kept for good."""
+
+    def decide(
+        self, candidate: Trial, incumbent: Trial | None, sigma: float | None
+    ) -> Keep | KeepProvisionally | Discard:
+        if incumbent is None:
+            return Keep()
+        margin = incumbent.first - candidate.first
+        if margin <= 0:
+            return Discard()
+        if sigma is not None and margin > SURE_SIGMAS * sigma:
+            return Keep()
+        return KeepProvisionally(tuple(t.name for t in (candidate, incumbent) if not t.fresh))
+
+
+KEEP_RULES: Mapping[str, KeepRule] = {"strict": Strict(), "confirmed": Confirm()}
+
+
+def settle(candidate: Trial, incumbent: Trial, sigma: float | None) -> Confirmed | Demoted:
+    """Whether a provisional keep stands, now that both have run on the second seed.
+
+    Raises:
+        ValueError: one of them has not run again.
+    """
+    if not (candidate.fresh and incumbent.fresh):
+        raise ValueError(f"{candidate.name!r} and {incumbent.name!r} have to run again first")
+    # On the seeds that both have run, so that what a seed does to every run cancels out.
+    shared = 1 + min(len(candidate.fresh), len(incumbent.fresh))
+    ahead = _mean(incumbent, shared) - _mean(candidate, shared)
+    if ahead > 0 and ahead >= LEAST_ERRORS * standard_error(sigma or 0.0, shared, shared):
+        return Confirmed()
+    return Demoted()
+
+
+def winner(raced: Sequence[Trial], incumbent: Trial, sigma: float | None) -> Trial | None:
+    """The racer with the best mean, if it is confirmed against the incumbent; None keeps the incumbent.
+
+    Raises:
+        ValueError: somebody has not run again.
+    """
+    if not raced:
+        return None
+    shared = 1 + min(len(trial.fresh) for trial in raced)
+    best = min(raced, key=lambda trial: _mean(trial, shared))
+    return best if settle(best, incumbent, sigma) == Confirmed() else None
+
+
+def _mean(trial: Trial, runs: int) -> float:
+    return math.fsum((trial.first, *trial.fresh)[:runs]) / runs

@@ -1,0 +1,166 @@
+"""Replays recorded runs under a keep rule: what it would have decided, and how sure each keep is."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from functions.rules.keeps.keeping import SURE_SIGMAS, Confirmed, Discard, Keep, KeepRule, Trial, settle
+from functions.rules.keeps.noise import Mean, Noise, cautious, false_share, p_better, pooled
+from functions.rules.keeps.verdict import score
+from state.records import Direction
+
+SURE = 0.95
+"""A keep lies within noise if it is truly better with a lower probability than this."""
+MANY = 10**9
+"""Degrees of freedom of a sigma that is taken as known."""
+USUAL = Noise(0.0006, MANY)
+"""Of val_bpb where nobody measured it: public logs show 0.0003 to 0.0012."""
+
+Verdict = Literal["keep", "retest", "confirmed", "demoted", "discard"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run that has a value, as it was recorded."""
+
+    name: str
+    text: str
+    value: float
+    kept: bool
+    code: Hashable | None = None
+    """Runs of equal code are repeats of each other; None is like no other."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A run beside the best that the record held when it was judged."""
+
+    run: Run
+    best: float | None
+    margin: float | None
+    """By how much it beat that best: positive is better; None for the first keep, which has none."""
+    p_better: float | None
+    verdict: Verdict
+
+    @property
+    def differs(self) -> bool:
+        """Whether the rule would have done something else than the record says."""
+        return self.verdict == "retest" or (self.verdict in ("keep", "confirmed")) != self.run.kept
+
+    @property
+    def within_noise(self) -> bool:
+        return self.run.kept and self.p_better is not None and self.p_better < SURE
+
+
+@dataclass(frozen=True)
+class Replay:
+    """Every judged run in its order, and what they come to."""
+
+    judged: list[Judged]
+
+    @property
+    def keeps(self) -> list[Judged]:
+        """What the record kept after the first, which had nothing to beat."""
+        return [j for j in self.judged if j.run.kept and j.margin is not None]
+
+    @property
+    def claimed(self) -> float:
+        """What the keeps claim together, positive is better: the last one's value against the first one's."""
+        return math.fsum(j.margin or 0.0 for j in self.keeps)
+
+    @property
+    def false_share(self) -> float | None:
+        """The mean probability that a keep is no better than what it replaced; None without keeps.
+
+        Too low as a rule, because winners are lucky: `bench/keeps.py` shows by how much.
+        """
+        return false_share(j.p_better for j in self.keeps)
+
+    def of(self, *verdicts: Verdict) -> list[Judged]:
+        """The keeps of the record on which the rule says one of these."""
+        return [j for j in self.keeps if j.verdict in verdicts]
+
+
+def noise_of(runs: Iterable[Run]) -> Noise | None:
+    """The noise that repeats of the same code show; None where none was repeated."""
+    return pooled(_by_code(runs).values())
+
+
+def replay(runs: Sequence[Run], rule: KeepRule, noise: Noise, direction: Direction) -> Replay:
+    """Ask a rule about every run, oldest first.
+
+    Each is compared with the best that the record had then, whether or not the rule would have kept that: what would
+    have been tried instead is not known. A repeat that was not kept is evidence for its code, and is not judged.
+    """
+    repeats = _by_code(runs)
+    seen = set[Hashable]()
+    judged: list[Judged] = []
+    best: Run | None = None
+    for run in runs:
+        if run.code in seen and not run.kept:
+            continue
+        if run.code is not None:
+            seen.add(run.code)
+        judged.append(_judged(run, best, repeats, rule, noise, direction))
+        if run.kept:
+            best = run
+    return Replay(judged)
+
+
+def _judged(
+    run: Run,
+    best: Run | None,
+    repeats: dict[Hashable, list[float]],
+    rule: KeepRule,
+    noise: Noise,
+    direction: Direction,
+) -> Judged:
+    mine = _runs(run, repeats)
+    candidate = _trial(run.name, mine, direction)
+    if best is None:
+        return Judged(run, None, None, None, _verdict(rule, candidate, None, noise))
+    theirs = _runs(best, repeats)
+    incumbent = _trial(best.name, theirs, direction)
+    margin = incumbent.first - candidate.first
+    sure = p_better(_mean(mine), _mean(theirs), noise, direction)
+    return Judged(run, best.value, margin, sure, _verdict(rule, candidate, incumbent, noise))
+
+
+def _verdict(rule: KeepRule, candidate: Trial, incumbent: Trial | None, noise: Noise) -> Verdict:
+    decision = rule.decide(candidate, incumbent, cautious(noise, SURE_SIGMAS))
+    if isinstance(decision, Keep):
+        return "keep"
+    if isinstance(decision, Discard):
+        return "discard"
+    if incumbent is None or decision.run_again:
+        return "retest"
+    return "confirmed" if settle(candidate, incumbent, noise.sigma) == Confirmed() else "demoted"
+
+
+def _runs(run: Run, repeats: dict[Hashable, list[float]]) -> list[float]:
+    """A run's value first, then those of its repeats."""
+    if run.code is None:
+        return [run.value]
+    others = list(repeats[run.code])
+    others.remove(run.value)
+    return [run.value, *others]
+
+
+def _trial(name: str, values: Sequence[float], direction: Direction) -> Trial:
+    first, *fresh = (score(value, direction) for value in values)
+    return Trial(name, first, tuple(fresh))
+
+
+def _mean(values: Sequence[float]) -> Mean:
+    return Mean(math.fsum(values) / len(values), len(values))
+
+
+def _by_code(runs: Iterable[Run]) -> dict[Hashable, list[float]]:
+    groups: dict[Hashable, list[float]] = {}
+    for run in runs:
+        if run.code is not None:
+            groups.setdefault(run.code, []).append(run.value)
+    return groups

@@ -1,0 +1,198 @@
+"""What comes next between an incumbent, the keeps on top of it and their rivals, by the retests there are."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from itertools import count, pairwise
+
+from functions.rules.keeps.keeping import Trial, winner
+from state.records import Trust
+
+SEED_STEP = 104_729
+"""Fixed seeds lie a prime apart, where no script's own seed is."""
+SPARE = 2
+"""So many times more than it is owed may a retest be begun, where workers are lost or stopped."""
+NO_FAULT = frozenset({"infra", "killed", "disk"})
+"""Kinds of crash that say nothing of the code."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """An experiment with the retests that were begun of it."""
+
+    trial: Trial
+    """Its values as scores, lower is better; the fresh ones in the order of their seeds."""
+    trust: Trust | None
+    started: int = 0
+    """Retests that were begun."""
+    under_way: int = 0
+    """Retests that are not over."""
+    broke: bool = False
+    """A retest showed that its code fails on another seed."""
+    trainable: bool = True
+    """A worker trained it, so a worker can train it again."""
+    is_baseline: bool = False
+    """It had nothing to beat."""
+
+    @property
+    def name(self) -> str:
+        return self.trial.name
+
+    @property
+    def is_tested(self) -> bool:
+        """Its retests are over, and tell something."""
+        return not self.under_way and (self.broke or bool(self.trial.fresh))
+
+    @property
+    def bears_out(self) -> bool:
+        """It has values of other seeds, and fails on none."""
+        return bool(self.trial.fresh) and not self.broke
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is spent on retests."""
+
+    max_retests: int
+    """Fresh runs of a baseline, by which the noise is known; everything else has one, and with 0 none at all."""
+    top_k: int
+    """So many of one round race."""
+    parallel: bool
+    """At least `top_k` GPUs are there: rivals race at once, not only after a demotion."""
+
+
+@dataclass(frozen=True)
+class RunAgain:
+    name: str
+
+
+@dataclass(frozen=True)
+class Confirm:
+    """The keep is the incumbent now, and what stands under it is history."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Demote:
+    """The keep is a discard after all."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class GiveUp:
+    """Nobody can run the keep again, or anything under it: it stays, unconfirmed."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Promote:
+    """The rival, a discard so far, is the incumbent."""
+
+    name: str
+
+
+@dataclass(frozen=True)
+class Dismiss:
+    """No rival is better than the incumbent."""
+
+
+Step = RunAgain | Confirm | Demote | GiveUp | Promote | Dismiss
+
+
+def next_seed(own: int | None, used: Collection[int | None]) -> int:
+    """The first fixed seed that is neither an experiment's own nor among the `used` ones.
+
+    All experiments take them in the same order, so that values are compared on the same seeds: one whose run was lost
+    is taken again.
+    """
+    return next(seed for n in count(1) if (seed := SEED_STEP * n) != own and seed not in used)
+
+
+def next_step(
+    chain: Sequence[Contender], rivals: Sequence[Contender], sigma: float | None, effort: Effort
+) -> Step | None:
+    """One step towards an incumbent that can be trusted; None while there is nothing to do, or a retest is awaited.
+
+    `chain` is the incumbent and then every keep on top of it, oldest first; `rivals` are the discards that beat the
+    incumbent, best first. They race with the oldest keep where `effort` is parallel, else once that is demoted.
+    """
+    is_round = effort.parallel or len(chain) == 1
+    racing = list(rivals[: effort.top_k - (len(chain) > 1)]) if is_round else []
+    if len(chain) == 1 and (raced := [r for r in racing if r.is_tested]):
+        step = _step_of_rivals(chain[0], raced, sigma)
+        if isinstance(step, Promote):
+            return step  # nobody else has to run for it
+    for contender, owed in _owed(chain, racing, effort):
+        if not contender.broke and contender.trainable:
+            there = len(contender.trial.fresh) + contender.under_way
+            if there < owed and contender.started < owed + SPARE:
+                return RunAgain(contender.name)
+    if len(chain) > 1:
+        return _step_of_chain(chain, racing, sigma)
+    if not rivals:
+        return None
+    step = _step_of_rivals(chain[0], racing, sigma)
+    awaits_agent = any(not each.trainable and not each.is_tested for each in (chain[0], *racing))
+    return None if isinstance(step, Dismiss) and awaits_agent else step
+
+
+def _owed(
+    chain: Sequence[Contender], racing: Sequence[Contender], effort: Effort
+) -> list[tuple[Contender, int]]:
+    """Who has to have run again, and how often, most urgent first."""
+    # With two runs each a race costs twice as much, and a night gains a tenth less (bench/keeps.py).
+    each = min(1, effort.max_retests)
+    owed: list[tuple[Contender, int]] = []
+    for under, c in pairwise(chain):
+        if c.trust == "provisional":
+            owed += [(c, each), (under, each)]
+    if chain[0].is_baseline:
+        owed.append((chain[0], effort.max_retests))
+    owed += [(rival, each) for rival in racing]
+    if racing:
+        owed.append((chain[0], each))
+    return owed
+
+
+def _step_of_chain(
+    chain: Sequence[Contender], racing: Sequence[Contender], sigma: float | None
+) -> Step | None:
+    """Settle the oldest keep that can be settled, against the nearest under it that was tested."""
+    for place, c in enumerate(chain[1:], 1):
+        if c.broke:
+            return Demote(c.name)
+        if c.trust in ("confirmed", None):  # None: a keep of the strict rule, to which the tag has changed
+            return Confirm(c.name)
+        under = chain[place - 1 :: -1]
+        if any(each.under_way for each in (c, *under)):
+            return None
+        against = next((u for u in under if u.is_tested), None)
+        if against is None or not c.is_tested:
+            if c.trust == "provisional":
+                return GiveUp(c.name)
+            continue
+        if against.broke:
+            return Confirm(c.name)
+        raced = [c.trial, *(r.trial for r in racing if r.bears_out)] if place == 1 else [c.trial]
+        if place == 1 and any(r.under_way for r in racing):
+            return None
+        wins = winner(raced, against.trial, sigma)
+        return Confirm(c.name) if wins is c.trial else Demote(c.name)
+    return None
+
+
+def _step_of_rivals(incumbent: Contender, racing: Sequence[Contender], sigma: float | None) -> Step | None:
+    """Which rival takes the place of an incumbent that nothing stands on."""
+    if incumbent.under_way or any(r.under_way for r in racing):
+        return None
+    tested = [r.trial for r in racing if r.bears_out]
+    if incumbent.broke and tested:
+        return Promote(min(tested, key=lambda t: t.claimed).name)
+    if not incumbent.trial.fresh:
+        return Dismiss()
+    wins = winner(tested, incumbent.trial, sigma)
+    return Promote(wins.name) if wins else Dismiss()

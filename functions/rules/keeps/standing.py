@@ -1,0 +1,66 @@
+"""What a decision makes of the best: the chain of keeps that stand, and the rivals of its incumbent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from functions.rules.keeps.verdict import score
+from state.records import Best, Direction, Experiment, Link
+
+MOST_STANDING = 100
+"""Keeps that nobody runs again stand on each other for ever: the oldest are history then."""
+
+
+def new_best(
+    e: Experiment, value: float, best: Best | None, direction: Direction, most_rivals: int
+) -> Best | None:
+    """The best after a run of this value; None where the run changes nothing of it."""
+    link = Link(experiment_id=e.experiment_id, val_bpb=value, commit_sha=e.commit_sha)
+    if best is None or _beats(link, best.standing()[-1], direction):
+        # A rule that was changed meanwhile leaves the keeps that wait for their retests waiting.
+        is_unsettled = best is not None and len(best.chain) > 1
+        if e.keep_rule == "strict" and not is_unsettled:
+            return _best([link], [], [])
+        below, rivals = (best.standing(), best.rivals) if best else ([], [])
+        return _best_of([*below, link][-MOST_STANDING:], rivals, direction)
+    if len(best.chain) > 1 and _beats(link, best.chain[0], direction):
+        rivals = _nearest([*best.rivals, link], direction)[:most_rivals]
+        return best.model_copy(update={"rivals": rivals}) if rivals != best.rivals else None
+    return None
+
+
+def stands(best: Best, name: str, direction: Direction) -> Best:
+    """The best when this one of the chain is the incumbent: what was under it is history."""
+    place = [link.experiment_id for link in best.chain].index(name)
+    return _best_of(best.chain[place:], best.rivals, direction)
+
+
+def falls(best: Best, name: str, direction: Direction) -> Best:
+    """The best without this one of the chain."""
+    return _best_of([link for link in best.chain if link.experiment_id != name], best.rivals, direction)
+
+
+def rises(best: Best, name: str) -> Best:
+    """The best when this rival takes the incumbent's place."""
+    link = next(rival for rival in best.rivals if rival.experiment_id == name)
+    return _best([link], [link], [])
+
+
+def without_rivals(best: Best) -> Best:
+    return best.model_copy(update={"rivals": []})
+
+
+def _best_of(chain: list[Link], rivals: Iterable[Link], direction: Direction) -> Best:
+    return _best(chain, chain, [rival for rival in rivals if _beats(rival, chain[0], direction)])
+
+
+def _best(standing: list[Link], chain: list[Link], rivals: list[Link]) -> Best:
+    return Best(**standing[-1].model_dump(), updated_at=0.0, chain=chain, rivals=rivals)
+
+
+def _beats(one: Link, other: Link, direction: Direction) -> bool:
+    return score(one.val_bpb, direction) < score(other.val_bpb, direction)
+
+
+def _nearest(links: Iterable[Link], direction: Direction) -> list[Link]:
+    return sorted(links, key=lambda link: score(link.val_bpb, direction))

@@ -1,0 +1,1 @@
+"""Which experiment gets which GPU, and whether a GPU is healthy."""

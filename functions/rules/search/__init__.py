@@ -1,0 +1,1 @@
+"""How a tag's search goes on, and what an agent could try next."""

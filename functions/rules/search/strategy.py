@@ -1,0 +1,50 @@
+"""How a tag's search goes on, from its last finished experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from state.policy import Adapt
+from state.records import Experiment, Mode
+
+
+@dataclass(frozen=True)
+class Direction:
+    """A mode of the search with its parameters."""
+
+    mode: Mode
+    temperature: float
+    explore_ratio: float
+    reason: str
+
+
+def counts_as_crash(experiment: Experiment) -> bool:
+    """Crashes and timeouts count; faults of the infrastructure do not."""
+    return experiment.status in ("crash", "timeout") and experiment.error_kind != "infra"
+
+
+def next_direction(recent: Sequence[Experiment], finished: int, near_misses: int, policy: Adapt) -> Direction:
+    """The mode after `finished` finished experiments, `recent` being the newest of them in finish order."""
+    if finished < policy.min_finished or not recent:
+        return _direction(
+            "explore", 1.0, f"too few finished experiments ({finished} of {policy.min_finished})"
+        )
+    window = recent[-policy.window :]
+    crash_rate = sum(map(counts_as_crash, window)) / len(window)
+    keep_rate = sum(e.status == "keep" for e in window) / len(window)
+    if crash_rate > policy.crash_rate:
+        return _direction("exploit", 0.3, f"{crash_rate:.0%} of the last {len(window)} crashed: stay close")
+    if keep_rate == 0 and finished > policy.plateau_after:
+        if near_misses >= 2:
+            return _direction(
+                "combine", 0.5, f"no keep in the last {len(window)}, {near_misses} near misses to combine"
+            )
+        return _direction("ablation", 0.3, f"no keep in the last {len(window)}, nothing to combine: simplify")
+    if keep_rate > policy.keep_rate:
+        return _direction("exploit", 0.5, f"{keep_rate:.0%} of the last {len(window)} were kept: go on here")
+    return _direction("explore", 0.8, f"{keep_rate:.0%} of the last {len(window)} were kept: look elsewhere")
+
+
+def _direction(mode: Mode, temperature: float, reason: str) -> Direction:
+    return Direction(mode, temperature, 0.8 if mode == "explore" else 0.3, reason)

@@ -1,0 +1,1 @@
+"""What answers show of a record, with hints and messages."""

@@ -1,0 +1,45 @@
+"""How an experiment's retests are shown, and what they allow to claim of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel
+
+from functions.rules.keeps.noise import Noise, claim
+from state.records import RETESTED, Experiment
+
+
+class RetestView(BaseModel):
+    """One more run of an experiment's code."""
+
+    retest_id: str
+    seed: int | None
+    status: str
+    val_bpb: float | None
+
+
+class ClaimView(BaseModel):
+    """The mean of the runs that an experiment was not chosen by: the first run flatters what was kept for it."""
+
+    claimed_bpb: float | None = None
+    """None while it has not run again."""
+    claimed_n: int = 0
+    claimed_interval: tuple[float, float] | None = None
+    """95 %; None while the noise is not known."""
+
+
+def retest_view(retest: Experiment) -> RetestView:
+    return RetestView(
+        retest_id=retest.experiment_id, seed=retest.seed, status=retest.status, val_bpb=retest.val_bpb
+    )
+
+
+def claim_view(retests: Sequence[Experiment], noise: Noise | None) -> ClaimView:
+    """What the retests of an experiment measured, with the noise of its tag and GPU class."""
+    fresh = [r.val_bpb for r in retests if r.status == RETESTED and r.val_bpb is not None]
+    found = claim(fresh, noise)
+    if found is None:
+        return ClaimView()
+    interval = None if found.low is None or found.high is None else (found.low, found.high)
+    return ClaimView(claimed_bpb=found.claimed_bpb, claimed_n=found.runs, claimed_interval=interval)

@@ -1,0 +1,41 @@
+"""How a GPU is shown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, get_args
+
+from functions.rules.pool.health import effective_status
+from state.records import Gpu, GpuStatus, stamp
+
+WorkerView = dict[str, Any]
+STATUSES: tuple[GpuStatus, ...] = get_args(GpuStatus)
+TIMES = (
+    "registered_at",
+    "heartbeat_at",
+    "idle_since",
+    "leased_at",
+    "lease_expires_at",
+    "sampled_at",
+    "tripped_until",
+)
+
+
+def worker_view(gpu: Gpu, now: float, stale_s: float) -> WorkerView:
+    """The GPU as it stands in answers; staleness is computed, so a reader never waits for the sweep."""
+    shown = gpu.model_dump()
+    for name in TIMES:
+        if shown[name] is not None:
+            shown[name] = stamp(shown[name])
+    shown["status"] = effective_status(gpu, now, stale_s)
+    shown["experiment_id"] = gpu.holder
+    shown["breaker"] = "open" if gpu.tripped else "half-open" if gpu.trips else "closed"
+    shown["last_heartbeat"] = shown["heartbeat_at"]
+    return shown
+
+
+def pool_counts(gpus: Sequence[Gpu], now: float, stale_s: float) -> dict[str, int]:
+    """How many GPUs there are, and how many have each status."""
+    states = Counter(effective_status(gpu, now, stale_s) for gpu in gpus)
+    return {"total": len(gpus)} | {status: states[status] for status in STATUSES}

@@ -1,0 +1,86 @@
+"""What an agent does next, in one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel
+
+from functions.rules.pool.health import effective_status
+from state.records import OPEN, Experiment, Gpu
+
+ADD_WORKER = "no worker is there: start one with ./nightjar worker --repo PATH"
+
+
+class Queue(BaseModel):
+    """Where an experiment stands in the wait queue, and how many workers are alive."""
+
+    position: int
+    workers: int
+
+
+def alive(gpus: Sequence[Gpu], now: float, stale_s: float) -> list[str]:
+    """The GPUs whose worker is there."""
+    return [gpu.gpu_id for gpu in gpus if effective_status(gpu, now, stale_s) != "offline"]
+
+
+def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -> str:
+    """One sentence for the agent that asks after this experiment.
+
+    `obstacle` says why nothing of its tag is run now.
+    """
+    if e.selection_id is not None and e.status not in OPEN:
+        return _select_again(e)
+    again = f"ask again with GET /api/experiment/{e.experiment_id}/wait"
+    match e.status:
+        case "queued" if obstacle is not None:
+            return f"{obstacle} Prepare your next idea, then {again}."
+        case "queued" if queue is not None and queue.workers == 0:
+            return f"It stays queued until a worker comes; {ADD_WORKER}."
+        case "queued" | "leased":
+            return f"It waits for its turn: prepare your next idea, then {again}."
+        case "running":
+            done = f" ({e.last_progress:.0%} done)" if e.last_progress is not None else ""
+            return f"It trains{done}: prepare your next idea, then {again}."
+        case "registered":
+            return (
+                "Train it and report with /api/experiment/complete or /crash,"
+                " or have it trained with /api/gpu/train."
+            )
+        case "keep" if e.trust == "provisional":
+            return (
+                "Keep the commit and build the next idea on it. It runs once more on another seed: if it is"
+                " demoted then, base_commit_sha of your next suggestion is what to go back to."
+            )
+        case "keep":
+            return "Keep the commit and build the next idea on it."
+        case "discard" if e.trust == "demoted":
+            return "It was kept, but did not bear out when it ran again: reset to base_commit_sha and go on."
+        case "discard":
+            return "Reset to base_commit_sha and try something else: POST /api/search/suggest."
+        case "crash" | "timeout":
+            return "Reset to base_commit_sha; mend the idea if it is worth it, else go on."
+        case "stopped":
+            return "It was stopped: reset to base_commit_sha and go on."
+        case "invalid":
+            return "The evaluator differs from the tag's: restore it, reset to base_commit_sha and try again."
+        case "measured":
+            return f"It bears on {e.retest_of}: GET /api/experiment/{e.retest_of} shows what all its runs measured."
+        case "lost":
+            return "Its worker is gone: reset to base_commit_sha and submit it again if it is worth it."
+
+
+def _select_again(e: Experiment) -> str:
+    """What is made from selections: the next one says where to stand, whatever became of this one."""
+    match e.status:
+        case "keep" if e.trust == "provisional":
+            became = "It is kept on its branch, and runs once more on another seed."
+        case "keep":
+            became = "It is kept: its branch goes on from it."
+        case "crash" | "timeout":
+            became = "It failed; its branch remembers that."
+        case "stopped" | "lost" | "invalid":
+            became = f"It is {e.status}, and no node of its branch."
+        case _:
+            became = "It is not kept; its branch remembers it."
+    return f"{became} Select what the next one is made from: POST /api/trace/select."

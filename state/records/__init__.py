@@ -1,0 +1,48 @@
+"""The records: frozen values, one module for each noun."""
+
+from state.records.base import Record, flatten, stamp
+from state.records.experiments import OPEN, RETESTED, STATUSES, Best, Experiment, Link, Status, Trust
+from state.records.gpus import Footprint, Gpu, GpuStatus
+from state.records.roles import ROLES, Role
+from state.records.tags import Direction, Mode, Strategy, Tag
+from state.records.traces import (
+    Choice,
+    Forest,
+    ForestRecords,
+    Selection,
+    SelectionKind,
+    SelectionStatus,
+    Trace,
+    TraceStatus,
+)
+
+__all__ = [
+    "OPEN",
+    "RETESTED",
+    "ROLES",
+    "STATUSES",
+    "Best",
+    "Choice",
+    "Direction",
+    "Experiment",
+    "Footprint",
+    "Forest",
+    "ForestRecords",
+    "Gpu",
+    "GpuStatus",
+    "Link",
+    "Mode",
+    "Record",
+    "Role",
+    "Selection",
+    "SelectionKind",
+    "SelectionStatus",
+    "Status",
+    "Strategy",
+    "Tag",
+    "Trace",
+    "TraceStatus",
+    "Trust",
+    "flatten",
+    "stamp",
+]

@@ -1,0 +1,66 @@
+"""What every record is: a frozen value with its text form in a Redis hash; every float comes back exactly."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, Self, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Record(BaseModel):
+    """A frozen value that stands in one Redis hash; a field that is None stands nowhere."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, str]) -> Self:
+        """From a hash as Redis returns it."""
+        plain = _plain(cls)
+        return cls.model_validate(
+            {
+                name: text if name in plain else json.loads(text)
+                for name, text in fields.items()
+                if name in cls.model_fields and text != ""
+            }
+        )
+
+    def flat(self) -> dict[str, str]:
+        """As fields of a hash."""
+        return flatten(self.model_dump(exclude_none=True))
+
+
+def flatten(values: Mapping[str, Any]) -> dict[str, str]:
+    """Text stays text, everything else is JSON; NaN is refused.
+
+    Raises:
+        ValueError: NaN or infinity.
+    """
+    return {
+        name: value if isinstance(value, str) else json.dumps(value, allow_nan=False, separators=(",", ":"))
+        for name, value in values.items()
+        if value is not None
+    }
+
+
+@cache
+def _plain(cls: type[Record]) -> frozenset[str]:
+    """Names of the fields that are text."""
+    return frozenset(name for name, info in cls.model_fields.items() if _is_text(info.annotation))
+
+
+def _is_text(annotation: Any) -> bool:
+    if get_origin(annotation) in (UnionType, Union):  # a Literal or None is the older kind
+        return any(_is_text(a) for a in get_args(annotation) if a is not NoneType)
+    if get_origin(annotation) is Literal:
+        return all(isinstance(a, str) for a in get_args(annotation))
+    return annotation is str
+
+
+def stamp(seconds: float) -> str:
+    """Seconds of Redis' clock as RFC 3339 in UTC, milliseconds kept."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

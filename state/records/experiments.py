@@ -1,0 +1,163 @@
+"""One experiment, and the best of a tag."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, get_args
+
+from pydantic import BaseModel, ConfigDict
+
+from state.records.base import Record
+from state.records.traces import Choice
+
+Status = Literal[
+    "registered",
+    "queued",
+    "leased",
+    "running",
+    "keep",
+    "discard",
+    "crash",
+    "timeout",
+    "stopped",
+    "lost",
+    "invalid",
+    "measured",
+]
+
+
+RETESTED: Status = "measured"
+"""The end of a retest that has a value: no keep and no discard, but evidence for the experiment that it repeats."""
+
+
+STATUSES: tuple[Status, ...] = tuple(s for s in get_args(Status) if s != RETESTED)
+"""What an experiment may be, a retest aside."""
+
+
+OPEN: frozenset[Status] = frozenset({"registered", "queued", "leased", "running"})
+
+
+Trust = Literal["provisional", "unconfirmed", "confirmed", "demoted"]
+"""How far a keep under the rule `confirmed` can be trusted: a retest will tell; nobody runs it again; it was borne
+out, or ahead by more than noise explains; it was not, and is a discard now."""
+
+
+class Experiment(Record):
+    """One try: its hypothesis, its code, its attempts, its outcome."""
+
+    experiment_id: str
+    tag: str
+    number: int
+    status: Status
+    hypothesis: str
+    description: str
+    category: str
+    commit_sha: str
+    diff_summary: str
+    diff_id: str | None = None
+    """SHA-256 of the patch against the tag's base commit."""
+    owner: str | None = None
+    """Whose token registered it; None: nobody's in particular."""
+    parent_ids: list[str] = []
+    duplicate_of: str | None = None
+    agent: str | None = None
+    seed: int | None = None
+    retest_of: str | None = None
+    """The experiment whose code it runs again; None for an experiment."""
+    retests: int = 0
+    """Retests that were begun: `<id>.2` is its second run, and so on."""
+    config_delta: dict[str, Any] | None = None
+    trace_id: str | None = None
+    """The branch that it was made for; None: no trace's."""
+    selection_id: str | None = None
+    local_selection: list[int] | None = None
+    """Its parents' numbers; empty is a new root, None is no selection."""
+    selection: Choice | None = None
+    committed: bool = False
+    """It is a node of its trace."""
+    forked: bool = False
+    """Its parent was no longer its trace's tip when it came in: a leaf beside the branch."""
+    outdated: bool = False
+    """It was selected in an earlier epoch than it came in: it is never a parent."""
+    branch_improved: bool | None = None
+    """Whether it beats its branch's base."""
+    policy_version: int = 0
+    keep_rule: str = "strict"
+    trust: Trust | None = None
+    best_key: str | None = None
+    """Comparability key that it was judged under, where that is not the tag's main one."""
+    patience_s: float = 1800.0
+    """Seconds without a word from its agent after which a registered experiment is lost."""
+    traceparent: str | None = None
+
+    attempt: int = 0
+    """0 while nothing was queued; agents that train themselves stay there."""
+    fence: int = 0
+    """Fence of the newest lease; 0 without one."""
+    gpu_id: str | None = None
+    pinned_gpu: str | None = None
+    priority: int = 0
+    budget_s: float | None = None
+    timeout_s: float | None = None
+    reserved_gpu_seconds: float | None = None
+    """Set aside for it from the tag's budget while it is open."""
+    stopping: bool = False
+    stop_reason: str | None = None
+
+    registered_at: float
+    queued_at: float | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    finish_number: int | None = None
+    last_metric: float | None = None
+    last_progress: float | None = None
+
+    val_bpb: float | None = None
+    """The tag's metric, whatever its name, as measured."""
+    peak_vram_mb: float | None = None
+    training_seconds: float | None = None
+    total_tokens_m: float | None = None
+    mfu_percent: float | None = None
+    num_steps: float | None = None
+    num_params_m: float | None = None
+    depth: float | None = None
+    metrics: dict[str, float] = {}
+    gpu_class: str | None = None
+    evaluator_hash: str | None = None
+    budget_seconds: float | None = None
+    improved: bool | None = None
+    delta: float | None = None
+    p_better: float | None = None
+    """Probability that its true value beats the best's of its time; None: the noise was not known yet."""
+    near_miss: bool | None = None
+    base_commit_sha: str | None = None
+    error: str | None = None
+    error_kind: str | None = None
+
+
+class Link(BaseModel):
+    """An experiment with the value that it was chosen by."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    experiment_id: str
+    val_bpb: float
+    commit_sha: str
+
+
+class Best(Record):
+    """The lowest (or highest) value kept under one comparability key."""
+
+    experiment_id: str
+    val_bpb: float
+    commit_sha: str
+    updated_at: float
+    version: int = 0
+    chain: list[Link] = []
+    """Under the rule `confirmed`: the incumbent that can be trusted, then every keep on top of it that waits for its
+    retests; the last one is this best. Empty under the strict rule."""
+    rivals: list[Link] = []
+    """Discards that were judged by the value of a keep in the chain and are better than its incumbent, best first."""
+
+    def standing(self) -> list[Link]:
+        """The chain; of one link where the rule is strict."""
+        return self.chain or [Link(**self.model_dump(include={"experiment_id", "val_bpb", "commit_sha"}))]

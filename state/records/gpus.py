@@ -1,0 +1,69 @@
+"""GPUs and CPU slots, and the lease on each."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from state.records.base import Record
+
+GpuStatus = Literal["idle", "training", "draining", "offline", "unhealthy"]
+
+
+class Footprint(BaseModel):
+    """What the memory of a GPU holds at one moment."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    used_mb: float
+    processes: dict[int, float] | None = None
+    """MiB by process id, whoever's; None where the driver does not list processes."""
+
+
+class Gpu(Record):
+    """One GPU or CPU slot, and the lease on it."""
+
+    gpu_id: str
+    gpu_index: int
+    gpu_name: str
+    vram_mb: float
+    uuid: str | None = None
+    host: str | None = None
+    boot_id: str | None = None
+    labels: dict[str, str] = {}
+    owner: str | None = None
+    """Whose token registered it; None: the lab's own worker."""
+    status: GpuStatus = "idle"
+    offline: bool = False
+    """Nobody has heard of it."""
+    sick: str | None = None
+    """Why it is unhealthy."""
+    drained: bool = False
+    """An operator lends it to nobody."""
+    unproven: bool = False
+    """A run on it is over, and its keeper has not yet proven that nothing of it is left there."""
+    footprint: Footprint | None = None
+    """Its memory before the newest run, until that run is proven gone; none for a CPU slot."""
+    leaving: bool = False
+    """Its worker ends after the present run."""
+    registered_at: float = 0.0
+    heartbeat_at: float = 0.0
+    idle_since: float | None = None
+    holder: str | None = None
+    """The experiment that holds the lease."""
+    attempt: int = 0
+    fence: int = 0
+    leased_at: float | None = None
+    lease_expires_at: float | None = None
+    runner: str | None = None
+    """`<host>:<pid>:<start time>` of the process that runs the attempt; none for an agent's own lease."""
+    consecutive_crashes: int = 0
+    tripped: str | None = None
+    """Why its breaker is open: so many runs in a row crashed on it that it gets none until `tripped_until`."""
+    tripped_until: float | None = None
+    trips: int = 0
+    """How often the breaker opened since a run last succeeded."""
+    health: dict[str, Any] | None = None
+    sampled_at: float | None = None
+    good_samples: int = 0

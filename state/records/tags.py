@@ -1,0 +1,66 @@
+"""A tag with its counters, and how its search goes on."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from state.records.base import Record
+
+Direction = Literal["minimize", "maximize"]
+
+
+Mode = Literal["explore", "exploit", "combine", "ablation"]
+
+
+class Tag(Record):
+    """One line of research, with its counters; `total` counts keep, discard, crash and timeout."""
+
+    name: str
+    branch: str
+    created_at: float
+    metric: str = "val_bpb"
+    direction: Direction = "minimize"
+    target: float | None = None
+    base_commit: str | None = None
+    evaluator: str = "prepare.py"
+    last_number: int = 0
+    total: int = 0
+    kept: int = 0
+    discarded: int = 0
+    crashed: int = 0
+    """Crashes and timeouts."""
+    stopped: int = 0
+    lost: int = 0
+    invalid: int = 0
+    training_seconds: float = 0.0
+    paused_at: float | None = None
+    """Since when nothing of it is dispatched; None while it is not paused."""
+    pause_reason: str | None = None
+    budget_gpu_seconds: float | None = None
+    """Most GPU seconds that may be spent and reserved; None is no limit."""
+    budget_runs: int | None = None
+    reserved_gpu_seconds: float = 0.0
+    """Set aside for open runs; a whole number of milliseconds, as `spent_gpu_seconds`."""
+    reserved_runs: int = 0
+    spent_gpu_seconds: float = 0.0
+    """What `state.budgets` says."""
+    spent_runs: int = 0
+    key_version: int = 0
+    key_gpu_class: str | None = None
+    key_evaluator_hash: str | None = None
+    key_budget_seconds: float | None = None
+
+
+class Strategy(Record):
+    """How a tag's search goes on."""
+
+    mode: Mode
+    explore_ratio: float
+    temperature: float
+    reason: str
+    updated_at: float = 0.0
+    version: int = 0
+    pinned_until: int = 0
+    """Finish count up to which an operator's choice stands."""
+    decided_at: int = 0
+    """Finish count it was last decided at."""

@@ -1,0 +1,154 @@
+"""Branches of a tag's experiments, and what each experiment is made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from state.records.base import Record
+
+SelectionKind = Literal["new_root", "extend", "branch", "merge"]
+
+
+SelectionStatus = Literal["open", "committed", "released", "expired"]
+
+
+TraceStatus = Literal["pending", "live", "merged", "dead", "closed"]
+"""`pending`: its first experiment is not finished."""
+
+
+class Choice(BaseModel):
+    """What an experiment is made from, chosen once and never changed."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+    selection_id: str | None = None
+    """None where nobody selected: the parent that was named, else the branch of the best."""
+    select_seq: int | None = None
+    """How many selections its tag had made with it."""
+    kind: SelectionKind
+    trace_id: str
+    parent_ids: list[str]
+    expected_tip: str | None = None
+    """The trace's tip at that time: the new node becomes the tip if it still is."""
+    base_experiment_id: str | None = None
+    """The best kept ancestor, the code to build on; None: nothing was kept yet."""
+    base_commit_sha: str | None = None
+    sources: dict[str, str] = {}
+    """Traces that a kept merge ends, each with its tip at that time."""
+    combines: list[str] | None = None
+    """Of a merge of traces: their bases, whose changes are brought together."""
+    epoch: int = 1
+    scheduler: str | None = None
+    """Who chose the trace; None: the caller named it."""
+    reason: str = ""
+
+
+class Selection(Record):
+    """A lease on what one experiment is made from: it leaves `open` exactly once."""
+
+    selection_id: str
+    tag: str
+    select_seq: int
+    epoch: int
+    kind: SelectionKind
+    trace_id: str
+    parent_ids: list[str] = []
+    local_selection: list[int] = []
+    expected_tip: str | None = None
+    base_experiment_id: str | None = None
+    base_commit_sha: str | None = None
+    sources: dict[str, str] = {}
+    combines: list[str] | None = None
+    scheduler: str | None = None
+    reason: str = ""
+    scores: dict[str, float] | None = None
+    agent: str | None = None
+    owner: str | None = None
+    """Whose token selected; None: nobody's in particular."""
+    status: SelectionStatus = "open"
+    lease_s: float = 900.0
+    created_at: float
+    lease_expires_at: float
+    """Before this it has to be registered, or renewed."""
+    finished_until: int = 0
+    """Experiments of the tag that were finished by then: what was tried beside it is told up to there."""
+    experiment_id: str | None = None
+    """What was registered with it: it stays open for as long as that is."""
+    ended_at: float | None = None
+
+
+class Trace(Record):
+    """A branch of the tag's experiments that grows by itself.
+
+    `tip` is the last committed node, failures too; `base` is the best that it has kept, the code to build on.
+    """
+
+    trace_id: str
+    tag: str
+    number: int
+    status: TraceStatus
+    kind: SelectionKind = "new_root"
+    """How it began."""
+    origin: str | None = None
+    """The node that a branch began at."""
+    root: str | None = None
+    tip: str | None = None
+    base: str | None = None
+    base_commit_sha: str | None = None
+    length: int = 0
+    """Nodes committed."""
+    kept: int = 0
+    selections: int = 0
+    """How often it was selected."""
+    in_flight: int = 0
+    """Open selections on it."""
+    scores: str = ""
+    """Of its newest nodes, oldest first, lower is better, `x` for a crash."""
+    best_score: float | None = None
+    crashes_in_a_row: int = 0
+    since_best: int = 0
+    """Nodes since its best value."""
+    virtual_time: int = 0
+    """When its next turn comes, in the tag's virtual time; see `rules.traces.next_turn`."""
+    last_selected: int = 0
+    """`select_seq` of its newest selection."""
+    priority: float = 0.0
+    version: int = 0
+    """Raised with every commit and change of status."""
+    created_at: float
+    ended_at: float | None = None
+    reason: str | None = None
+    """Why it ended."""
+    merged_into: str | None = None
+
+
+@dataclass(frozen=True)
+class Forest:
+    """The traces of a tag that may be selected, as they were read."""
+
+    tag: str
+    select_seq: int = 0
+    epoch: int = 1
+    virtual_time: int = 0
+    last_trace: int = 0
+    branches: int = 0
+    """Traces that there are, ended ones too, the tag's own line aside."""
+    growing: tuple[Trace, ...] = ()
+    """Live and pending ones, by number."""
+
+
+@dataclass(frozen=True)
+class ForestRecords:
+    """Every trace of a tag, and what is selected on them."""
+
+    traces: Sequence[Trace]
+    live: frozenset[str]
+    """The index of those that grow."""
+    open: Mapping[str, float]
+    """Open selections with the ends of their leases."""
+    selections: Mapping[str, Selection]
+    """Their records."""

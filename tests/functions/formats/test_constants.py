@@ -1,0 +1,177 @@
+"""Constants are read and set exactly, and nothing else in the script moves."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.formats.constants import patch_constants, read_constants
+from state.errors import Invalid
+
+SCRIPT = '''"""Tränt ein Modell — nicht ASCII."""
+import math
+
+DEPTH = 8  # layers: tief
+LR: float = 3e-4; NAME = "grün"
+TOTAL_BATCH = 2**17
+DEVICE_BATCH = 64 * 1024
+BETAS = (0.9, -0.95)
+LAYERS = [
+    1,
+    2,
+]
+OPTIONS = {"a": 1, "b": None}
+FLAG = True
+COMPUTED = math.sqrt(2)
+TWICE = 1
+if FLAG:
+    TWICE = 2
+def f():
+    LOCAL = 3
+    return LOCAL
+'''
+
+
+def test_literals_and_arithmetic_over_numbers_are_constants() -> None:
+    assert read_constants(SCRIPT) == {
+        "DEPTH": 8,
+        "LR": 3e-4,
+        "NAME": "grün",
+        "TOTAL_BATCH": 131072,
+        "DEVICE_BATCH": 65536,
+        "BETAS": (0.9, -0.95),
+        "LAYERS": [1, 2],
+        "OPTIONS": {"a": 1, "b": None},
+        "FLAG": True,
+    }
+
+
+def test_only_the_literals_change_and_every_other_byte_stays() -> None:
+    patched = patch_constants(
+        SCRIPT, {"NAME": "rot", "LR": 6e-4, "TOTAL_BATCH": 2**19, "LAYERS": [3], "DEPTH": 12}
+    )
+
+    assert patched == (
+        SCRIPT.replace("DEPTH = 8", "DEPTH = 12")
+        .replace("3e-4", "0.0006")
+        .replace('"grün"', "'rot'")
+        .replace("2**17", "524288")
+        .replace("[\n    1,\n    2,\n]", "[3]")
+    )
+
+
+def test_three_times_ten_to_minus_four_stays_so() -> None:
+    assert patch_constants("LR = 0.1\n", {"LR": 3e-4}) == "LR = 0.0003\n"
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("begin", ["", "\ufeff", "# é\x0c\n", "S = '''ü\n\u2028ö'''\n"])
+def test_any_line_ending_and_byte_order_mark_survives(newline: str, begin: str) -> None:
+    source = newline.join([begin + "A = 'ö'; X = 1 # ü", "B = (2)", ""])
+
+    patched = patch_constants(source, {"X": -1.5, "B": None})
+
+    assert patched == newline.join([begin + "A = 'ö'; X = -1.5 # ü", "B = (None)", ""])
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("WIDTH", "'WIDTH' is not a top-level name of the script; available: BETAS, DEPTH"),
+        ("LOCAL", "'LOCAL' is not a top-level name"),
+        ("TWICE", "'TWICE' is assigned several times"),
+        ("COMPUTED", "'COMPUTED' is not assigned a literal"),
+        ("math", "'math' is not assigned a literal"),
+        ("f", "'f' is not assigned a literal"),
+    ],
+)
+def test_a_name_that_is_no_constant_is_refused_with_the_names_there_are(name: str, reason: str) -> None:
+    with pytest.raises(Invalid, match=reason):
+        patch_constants(SCRIPT, {name: 1})
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "X += 1",
+        "for X in []: pass",
+        "def f():\n    global X",
+        "import X",
+        "from a import b as X",
+        "del X",
+        "with a as X: pass",
+        "class X: pass",
+        "if a:\n    X = 2",
+        "try: pass\nexcept E as X: pass",
+        "(X := 3)",
+        "X, Y = a",
+    ],
+)
+def test_a_second_binding_of_any_form_makes_a_name_no_constant(second: str) -> None:
+    assert read_constants(f"X = 1\n{second}\n") == {}
+
+
+@pytest.mark.parametrize(
+    "value", [math.nan, math.inf, [1, -math.inf], {"a": math.nan}, object(), b"x", {1}, 1j]
+)
+def test_a_value_that_no_literal_can_express_is_refused(value: object) -> None:
+    with pytest.raises(Invalid, match="'X'"):
+        patch_constants("X = 1", {"X": value})
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "X = 9**9**9",
+        "X = 1 << 10**9",
+        "X = 'a' * 10**9",
+        "X = [0] * 10**9",
+        "X = 1/0",
+        "X = 2.0**99999",
+        "X = " + "-" * 90 + "1",
+        "X = Y = 3",
+        "X: int",
+        "X = {**a}",
+        "X = f'{a}'",
+        "X = ...",
+    ],
+)
+def test_what_costs_too_much_or_has_no_plain_value_is_no_constant(source: str) -> None:
+    assert "X" not in read_constants(source)
+
+
+@pytest.mark.parametrize("source", ["X = ", "X = 1\0", "X = '\ud800'", "(" * 100_000])
+def test_a_script_that_does_not_parse_is_invalid(source: str) -> None:
+    with pytest.raises(Invalid, match="does not parse"):
+        patch_constants(source, {"X": 1})
+
+
+scalars = (
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+)
+values = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(values, st.sampled_from(["1", "-2", "2**17", "'ö'", "None", "[1,\n 2]", "(3)", "1, 2"]))
+def test_every_value_reads_back_exactly_over_every_literal(value: object, old: str) -> None:
+    source = f"É = 'é'; X = {old} # ü\nY = 1\n"
+
+    patched = patch_constants(source, {"X": value})
+
+    assert ascii(read_constants(patched)["X"]) == ascii(value)
+    assert read_constants(patched)["Y"] == 1
+    assert patched.endswith(" # ü\nY = 1\n") or old == "(3)"
+
+
+@given(st.text())
+def test_no_source_makes_it_raise_anything_but_invalid(source: str) -> None:
+    with contextlib.suppress(Invalid):
+        read_constants(source)

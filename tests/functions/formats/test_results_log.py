@@ -1,0 +1,192 @@
+"""Logs as agents really write them: no line is lost without a word, and the status column is believed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.formats.results_log import ResultsLog, number_in, read_log
+from functions.formats.tsv import HEADER, row
+from state.errors import Invalid
+from tests.functions.rules.sample import experiment
+
+EXCERPTS = Path(__file__).parents[2] / "data" / "logs"
+PUBLIC = Path(__file__).parents[4] / "shared" / "data" / "autoresearch_logs"
+CELLS = st.text(st.characters(exclude_characters="\t\n", exclude_categories=["Cs"]), max_size=8)
+ODD = st.sampled_from(
+    ["nan", "0.000000", "-", "0.97", "1e999", "keep", "KEPT", "crash", "tentative", "#", "a1b2c3d"]
+)
+LINES = st.lists(st.lists(CELLS | ODD, max_size=8).map("\t".join), max_size=12)
+
+
+def excerpt(name: str) -> ResultsLog:
+    return read_log((EXCERPTS / name).read_bytes())
+
+
+def lines_of(raw: bytes) -> int:
+    """Lines with something in them."""
+    return sum(bool(line.strip()) for line in raw.decode("utf-8-sig", errors="replace").split("\n"))
+
+
+def test_the_published_columns_are_read_as_they_are() -> None:
+    log = excerpt("plain.tsv")
+
+    first = log.rows[1]
+    assert (first.line, first.commit, first.value, first.memory_gb) == (3, "1a2b3c4", 1.19, 11.5)
+    assert (first.outcome, first.description, first.more) == ("keep", "wider MLP", {})
+    assert (log.metric, log.skipped, log.notes) == ("val_bpb", [], [])
+
+
+def test_the_status_is_believed_whatever_the_values_say() -> None:
+    outcomes = {row.description: row.outcome for row in excerpt("plain.tsv").rows}
+
+    assert outcomes["better, but twice as much code"] == "discard"
+    assert outcomes["simpler: no bias"] == "keep"
+
+
+def test_what_is_no_commit_is_none() -> None:
+    assert [row.commit for row in excerpt("plain.tsv").rows][:2] == [None, "1a2b3c4"]
+    assert [row.commit for row in excerpt("columns.tsv").rows] == ["0a1b2c3d4e", None, None, None]
+
+
+def test_columns_are_found_by_their_names_in_any_order() -> None:
+    log = excerpt("columns.tsv")
+
+    assert [(row.value, row.outcome, row.said) for row in log.rows] == [
+        (2.1, "keep", "Kept"),
+        (2.2, "discard", "reverted"),
+        (2.05, "discard", "tentative"),
+        (None, "crash", "infra_retry"),
+    ]
+    assert log.rows[1].more == {"hypothesis": "more decay helps", "gpu": "b", "note": 'as "expected"'}
+    assert [(note.line, note.reason) for note in log.notes] == [
+        (6, "'tentative' is neither keep, discard nor crash: read as discard")
+    ]
+    assert [(line.line, line.reason) for line in log.skipped] == [(1, "it stands above the header")]
+
+
+def test_a_log_from_windows_is_read_and_every_line_left_out_is_named() -> None:
+    log = excerpt("windows.tsv")
+
+    assert [(row.line, row.value, row.outcome) for row in log.rows] == [
+        (2, 0.9, "keep"),
+        (3, None, "discard"),
+        (4, 0.95, "crash"),
+        (7, 0.88, "keep"),
+        (11, None, "keep"),
+        (12, None, "discard"),
+    ]
+    assert [(line.line, line.reason) for line in log.skipped] == [
+        (6, "it is the header again"),
+        (8, "it is a title or a comment"),
+        (9, "it ends before its value and status"),
+        (10, "it has no status"),
+    ]
+    assert [row.description for row in log.rows][:2] == ["Kohärenz → 1", 'said "no", twice']
+    assert log.rows[3].description == "tabs\there\tand there"
+    assert log.notes[0].reason == "'about 0.8' is no number: read as no value"
+
+
+def test_a_log_without_a_header_has_the_published_columns() -> None:
+    assert [(row.line, row.value) for row in excerpt("headless.tsv").rows] == [(1, 0.99), (2, 0.98)]
+
+
+def test_tabs_in_a_text_do_not_move_the_columns_after_it() -> None:
+    log = read_log(b"val_bpb\tdescription\tstatus\tseed\n0.9\twith\ttwo\ttabs\tkeep\t7\n")
+
+    assert log.rows[0].description == "with\ttwo\ttabs"
+    assert (log.rows[0].outcome, log.rows[0].more) == ("keep", {"seed": "7"})
+
+
+def test_another_column_of_values_can_be_named() -> None:
+    raw = b"commit\tval_bpb\treward\tstatus\n1a2b3c4\t0.9\t17.5\tkeep\n"
+
+    log = read_log(raw, "Reward")
+
+    assert (log.metric, log.rows[0].value, log.rows[0].more) == ("reward", 17.5, {"val_bpb": "0.9"})
+
+
+def test_utf_16_with_its_mark_is_read() -> None:
+    log = read_log((EXCERPTS / "plain.tsv").read_text().encode("utf-16"))
+
+    assert log == excerpt("plain.tsv")
+
+
+@pytest.mark.parametrize("raw", [b"", b"\n\n", b"hello", b"commit\tval_bpb\n1a2b3c4\t0.9\n", b"\x00\xff\xfe"])
+def test_what_is_no_log_is_refused_with_a_hint(raw: bytes) -> None:
+    with pytest.raises(Invalid) as refusal:
+        read_log(raw)
+
+    assert refusal.value.hint
+
+
+@pytest.mark.parametrize(
+    ("cell", "value"),
+    [
+        ("0.97", 0.97),
+        (" -3.5 ", -3.5),
+        ("0.000000", None),
+        ("-0", None),
+        ("nan", None),
+        ("1e101", None),
+        ("x", None),
+    ],
+)
+def test_zero_and_what_nobody_measures_are_no_values(cell: str, value: float | None) -> None:
+    assert number_in(cell) == value
+
+
+@given(LINES, st.sampled_from(["\n", "\r\n"]), st.booleans())
+def test_every_line_of_a_log_is_a_row_or_skipped_with_a_reason(
+    lines: list[str], end: str, mark: bool
+) -> None:
+    text = end.join(["commit\tval_bpb\tmemory_gb\tstatus\tdescription", *lines])
+    raw = ("\ufeff" * mark + text).encode()
+
+    log = read_log(raw)
+
+    told = [row.line for row in log.rows] + [line.line for line in log.skipped]
+    assert sorted(told) == sorted(set(told))
+    assert len(told) + 1 == lines_of(raw)
+    assert all(line.reason for line in log.skipped + log.notes)
+    assert {note.line for note in log.notes} <= {row.line for row in log.rows}
+    assert {row.line for row in log.rows if row.said == "tentative"} <= {note.line for note in log.notes}
+
+
+@given(st.binary(max_size=200) | LINES.map(lambda lines: "\n".join(lines).encode()))
+def test_any_bytes_are_a_log_or_refused(raw: bytes) -> None:
+    try:
+        log = read_log(raw)
+    except Invalid:
+        return
+
+    assert all(row.value is None or row.value != 0 for row in log.rows)
+
+
+@given(st.text(min_size=1), st.floats(0.1, 10), st.sampled_from(["keep", "discard", "crash"]))
+def test_our_own_table_is_read_back(text: str, value: float, status: str) -> None:
+    e = experiment(status=status, description=text, val_bpb=value, peak_vram_mb=2048.0)
+
+    log = read_log(f"{HEADER}\n{row(e)}\n".encode(errors="replace"))
+
+    measured = status != "crash"
+    assert [(r.outcome, r.value, r.commit) for r in log.rows] == [
+        (status, pytest.approx(value, abs=1e-6) if measured else None, "abc1234")
+    ]
+    assert log.skipped == log.notes == []
+
+
+@pytest.mark.skipif(not PUBLIC.is_dir(), reason="the public logs are not here")
+def test_public_logs_lose_no_row() -> None:
+    files = sorted(PUBLIC.glob("*.tsv"))
+    assert files
+    for file in files:
+        raw = file.read_bytes()
+
+        log = read_log(raw)
+
+        assert len(log.rows) + len(log.skipped) + 1 == lines_of(raw), file.name
+        assert sum(row.outcome == "keep" and row.value is not None for row in log.rows) >= 4, file.name

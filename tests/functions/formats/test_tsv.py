@@ -1,0 +1,56 @@
+"""The flat table: five columns, whatever stands in the texts."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.formats.tsv import HEADER, LEFT_OUT, row, rows
+from state.records import Status
+from tests.functions.rules.sample import experiment
+
+STATUSES = get_args(Status)  # those of retests too
+
+
+@given(st.sampled_from(STATUSES), st.text(min_size=1), st.none() | st.floats(-1e6, 1e6))
+def test_a_row_is_one_line_of_five_columns(status: str, text: str, value: float | None) -> None:
+    line = row(experiment(status=status, description=text, val_bpb=value))
+
+    assert len(line.split("\t")) == len(HEADER.split("\t")) == 5
+    assert "\n" not in line
+    assert "\r" not in line
+
+
+@given(st.text(min_size=1))
+def test_an_escaped_text_can_be_read_back(text: str) -> None:
+    shown = row(experiment(status="keep", description=text, val_bpb=1.0)).split("\t")[4]
+    plain, rest = "", shown
+    while rest:
+        pair = {"\\\\": "\\", "\\t": "\t", "\\n": "\n"}.get(rest[:2])
+        plain, rest = (plain + pair, rest[2:]) if pair else (plain + rest[0], rest[1:])
+
+    assert plain == text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def test_values_and_memory_are_rounded_as_everybody_expects() -> None:
+    kept = experiment(status="keep", val_bpb=0.99785449, peak_vram_mb=45060.2)
+
+    assert row(kept) == "abc1234\t0.997854\t44.0\tkeep\td"
+
+
+def test_what_has_no_value_is_zero() -> None:
+    crashed = experiment(status="crash", val_bpb=0.5, peak_vram_mb=1000.0)
+    late = experiment(status="timeout")
+    stopped = experiment(status="stopped", last_progress=0.4, val_bpb=0.9)
+
+    assert row(crashed) == "abc1234\t0.000000\t0.0\tcrash\td"
+    assert row(late) == "abc1234\t0.000000\t0.0\tcrash\td"
+    assert row(stopped) == "abc1234\t0.000000\t0.0\tdiscard\td (stopped at 40 %)"
+
+
+def test_what_is_not_finished_is_left_out() -> None:
+    lines = rows(experiment(n, status=status) for n, status in enumerate(STATUSES))
+
+    assert len(lines) == len(STATUSES) - len(LEFT_OUT) == 5

@@ -1,0 +1,158 @@
+"""Keep rules: what is lower is kept; confirmed, it has to be lower again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.rules.keeps.keeping import (
+    KEEP_RULES,
+    Confirmed,
+    Demoted,
+    Discard,
+    Keep,
+    KeepProvisionally,
+    KeepRule,
+    Trial,
+    settle,
+    winner,
+)
+from functions.rules.keeps.verdict import judge, score
+from state.records import Direction
+
+SIGMA = 0.0006
+VALUES = st.floats(0.9, 1.1)
+SIGMAS = st.none() | st.floats(0, 0.1)
+STRICT, CONFIRMED = KEEP_RULES["strict"], KEEP_RULES["confirmed"]
+BEST = Trial("best", 0.9700, (0.9706,))
+
+
+@given(VALUES, VALUES, st.sampled_from(["minimize", "maximize"]), SIGMAS)
+def test_strict_keeps_what_the_published_contract_keeps(
+    value: float, best: float, direction: Direction, sigma: float | None
+) -> None:
+    candidate, incumbent = Trial("new", score(value, direction)), Trial("best", score(best, direction))
+
+    kept = STRICT.decide(candidate, incumbent, sigma) == Keep()
+
+    assert kept == judge(value, best, direction, 0.002).improved
+
+
+@pytest.mark.parametrize("rule", KEEP_RULES.values(), ids=KEEP_RULES)
+def test_the_first_run_of_a_tag_is_kept(rule: KeepRule) -> None:
+    assert rule.decide(BEST, None, None) == Keep()
+
+
+@given(VALUES, VALUES, SIGMAS)
+def test_both_rules_discard_the_same_runs(value: float, best: float, sigma: float | None) -> None:
+    candidate, incumbent = Trial("new", value), Trial("best", best)
+
+    strict, confirmed = (rule.decide(candidate, incumbent, sigma) for rule in (STRICT, CONFIRMED))
+
+    assert (strict == Discard()) == (confirmed == Discard()) == (value >= best)
+
+
+def test_a_small_win_is_kept_provisionally_and_runs_again() -> None:
+    decision = CONFIRMED.decide(Trial("new", 0.9695), BEST, SIGMA)
+
+    assert decision == KeepProvisionally(("new",))
+
+
+def test_an_incumbent_without_a_second_run_gets_it_when_it_is_first_challenged() -> None:
+    decision = CONFIRMED.decide(Trial("new", 0.9695), Trial("best", 0.9700), SIGMA)
+
+    assert decision == KeepProvisionally(("new", "best"))
+
+
+def test_a_margin_of_more_than_four_sigmas_needs_no_second_run() -> None:
+    just, beyond = BEST.first - 3.99 * SIGMA, BEST.first - 4.01 * SIGMA
+
+    assert CONFIRMED.decide(Trial("new", just), BEST, SIGMA) == KeepProvisionally(("new",))
+    assert CONFIRMED.decide(Trial("new", beyond), BEST, SIGMA) == Keep()
+
+
+def test_while_nobody_knows_the_noise_every_win_runs_again() -> None:
+    assert CONFIRMED.decide(Trial("new", 0.5), BEST, None) == KeepProvisionally(("new",))
+
+
+def test_a_gain_that_is_there_again_is_confirmed() -> None:
+    assert settle(Trial("new", 0.9690, (0.9698,)), BEST, SIGMA) == Confirmed()
+
+
+def test_a_lucky_run_is_demoted() -> None:
+    assert settle(Trial("new", 0.9690, (0.9715,)), BEST, SIGMA) == Demoted()
+
+
+@pytest.mark.parametrize(("ahead", "expected"), [(0.51, Confirmed()), (0.49, Demoted())])
+def test_the_two_means_have_to_be_half_a_standard_error_apart(ahead: float, expected: object) -> None:
+    # the standard error of a difference of two means of two runs each is sigma
+    new = Trial("new", BEST.first - 2 * ahead * SIGMA, BEST.fresh)
+
+    assert settle(new, BEST, SIGMA) == expected
+
+
+def test_runs_that_only_one_side_has_are_not_compared() -> None:
+    longer = Trial("best", 0.9700, (0.9706, 0.5))
+
+    assert settle(Trial("new", 0.9690, (0.9698,)), longer, SIGMA) == Confirmed()
+
+
+def test_equal_runs_are_never_confirmed_whatever_the_noise() -> None:
+    same = Trial("new", BEST.first, BEST.fresh)
+
+    assert settle(same, BEST, 0.0) == settle(same, BEST, None) == Demoted()
+
+
+@given(st.lists(VALUES, min_size=4, max_size=4), SIGMAS)
+def test_no_two_runs_confirm_each_other(values: list[float], sigma: float | None) -> None:
+    one, two = Trial("one", values[0], (values[1],)), Trial("two", values[2], (values[3],))
+
+    assert Demoted() in (settle(one, two, sigma), settle(two, one, sigma))
+
+
+@given(st.lists(VALUES, min_size=4, max_size=4), st.floats(-5, 5), st.floats(-5, 5))
+def test_what_a_seed_does_to_every_run_settles_nothing(values: list[float], one: float, two: float) -> None:
+    a, b, c, d = values
+    ahead = (c + d - a - b) / 2
+    if abs(ahead - SIGMA / 2) < 1e-9:
+        return
+
+    plain = settle(Trial("new", a, (b,)), Trial("best", c, (d,)), SIGMA)
+
+    assert settle(Trial("new", a + one, (b + two,)), Trial("best", c + one, (d + two,)), SIGMA) == plain
+
+
+def test_nothing_is_settled_before_both_have_run_again() -> None:
+    with pytest.raises(ValueError, match="'new' and 'best' have to run again"):
+        settle(Trial("new", 0.9690), BEST, SIGMA)
+
+
+def test_a_claim_rests_on_the_runs_that_chose_nothing() -> None:
+    assert Trial("new", 0.96, (0.970, 0.972)).claimed == pytest.approx(0.971)
+    assert Trial("new", 0.96).claimed == 0.96
+
+
+def test_the_race_goes_to_the_best_mean_not_to_the_luckiest_first() -> None:
+    lucky = Trial("lucky", 0.9680, (0.9710, 0.9705))
+    steady = Trial("steady", 0.9690, (0.9688, 0.9692))
+    incumbent = Trial("best", 0.9700, (0.9706, 0.9704))
+
+    assert winner([lucky, steady], incumbent, SIGMA) == steady
+    assert winner([lucky], incumbent, SIGMA) == lucky
+    assert winner([Trial("lucky", 0.9680, (0.9730, 0.9705))], incumbent, SIGMA) is None
+    assert winner([], incumbent, SIGMA) is None
+
+
+def test_a_race_is_not_judged_before_everybody_has_run() -> None:
+    with pytest.raises(ValueError, match="'new' and 'best' have to run again"):
+        winner([Trial("new", 0.9690), Trial("other", 0.9691, (0.97,))], BEST, SIGMA)
+
+
+@given(st.lists(st.lists(VALUES, min_size=3, max_size=3), min_size=1, max_size=6), SIGMAS)
+def test_whoever_wins_is_ahead_of_the_incumbent(runs: list[list[float]], sigma: float | None) -> None:
+    trials = [Trial(str(n), first, (one, two)) for n, (first, one, two) in enumerate(runs)]
+
+    won = winner(trials[1:], trials[0], sigma)
+
+    assert won is None or sum(runs[int(won.name)]) < sum(runs[0])

@@ -1,0 +1,151 @@
+"""What surrounds every HTTP request: its ids, its trace, its one line."""
+
+from __future__ import annotations
+
+import uuid
+
+import httpx
+import pytest
+
+from functions.process.lifecycle import Process
+from state.client import Lab
+from tests.labs import idea, open_tag
+from tests.logged import logged
+
+TRACE = f"00-{'a' * 32}-{'b' * 16}-01"
+
+
+async def test_a_request_leaves_one_line_with_its_route_its_outcome_and_its_ids(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client)
+    named = (await client.post("/api/experiment/register", json=idea())).json()["experiment_id"]
+
+    with logged("INFO") as lines:
+        response = await client.get(
+            f"/api/experiment/{named}", headers={"X-Request-Id": "r-1", "traceparent": TRACE}
+        )
+
+    line = lines.one()
+    assert line["message"] == "GET /api/experiment/{experiment_id} 200"
+    assert line["route"] == "/api/experiment/{experiment_id}"
+    assert (line["method"], line["status"], line["level"]) == ("GET", 200, "info")
+    assert (line["experiment_id"], line["request_id"], line["trace_id"]) == (named, "r-1", "a" * 32)
+    assert 0 <= line["duration_s"] < 60
+    assert response.headers["x-request-id"] == "r-1"
+    assert response.headers["traceresponse"] == TRACE
+
+
+@pytest.mark.parametrize(
+    ("path", "route", "status"),
+    [
+        ("/api/nothing/CANARY", "(none)", 404),
+        ("/api/experiment/CANARY", "/api/experiment/{experiment_id}", 404),
+        ("/api/report/tags?token=CANARY", "/api/report/tags", 422),
+        ("/openapi.json", "/openapi.json", 200),
+    ],
+)
+async def test_lines_hold_no_path_that_was_made_up_and_no_query(
+    client: httpx.AsyncClient, path: str, route: str, status: int
+) -> None:
+    canary = f"c{uuid.uuid4().hex}"
+
+    with logged("INFO") as lines:
+        await client.get(path.replace("CANARY", canary))
+
+    line = lines.one(route=route, status=status)
+    assert line["request_id"]
+    line.pop("experiment_id", None)  # an id is one whoever made it up
+    assert canary not in str(line)
+
+
+async def test_bodies_and_headers_are_not_logged_whatever_becomes_of_the_request(
+    client: httpx.AsyncClient,
+) -> None:
+    canary = f"c{uuid.uuid4().hex}"
+    await open_tag(client)
+    headers = {"X-Api-Key": canary, "Cookie": f"s={canary}"}
+
+    with logged("INFO") as lines:
+        for n, body in enumerate(
+            (
+                idea(hypothesis=canary, diff_summary=canary),
+                idea() | {canary: 1},
+                idea(category=canary),
+                idea(tag=canary),
+            )
+        ):
+            key = {"Idempotency-Key": f"{canary}-{n}"}
+            await client.post("/api/experiment/register", json=body, headers=headers | key)
+        await client.post("/api/experiment/register", content=f"{{{canary}")
+        for name, value in (("Authorization", f"Bearer {canary}"), ("X-Worker-Token", canary)):
+            await client.post("/api/experiment/register", json=idea(), headers={name: value})
+
+    assert [line["status"] for line in lines.all(route="/api/experiment/register")] == [
+        200,
+        422,
+        422,
+        404,
+        400,
+        401,
+        401,
+    ]
+    assert lines.all(refused="NotFound")
+    assert canary not in lines.text
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])
+async def test_what_machines_ask_for_all_day_is_told_only_when_debugging(
+    client: httpx.AsyncClient, path: str
+) -> None:
+    with logged("INFO") as quiet:
+        await client.get(path)
+    with logged("DEBUG") as talkative:
+        await client.get(path)
+
+    assert not quiet.all(route=path)
+    assert talkative.one(route=path)["level"] == "debug"
+
+
+async def test_what_the_guard_refuses_leaves_a_line_too(client: httpx.AsyncClient) -> None:
+    with logged("INFO") as lines:
+        response = await client.get("/healthz", headers={"Host": "evil.example"})
+
+    assert lines.one(status=403)["request_id"] == response.headers["x-request-id"]
+
+
+async def test_a_fault_of_ours_is_answered_and_its_traceback_logged_under_the_request_s_id(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object, **__: object) -> None:
+        raise ZeroDivisionError("nobody expected this")
+
+    monkeypatch.setattr(Lab, "pipeline", broken)
+    with logged("INFO") as lines:
+        response = await client.get("/api/pool/list")
+
+    assert response.status_code == 500
+    assert "nobody expected this" not in response.text
+    fault = lines.one(level="error")
+    assert fault["exception"][0]["exc_type"] == "ZeroDivisionError"
+    assert fault["request_id"] == response.headers["x-request-id"] == lines.one(status=500)["request_id"]
+
+
+@pytest.mark.parametrize("given", ["", "x" * 97, "a b", "a\tb", "é", '"><script>'])
+async def test_a_request_id_that_cannot_stand_in_a_log_is_replaced(
+    client: httpx.AsyncClient, given: str
+) -> None:
+    response = await client.get("/healthz", headers=[(b"x-request-id", given.encode())])
+
+    own = response.headers["x-request-id"]
+    assert own != given
+    assert len(own) == 16
+
+
+async def test_every_answer_names_a_trace_and_requests_without_one_get_one_of_their_own(
+    client: httpx.AsyncClient,
+) -> None:
+    answers = [await client.get(path) for path in ("/healthz", "/api/report/tags", "/nowhere", "/healthz")]
+
+    traces = {a.headers["traceresponse"].split("-")[1] for a in answers}
+    assert len(traces) == 4

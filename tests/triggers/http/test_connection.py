@@ -1,0 +1,214 @@
+"""Who sends too much, too slowly or nothing at all is answered, and let go."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.process.lifecycle import Process
+from tests.conftest import served_client
+from tests.labs import problem
+from triggers.http import bodies, connection
+
+HOST = b"Host: 127.0.0.1\r\n"
+PATIENCE_S = 60
+
+
+@pytest.fixture
+async def http(process: Process) -> AsyncIterator[httpx.AsyncClient]:
+    async with served_client(process) as found:
+        yield found
+
+
+async def said(http: httpx.AsyncClient, *pieces: bytes, every_s: float = 0.0) -> bytes:
+    """All that the server says until it hangs up, when sent these pieces; what it no longer reads is no fault."""
+    reader, writer = await asyncio.open_connection(http.base_url.host, http.base_url.port)
+
+    async def send() -> None:
+        for piece in pieces:
+            writer.write(piece)
+            await writer.drain()
+            await asyncio.sleep(every_s)
+
+    sending, received = asyncio.create_task(send()), b""
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            while piece := await reader.read(65536):
+                received += piece
+            return received
+    except ConnectionError:
+        return received
+    finally:
+        sending.cancel()
+        await asyncio.gather(sending, return_exceptions=True)
+        writer.close()
+
+
+def refusal(received: bytes, status: int) -> dict[str, Any]:
+    """The problem document in an answer as it came."""
+    head, _, body = received.partition(b"\r\n\r\n")
+    lines = head.decode().split("\r\n")
+    assert lines[0].split()[1] == str(status), received
+    return problem(
+        httpx.Response(status, headers=dict(line.split(": ", 1) for line in lines[1:]), content=body), status
+    )
+
+
+MANY = b"".join(b"x-%d: y\r\n" % n for n in range(20_000))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /healthz HTTP/1.1\r\n" + HOST + b"x: " + b"y" * 70_000 + b"\r\n\r\n",
+        b"GET /healthz HTTP/1.1\r\n" + HOST + MANY + b"\r\n",
+        b"GET /healthz HTTP/1.1\r\n" + HOST + b"x: " + b"y" * 5_000_000,
+        b"GET /healthz?" + b"y" * 70_000 + b" HTTP/1.1\r\n" + HOST + b"\r\n",
+        b"GET /api/experiment/" + b"y" * 5_000_000 + b" HTTP/1.1\r\n" + HOST + b"\r\n",
+    ],
+    ids=["a long header", "many headers", "a header without end", "a long query", "a long path"],
+)
+async def test_a_head_of_more_than_64_kilobytes_is_refused(http: httpx.AsyncClient, head: bytes) -> None:
+    received = await said(http, head)
+
+    if received:  # a client that goes on sending may find the connection gone before it looks for the answer
+        assert "64 KiB" in refusal(received, 431)["detail"]
+    assert len(head) > 1_000_000 or received
+    assert (await http.get("/healthz")).status_code == 200
+
+
+async def test_a_long_head_and_a_long_body_within_their_limits_are_read(http: httpx.AsyncClient) -> None:
+    padding = {f"x-{n}": "y" * 1000 for n in range(50)}
+    body = json.dumps({"tag": "mar11", "description": "x" * 900_000})
+
+    response = await http.post("/api/experiment/setup", content=body, headers=padding)
+    again = await http.post("/api/experiment/setup", json={"tag": "mar11"}, headers=padding)
+
+    assert "description" in problem(response, 422)["detail"]
+    assert again.status_code == 200
+
+
+async def test_what_is_no_http_gets_a_problem_document(http: httpx.AsyncClient) -> None:
+    assert refusal(await said(http, b"\x16\x03\x01\x02\x00\x01\r\n\r\n"), 400)["hint"]
+
+
+async def test_nobody_opens_a_websocket(http: httpx.AsyncClient, caplog: pytest.LogCaptureFixture) -> None:
+    asks = b"Upgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: eA==\r\n"
+
+    for host, status in ((HOST, 404), (b"Host: evil.example\r\n", 403)):
+        received = await said(http, b"GET /api/no HTTP/1.1\r\n" + host + asks + b"\r\n")
+        refusal(received, status)
+
+    assert not [r for r in caplog.records if r.levelname == "WARNING"]
+
+
+async def test_a_head_that_does_not_end_is_answered_in_time(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "HEAD_S", 0.3)
+
+    drip = [b"GET /healthz HTTP/1.1\r\n", *[b"x: y\r\n"] * 1000]
+    answers = await asyncio.gather(said(http, *drip, every_s=0.05), said(http, b""))
+
+    assert "0.3 seconds" in refusal(answers[0], 408)["detail"]
+    assert answers[1] == b""  # who never said a word gets none
+
+
+@pytest.mark.parametrize("announced", [b"Content-Length: 1000\r\n", b"Transfer-Encoding: chunked\r\n"])
+async def test_a_body_that_drips_is_answered_in_time_and_its_connection_ends(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, announced: bytes
+) -> None:
+    monkeypatch.setattr(bodies, "BODY_S", 0.3)
+    monkeypatch.setattr(connection, "LINGER_S", 0.3)
+    piece = b"1\r\n \r\n" if b"chunked" in announced else b" "
+    head = b"POST /api/experiment/setup HTTP/1.1\r\n" + HOST + announced + b"\r\n"
+
+    received = await said(http, head, *[piece] * 500, every_s=0.05)
+
+    assert "0.3 seconds" in refusal(received, 408)["detail"]
+
+
+async def test_a_body_that_nobody_reads_ends_its_connection_and_its_answer_is_seen(
+    http: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await process.tokens.issue(name="me", role="operator", issued_by="local")
+    monkeypatch.setattr(connection, "LINGER_S", 0.3)
+    head = b"POST /api/experiment/setup HTTP/1.1\r\n" + HOST + b"Content-Length: 1000\r\n\r\n"
+
+    refusal(await said(http, head, *[b" "] * 500, every_s=0.05), 401)
+
+
+async def test_a_connection_whose_late_body_ended_is_let_go(
+    http: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await process.tokens.issue(name="me", role="operator", issued_by="local")
+    monkeypatch.setattr(connection, "LINGER_S", 1.0)
+    head = b"POST /api/experiment/setup HTTP/1.1\r\n" + HOST + b"Content-Length: 2\r\n\r\n"
+
+    refusal(await said(http, head, b" ", b" ", every_s=0.2), 401)
+
+
+async def test_a_connection_serves_one_request_after_another(http: httpx.AsyncClient) -> None:
+    ask = b"POST /api/report/summary HTTP/1.1\r\n" + HOST + b'Content-Length: 12\r\n\r\n{"tag": "x"}'
+    last = ask.replace(b"Content-Length", b"Connection: close\r\nContent-Length")
+
+    together = await said(http, ask + ask + last)
+    torn = await said(http, *[(ask + last)[n : n + 7] for n in range(0, len(ask + last), 7)])
+
+    assert together.count(b"HTTP/1.1 404") == 3
+    assert torn.count(b"HTTP/1.1 404") == 2
+
+
+# -- how deep, how long
+
+
+def nested(levels: int) -> str:
+    return '{"tag": ' + "[" * (levels - 1) + "]" * (levels - 1) + "}"
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        (nested(33), "nested more than 32 levels"),
+        (nested(1000), "nested more than 32 levels"),
+        ("[" * 100_000, "nested more than 32 levels"),
+        (json.dumps({"tag": [0] * 10_001}), "tag has 10001 entries, over 10000"),
+        (json.dumps({"tag": {str(n): n for n in range(10_001)}}), "tag has 10001 entries, over 10000"),
+        (json.dumps({"tag": [[0] * 9_999] * 11}), "past the first 100000 values"),
+        ('{"tag": {"a": [1, {"b": [NaN]}]}}', "tag.a[1].b[0] is not a finite number"),
+        ('{"tag": {"a\\u0000": 1}}', "holds a NUL character"),
+    ],
+)
+async def test_what_no_request_needs_is_refused_where_it_stands(
+    client: httpx.AsyncClient, body: str, detail: str
+) -> None:
+    document = problem(await client.post("/api/experiment/setup", content=body), 422)
+
+    assert detail in document["detail"]
+
+
+async def test_as_deep_and_as_long_as_allowed_reaches_the_function(client: httpx.AsyncClient) -> None:
+    for body in (nested(32), json.dumps({"tag": [0] * 10_000})):
+        document = problem(await client.post("/api/experiment/setup", content=body), 422)
+
+        assert document["errors"][0]["problem"].startswith("Input should be")
+
+
+def test_a_place_deep_inside_costs_no_more_than_one_on_top() -> None:
+    def seconds(value: object) -> float:
+        begun = time.process_time()
+        assert bodies.Look().fault(value) is None
+        return time.process_time() - begun
+
+    wide: Any = [[1.0] * 9_000 for _ in range(10)]
+    deep = wide
+    for _ in range(29):
+        deep = {"n" * 100: deep}
+
+    assert min(seconds(deep) for _ in range(5)) < 5 * min(seconds(wide) for _ in range(5))

@@ -1,0 +1,173 @@
+"""The guard: a rebound name or a foreign page reaches no route; strangers cannot even connect."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+from functions.contract import table
+from functions.process.lifecycle import Process
+from state.errors import Invalid
+from tests.conftest import http_client
+from tests.labs import dump, problem
+from triggers.http.guard import check_bind
+
+FIXED = (
+    *("/", "/static/app.js", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics"),
+    *("/api/events", "/api/session", "/no/such"),
+)
+ROUTES = [("GET", path) for path in FIXED] + [
+    (door.method, door.path) for declared in table().values() for door in declared.doors
+]
+FOREIGN_HOSTS = [
+    "evil.example",
+    "evil.example:3111",
+    "127.0.0.1.evil.example",
+    "localhost.evil.example",
+    "192.168.0.7:3111",
+    "0.0.0.0",
+    "",
+    "[::1",
+    "127.0.0.1@evil.example",
+]
+FOREIGN_ORIGINS = [
+    *("https://evil.example", "null", "http://evil.example:3111", "file://", "", "http://[::1"),
+    *("http://127.0.0.1:8000", "http://127.0.0.1", "https://127.0.0.1", "http://localhost:3111"),
+    *("http://[::1]:3111", "ftp://127.0.0.1:3111", "http://127.0.0.1:99999", "//127.0.0.1:3111"),
+]
+VISIT = {"sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+FOREIGN = [
+    {"host": FOREIGN_HOSTS[0]},
+    {"origin": FOREIGN_ORIGINS[0]},
+    {"origin": "http://127.0.0.1:8000"},
+    {"sec-fetch-site": "cross-site"},
+    {"sec-fetch-site": "same-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"},
+    {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"},
+]
+
+
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+async def test_a_foreign_host_page_or_origin_is_refused_on_every_route_and_method(
+    client: httpx.AsyncClient, process: Process, method: str, path: str
+) -> None:
+    before = await dump(process.lab)
+
+    for method_ in {method, "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}:
+        for headers in [*FOREIGN, *([VISIT | {"sec-fetch-site": "cross-site"}] if method_ != "GET" else [])]:
+            response = await client.request(method_, path, content=b"{}", headers=headers)
+
+            assert response.status_code == 403, (method_, headers)
+            assert method_ == "HEAD" or "NIGHTJAR_ALLOWED_HOSTS" in problem(response)["hint"]
+    assert await dump(process.lab) == before
+
+
+@pytest.mark.parametrize("host", FOREIGN_HOSTS)
+async def test_a_name_that_is_not_ours_is_no_host(client: httpx.AsyncClient, host: str) -> None:
+    problem(await client.get("/healthz", headers={"host": host}), 403)
+
+
+@pytest.mark.parametrize("origin", FOREIGN_ORIGINS)
+async def test_a_page_that_is_not_ours_is_no_origin(client: httpx.AsyncClient, origin: str) -> None:
+    problem(await client.get("/healthz", headers={"origin": origin}), 403)
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", "127.0.0.1:3111", "localhost", "LOCALHOST:80", "[::1]", "[::1]:3111"]
+)
+async def test_loopback_names_pass(client: httpx.AsyncClient, host: str) -> None:
+    response = await client.get("/healthz", headers={"host": host, "origin": f"http://{host}"})
+
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("host", "origin"),
+    [
+        ("localhost", "http://localhost"),
+        ("localhost:80", "http://localhost"),
+        ("localhost", "https://localhost"),
+        ("localhost:443", "https://LOCALHOST"),
+        ("localhost:8443", "https://localhost:8443"),
+        ("[::1]:3111", "http://[::1]:3111"),
+    ],
+)
+async def test_our_own_page_passes_behind_http_and_https(
+    client: httpx.AsyncClient, host: str, origin: str
+) -> None:
+    response = await client.get("/healthz", headers={"host": host, "origin": origin})
+
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("status", "headers"),
+    [
+        (200, {"host": "Lab.example:1"}),
+        (200, {"origin": "https://lab.example:8443"}),
+        (200, {"host": "other.example", "origin": "https://lab.example"}),
+        (403, {"host": "evil.example"}),
+        (403, {"host": "lab.example", "origin": "https://evil.example"}),
+        (403, {"host": "lab.example", "origin": "https://lab.example:8443", "sec-fetch-site": "same-site"}),
+        (403, {"host": "lab.example", "origin": "http://127.0.0.1:3111"}),
+    ],
+)
+async def test_an_added_name_passes_with_any_port(
+    process: Process, status: int, headers: dict[str, str]
+) -> None:
+    named = process.settings.model_copy(update={"allowed_hosts": "lab.example, other.example"})
+    process = Process(**{**vars(process), "settings": named})
+
+    async with http_client(process) as http:
+        answer = await http.get("/healthz", headers=headers)
+
+    assert answer.status_code == status
+
+
+@pytest.mark.parametrize("site", ["same-origin", "none"])
+async def test_our_own_page_and_an_address_that_was_typed_pass(client: httpx.AsyncClient, site: str) -> None:
+    answer = await client.post("/api/token/whoami", json={}, headers={"sec-fetch-site": site})
+
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+async def test_a_link_from_elsewhere_may_be_followed(client: httpx.AsyncClient, site: str) -> None:
+    answer = await client.get("/", headers=VISIT | {"sec-fetch-site": site})
+
+    assert answer.status_code == 200
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "192.168.0.7", "::", "example.org", ""])
+async def test_an_address_that_strangers_reach_is_not_bound_without_tokens(
+    process: Process, host: str
+) -> None:
+    settings = process.settings.model_copy(update={"host": host})
+    with pytest.raises(Invalid, match="refusing to listen") as refusal:
+        await check_bind(settings, process.tokens)
+
+    assert refusal.value.hint is not None
+    assert "token issue" in refusal.value.hint
+    assert "ssh" in refusal.value.hint
+    await process.tokens.issue(name="me", role="operator", issued_by="test")
+    await check_bind(settings, process.tokens)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
+async def test_a_loopback_address_is_bound(process: Process, host: str) -> None:
+    await check_bind(process.settings.model_copy(update={"host": host}), process.tokens)
+
+
+async def test_the_one_address_that_is_bound_is_a_name_of_ours_with_its_own_port_alone(
+    process: Process,
+) -> None:
+    bound = process.settings.model_copy(update={"host": "192.0.2.7"})
+    await process.tokens.issue(name="me", role="operator", issued_by="test")
+    host = {"host": "192.0.2.7:3111"}
+
+    async with http_client(Process(**{**vars(process), "settings": bound})) as http:
+        answers = [
+            await http.get("/healthz", headers=host | more)
+            for more in ({}, {"origin": "http://192.0.2.7:3111"}, {"origin": "http://192.0.2.7:8080"})
+        ]
+
+    assert [a.status_code for a in answers] == [200, 200, 403]

@@ -1,0 +1,311 @@
+"""A browser's session: signed in once with a token, known by a cookie that nobody else can use."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from http.cookies import Morsel, SimpleCookie
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.contract import Http
+from functions.pool.heartbeat import heartbeat
+from functions.process.lifecycle import Process
+from state.records import Role
+from state.tokens import SESSION_S, TRIES_S, WRONG_TRIES, Issued, digest_of_secret
+from tests.conftest import http_client, served_client
+from tests.labs import dump, problem
+from triggers.http.identity import BY_PAGE, COOKIE
+
+PAGE = {BY_PAGE: "1"}
+WRONG = "nj_aaaaaaaaaa_" + "A" * 43
+
+
+@pytest.fixture
+async def http(process: Process) -> AsyncIterator[httpx.AsyncClient]:
+    """A browser that nobody has signed in yet; it keeps its cookies as browsers do."""
+    async with http_client(process) as found:
+        yield found
+
+
+@pytest.fixture
+async def root(process: Process) -> Issued:
+    return await process.tokens.issue(name="root", role="operator", issued_by="local")
+
+
+@pytest.fixture
+async def viewer(process: Process, root: Issued) -> Issued:
+    return await issued(process, "vera", "viewer")
+
+
+async def issued(process: Process, name: str, role: Role, **more: Any) -> Issued:
+    return await process.tokens.issue(name=name, role=role, issued_by="root", **more)
+
+
+async def sign_in(http: httpx.AsyncClient, text: str, **headers: str) -> httpx.Response:
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await http.post("/api/session", json={"token": text}, headers={**PAGE, **named})
+
+
+def cookie_of(response: httpx.Response) -> Morsel[str]:
+    """The one cookie that an answer sets."""
+    (line,) = response.headers.get_list("set-cookie")
+    return SimpleCookie(line)[COOKIE]
+
+
+async def test_without_tokens_everybody_is_there_already(http: httpx.AsyncClient) -> None:
+    answer = await http.get("/api/session")
+
+    assert answer.json() == {
+        "name": "local",
+        "role": "operator",
+        "tags": None,
+        "signed_in": False,
+        "may_read": True,
+    }
+    problem(await sign_in(http, WRONG), 409)
+
+
+async def test_a_token_opens_a_session_whose_cookie_is_out_of_reach_of_scripts_and_other_sites(
+    http: httpx.AsyncClient, viewer: Issued
+) -> None:
+    response = await sign_in(http, viewer.text)
+
+    assert response.json() == {
+        "name": "vera",
+        "role": "viewer",
+        "tags": None,
+        "signed_in": True,
+        "may_read": True,
+    }
+    cookie = cookie_of(response)
+    assert cookie["httponly"]
+    assert cookie["samesite"] == "strict"
+    assert cookie["path"] == "/"
+    assert cookie["max-age"] == str(SESSION_S)
+    assert not cookie["domain"]
+    assert not cookie["secure"]
+    assert len(cookie.value) == 43
+    assert cookie.value not in viewer.text
+    assert viewer.text[-43:] not in str(response.headers) + response.text
+    assert response.headers["cache-control"] == "no-store"
+    assert (await http.get("/api/session")).json() == response.json()
+    assert (await http.get("/api/lab/status")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("proto", "secure"), [("https", True), ("HTTPS, http", True), ("http", False), ("", False)]
+)
+async def test_the_cookie_of_a_browser_that_came_by_https_goes_by_https_alone(
+    http: httpx.AsyncClient, viewer: Issued, proto: str, secure: bool
+) -> None:
+    response = await sign_in(http, viewer.text, x_forwarded_proto=proto)
+
+    assert bool(cookie_of(response)["secure"]) is secure
+
+
+async def test_a_session_stands_in_redis_by_its_digest_and_no_token_does(
+    http: httpx.AsyncClient, process: Process, viewer: Issued
+) -> None:
+    name = cookie_of(await sign_in(http, viewer.text)).value
+
+    kept = str(await dump(process.lab, without=frozenset()))
+
+    assert digest_of_secret(name) in kept
+    assert name not in kept
+    assert viewer.text[-43:] not in kept
+
+
+@pytest.mark.parametrize("method", ["POST", "DELETE"])
+async def test_a_write_by_cookie_needs_the_page_s_header(
+    http: httpx.AsyncClient, process: Process, root: Issued, method: str
+) -> None:
+    await sign_in(http, root.text)
+    before = await dump(process.lab)
+    body = {"tag": "mar11"} if method == "POST" else None
+    path = "/api/experiment/setup" if method == "POST" else "/api/session"
+
+    document = problem(await http.request(method, path, json=body), 403)
+
+    assert BY_PAGE in document["hint"]
+    problem(await http.post("/api/session", json={"token": root.text}), 403)
+    assert await dump(process.lab) == before
+    assert (await http.request(method, path, json=body, headers=PAGE)).is_success
+
+
+async def test_signing_out_ends_the_session_and_may_be_repeated(
+    http: httpx.AsyncClient, process: Process, viewer: Issued
+) -> None:
+    name = cookie_of(await sign_in(http, viewer.text)).value
+
+    first = await http.delete("/api/session", headers=PAGE)
+    again = await http.delete("/api/session", headers=PAGE)
+    stolen = await http.get("/api/session", headers={"cookie": f"{COOKIE}={name}"})
+
+    assert [first.status_code, again.status_code] == [204, 204]
+    assert cookie_of(first)["max-age"] == "0"
+    assert cookie_of(first)["httponly"]
+    assert problem(stolen, 401)["detail"] == "the session has ended"
+    problem(await http.get("/api/session"), 401)
+    assert (await process.tokens.all())[-1].revoked_at is None
+
+
+async def test_signing_in_again_ends_the_session_before(
+    http: httpx.AsyncClient, process: Process, viewer: Issued
+) -> None:
+    first = cookie_of(await sign_in(http, viewer.text)).value
+    second = cookie_of(await sign_in(http, (await issued(process, "otto", "viewer")).text)).value
+
+    assert first != second
+    assert (await http.get("/api/session")).json()["name"] == "otto"
+    problem(await http.get("/api/session", headers={"cookie": f"{COOKIE}={first}"}), 401)
+
+
+async def test_a_session_ends_with_its_token(
+    http: httpx.AsyncClient, process: Process, viewer: Issued
+) -> None:
+    await sign_in(http, viewer.text)
+
+    await process.tokens.revoke(viewer.token)
+
+    for answer in (await http.get("/api/session"), await http.get("/api/lab/status")):
+        assert problem(answer, 401)["detail"] == "this token is revoked"
+
+
+async def test_a_session_ends_with_the_secret_that_opened_it(
+    http: httpx.AsyncClient, process: Process, viewer: Issued
+) -> None:
+    await sign_in(http, viewer.text)
+
+    await process.tokens.rotate(viewer.token, 0)
+
+    assert problem(await http.get("/api/session"), 401)["detail"] == "the session has ended"
+
+
+async def test_the_session_of_a_worker_reads_nothing(
+    http: httpx.AsyncClient, process: Process, root: Issued
+) -> None:
+    answer = await sign_in(http, (await issued(process, "w1", "worker")).text)
+
+    assert (answer.json()["role"], answer.json()["may_read"]) == ("worker", False)
+    for path in ("/api/lab/status", "/api/events", "/metrics"):
+        assert "viewer" in problem(await http.get(path), 403)["detail"]
+
+
+async def test_the_session_of_an_agent_names_its_tags(
+    http: httpx.AsyncClient, process: Process, root: Issued
+) -> None:
+    answer = await sign_in(http, (await issued(process, "ada", "agent", tags=["b", "a"])).text)
+
+    assert answer.json()["tags"] == ["a", "b"]
+    assert answer.json()["may_read"]
+
+
+async def test_an_enroll_token_signs_nobody_in(
+    http: httpx.AsyncClient, process: Process, root: Issued
+) -> None:
+    enrolling = await issued(process, "swarm", "worker", kind="enroll", uses=1)
+
+    response = await sign_in(http, enrolling.text)
+
+    problem(response, 403)
+    assert "set-cookie" not in response.headers
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (401, {"token": WRONG}),
+        (401, {"token": ""}),
+        (422, {}),
+        (422, {"token": 7}),
+        (422, {"token": "x" * 201}),
+        (422, {"token": WRONG, "more": 1}),
+        (413, {"token": "x" * 5000}),
+    ],
+)
+async def test_what_is_no_token_is_refused_and_not_repeated(
+    http: httpx.AsyncClient, root: Issued, status: int, body: dict[str, Any]
+) -> None:
+    response = await http.post("/api/session", json=body)
+
+    problem(response, status)
+    assert "set-cookie" not in response.headers
+    assert "AAAA" not in response.text
+
+
+async def test_wrong_tokens_of_one_address_are_slowed(
+    http: httpx.AsyncClient, process: Process, viewer: Issued
+) -> None:
+    for _ in range(3):
+        assert (await sign_in(http, viewer.text)).is_success  # right ones are not counted
+
+    answers = [await sign_in(http, WRONG) for _ in range(WRONG_TRIES + 2)]
+
+    assert [a.status_code for a in answers] == [401] * WRONG_TRIES + [429] * 2
+    assert 1 <= int(answers[-1].headers["retry-after"]) <= TRIES_S
+    problem(answers[-1], 429)
+    assert (await sign_in(http, viewer.text)).is_success, (
+        "a right one is let in, or strangers could lock all out"
+    )
+    assert (await http.get("/api/lab/status")).is_success
+    transport = httpx.ASGITransport(app=http._transport.app, client=("10.1.2.3", 1))  # type: ignore[attr-defined]
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1:3111") as other:
+        assert (await sign_in(other, WRONG)).status_code == 401, "other addresses are not concerned"
+    keys = [k for k in await dump(process.lab, without=frozenset()) if ":tries:" in k]
+    assert len(keys) == 2
+    for key in keys:
+        assert 0 < await process.lab.command("TTL", key) <= TRIES_S
+
+
+async def test_the_tries_of_one_ipv6_network_count_as_one_s(process: Process) -> None:
+    for nth in range(WRONG_TRIES):
+        await process.tokens.take_try(f"2001:db8::{nth + 1}")
+
+    (key,) = [k for k in await dump(process.lab, without=frozenset()) if ":tries:" in k]
+    assert key.endswith("2001:db8::/64")
+
+
+async def test_no_token_is_logged(
+    http: httpx.AsyncClient, viewer: Issued, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
+
+    await sign_in(http, viewer.text)
+    await sign_in(http, WRONG)
+
+    assert "somebody at 127.0.0.1 could not sign in: this is no token of this lab" in caplog.text
+    for text in (viewer.text, WRONG):
+        assert text[-43:] not in caplog.text
+
+
+async def test_a_session_opens_the_event_stream_and_its_end_ends_that(
+    process: Process, viewer: Issued
+) -> None:
+    async with served_client(process) as http:
+        name = cookie_of(await sign_in(http, viewer.text)).value
+
+        async with http.stream("GET", "/api/events", headers={"cookie": f"{COOKIE}={name}"}) as stream:
+            assert stream.status_code == 200
+            await http.delete("/api/session", headers=PAGE)
+            told = [line async for line in stream.aiter_lines()]
+
+    assert not any("event:" in line for line in told)
+
+
+async def test_a_get_that_writes_needs_the_page_s_header_too(
+    http: httpx.AsyncClient, process: Process, root: Issued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await sign_in(http, (await issued(process, "w1", "worker")).text)
+    monkeypatch.setattr(
+        "tests.conftest.table", lambda: {"pool::next": replace(heartbeat, triggers=(Http("GET", "/next"),))}
+    )
+
+    async with http_client(process) as other:
+        other.cookies = http.cookies
+        answers = [await other.get("/next", headers=headers) for headers in ({}, PAGE)]
+
+    assert BY_PAGE in problem(answers[0], 403)["hint"]
+    problem(answers[1], 422)

@@ -1,0 +1,402 @@
+"""Server-sent events: every event exactly once and in order, however often the connection is cut."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import random
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.process.lifecycle import Process
+from state.errors import TooManyRequests
+from state.events import Event
+from state.stream import follows
+from state.tokens import Proof
+from tests.conftest import served_client
+from tests.labs import open_tag, registered, tried
+from triggers.sse.stream import SLOW_AFTER, Broadcast, Filter, Outbox, broadcasting, encode
+
+
+def at_most(process: Process, streams: int) -> Process:
+    """The same process, which serves so many streams at once."""
+    return replace(process, settings=process.settings.model_copy(update={"event_streams": streams}))
+
+
+@pytest.fixture
+async def broadcast(process: Process) -> AsyncIterator[Broadcast]:
+    async with broadcasting(process) as found:
+        yield found
+
+
+@pytest.fixture
+async def served(process: Process) -> AsyncIterator[httpx.AsyncClient]:
+    """HTTP over a socket, as a stream that does not end needs it; at most two streams at once."""
+
+    async with served_client(process, at_most(process, 2)) as http:
+        yield http
+
+
+async def streamed(
+    http: httpx.AsyncClient, query: str, count: int, headers: dict[str, str] | None = None
+) -> list[dict[str, Any]]:
+    """The first events of GET /api/events."""
+    text = b""
+    async with http.stream("GET", f"/api/events?{query}", headers=headers) as answer:
+        assert answer.status_code == 200, await answer.aread()
+        async for piece in answer.aiter_bytes():
+            text += piece
+            if text.count(b"\nevent: ") >= count and text.endswith(b"\n\n"):
+                break
+    return parsed(text)
+
+
+async def happen(client: httpx.AsyncClient, tag: str, count: int = 1) -> None:
+    """One event, or several."""
+    for nth in range(count):
+        answer = await client.post("/api/experiment/setup", json={"tag": f"{tag}{nth}"})
+        assert answer.status_code == 200
+
+
+def parsed(sent: bytes) -> list[dict[str, Any]]:
+    """The events in some whole blocks of the wire format."""
+    found = []
+    for block in sent.decode().strip().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines())
+        if "data" in fields:
+            found.append({"id": fields.get("id"), "event": fields["event"], **json.loads(fields["data"])})
+    return found
+
+
+async def read(
+    broadcast: Broadcast, count: int, since: str | None = "0", wanted: Filter | None = None
+) -> list[dict[str, Any]]:
+    """The first events of a new connection, which is then cut."""
+    found: list[dict[str, Any]] = []
+    with broadcast.connected(wanted or Filter()) as subscriber:
+        async with aclosing(broadcast.tell(subscriber, await broadcast.beginning(since))) as telling:
+            async for sent in telling:
+                found += parsed(sent)
+                if len(found) >= count:
+                    break
+    return found[:count]
+
+
+async def test_a_subscriber_sees_what_happened_and_then_what_happens(
+    client: httpx.AsyncClient, broadcast: Broadcast
+) -> None:
+    await happen(client, "before", 3)
+    reading = asyncio.create_task(read(broadcast, 5))
+    await asyncio.sleep(0)
+    await happen(client, "after", 2)
+
+    found = await reading
+
+    assert [e["subject"] for e in found] == ["before0", "before1", "before2", "after0", "after1"]
+    assert [e["event"] for e in found] == ["tag.created"] * 5
+    assert found[0]["lab"]
+    assert found[0]["data"]["branch"] == "autoresearch/before0"
+
+
+async def test_two_hundred_cuts_lose_nothing_and_repeat_nothing(
+    client: httpx.AsyncClient, broadcast: Broadcast
+) -> None:
+    chance = random.Random(7)
+    writing = asyncio.create_task(happen(client, "t", 500))
+    seen: list[str] = []
+    last = "0"
+    for _ in range(200):
+        for event in await read(broadcast, chance.randint(1, 2), since=last):
+            seen.append(event["subject"])
+            last = event["id"]
+    await writing
+    seen += [e["subject"] for e in await read(broadcast, 500 - len(seen), since=last)]
+
+    assert seen == [f"t{n}" for n in range(500)]
+
+
+async def test_only_what_was_asked_for_is_sent(client: httpx.AsyncClient, broadcast: Broadcast) -> None:
+    await happen(client, "a", 2)
+    await client.post(
+        "/api/experiment/register",
+        json={"tag": "a1", "hypothesis": "h", "category": "other", "commit_sha": "c", "diff_summary": "d"},
+    )
+
+    by_type = await read(broadcast, 1, wanted=Filter(types=frozenset({"experiment.registered"})))
+    by_tag = await read(broadcast, 2, wanted=Filter(tag="a1"))
+
+    assert by_type[0]["subject"] == "a1-1"
+    assert [e["event"] for e in by_tag] == ["tag.created", "experiment.registered"]
+
+
+async def test_a_gap_that_was_trimmed_is_announced(
+    client: httpx.AsyncClient, process: Process, broadcast: Broadcast
+) -> None:
+    await happen(client, "t", 5)
+    (first, *_) = await process.stream.after("0", 1)
+    await process.lab.command("XTRIM", process.lab.keys("events"), "MAXLEN", 2)
+
+    told = await read(broadcast, 3, since=first.id)
+
+    assert told[0]["event"] == "reset"
+    assert told[0]["first"] == told[1]["id"]
+    assert [e["subject"] for e in told[1:]] == ["t3", "t4"]
+
+
+async def test_a_slow_subscriber_is_dropped_and_the_others_go_on(
+    client: httpx.AsyncClient, broadcast: Broadcast, process: Process
+) -> None:
+    with broadcast.connected(Filter()) as subscriber:
+        slow = broadcast.tell(subscriber, await broadcast.beginning(None))
+        await happen(client, "first")
+        for _ in ("the id it begins after", "the event"):
+            await anext(slow)
+        (event,) = await process.stream.last(1)
+        for _ in range(SLOW_AFTER + 1):
+            broadcast._hand_out(event)
+
+        with pytest.raises(StopAsyncIteration):
+            await anext(slow)
+    assert (await read(broadcast, 1))[0]["subject"] == "first0"
+
+
+async def test_a_token_gets_no_more_connections_by_reading_none_of_them(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    broadcast, proof = Broadcast(process.stream, most=10, most_each=2), Proof("ann", "")
+    await happen(client, "first")
+    (event,) = await process.stream.last(1)
+
+    with broadcast.connected(Filter(), proof), broadcast.connected(Filter(), proof):
+        for _ in range(SLOW_AFTER + 1):
+            broadcast._hand_out(event)
+        assert broadcast.subscribers == 0
+        with pytest.raises(TooManyRequests), broadcast.connected(Filter(), proof):
+            pass
+
+    with broadcast.connected(Filter(), proof):
+        assert broadcast.subscribers == 1
+
+
+async def test_a_thousand_subscribers_cost_one_read_of_the_stream(
+    client: httpx.AsyncClient, broadcast: Broadcast, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = 0
+    follow = process.stream.follow
+
+    async def counted(*args: Any, **more: Any) -> Any:
+        nonlocal reads
+        reads += 1
+        return await follow(*args, **more)
+
+    monkeypatch.setattr(process.stream, "follow", counted)
+    newest = await process.stream.newest()
+    reading = [asyncio.create_task(read(broadcast, 10, since=newest)) for _ in range(1000)]
+    await asyncio.sleep(0.1)
+    await happen(client, "t", 10)
+
+    found = await asyncio.gather(*reading)
+
+    assert all([e["subject"] for e in one] == [f"t{n}" for n in range(10)] for one in found)
+    assert reads < 100  # each of the ten events may wake each of the two readers of this process
+
+
+async def test_a_subscriber_with_an_interval_is_sent_the_newest_of_each_tag_and_type(
+    client: httpx.AsyncClient, broadcast: Broadcast
+) -> None:
+    for tag in ("a", "b"):
+        await open_tag(client, tag)
+    names = [await registered(client, tag) for tag in ("a", "a", "b", "a", "b")]
+
+    found = await read(broadcast, 4, wanted=Filter(min_interval_s=60))
+
+    assert [(e["event"], e["subject"]) for e in found] == [
+        ("tag.created", "a"),
+        ("tag.created", "b"),
+        ("experiment.registered", names[3]),
+        ("experiment.registered", names[4]),
+    ]
+    assert [e.get("superseded") for e in found] == [None, None, 2, 1]
+
+
+def test_an_interval_passes_between_two_sends() -> None:
+    outbox = Outbox(min_interval_s=10)
+
+    def at(second: float, nth: int) -> float:
+        event = Event(f"{nth}-0", "tag.created", "", "lab", "t", "t", {"n": nth}, None)
+        outbox.add(event, encode(event))
+        return outbox.due_in(second)
+
+    assert at(100, 1) == 0  # the first after a quiet time waits for nothing
+    assert [e["id"] for e in parsed(outbox.take(100))] == ["1-0"]
+    assert outbox.due_in(101) == math.inf
+    assert [at(101, 2), at(104, 3)] == [9, 6]
+    assert outbox.due_in(110) == 0
+    assert [(e["id"], e["superseded"]) for e in parsed(outbox.take(112))] == [("3-0", 1)]
+    assert at(113, 4) == 9
+
+
+async def test_a_cut_between_two_of_one_send_leaves_nothing_out_that_nothing_newer_stands_for(
+    client: httpx.AsyncClient, broadcast: Broadcast
+) -> None:
+    chance = random.Random(3)
+    for tag in ("a", "b", "c"):
+        await open_tag(client, tag)
+    writing = asyncio.gather(*[registered(client, chance.choice("abc")) for _ in range(100)])
+    seen: list[dict[str, Any]] = []
+    last = "0"
+    for _ in range(60):
+        seen += await read(broadcast, 1, since=last, wanted=Filter(min_interval_s=0.01))
+        last = seen[-1]["id"]
+        if writing.done() and last == await broadcast.beginning(None):
+            break
+    await writing
+
+    ids = [e["id"] for e in seen]
+    newest = {(e["tag"], e["event"]): e["id"] for e in await read(broadcast, 103)}
+    assert all(follows(later, earlier) for earlier, later in pairwise(ids))
+    assert set(newest.values()) <= set(ids)
+
+
+async def test_only_new_best_tells_new_bests_only(served: httpx.AsyncClient) -> None:
+    await open_tag(served, "mar11")
+    for value in (1.0, 2.0, 0.5):
+        await tried(served, value)
+
+    found = await streamed(served, "only=new_best&since=0", 2)
+
+    assert [(e["event"], e["data"]["val_bpb"]) for e in found] == [
+        ("best.changed", 1.0),
+        ("best.changed", 0.5),
+    ]
+
+
+async def test_a_stream_can_begin_with_the_last_events(served: httpx.AsyncClient) -> None:
+    await happen(served, "t", 5)
+
+    assert [e["subject"] for e in await streamed(served, "last=2", 2)] == ["t3", "t4"]
+    assert [e["subject"] for e in await streamed(served, "last=1000", 5)] == [f"t{n}" for n in range(5)]
+
+
+async def test_beginning_with_the_last_events_of_a_trimmed_stream_tells_of_no_gap(
+    served: httpx.AsyncClient, process: Process
+) -> None:
+    await happen(served, "t", 5)
+    await process.lab.command("XTRIM", process.lab.keys("events"), "MAXLEN", 2)
+
+    found = await streamed(served, "last=1000", 2)
+
+    assert [(e["event"], e["subject"]) for e in found] == [("tag.created", "t3"), ("tag.created", "t4")]
+
+
+async def test_last_event_id_wins_over_since_and_since_over_last(served: httpx.AsyncClient) -> None:
+    await happen(served, "t", 5)
+    ids = [e["id"] for e in await streamed(served, "since=0", 5)]
+
+    header = await streamed(served, f"since={ids[0]}&last=5", 1, {"last-event-id": ids[2]})
+    since = await streamed(served, f"since={ids[0]}&last=5", 1)
+
+    assert header[0]["subject"] == "t3"
+    assert since[0]["subject"] == "t1"
+
+
+async def test_more_streams_than_one_process_serves_are_told_to_come_back(served: httpx.AsyncClient) -> None:
+    async with served.stream("GET", "/api/events"), served.stream("GET", "/api/events"):
+        refusal = await served.get("/api/events")
+
+    assert refusal.status_code == 503
+    assert refusal.headers["retry-after"]
+    assert "NIGHTJAR_EVENT_STREAMS" in refusal.json()["hint"]
+
+
+async def test_a_stream_that_was_closed_makes_room_for_another(served: httpx.AsyncClient) -> None:
+    await happen(served, "t")
+    for _ in range(3):
+        async with served.stream("GET", "/api/events"), served.stream("GET", "/api/events"):
+            pass
+        while (
+            again := await served.send(served.build_request("GET", "/api/events?last=1"), stream=True)
+        ).is_error:
+            await again.aclose()
+            await asyncio.sleep(0.01)  # the server learns of the end when the socket tells it
+        await again.aclose()
+
+
+async def test_a_quiet_stream_says_that_it_is_there(
+    broadcast: Broadcast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("triggers.sse.stream.HEARTBEAT_S", 0.05)
+    with broadcast.connected(Filter(min_interval_s=3600)) as subscriber:
+        async with aclosing(broadcast.tell(subscriber, await broadcast.beginning(None))) as telling:
+            said = [await anext(telling) for _ in range(4)]
+
+    assert said[1:] == [b": still here\n\n"] * 3
+
+
+async def test_a_process_that_slept_lets_its_subscribers_come_back(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("triggers.sse.stream.AWAY_S", -1.0)  # every read counts as a sleep
+    async with broadcasting(process) as broadcast:
+        with broadcast.connected(Filter()) as subscriber:
+            telling = broadcast.tell(subscriber, await broadcast.beginning(None))
+            await anext(telling)
+            reading = asyncio.ensure_future(anext(telling, None))
+            await happen(client, "t")
+
+            assert await reading is None
+
+
+async def test_a_fault_of_one_read_ends_no_live_feed_for_good(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follow, failed = process.stream.follow, asyncio.Event()
+
+    async def faulty(entry_id: str, wait_s: float) -> list[Event]:
+        if not failed.is_set():
+            failed.set()
+            raise RuntimeError("something that nobody thought of")
+        return await follow(entry_id, wait_s)
+
+    monkeypatch.setattr(process.stream, "follow", faulty)
+    async with broadcasting(process) as broadcast, asyncio.timeout(30):
+        with broadcast.connected(Filter()) as subscriber:
+            await failed.wait()
+            await happen(client, "t")
+
+            told = await subscriber.waiting.get()
+
+    assert told is not None
+    assert told[0].type == "tag.created"
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "tag=../x",
+        "types=no.such",
+        "since=yesterday",
+        "since=99999999999999999999",
+        "other=1",
+        "min_interval=often",
+        "min_interval=nan",
+        "min_interval=-1",
+        "min_interval=1e9",
+        "only=old_best",
+        "only=new_best&types=gpu.idle",
+        "last=-1",
+        "last=1001",
+    ],
+)
+async def test_a_wrong_parameter_is_refused_with_a_hint(client: httpx.AsyncClient, query: str) -> None:
+    answer = await client.get(f"/api/events?{query}")
+
+    assert answer.status_code == 422
+    assert answer.json()["hint"]

@@ -1,0 +1,430 @@
+"""Real child processes, well-behaved and hostile: each ends, and nothing of it stays alive."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from functions.lanes import Order
+from tests.workers.watching import Orders
+from workers.attempt.capped_log import CappedLog
+from workers.attempt.child import Command, Ended, Pace, run_command
+from workers.attempt.stamps import kill_all, processes_of
+
+pytestmark = pytest.mark.process
+
+ROOT = Path(__file__).parents[3]
+CHILD_PATH = ROOT / "workers" / "attempt" / "child_path"
+QUICK = Pace(poll_s=0.02, tail_s=0.05, term_grace_s=0.5, lease_patience_s=0.3)
+PATIENT = Pace(poll_s=0.02, tail_s=0.05, term_grace_s=60, lease_patience_s=60)
+
+
+@pytest.fixture
+def stamp() -> Iterator[str]:
+    name = f"e-{uuid.uuid4().hex}/1/1"
+    yield name
+    assert kill_all(name)
+
+
+def command(tmp_path: Path, stamp: str, script: str, *, timeout_s: float = 60, **limits: int) -> Command:
+    (tmp_path / "script.py").write_text(textwrap.dedent(script))
+    return Command(
+        argv=[sys.executable, "script.py"],
+        cwd=tmp_path,
+        env={"PATH": os.environ["PATH"], "PYTHONPATH": str(CHILD_PATH), "PYTHONUNBUFFERED": "1"},
+        stamp=stamp,
+        log=tmp_path / "log.txt",
+        timeout_s=timeout_s,
+        limits=limits,
+    )
+
+
+def once_printed(tmp_path: Path, order: Order) -> Callable[[], Order]:
+    """The order, as soon as the script has made a file `ready`: what it does before is over by then."""
+    return lambda: order if (tmp_path / "ready").exists() else "continue"
+
+
+async def test_a_script_that_ends_by_itself_leaves_its_output_and_exit_status(
+    tmp_path: Path, stamp: str
+) -> None:
+    script = "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"
+
+    ended = await run_command(command(tmp_path, stamp, script), Orders(), QUICK)
+
+    assert ended == Ended("exit", 3, "out\nerr\n", is_empty=True)
+    assert (tmp_path / "log.txt").read_text() == "out\nerr\n"
+
+
+async def test_a_script_sees_only_the_environment_it_is_given_and_no_input(
+    tmp_path: Path, stamp: str
+) -> None:
+    script = "import os, sys; print(sorted(os.environ)); print(repr(sys.stdin.read())); print(os.getpgrp())"
+
+    ended = await run_command(command(tmp_path, stamp, script), Orders(), QUICK)
+
+    names, stdin, group = ended.log.splitlines()
+    own = {"LC_CTYPE", "__CF_USER_TEXT_ENCODING"}  # set by Python itself
+    assert set(eval(names)) - own == {
+        *("PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "NIGHTJAR_ATTEMPT"),
+        *("NIGHTJAR_REPORT_FD", "NIGHTJAR_ANSWER_FD"),
+    }
+    assert stdin == "''"
+    assert int(group) == os.getpgrp()
+
+
+async def test_a_hanging_script_that_ignores_term_is_killed_at_its_deadline(
+    tmp_path: Path, stamp: str
+) -> None:
+    script = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+
+    ended = await run_command(command(tmp_path, stamp, script, timeout_s=0.5), Orders(), QUICK)
+
+    assert (ended.cause, ended.returncode, ended.is_empty) == ("timeout", -signal.SIGKILL, True)
+
+
+async def test_a_script_may_tidy_up_when_it_is_told_to_end(tmp_path: Path, stamp: str) -> None:
+    script = """
+        import signal, sys, time
+        signal.signal(signal.SIGTERM, lambda *_: (print("tidied"), sys.exit(0)))
+        open("ready", "w").close()
+        time.sleep(600)
+    """
+
+    ended = await run_command(
+        command(tmp_path, stamp, script), Orders(on_poll=once_printed(tmp_path, "stop")), PATIENT
+    )
+
+    assert (ended.cause, ended.returncode, ended.log) == ("stop", 0, "tidied\n")
+
+
+@pytest.mark.parametrize(
+    "escape",
+    [
+        "",
+        "os.setsid()",
+        "os.setsid(); os.fork() and os._exit(0)",
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)",
+    ],
+    ids=["grandchild", "setsid", "daemon", "ignores-term"],
+)
+async def test_no_grandchild_outlives_the_script(tmp_path: Path, stamp: str, escape: str) -> None:
+    script = f"""
+        import os, signal, time
+        if os.fork() == 0:
+            {escape or "pass"}
+            open("pid", "w").write(str(os.getpid()))
+            os.rename("pid", "ready")
+            time.sleep(600)
+            os._exit(0)
+        while not os.path.exists("ready"):
+            time.sleep(0.01)
+        print("done")
+    """
+
+    ended = await run_command(command(tmp_path, stamp, script), Orders(), QUICK)
+
+    assert (ended.cause, ended.returncode, ended.log, ended.is_empty) == ("exit", 0, "done\n", True)
+    assert not _lives(int((tmp_path / "ready").read_text()))
+
+
+async def test_a_grandchild_that_clears_its_environment_dies_with_its_parents(
+    tmp_path: Path, stamp: str
+) -> None:
+    script = """
+        import os, sys, time
+        if os.fork() == 0:
+            code = "import os, time; open('ready', 'w').write(str(os.getpid())); time.sleep(600)"
+            os.setsid()
+            os.execve(sys.executable, [sys.executable, "-c", code], {})
+        time.sleep(600)
+    """
+
+    def lost() -> Order:
+        return "lost" if (tmp_path / "ready").exists() and (tmp_path / "ready").read_text() else "continue"
+
+    ended = await run_command(command(tmp_path, stamp, script), Orders(on_poll=lost), QUICK)
+
+    assert ended.cause == "lost"
+    await _until(lambda: not _lives(int((tmp_path / "ready").read_text())))
+
+
+async def test_a_flood_of_output_keeps_its_beginning_and_its_end(tmp_path: Path, stamp: str) -> None:
+    script = """
+        import sys
+        print("begin")
+        for _ in range(400):
+            sys.stdout.write("x" * 65536)
+        print("\\n---\\nval_bpb: 1.5")
+    """
+
+    ended = await run_command(command(tmp_path, stamp, script), Orders(), QUICK)
+
+    assert ended.log.startswith("begin\n")
+    assert ended.log.endswith("---\nval_bpb: 1.5\n")
+    assert "bytes left out]" in ended.log
+    assert (tmp_path / "log.txt").stat().st_size < 9 * 1024 * 1024
+
+
+async def test_reports_reach_the_watcher_and_a_stop_lets_the_script_end_by_itself(
+    tmp_path: Path, stamp: str
+) -> None:
+    script = """
+        from nightjar_report import report
+        for step in range(1000):
+            report(2.0 - step, step / 1000)
+        print("never")
+    """
+    watcher = Orders(on_tick=lambda metric, progress: "stop" if progress >= 0.002 else "continue")
+
+    ended = await run_command(command(tmp_path, stamp, script), watcher, PATIENT)
+
+    assert watcher.ticks == [(2.0, 0.0), (1.0, 0.001), (0.0, 0.002)]
+    assert (ended.cause, ended.returncode, ended.log) == ("stop", 0, "")
+
+
+async def test_a_script_told_to_stop_may_still_finish_even_while_poll_says_stop_too(
+    tmp_path: Path, stamp: str
+) -> None:
+    script = """
+        import time
+        from nightjar_report import report
+        try:
+            report(1.0, 0.5)
+        except SystemExit:
+            time.sleep(0.3)
+            try:
+                report(0.9, 0.6)
+            except SystemExit:
+                print("told twice")
+    """
+    watcher = Orders(
+        on_tick=lambda metric, progress: "stop", on_poll=lambda: "stop" if watcher.ticks else "continue"
+    )
+
+    ended = await run_command(command(tmp_path, stamp, script), watcher, PATIENT)
+
+    assert (ended.cause, ended.returncode, ended.log) == ("stop", 0, "told twice\n")
+
+
+async def test_a_script_that_takes_no_notice_of_stop_is_ended_after_the_grace(
+    tmp_path: Path, stamp: str
+) -> None:
+    script = """
+        import time
+        from nightjar_report import report
+        while True:
+            try:
+                report(1.0, 0.5)
+            except SystemExit:
+                time.sleep(0.01)
+    """
+
+    ended = await run_command(command(tmp_path, stamp, script), Orders(on_tick=lambda *_: "stop"), QUICK)
+
+    assert (ended.cause, ended.returncode) == ("stop", -signal.SIGTERM)
+
+
+async def test_nonsense_on_the_report_pipe_is_passed_over(tmp_path: Path, stamp: str) -> None:
+    script = r"""
+        import os
+        fd = int(os.environ["NIGHTJAR_REPORT_FD"].split(":")[0])
+        for line in (b"{", b"[1]", b'{"m": NaN, "p": 0}', b'{"m": [], "p": 0}', b"\xff", b"x" * 9000):
+            os.write(fd, line + b"\n")
+        os.write(fd, b'{"m": 1, "p": 0.5}\n')
+    """
+    watcher = Orders()
+
+    ended = await run_command(command(tmp_path, stamp, script), watcher, QUICK)
+
+    assert ended.returncode == 0
+    assert watcher.ticks in ([(1.0, 0.5)], [])  # the script does not wait for an answer
+
+
+async def test_a_watcher_that_fails_for_a_moment_changes_nothing(tmp_path: Path, stamp: str) -> None:
+    fails = iter([True, True, True])
+
+    def poll() -> Order:
+        if next(fails, False):
+            raise ConnectionError("Redis is away")
+        (tmp_path / "back").touch()
+        return "continue"
+
+    def tick(metric: float, progress: float) -> Order:
+        raise ConnectionError("Redis is away")
+
+    script = """
+        import os, time
+        from nightjar_report import report
+        report(1.0, 0.5)
+        while not os.path.exists("back"):
+            time.sleep(0.01)
+        print("done")
+    """
+
+    ended = await run_command(command(tmp_path, stamp, script), Orders(on_poll=poll, on_tick=tick), PATIENT)
+
+    assert (ended.cause, ended.returncode, ended.log) == ("exit", 0, "done\n")
+
+
+@pytest.mark.parametrize("silence", ["raises", "hangs"])
+async def test_a_lab_that_stays_silent_counts_as_a_lost_lease(
+    tmp_path: Path, stamp: str, silence: str
+) -> None:
+    class Silent(Orders):
+        async def poll(self) -> Order:
+            if silence == "hangs":
+                await asyncio.sleep(600)
+            raise ConnectionError("Redis is away")
+
+    ended = await run_command(command(tmp_path, stamp, "import time; time.sleep(600)"), Silent(), QUICK)
+
+    assert (ended.cause, ended.is_empty) == ("lost", True)
+
+
+async def test_a_run_ends_although_a_question_to_the_lab_swallows_its_cancellation(
+    tmp_path: Path, stamp: str
+) -> None:
+    class Swallowing(Orders):
+        """As `asyncio.wait_for` does before Python 3.12, where its answer comes at the same moment."""
+
+        swallowed = False
+
+        async def poll(self) -> Order:
+            try:
+                await asyncio.sleep(0 if self.swallowed else 600)
+            except asyncio.CancelledError:
+                self.swallowed = True
+            return "continue"
+
+    watcher = Swallowing()
+
+    ended = await run_command(command(tmp_path, stamp, "print('done')"), watcher, PATIENT)
+
+    assert (ended.cause, ended.is_empty, watcher.swallowed) == ("exit", True, True)
+
+
+async def test_the_newest_lines_are_shown_while_the_script_runs(tmp_path: Path, stamp: str) -> None:
+    script = "import time; print('one\\n\\x1b[1mtwo', flush=True); time.sleep(600)"
+    watcher = Orders(on_poll=lambda: "stop" if watcher.tails else "continue")
+
+    await run_command(command(tmp_path, stamp, script), watcher, QUICK)
+
+    assert watcher.tails == ["one\ntwo"]
+
+
+async def test_cancelling_the_run_kills_everything_of_it(tmp_path: Path, stamp: str) -> None:
+    script = "import os, time; os.fork(); open('ready', 'w').close(); time.sleep(600)"
+    running = asyncio.ensure_future(run_command(command(tmp_path, stamp, script), Orders(), PATIENT))
+    await _until((tmp_path / "ready").exists)
+
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    assert processes_of(stamp) == []
+
+
+async def test_a_command_that_cannot_be_started_says_so_in_its_log(tmp_path: Path, stamp: str) -> None:
+    nowhere = Command(["/nowhere/python"], tmp_path, {}, stamp, tmp_path / "log.txt", timeout_s=60)
+
+    ended = await run_command(nowhere, Orders(), QUICK)
+
+    assert ended.returncode == 127
+    assert ended.log == "nightjar: cannot start '/nowhere/python': No such file or directory\n"
+
+
+async def test_limits_hold_for_the_script_and_its_children(tmp_path: Path, stamp: str) -> None:
+    script = """
+        import resource, subprocess, sys
+        print(resource.getrlimit(resource.RLIMIT_CORE), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        try:
+            with open("big", "wb") as file:
+                file.write(b"x" * 2_000_000)
+        except OSError as error:
+            print(error.errno)
+    """
+
+    ended = await run_command(
+        command(tmp_path, stamp, script, core=0, fsize=1_000_000, nofile=128), Orders(), QUICK
+    )
+
+    assert ended.log == "(0, 0) 128\n27\n"
+    assert (tmp_path / "big").stat().st_size <= 1_000_000
+
+
+def test_killing_the_worker_with_minus_nine_kills_the_script(tmp_path: Path, stamp: str) -> None:
+    (tmp_path / "worker.py").write_text(
+        textwrap.dedent(f"""
+        import asyncio, sys
+        from pathlib import Path
+        sys.path.insert(0, {str(ROOT)!r})
+        from tests.workers.watching import Orders
+        from workers.attempt.child import Command, Pace, run_command
+        here = Path({str(tmp_path)!r})
+        code = "import os, time; open('a', 'w').write(str(os.getpid())); os.rename('a', 'ready'); "
+        argv = [sys.executable, "-c", code + "time.sleep(600)"]
+        command = Command(argv, here, {{}}, {stamp!r}, here / "log.txt", timeout_s=600)
+        asyncio.run(run_command(command, Orders(), Pace()))
+        """)
+    )
+    with subprocess.Popen([sys.executable, "-P", str(tmp_path / "worker.py")]) as worker:
+        while not (tmp_path / "ready").exists():
+            assert worker.poll() is None
+            time.sleep(0.02)
+        script = int((tmp_path / "ready").read_text())
+
+        worker.kill()
+        worker.wait()
+
+    for _ in range(1000):
+        if not _lives(script):
+            break
+        time.sleep(0.01)
+    assert not _lives(script)
+
+
+def test_a_stamp_matches_whole_segments_only_and_spares_the_caller(
+    stamp: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    experiment = stamp.split("/")[0]
+    monkeypatch.setenv("NIGHTJAR_ATTEMPT", f"{experiment}/12/1")
+    with subprocess.Popen(["sleep", "600"], env={**os.environ}) as sleeper:
+        assert processes_of(f"{experiment}/1") == []
+        assert [p.pid for p in processes_of(f"{experiment}/12/")] == [sleeper.pid]
+
+        assert kill_all(f"{experiment}/12")
+        assert sleeper.wait() == -signal.SIGKILL
+
+
+def test_a_capped_log_says_how_much_it_leaves_out(tmp_path: Path) -> None:
+    with CappedLog(tmp_path / "log.txt", cap_bytes=20) as log:
+        for number in range(100):
+            log.write(b"%02d\n" % number)
+        assert log.newest(6) == "98\n99\n"
+        text = log.text()
+
+    assert text == "00\n01\n02\n0\n[280 bytes left out]\n\n97\n98\n99\n"
+    assert (tmp_path / "log.txt").read_text() == text
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def _until(fact: Callable[[], bool]) -> None:
+    while not fact():  # noqa: ASYNC110 - the fact is another process's
+        await asyncio.sleep(0.01)

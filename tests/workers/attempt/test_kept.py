@@ -1,0 +1,86 @@
+"""Folders of failed attempts: kept for a while, within a cap, the oldest out first."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from workers.attempt.kept import Kept
+
+KIB = 1024
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    return tmp_path / "work"
+
+
+def attempt(work: Path, name: str, size: int = 64 * KIB) -> Path:
+    folder = work / name
+    (folder / "tree").mkdir(parents=True)
+    with (folder / "tree" / "file").open("wb") as file:
+        file.write(os.urandom(size))
+        os.fsync(file.fileno())
+    return folder
+
+
+def kept(tmp_path: Path, *, for_s: float = 3600.0, most_bytes: float = 1024 * KIB) -> Kept:
+    return Kept(tmp_path / "failed", for_s, most_bytes)
+
+
+def names(keeper: Kept) -> set[str]:
+    return {folder.name for folder in keeper.root.iterdir()} if keeper.root.exists() else set()
+
+
+def aged(folder: Path | None, seconds: float) -> None:
+    assert folder is not None
+    then = time.time() - seconds
+    os.utime(folder, (then, then))
+
+
+def test_the_folder_of_a_failed_attempt_is_moved_away_whole(tmp_path: Path, work: Path) -> None:
+    place = kept(tmp_path).keep(attempt(work, "t-1@1@1"))
+
+    assert place is not None
+    assert place == tmp_path / "failed" / "t-1@1@1"
+    assert (place / "tree" / "file").stat().st_size == 64 * KIB
+    assert list(work.iterdir()) == []
+
+
+def test_the_oldest_go_when_the_cap_is_reached(tmp_path: Path, work: Path) -> None:
+    keeper = kept(tmp_path, most_bytes=300 * KIB)
+    for nth in range(3):
+        aged(keeper.keep(attempt(work, f"t-{nth}@1@1")), 100 - nth)
+
+    keeper.keep(attempt(work, "t-3@1@1", 180 * KIB))
+
+    assert names(keeper) == {"t-2@1@1", "t-3@1@1"}
+
+
+def test_a_folder_over_the_cap_is_not_kept_and_pushes_nothing_out(tmp_path: Path, work: Path) -> None:
+    keeper = kept(tmp_path, most_bytes=150 * KIB)
+    keeper.keep(attempt(work, "small@1@1"))
+
+    assert keeper.keep(attempt(work, "large@1@1", 200 * KIB)) is None
+    assert names(keeper) == {"small@1@1"}
+
+
+def test_what_was_kept_for_long_enough_is_removed(tmp_path: Path, work: Path) -> None:
+    keeper = kept(tmp_path, for_s=60)
+    aged(keeper.keep(attempt(work, "old@1@1")), 61)
+    keeper.keep(attempt(work, "new@1@1"))
+
+    keeper.expire()
+
+    assert names(keeper) == {"new@1@1"}
+
+
+def test_a_worker_that_keeps_nothing_keeps_nothing(tmp_path: Path, work: Path) -> None:
+    keeper = kept(tmp_path, for_s=0)
+
+    assert keeper.keep(attempt(work, "t-1@1@1")) is None
+    assert names(keeper) == set()

@@ -1,0 +1,372 @@
+"""Whole attempts: a real repository, a real script, a result."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from functions.lanes import Failed, Halted, Runner, Trained, TrainingResult, Unfit
+from state.settings import Settings
+from tests.workers.repository import Repository, job
+from tests.workers.watching import Orders
+from workers.attempt.kept import Kept
+from workers.attempt.runner import TrainingRunner
+from workers.attempt.stamps import processes_of
+from workers.device import Device
+
+pytestmark = pytest.mark.process
+
+LAB = uuid.uuid4().hex
+"""Another run of these tests beside this one is another lab."""
+
+CPU = Device("h:cpu0", index=0, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu")
+GPU = Device("h:GPU-a", index=0, name="NVIDIA H200", vram_mb=1, uuid="GPU-a", driver="1", kind="gpu")
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "repo")
+
+
+def runner(repo: Repository, device: Device = CPU, **more: object) -> TrainingRunner:
+    settings = Settings(poll_s=0.02, term_grace_s=0.5)
+    given = {"python": Path(sys.executable), "settings": settings, **more}
+    return TrainingRunner(
+        repo.path,
+        device=device,
+        lab_identity=LAB,
+        work_dir=repo.path.parent / "work",
+        **given,  # type: ignore[arg-type]
+    )
+
+
+async def train(
+    repo: Repository, script: str, watcher: Orders | None = None, **more: object
+) -> TrainingResult:
+    commit = repo.commit({"train.py": script})
+    lane: Runner = runner(repo, **more)  # type: ignore[arg-type]  # a table of options
+    result = await lane.run(job(commit, base_commit=repo.base), watcher or Orders(), metric="val_bpb")
+    assert list((repo.path.parent / "work").iterdir()) == []
+    assert processes_of(LAB) == []
+    return result
+
+
+async def test_a_run_that_prints_its_metric_is_trained(repo: Repository) -> None:
+    script = "print('step 1\\n---\\nval_bpb: 0.9979\\ntotal_tokens_M: 499.6\\nmfu_percent: nan')"
+
+    result = await train(repo, script)
+
+    assert isinstance(result, Trained)
+    assert result.metric == 0.9979
+    assert result.metrics == {"val_bpb": 0.9979, "total_tokens_m": 499.6}
+    assert result.gpu_class == "cpu"
+    assert result.evaluator_hash is not None
+    assert result.log_tail.startswith("step 1\n---\n")
+
+
+async def test_constants_of_the_experiment_take_effect(repo: Repository) -> None:
+    asked = job(repo.base, config_delta={"DEPTH": 12})
+
+    result = await runner(repo).run(asked, Orders(), metric="val_bpb")
+
+    assert isinstance(result, Trained)
+    assert result.metric == 1.5
+
+
+async def test_a_state_module_beside_the_script_is_its_own_and_not_ours(repo: Repository) -> None:
+    repo.commit(
+        {"state.py": "ANSWER = 42\n", "workers.py": "", "functions/__init__.py": "", "triggers.py": ""}
+    )
+
+    result = await train(
+        repo,
+        "import state, workers, functions, triggers, os\n"
+        "here = os.path.dirname(os.path.abspath(__file__))\n"
+        "assert all(m.__file__.startswith(here) for m in (state, workers, functions, triggers))\n"
+        "print('---'); print('val_bpb:', state.ANSWER)",
+    )
+
+    assert isinstance(result, Trained), result
+    assert result.metric == 42
+
+
+def test_our_four_packages_are_those_of_this_checkout() -> None:
+    import functions
+    import state
+    import triggers
+    import workers
+
+    for package in (functions, state, triggers, workers):
+        assert Path(str(package.__file__)).parents[1] == ROOT
+
+
+@pytest.mark.parametrize("device", [CPU, GPU])
+async def test_the_script_gets_an_allow_listed_environment(repo: Repository, device: Device) -> None:
+    environ = {
+        "PATH": os.environ["PATH"],
+        "HOME": "/home/x",
+        "LC_ALL": "C.UTF-8",
+        "WANDB_MODE": "off",
+        "SECRET": "s",
+        "NIGHTJAR_REDIS_URL": "redis://s",
+        "ANTHROPIC_API_KEY": "s",
+        "REDIS_URL": "s",
+        "GIT_DIR": "s",
+    }
+    commit = repo.commit(
+        {"train.py": "import os; [print(name, value) for name, value in os.environ.items()]"}
+    )
+    lane = runner(repo, device, environ=environ, pass_env=("WANDB_MODE", "NIGHTJAR_REDIS_URL"))
+
+    result = await lane.run(job(commit, seed=7, traceparent="00-a-b-01"), Orders(), metric="val_bpb")
+
+    assert isinstance(result, Failed)
+    env: dict[str, str] = {}
+    for line in result.error.split("\n")[1:]:
+        name, _, value = line.partition(" ")
+        env[name] = value
+    cuda = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}
+    threads = {"CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"}
+    assert env.keys() == {
+        *("PATH", "HOME", "LC_ALL", "WANDB_MODE", "TMPDIR", "PYTHONPATH", "PYTHONUNBUFFERED", "TRACEPARENT"),
+        *("PYTHONDONTWRITEBYTECODE", "NIGHTJAR_BUDGET_S", "NIGHTJAR_SEED", "NIGHTJAR_ATTEMPT"),
+        *("NIGHTJAR_REPORT_FD", "NIGHTJAR_ANSWER_FD"),
+        *(cuda if device is GPU else threads),
+    }
+    assert env["CUDA_VISIBLE_DEVICES"] == ("GPU-a" if device is GPU else "")
+    assert env["NIGHTJAR_BUDGET_S"] == "300.0"
+    assert env["NIGHTJAR_SEED"] == "7"
+    assert env["NIGHTJAR_ATTEMPT"] == f"{LAB}/{device.gpu_id}/e-1/1/1"
+    assert env["TMPDIR"].startswith(str(repo.path.parent / "work"))
+
+
+@pytest.mark.parametrize("tier", ["none", "limits"])
+async def test_a_script_reads_what_its_user_can_read(repo: Repository, tmp_path: Path, tier: str) -> None:
+    private = tmp_path / "private"
+    private.touch(mode=0o600)
+    private.write_text("somebody's letters")
+
+    result = await train(repo, f"print(open({str(private)!r}).read(), '\\n---\\nval_bpb: 1')", tier=tier)
+
+    assert isinstance(result, Trained)
+    assert "somebody's letters" in result.log_tail
+
+
+@pytest.mark.parametrize("tier", ["none", "limits"])
+async def test_without_a_tier_there_is_no_limit(repo: Repository, tier: str) -> None:
+    script = "import resource; print(resource.getrlimit(resource.RLIMIT_FSIZE)[0], '\\n---\\nval_bpb: 1')"
+
+    result = await train(repo, script, tier=tier)
+
+    ours = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    assert isinstance(result, Trained)
+    assert result.log_tail.startswith(f"{16 * 1024**3 if tier == 'limits' else ours}\n")
+
+
+@pytest.mark.parametrize(
+    ("script", "kind", "reason"),
+    [
+        ("print('no block')", "no_metrics", "exited with 0 but printed no metrics"),
+        ("print('---\\nloss: 1')", "no_metrics", "val_bpb is not among the metrics printed: loss"),
+        ("print('---\\nval_bpb: nan')", "nan", "val_bpb is nan"),
+        ("print('---\\nval_bpb: 0.1\\n---\\nval_bpb: inf')", "nan", "val_bpb is inf"),
+        ("print('---\\nval_bpb: 0.1\\n---\\n')", "no_metrics", "exited with 0 but printed no metrics"),
+        ("print('---\\nval_bpb: 1'); raise SystemExit('CUDA out of memory')", "oom", "exited with 1"),
+        ("import nothing_of_that_name", "import", "exited with 1"),
+        ("import os; os.kill(os.getpid(), 9)", "killed", "ended by signal 9"),
+        ("raise OSError(28, 'No space left on device')", "disk", "exited with 1"),
+        ("1 / 0", "other", "exited with 1"),
+        ("syntax error", "other", "exited with 1"),
+    ],
+)
+async def test_a_run_without_a_usable_metric_is_failed_with_its_kind(
+    repo: Repository, script: str, kind: str, reason: str
+) -> None:
+    result = await train(repo, script)
+
+    assert isinstance(result, Failed), result
+    assert (result.kind, result.error.split("\n")[0][: len(reason)]) == (kind, reason)
+
+
+async def test_results_json_is_taken_when_no_block_was_printed(repo: Repository) -> None:
+    results = {"val_bpb": 0.5, "Depth": 8, "ok": True, "who": "me"}
+    script = f"import json; json.dump({results!r}, open('results.json', 'w'))"
+
+    result = await train(repo, script)
+
+    assert isinstance(result, Trained), result
+    assert result.metrics == {"val_bpb": 0.5, "depth": 8.0}
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "open('results.json', 'w').write('[' * 100_000)",
+        "import os; os.mkfifo('results.json')",
+        "import os; os.symlink('/dev/zero', 'results.json')",
+        "open('results.json', 'w').write('[1]')",
+    ],
+)
+async def test_a_hostile_results_json_is_no_metric(repo: Repository, script: str) -> None:
+    result = await train(repo, script)
+
+    assert isinstance(result, Failed)
+    assert result.kind == "no_metrics"
+
+
+async def test_a_script_over_its_time_is_a_timeout_even_with_a_block(repo: Repository) -> None:
+    commit = repo.commit({"train.py": "import time; print('---\\nval_bpb: 1', flush=True); time.sleep(600)"})
+
+    result = await runner(repo).run(job(commit, timeout_s=1.0), Orders(), metric="val_bpb")
+
+    assert isinstance(result, Failed)
+    assert result.kind == "timeout"
+
+
+STOPPED = """
+from nightjar_report import report
+try:
+    report(1.0, 0.5)
+finally:
+    print("---\\nval_bpb: {}", flush=True)
+"""
+
+
+async def test_a_full_result_that_arrives_after_a_stop_wins(repo: Repository) -> None:
+    result = await train(repo, STOPPED.format("0.75"), Orders(on_tick=lambda *_: "stop"))
+
+    assert isinstance(result, Trained), result
+    assert result.metric == 0.75
+
+
+@pytest.mark.parametrize("value", ["nan", "none"])
+async def test_a_stop_without_a_result_is_halted(repo: Repository, value: str) -> None:
+    result = await train(repo, STOPPED.format(value), Orders(on_tick=lambda *_: "stop"))
+
+    assert result == Halted("stop", f"---\nval_bpb: {value}")
+
+
+async def test_a_lost_lease_is_halted_whatever_was_printed(repo: Repository) -> None:
+    result = await train(
+        repo,
+        "import time; print('---\\nval_bpb: 1', flush=True); time.sleep(600)",
+        Orders(on_poll=lambda: "lost"),
+    )
+
+    assert isinstance(result, Halted)
+    assert result.order == "lost"
+
+
+async def test_a_commit_that_is_missing_fails_as_infra_with_the_remedy(repo: Repository) -> None:
+    result = await runner(repo).run(job("0" * 40), Orders(), metric="val_bpb")
+
+    assert isinstance(result, Failed)
+    assert result.kind == "infra"
+    assert "fetch --all" in result.error
+
+
+async def test_a_constant_that_is_missing_fails_before_the_run(repo: Repository) -> None:
+    result = await runner(repo).run(job(repo.base, config_delta={"WIDTH": 1}), Orders(), metric="val_bpb")
+
+    assert result == Failed(
+        "other", "constant 'WIDTH' is not a top-level name of the script; available: DEPTH, SEED"
+    )
+
+
+async def test_the_operators_command_runs_with_the_interpreter_in_the_place_of_python(
+    repo: Repository,
+) -> None:
+    repo.commit(
+        {"run.py": "import sys; print('---'); print('val_bpb:', len(sys.argv)); print(sys.executable)"}
+    )
+
+    result = await train(repo, "", command=["uv", "run", "run.py", "--fast"])
+
+    assert isinstance(result, Trained), result
+    assert result.metric == 2
+    assert result.log_tail.split("\n")[-1] == sys.executable
+
+
+async def test_a_command_that_is_not_there_fails_as_infra(repo: Repository) -> None:
+    result = await train(repo, "", command=["nightjar-no-such-program"])
+
+    assert isinstance(result, Failed)
+    assert result.kind == "infra"
+
+
+async def test_the_interpreter_is_the_repositorys_then_uvs_then_ours(
+    repo: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tools = repo.path.parent / "tools"
+    tools.mkdir()
+    (tools / "uv").write_text(
+        f"#!/bin/sh\n[ \"$*\" = 'python find --project {repo.path}' ] && echo {tools}/python\n"
+    )
+    (tools / "uv").chmod(0o755)
+    (tools / "python").touch()
+    environ = {"PATH": f"{tools}:{os.environ['PATH']}"}
+
+    assert await runner(repo, python=None, environ=environ).interpreter() == Path(sys.executable)
+    (repo.path / "uv.lock").touch()
+    assert await runner(repo, python=None, environ=environ).interpreter() == tools / "python"
+    (repo.path / ".venv" / "bin").mkdir(parents=True)
+    shutil.copy(tools / "python", repo.path / ".venv" / "bin" / "python")
+    assert (
+        await runner(repo, python=None, environ=environ).interpreter()
+        == repo.path / ".venv" / "bin" / "python"
+    )
+
+
+async def test_a_worker_without_room_on_its_disk_is_unfit(repo: Repository) -> None:
+    full = runner(repo, settings=Settings(min_free_mb=1e12))
+
+    found = await full.survey()
+
+    assert isinstance(found, Unfit)
+    assert "under the least of 1e+12 MB" in found.reason
+    assert await runner(repo, settings=Settings(min_free_mb=0)).survey() is None
+
+
+FILL = """
+import os, time
+for nth in range(40):
+    with open(f"{os.environ['TMPDIR']}/{nth}", "wb") as file:
+        file.write(os.urandom(1024 * 1024))
+        os.fsync(file.fileno())
+print("---\\nval_bpb: 1", flush=True)
+time.sleep(600)
+"""
+
+
+async def test_a_run_that_fills_the_disk_is_killed_at_its_cap(repo: Repository) -> None:
+    result = await train(repo, FILL, settings=Settings(poll_s=0.02, run_disk_mb=20.0, term_grace_s=600.0))
+
+    assert isinstance(result, Failed)
+    assert result.kind == "disk"
+    assert result.error.startswith("its files took more of the disk than the worker allows")
+
+
+async def test_a_failed_attempt_says_where_its_files_are_kept_and_a_good_one_leaves_none(
+    repo: Repository, tmp_path: Path
+) -> None:
+    kept = Kept(tmp_path / "failed", 3600.0, 1e9)
+
+    result = await train(repo, "open('clue', 'w').write('it was me'); 1 / 0", kept=kept)
+    await train(repo, "print('---\\nval_bpb: 1')", kept=kept)
+
+    assert isinstance(result, Failed)
+    place = Path(result.error.split("\n")[1].partition(": ")[2])
+    assert [place] == list(kept.root.iterdir())
+    assert (place / "tree" / "clue").read_text() == "it was me"
+    assert "ZeroDivisionError" in result.error
+
+
+async def test_an_attempt_of_which_nothing_lives_is_empty(repo: Repository) -> None:
+    assert await runner(repo).is_empty(job("0" * 40), None)

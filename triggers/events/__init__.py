@@ -1,0 +1,1 @@
+"""The events process: runs what events and clock ticks fire. `python -P -m triggers.events`."""

@@ -1,0 +1,9 @@
+"""`python -P -m triggers.events` runs the events process."""
+
+import sys
+
+from functions.process.lifecycle import run
+from triggers.events.serving import serve
+
+if __name__ == "__main__":
+    sys.exit(run("events", serve))

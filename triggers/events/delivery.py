@@ -1,0 +1,190 @@
+"""Delivery of stream entries to what is bound to them: at least once, retried ever later, buried when hopeless."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+
+from structlog.contextvars import bound_contextvars
+
+from functions.process.lifecycle import ended, has_died
+from state.errors import NightjarError, Unavailable
+from state.events import UNREADABLE, Event
+from state.settings import Settings
+from state.stream import GroupGone, Subscription
+
+log = logging.getLogger(__name__)
+
+WAIT_S = 1.0
+SERVED_S = 60.0
+"""How often a binding says that it is served; retention counts in days."""
+
+
+@dataclass(kw_only=True)
+class Binding(ABC):
+    """What is done with the entries of one consumer group, and how patiently."""
+
+    name: str
+    subscription: Subscription
+    max_deliveries: int = 8
+    longest_backoff_s: float = 60.0
+    batch: int = 256
+    errors: dict[str, str] = field(default_factory=dict)
+    """Last error per entry that failed here, for the dead letters."""
+    paused_until: float = 0.0
+    """On this host's monotonic clock: until then it takes nothing; what it holds counts as no failure."""
+
+    @abstractmethod
+    def concerns(self, event: Event) -> bool:
+        """Whether it waits for this event; the others are acknowledged unseen."""
+
+    @abstractmethod
+    async def fire(self, bundle: Sequence[Event]) -> None:
+        """Handle these, oldest first; whatever it raises is a failure of all of them."""
+
+    def bundles(self, events: Iterable[Event]) -> list[list[Event]]:
+        """The events of each call."""
+        return [[event] for event in events]
+
+    def backoff_s(self, deliveries: int, base_s: float) -> float:
+        """How long an entry rests after so many failures."""
+        return min(base_s * 2.0 ** min(deliveries - 1, 32), self.longest_backoff_s)
+
+
+async def run_binding(binding: Binding, settings: Settings, stop: asyncio.Event) -> None:
+    """Deliver until stopped, or until the group is gone for good; nothing that it suffers touches another."""
+    while not stop.is_set():
+        try:
+            await _serve(binding, settings, stop)
+        except GroupGone as problem:
+            if not await _made_again(binding):
+                return
+            log.warning("%s: %s; it was made again", binding.name, problem.detail)
+        except Unavailable as problem:
+            log.warning("%s: %s; again in %.0f s", binding.name, problem.detail, settings.retry_base_s)
+            await asyncio.sleep(settings.retry_base_s)
+        else:
+            return
+
+
+async def _made_again(binding: Binding) -> bool:
+    try:
+        return await binding.subscription.serve()
+    except Unavailable:
+        return True  # the loop asks again
+
+
+async def _serve(binding: Binding, settings: Settings, stop: asyncio.Event) -> None:
+    served = looked = float("-inf")
+    while not stop.is_set():
+        if time.monotonic() - served >= SERVED_S:
+            served = time.monotonic()
+            if not await binding.subscription.serve():
+                return
+        await _ready(binding, stop)
+        fresh = await binding.subscription.read(binding.batch, min(WAIT_S, settings.retry_base_s))
+        await _deliver(binding, fresh, settings, stop)
+        if time.monotonic() - looked >= settings.retry_base_s:
+            looked = time.monotonic()
+            await _deliver(binding, await _due(binding, settings), settings, stop)
+
+
+async def _ready(binding: Binding, stop: asyncio.Event) -> None:
+    """Wait until the binding takes events again, or until told to stop."""
+    rest = binding.paused_until - time.monotonic()
+    if rest > 0:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(rest):
+                await stop.wait()
+
+
+async def _due(binding: Binding, settings: Settings) -> list[Event]:
+    """Entries whose backoff is over; those of another consumer once it has died or fallen silent. Oldest first."""
+    due: dict[str, int] = {}
+    for entry in await binding.subscription.pending():
+        backoff = binding.backoff_s(entry.deliveries, settings.retry_base_s)
+        backoff *= random.uniform(1.0, 1.25)  # spreads retries, guards nothing
+        if entry.consumer != binding.subscription.consumer and not has_died(entry.consumer):
+            backoff = max(backoff, settings.claim_idle_s)
+        if entry.idle_s >= backoff and len(due) < binding.batch:
+            due[entry.entry_id] = entry.deliveries
+    claimed = await binding.subscription.claim(list(due), settings.retry_base_s / 2)
+    hopeless = [e for e in claimed if due[e.id] >= binding.max_deliveries]
+    for event in hopeless:
+        error = binding.errors.pop(event.id, "its handler did not end")
+        log.error("%s: giving %s %s up: %s", binding.name, event.type, event.id, error)
+        await binding.subscription.bury(event, error, due[event.id])
+    return [e for e in claimed if e not in hopeless]
+
+
+async def _deliver(
+    binding: Binding, events: Sequence[Event], settings: Settings, stop: asyncio.Event
+) -> None:
+    """Handle what was read or claimed; after `stop` the rest is left to whoever claims it."""
+    sub = binding.subscription
+    for event in events:
+        if event.type == UNREADABLE:
+            log.error("%s: entry %s cannot be read", binding.name, event.id)
+            await sub.bury(event, "the entry cannot be read", 1)
+    events = [e for e in events if e.type != UNREADABLE]
+    await sub.done([e.id for e in events if not binding.concerns(e)])
+    wanted = [e for e in events if binding.concerns(e)]
+    waiting = {e.id for e in wanted}
+    async with _kept(sub, waiting, settings.claim_idle_s / 3):
+        for bundle in binding.bundles(wanted):
+            await _ready(binding, stop)
+            if stop.is_set():
+                return
+            with bound_contextvars(event_id=bundle[-1].id, event_type=bundle[-1].type):
+                await _handle(binding, bundle)
+            waiting -= {e.id for e in bundle}
+
+
+async def _handle(binding: Binding, bundle: Sequence[Event]) -> None:
+    ids = [e.id for e in bundle]
+    try:
+        await binding.fire(bundle)
+    except (GroupGone, Unavailable):
+        raise
+    except Exception as problem:  # one handler's fault must not end the loop: it is retried
+        binding.errors.update((i, f"{type(problem).__name__}: {problem}") for i in ids)
+        log.warning(
+            "%s failed on %s: %s",
+            binding.name,
+            bundle[-1].type,
+            problem,
+            exc_info=not isinstance(problem, NightjarError),
+        )
+        await binding.subscription.keep(ids)  # its rest begins now, not when it was read
+    else:
+        await binding.subscription.done(ids)
+        for i in ids:
+            binding.errors.pop(i, None)
+
+
+@asynccontextmanager
+async def _kept(subscription: Subscription, waiting: Collection[str], every_s: float) -> AsyncIterator[None]:
+    """While a batch is worked on, nobody else claims what is left of it."""
+    if not waiting:
+        yield
+        return
+    keeper = asyncio.create_task(_keep(subscription, waiting, every_s))
+    try:
+        yield
+    finally:
+        await ended(keeper)
+
+
+async def _keep(subscription: Subscription, waiting: Collection[str], every_s: float) -> None:
+    while True:
+        await asyncio.sleep(every_s)
+        try:
+            await subscription.keep(sorted(waiting))
+        except (GroupGone, Unavailable) as problem:
+            log.warning("%s: cannot keep a claim: %s", subscription.group, problem.detail)

@@ -1,0 +1,111 @@
+"""The events process: runs the functions that events and clock ticks fire. `python -P -m triggers.events`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from functions.contract import Function, On, Ticking, table
+from functions.process.lifecycle import Process, opened, run, stop_signals
+from state.events import Event
+from state.pool import Pool
+from state.receivers import Receivers
+from state.settings import Settings
+from state.stream import Subscription
+from triggers.events.delivery import Binding, run_binding
+from triggers.webhooks import serve_webhooks
+
+TICK_DELIVERIES = 3
+"""A tick is tried so often: the next one comes anyway."""
+AT_ONCE = 8
+"""So many ticks of a function that lets them overlap run beside each other in one process."""
+
+
+@dataclass(kw_only=True)
+class FunctionBinding(Binding):
+    """One function behind one consumer group."""
+
+    declared: Function[Any, Any]
+    trigger: On | Ticking
+    process: Process
+    pool: Pool
+
+    def concerns(self, event: Event) -> bool:
+        # A tick comes to an event's binding only where an operator redrives it.
+        return not isinstance(self.trigger, On) or event.type in {*self.trigger.events, "cron.tick"}
+
+    def bundles(self, events: Iterable[Event]) -> list[list[Event]]:
+        """Bursts are collapsed as the trigger declares; every tick counts."""
+        debounce = self.trigger.debounce if isinstance(self.trigger, On) else None
+        bundled: dict[str | None, list[Event]] = {}
+        for event in events:
+            key = {"tag": event.tag, "lab": ""}.get(debounce or "", event.id)
+            bundled.setdefault(key, []).append(event)
+        return list(bundled.values())
+
+    async def fire(self, bundle: Sequence[Event]) -> None:
+        """Call the function once, with what the newest of the events says."""
+        event, invoker = bundle[-1], self.process.invoker
+        by_clock = not isinstance(self.trigger, On)
+        caller = "clock" if by_clock else f"event:{event.type}"
+        call = invoker.system(caller, "cron" if by_clock else "event", event.trace)
+        facts = event.facts()
+        known = {name: facts[name] for name in self.declared.request.model_fields if name in facts}
+        if not isinstance(self.trigger, On) and self.trigger.each == "gpu":
+            for gpu_id in await self.pool.ids():
+                await invoker.call(self.name, known | {"gpu_id": gpu_id}, call)
+        else:
+            await invoker.call(self.name, known, call)
+
+
+def bindings(functions: Mapping[str, Function[Any, Any]], process: Process) -> list[FunctionBinding]:
+    """A binding for each `On`, and one for each function that the clock fires; several where its ticks may overlap.
+
+    What an operator redrives comes on a stream of its own, so that no other binding sees it again.
+    """
+    stream, consumer, pool = process.stream, process.name, Pool(process.lab)
+
+    def bound(subscription: Subscription, declared: Function[Any, Any], trigger: On | Ticking) -> None:
+        most = trigger.max_deliveries if isinstance(trigger, On) else TICK_DELIVERIES
+        found.append(
+            FunctionBinding(
+                name=declared.name,
+                subscription=subscription,
+                max_deliveries=most,
+                batch=Binding.batch if isinstance(trigger, On) else 1,
+                declared=declared,
+                trigger=trigger,
+                process=process,
+                pool=pool,
+            )
+        )
+
+    found: list[FunctionBinding] = []
+    for name, declared in functions.items():
+        for trigger in declared.triggers:
+            if isinstance(trigger, On):
+                bound(stream.events(name, consumer), declared, trigger)
+                bound(stream.redriven(name, consumer), declared, trigger)
+            elif isinstance(trigger, Ticking):
+                for nth in range(AT_ONCE if trigger.overlap == "allow" else 1):
+                    one = f"{consumer}/{nth}" if nth else consumer
+                    bound(process.schedules.subscription(name, one), declared, trigger)
+    return found
+
+
+async def serve(settings: Settings) -> None:
+    """Deliver events until SIGTERM or SIGINT; what is being handled is finished."""
+    stop = stop_signals()
+    async with opened("events", settings) as process:
+        receivers = Receivers(private=settings.webhook_private)
+        await asyncio.gather(
+            *(run_binding(b, settings, stop) for b in bindings(table(), process)),
+            serve_webhooks(process, receivers, stop),
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(run("events", serve))

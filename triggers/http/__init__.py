@@ -1,0 +1,1 @@
+"""HTTP triggers: connection, guard, identity, bodies, routes, problem documents."""

@@ -1,0 +1,107 @@
+"""What one connection may take of a web process before a request of it is known: bytes, and seconds.
+
+uvicorn reads a head of any length, at any pace, from anybody. Here a head ends within 64 KiB and 30 seconds, and a
+body that nobody reads any more within 5 seconds of its answer. What is refused gets a problem document.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from starlette.responses import Response
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from triggers.http.problems import problem_document
+
+HEAD_BYTES = 64 * 1024
+HEAD_S = 30.0
+LINGER_S = 5.0
+"""A client that is still sending has so long to see its answer: closed at once, the connection would lose it."""
+
+
+class Connection(HttpToolsProtocol):
+    """uvicorn's, with an end to heads and to bodies that nobody reads."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self._head_bytes = 0
+        self._in_head = True
+        self._in_body = False
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
+        super().connection_made(transport)
+        self._ends_within(HEAD_S)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._ends_within(None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        while data and not self.transport.is_closing():
+            piece = data[: HEAD_BYTES + 1 - self._head_bytes] if self._in_head else data
+            self._head_bytes += len(piece) if self._in_head else 0
+            super().data_received(piece)
+            data = data[len(piece) :]
+            if self._in_head and self._head_bytes > HEAD_BYTES:
+                self._refuse(
+                    431, f"the head of the request is over {HEAD_BYTES // 1024} KiB", "send shorter headers"
+                )
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._ends_within(HEAD_S)
+
+    def on_headers_complete(self) -> None:
+        self._ends_within(None)
+        self._in_head, self._in_body = False, True
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._in_head, self._in_body, self._head_bytes = True, False, 0
+        self._ends_within(LINGER_S if self.cycle.response_complete else None)  # uvicorn's own end was put off
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._in_body and not self.pipeline:
+            self._ends_within(LINGER_S)
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, "this is no HTTP request that can be read", "GET /docs shows the requests")
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Whoever asks for another protocol is answered in this one, without a line in the log."""
+
+    def _ends_within(self, seconds: float | None) -> None:
+        """Close the connection then, unless told otherwise before."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = None if seconds is None else self.loop.call_later(seconds, self._too_late)
+
+    def _too_late(self) -> None:
+        if self._in_body or not self._head_bytes:
+            self.transport.close()
+        else:
+            self._refuse(
+                408, f"no whole request came within {HEAD_S:g} seconds", "connect when there is one to send"
+            )
+
+    def _refuse(self, status: int, detail: str, hint: str) -> None:
+        """Answer and hang up; where an answer is on its way already, hang up."""
+        self._ends_within(None)
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or self.cycle.response_complete:
+            self.transport.write(_on_the_wire(problem_document(status, TITLES[status], detail, hint=hint)))
+        self.transport.close()
+
+
+TITLES = {400: "Malformed request", 408: "Request too slow", 431: "Head too large"}
+
+
+def _on_the_wire(answer: Response) -> bytes:
+    headers = [*answer.raw_headers, (b"connection", b"close")]
+    lines = b"".join(name + b": " + value + b"\r\n" for name, value in headers)
+    return STATUS_LINE[answer.status_code] + lines + b"\r\n" + bytes(answer.body)

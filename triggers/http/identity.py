@@ -1,0 +1,142 @@
+"""Who sends a request: the bearer of a token, a signed-in browser, or somebody on this machine.
+
+`Authorization: Bearer`, else `X-Worker-Token`, else the browser's session cookie, else (for one event stream) a
+ticket in the query. While the lab has no tokens, whoever reaches the loopback port is its operator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from starlette.requests import Request
+
+from functions.process.lifecycle import Process
+from functions.rules.access import LOCAL, Audience, Caller, allows
+from state.errors import Forbidden, Unauthenticated
+from state.tokens import Proof, Token, Tokens
+
+COOKIE = "nightjar_session"
+BY_PAGE = "x-nightjar-page"
+"""A page of ours sends this header with every write: no form and no foreign page can."""
+SAFE = frozenset({"GET", "HEAD"})
+LOOK_AGAIN_S = 1.0
+"""Seconds between two looks at who still may wait or read."""
+FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+
+
+@dataclass(frozen=True)
+class Visitor:
+    """Who sends a request, and what proves it; nothing does while the lab has no tokens."""
+
+    caller: Caller
+    proof: Proof | None = None
+
+
+async def identify(request: Request, *, ticket: bool = False, writes: bool = False) -> Visitor:
+    """Who sends this request; with `ticket`, one in the query is taken for proof and used up.
+
+    `writes`: it changes something whatever its method is.
+
+    Raises:
+        Unauthenticated: nobody we know. Forbidden: a signed-in browser writes without the page's header.
+        TooManyRequests: the token is used more often than it may be.
+    """
+    process: Process = request.app.state.process
+    shown = await _shown(request, process, ticket=ticket, writes=writes)
+    if shown is None:
+        return await _local(request, process)
+    token, proof = shown
+    return Visitor(await bearer_of(token, proof, process), proof)
+
+
+async def bearer_of(token: Token, proof: Proof, process: Process) -> Caller:
+    """Whom a living token stands for; the request is counted.
+
+    Raises:
+        Forbidden: it is an enroll token. TooManyRequests: it is used more often than it may be.
+    """
+    if token.kind == "enroll":
+        raise Forbidden(
+            "an enroll token opens nothing but POST /api/token/enroll",
+            hint="send it there as enroll_token, with a name; the answer has your token",
+        )
+    await process.tokens.take(proof, process.settings.rate_per_s, process.settings.rate_burst)
+    tags = frozenset(token.tags) if token.tags is not None else None
+    return Caller(token.name, token.role, token.id, tags)
+
+
+async def admit(request: Request, *audience: Audience, ticket: bool = False) -> Visitor:
+    """Who sends this request, if it is meant for them.
+
+    Raises:
+        Unauthenticated, Forbidden, TooManyRequests: as `identify`, or another's role.
+    """
+    visitor = await identify(request, ticket=ticket)
+    if not allows(audience, visitor.caller.role):
+        raise Forbidden(
+            f"{request.url.path} needs the role {' or '.join(audience)}, {visitor.caller.name!r} is"
+            f" {visitor.caller.role}",
+            hint="ask an operator for a token of that role",
+        )
+    return visitor
+
+
+async def still_admitted(tokens: Tokens, proofs: Collection[Proof | None]) -> set[Proof | None]:
+    """Those of them who would be let in again; None is somebody on this machine."""
+    holding: set[Proof | None] = {*await tokens.holding({p for p in proofs if p is not None})}
+    if None in proofs and not await tokens.are_configured():
+        holding.add(None)
+    return holding
+
+
+def check_page(request: Request) -> None:
+    """Refuse a write of a signed-in browser that is not our page's.
+
+    Raises:
+        Forbidden: it lacks the page's header.
+    """
+    if BY_PAGE not in request.headers:
+        raise Forbidden(
+            "a signed-in browser writes through Nightjar's own page only",
+            hint=f"a program sends its token as Authorization: Bearer instead; the page sends {BY_PAGE}",
+        )
+
+
+async def _shown(
+    request: Request, process: Process, *, ticket: bool, writes: bool
+) -> tuple[Token, Proof] | None:
+    if (bearer := _bearer(request)) is not None:
+        return await process.tokens.recognise(bearer)
+    if ticket and (name := request.query_params.get("ticket")) is not None:
+        return await process.tokens.ticket(name)
+    if (session := request.cookies.get(COOKIE)) is not None:
+        if writes or request.method not in SAFE:
+            check_page(request)
+        return await process.tokens.session(session)
+    return None
+
+
+def _bearer(request: Request) -> str | None:
+    header = request.headers.get("authorization")
+    if header is None:
+        return request.headers.get("x-worker-token")
+    scheme, _, text = header.partition(" ")
+    if scheme.lower() != "bearer":
+        raise Unauthenticated(
+            f"the scheme {scheme[:20]!r} opens nothing here", hint="send Authorization: Bearer TOKEN"
+        )
+    return text.strip()
+
+
+async def _local(request: Request, process: Process) -> Visitor:
+    if await process.tokens.are_configured():
+        raise Unauthenticated(
+            "this lab asks for a token", hint="send Authorization: Bearer TOKEN; an operator issues them"
+        )
+    if any(name in request.headers for name in FORWARDED):
+        raise Unauthenticated(
+            "a proxy has forwarded this, and the lab has no tokens: everybody would be an operator",
+            hint="issue tokens first: ./nightjar token issue NAME --role operator",
+        )
+    return Visitor(LOCAL)

@@ -1,0 +1,246 @@
+"""HTTP triggers: every function of the table behind its routes, with real status codes."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import Lifespan
+
+from functions.contract import Call, Command, Function, Http, Picture
+from functions.invoke import check_role, invalid
+from functions.process.lifecycle import Process, ended
+from functions.rules.access import Caller
+from state.answers import Stored
+from state.errors import Conflict, Invalid, NightjarError, Unauthenticated, Unavailable
+from state.settings import Settings
+from triggers.dashboard.page import dashboard
+from triggers.docs import docs_page
+from triggers.http.access import Access
+from triggers.http.bodies import read_json
+from triggers.http.guard import Guard, added_hosts, own_hosts
+from triggers.http.identity import LOOK_AGAIN_S, Visitor, identify, still_admitted
+from triggers.http.problems import problem_document, problem_response
+from triggers.http.sessions import Session
+from triggers.metrics import metrics
+from triggers.openapi import openapi
+from triggers.sse.stream import events
+
+log = logging.getLogger(__name__)
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+JSON = "application/json"
+
+
+def make_app(
+    functions: dict[str, Function[Any, Any]], settings: Settings, lifespan: Lifespan[Starlette]
+) -> Starlette:
+    """The web application; `lifespan` puts the opened Process into `app.state.process`."""
+    routes: list[BaseRoute] = [
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/metrics", metrics),
+        Route("/api/events", events),
+        Route("/openapi.json", lambda _: JSONResponse(openapi(functions))),
+        Route("/docs", lambda _: HTMLResponse(docs_page(functions), headers=DOCS_HEADERS)),
+        Route("/api/session", Session),
+        *dashboard(settings),
+    ]
+    doors = [(door, declared) for declared in functions.values() for door in declared.doors]
+    # A fixed path is tried before one with a parameter: /api/report/tags before /api/{x}/tags.
+    doors.sort(key=lambda pair: (pair[0].path.count("{"), pair[0].path))
+    routes += [Route(door.path, endpoint(declared, door), methods=[door.method]) for door, declared in doors]
+    return Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        middleware=[
+            Middleware(Access, routes=routes),
+            Middleware(Guard, own=own_hosts(settings), added=added_hosts(settings)),
+        ],
+        exception_handlers={HTTPException: no_such_route},
+    )
+
+
+DOCS_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
+
+
+def endpoint(declared: Function[Any, Any], door: Http) -> Endpoint:
+    """Answer requests at one route of one function."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await _answer(declared, door, request)
+        except NightjarError as problem:
+            request.state.refused = type(problem).__name__
+            log.debug("%s refuses: %s", declared.name, problem.detail[:200])  # it may quote the request
+            return problem_response(problem)
+
+    return answer
+
+
+async def _answer(declared: Function[Any, Any], door: Http, request: Request) -> Response:
+    process: Process = request.app.state.process
+    visitor = await _visitor(declared, request)
+    asked = await _asked(declared, door, request)
+    key = request.headers.get("idempotency-key")
+    call = Call(
+        caller=visitor.caller,
+        proof=visitor.proof,
+        invoker=process.invoker,
+        request_id=request.state.request_id,
+        idempotency_key=key,
+        traceparent=request.state.traceparent,
+        trigger="http",
+    )
+    given = key if key is not None else (asked.request_id if isinstance(asked, Command) else None)
+    if given is not None and declared.keeps_answer:
+        return await _once(process, declared, asked, call, given)
+    calling = process.invoker.call(declared.name, asked, call)
+    is_known = "anyone" not in declared.roles
+    return _shown(declared, await (_while_admitted(process, visitor, calling) if is_known else calling))
+
+
+async def _while_admitted(
+    process: Process, visitor: Visitor, calling: Coroutine[Any, Any, BaseModel]
+) -> BaseModel:
+    """The answer of a call that may wait; a caller whose token ends meanwhile is sent away without one.
+
+    Raises:
+        Unauthenticated: that happened. Whatever the call raises.
+    """
+    task = asyncio.ensure_future(calling)
+    try:
+        while not (await asyncio.wait([task], timeout=LOOK_AGAIN_S))[0]:
+            with suppress(Unavailable):
+                if visitor.proof not in await still_admitted(process.tokens, [visitor.proof]):
+                    raise Unauthenticated(
+                        "the token was revoked meanwhile", hint="ask an operator for a new one"
+                    )
+        return task.result()
+    finally:
+        await ended(task)
+
+
+async def _visitor(declared: Function[Any, Any], request: Request) -> Visitor:
+    """Who asks, before their body is read; a function for anyone does not want to know.
+
+    Raises:
+        Unauthenticated, Forbidden, TooManyRequests: they may not.
+    """
+    if "anyone" in declared.roles:
+        return Visitor(Caller("anyone", "viewer"))
+    visitor = await identify(request, writes=declared.writes)
+    check_role(declared, visitor.caller)
+    return visitor
+
+
+async def _asked(declared: Function[Any, Any], door: Http, request: Request) -> Any:
+    """The request model, from the path and either the body or the query.
+
+    Raises:
+        Invalid: it does not validate. Whatever reading a body raises.
+    """
+    try:
+        if door.method == "POST":
+            body = await read_json(request, door.body_limit)
+            return declared.request.model_validate({**body, **request.path_params}, strict=True)
+        # Everything in a URL is text: numbers are read from it.
+        return declared.request.model_validate({**request.query_params, **request.path_params})
+    except ValidationError as problem:
+        raise invalid(problem) from problem
+
+
+async def _once(
+    process: Process, declared: Function[Any, Any], asked: BaseModel, call: Call, given: str
+) -> Response:
+    """Do it, unless this idempotency key was answered before."""
+    if not 1 <= len(given) <= 255:
+        raise Invalid("an Idempotency-Key has 1 to 255 characters", hint="send a UUID")
+    digest = hashlib.sha256(asked.model_dump_json().encode()).hexdigest()
+    given = call.scoped(given)
+    match await process.answers.claim(declared.name, given, digest):
+        case Stored() as first:
+            return Response(
+                first.body,
+                status_code=_success(declared),
+                media_type=JSON,
+                headers={"Idempotent-Replayed": "true"},
+            )
+        case "in_flight":
+            raise Conflict(
+                "the first request with this Idempotency-Key is still being answered",
+                hint="repeat it in a moment: it will get the first answer",
+                retry_after=1.0,
+            )
+        case "other_body":
+            raise Invalid(
+                "this Idempotency-Key was used with another body", hint="use a new key for a new request"
+            )
+        case "claimed":
+            pass
+    working = asyncio.create_task(process.answers.keep_in_flight(declared.name, given))
+    try:
+        response = _shown(declared, await process.invoker.call(declared.name, asked, call))
+    except Unavailable:
+        raise  # what Redis did not answer may have happened: only the functions' own idempotence can tell
+    except BaseException:
+        with suppress(Unavailable):
+            await process.answers.forget(declared.name, given)
+        raise
+    finally:
+        await ended(working)
+    await process.answers.store(declared.name, given, digest, bytes(response.body).decode())
+    return response
+
+
+def _success(declared: Function[Any, Any]) -> int:
+    return 200 if declared.lane == "web" else 202
+
+
+def _shown(declared: Function[Any, Any], answer: BaseModel) -> Response:
+    if isinstance(answer, Picture):
+        return Response(answer.content, media_type=answer.media_type)
+    return Response(answer.model_dump_json(), status_code=_success(declared), media_type=JSON)
+
+
+async def healthz(_: Request) -> Response:
+    """This process is alive."""
+    return JSONResponse({"ok": True})
+
+
+async def readyz(request: Request) -> Response:
+    """This process can answer: Redis is reachable, the scripts are loaded, the schema is ours."""
+    process: Process = request.app.state.process
+    try:
+        await process.lab.check()
+    except NightjarError as problem:
+        return problem_response(problem)
+    return JSONResponse({"ok": True, "lab": process.settings.lab, "redis": await process.lab.facts()})
+
+
+async def no_such_route(request: Request, problem: Exception) -> Response:
+    """Starlette's own refusals as problem documents."""
+    status = problem.status_code if isinstance(problem, HTTPException) else 500
+    hints = {
+        404: "GET /docs lists every route",
+        405: "GET /docs lists every route with its method",
+    }
+    titles = {404: "Not found", 405: "Method not allowed"}
+    return problem_document(
+        status,
+        titles.get(status, "Refused"),
+        f"there is no {request.method} {request.url.path[:200]}",
+        hint=hints.get(status),
+        headers=dict(getattr(problem, "headers", None) or {}),
+    )

@@ -1,0 +1,130 @@
+"""/api/session: a browser shows a token once and is known by a cookie from then on, until it signs out.
+
+The token stands in the body of one request and nowhere else: the cookie is a random name of the session, which no
+script can read and no other site's page can send.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from pydantic import Field, ValidationError
+from starlette.endpoints import HTTPEndpoint
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from functions.contract import Request as Asked
+from functions.invoke import invalid
+from functions.process.lifecycle import Process
+from functions.rules.access import Caller, allows
+from state.errors import Conflict, NightjarError, Unauthenticated
+from state.tokens import SESSION_S, Proof
+from triggers.http.bodies import read_json
+from triggers.http.identity import COOKIE, bearer_of, check_page, identify
+from triggers.http.problems import problem_response
+
+log = logging.getLogger(__name__)
+
+BODY_LIMIT = 4096
+UNKEPT = {"Cache-Control": "no-store"}
+
+
+class SignIn(Asked):
+    token: str = Field(max_length=200)
+
+
+def explained(answer: Callable[[Any, Request], Awaitable[Response]]) -> Callable[[Any, Request], Any]:
+    """Answer refusals as problem documents."""
+
+    async def explaining(self: Any, request: Request) -> Response:
+        try:
+            return await answer(self, request)
+        except NightjarError as problem:
+            request.state.refused = type(problem).__name__
+            return problem_response(problem)
+
+    return explaining
+
+
+class Session(HTTPEndpoint):
+    """The session of the browser that asks."""
+
+    @explained
+    async def get(self, request: Request) -> Response:
+        """Who is signed in."""
+        visitor = await identify(request)
+        by_session = visitor.proof is not None and visitor.proof.session is not None
+        return _told(visitor.caller, signed_in=by_session)
+
+    @explained
+    async def post(self, request: Request) -> Response:
+        """Sign in, in place of whoever was."""
+        process: Process = request.app.state.process
+        before = request.cookies.get(COOKIE)
+        if before is not None:
+            check_page(request)
+        if not await process.tokens.are_configured():
+            raise Conflict(
+                "this lab has no tokens: nobody has to sign in",
+                hint="issue the first one: ./nightjar token issue NAME --role operator",
+            )
+        try:
+            asked = SignIn.model_validate(await read_json(request, BODY_LIMIT), strict=True)
+        except ValidationError as problem:
+            raise invalid(problem) from problem
+        caller, proof = await _recognised(request, process, asked.token)
+        name = await process.tokens.open_session(proof)
+        if before is not None:
+            await process.tokens.close_session(before)
+        response = _told(caller, signed_in=True)
+        _set_cookie(response, request, name, SESSION_S)
+        return response
+
+    @explained
+    async def delete(self, request: Request) -> Response:
+        """Sign out; whoever is not signed in, is signed out."""
+        process: Process = request.app.state.process
+        response = Response(status_code=204, headers=UNKEPT)
+        if (name := request.cookies.get(COOKIE)) is not None:
+            check_page(request)
+            await process.tokens.close_session(name)
+        _set_cookie(response, request, "", 0)
+        return response
+
+
+async def _recognised(request: Request, process: Process, text: str) -> tuple[Caller, Proof]:
+    """Whose token this is.
+
+    Wrong ones are slowed; a right one never is, however many wrong ones came from its address: behind a proxy or a
+    tunnel all have one address, and whoever sends wrong ones would shut everybody out.
+    """
+    address = request.client.host if request.client else ""
+    try:
+        token, proof = await process.tokens.recognise(text.strip())
+    except Unauthenticated as problem:
+        await process.tokens.take_try(address)
+        log.warning("somebody at %s could not sign in: %s", address[:60], problem.detail)
+        raise
+    return await bearer_of(token, proof, process), proof
+
+
+def _told(caller: Caller, *, signed_in: bool) -> Response:
+    told = {
+        "name": caller.name,
+        "role": caller.role,
+        "tags": sorted(caller.tags) if caller.tags is not None else None,
+        "signed_in": signed_in,
+        "may_read": allows(("viewer",), caller.role),
+    }
+    return JSONResponse(told, headers=UNKEPT)
+
+
+def _set_cookie(response: Response, request: Request, name: str, lasts_s: int) -> None:
+    """Only for this host, only sent by its own pages, out of reach of scripts; by https only, if it came by that."""
+    forwarded = request.headers.get("x-forwarded-proto", "").partition(",")[0].strip().lower()
+    by_https = "https" in (request.url.scheme, forwarded)
+    response.set_cookie(
+        COOKIE, name, max_age=lasts_s, path="/", secure=by_https, httponly=True, samesite="strict"
+    )

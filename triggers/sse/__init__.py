@@ -1,0 +1,1 @@
+"""The lab's events as server-sent events."""

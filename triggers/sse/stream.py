@@ -1,0 +1,422 @@
+"""GET /api/events: the lab's events as server-sent events, live and from any point on.
+
+One task per web process reads the stream; what it reads is encoded once and handed to every subscriber.
+
+`min_interval=S` is for those who would rather know how things stand than everything that happened. They are sent
+something at most every S seconds: of all that happened since, the newest event of each tag and type, in the stream's
+order. `superseded` in its data counts the older ones that it stands for. An event is only ever left out for a newer
+one of its tag and type, which has the greater id; so wherever the connection is cut, Last-Event-ID resumes with
+everything that has not arrived, and what was left out is still in the stream: the same request without `min_interval`
+and with an earlier `since` tells it. Where 2,000 tags and types wait, they are sent before their time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import math
+import re
+from collections.abc import AsyncGenerator, AsyncIterator, Hashable, Iterator
+from dataclasses import asdict, dataclass, field
+
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from functions.process.lifecycle import Process, ended
+from state.errors import Exhausted, Invalid, NightjarError, TooManyRequests, Unavailable
+from state.events import CATALOGUE, Event
+from state.ids import TAG_PATTERN
+from state.stream import Stream, before, follows
+from state.tokens import Proof, Tokens
+from triggers.http.identity import LOOK_AGAIN_S, admit, still_admitted
+from triggers.http.problems import problem_response
+
+log = logging.getLogger(__name__)
+
+HEARTBEAT_S = 15.0
+BACKLOG_PAGE = 500
+LAST_AT_MOST = 1000
+INTERVAL_AT_MOST_S = 3600.0
+COME_BACK_S = 10.0
+FOLLOW_S = 5.0
+AWAY_S = 60.0
+"""A read that takes longer was none: the process was stopped in the middle of it."""
+SLOW_AFTER = 2000
+"""Undelivered events after which a subscriber is dropped: it comes back with Last-Event-ID and loses nothing."""
+HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+ONLY: dict[str, frozenset[str]] = {"new_best": frozenset({"best.changed"})}
+"""Names for the types that most who look on want."""
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which events a subscriber wants, and how often; None is all."""
+
+    tag: str | None = None
+    types: frozenset[str] | None = None
+    min_interval_s: float = 0.0
+    """Seconds between two sends; 0: every event, at once."""
+
+    def wants(self, event: Event) -> bool:
+        return (self.tag is None or event.tag == self.tag) and (
+            self.types is None or event.type in self.types
+        )
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Events after `since` are no longer kept; the first one that is, is `first`."""
+
+    since: str
+    first: str
+
+
+@dataclass(eq=False)
+class Subscriber:
+    """One connection: what it wants, and what it has not been sent yet."""
+
+    wanted: Filter
+    proof: Proof | None = None
+    """What its caller has shown: None is somebody on this machine, while the lab has no tokens."""
+    waiting: asyncio.Queue[tuple[Event, bytes] | None] = field(
+        default_factory=lambda: asyncio.Queue(SLOW_AFTER)
+    )
+
+    def offer(self, event: Event, encoded: bytes) -> bool:
+        """False where the subscriber is too slow to go on."""
+        try:
+            self.waiting.put_nowait((event, encoded))
+        except asyncio.QueueFull:
+            return False
+        return True
+
+    def close(self) -> None:
+        """End the connection; whatever still waits is left to its next visit."""
+        while not self.waiting.empty():
+            self.waiting.get_nowait()
+        self.waiting.put_nowait(None)
+
+
+class Outbox:
+    """What goes out with the next send: every event, or the newest of each tag and type once the interval is over."""
+
+    def __init__(self, min_interval_s: float) -> None:
+        self._min_interval_s = min_interval_s
+        self._due_at = -math.inf
+        self._waiting: dict[Hashable, tuple[Event, bytes, int]] = {}
+
+    def add(self, event: Event, encoded: bytes) -> None:
+        """Take an event in, later than all before it."""
+        key = (event.tag, event.type) if self._min_interval_s else event.id
+        older = self._waiting.pop(key, None)  # the newer one takes its place at the end
+        self._waiting[key] = (event, encoded, older[2] + 1 if older else 0)
+
+    def due_in(self, now: float) -> float:
+        """Seconds until it is to be sent."""
+        if not self._waiting:
+            return math.inf
+        return 0.0 if self.is_full else max(0.0, self._due_at - now)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._waiting) >= (SLOW_AFTER if self._min_interval_s else BACKLOG_PAGE)
+
+    def take(self, now: float) -> bytes:
+        """Everything in it, in the stream's order."""
+        self._due_at = now + self._min_interval_s
+        blocks = [
+            encode(event, superseded) if superseded else encoded
+            for event, encoded, superseded in self._waiting.values()
+        ]
+        self._waiting.clear()
+        return b"".join(blocks)
+
+
+class Broadcast:
+    """Reads the stream once for all subscribers of this process, at most `most` at a time, `most_each` of a token."""
+
+    def __init__(self, stream: Stream, most: int, most_each: int) -> None:
+        self._stream = stream
+        self._most = most
+        self._most_each = most_each
+        self._connected: set[Subscriber] = set()
+        self._subscribers: set[Subscriber] = set()
+        """Those of them who are told what happens: who reads too slowly is not, and still holds a connection."""
+        self._closed = False
+
+    @property
+    def subscribers(self) -> int:
+        """How many connections there are."""
+        return len(self._subscribers)
+
+    async def part_with_strangers(self, tokens: Tokens) -> None:
+        """End the connections of whoever would not be let in again, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_AGAIN_S)
+            try:
+                admitted = await still_admitted(tokens, {s.proof for s in self._subscribers})
+            except Unavailable as problem:
+                log.warning("event streams stay open, nobody can be recognised: %s", problem.detail)
+                continue
+            except Exception:  # without this look a revoked token would keep its streams for ever
+                log.exception("looking at who reads the event streams")
+                continue
+            for subscriber in [s for s in self._subscribers if s.proof not in admitted]:
+                self._subscribers.discard(subscriber)
+                subscriber.close()
+
+    async def run(self) -> None:
+        """Read until cancelled. Whatever a Redis outage held up is read from where we were."""
+        clock = asyncio.get_running_loop().time
+        last: str | None = None
+        while True:
+            began = clock()
+            try:
+                last = last or await self._stream.newest()
+                read = await self._stream.follow(last, wait_s=FOLLOW_S)
+                if clock() - began > AWAY_S:
+                    self._part()  # what we slept through may have been trimmed: only a new connection can tell
+                for event in read:
+                    last = event.id
+                    self._hand_out(event)
+            except Unavailable as problem:
+                log.warning("the event stream: %s; reading on in a second", problem.detail)
+                await asyncio.sleep(1)
+            except Exception:  # without this reader every feed would stay open, and silent for ever
+                log.exception("the event stream: reading on in a second")
+                await asyncio.sleep(1)
+
+    def close(self) -> None:
+        """End every connection, now and from now on: the process stops."""
+        self._closed = True
+        self._part()
+
+    def _part(self) -> None:
+        """End every connection; each comes back with Last-Event-ID."""
+        for subscriber in list(self._subscribers):
+            self._subscribers.discard(subscriber)
+            subscriber.close()
+
+    def _hand_out(self, event: Event) -> None:
+        encoded = encode(event)
+        for subscriber in list(self._subscribers):
+            if subscriber.wanted.wants(event) and not subscriber.offer(event, encoded):
+                self._subscribers.discard(subscriber)
+                subscriber.close()
+
+    @contextlib.contextmanager
+    def connected(self, wanted: Filter, proof: Proof | None = None) -> Iterator[Subscriber]:
+        """A subscriber for as long as its connection is open.
+
+        Raises:
+            Exhausted: there are as many as this process serves.
+        """
+        if len(self._connected) >= self._most:
+            raise Exhausted(
+                f"{len(self._connected)} event streams are open, as many as one web process serves",
+                hint="close some, or raise NIGHTJAR_EVENT_STREAMS; then resume with Last-Event-ID",
+                retry_after=COME_BACK_S,
+            )
+        if proof is not None:
+            self._check_share(proof.token_id)
+        subscriber = Subscriber(wanted, proof)
+        self._connected.add(subscriber)
+        self._subscribers.add(subscriber)
+        if self._closed:
+            subscriber.close()
+        try:
+            yield subscriber
+        finally:
+            self._connected.discard(subscriber)
+            self._subscribers.discard(subscriber)
+
+    def _check_share(self, token_id: str) -> None:
+        held = sum(1 for s in self._connected if s.proof is not None and s.proof.token_id == token_id)
+        if held >= self._most_each:
+            raise TooManyRequests(
+                f"this token has {held} event streams open, as many as one may",
+                hint="close some, or raise NIGHTJAR_EVENT_STREAMS_EACH",
+                retry_after=COME_BACK_S,
+            )
+
+    async def beginning(self, since: str | None, last: int = 0) -> str:
+        """After which event to begin: `since`, or the one before the `last` newest."""
+        if since is not None:
+            return since
+        if not last:
+            return await self._stream.newest()
+        newest = await self._stream.last(last + 1)
+        if len(newest) > last:
+            return newest[0].id
+        return before(newest[0].id) if newest else "0"
+
+    async def tell(self, subscriber: Subscriber, since: str) -> AsyncGenerator[bytes, None]:
+        """Everything after `since`: first what has happened, then what happens.
+
+        It begins with `since` as an id without an event: cut before any event came, the client resumes from there.
+        """
+        clock = asyncio.get_running_loop().time
+        outbox = Outbox(subscriber.wanted.min_interval_s)
+        yield f"id: {since}\n\n".encode()
+        spoke_at, last = clock(), since
+        async for event in self._backlog(since):
+            if isinstance(event, Gap):
+                yield outbox.take(clock()) + reset(event)
+                continue
+            last = event.id
+            if subscriber.wanted.wants(event):
+                outbox.add(event, encode(event))
+                if outbox.is_full:
+                    yield outbox.take(clock())
+        while True:
+            now = clock()
+            quiet_s = min(outbox.due_in(now), spoke_at + HEARTBEAT_S - now)
+            if quiet_s <= 0:
+                yield outbox.take(now) if outbox.due_in(now) <= 0 else b": still here\n\n"
+                spoke_at = clock()
+                continue
+            try:
+                item = await asyncio.wait_for(subscriber.waiting.get(), quiet_s)
+            except TimeoutError:
+                continue
+            if item is None:
+                return
+            event, encoded = item
+            if follows(event.id, last):  # the backlog may have told it already
+                last = event.id
+                outbox.add(event, encoded)
+
+    async def _backlog(self, after: str) -> AsyncIterator[Event | Gap]:
+        while True:
+            page = await self._stream.after(after, BACKLOG_PAGE)
+            # Asked after the page was read: what was whole then was whole while it was read.
+            if first := await self._stream.gap_after(after):
+                yield Gap(after, first)
+            for event in page:
+                yield event
+            if not page:
+                return
+            after = page[-1].id
+
+
+def encode(event: Event, superseded: int = 0) -> bytes:
+    """One event in the wire format; `id:` is what Last-Event-ID resumes from."""
+    shown = event.envelope()
+    if superseded:
+        shown["superseded"] = superseded
+    data = json.dumps(shown, ensure_ascii=False, separators=(",", ":"))
+    return f"id: {event.id}\nevent: {event.type}\ndata: {data}\n\n".encode()
+
+
+def reset(gap: Gap) -> bytes:
+    """Tell a gap: whoever kept a picture of the lab reads it again, then goes on from `first`."""
+    data = json.dumps(asdict(gap))
+    return f"event: reset\ndata: {data}\n\n".encode()
+
+
+class EventStream(StreamingResponse):
+    """One subscriber's connection; its place is free again as soon as the connection is closed."""
+
+    def __init__(self, broadcast: Broadcast, wanted: Filter, since: str, proof: Proof | None = None) -> None:
+        self._held = contextlib.ExitStack()
+        subscriber = self._held.enter_context(broadcast.connected(wanted, proof))
+        super().__init__(
+            self._told(broadcast, subscriber, since), media_type="text/event-stream", headers=HEADERS
+        )
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        with self._held:
+            await super().__call__(scope, receive, send)
+
+    @staticmethod
+    async def _told(broadcast: Broadcast, subscriber: Subscriber, since: str) -> AsyncIterator[bytes]:
+        try:
+            async with contextlib.aclosing(broadcast.tell(subscriber, since)) as telling:
+                async for block in telling:
+                    yield block
+        except Unavailable as problem:
+            log.warning("an event stream ends, its client comes back: %s", problem.detail)
+
+
+async def events(request: Request) -> Response:
+    """Server-sent events. Last-Event-ID wins over `since`, and that over `last`.
+
+    `?tag=`, `?types=a,b` or `?only=new_best`: which; `?since=<id>` or `?last=<n>`: from where on;
+    `?min_interval=<seconds>`: how often at most; `?ticket=`: of event::ticket, where no header can be sent.
+    """
+    broadcast: Broadcast = request.app.state.broadcast
+    try:
+        visitor = await admit(request, "viewer", ticket=True)
+        wanted = _wanted(request.query_params)
+        since, last = _from_where(request)
+        return EventStream(broadcast, wanted, await broadcast.beginning(since, last), visitor.proof)
+    except NightjarError as problem:
+        return problem_response(problem)
+
+
+def _wanted(query: QueryParams) -> Filter:
+    known = {"tag", "types", "only", "since", "last", "min_interval", "ticket"}
+    if unknown := set(query) - known:
+        raise Invalid(f"unknown parameters {sorted(unknown)[:5]}", hint=f"known are {sorted(known)}")
+    tag = query.get("tag")
+    if tag is not None and not re.fullmatch(TAG_PATTERN, tag):
+        raise Invalid(f"{tag[:60]!r} is no tag", hint="GET /api/report/tags lists the tags")
+    return Filter(tag, _types(query), _seconds(query.get("min_interval", "0")))
+
+
+def _types(query: QueryParams) -> frozenset[str] | None:
+    types, only = query.get("types"), query.get("only")
+    if only is not None:
+        chosen = ONLY.get(only)
+        if chosen is None or types:
+            raise Invalid(
+                f"only={only[:60]!r} with types={types and types[:60]!r} cannot be served",
+                hint=f"`only` is one of {sorted(ONLY)} and stands in the place of `types`",
+            )
+        return chosen
+    named = frozenset(t.strip() for t in types.split(",")) if types else None
+    if named and (unknown := named - CATALOGUE):
+        raise Invalid(
+            f"there are no events of type {sorted(unknown)[:5]}", hint=f"the types are {sorted(CATALOGUE)}"
+        )
+    return named
+
+
+def _seconds(text: str) -> float:
+    with contextlib.suppress(ValueError):
+        if 0 <= (seconds := float(text)) <= INTERVAL_AT_MOST_S:
+            return seconds
+    raise Invalid(
+        f"min_interval is {text[:60]!r}", hint=f"send seconds between 0 and {INTERVAL_AT_MOST_S:.0f}"
+    )
+
+
+def _from_where(request: Request) -> tuple[str | None, int]:
+    since = request.headers.get("last-event-id") or request.query_params.get("since")
+    if since is not None and not re.fullmatch(r"[0-9]{1,19}(-[0-9]{1,19})?", since):
+        raise Invalid(
+            f"{since[:60]!r} is no event id", hint="send the id of the last event you have seen, or 0"
+        )
+    last = request.query_params.get("last", "0")
+    if not re.fullmatch(r"[0-9]{1,4}", last) or int(last) > LAST_AT_MOST:
+        raise Invalid(f"last is {last[:60]!r}", hint=f"send a number from 0 to {LAST_AT_MOST}")
+    return since, int(last)
+
+
+@contextlib.asynccontextmanager
+async def broadcasting(process: Process) -> AsyncIterator[Broadcast]:
+    """A broadcast that reads while the process serves."""
+    settings = process.settings
+    broadcast = Broadcast(process.stream, settings.event_streams, settings.event_streams_each)
+    reading = asyncio.create_task(broadcast.run())
+    watching = asyncio.create_task(broadcast.part_with_strangers(process.tokens))
+    try:
+        yield broadcast
+    finally:
+        broadcast.close()
+        await ended(reading, watching)

@@ -1,0 +1,1 @@
+"""One attempt on one device: checkout, run, limits, parsing, proof of emptiness."""

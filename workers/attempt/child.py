@@ -1,0 +1,289 @@
+"""Runs one command to its end under the lab's orders and leaves no process of the attempt alive."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from functions.formats.metrics_block import newest_lines
+from functions.lanes import Order, Watcher
+from functions.process.lifecycle import ended
+from workers.attempt import stamps
+from workers.attempt.capped_log import CappedLog
+from workers.attempt.disk import bytes_on_disk
+from workers.attempt.pipes import inheritable_name, open_pipe, parse_tick, read_now, until_readable
+
+_log = logging.getLogger(__name__)
+
+_LAUNCH = Path(__file__).with_name("launch.py")
+_LONGEST_TICK = 4096
+_REAP_S = 5.0
+
+Ordered = Literal["stop", "lost", "timeout", "disk"]
+Cause = Literal["exit"] | Ordered
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command with everything it may see and use."""
+
+    argv: Sequence[str]
+    cwd: Path
+    env: Mapping[str, str]
+    """The whole environment; the stamp and the report pipes are added to it."""
+    stamp: str
+    """`<experiment_id>/<attempt>/<fence>`."""
+    log: Path
+    timeout_s: float
+    limits: Mapping[str, int] = field(default_factory=dict)
+    """Resource limits by the names of launch.py: core, fsize, nofile."""
+    folder: Path | None = None
+    """What the command may fill, up to `folder_bytes`; over that it is killed."""
+    folder_bytes: float = math.inf
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How often the lab is asked, and how long its silence and a script's are borne; all in seconds."""
+
+    poll_s: float = 0.5
+    tail_s: float = 2.0
+    term_grace_s: float = 10.0
+    lease_patience_s: float = 60.0
+    measure_s: float = 1.0
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended; `cause` is the first reason for its end, `exit` if it ended by itself."""
+
+    cause: Cause
+    returncode: int | None
+    log: str
+    is_empty: bool
+    """Whether nothing of the attempt lives any more."""
+
+
+async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
+    """Run the command in this process group until it exits or the lab, its deadline or a lost lease ends it.
+
+    Raises OSError if no process can be started. A cancelled call kills the attempt on its way out.
+    """
+    with contextlib.ExitStack() as resources:
+        log = resources.enter_context(CappedLog(command.log))
+        output, output_end = open_pipe(resources)
+        reports, reports_end = open_pipe(resources)
+        answers_end, answers = open_pipe(resources)
+        limits = ",".join(f"{name}={value}" for name, value in command.limits.items())
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid()), limits, *command.argv),
+            cwd=command.cwd,
+            env={
+                **command.env,
+                stamps.STAMP: command.stamp,
+                "NIGHTJAR_REPORT_FD": inheritable_name(reports_end),
+                "NIGHTJAR_ANSWER_FD": inheritable_name(answers_end),
+            },
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=output_end,
+            stderr=output_end,
+            pass_fds=(reports_end.fileno(), answers_end.fileno()),
+        )
+        for handed_over in (output_end, reports_end, answers_end):
+            handed_over.close()
+        for ours in (output, reports, answers):
+            os.set_blocking(ours.fileno(), False)
+        run = _Run(command, watcher, pace, process, log)
+        try:
+            await run.to_its_end(output.fileno(), reports.fileno(), answers.fileno())
+        finally:
+            is_empty = await run.bury()
+            while data := read_now(output.fileno()):  # what the pipe still held
+                log.write(data)
+        if run.order != "lost":
+            await run.hand_over_tail()
+        return Ended(run.order or "exit", process.returncode, log.text(), is_empty)
+
+
+class _Run:
+    """One running process, and the first order that was given to end it."""
+
+    def __init__(
+        self,
+        command: Command,
+        watcher: Watcher,
+        pace: Pace,
+        process: asyncio.subprocess.Process,
+        log: CappedLog,
+    ) -> None:
+        self.order: Ordered | None = None
+        self._command = command
+        self._watcher = watcher
+        self._pace = pace
+        self._process = process
+        self._log = log
+        self._exited = asyncio.ensure_future(process.wait())
+        self._ordered = asyncio.Event()
+        self._ordered_at = 0.0
+        self._handed_over = 0
+        self._is_cooperating = False
+        """Whether the script is at a report, or was told to stop by one: it may end by itself."""
+
+    async def to_its_end(self, output: int, reports: int, answers: int) -> None:
+        """Return when the process has exited, or has ignored TERM for the grace."""
+        helpers = [
+            asyncio.ensure_future(helper)
+            for helper in (
+                self._keep_output(output),
+                self._answer(reports, answers),
+                self._ask(),
+                self._show(),
+                self._measure(),
+            )
+        ]
+        try:
+            await self._wait_for_end_or_order()
+            if not self._exited.done():
+                _log.info("ending %s: %s", self._command.stamp, self.order)
+                stamps.signal_all(self._command.stamp, signal.SIGTERM, spare={self._process.pid})
+                self._process.terminate()
+                grace = 0.0 if self.order == "disk" else self._pace.term_grace_s  # it would go on writing
+                await asyncio.wait({self._exited}, timeout=grace)
+        finally:
+            await ended(*helpers)
+            for outcome in await asyncio.gather(*helpers, return_exceptions=True):
+                if isinstance(outcome, Exception):
+                    _log.error("a helper of %s failed", self._command.stamp, exc_info=outcome)
+
+    async def bury(self) -> bool:
+        """Kill everything of the attempt; the killing blocks, so that no cancellation can cut it short."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+        is_empty = stamps.kill_all(self._command.stamp)
+        await asyncio.wait({self._exited}, timeout=_REAP_S)
+        return is_empty and self._exited.done()
+
+    async def hand_over_tail(self) -> None:
+        """Give the watcher the newest lines, if there are newer ones than it has."""
+        if self._handed_over == self._log.written:
+            return
+        self._handed_over = self._log.written
+        try:
+            async with asyncio.timeout(self._pace.lease_patience_s):
+                await self._watcher.tail(newest_lines(self._log.newest()))
+        except Exception:  # noqa: BLE001 - the log is a courtesy
+            _log.warning("the log of %s could not be shown", self._command.stamp, exc_info=True)
+
+    async def _wait_for_end_or_order(self) -> None:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._command.timeout_s
+        while not self._exited.done():
+            until = deadline
+            if self.order == "stop" and self._is_cooperating:
+                until = min(deadline, self._ordered_at + self._pace.term_grace_s)
+            elif self.order is not None:
+                return
+            if loop.time() >= until:
+                self._give("timeout")
+                return
+            self._ordered.clear()
+            news = asyncio.ensure_future(self._ordered.wait())
+            try:
+                await asyncio.wait(
+                    {self._exited, news}, timeout=until - loop.time(), return_when=asyncio.FIRST_COMPLETED
+                )
+            finally:
+                news.cancel()
+
+    def _give(self, order: Ordered) -> None:
+        """The first order stands, but nothing outranks a lost lease."""
+        if self.order is None:
+            self._ordered_at = asyncio.get_running_loop().time()
+        if self.order is None or order == "lost":
+            self.order = order
+        self._ordered.set()
+
+    async def _keep_output(self, output: int) -> None:
+        while True:
+            await until_readable(output)
+            data = read_now(output)
+            if not data:
+                return
+            self._log.write(data)
+
+    async def _answer(self, reports: int, answers: int) -> None:
+        """Hand every report to the watcher and the lab's answer back; reads no further while it asks."""
+        waiting = b""
+        while True:
+            await until_readable(reports)
+            data = read_now(reports)
+            if not data:
+                return
+            *lines, waiting = (waiting + data).split(b"\n")
+            waiting = waiting[:_LONGEST_TICK]
+            for line in lines:
+                if (tick := parse_tick(line)) is not None:
+                    answer = await self._take(*tick)
+                    with contextlib.suppress(OSError):  # a script that never reads its answers, or has gone
+                        os.write(answers, f"{answer}\n".encode())
+
+    async def _take(self, metric: float, progress: float) -> Literal["continue", "stop"]:
+        self._is_cooperating = True
+        order: Order = "continue"
+        try:
+            order = await self._watcher.tick(metric, progress)
+        except Exception:  # noqa: BLE001 - the next report tells more; poll judges whether the lab is gone
+            _log.warning("a report of %s could not be stored", self._command.stamp, exc_info=True)
+        if order != "continue":
+            self._give(order)
+        if self.order is None:
+            self._is_cooperating = False
+            return "continue"
+        return "stop"
+
+    async def _ask(self) -> None:
+        """Renew the lease and take orders; a lab that stays silent for too long counts as a lost lease."""
+        loop = asyncio.get_running_loop()
+        heard_at = loop.time()
+        while True:
+            await asyncio.sleep(self._pace.poll_s)
+            order: Order = "continue"
+            try:
+                async with asyncio.timeout_at(heard_at + self._pace.lease_patience_s):
+                    order = await self._watcher.poll()
+                heard_at = loop.time()
+            except Exception:  # noqa: BLE001 - Redis may be down for a moment; a timeout is one of them
+                silence = loop.time() - heard_at
+                _log.warning("%s got no answer for %.0f s", self._command.stamp, silence, exc_info=True)
+                if silence >= self._pace.lease_patience_s:
+                    order = "lost"
+            if order != "continue":
+                self._give(order)
+
+    async def _show(self) -> None:
+        while True:
+            await asyncio.sleep(self._pace.tail_s)
+            await self.hand_over_tail()
+
+    async def _measure(self) -> None:
+        """End a run whose files take too much of the disk; never spends more than a tenth of the time on it."""
+        folder, most = self._command.folder, self._command.folder_bytes
+        loop = asyncio.get_running_loop()
+        pause = self._pace.measure_s
+        while folder is not None:
+            await asyncio.sleep(pause)
+            begun = loop.time()
+            if await asyncio.to_thread(bytes_on_disk, folder, most) > most:
+                self._give("disk")
+                return
+            pause = max(self._pace.measure_s, 9 * (loop.time() - begun))

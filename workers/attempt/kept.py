@@ -1,0 +1,57 @@
+"""Keeps the folders of failed attempts for a while, the newest within a cap, so that they can be looked into."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from workers.attempt.disk import bytes_on_disk
+from workers.attempt.worktree import remove_tree
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What one slot keeps under `root`: each folder for `for_s` seconds, all of them within `most_bytes`."""
+
+    root: Path
+    for_s: float
+    most_bytes: float
+
+    def keep(self, attempt: Path) -> Path | None:
+        """Move an attempt's folder here, oldest others first out; None where it is not to be kept, or cannot be."""
+        size = bytes_on_disk(attempt, self.most_bytes)
+        if self.for_s <= 0 or size > self.most_bytes:
+            return None
+        place = self.root / attempt.name
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            self._make_room(self.most_bytes - size)
+            attempt.rename(place)
+            os.utime(place)  # its age counts from now, whatever the script made of its times
+        except OSError as error:
+            _log.warning("the folder of a failed attempt is not kept: %s", error)
+            return None
+        return place
+
+    def expire(self) -> None:
+        """Remove what was kept for long enough."""
+        for folder in self._oldest_first():
+            if time.time() - folder.lstat().st_mtime >= self.for_s:
+                remove_tree(folder)
+
+    def _make_room(self, most_bytes: float) -> None:
+        self.expire()
+        folders = self._oldest_first()
+        sizes = {folder: bytes_on_disk(folder) for folder in folders}
+        while folders and sum(sizes[folder] for folder in folders) > most_bytes:
+            remove_tree(folders.pop(0))
+
+    def _oldest_first(self) -> list[Path]:
+        if not self.root.is_dir():
+            return []
+        return sorted(self.root.iterdir(), key=lambda folder: folder.lstat().st_mtime)

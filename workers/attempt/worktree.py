@@ -1,0 +1,261 @@
+"""A private checkout for one attempt, which never touches the operator's own tree, index, branches or stash.
+
+Each attempt gets a repository of its own that borrows the clone's objects by `objects/info/alternates`.
+Unlike `git worktree add` this takes no lock and writes nothing in the clone: any number of workers may check
+out at once, a killed worker leaves nothing to prune, and a script that runs git cannot reach our branches.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from functions.formats.constants import patch_constants, read_constants
+from functions.lanes import TrainingJob
+from state.errors import Invalid, NightjarError
+
+_SHA = re.compile(r"[0-9a-fA-F]{7,40}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_GIT_S = 300.0
+LARGEST_FILE = 16 * 1024 * 1024
+
+SCRIPT = "train.py"
+
+
+class Unbuildable(NightjarError):
+    """The worker cannot make the tree of this attempt; nothing is said about the experiment."""
+
+    title = "Checkout failed"
+
+
+@dataclass(frozen=True)
+class Checkout:
+    """A tree to train in, and the attempt's folder around it, which goes with it."""
+
+    path: Path
+    folder: Path
+    evaluator_hash: str | None
+    """First 16 hexadecimal digits of the SHA-256 of the evaluator that stands in the tree."""
+
+
+@contextlib.asynccontextmanager
+async def checkout(repo: Path, job: TrainingJob, root_dir: Path) -> AsyncIterator[Checkout]:
+    """Build exactly the job's commit, or its base with its patch; the evaluator comes from the base.
+
+    Everything is removed on the way out. Raises Unbuildable for what is a fault of the clone or the disk, and
+    Invalid for a `config_delta` that the script cannot take.
+    """
+    folder = root_dir / _folder_name(job)
+    _remove_leftovers(root_dir, job)
+    try:
+        try:
+            built = await _build(repo, job, folder)
+        except OSError as error:
+            raise Unbuildable(
+                f"cannot write the checkout: {error}", hint=f"make room under {str(root_dir)!r}"
+            ) from error
+        yield built
+    finally:
+        remove_tree(folder)
+
+
+async def _build(repo: Path, job: TrainingJob, folder: Path) -> Checkout:
+    tree = folder / "tree"
+    tree.mkdir(parents=True)
+    objects = (
+        (await _git(repo, "rev-parse", "--path-format=absolute", "--git-path", "objects")).decode().strip()
+    )
+    await _git(folder, "init", "--quiet", "--template=", str(tree))
+    alternates = tree / ".git" / "objects" / "info" / "alternates"
+    alternates.parent.mkdir(parents=True, exist_ok=True)
+    alternates.write_text(objects + "\n")
+
+    base = await _commit(repo, job.base_commit) if job.base_commit is not None else None
+    commit = await _commit(repo, job.commit_sha)
+    if commit is not None:
+        await _git(tree, "checkout", "--quiet", "--detach", "--force", commit)
+    elif job.patch is not None and base is not None:
+        await _git(tree, "checkout", "--quiet", "--detach", "--force", base)
+        if job.patch:
+            await _git(tree, "apply", "--binary", "--whitespace=nowarn", "-", stdin=job.patch)
+    else:
+        missing = f"commit {job.commit_sha!r}" + (
+            "" if job.patch is None else f" and its base {job.base_commit!r}"
+        )
+        raise Unbuildable(
+            f"{missing} is not in the clone {str(repo)!r}",
+            hint=f"run `git -C {repo} fetch --all`, or register the experiment with its diff",
+        )
+
+    if job.base_commit is not None:
+        if base is None:
+            raise Unbuildable(
+                f"base {job.base_commit!r}, which the evaluator is of, is not in the clone {str(repo)!r}",
+                hint=f"run `git -C {repo} fetch --all`",
+            )
+        await _restore_evaluator(tree, base, job.evaluator)
+    _set_constants(tree, job)
+    return Checkout(tree, folder, _hash(tree, job.evaluator))
+
+
+async def _commit(repo: Path, sha: str) -> str | None:
+    """The full hash of a commit that the clone has; a branch that is named like a hash is not one."""
+    if not _SHA.fullmatch(sha):
+        raise Unbuildable(
+            f"{sha!r} is not a commit hash of 7 to 40 hexadecimal digits", hint="register the full hash"
+        )
+    try:
+        found = await _git(repo, "rev-parse", "--verify", "--quiet", "--end-of-options", sha + "^{commit}")
+        full = found.decode().strip()
+        await _git(repo, "cat-file", "-e", full + "^{tree}")  # rev-parse believes any 40 digits
+    except _GitFailed:
+        return None
+    return full if full.startswith(sha.lower()) else None
+
+
+async def _restore_evaluator(tree: Path, base: str, evaluator: str) -> None:
+    """Put the trusted evaluator in the place of whatever the experiment made of it."""
+    relative = _inside(evaluator)
+    try:
+        trusted = await _git(tree, "cat-file", "blob", f"{base}:{relative}")
+    except _GitFailed:
+        return  # the base has none
+    place = tree / relative
+    for parent in reversed(place.relative_to(tree).parents[:-1]):
+        if (tree / parent).is_symlink() or (tree / parent).is_file():
+            (tree / parent).unlink()
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if place.is_dir() and not place.is_symlink():
+        remove_tree(place)
+    place.unlink(missing_ok=True)  # never written through: it may be a link to somewhere else
+    place.write_bytes(trusted)
+    place.chmod(0o444)
+
+
+def _set_constants(tree: Path, job: TrainingJob) -> None:
+    """Patch `config_delta`, and SEED where the script has one, into the script."""
+    values = dict(job.config_delta or {})
+    script = tree / SCRIPT
+    source = read_inside(tree, SCRIPT)
+    if source is None:
+        if values:
+            raise Invalid(f"{SCRIPT!r} is not a file of this commit, so its constants cannot be set")
+        return
+    try:
+        text = source.decode()
+        if job.seed is not None and "SEED" not in values and "SEED" in read_constants(text):
+            values["SEED"] = job.seed
+    except (UnicodeDecodeError, Invalid):
+        if not values:
+            return  # the script will say itself what is wrong with it
+        raise Invalid(f"{SCRIPT!r} is not Python in UTF-8, so its constants cannot be set") from None
+    if values:
+        script.write_bytes(patch_constants(text, values).encode())
+
+
+def read_inside(tree: Path, relative: str) -> bytes | None:
+    """A regular file of a tree that is not trusted; None for links, pipes, devices and what is too large."""
+    path = tree / _inside(relative)
+    try:
+        if path.parent.resolve() != (tree.resolve() / _inside(relative)).parent:
+            return None
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode) or status.st_size > LARGEST_FILE:
+                return None
+            return file.read(LARGEST_FILE)
+    except OSError:
+        return None
+
+
+def _hash(tree: Path, evaluator: str) -> str | None:
+    content = read_inside(tree, evaluator)
+    return hashlib.sha256(content).hexdigest()[:16] if content is not None else None
+
+
+def _inside(relative: str) -> PurePosixPath:
+    path = PurePosixPath(relative)
+    if path.is_absolute() or not path.parts or ".." in path.parts or path.parts[0].lower() == ".git":
+        raise Unbuildable(
+            f"{relative!r} is not a path inside the repository", hint="name the evaluator by such a path"
+        )
+    return path
+
+
+def _folder_name(job: TrainingJob) -> str:
+    if not _NAME.fullmatch(job.experiment_id):
+        raise Unbuildable(f"{job.experiment_id!r} is not an experiment id")
+    return f"{job.experiment_id}@{job.attempt}@{job.fence}"
+
+
+def _remove_leftovers(root_dir: Path, job: TrainingJob) -> None:
+    """What a killed worker left of the same attempt; a higher fence is somebody else's."""
+    for left in root_dir.glob(f"{job.experiment_id}@{job.attempt}@*"):
+        fence = left.name.rpartition("@")[2]
+        if fence.isdecimal() and int(fence) <= job.fence:
+            remove_tree(left)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder that belongs to us, whatever permissions a script has left in it; never follows a link."""
+    if path.is_symlink():  # chmod would follow it
+        path.unlink()
+        return
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(path, ignore_errors=True)
+    if path.exists():  # locked up, or nested deeper than Python can follow
+        for command in (("chmod", "-R", "--", "u+rwx"), ("rm", "-rf", "--")):
+            subprocess.run([*command, str(path)], check=False, stderr=subprocess.DEVNULL)
+
+
+class _GitFailed(Unbuildable):
+    """A git command said no."""
+
+
+async def _git(where: Path, *arguments: str, stdin: bytes | None = None) -> bytes:
+    """Output of one git command in a folder, with hooks, monitors and replacements out of play."""
+    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    env |= {
+        "GIT_TERMINAL_PROMPT": "0",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_NO_LAZY_FETCH": "1",
+        "LC_ALL": "C",
+    }
+    settings = (
+        "core.hooksPath=/dev/null",
+        "core.fsmonitor=false",
+        "core.autocrlf=false",
+        "submodule.recurse=false",
+    )
+    options = [part for setting in settings for part in ("-c", setting)]
+    process = await asyncio.create_subprocess_exec(
+        *("git", "-C", str(where), *options, *arguments),
+        env=env,
+        stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        async with asyncio.timeout(_GIT_S):
+            output, errors = await process.communicate(stdin)
+    except TimeoutError:
+        raise Unbuildable(f"git {arguments[0]} took over {_GIT_S:.0f} s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    if process.returncode != 0:
+        said = errors.decode("utf-8", "replace").strip()[-2000:]
+        raise _GitFailed(f"git {arguments[0]} failed: {said or process.returncode}")
+    return output
