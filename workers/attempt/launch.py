@@ -27,8 +27,9 @@ def main(worker_pid: int, limits: str, command: list[str]) -> None:
         _, hard = resource.getrlimit(_LIMITS[name])
         number = int(value) if hard == resource.RLIM_INFINITY else min(int(value), hard)
         resource.setrlimit(_LIMITS[name], (number, number))
-    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # Python ignores them, and exec would hand that on
-        signal.signal(ignored, signal.SIG_DFL)
+    for number in signal.valid_signals():  # exec would hand on what Python or a background shell ignores
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, signal.SIG_DFL)
     try:
         os.execvpe(command[0], command, os.environ)
     except OSError as error:

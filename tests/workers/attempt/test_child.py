@@ -83,6 +83,25 @@ async def test_a_script_sees_only_the_environment_it_is_given_and_no_input(
     assert int(group) == os.getpgrp()
 
 
+async def test_a_script_can_be_interrupted_though_its_worker_was_started_by_a_background_shell(
+    tmp_path: Path, stamp: str
+) -> None:
+    script = """
+        import signal
+        print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)
+        print(signal.getsignal(signal.SIGTERM) is signal.SIG_DFL)
+    """
+    ours = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    try:
+        ended = await run_command(command(tmp_path, stamp, script), Orders(), QUICK)
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+
+    assert ended.log == "True\nTrue\n"
+
+
 async def test_a_hanging_script_that_ignores_term_is_killed_at_its_deadline(
     tmp_path: Path, stamp: str
 ) -> None:
