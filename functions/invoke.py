@@ -7,8 +7,8 @@ import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any
+from dataclasses import is_dataclass, replace
+from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 from structlog.contextvars import bound_contextvars
@@ -145,9 +145,19 @@ def invalid(problem: ValidationError) -> Invalid:
 def _bind(name: str, declared: Function[Any, Any], provided: Sequence[object]) -> dict[str, object]:
     bound: dict[str, object] = {}
     for parameter, kind in declared.needs.items():
-        found = [Call] if kind is Call else [thing for thing in provided if isinstance(thing, kind)]
-        if len(found) != 1:
-            have = "nobody provides" if not found else "several provide"
-            raise BadTable(f"{name!r} asks for {parameter}: {kind.__name__}, which {have} here")
-        bound[parameter] = found[0]
+        bound[parameter] = (
+            Call if kind is Call else _provide(f"{name!r} asks for {parameter}", kind, provided)
+        )
     return bound
+
+
+def _provide(who: str, kind: type, provided: Sequence[object]) -> object:
+    """The one thing of this type, or a bundle: a dataclass whose fields are things that are provided."""
+    found = [thing for thing in provided if isinstance(thing, kind)]
+    if not found and is_dataclass(kind):
+        parts = get_type_hints(kind)
+        return kind(**{part: _provide(f"{who}.{part}", of, provided) for part, of in parts.items()})
+    if len(found) != 1:
+        have = "nobody provides" if not found else "several provide"
+        raise BadTable(f"{who}: {kind.__name__}, which {have} here")
+    return found[0]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import math
 import secrets
 import socket
 import ssl
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,15 +21,17 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from state.errors import Invalid, Unavailable
 from state.keys import Keys
+from state.moves import Arg, moves, wire
+from state.moves import load as load_move
 from state.traceparent import current
 
 SCHEMA = 2
 """Version of the data's layout; a lab of another version is refused."""
 
+NOTHING: Mapping[str, Arg] = {}
+
 CONNECTIONS = 256
 """Most connections of each kind in one process; who needs one more waits its turn."""
-
-Arg = str | int | float | bytes
 
 
 class Lab:
@@ -54,13 +55,34 @@ class Lab:
         """The Pub/Sub channel of an event type, or a pattern of them."""
         return f"nightjar:{self.name}:{kind}"
 
+    async def move(
+        self,
+        name: str,
+        *,
+        keys: Mapping[str, str | Sequence[str] | None],
+        args: Mapping[str, Arg | Sequence[Arg] | None] = NOTHING,
+    ) -> Any:
+        """Make the move `lua/<name>.lua` with the keys and values that its header declares; None is left out.
+
+        The traceparent of the present call goes along, for the events that the script writes.
+
+        Raises:
+            TypeError: a name is missing, or is not declared. Unavailable: as `command`.
+        """
+        move = load_move(name)
+        keyed, argv = move.words(keys, {"traceparent": current.get(), **args})
+        try:
+            return await self.command("EVALSHA", move.sha, len(keyed), *keyed, *argv)
+        except NoScriptError:
+            return await self.command("EVAL", move.text, len(keyed), *keyed, *argv)
+
     async def run(self, script: str, keys: Sequence[str], args: Sequence[Arg | None]) -> Any:
         """Run `lua/<script>.lua`. None travels as an empty string, floats as their shortest exact text.
 
         The trace of the present call goes along, for the events that the script writes.
         """
         text, sha = load(script)
-        argv = [wire(a) for a in (*args, current.get())]
+        argv = ["" if a is None else wire(a) for a in (*args, current.get())]
         try:
             return await self.command("EVALSHA", sha, len(keys), *keys, *argv)
         except NoScriptError:
@@ -147,10 +169,12 @@ class Lab:
         Raises:
             Unavailable: Redis does not answer, or as `recognise`; or the lab is of an earlier schema.
         """
-        loaded = await self.command("SCRIPT", "EXISTS", *(load(script)[1] for script in scripts()))
-        for script, known in zip(scripts(), loaded, strict=True):
+        texts = [load_move(name).text for name in moves()] + [load(script)[0] for script in scripts()]
+        shas = [hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest() for text in texts]
+        loaded = await self.command("SCRIPT", "EXISTS", *shas)
+        for text, known in zip(texts, loaded, strict=True):
             if not known:
-                await self.command("SCRIPT", "LOAD", load(script)[0])
+                await self.command("SCRIPT", "LOAD", text)
         if (found := await self.recognise()) < SCHEMA:
             raise Unavailable(
                 f"the lab {self.name!r} was written with schema {found}, this version reads {SCHEMA}",
@@ -277,32 +301,19 @@ def connection_options(url: str) -> dict[str, Any]:
     return {"driver_info": None, "socket_keepalive": True, "socket_keepalive_options": known}
 
 
-def wire(value: Arg | None) -> str | bytes:
-    """A value as Redis stores it: floats by `repr`, so that they come back to the last bit.
-
-    Raises:
-        ValueError: not a finite number.
-    """
-    if value is None:
-        return ""
-    if isinstance(value, bytes | str):
-        return value
-    if not math.isfinite(value):
-        raise ValueError(f"{value!r} must never reach the state")
-    return repr(value) if isinstance(value, float) else str(int(value))
-
-
 @cache
 def load(script: str) -> tuple[str, str]:
     """Text and SHA-1 of a script, with the shared helpers of `lua/_*.lua` in front."""
     folder = Path(__file__).parent / "lua"
-    text = "".join(part.read_text() for part in (*sorted(folder.glob("_*.lua")), folder / f"{script}.lua"))
+    parts = (folder / "_prelude.lua", folder / "_traces.lua", folder / f"{script}.lua")
+    text = "".join(part.read_text() for part in parts)
     return text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def scripts() -> list[str]:
-    """Names of all scripts."""
-    return sorted(p.stem for p in (Path(__file__).parent / "lua").glob("[a-z]*.lua"))
+    """Names of the scripts that still take their keys and values by number."""
+    named = set(moves())
+    return sorted(p.stem for p in (Path(__file__).parent / "lua").glob("[a-z]*.lua") if p.stem not in named)
 
 
 _REFUSALS = {

@@ -10,9 +10,10 @@ from typing import Any
 
 from redis.exceptions import ResponseError
 
-from state.client import Arg, Lab
+from state.client import Lab
 from state.errors import NightjarError, Unavailable
 from state.events import Event
+from state.moves import Arg
 
 UNSERVED_S = 7 * 86400.0
 """A group whose binding nobody served for so long is dropped: its function left the table."""

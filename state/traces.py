@@ -12,7 +12,7 @@ from weakref import WeakValueDictionary
 
 from state.client import Lab
 from state.errors import Conflict, NotFound
-from state.experiments import REQUEST_TTL_S, RequestKey
+from state.experiments.registering import REQUEST_TTL_S, RequestKey
 from state.ids import OWN_LINE, trace_id_of
 from state.records import Forest, Selection, SelectionKind, Trace, flatten
 from state.tags import unknown

@@ -13,8 +13,9 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from state.client import Arg, Lab
+from state.client import Lab
 from state.errors import Conflict, NotFound
+from state.moves import Arg
 from state.stream import Stream, Subscription
 
 MOST = 100

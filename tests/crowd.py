@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from functions.contract import CATEGORIES
-from state.client import Arg, Lab, load, wire
+from state.client import Lab, load
 from state.decisions import Finish
 from state.experiments import Experiments
+from state.moves import Arg, wire
 from state.policies import Policies
 from state.records import Best, Experiment
 
@@ -29,7 +30,15 @@ class Collected(Lab):
         self._waiting: list[list[Arg]] = []
 
     async def run(self, script: str, keys: Sequence[str], args: Sequence[Arg | None]) -> Any:
-        self._waiting.append(["EVALSHA", load(script)[1], len(keys), *keys, *map(wire, (*args, None))])
+        self._waiting.append(
+            [
+                "EVALSHA",
+                load(script)[1],
+                len(keys),
+                *keys,
+                *("" if a is None else wire(a) for a in (*args, None)),
+            ]
+        )
         return "ok" if script == "finish_experiment" else ["ok", ""]
 
     async def flush(self) -> None:

@@ -17,7 +17,8 @@ from functions.rules.keeps.verdict import Key, check_plausible, compare, contrad
 from state.decisions import Finish
 from state.digests import digest_of
 from state.errors import Conflict
-from state.experiments import Experiments, retest_id
+from state.experiments import Experiments
+from state.experiments.reading import retest_id
 from state.ids import Id
 from state.noise import Noises
 from state.policies import Policies

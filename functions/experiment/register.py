@@ -13,7 +13,8 @@ from functions.rules.keeps.verdict import should_abort
 from functions.views.budgets import obstacle
 from state.digests import digest_of
 from state.errors import Conflict, Invalid
-from state.experiments import Experiments, RequestKey, stale_epoch
+from state.experiments import Experiments
+from state.experiments.registering import RequestKey, stale_epoch
 from state.ids import GpuId, Id, Sha, Tag
 from state.policies import Policies
 from state.policy import Policy

@@ -20,7 +20,8 @@ from functions.views.budgets import obstacle
 from functions.views.hints import alive
 from state.digests import digest_of
 from state.errors import Conflict
-from state.experiments import Experiments, RequestKey
+from state.experiments import Experiments
+from state.experiments.registering import RequestKey
 from state.ids import OWN_LINE, trace_id_of
 from state.policies import Policies
 from state.policy import Policy

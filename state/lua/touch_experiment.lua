@@ -1,4 +1,5 @@
--- Somebody asked after an open experiment: its agent is alive. Presence, not state.
--- KEYS  1 open
--- ARGV  1 id  2 patience in seconds
-return redis.call('ZADD', KEYS[1], 'XX', clock(now() + tonumber(ARGV[2])), ARGV[1])
+-- The agent of a registered experiment was heard of.
+-- keys: open
+-- args: id patience_s
+redis.call('ZADD', K.open, 'XX', clock(now() + tonumber(A.patience_s)), A.id)
+return 'ok'

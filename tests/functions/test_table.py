@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
@@ -33,6 +34,7 @@ from state.errors import Forbidden, Invalid, NotFound
 from state.events import CATALOGUE
 from state.experiments import Experiments
 from state.keys import FAMILIES, Keys
+from state.moves import moves
 from state.records import GpuStatus, Role
 from state.webhooks import Webhooks, new_secret
 from tests.labs import (
@@ -67,6 +69,13 @@ class Told(Response):
 
 class Telephone:
     """Something that no process provides."""
+
+
+@dataclass(frozen=True)
+class Desk:
+    """A bundle."""
+
+    telephone: Telephone
 
 
 @function("noun::verb", role="agent")
@@ -177,6 +186,17 @@ def test_a_dependency_that_nobody_provides_is_refused_at_the_start() -> None:
         Invoker({"noun::verb": declared(needs={"telephone": Telephone})}, [])
 
 
+async def test_a_bundle_is_made_of_what_is_provided() -> None:
+    async def calling(request: Ask, desk: Desk) -> Told:
+        return Told(name=type(desk.telephone).__name__)
+
+    invoker = Invoker({"noun::verb": declared(handler=calling, needs={"desk": Desk})}, [Telephone()])
+
+    assert await invoker.call("noun::verb", {"name": "x"}, invoker.system("test")) == Told(name="Telephone")
+    with pytest.raises(BadTable, match=r"desk\.telephone: Telephone, which nobody provides"):
+        Invoker({"noun::verb": declared(needs={"desk": Desk})}, [])
+
+
 async def test_a_caller_of_another_role_is_refused() -> None:
     invoker = Invoker({"noun::verb": verb}, [])
 
@@ -230,7 +250,7 @@ def header(script: str, what: str) -> list[int]:
 
 
 def test_there_are_scripts() -> None:
-    assert len(scripts()) > 15
+    assert len(scripts()) + len(moves()) > 15
 
 
 @pytest.mark.parametrize("script", scripts())
@@ -259,8 +279,10 @@ def test_a_scripts_header_names_what_it_uses(script: str, what: str) -> None:
 
 def test_the_catalogue_is_what_the_scripts_emit() -> None:
     emitted: set[str] = set()
-    for script in scripts():
-        for call in re.findall(r"\bemit\(KEYS\[\d+\],\s*(.*?),\s*(?:ARGV|''|data)", code(script), re.S):
+    for script in (*scripts(), *moves()):
+        for call in re.findall(
+            r"\bemit\((?:KEYS\[\d+\],\s*)?(.*?),\s*(?:A\.|ARGV|''|data)", code(script), re.S
+        ):
             emitted |= set(re.findall(r"'([a-z]+\.[a-z_]+)'", call))
         for names in re.findall(r"local told = \{(.*?)\}", code(script), re.S):
             emitted |= set(re.findall(r"'([a-z]+\.[a-z_]+)'", names))

@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from functions.process.lifecycle import Process
-from state.client import wire
 from state.keys import Keys
+from state.moves import wire
 from state.records import Best, Experiment, flatten, stamp
 
 EDGES = [

@@ -1,0 +1,12 @@
+"""Experiments: registered, queued, run and ended, each step one guarded script that also writes its event."""
+
+from __future__ import annotations
+
+from state.experiments.ending import Ending
+from state.experiments.queueing import Queueing
+from state.experiments.registering import Registering
+from state.experiments.running import Running
+
+
+class Experiments(Registering, Queueing, Running, Ending):
+    """All experiments of the lab."""

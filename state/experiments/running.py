@@ -1,0 +1,96 @@
+"""Experiments, run: an attempt begins, renews its lease, reports, is asked to stop."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from state.experiments.store import Store
+from state.records import Experiment, Footprint
+
+TICKS_KEPT = 500
+LOG_BYTES = 16 * 1024
+Order = Literal["continue", "stop", "lost"]
+
+
+class Running(Store):
+    """Part of `Experiments`."""
+
+    async def start(
+        self,
+        e: Experiment,
+        *,
+        attempt: int,
+        fence: int,
+        runner: str,
+        lease_s: float,
+        footprint: Footprint | None = None,
+    ) -> bool:
+        """Begin an attempt on the GPU it was leased; False where it was begun before or the fence is old.
+
+        `footprint` is the GPU's memory before it, by which the run is proven gone afterwards.
+        """
+        if e.gpu_id is None:
+            return False
+        keys = self._keys
+        answer = await self._lab.run(
+            "start_attempt",
+            [
+                keys.experiment(e.experiment_id),
+                keys.gpu(e.gpu_id),
+                keys.attempts(e.experiment_id),
+                keys("starting"),
+                keys("leases"),
+                *keys.indexes(e, "leased"),
+                *keys.indexes(e, "running"),
+                keys("events"),
+            ],
+            [
+                e.experiment_id,
+                e.number,
+                e.tag,
+                attempt,
+                fence,
+                runner,
+                lease_s,
+                e.traceparent,
+                footprint.model_dump_json() if footprint else "",
+            ],
+        )
+        return bool(answer == "ok")
+
+    async def renew(
+        self,
+        experiment_id: str,
+        gpu_id: str,
+        fence: int,
+        lease_s: float,
+        tick: tuple[float, float] | None = None,
+    ) -> Order:
+        """Prolong a running attempt's lease, keep a (metric, progress) tick, and answer the lab's order."""
+        keys = self._keys
+        metric, progress = tick or (None, None)
+        answer: Order = await self._lab.run(
+            "renew_lease",
+            [
+                keys.experiment(experiment_id),
+                keys.gpu(gpu_id),
+                keys("leases"),
+                keys("reports", experiment_id),
+            ],
+            [experiment_id, fence, lease_s, metric, progress, TICKS_KEPT],
+        )
+        return answer
+
+    async def keep_log(self, experiment_id: str, text: str) -> None:
+        """Keep the newest lines of a run's log (text, at most 16 KiB of it)."""
+        tail = text.encode("utf-8", "replace")[-LOG_BYTES:].decode("utf-8", "ignore")
+        await self._lab.command("SET", self._keys("log", experiment_id), tail)
+
+    async def ask_to_stop(self, e: Experiment, reason: str) -> bool:
+        """Tell the worker of a leased or running attempt to stop; False where the status moved on."""
+        answer = await self._lab.move(
+            "stop_experiment",
+            keys={"experiment": self._keys.experiment(e.experiment_id)},
+            args={"status_before": e.status, "reason": reason},
+        )
+        return bool(answer == "ok")

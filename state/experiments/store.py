@@ -1,0 +1,13 @@
+"""What every part of the experiments' store has: the lab and its keys."""
+
+from __future__ import annotations
+
+from state.client import Lab
+
+
+class Store:
+    """One lab's keys."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._keys = lab.keys

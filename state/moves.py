@@ -1,0 +1,130 @@
+"""Moves: the Lua scripts by name, with the keys and values that each one declares.
+
+A script's header declares what it takes:
+
+    -- parts: events books        shared parts of `lua/_<part>.lua`, put in front
+    -- keys: tag gpu? sources*    read as K.tag; `?` may be absent, `*` is a list
+    -- args: id seconds?          read as A.id, as text
+
+The names travel in the first ARGV, the keys and values as they are: patches are binary, and cjson loses digits. A
+script declares what the parts that it includes declare, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+Arg = str | int | float | bytes
+
+FOLDER = Path(__file__).parent / "lua"
+_DECLARED = re.compile(r"^-- (parts|keys|args):(.*)$", re.MULTILINE)
+_NAME = re.compile(r"(\w+)([?*]?)")
+
+Kind = Literal["", "?", "*"]
+"""Required, optional, a list."""
+
+
+@dataclass(frozen=True)
+class Move:
+    """One script with what it takes."""
+
+    name: str
+    text: str
+    sha: str
+    keys: Mapping[str, Kind]
+    args: Mapping[str, Kind]
+
+    def words(
+        self, keys: Mapping[str, str | Sequence[str] | None], args: Mapping[str, Arg | Sequence[Arg] | None]
+    ) -> tuple[list[str], list[str | bytes]]:
+        """KEYS and ARGV of a call; None stands for an optional name that is absent.
+
+        Raises:
+            TypeError: a name is missing, or the script does not declare it. ValueError: a number is not finite.
+        """
+        names, flat_keys = self._flat("key", self.keys, keys)
+        values, flat_args = self._flat("value", self.args, args)
+        return [str(key) for key in flat_keys], [f"{names}|{values}", *map(wire, flat_args)]
+
+    def _flat(
+        self, what: str, declared: Mapping[str, Kind], given: Mapping[str, Arg | Sequence[Arg] | None]
+    ) -> tuple[str, list[Arg]]:
+        """The given names in one text, lists with their length, and what they stand for."""
+        if unknown := given.keys() - declared.keys():
+            raise TypeError(f"the move {self.name!r} takes no {what} {', '.join(sorted(unknown))}")
+        names: list[str] = []
+        flat: list[Arg] = []
+        for name, kind in declared.items():
+            value = given.get(name)
+            if kind == "*":
+                several: Sequence[Arg] = value if isinstance(value, list | tuple) else ()
+                names.append(f"{name}={len(several)}")
+                flat += several
+            elif value is not None:
+                names.append(name)
+                flat.append(value)  # type: ignore[arg-type]  # a list is refused by wire
+            elif not kind:
+                raise TypeError(f"the move {self.name!r} needs the {what} {name}")
+        return " ".join(names), flat
+
+
+def wire(value: Arg) -> str | bytes:
+    """A value as Redis stores it: floats by `repr`, so that they come back to the last bit.
+
+    Raises:
+        ValueError: not a finite number.
+    """
+    if isinstance(value, bytes | str):
+        return value
+    if not math.isfinite(value):
+        raise ValueError(f"{value!r} must never reach the state")
+    return repr(value) if isinstance(value, float) else str(int(value))
+
+
+@cache
+def load(name: str) -> Move:
+    """The move `lua/<name>.lua`, with the parts that it includes in front."""
+    own = (FOLDER / f"{name}.lua").read_text()
+    parts = list(dict.fromkeys(["move", *_parts(own)]))
+    texts = [(FOLDER / f"_{part}.lua").read_text() for part in parts]
+    keys, args = (_names(kind, [own, *texts]) for kind in ("keys", "args"))
+    optional = " ".join(name for names in (keys, args) for name, kind in names.items() if kind)
+    text = "\n".join([f"local OPTIONAL = ' {optional} '", *texts, own])
+    sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+    return Move(name, text, sha, keys, args)
+
+
+@cache
+def moves() -> list[str]:
+    """Names of all moves."""
+    return sorted(file.stem for file in FOLDER.glob("[a-z]*.lua") if _DECLARED.search(file.read_text()))
+
+
+def _parts(text: str) -> list[str]:
+    """The parts that a script includes, each behind those that it includes itself."""
+    found: list[str] = []
+    for part in (
+        word for kind, words in _DECLARED.findall(text) if kind == "parts" for word in words.split()
+    ):
+        found += [*_parts((FOLDER / f"_{part}.lua").read_text()), part]
+    return list(dict.fromkeys(found))
+
+
+def _names(kind: str, texts: Sequence[str]) -> dict[str, Kind]:
+    """What these texts declare; a name that one of them requires is required."""
+    found: dict[str, Kind] = {}
+    for text in texts:
+        for declared, words in _DECLARED.findall(text):
+            if declared != kind:
+                continue
+            for name, mark in _NAME.findall(words):
+                if name not in found or not mark:
+                    found[name] = mark
+    return found
