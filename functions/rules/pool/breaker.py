@@ -1,0 +1,29 @@
+"""When so many runs in a row have crashed on a GPU that it is taken out for a while."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from state.records import Gpu
+
+
+@dataclass(frozen=True)
+class Trip:
+    """The GPU's breaker opens."""
+
+    reason: str
+    out_s: float
+    """Seconds until the GPU may try one run."""
+
+
+def after_crash(gpu: Gpu, crash_limit: int, cooldown_s: float, longest_s: float = 3600.0) -> Trip | None:
+    """What one more crash does to a GPU's breaker; None where it stays as it is.
+
+    `gpu` is as before the crash. Each time the breaker opens again, the cool-down doubles, up to `longest_s`; a run
+    that succeeds closes it and starts over.
+    """
+    crashes = gpu.consecutive_crashes + 1
+    if gpu.tripped or crashes < crash_limit:
+        return None
+    doubled = 2.0 ** min(gpu.trips, 64)
+    return Trip(f"{crashes} runs in a row have crashed on it", min(cooldown_s * doubled, longest_s))
