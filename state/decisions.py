@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from state.records import Best, Experiment, Status, Trace
+from state.records import Best, Experiment, Gpu, Status, Trace
 
 
 @dataclass(frozen=True)
@@ -102,3 +102,48 @@ class Settled:
     """What the event says, beside who it is about."""
     growths: Sequence[Growth] = ()
     """Of its trace, and of those that stand on it."""
+
+
+Gone = Literal["silent", "expired", "dead", "unproven"]
+"""Why a lease ends without its holder: the sweep judges the first two by Redis' clock, the GPU's keeper reports the
+others (`dead`: nothing of the run is left on the GPU; `unproven`: something may be)."""
+
+
+@dataclass(frozen=True)
+class Requeued:
+    """The experiment waits for another attempt."""
+
+
+@dataclass(frozen=True)
+class SameAttempt:
+    """The experiment waits again with the attempt that it had."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The experiment has its final status."""
+
+    status: Literal["stopped", "lost"]
+
+
+Outcome = Requeued | SameAttempt | Ended
+
+
+@dataclass(frozen=True)
+class BrokenLease:
+    """The decision to end a lease whose holder is gone.
+
+    `gpu` and `experiment` are as they were read. Guards: the GPU's holder and fence; for `silent` and `expired` also
+    its heartbeat and the lease's end; with an outcome also the experiment's status, attempt, fence and stop order.
+    """
+
+    gpu: Gpu
+    experiment: Experiment
+    why: Gone
+    reason: str
+    then: Outcome | None
+    """None: no attempt of the experiment runs under the lease."""
+    flags: Mapping[str, Any]
+    """Flags of the GPU to set."""
+    cleared: Sequence[str] = ()
+    """Flags of the GPU to clear."""

@@ -1,0 +1,50 @@
+"""What follows when the holder of a lease is gone: for its experiment, and for the GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from functions.rules.pool.health import is_stale
+from state.decisions import BrokenLease, Ended, Gone, Outcome, Requeued, SameAttempt
+from state.records import Experiment, Gpu
+
+
+def why_gone(gpu: Gpu, now: float, stale_s: float) -> Gone | None:
+    """Why the sweep ends the lease on a GPU; None where it stands, or there is none."""
+    if gpu.holder is None:
+        return None
+    if is_stale(gpu.heartbeat_at, now, stale_s):
+        return "silent"
+    return "expired" if gpu.lease_expires_at is not None and gpu.lease_expires_at <= now else None
+
+
+def broken(gpu: Gpu, e: Experiment, why: Gone, *, reason: str, max_attempts: int) -> BrokenLease:
+    """The decision to end the lease that `e` holds on `gpu`, both as they were read."""
+    flags, cleared = flags_after(gpu, e, why)
+    return BrokenLease(gpu, e, why, reason, after_lease(gpu, e, max_attempts), flags, cleared)
+
+
+def after_lease(gpu: Gpu, e: Experiment, max_attempts: int) -> Outcome | None:
+    """What becomes of the experiment; None where no attempt of it runs under this lease."""
+    if e.status not in ("leased", "running") or e.fence != gpu.fence:
+        return None
+    if e.stopping:
+        return Ended("stopped")
+    if e.status == "leased":
+        return SameAttempt()  # nothing was tried yet
+    return Requeued() if e.attempt < max_attempts else Ended("lost")
+
+
+def flags_after(gpu: Gpu, e: Experiment, why: Gone) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Flags of the GPU that the broken lease sets, and those that it clears.
+
+    What a worker ran may still be on the GPU, unless its keeper says that nothing is left (`dead`).
+    """
+    if why == "dead":
+        return {}, ("unproven", "footprint")
+    flags: dict[str, Any] = {"offline": True} if why == "silent" else {}
+    if gpu.runner is not None:
+        flags["unproven"] = True
+    if why == "expired" and e.status == "leased" and e.fence == gpu.fence:
+        flags |= {"sick": "its worker did not begin a run that it was leased for", "good_samples": 0}
+    return flags, ()

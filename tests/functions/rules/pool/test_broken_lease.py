@@ -1,0 +1,88 @@
+"""What follows when the holder of a lease is gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from functions.rules.pool.broken_lease import after_lease, broken, flags_after, why_gone
+from state.decisions import Ended, Gone, Requeued, SameAttempt
+from state.records import Experiment, Gpu
+from tests.functions.rules.sample import experiment, gpu
+
+
+def lent(**fields: Any) -> Gpu:
+    """A GPU that `mar11-1` holds with fence 7."""
+    return gpu(holder="mar11-1", fence=7, heartbeat_at=90.0, lease_expires_at=150.0, **fields)
+
+
+def held(**fields: Any) -> Experiment:
+    """The experiment that holds it."""
+    return experiment(**{"status": "running", "attempt": 1, "fence": 7, **fields})
+
+
+@pytest.mark.parametrize(
+    ("now", "why"), [(100.0, None), (149.9, None), (150.0, "silent"), (1000.0, "silent")]
+)
+def test_a_gpu_that_is_silent_too_long_loses_its_lease(now: float, why: str | None) -> None:
+    assert why_gone(lent(), now, stale_s=60.0) == why
+
+
+def test_a_lease_that_is_not_renewed_runs_out_though_the_gpu_is_heard_of() -> None:
+    fresh = lent().model_copy(update={"heartbeat_at": 149.0})
+
+    assert why_gone(fresh, 149.9, stale_s=60.0) is None
+    assert why_gone(fresh, 150.0, stale_s=60.0) == "expired"
+
+
+def test_a_gpu_that_is_lent_to_no_experiment_has_no_lease_to_lose() -> None:
+    assert why_gone(gpu(heartbeat_at=0.0, lease_expires_at=1.0), 1000.0, stale_s=60.0) is None
+
+
+def test_a_run_that_began_is_tried_again_until_its_attempts_are_used_up() -> None:
+    assert after_lease(lent(), held(attempt=1), 2) == Requeued()
+    assert after_lease(lent(), held(attempt=2), 2) == Ended("lost")
+
+
+def test_a_run_that_did_not_begin_keeps_its_attempt_however_many_there_were() -> None:
+    assert after_lease(lent(), held(status="leased", attempt=2), 2) == SameAttempt()
+
+
+@pytest.mark.parametrize("status", ["leased", "running"])
+def test_a_run_that_was_to_stop_is_stopped(status: str) -> None:
+    assert after_lease(lent(), held(status=status, stopping=True), 2) == Ended("stopped")
+
+
+@pytest.mark.parametrize("others", [{"status": "keep"}, {"status": "registered"}, {"fence": 8}])
+def test_an_experiment_without_an_attempt_under_the_lease_stays_as_it_is(others: dict[str, Any]) -> None:
+    assert after_lease(lent(), held(**others), 2) is None
+
+
+@pytest.mark.parametrize(
+    ("why", "flags", "cleared"),
+    [
+        ("silent", {"offline": True, "unproven": True}, ()),
+        ("expired", {"unproven": True}, ()),
+        ("unproven", {"unproven": True}, ()),
+        ("dead", {}, ("unproven", "footprint")),
+    ],
+)
+def test_a_gpu_on_which_a_worker_ran_is_proven_empty_before_its_next_lease(
+    why: Gone, flags: dict[str, Any], cleared: tuple[str, ...]
+) -> None:
+    assert flags_after(lent(runner="h:1:1"), held(), why) == (flags, cleared)
+
+
+def test_a_gpu_whose_worker_did_not_begin_its_run_is_sick() -> None:
+    decided = broken(lent(), held(status="leased"), "expired", reason="its lease ran out", max_attempts=2)
+
+    assert decided.then == SameAttempt()
+    assert "did not begin" in decided.flags["sick"]
+    assert decided.flags["good_samples"] == 0
+
+
+def test_an_agents_own_lease_that_ran_out_leaves_its_gpu_idle() -> None:
+    decided = broken(lent(), held(status="registered"), "expired", reason="its lease ran out", max_attempts=2)
+
+    assert (decided.then, decided.flags, decided.cleared) == (None, {}, ())
