@@ -1,0 +1,90 @@
+"""Servers for benchmarks over HTTP: each a process of its own, ready when the block begins, ended with it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import psutil
+
+from state.settings import Settings
+from state.tether import tethered
+from triggers.lab import Plan, free_port, specs
+
+PATIENCE_S = 60.0
+
+
+class Server:
+    """One process that answers on a port of this machine."""
+
+    def __init__(self, port: int, pid: int) -> None:
+        self.port, self.pid = port, pid
+        self._usage = psutil.Process(pid)
+
+    @property
+    def cpu_s(self) -> float:
+        """Seconds of CPU that it has taken so far."""
+        used = self._usage.cpu_times()
+        return float(used.user + used.system)
+
+
+@asynccontextmanager
+async def web(settings: Settings, *, wrapper: Sequence[str] = (), **changed: str) -> AsyncIterator[Server]:
+    """A web process as `up` starts it, on a Redis that runs; `wrapper`: the module that runs it, with arguments."""
+    at = settings.model_copy(update={"port": free_port(0)})
+    spec = next(spec for spec in specs(Plan(at, repo=None)) if spec.name == "web")
+    *python, module = spec.argv
+    ours = {
+        "NIGHTJAR_DATA",
+        "NIGHTJAR_LAB",
+        "NIGHTJAR_PORT",
+    }  # the shell's own settings must not change what is measured
+    env = {k: v for k, v in (spec.env or os.environ).items() if k in ours or not k.startswith("NIGHTJAR_")}
+    argv = [*python, *wrapper, module]
+    async with _serving(argv, at.port, settings.data_dir / "web.log", "/readyz", env | changed) as server:
+        yield server
+
+
+@asynccontextmanager
+async def bare(settings: Settings, redis_url: str) -> AsyncIterator[Server]:
+    """The handler of `bench/_bare.py`."""
+    port = free_port(0)
+    argv = [sys.executable, "-P", "-m", "bench._bare", str(port), redis_url]
+    async with _serving(argv, port, settings.data_dir / "bare.log", "/") as server:
+        yield server
+
+
+@asynccontextmanager
+async def _serving(
+    argv: Sequence[str], port: int, log: Path, path: str, env: Mapping[str, str] | None = None
+) -> AsyncIterator[Server]:
+    """Once a GET of this path is answered."""
+    with log.open("ab") as out:
+        process = await asyncio.create_subprocess_exec(
+            *tethered(argv), stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env
+        )
+    try:
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", trust_env=False) as http,
+        ):
+            while not await _answers(http, path):
+                assert process.returncode is None, f"{argv} ended, its log is {log}"
+                await asyncio.sleep(0.05)
+        yield Server(port, process.pid)
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def _answers(http: httpx.AsyncClient, path: str) -> bool:
+    try:
+        return (await http.get(path)).status_code < 500
+    except httpx.HTTPError:
+        return False

@@ -1,0 +1,352 @@
+"""What calls over HTTP cost, side by side with the least that a handler does.
+
+    .venv/bin/python -P -m bench.http
+
+One web process of Nightjar, as `up` starts it, and the bare handler of `bench/_bare.py` stand on one private Redis
+(append-only file on, fsync every second). The load has 16 connections, and each sends its next request when the last
+one is answered. The servers take turns: first the bare handler, then Nightjar, for each call. All figures are medians
+over the repeats. A ratio is of two neighbours in time, so that whatever else the machine does hits both.
+
+Round trips are counted at another web process, which reaches Redis through a door that counts (`tests/trips.py`):
+those of one request that follow one another, the question whether the lab has tokens among them. With `--profile` the
+web process runs under cProfile, and the bench prints what it does for each call instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import itertools
+import json
+import os
+import pstats
+import signal
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any
+
+import click
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from bench import _bare
+from bench._load import Served, Wanted, load
+from bench._servers import Server, bare, web
+from state.embedded import EmbeddedRedis
+from state.settings import Settings
+from tests.trips import counted
+
+CONNECTIONS = 16
+STORED = 300
+"""Experiments in the tag before anything is measured."""
+SHOWN = 60
+"""Lines of a profile, by each order."""
+ENOUGH_S = 60.0
+"""For what ends by itself."""
+A_DAY_S = "86400"
+P99 = 3.0
+"""Most that a call's p99 may be, as a multiple of the bare handler's. With a fixed number of connections a share of a
+third makes answers three times as slow, so this is asked of the calls whose target share is higher."""
+
+
+def posted(path: str, **body: Any) -> Wanted:
+    return path, json.dumps(body).encode()
+
+
+@dataclass
+class Agents:
+    """What agents send to one lab, ever new."""
+
+    chance: Random = field(default_factory=lambda: Random(0))
+    commits: Iterator[int] = field(default_factory=lambda: itertools.count(0x1000000))
+    registered: int = 0
+    completed: int = 0
+
+    def setup(self) -> Iterator[Wanted]:
+        for tag in ("plain", "queued"):
+            yield posted("/api/experiment/setup", tag=tag, base_commit="abc1234")
+
+    def register(self, path: str = "/api/experiment/register", tag: str = "plain") -> Iterator[Wanted]:
+        for number in self.commits:
+            yield posted(
+                path,
+                tag=tag,
+                hypothesis="a wider MLP learns faster",
+                category="architecture",
+                commit_sha=f"{number:07x}",
+                diff_summary="MLP ratio 4 -> 5",
+                diff=f"+WIDTH = {number}\n" * 20,
+            )
+
+    def submit(self) -> Iterator[Wanted]:
+        return self.register("/api/experiment/submit", "queued")
+
+    def complete(self, path: str = "/api/experiment/complete") -> Iterator[Wanted]:
+        """Results of all that is registered: one in ten is near the best, few are better."""
+        while self.completed < self.registered:
+            self.completed += 1
+            yield posted(
+                path,
+                experiment_id=f"plain-{self.completed}",
+                val_bpb=round(
+                    1.0 + (0.0005 if self.completed % 10 == 0 else abs(self.chance.gauss(0.03, 0.01))), 6
+                ),
+                peak_vram_mb=44_000.0,
+                training_seconds=300.0,
+            )
+
+
+Bodies = Callable[[Agents], Iterator[Wanted]]
+
+
+def same(path: str, **body: Any) -> Bodies:
+    """A request that is repeated as it is."""
+    return lambda _: itertools.repeat(posted(path, **body))
+
+
+@dataclass(frozen=True)
+class Call:
+    """One function, and what is asked of it."""
+
+    bodies: Bodies
+    least_share: float
+    """Of the requests a second of the bare handler."""
+    most_p99: float | None = None
+    """Multiple of the bare handler's."""
+
+
+CALLS: dict[str, Call] = {
+    "experiment::register": Call(Agents.register, 0.40, P99),
+    "experiment::complete": Call(Agents.complete, 0.40, P99),
+    "experiment::best": Call(same("/api/experiment/best", tag="plain"), 0.55, P99),
+    "report::brief": Call(same("/api/report/brief", tag="plain"), 0.15),
+    "search::suggest_direction": Call(same("/api/search/suggest", tag="plain"), 0.15),
+    "experiment::history": Call(same("/api/experiment/history", tag="plain", limit=50), 0.12),
+    "experiment::submit": Call(Agents.submit, 0.30),
+}
+"""In the order in which they are called: what is completed was registered before."""
+
+
+@dataclass(frozen=True)
+class Slice:
+    """One server's answers to one call for a while."""
+
+    served: Served
+    cpu_s: float
+
+    @property
+    def cpu_ms(self) -> float:
+        """Of the server, for each request."""
+        return 1e3 * self.cpu_s / len(self.served.times)
+
+
+async def answered(
+    server: Server, wanted: Iterator[Wanted], seconds: float, connections: int = CONNECTIONS
+) -> Slice:
+    before = server.cpu_s
+    served = await load(server.port, wanted, seconds, connections)
+    return Slice(served, server.cpu_s - before)
+
+
+async def stored(server: Server, agents: Agents) -> None:
+    """A lab whose tag has some history."""
+    await answered(server, agents.setup(), ENOUGH_S, 1)
+    await called(server, "experiment::register", agents, ENOUGH_S, STORED)
+    await called(server, "experiment::complete", agents, ENOUGH_S)
+
+
+async def prepared(server: Server, name: str, agents: Agents, seconds: float) -> None:
+    """What a slice of a call needs: complete takes what was registered in as much time."""
+    if name == "experiment::complete" and agents.completed == agents.registered:
+        await called(server, "experiment::register", agents, seconds)
+
+
+async def called(server: Server, name: str, agents: Agents, seconds: float, most: int | None = None) -> Slice:
+    """One slice of a call; `most` requests, one after the other, where that is one."""
+    wanted = itertools.islice(CALLS[name].bodies(agents), most)
+    found = await answered(server, wanted, seconds, 1 if most == 1 else CONNECTIONS)
+    if name == "experiment::register":
+        agents.registered += len(found.served.times)
+    return found
+
+
+# -- what is measured
+
+
+@dataclass(frozen=True)
+class Found:
+    """A call and the bare handler, one pair for each repeat."""
+
+    pairs: list[tuple[Slice, Slice]] = field(default_factory=list)
+
+    def of(self, figure: Callable[[Slice], float]) -> float:
+        return median(figure(its) for its, _ in self.pairs)
+
+    def ratio(self, figure: Callable[[Slice], float]) -> float:
+        return median(figure(its) / figure(anchor) for its, anchor in self.pairs)
+
+
+def rate(of: Slice) -> float:
+    return of.served.rate
+
+
+def p50(of: Slice) -> float:
+    return of.served.percentile(50)
+
+
+def p99(of: Slice) -> float:
+    return of.served.percentile(99)
+
+
+def cpu_ms(of: Slice) -> float:
+    return of.cpu_ms
+
+
+async def measured(
+    ours: Server, anchor: Server, names: Sequence[str], seconds: float, repeats: int
+) -> dict[str, Found]:
+    agents, anchors = Agents(), Agents(registered=1 << 40)
+    await stored(ours, agents)
+    await answered(anchor, anchors.complete(_bare.PATH), seconds / 2)
+    found = {name: Found() for name in names}
+    for _ in range(repeats):
+        for name in names:
+            await prepared(ours, name, agents, seconds)
+            least = await answered(anchor, anchors.complete(_bare.PATH), seconds / 2)
+            found[name].pairs.append((await called(ours, name, agents, seconds), least))
+    return found
+
+
+async def round_trips(settings: Settings, names: Sequence[str]) -> dict[str, int]:
+    """Sequential round trips to Redis of one request of each call, that of who asks among them."""
+    agents, found = Agents(), {}
+    async with counted(url_of(settings)) as trips:
+        own = settings.model_copy(update={"lab": "trips"})
+        async with web(own, NIGHTJAR_REDIS_URL=trips.url, NIGHTJAR_HEARTBEAT_S=A_DAY_S) as server:
+            await stored(server, agents)
+            for name in names:
+                made = []
+                for _ in range(3):  # in one of them the process may say, beside it, that it is alive
+                    await prepared(server, name, agents, 0.1)
+                    trips.begin()
+                    await called(server, name, agents, ENOUGH_S, 1)
+                    made.append(len(trips.made))
+                found[name] = min(made)
+    return found
+
+
+async def profiles(settings: Settings, names: Sequence[str], seconds: float, console: Console) -> None:
+    """Print what the web process does for each call."""
+    file = settings.data_dir / "profile"
+    agents = Agents()
+    async with web(settings, wrapper=("bench._profiled", str(file))) as server:
+        await stored(server, agents)
+        for name in names:
+            await prepared(server, name, agents, seconds)
+            os.kill(server.pid, signal.SIGUSR1)
+            found = await called(server, name, agents, seconds)
+            os.kill(server.pid, signal.SIGUSR2)
+            while not file.exists():  # noqa: ASYNC110 (another process writes it)
+                await asyncio.sleep(0.05)
+            console.rule(f"{name}: {len(found.served.times)} requests")
+            told = io.StringIO()
+            stats = pstats.Stats(str(file), stream=told)
+            stats.sort_stats("cumulative").print_stats(SHOWN)
+            stats.sort_stats("tottime").print_stats(SHOWN)
+            console.print(told.getvalue(), markup=False, highlight=False)
+            file.unlink()
+
+
+# -- what is shown
+
+
+def table(found: dict[str, Found], trips: dict[str, int], console: Console) -> list[str]:
+    """Print it; answers what misses its target."""
+    missed = []
+
+    def judged(what: str, figure: float, target: str, hit: bool) -> str:
+        if not hit:
+            missed.append(f"{what} is {figure:.2f}, target {target}")
+        return f"{figure:.2f} ({target}){'' if hit else ' !'}"
+
+    shown = Table(
+        *("call", "requests/s", "of bare's", "p50 ms", "p99 ms", "p99, bare's x", "CPU ms", "bare's x"),
+        "round trips",
+        title=f"{CONNECTIONS} connections",
+    )
+    for name, its in found.items():
+        target, share, tail = CALLS[name], its.ratio(rate), its.ratio(p99)
+        shown.add_row(
+            name,
+            f"{its.of(rate):,.0f}",
+            judged(f"{name}: share", share, f">= {target.least_share:.2f}", share >= target.least_share),
+            f"{its.of(p50):.1f}",
+            f"{its.of(p99):.1f}",
+            f"{tail:.1f}"
+            if target.most_p99 is None
+            else judged(f"{name}: p99", tail, f"<= {target.most_p99:g}", tail <= target.most_p99),
+            f"{its.of(cpu_ms):.2f}",
+            f"{its.ratio(cpu_ms):.1f}",
+            str(trips[name]),
+        )
+    anchors = Found([(anchor, anchor) for its in found.values() for _, anchor in its.pairs])
+    figures = (f"{anchors.of(rate):,.0f}", "1", f"{anchors.of(p50):.1f}", f"{anchors.of(p99):.1f}", "1")
+    shown.add_row("bare handler", *figures, f"{anchors.of(cpu_ms):.2f}", "1", "2")
+    console.print(shown)
+    return missed
+
+
+def url_of(settings: Settings) -> str:
+    assert settings.redis_url is not None
+    return settings.redis_url.get_secret_value()
+
+
+async def run(
+    settings: Settings, names: Sequence[str], seconds: float, repeats: int, console: Console
+) -> list[str]:
+    """Measure and show; answers what misses its target."""
+    trips = await round_trips(settings, names)
+    async with web(settings) as ours, bare(settings, url_of(settings)) as anchor:
+        found = await measured(ours, anchor, names, seconds, repeats)
+    return table(found, trips, console)
+
+
+@click.command()
+@click.option("--only", multiple=True, type=click.Choice(list(CALLS)), help="default: all")
+@click.option(
+    "--seconds", default=2.0, show_default=True, type=click.FloatRange(0.1), help="for each call and repeat"
+)
+@click.option("--repeats", default=3, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--profile", is_flag=True, help="print what the web process does for each call, and measure nothing"
+)
+def main(only: tuple[str, ...], seconds: float, repeats: int, profile: bool) -> None:
+    """Hold calls over HTTP against a bare handler; ends with 1 where a target is missed."""
+    begun, before, console, missed = time.monotonic(), os.getloadavg()[0], Console(width=180), []
+    names = [name for name in CALLS if name in only or not only]
+    with tempfile.TemporaryDirectory() as folder:
+        data = {"data": Path(folder)}
+        with EmbeddedRedis.start(Settings.model_validate(data)) as redis:
+            settings = Settings.model_validate({**data, "redis_url": redis.url})
+            if profile:
+                uvloop.run(profiles(settings, names, seconds, console))
+            else:
+                missed = uvloop.run(run(settings, names, seconds, repeats, console))
+    for what in missed:
+        console.print(f"! missed: {what}")
+    console.print(
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} cores, load {before:.1f} before and "
+        f"{os.getloadavg()[0]:.1f} after, {time.monotonic() - begun:.0f} s in all"
+    )
+    raise SystemExit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()
