@@ -224,6 +224,7 @@ async def enqueue_retest(
     budget = budget_of(first, policy)
     await experiments.enqueue(
         again,
+        turn=None,
         priority=PRIORITY,
         pinned_gpu=None,
         budget_s=budget,

@@ -8,13 +8,14 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field
 
 from functions.contract import Call, Command, Http, Response, function
 from functions.lanes import Failed, Halted, Order, Runner, Trained, TrainingJob, TrainingResult, Unfit
 from functions.rules.access import check_own
+from functions.rules.pool.turns import next_turn
 from functions.views.budgets import obstacle
 from functions.views.hints import Queue, alive, next_step
 from state.decisions import Finish
@@ -115,6 +116,8 @@ async def accept(
         budget = request.budget_s or e.budget_s or (await policies.get(e.tag))[0].budgets.base_s
         await experiments.enqueue(
             e,
+            turn=None if e.retest_of else next_turn(await experiments.rounds(e.agent)),
+            lease=await _lease_of(e, pool, tags),
             priority=request.priority,
             pinned_gpu=pinned,
             budget_s=budget,
@@ -213,6 +216,17 @@ async def _hand_back(e: Experiment, fence: int, unfit: Unfit, call: Call, pool: 
     await delivered(lambda: pool.flag(gpu_id, set_=sick, reason=unfit.reason, fence=fence))
     back = {"gpu_id": gpu_id, "fence": fence, "reason": unfit.reason[:500]}
     await delivered(lambda: call.invoke("pool::give_back", back))
+
+
+async def _lease_of(e: Experiment, pool: Pool, tags: Tags) -> Literal["used", "returned"] | None:
+    """What becomes of the lease that an experiment holds; None where it holds none.
+
+    While its tag is paused the GPU goes back: it would stand idle for as long as the pause.
+    """
+    gpu = await pool.find(e.gpu_id) if e.gpu_id else None
+    if gpu is None or (gpu.holder, gpu.fence) != (e.experiment_id, e.fence):
+        return None
+    return "returned" if (await tags.get(e.tag)).paused_at is not None else "used"
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from state.entries import Rounds, Turn
 from state.experiments.reading import Reading
 from state.records import STATUSES, Experiment, Status, flatten
 from state.tags import exhausted
@@ -92,21 +92,30 @@ class Queueing(Reading):
         )
         return await self.many(ids)
 
+    async def rounds(self, agent: str | None) -> Rounds:
+        """The wait queue's rounds, for this agent."""
+        own, served = await self._lab.command(
+            "HMGET", self._keys("queue_clock"), f"agent:{agent or ''}", "round"
+        )
+        return Rounds(None if own is None else int(own), int(served or 0))
+
     async def enqueue(
         self,
         e: Experiment,
         *,
+        turn: Turn | None,
+        lease: Literal["used", "returned"] | None = None,
         priority: int,
         pinned_gpu: str | None,
         budget_s: float,
         timeout_s: float,
         config_delta: Mapping[str, Any] | None = None,
     ) -> Literal["queued", "leased", "stale"]:
-        """Put a registered experiment into the wait queue, or onto the GPU that it already holds.
+        """Put a registered experiment into the wait queue, or onto the GPU whose lease it holds.
 
-        Its run is set aside from the tag's budget; while the tag is paused it waits aside, with its place,
-        and holds no GPU.
-        "stale": it is no longer registered, or the GPU it holds is no longer the one that was read.
+        Its run is set aside from the tag's budget. While the tag is paused it waits aside, with its place, and its
+        lease is `returned`. Without a `turn` it takes no agent's, and joins the round that is served now.
+        "stale": what this was decided on has changed.
 
         Raises:
             BudgetExhausted: the tag's budget has no room for the run.
@@ -119,38 +128,56 @@ class Queueing(Reading):
             "timeout_s": timeout_s,
             "config_delta": dict(config_delta) if config_delta else None,
         }
-        answer = await self._lab.run(
+        status_before, category_before = keys.indexes(e, "registered")
+        status_after, category_after = keys.indexes(e, "leased" if lease == "used" else "queued")
+        answer = await self._lab.move(
             "queue_experiment",
-            [
-                keys.experiment(e.experiment_id),
-                *keys.indexes(e, "registered"),
-                *keys.indexes(e, "queued"),
-                *keys.indexes(e, "leased"),
-                keys.queue(pinned_gpu),
-                keys("queue_clock"),
-                keys.attempts(e.experiment_id),
-                keys("open"),
-                keys("starting"),
-                keys.gpu(e.gpu_id) if e.gpu_id else keys.experiment(e.experiment_id),
-                keys("events"),
-                keys.tag(e.tag),
-                keys.parked(e.tag, pinned_gpu),
-                keys("idle_gpus"),
-                keys("leases"),
-            ],
-            [
-                e.experiment_id,
-                e.number,
-                e.tag,
-                e.agent or "",
-                priority,
-                json.dumps(flatten(fields)),
-                e.traceparent,
-                e.gpu_id,
-                budget_s,
-            ],
+            keys={
+                "experiment": keys.experiment(e.experiment_id),
+                "attempts": keys.attempts(e.experiment_id),
+                "tag": keys.tag(e.tag),
+                "status_before": status_before,
+                "category_before": category_before,
+                "status_after": status_after,
+                "category_after": category_after,
+                "queue": keys.queue(pinned_gpu),
+                "parked": keys.parked(e.tag, pinned_gpu),
+                "queue_clock": keys("queue_clock"),
+                "open": keys("open"),
+                "starting": keys("starting"),
+                "held_gpu": keys.gpu(e.gpu_id) if e.gpu_id and lease else None,
+                "idle_gpus": keys("idle_gpus"),
+                "leases": keys("leases"),
+                "events": keys("events"),
+            },
+            args={
+                "id": e.experiment_id,
+                "number": e.number,
+                "tag": e.tag,
+                "agent": e.agent or "",
+                "fence": e.fence,
+                "gpu_id": e.gpu_id,
+                "lease": lease,
+                "priority": priority,
+                "run_s": budget_s,
+                "fields": words(flatten(fields)),
+                "experiment_traceparent": e.traceparent,
+                **turn_of(turn),
+            },
         )
         if answer[0] == "exhausted":
             raise exhausted(e.tag, answer)
         became: Literal["queued", "leased", "stale"] = answer[0]
         return became
+
+
+def turn_of(turn: Turn | None) -> dict[str, int | None]:
+    """A turn as the moves take it."""
+    if turn is None:
+        return {}
+    return {"round": turn.round, "own_round": turn.rounds.own, "served_round": turn.rounds.served}
+
+
+def words(fields: Mapping[str, str]) -> list[str]:
+    """The fields of a hash as HSET takes them."""
+    return [word for field in fields.items() for word in field]

@@ -295,7 +295,9 @@ async def test_a_gpu_acquired_while_its_experiment_was_being_queued_is_used(
     before = await experiments.get(name)
     await told(client, "/api/pool/acquire", experiment_id=name)
 
-    late = await experiments.enqueue(before, priority=0, pinned_gpu=None, budget_s=1.0, timeout_s=60.0)
+    late = await experiments.enqueue(
+        before, turn=None, priority=0, pinned_gpu=None, budget_s=1.0, timeout_s=60.0
+    )
     accepted = await told(client, "/api/gpu/train", experiment_id=name)
 
     assert late == "stale"

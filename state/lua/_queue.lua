@@ -1,0 +1,83 @@
+-- The wait queue: places in it, and whose turn is when. Rounds are decided in Python (`functions/rules/pool/turns.py`).
+-- keys: queue parked? queue_clock? paused? tag?
+
+-- A place: priority (0 to 7, higher first), then the round, then the order of arrival.
+local function place(priority, round, seq)
+  return string.format('%.0f', (7 - priority) * 1e15 + round * 1e6 + seq % 1000000)
+end
+
+-- Where experiments of the tag wait: aside while it is paused.
+local function waiting_room()
+  return redis.call('HEXISTS', K.tag, 'paused_at') == 1 and K.parked or K.queue
+end
+
+-- Whether the rounds are no longer those that a turn was decided on.
+local function is_stale_turn(agent, own_round, served_round)
+  local clock = redis.call('HMGET', K.queue_clock, 'agent:' .. agent, 'round')
+  return (clock[1] or '') ~= (own_round or '') or (clock[2] or '0') ~= served_round
+end
+
+-- Wait from now on, in this round of this agent. Without a round it takes no agent's turn, and joins the round that is
+-- served now.
+local function enter_queue(experiment, id, priority, agent, round)
+  local seq = redis.call('HINCRBY', K.queue_clock, 'seq', 1)
+  if round then
+    redis.call('HSET', experiment, 'queue_round', round)
+    redis.call('HSET', K.queue_clock, 'agent:' .. agent, round)
+  else
+    round = redis.call('HGET', K.queue_clock, 'round') or '0'
+  end
+  redis.call('ZADD', waiting_room(), place(tonumber(priority), tonumber(round), seq), id)
+end
+
+-- Wait again, in front of its priority: it had its turn.
+local function return_to_queue(experiment, id)
+  redis.call('ZADD', waiting_room(), place(tonumber(redis.call('HGET', experiment, 'priority') or '0'), 0, 0), id)
+end
+
+-- Leave the queue for a GPU: its round is served now. Agents whose last round is over are forgotten; all are, once the
+-- common queue is empty and no tag is paused, whose experiments keep their places.
+local function take_turn(experiment, id)
+  if redis.call('ZREM', K.queue, id) == 0 then return end
+  local e = redis.call('HMGET', experiment, 'queue_round', 'pinned_gpu')
+  local round, served = tonumber(e[1] or '-1'), tonumber(redis.call('HGET', K.queue_clock, 'round') or '0')
+  redis.call('HDEL', experiment, 'queue_round')
+  local is_over = not e[2] and redis.call('ZCARD', K.queue) == 0 and redis.call('EXISTS', K.paused) == 0
+  if round > served then
+    redis.call('HSET', K.queue_clock, 'round', round)
+  elseif not is_over then
+    return
+  end
+  local clock = redis.call('HGETALL', K.queue_clock)
+  for i = 1, #clock, 2 do
+    if string.sub(clock[i], 1, 6) == 'agent:' and (is_over or tonumber(clock[i + 1]) < round) then
+      redis.call('HDEL', K.queue_clock, clock[i])
+    end
+  end
+end
+
+-- Leave the queue without a run: its agent gets the turn back, unless that round is over.
+local function give_turn_back(experiment, id)
+  redis.call('ZREM', K.queue, id)
+  redis.call('ZREM', K.parked, id)
+  local e = redis.call('HMGET', experiment, 'queue_round', 'agent')
+  if not e[1] then return end
+  redis.call('HDEL', experiment, 'queue_round')
+  local agent = 'agent:' .. (e[2] or '')
+  local clock = redis.call('HMGET', K.queue_clock, agent, 'round')
+  local own, served = tonumber(clock[1] or '-1'), tonumber(clock[2] or '0')
+  if tonumber(e[1]) < served then return end
+  if own > served then
+    redis.call('HSET', K.queue_clock, agent, own - 1)
+  else
+    redis.call('HDEL', K.queue_clock, agent)
+  end
+end
+
+-- The place of `id` in a queue, counted from 1, behind those of the queues `rivals` that come before it.
+local function position_in(queue, id, rivals)
+  local score, before = redis.call('ZSCORE', queue, id), redis.call('ZRANK', queue, id)
+  if not score then return end
+  for _, rival in ipairs(rivals) do before = before + redis.call('ZCOUNT', rival, '-inf', '(' .. score) end
+  return before + 1
+end
