@@ -85,6 +85,7 @@ async def counted(url: str) -> AsyncIterator[Trips]:
         yield trips
         for task in open_:
             task.cancel()
+        await asyncio.gather(*open_, return_exceptions=True)
 
 
 class _Connection:
@@ -103,9 +104,13 @@ class _Connection:
             answers, requests = await asyncio.open_unix_connection(there["path"])
         else:
             answers, requests = await asyncio.open_connection(there["host"], there["port"])
-        await asyncio.gather(
-            self._pass(reader, requests, self._asked), self._pass(answers, writer, self._answered)
-        )
+        try:
+            await asyncio.gather(
+                self._pass(reader, requests, self._asked), self._pass(answers, writer, self._answered)
+            )
+        finally:
+            requests.close()
+            writer.close()
 
     async def _pass(
         self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, note: Callable[[Iterator[Any]], None]

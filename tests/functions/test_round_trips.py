@@ -1,0 +1,382 @@
+"""How often a call asks Redis, one question after the other: ceilings that only go down."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from functions.contract import table
+from functions.process.lifecycle import Process, opened
+from state.client import Lab
+from state.presence import Presence
+from state.settings import Settings
+from tests.labs import begun, idea
+from tests.trips import Trips, counted
+
+PLAIN, FOREST, SURE = "mar11", "forest", "sure"
+"""Tags: without traces, with traces, and with a known noise under the rule `confirmed`."""
+MULTI = {"traces.mode": "multi", "traces.target_traces": 2, "traces.max_parallel": 9}
+GPU = {"gpu_index": 0, "gpu_name": "H100", "vram_mb": 80_000.0}
+GOALS = {True: (2, 1), False: (2, 0)}
+"""Reads and moves that a function should take, by whether it writes."""
+
+
+@dataclass(frozen=True)
+class Most:
+    """The ceiling of a call: round trips that only read, and round trips that write."""
+
+    reads: int
+    moves: int = 0
+    goal: tuple[int, int] | None = None
+    """What it should take, where that is less."""
+    items: bool = False
+    """It works through all that there is, step by step: it has no goal."""
+
+
+CEILINGS: dict[str, Most] = {
+    "experiment::setup": Most(2, 1),
+    "experiment::register": Most(5, 2, goal=(2, 1)),
+    "experiment::complete": Most(8, 1, goal=(2, 1)),
+    "experiment::complete, again": Most(2),
+    "experiment::complete, the best": Most(8, 1, goal=(2, 1)),
+    "experiment::crash": Most(6, 1, goal=(2, 1)),
+    "experiment::stop": Most(1, 1),
+    "search::adapt": Most(8, 1, goal=(2, 1)),
+    "search::suggest_direction": Most(9, goal=(2, 1)),
+    "report::brief": Most(12, goal=(2, 0)),
+    "pool::register_gpu": Most(2, 1),
+    "experiment::submit": Most(14, 3, goal=(2, 1)),
+    "invocation::get": Most(2),
+    "experiment::wait": Most(10, goal=(2, 0)),
+    "pool::dispatch": Most(9, 3, items=True),
+    "pool::heartbeat": Most(2, 2, goal=(2, 1)),
+    "gpu::health": Most(2),
+    "experiment::complete, of a worker": Most(6, 1, goal=(2, 1)),
+    "pool::release": Most(1, 1),
+    "gpu::train": Most(10, 1, goal=(2, 1)),
+    "pool::dispatch, nothing waits": Most(3, items=True),
+    "pool::give_back": Most(1, 1),
+    "pool::drain": Most(1, 1),
+    "pool::register_gpu, again": Most(2, 1),
+    "pool::deregister": Most(0, 1),
+    "pool::acquire": Most(5, 1, goal=(2, 1)),
+    "experiment::stop, of a run": Most(1, 1),
+    "pool::sweep": Most(7, 1, items=True),
+    "trace::select": Most(3, 1, goal=(2, 1)),
+    "trace::renew": Most(2, 1),
+    "trace::context": Most(10, goal=(2, 0)),
+    "search::suggest_direction, of a selection": Most(16, 1, goal=(2, 1)),
+    "experiment::register, of a selection": Most(5, 2, goal=(2, 1)),
+    "experiment::complete, in a branch": Most(9, 1, goal=(2, 1)),
+    "experiment::register, without a selection": Most(10, 2, goal=(2, 1)),
+    "experiment::submit, of a selection": Most(15, 3, goal=(2, 1)),
+    "experiment::crash, in a branch": Most(9, 1, goal=(2, 1)),
+    "report::brief, with branches": Most(14, goal=(2, 0)),
+    "trace::merge": Most(7, 1, goal=(2, 1)),
+    "trace::release": Most(2, 1),
+    "trace::list": Most(9, goal=(2, 0)),
+    "trace::close": Most(3, 1, goal=(2, 1)),
+    "trace::reopen": Most(3, 1, goal=(2, 1)),
+    "trace::configure": Most(3, 1, goal=(2, 1)),
+    "trace::sweep": Most(3, items=True),
+    "trace::audit": Most(8, items=True),
+    "experiment::retest": Most(3, 1, goal=(2, 1)),
+    "experiment::complete, of a retest": Most(8, 1, goal=(2, 1)),
+    "experiment::complete, known noise": Most(8, 1, goal=(2, 1)),
+    "experiment::complete, best by known noise": Most(8, 1, goal=(2, 1)),
+    "experiment::settle": Most(10, items=True),
+    "experiment::best": Most(4, goal=(2, 0)),
+    "experiment::best, known noise": Most(4, goal=(2, 0)),
+    "experiment::get": Most(7, goal=(2, 0)),
+    "experiment::history": Most(3, goal=(2, 0)),
+    "experiment::near_misses": Most(4, goal=(2, 0)),
+    "experiment::wait, of what is over": Most(5, goal=(2, 0)),
+    "report::diff": Most(4, goal=(2, 0)),
+    "report::progress": Most(3, goal=(2, 0)),
+    "report::summary": Most(12, goal=(2, 0)),
+    "report::tags": Most(6, goal=(2, 0)),
+    "report::tsv": Most(3, items=True),
+    "search::policy": Most(1),
+    "search::strategy": Most(1),
+    "pool::list": Most(3, goal=(2, 0)),
+    "lab::status": Most(12, goal=(2, 0)),
+    "function::list": Most(0),
+    "event::list": Most(1),
+    "cron::list": Most(0, 2, goal=(2, 0)),
+    "search::set_policy": Most(1, 1),
+    "search::set_strategy": Most(4, 1, goal=(2, 1)),
+    "experiment::resume": Most(0, 1),
+    "tag::pause": Most(4, 1, goal=(2, 1)),
+    "tag::unpause": Most(4, 1, goal=(2, 1)),
+    "tag::budget": Most(1, 1),
+    "lab::audit": Most(60, items=True),
+    "cron::pause": Most(0, 1),
+    "cron::resume": Most(0, 1),
+    "cron::run": Most(0, 1),
+    "webhook::add": Most(1, 1),
+    "webhook::list": Most(3, goal=(2, 0)),
+    "webhook::test": Most(2, items=True),
+    "webhook::remove": Most(0, 1),
+    "event::dead": Most(2),
+    "event::redrive": Most(3, 1, items=True),
+    "event::discard": Most(2, 1, items=True),
+    "event::trim": Most(1, 2, items=True),
+    "token::issue": Most(1, 1),
+    "token::enroll": Most(2, 2, goal=(2, 1)),
+    "token::whoami": Most(0),
+    "token::list": Most(4, goal=(2, 0)),
+    "token::rotate": Most(2, 1),
+    "token::revoke": Most(2, 1),
+    "event::ticket": Most(0, 1),
+}
+"""Every call of `the_day` with its round trips: lower a number where you save one, and drop a goal that is met.
+
+Of gpu::train only its acceptance is counted: what a worker does then is made of calls that have rows of their own.
+"""
+
+
+@dataclass
+class Counter:
+    """Calls functions, and counts the round trips of those that are paid for."""
+
+    process: Process
+    trips: Trips
+    found: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    async def call(self, name: str, /, **body: Any) -> dict[str, Any]:
+        return (await self.process.invoker.call(name, body, self.process.invoker.system("test"))).model_dump()
+
+    async def paid(self, label: str, bearer: str | None = None, /, **body: Any) -> dict[str, Any]:
+        """The answer of the function that the label begins with; `bearer`: the token that it is called with."""
+        name = label.partition(",")[0]
+        call = self.process.invoker.system("test")
+        if bearer is not None:
+            call = replace(call, proof=(await self.process.tokens.recognise(bearer))[1])
+        self.trips.begin()
+        answer = await self.process.invoker.call(name, body, call)
+        self.found[label] = (self.trips.reads, self.trips.moves)
+        return answer.model_dump()
+
+    async def registered(self, tag: str = PLAIN, **changes: Any) -> str:
+        return str((await self.call("experiment::register", **idea(tag, **changes)))["experiment_id"])
+
+    async def selected(self) -> str:
+        return str((await self.call("trace::select", tag=FOREST))["selection_id"])
+
+
+async def the_day(a: Counter) -> None:
+    """Every function once, and those that decide much once in each kind of tag."""
+    await agents(a)
+    await workers(a)
+    await branches(a)
+    await repeats(a)
+    await readers(a)
+    await operators(a)
+    await bearers(a)
+
+
+async def agents(a: Counter) -> None:
+    await a.paid("experiment::setup", tag=PLAIN, base_commit="abc1234")
+    for value in (1.0, 0.99, 1.2, 0.9905, 0.98):
+        await a.call("experiment::complete", experiment_id=await a.registered(diff="+x\n"), val_bpb=value)
+    first = await a.paid("experiment::register", **idea(PLAIN, diff="+y\n", parent_id=f"{PLAIN}-1"))
+    await a.paid("experiment::complete", experiment_id=first["experiment_id"], val_bpb=1.1)
+    await a.paid("experiment::complete, again", experiment_id=first["experiment_id"], val_bpb=1.1)
+    await a.paid("experiment::complete, the best", experiment_id=await a.registered(), val_bpb=0.97)
+    await a.paid("experiment::crash", experiment_id=await a.registered(), error="boom")
+    await a.paid("experiment::stop", experiment_id=await a.registered())
+    await a.paid("search::adapt", tag=PLAIN)
+    await a.paid("search::suggest_direction", tag=PLAIN)
+    await a.paid("report::brief", tag=PLAIN)
+
+
+async def workers(a: Counter) -> None:
+    await a.paid("pool::register_gpu", gpu_id="g0", **GPU)
+    submitted = await a.paid("experiment::submit", **idea(PLAIN, diff="+z\n"))
+    await a.paid("invocation::get", invocation_id=submitted["invocation_id"])
+    await a.paid("experiment::wait", experiment_id=submitted["experiment_id"], timeout=0)
+    await a.call("pool::dispatch")  # the first job of all has RQ load its scripts
+    await a.call("pool::give_back", gpu_id="g0", fence=1, reason="to be lent again")
+    await a.paid("pool::dispatch")
+    e = await begun(a.process, submitted["experiment_id"])
+    who = {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": e.fence}
+    await a.paid("pool::heartbeat", gpu_id="g0", fence=e.fence, health={"temperature_c": 60.0})
+    await a.paid("gpu::health", gpu_id="g0")
+    await a.paid("experiment::complete, of a worker", **who, val_bpb=1.1, gpu_class="H100")
+    await a.paid("pool::release", gpu_id="g0", experiment_id=e.experiment_id, fence=e.fence)
+    await a.paid("gpu::train", experiment_id=await a.registered())
+    await a.paid("pool::dispatch, nothing waits")
+    lease = (await a.call("pool::list"))["workers"][0]
+    await a.paid("pool::give_back", gpu_id="g0", fence=lease["fence"], reason="it is hot")
+    await a.paid("pool::drain", gpu_id="g0")
+    await a.paid("pool::register_gpu, again", gpu_id="g0", **GPU)
+    await a.paid("pool::deregister", gpu_id="g0")
+    await a.call("pool::register_gpu", gpu_id="g1", **GPU)
+    own = await a.registered()
+    await a.paid("pool::acquire", experiment_id=own)
+    await a.paid("experiment::stop, of a run", experiment_id=own)
+    await a.paid("pool::sweep")
+
+
+async def branches(a: Counter) -> None:
+    await a.call("experiment::setup", tag=FOREST, policy=MULTI, base_commit="abc1234")
+    for value in (1.0, 1.1):
+        name = await a.registered(FOREST, selection_id=await a.selected())
+        await a.call("experiment::complete", experiment_id=name, val_bpb=value)
+    chosen = await a.paid("trace::select", tag=FOREST)
+    chosen = {"selection_id": chosen["selection_id"]}
+    await a.paid("trace::renew", **chosen)
+    await a.paid("trace::context", tag=FOREST, **chosen)
+    await a.paid("search::suggest_direction, of a selection", tag=FOREST, **chosen)
+    name = (await a.paid("experiment::register, of a selection", **idea(FOREST, **chosen)))["experiment_id"]
+    await a.paid("experiment::complete, in a branch", experiment_id=name, val_bpb=0.99)
+    await a.paid("experiment::register, without a selection", **idea(FOREST))
+    chosen = {"selection_id": await a.selected()}
+    await a.paid("experiment::submit, of a selection", **idea(FOREST, **chosen))
+    name = await a.registered(FOREST, selection_id=await a.selected())
+    await a.paid("experiment::crash, in a branch", experiment_id=name, error="boom")
+    await a.paid("report::brief, with branches", tag=FOREST)
+    merged = await a.paid("trace::merge", tag=FOREST, sources=[f"{FOREST}-t1", f"{FOREST}-t2"])
+    await a.paid("trace::release", selection_id=merged["selection_id"])
+    await a.paid("trace::list", tag=FOREST)
+    await a.paid("trace::close", tag=FOREST, trace_id=f"{FOREST}-t2")
+    await a.paid("trace::reopen", tag=FOREST, trace_id=f"{FOREST}-t2")
+    await a.paid("trace::configure", tag=FOREST, target_traces=3)
+    await a.paid("trace::sweep")
+    await a.paid("trace::audit", tag=FOREST)
+
+
+async def repeats(a: Counter) -> None:
+    await a.call("experiment::setup", tag=SURE, policy={"keep_rule": "confirmed"}, base_commit="abc1234")
+    first = await a.registered(SURE)
+    await a.call("experiment::complete", experiment_id=first, val_bpb=1.0)
+    again = await a.paid("experiment::retest", experiment_id=first, train=False)
+    await a.paid("experiment::complete, of a retest", experiment_id=again["retest_id"], val_bpb=1.0006)
+    again = await a.call("experiment::retest", experiment_id=first, train=False)
+    await a.call("experiment::complete", experiment_id=again["retest_id"], val_bpb=0.9994)
+    name = await a.registered(SURE)
+    await a.paid("experiment::complete, known noise", experiment_id=name, val_bpb=1.1)
+    name = await a.registered(SURE)
+    await a.paid("experiment::complete, best by known noise", experiment_id=name, val_bpb=0.9999)
+    await a.paid("experiment::settle", experiment_id=name)
+
+
+async def readers(a: Counter) -> None:
+    await a.paid("experiment::best", tag=PLAIN)
+    await a.paid("experiment::best, known noise", tag=SURE)
+    await a.paid("experiment::get", experiment_id=f"{PLAIN}-2")
+    await a.paid("experiment::history", tag=PLAIN, limit=50)
+    await a.paid("experiment::near_misses", tag=PLAIN)
+    await a.paid("experiment::wait, of what is over", experiment_id=f"{PLAIN}-2")
+    await a.paid("report::diff", experiment_a=f"{PLAIN}-1", experiment_b=f"{PLAIN}-2")
+    await a.paid("report::progress", tag=PLAIN, format="svg")
+    await a.paid("report::summary", tag=PLAIN)
+    await a.paid("report::tags")
+    await a.paid("report::tsv", tag=PLAIN)
+    await a.paid("search::policy", tag=PLAIN)
+    await a.paid("search::strategy", tag=PLAIN)
+    await a.paid("pool::list")
+    await a.paid("lab::status")
+    await a.paid("function::list")
+    await a.paid("event::list", tag=PLAIN)
+    await a.paid("cron::list")
+
+
+async def operators(a: Counter) -> None:
+    await a.paid("search::set_policy", tag=PLAIN, policy={"crash_limit": 9})
+    await a.paid("search::set_strategy", tag=PLAIN, mode="exploit", reason="enough was explored")
+    await a.paid("experiment::resume", tag=PLAIN)
+    await a.paid("tag::pause", tag=PLAIN)
+    await a.paid("tag::unpause", tag=PLAIN)
+    await a.paid("tag::budget", tag=PLAIN, runs=1000)
+    await a.paid("lab::audit")
+    await a.paid("cron::pause", function="pool::sweep")
+    await a.paid("cron::resume", function="pool::sweep")
+    await a.paid("cron::run", function="pool::sweep")
+    added = await a.paid("webhook::add", url="http://127.0.0.1:9/x")
+    await a.paid("webhook::list")
+    await a.paid("webhook::test", id=added["id"])
+    await a.paid("webhook::remove", id=added["id"])
+    await buried(a.process)
+    await a.paid("event::dead")
+    await a.paid("event::redrive", all=True)
+    await buried(a.process)
+    await a.paid("event::discard", all=True)
+    await a.paid("event::trim")
+
+
+async def buried(process: Process) -> None:
+    """One dead letter of a function that is served."""
+    await process.stream.redriven("search::adapt", "test").serve()
+    events = process.stream.events("search::adapt", "test")
+    await events.serve()
+    await process.lab.command("XGROUP", "SETID", events.stream, events.group, "0")
+    [event] = await events.read(1, 1.0)
+    await events.bury(event, "boom", 8)
+
+
+async def bearers(a: Counter) -> None:
+    root = (await a.paid("token::issue", name="root", role="operator"))["token"]
+    swarm = await a.call("token::issue", name="swarm", role="worker", kind="enroll", uses=9)
+    enrolled = await a.paid("token::enroll", enroll_token=swarm["token"], name="ann")
+    await a.paid("token::whoami", root)
+    await a.paid("token::list", root)
+    await a.paid("token::rotate", root, id=enrolled["id"])
+    await a.paid("token::revoke", root, id=enrolled["id"])
+    await a.paid("event::ticket", root)
+
+
+@pytest.fixture
+async def day(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[int, int]]:
+    """Reads and moves of every call of the day."""
+
+    async def silent(*_: object) -> None:
+        """What says that the process is alive is no call's."""
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Presence, "announce", silent)
+    assert settings.redis_url is not None
+    async with counted(settings.redis_url.get_secret_value()) as trips:
+        door = Settings.model_validate(
+            {"lab": settings.lab, "redis_url": trips.url, "data": settings.data, "webhook_private": True}
+        )
+        async with opened("web", door) as process:
+            counter = Counter(process, trips)
+            await the_day(counter)
+    return counter.found
+
+
+async def test_no_call_takes_more_round_trips_than_its_ceiling_and_no_ceiling_is_higher_than_needed(
+    day: dict[str, tuple[int, int]],
+) -> None:
+    ceilings = {label: (most.reads, most.moves) for label, most in CEILINGS.items()}
+
+    assert day == ceilings
+
+
+@pytest.mark.parametrize("label", CEILINGS)
+def test_a_ceiling_that_is_too_high_has_its_goal_beside_it(label: str) -> None:
+    most, goal = CEILINGS[label], GOALS[table()[label.partition(",")[0]].writes]
+    is_met = most.items or (most.reads <= goal[0] and most.moves <= goal[1])
+
+    assert most.goal == (None if is_met else goal)
+
+
+def test_every_function_has_a_ceiling() -> None:
+    assert {label.partition(",")[0] for label in CEILINGS} == set(table())
+
+
+async def test_commands_that_are_sent_together_are_one_round_trip(settings: Settings) -> None:
+    assert settings.redis_url is not None
+    async with counted(settings.redis_url.get_secret_value()) as trips:
+        lab = Lab(settings.lab, trips.url)
+        await lab.command("GET", lab.keys("x"))
+        await lab.pipeline([("GET", lab.keys("x")), ("GET", lab.keys("y"))])
+        await lab.pipeline([("GET", lab.keys("x")), ("SET", lab.keys("y"), 1)])
+        await lab.close()
+
+    assert trips.made == [["GET"], ["GET", "GET"], ["GET", "SET"]]
+    assert (trips.reads, trips.moves) == (2, 1)
