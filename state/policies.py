@@ -56,29 +56,29 @@ class Policies:
             if check is not None:
                 await check(new)
             keys, own_line = self._lab.keys, trace_id_of(tag, OWN_LINE)
-            answer = await self._lab.run(
+            answer = await self._lab.move(
                 "set_policy",
-                [
-                    keys("policy", tag),
-                    keys("forest", tag),
-                    keys.trace(own_line),
-                    keys("traces", tag),
-                    keys("live_traces", tag),
-                    keys("finished", tag),
-                    keys.best(tag),
-                    keys("events"),
-                    keys("open_selections", tag),
-                ],
-                [
-                    str(version),
-                    new.model_dump_json(),
-                    tag,
-                    policy.traces.mode,
-                    new.traces.mode,
-                    new.traces.target_traces,
-                    own_line,
-                    "true" if new_epoch else "",
-                ],
+                keys={
+                    "policy": keys("policy", tag),
+                    "forest": keys("forest", tag),
+                    "own_line": keys.trace(own_line),
+                    "traces": keys("traces", tag),
+                    "live_traces": keys("live_traces", tag),
+                    "open_selections": keys("open_selections", tag),
+                    "finished": keys("finished", tag),
+                    "best": keys.best(tag),
+                    "events": keys("events"),
+                },
+                args={
+                    "tag": tag,
+                    "version": version,
+                    "values": new.model_dump_json(),
+                    "mode_before": policy.traces.mode,
+                    "mode_after": new.traces.mode,
+                    "most_traces": new.traces.target_traces,
+                    "own_line": own_line,
+                    "new_epoch": "yes" if new_epoch else None,
+                },
             )
             if answer != "stale":
                 return new, int(answer)

@@ -242,37 +242,48 @@ class Traces:
         Raises:
             Conflict: it is over.
         """
-        answer = await self._lab.run(
+        answer = await self._lab.move(
             "renew_selection",
-            [self._keys.selection(s.selection_id), self._keys("open_selections", s.tag)],
-            [s.selection_id, s.lease_s],
+            keys={
+                "selection": self._keys.selection(s.selection_id),
+                "open_selections": self._keys("open_selections", s.tag),
+            },
+            args={"id": s.selection_id, "lease_s": s.lease_s},
         )
-        if answer[0] == "over":
-            raise over(await self.selection(s.selection_id))
-        return await self.selection(s.selection_id)
+        match answer:
+            case ["ok", ends]:
+                return s.model_copy(update={"lease_expires_at": float(ends)})
+            case ["held", experiment_id]:
+                return s.model_copy(update={"experiment_id": experiment_id})
+            case _:
+                raise over(await self.selection(s.selection_id))
 
-    async def end(
-        self, s: Selection, status: Literal["released", "expired"], why: str
-    ) -> Literal["ok", "over", "registered", "early"]:
-        """Give a selection back that nothing was registered with; `expired` only by Redis' clock."""
-        return await self._end(s.tag, s.selection_id, s, status, why)
+    async def release(self, s: Selection, why: str) -> Selection:
+        """Give a selection back, unless an experiment was registered with it; answers what it is then."""
+        match await self._end(s.tag, s.selection_id, s.trace_id, "released", why):
+            case ["over", status, experiment_id]:
+                return s.model_copy(update={"status": status, "experiment_id": experiment_id or None})
+            case ["registered", experiment_id]:
+                return s.model_copy(update={"experiment_id": experiment_id})
+            case _:
+                return s.model_copy(update={"status": "released"})
 
     async def _end(
-        self, tag: str, name: str, s: Selection | None, status: Literal["released", "expired"], why: str
-    ) -> Literal["ok", "over", "registered", "early"]:
+        self, tag: str, name: str, trace_id: str | None, status: Literal["released", "expired"], why: str
+    ) -> Sequence[str]:
         """One without a record only leaves the index of open ones."""
         keys = self._keys
-        answer: Literal["ok", "over", "registered", "early"] = await self._lab.run(
+        answer: Sequence[str] = await self._lab.move(
             "end_selection",
-            [
-                keys.selection(name),
-                keys("open_selections", tag),
-                keys.trace(s.trace_id if s else "none"),
-                keys("live_traces", tag),
-                keys("traces", tag),
-                keys("events"),
-            ],
-            [name, tag, status, why],
+            keys={
+                "selection": keys.selection(name),
+                "trace": keys.trace(trace_id or "none"),
+                "open_selections": keys("open_selections", tag),
+                "live_traces": keys("live_traces", tag),
+                "traces": keys("traces", tag),
+                "events": keys("events"),
+            },
+            args={"id": name, "tag": tag, "status": status, "why": why},
         )
         return answer
 
@@ -280,9 +291,10 @@ class Traces:
         """Expire the selections of a tag whose leases have ended; answers which."""
         now = await self._lab.now()
         ids = await self._lab.command("ZRANGEBYSCORE", self._keys("open_selections", tag), "-inf", repr(now))
-        records = {s.selection_id: s for s in await self.selections(ids)}
+        traces = {s.selection_id: s.trace_id for s in await self.selections(ids)}
         why = "its agent did not register an experiment in time"
-        return [name for name in ids if await self._end(tag, name, records.get(name), "expired", why) == "ok"]
+        ended = [(name, await self._end(tag, name, traces.get(name), "expired", why)) for name in ids]
+        return [name for name, answer in ended if answer[0] == "ok"]
 
     async def with_expired(self) -> list[str]:
         """Tags that have open selections whose leases have ended."""
@@ -293,24 +305,28 @@ class Traces:
         )
         return [tag for tag, count in zip(tags, counts, strict=True) if int(count)]
 
-    async def prioritise(self, tag: str, trace_id: str, priority: float) -> None:
-        """Set how much it is wanted, higher first.
-
-        Raises:
-            NotFound: the tag has no such trace.
-        """
-        trace = await self.get(tag, trace_id)
-        await self._lab.run("prioritise_trace", [self._keys.trace(trace.trace_id)], [priority])
+    async def prioritise(self, priorities: Mapping[str, float]) -> None:
+        """Set how much traces are wanted, higher first."""
+        keys = [self._keys.trace(trace_id) for trace_id in priorities]
+        await self._lab.move(
+            "prioritise_trace", keys={"traces": keys}, args={"priorities": list(priorities.values())}
+        )
 
     async def close(self, trace: Trace, reason: str) -> Trace:
         """Select it no more; one that has ended stays as it ended."""
         keys = self._keys
-        await self._lab.run(
+        answer = await self._lab.move(
             "end_trace",
-            [keys.trace(trace.trace_id), keys("live_traces", trace.tag), keys("events")],
-            [trace.tag, reason],
+            keys={
+                "trace": keys.trace(trace.trace_id),
+                "live_traces": keys("live_traces", trace.tag),
+                "events": keys("events"),
+            },
+            args={"tag": trace.tag, "reason": reason},
         )
-        return await self.get(trace.tag, trace.trace_id)
+        if answer == "over":
+            return await self.get(trace.tag, trace.trace_id)
+        return trace.model_copy(update={"status": "closed", "reason": reason})
 
     async def reopen(self, trace: Trace, most_traces: int, policy_version: int) -> Trace | None:
         """Let a trace that has ended grow again; None where the policy has changed: read it again.
@@ -319,15 +335,21 @@ class Traces:
             Conflict: it has no node, or the tag has as many traces as it may have.
         """
         keys = self._keys
-        answer = await self._lab.run(
+        answer = await self._lab.move(
             "reopen_trace",
-            [
-                keys.trace(trace.trace_id),
-                keys("live_traces", trace.tag),
-                keys("events"),
-                keys("policy", trace.tag),
-            ],
-            [trace.tag, trace.trace_id, trace.number, most_traces, policy_version],
+            keys={
+                "trace": keys.trace(trace.trace_id),
+                "live_traces": keys("live_traces", trace.tag),
+                "policy": keys("policy", trace.tag),
+                "events": keys("events"),
+            },
+            args={
+                "tag": trace.tag,
+                "id": trace.trace_id,
+                "number": trace.number,
+                "most_traces": most_traces,
+                "policy_version": policy_version,
+            },
         )
         match answer:
             case "stale":
@@ -339,7 +361,10 @@ class Traces:
                 )
             case "no_room":
                 raise no_room(trace.tag, most_traces)
-        return await self.get(trace.tag, trace.trace_id)
+            case "growing":
+                return await self.get(trace.tag, trace.trace_id)
+            case _:
+                return trace.model_copy(update={"status": "live"})
 
 
 def over(s: Selection) -> Conflict:

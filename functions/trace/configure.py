@@ -62,8 +62,8 @@ async def configure(
         )
     else:
         policy, version = await policies.get(request.tag)
-    for trace_id, priority in (request.priorities or {}).items():
-        await traces.prioritise(request.tag, trace_id, priority)
+    if request.priorities:
+        await traces.prioritise(request.priorities)
     forest = await traces.forest(request.tag)
     return Configured(
         tag=request.tag,

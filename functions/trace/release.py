@@ -24,14 +24,13 @@ async def release(request: Release, call: Call, traces: Traces) -> Released:
     """Give a selection back that no experiment will be made from: its trace is free at once."""
     found = await traces.selection(request.selection_id)
     check_own(call.caller, found.owner, found.selection_id)
-    became = await traces.end(found, "released", request.reason)
-    found = await traces.selection(request.selection_id)
-    if became == "registered":
+    after = await traces.release(found, request.reason)
+    if after.status == "open":
         raise Conflict(
-            f"{found.experiment_id} was registered with {found.selection_id}",
-            hint=f"end that one with POST /api/experiment/stop: its selection ends with {found.experiment_id}",
-            fields={"code": "selection_registered", "experiment_id": found.experiment_id},
+            f"{after.experiment_id} was registered with {after.selection_id}",
+            hint=f"end that one with POST /api/experiment/stop: its selection ends with {after.experiment_id}",
+            fields={"code": "selection_registered", "experiment_id": after.experiment_id},
         )
-    if found.status == "committed":
-        raise over(found)
-    return Released(selection_id=found.selection_id, status=found.status)
+    if after.status == "committed":
+        raise over(after)
+    return Released(selection_id=after.selection_id, status=after.status)

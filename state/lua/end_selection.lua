@@ -1,17 +1,18 @@
 -- Give a selection back that nothing was registered with: released by its holder, or expired by Redis' clock.
--- KEYS  1 selection  2 open selections  3 its trace  4 live traces  5 traces  6 events
--- ARGV  1 selection  2 tag  3 released | expired  4 why
--- Returns ok | over | registered | early, its lease goes on
-local s = redis.call('HMGET', KEYS[1], 'status', 'experiment_id')
+-- parts: selection
+-- keys: selection trace open_selections traces
+-- args: id status why
+-- returns: {ok} | {over, status, its experiment} | {registered, its experiment} | {early}, its lease goes on
+local s = redis.call('HMGET', K.selection, 'status', 'experiment_id')
 if s[1] ~= 'open' then
-  redis.call('ZREM', KEYS[2], ARGV[1])
-  return 'over'
+  redis.call('ZREM', K.open_selections, A.id)
+  return {'over', s[1] or '', s[2] or ''}
 end
 if s[2] then
-  redis.call('ZADD', KEYS[2], '+inf', ARGV[1])
-  return 'registered'
+  redis.call('ZADD', K.open_selections, '+inf', A.id)
+  return {'registered', s[2]}
 end
 local t = now()
-if ARGV[3] == 'expired' and tonumber(redis.call('ZSCORE', KEYS[2], ARGV[1])) > t then return 'early' end
-close_selection(KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], ARGV[2], ARGV[3], ARGV[4], t)
-return 'ok'
+if A.status == 'expired' and tonumber(redis.call('ZSCORE', K.open_selections, A.id)) > t then return {'early'} end
+close_selection(A.status, A.why, t)
+return {'ok'}

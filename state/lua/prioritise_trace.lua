@@ -1,6 +1,4 @@
--- Set how much a trace is wanted, for the scheduler that goes by it.
--- KEYS  1 trace
--- ARGV  1 priority
--- Returns ok
-redis.call('HSET', KEYS[1], 'priority', ARGV[1])
-return 'ok'
+-- Set how much traces are wanted, for the scheduler that goes by it.
+-- keys: traces*
+-- args: priorities*
+for i, trace in ipairs(K.traces) do redis.call('HSET', trace, 'priority', A.priorities[i]) end
