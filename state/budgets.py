@@ -1,7 +1,7 @@
 """What a tag's budget counts: how much an experiment has spent, and how much is set aside for it.
 
 Every sum is one of whole milliseconds (a Redis hash shows it as seconds with three decimals), because floats lose
-bits when they are added up. The scripts keep the books with the same arithmetic (`lua/_prelude.lua`); the audit, and
+bits when they are added up. The scripts keep the books with the same arithmetic (`lua/_books.lua`); the audit, and
 whoever fills the books of a lab that had none, use this module.
 """
 
@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from state.records import OPEN, Experiment, Status
 
+WARN_AT = 0.8
+"""The share of a budget's limit that is told once, when so much is spent or reserved."""
 REPORTED: frozenset[Status] = frozenset({"keep", "discard", "crash", "timeout", "invalid", "measured"})
 """Ends that somebody reported a result or a crash for."""
 SET_ASIDE: frozenset[Status] = frozenset({"queued", "leased", "running"})

@@ -6,6 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import Literal
 
+from state.budgets import WARN_AT
 from state.client import Lab
 from state.errors import BudgetExhausted, Conflict, NotFound
 from state.policy import Policy
@@ -145,10 +146,15 @@ class Tags:
         Raises:
             NotFound: no such tag.
         """
-        answer = await self._lab.run(
+        limits = {"gpu_seconds": gpu_seconds, "runs": runs}
+        answer = await self._lab.move(
             "set_budget",
-            [self._lab.keys.tag(tag), self._lab.keys("events")],
-            [tag, *("" if limit == "same" else limit for limit in (gpu_seconds, runs))],
+            keys={"tag": self._lab.keys.tag(tag), "events": self._lab.keys("events")},
+            args={
+                "tag": tag,
+                "warn_at": WARN_AT,
+                **{resource: limit for resource, limit in limits.items() if limit != "same"},
+            },
         )
         if answer == "no_tag":
             raise unknown(tag)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from state.budgets import WARN_AT
 from state.entries import Rounds, Turn
 from state.experiments.reading import Reading
 from state.records import STATUSES, Experiment, Status, flatten
@@ -160,6 +161,7 @@ class Queueing(Reading):
                 "lease": lease,
                 "priority": priority,
                 "run_s": budget_s,
+                "warn_at": WARN_AT,
                 "fields": words(flatten(fields)),
                 "experiment_traceparent": e.traceparent,
                 **turn_of(turn),

@@ -1,7 +1,7 @@
 -- A tag's budget books: what its experiments have reserved and spent, in whole milliseconds and runs.
 -- parts: events
 -- keys: tag
--- args: tag
+-- args: tag warn_at
 
 -- Seconds as whole milliseconds, and back: only integers add up without losing bits.
 local function ms(seconds)
@@ -12,40 +12,47 @@ local function in_seconds(milliseconds)
   return string.format('%.3f', milliseconds / 1000)
 end
 
+-- What is reserved and spent, in seconds and runs, with the limits and whether their warning was given.
+local function read_books()
+  local b = redis.call('HMGET', K.tag, 'reserved_gpu_seconds', 'spent_gpu_seconds', 'reserved_runs', 'spent_runs',
+    'budget_gpu_seconds', 'budget_runs', 'warned_gpu_seconds', 'warned_runs')
+  return {
+    gpu_seconds = {reserved = b[1] or '0', spent = b[2] or '0', limit = b[5], warned = b[7]},
+    runs = {reserved = b[3] or '0', spent = b[4] or '0', limit = b[6], warned = b[8]},
+  }
+end
+
 -- Why the budget has no room for so many more milliseconds and runs:
 -- {exhausted, gpu_seconds | runs, limit, spent, reserved, needed}, or nil.
 local function shortage(more_ms, more_runs)
-  local b = redis.call('HMGET', K.tag, 'budget_runs', 'spent_runs', 'reserved_runs', 'budget_gpu_seconds',
-    'spent_gpu_seconds', 'reserved_gpu_seconds')
-  local runs = tonumber(b[2] or '0') + tonumber(b[3] or '0')
-  if b[1] and more_runs > 0 and runs + more_runs > tonumber(b[1]) then
-    return {'exhausted', 'runs', b[1], b[2] or '0', b[3] or '0', tostring(more_runs)}
+  local books = read_books()
+  local runs, seconds = books.runs, books.gpu_seconds
+  if runs.limit and more_runs > 0 and runs.spent + runs.reserved + more_runs > tonumber(runs.limit) then
+    return {'exhausted', 'runs', runs.limit, runs.spent, runs.reserved, tostring(more_runs)}
   end
-  if b[4] and more_ms > 0 and ms(b[5]) + ms(b[6]) + more_ms > ms(b[4]) then
-    return {'exhausted', 'gpu_seconds', b[4], b[5] or '0', b[6] or '0', in_seconds(more_ms)}
+  if seconds.limit and more_ms > 0 and ms(seconds.spent) + ms(seconds.reserved) + more_ms > ms(seconds.limit) then
+    return {'exhausted', 'gpu_seconds', seconds.limit, seconds.spent, seconds.reserved, in_seconds(more_ms)}
   end
 end
 
--- Tell once when a limit is nearly used up; again only after the limit was changed.
-local function warn(resource)
-  local b = redis.call('HMGET', K.tag, 'budget_' .. resource, 'spent_' .. resource, 'reserved_' .. resource,
-    'warned_' .. resource)
-  local spent, reserved = b[2] or '0', b[3] or '0'
-  if not b[1] or b[4] or tonumber(spent) + tonumber(reserved) < 0.8 * tonumber(b[1]) then return end
+-- Tell once that the share `warn_at` of a limit is spent or reserved; again only after the limit was changed.
+local function warn(resource, b)
+  if not b.limit or b.warned or b.spent + b.reserved < A.warn_at * b.limit then return end
   redis.call('HSET', K.tag, 'warned_' .. resource, 'true')
   emit('tag.budget_warning', A.tag, A.tag, string.format('{"tag":%s,"resource":"%s","limit":%s,"spent":%s,"reserved":%s}',
-    cjson.encode(A.tag), resource, b[1], spent, reserved))
+    cjson.encode(A.tag), resource, b.limit, b.spent, b.reserved))
 end
 
 -- Add to what the tag has reserved and spent.
 local function book(reserved_ms, reserved_runs, spent_ms, spent_runs)
-  local b = redis.call('HMGET', K.tag, 'reserved_gpu_seconds', 'spent_gpu_seconds')
-  redis.call('HSET', K.tag, 'reserved_gpu_seconds', in_seconds(ms(b[1]) + reserved_ms), 'spent_gpu_seconds',
-    in_seconds(ms(b[2]) + spent_ms))
-  redis.call('HINCRBY', K.tag, 'reserved_runs', reserved_runs)
-  redis.call('HINCRBY', K.tag, 'spent_runs', spent_runs)
-  warn('gpu_seconds')
-  warn('runs')
+  local books = read_books()
+  local runs, seconds = books.runs, books.gpu_seconds
+  seconds.reserved, seconds.spent = in_seconds(ms(seconds.reserved) + reserved_ms), in_seconds(ms(seconds.spent) + spent_ms)
+  runs.reserved, runs.spent = tostring(runs.reserved + reserved_runs), tostring(runs.spent + spent_runs)
+  redis.call('HSET', K.tag, 'reserved_gpu_seconds', seconds.reserved, 'spent_gpu_seconds', seconds.spent,
+    'reserved_runs', runs.reserved, 'spent_runs', runs.spent)
+  warn('gpu_seconds', seconds)
+  warn('runs', runs)
 end
 
 -- Set a run of so many milliseconds aside for an experiment; what it holds already counts.
