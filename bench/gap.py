@@ -1,0 +1,177 @@
+"""How long a slot waits between two runs, a command takes to answer, and a lab takes to be ready.
+
+    .venv/bin/python -P -m bench.gap
+
+One lab, started by `./nightjar up` with the default settings and one CPU slot, trains a script that does nothing.
+Many runs wait in the queue, so each gap is Nightjar's own time. It is measured twice: from the event
+`experiment.finished` of one run to the event `experiment.started` of the next one on the slot, by Redis' clock; and
+from the last line of one script to the first line of the next one, which includes the start of its Python. The second
+tag judges its results by its noise, which it has learned from repeats.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from tests.journeys.running import BY_DEFAULT, RunningLab, running_lab
+
+ROOT = Path(__file__).parents[1]
+STARTS = 3
+CALLS = 10
+GAP_S, CALL_S, READY_S = 0.1, 0.3, 3.0
+"""Targets: the median gap between two runs, what a command takes beyond an empty Python, and the start of a lab."""
+
+NO_OP = """
+import os, time
+
+BEGAN = time.time()
+VALUE = 1.0
+
+noise = int.from_bytes(os.urandom(2), "big") / 65536 * 1e-3
+print(f"---\\nval_bpb: {VALUE + noise}\\nbegan: {BEGAN}\\nended: {time.time()}")
+"""
+
+
+@dataclass
+class Measure:
+    """One row: seconds of each repeat, and the most that their median may be."""
+
+    what: str
+    most: float | None = None
+    seconds: list[float] = field(default_factory=list)
+
+    @property
+    def p50(self) -> float:
+        return median(self.seconds)
+
+    @property
+    def p99(self) -> float:
+        return sorted(self.seconds)[min(len(self.seconds) - 1, int(len(self.seconds) * 0.99))]
+
+    @property
+    def is_missed(self) -> bool:
+        return self.most is not None and self.p50 > self.most
+
+
+def ready(lab: RunningLab) -> Measure:
+    """Start `up` several times; it runs in the end."""
+    found = Measure("up to ready", READY_S)
+    for nth in range(STARTS):
+        if nth:
+            lab.stop()
+        begun = time.monotonic()
+        lab.start()
+        found.seconds.append(time.monotonic() - begun)
+    return found
+
+
+def gaps(lab: RunningLab, tag: str, runs: int) -> list[Measure]:
+    """The gaps between runs of a tag that all wait."""
+    names = [lab.submit(tag, config_delta={"VALUE": 2.0 + nth / 1000}) for nth in range(runs)]
+    lab.until(lambda: lab.get("pool/list")["idle"] == 1 and finished(lab, names), f"{tag} has trained", 1.0)
+    times = {kind: moments(lab, tag, kind) for kind in ("queued", "started", "finished")}
+    ours = Measure(f"finished -> next started, {tag}", GAP_S)
+    scripts = Measure(f"script ended -> next began, {tag}")
+    metrics = {name: lab.get(f"experiment/{name}")["experiment"]["metrics"] for name in names}
+    for one, other in pairwise(sorted(names, key=times["started"].__getitem__)):
+        if times["queued"][other] < times["finished"][one]:
+            ours.seconds.append(times["started"][other] - times["finished"][one])
+            scripts.seconds.append(metrics[other]["began"] - metrics[one]["ended"])
+    return [ours, scripts]
+
+
+def finished(lab: RunningLab, names: Sequence[str]) -> bool:
+    return all(lab.get(f"experiment/{name}")["experiment"]["status"] == "discard" for name in names)
+
+
+def moments(lab: RunningLab, tag: str, kind: str) -> dict[str, float]:
+    """When this happened to each experiment, in seconds."""
+    events = lab.post("event/list", tag=tag, types=[f"experiment.{kind}"], limit=500)["events"]
+    return {e["subject"]: int(e["id"].partition("-")[0]) / 1e3 for e in events}
+
+
+def learn_noise(lab: RunningLab, tag: str) -> None:
+    """Open a tag, train its baseline, and wait until it was repeated."""
+    lab.setup(tag, keep_rule="confirmed")
+    lab.submit(tag)
+
+    def known() -> Any:
+        summary = lab.post("report/summary", tag=tag)
+        return summary["noise"] and summary["stats"]["running"] + summary["stats"]["queued"] == 0
+
+    lab.until(known, "the noise is known")
+    lab.until_idle()
+
+
+def called(lab: RunningLab, tag: str) -> Measure:
+    """`./nightjar call`, beyond a Python that does nothing; the two take turns."""
+    found = Measure("./nightjar call experiment::best, beyond python3 -c pass", CALL_S)
+    command = ["./nightjar", "call", "--data", str(lab.data), "experiment::best", "--tag", tag]
+    for _ in range(CALLS):
+        nothing = timed([shutil.which("python3") or "python3", "-c", "pass"])
+        found.seconds.append(timed(command) - nothing)
+    return found
+
+
+def timed(command: Sequence[str]) -> float:
+    begun = time.monotonic()
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    return time.monotonic() - begun
+
+
+def measured(folder: Path, runs: int) -> list[Measure]:
+    with running_lab(folder / "lab", BY_DEFAULT) as lab:
+        lab.base = lab.commit({"train.py": NO_OP})
+        found = [ready(lab)]
+        lab.setup("plain", keep_rule="strict")
+        lab.submit("plain")
+        found += gaps(lab, "plain", runs)
+        learn_noise(lab, "confirmed")
+        found += gaps(lab, "confirmed", runs)
+        found.append(called(lab, "plain"))
+    return found
+
+
+def show(found: Sequence[Measure], console: Console) -> None:
+    table = Table("measure", "times", "p50 ms", "p99 ms", "target, p50 ms", "")
+    for its in found:
+        target = "" if its.most is None else f"<= {its.most * 1e3:.0f}"
+        verdict = "" if its.most is None else "missed !" if its.is_missed else "hit"
+        times = (f"{its.p50 * 1e3:.0f}", f"{its.p99 * 1e3:.0f}")
+        table.add_row(its.what, str(len(its.seconds)), *times, target, verdict)
+    console.print(table)
+
+
+@click.command()
+@click.option("--runs", default=30, show_default=True, type=click.IntRange(3), help="of each tag")
+def main(runs: int) -> None:
+    """Measure what a lab takes for itself; ends with 1 where a target is missed."""
+    begun, before = time.monotonic(), os.getloadavg()[0]
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
+        found = measured(Path(folder), runs)
+    console = Console(width=120)
+    show(found, console)
+    console.print(
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} cores, load {before:.1f} before and "
+        f"{os.getloadavg()[0]:.1f} after, {time.monotonic() - begun:.0f} s in all"
+    )
+    raise SystemExit(1 if any(its.is_missed for its in found) else 0)
+
+
+if __name__ == "__main__":
+    main()
