@@ -12,7 +12,7 @@ WORKER = "worker"
 
 _OF_WORKERS = """
     auth hello ping select client|setname info time
-    evalsha eval script|exists script|load
+    evalsha eval evalsha_ro script|exists script|load
     del exists get getdel mget set incr incrby pexpire pexpiretime unlink publish
     hdel hexists hget hgetall hincrby hincrbyfloat hlen hmget hset hsetnx
     lrange ltrim rpush

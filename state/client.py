@@ -76,6 +76,22 @@ class Lab:
         except NoScriptError:
             return await self.command("EVAL", move.text, len(keyed), *keyed, *argv)
 
+    def reading(
+        self,
+        name: str,
+        *,
+        keys: Mapping[str, str | Sequence[str] | None],
+        args: Mapping[str, Arg | Sequence[Arg] | None] = NOTHING,
+    ) -> Sequence[Arg]:
+        """The script `lua/<name>.lua`, which writes nothing, as one of the commands of a `pipeline`.
+
+        Raises:
+            TypeError: as `move`.
+        """
+        script = load_move(name)
+        keyed, argv = script.words(keys, args)
+        return ("EVALSHA_RO", script.sha, len(keyed), *keyed, *argv)
+
     async def run(self, script: str, keys: Sequence[str], args: Sequence[Arg | None]) -> Any:
         """Run `lua/<script>.lua`. None travels as an empty string, floats as their shortest exact text.
 
@@ -137,16 +153,23 @@ class Lab:
                 return
 
     async def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
-        """Several reads in one round trip."""
+        """Several reads in one round trip, those of `reading` too."""
         if not commands:
             return []
+        try:
+            try:
+                return await self._piped(commands)
+            except NoScriptError:
+                await self._load_scripts()
+                return await self._piped(commands)
+        except RedisError as problem:
+            raise unavailable(problem) from problem
+
+    async def _piped(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
         pipe = self._redis.pipeline(transaction=False)
         for words in commands:
             pipe.execute_command(*words)
-        try:
-            answers: list[Any] = await pipe.execute()
-        except RedisError as problem:
-            raise unavailable(problem) from problem
+        answers: list[Any] = await pipe.execute()
         return answers
 
     async def hash(self, key: str) -> dict[str, str]:
@@ -169,17 +192,20 @@ class Lab:
         Raises:
             Unavailable: Redis does not answer, or as `recognise`; or the lab is of an earlier schema.
         """
+        await self._load_scripts()
+        if (found := await self.recognise()) < SCHEMA:
+            raise Unavailable(
+                f"the lab {self.name!r} was written with schema {found}, this version reads {SCHEMA}",
+                hint="./nightjar up brings it to this version's",
+            )
+
+    async def _load_scripts(self) -> None:
         texts = [load_move(name).text for name in moves()] + [load(script)[0] for script in scripts()]
         shas = [hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest() for text in texts]
         loaded = await self.command("SCRIPT", "EXISTS", *shas)
         for text, known in zip(texts, loaded, strict=True):
             if not known:
                 await self.command("SCRIPT", "LOAD", text)
-        if (found := await self.recognise()) < SCHEMA:
-            raise Unavailable(
-                f"the lab {self.name!r} was written with schema {found}, this version reads {SCHEMA}",
-                hint="./nightjar up brings it to this version's",
-            )
 
     async def recognise(self) -> int:
         """The schema of the lab, which is made where there is none; remembers its identity.

@@ -9,6 +9,8 @@ from typing import Any
 
 from state.errors import NotFound
 from state.experiments.store import Store
+from state.experiments.walking import ancestors, ancestry, base_above
+from state.indexes import fields_of
 from state.records import Best, Experiment, Status
 
 
@@ -106,28 +108,24 @@ class Reading(Store):
 
         On a branch that is its best one: a keep there is better than the keep before it.
         """
-        e = await self.find(parent_ids[0]) if parent_ids else None
-        while e is not None and e.status != "keep":
-            above = e.selection.base_experiment_id if e.selection else next(iter(e.parent_ids), None)
-            e = await self.find(above) if above else None
-        return e
+        if not parent_ids:
+            return None
+        key = self._keys.experiment(parent_ids[0])
+        while True:
+            [(found, *rest)] = await self._lab.pipeline([base_above(self._lab, key)])
+            if found != "on":
+                return Experiment.parse(fields_of(rest[0])) if rest else None
+            [key] = rest
 
     async def ancestors(self, parent_ids: Sequence[str], most: int) -> tuple[dict[str, Experiment], bool]:
         """What these were made from, themselves included, by id; the nearest `most`, and whether that is all.
 
         Of what is cut off, or is not there, no experiment that is read names a parent.
         """
-        known: dict[str, Experiment] = {}
-        waiting = list(dict.fromkeys(parent_ids))
-        while waiting and len(known) < most:
-            found = await self.many(waiting)
-            known |= {e.experiment_id: e for e in found}
-            waiting = list(dict.fromkeys(p for e in found for p in e.parent_ids if p not in known))
-        for name, e in known.items():
-            if any(parent not in known for parent in e.parent_ids):
-                above = [parent for parent in e.parent_ids if parent in known]
-                known[name] = e.model_copy(update={"parent_ids": above})
-        return known, not waiting
+        if not parent_ids:
+            return {}, True
+        [answer] = await self._lab.pipeline([ancestors(self._lab, parent_ids, most)])
+        return ancestry(answer)
 
     async def retests(self, es: Sequence[Experiment]) -> list[list[Experiment]]:
         """The retests of several experiments, in the order of their seeds."""

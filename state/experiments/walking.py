@@ -1,0 +1,43 @@
+"""Walking up the graph of experiments, as commands of a pipeline: one bounded script reads a whole line of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from state.client import Lab
+from state.indexes import fields_of
+from state.moves import Arg
+from state.records import Experiment
+
+STEPS = 1000
+"""Experiments that one call looks at for a base, at most; it answers where to go on."""
+
+
+def base_above(lab: Lab, key: str) -> Sequence[Arg]:
+    """The kept experiment nearest to one of this key: answers {found, fields} | {none} | {on, key}."""
+    return lab.reading(
+        "walk_up",
+        keys={"starts": [key]},
+        args={"experiments": lab.keys.experiment(""), "most": STEPS, "base": "yes"},
+    )
+
+
+def ancestors(lab: Lab, parent_ids: Sequence[str], most: int) -> Sequence[Arg]:
+    """What these were made from, level by level until there are `most`; `ancestry` reads the answer."""
+    return lab.reading(
+        "walk_up",
+        keys={"starts": [lab.keys.experiment(parent) for parent in parent_ids]},
+        args={"experiments": lab.keys.experiment(""), "most": most},
+    )
+
+
+def ancestry(answer: Sequence[Any]) -> tuple[dict[str, Experiment], bool]:
+    """The experiments by id, and whether that is all; what was cut off, or is not there, is nobody's parent."""
+    reach, *found = answer
+    known = {e.experiment_id: e for e in (Experiment.parse(fields_of(each)) for each in found)}
+    for name, e in known.items():
+        if any(parent not in known for parent in e.parent_ids):
+            above = [parent for parent in e.parent_ids if parent in known]
+            known[name] = e.model_copy(update={"parent_ids": above})
+    return known, reach == "whole"

@@ -1,0 +1,54 @@
+"""Indexes: sorted sets whose members name hashes, read with their hashes in one round trip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from state.client import Lab
+from state.moves import Arg
+
+
+def members(
+    lab: Lab,
+    index: str,
+    hashes: str,
+    *,
+    limit: int,
+    low: float | str = "-inf",
+    high: float | str = "+inf",
+    newest: bool = False,
+    fields: Sequence[str] = (),
+) -> Sequence[Arg]:
+    """A part of an index with its members' hashes, as a command of `Lab.pipeline` for `records` or `values`.
+
+    `hashes` is what the hashes' keys begin with. Scores lie in [low, high], where "now" is Redis' clock. With
+    `newest` the highest come first. Without `fields` whole hashes are read.
+    """
+    return lab.reading(
+        "read_members",
+        keys={"index": index},
+        args={
+            "hashes": hashes,
+            "low": low,
+            "high": high,
+            "limit": limit,
+            "newest": "yes" if newest else None,
+            "fields": fields,
+        },
+    )
+
+
+def records(answer: Sequence[Any]) -> dict[str, dict[str, str]]:
+    """The hashes by member, in the order of the index; empty where there is none."""
+    return {member: fields_of(pairs) for member, pairs in answer}
+
+
+def values(answer: Sequence[Any]) -> dict[str, list[str | None]]:
+    """The members' values of the fields that were asked for."""
+    return dict(answer)
+
+
+def fields_of(pairs: Sequence[str]) -> dict[str, str]:
+    """A hash from its fields and values by turns."""
+    return dict(zip(pairs[::2], pairs[1::2], strict=True))
