@@ -8,7 +8,7 @@ from typing import Any
 from state.client import Lab
 from state.errors import Conflict, NotFound
 from state.ids import OWN_LINE, trace_id_of
-from state.policy import Policy
+from state.policy import Policy, read_policy
 
 
 class Policies:
@@ -26,7 +26,7 @@ class Policies:
         stored = await self._lab.hash(self._lab.keys("policy", tag))
         if not stored:
             raise NotFound(f"there is no tag {tag!r}", hint="create it with POST /api/experiment/setup")
-        return Policy.model_validate_json(stored["values"]), int(stored["version"])
+        return read_policy(stored["values"]), int(stored["version"])
 
     async def change(
         self,

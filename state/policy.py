@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -169,6 +170,12 @@ class Policy(Part):
         if isinstance(traces, dict) and {"scheduler", "scheduler_params"} & traces.keys():
             now["traces"]["scheduler_params"] = {}
         return validated(merged(now, named))
+
+
+@lru_cache(maxsize=1024)
+def read_policy(stored: str) -> Policy:
+    """A policy as the lab keeps it; the same text gives the same value."""
+    return Policy.model_validate_json(stored)
 
 
 def validated(values: dict[str, Any]) -> Policy:

@@ -43,17 +43,16 @@ class Presence:
     async def alive(self, within_s: float) -> list[Process]:
         """Processes that were heard of within so many seconds, newest last."""
         keys = self._lab.keys
-        now = await self._lab.now()
-        rows = await self._lab.command(
-            "ZRANGEBYSCORE", keys("processes"), repr(now - within_s), "+inf", "WITHSCORES"
-        )
-        names, seen = rows[::2], rows[1::2]
+        time, rows = await self._lab.pipeline([("TIME",), ("ZRANGE", keys("processes"), 0, -1, "WITHSCORES")])
+        now = float(time[0]) + float(time[1]) / 1e6
+        ages = {name: now - float(at) for name, at in zip(rows[::2], rows[1::2], strict=True)}
+        names = [name for name, age in ages.items() if age <= within_s]
         if not names:
             return []
         facts = await self._lab.command("HMGET", keys("process_facts"), *names)
         return [
-            Process(name, now - float(at), json.loads(text))
-            for name, at, text in zip(names, seen, facts, strict=True)
+            Process(name, ages[name], json.loads(text))
+            for name, text in zip(names, facts, strict=True)
             if text is not None
         ]
 

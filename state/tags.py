@@ -4,19 +4,53 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from state.budgets import WARN_AT
 from state.client import Lab
 from state.errors import BudgetExhausted, Conflict, NotFound
-from state.policy import Policy
-from state.records import Strategy, Tag, flatten
+from state.indexes import members, values
+from state.policy import Policy, read_policy
+from state.records import Best, Direction, Strategy, Tag, flatten, words
 
-PINS_PAGE = 1000
 TRIES = 20
 """How often a tag is paused anew because an experiment was queued for another GPU meanwhile."""
 
 Limit = float | Literal["none", "same"]
+
+
+@dataclass(frozen=True)
+class Paused:
+    """A tag that is paused."""
+
+    changed: bool
+    """It was not before."""
+    since: float
+    reason: str | None
+    waiting: int
+    """Experiments that keep their place meanwhile."""
+    told: list[str]
+    """Experiments in progress whose workers were told to stop."""
+
+
+@dataclass(frozen=True)
+class StrategyFacts:
+    """What a tag's next strategy is decided on."""
+
+    strategy: Strategy
+    policy: Policy
+    finished: int
+    """Experiments of the tag that are finished."""
+    direction: Direction
+    best: float | None
+
+
+@dataclass(frozen=True)
+class _Waiting:
+    pins: list[str]
+    """GPUs that waiting experiments are pinned to."""
+    in_progress: list[str]
 
 
 class Tags:
@@ -41,27 +75,33 @@ class Tags:
             raise unknown(tag)
         return found
 
-    async def create(self, tag: Tag, strategy: Strategy, policy: Policy) -> bool:
-        """Store a new tag; False where the name is taken."""
+    async def create(self, tag: Tag, strategy: Strategy, policy: Policy) -> Tag | None:
+        """Store a new tag; None where the name is taken."""
         keys = self._lab.keys
-        answer = await self._lab.run(
+        answer = await self._lab.move(
             "setup_tag",
-            [
-                keys.tag(tag.name),
-                keys("tags"),
-                keys("strategy", tag.name),
-                keys("policy", tag.name),
-                keys("events"),
-            ],
-            [
-                tag.name,
-                json.dumps(tag.flat()),
-                json.dumps(strategy.flat()),
-                json.dumps({"values": policy.model_dump_json(), "version": "1"}),
-                json.dumps({"tag": tag.name, "branch": tag.branch}),
-            ],
+            keys={
+                "tag": keys.tag(tag.name),
+                "tags": keys("tags"),
+                "strategy": keys("strategy", tag.name),
+                "policy": keys("policy", tag.name),
+                "events": keys("events"),
+            },
+            args={
+                "tag": tag.name,
+                "branch": tag.branch,
+                "fields": words(tag.flat()),
+                "strategy_fields": words(strategy.flat()),
+                "policy": policy.model_dump_json(),
+            },
         )
-        return bool(answer == "ok")
+        return None if answer == "exists" else tag.model_copy(update={"created_at": float(answer)})
+
+    async def existing(self, tag: str) -> tuple[Tag, Best | None] | None:
+        """A tag with its best; None where there is none of this name."""
+        keys = self._lab.keys
+        stored, best = await self._lab.hashes([keys.tag(tag), keys.best(tag)])
+        return (Tag.parse(stored), Best.parse(best) if best else None) if stored else None
 
     async def newest(self, offset: int, limit: int) -> list[Tag]:
         """Tags, newest first."""
@@ -84,56 +124,88 @@ class Tags:
             NotFound: no such tag.
         """
         keys = self._lab.keys
-        before = await self._lab.run(
-            "resume_tag", [keys.tag(tag), keys("crashes", tag), keys("events")], [tag]
+        before = await self._lab.move(
+            "resume_tag",
+            keys={"tag": keys.tag(tag), "crashes": keys("crashes", tag), "events": keys("events")},
+            args={"tag": tag},
         )
         if before == "no_tag":
             raise unknown(tag)
         return int(before)
 
-    async def pause(self, tag: str, reason: str | None) -> bool:
-        """Take the tag's waiting experiments out of the queues; False where it was paused already.
+    async def pause(self, tag: str, reason: str | None, *, stop_reason: str | None = None) -> Paused:
+        """Take the tag's waiting experiments out of the queues; with `stop_reason` its runs are told to stop.
 
         Raises:
             NotFound: no such tag.
         """
-        return await self._park("pause_tag", tag, [reason])
-
-    async def unpause(self, tag: str) -> bool:
-        """Put its waiting experiments back, each in its place; False where it was not paused.
-
-        Raises:
-            NotFound: no such tag.
-        """
-        return await self._park("unpause_tag", tag, [])
-
-    async def _park(self, script: str, tag: str, args: Sequence[str | None]) -> bool:
         keys = self._lab.keys
-        queued = keys.status(tag, "queued", "")[0]
         for _ in range(TRIES):
-            pinned_to = (None, *await self._pins(queued))
-            places = [key for gpu in pinned_to for key in (keys.queue(gpu), keys.parked(tag, gpu))]
-            answer = await self._lab.run(
-                script, [keys.tag(tag), keys("paused"), queued, keys("events"), *places], [tag, *args]
+            found = await self._waiting(tag, running=stop_reason is not None)
+            answer = await self._lab.move(
+                "pause_tag",
+                keys={
+                    **self._places(tag, found.pins),
+                    "leased": keys.status(tag, "leased", "")[0],
+                    "running": keys.status(tag, "running", "")[0],
+                    "in_progress": [keys.experiment(i) for i in found.in_progress],
+                },
+                args={"tag": tag, "reason": reason, "stop_reason": stop_reason},
             )
-            if answer == "no_tag":
-                raise unknown(tag)
-            if answer != "stale":
-                return bool(answer != "already")
-        raise Conflict(
-            f"the queue of {tag!r} does not stand still",
-            hint="try again; POST /api/lab/audit checks the queue",
-        )
+            match answer:
+                case ["no_tag"]:
+                    raise unknown(tag)
+                case ["paused" | "already" as became, since, why, waiting]:
+                    return Paused(
+                        became == "paused", float(since), why or None, int(waiting), found.in_progress
+                    )
+        raise _restless(tag)
 
-    async def _pins(self, queued: str) -> list[str]:
-        """The GPUs that waiting experiments are pinned to."""
-        ids = await self._lab.command("ZRANGE", queued, 0, -1)
-        found: set[str] = set()
-        for begin in range(0, len(ids), PINS_PAGE):
-            page = [self._lab.keys.experiment(i) for i in ids[begin : begin + PINS_PAGE]]
-            pins = await self._lab.pipeline([("HGET", key, "pinned_gpu") for key in page])
-            found |= {pin for pin in pins if pin}
-        return sorted(found)
+    async def unpause(self, tag: str) -> tuple[bool, int]:
+        """Put its waiting experiments back, each in its place: whether it was paused, and how many wait.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        for _ in range(TRIES):
+            found = await self._waiting(tag)
+            answer = await self._lab.move(
+                "unpause_tag", keys=self._places(tag, found.pins), args={"tag": tag}
+            )
+            match answer:
+                case ["no_tag"]:
+                    raise unknown(tag)
+                case ["resumed" | "already" as became, waiting]:
+                    return became == "resumed", int(waiting)
+        raise _restless(tag)
+
+    async def _waiting(self, tag: str, *, running: bool = False) -> _Waiting:
+        """Where the tag's experiments wait, and which are in progress."""
+        keys = self._lab.keys
+        queued, *in_progress = [
+            keys.status(tag, status, "")[0]
+            for status in (("queued", "leased", "running") if running else ("queued",))
+        ]
+        pinned, *ids = await self._lab.pipeline(
+            [
+                members(self._lab, queued, keys.experiment(""), limit=-1, fields=("pinned_gpu",)),
+                *(("ZRANGE", index, 0, -1) for index in in_progress),
+            ]
+        )
+        pins = {pin for (pin,) in values(pinned).values() if pin}
+        return _Waiting(sorted(pins), [i for its in ids for i in its])
+
+    def _places(self, tag: str, pins: Sequence[str]) -> dict[str, str | list[str]]:
+        """The keys of a tag's waiting experiments: the common queue and those of these GPUs."""
+        keys, waits_for = self._lab.keys, (None, *pins)
+        return {
+            "tag": keys.tag(tag),
+            "paused": keys("paused"),
+            "queued": keys.status(tag, "queued", "")[0],
+            "events": keys("events"),
+            "queues": [keys.queue(gpu) for gpu in waits_for],
+            "parked": [keys.parked(tag, gpu) for gpu in waits_for],
+        }
 
     async def paused(self) -> list[str]:
         """Paused tags, longest paused first."""
@@ -187,22 +259,55 @@ class Strategies:
             raise unknown(tag)
         return Strategy.parse(stored)
 
-    async def replace(self, tag: str, before: Strategy, after: Strategy) -> bool:
-        """Move from one strategy to the next; False where somebody else moved first."""
+    async def facts(self, tag: str) -> StrategyFacts:
+        """What the next strategy is decided on, in one round trip.
+
+        Raises:
+            NotFound: no such tag.
+        """
         keys = self._lab.keys
-        event = ""
-        if after.mode != before.mode:
-            event = json.dumps(
-                {"tag": tag, "mode": after.mode, "before": before.mode, "reason": after.reason},
-                allow_nan=False,
-            )
-        values = after.model_dump(exclude={"version", "updated_at"})
-        answer = await self._lab.run(
-            "set_strategy",
-            [keys("strategy", tag), keys("events")],
-            [tag, str(before.version), json.dumps(flatten(values)), event],
+        stored, strategy, policy, best = await self._lab.pipeline(
+            [
+                ("HMGET", keys.tag(tag), "total", "direction"),
+                ("HGETALL", keys("strategy", tag)),
+                ("HGET", keys("policy", tag), "values"),
+                ("HGET", keys.best(tag), "val_bpb"),
+            ]
         )
-        return bool(answer == "ok")
+        if not strategy:
+            raise unknown(tag)
+        return StrategyFacts(
+            Strategy.parse(strategy),
+            read_policy(policy),
+            finished=int(stored[0]),
+            direction=stored[1],
+            best=None if best is None else float(best),
+        )
+
+    async def replace(self, tag: str, before: Strategy, after: Strategy) -> Strategy | None:
+        """Move from one strategy to the next; None where it was replaced by another meanwhile."""
+        keys = self._lab.keys
+        changed = {"tag": tag, "mode": after.mode, "before": before.mode, "reason": after.reason}
+        answer = await self._lab.move(
+            "set_strategy",
+            keys={"strategy": keys("strategy", tag), "events": keys("events")},
+            args={
+                "tag": tag,
+                "version": before.version,
+                "fields": words(flatten(after.model_dump(exclude={"version", "updated_at"}))),
+                "changed": json.dumps(changed) if after.mode != before.mode else None,
+            },
+        )
+        if answer == "stale":
+            return None
+        return after.model_copy(update={"version": before.version + 1, "updated_at": float(answer)})
+
+
+def _restless(tag: str) -> Conflict:
+    return Conflict(
+        f"the queue of {tag!r} does not stand still",
+        hint="try again; POST /api/lab/audit checks the queue",
+    )
 
 
 def unknown(tag: str) -> NotFound:

@@ -9,14 +9,18 @@ from pydantic import Field
 from functions.contract import Command, Line, Request, Response, function
 from functions.plugins import Schedulers
 from state.errors import Conflict
-from state.experiments import Experiments
 from state.ids import Sha
 from state.ids import Tag as TagName
 from state.policy import Policy
 from state.presence import Presence
-from state.records import Direction, Strategy, Tag, stamp
+from state.records import Best, Direction, Strategy, Tag, stamp
 from state.settings import Settings
 from state.tags import Tags
+
+FIRST = Strategy(
+    mode="explore", explore_ratio=0.7, temperature=1.0, reason="a new tag: look around", version=1
+)
+"""The strategy of a new tag."""
 
 
 class Metric(Request):
@@ -57,7 +61,6 @@ class SetUp(Response):
 async def setup(
     request: Setup,
     tags: Tags,
-    experiments: Experiments,
     presence: Presence,
     schedulers: Schedulers,
     settings: Settings,
@@ -77,32 +80,35 @@ async def setup(
         base_commit=request.base_commit or await presence.repository_head(),
         evaluator=request.evaluator,
     )
-    first = Strategy(
-        mode="explore", explore_ratio=0.7, temperature=1.0, reason="a new tag: look around", version=1
-    )
-    created = await tags.create(tag, first, policy)
-    stored = await tags.get(request.tag)
-    best = await experiments.best(request.tag)
-    summary = TagSummary(
-        name=stored.name,
-        branch=stored.branch,
-        created_at=stamp(stored.created_at),
-        best_val_bpb=best.val_bpb if best else None,
-        total_experiments=stored.total,
-        kept_experiments=stored.kept,
-        base_commit=stored.base_commit,
-        metric=Metric(name=stored.metric, direction=stored.direction, target=stored.target),
-    )
-    if not created:
-        raise Conflict(
-            f"the tag {request.tag!r} exists already",
-            hint="go on with it (POST /api/report/brief shows where it stands) or choose another name",
-            fields={"existing": summary.model_dump()},
-        )
+    created = await tags.create(tag, FIRST, policy)
+    if created is None:
+        raise await _taken(request.tag, tags)
     hint = None
-    if stored.base_commit is None:
+    if tag.base_commit is None:
         hint = (
             "no worker is there to say what the base commit is, and none was sent: workers can only train commits"
             " that their own clone has; set up another tag with base_commit to send patches"
         )
-    return SetUp(tag=summary, branch=stored.branch, hint=hint)
+    return SetUp(tag=_summary(created, None), branch=tag.branch, hint=hint)
+
+
+async def _taken(name: str, tags: Tags) -> Conflict:
+    found = await tags.existing(name)
+    return Conflict(
+        f"the tag {name!r} exists already",
+        hint="go on with it (POST /api/report/brief shows where it stands) or choose another name",
+        fields={"existing": _summary(*found).model_dump() if found else None},
+    )
+
+
+def _summary(tag: Tag, best: Best | None) -> TagSummary:
+    return TagSummary(
+        name=tag.name,
+        branch=tag.branch,
+        created_at=stamp(tag.created_at),
+        best_val_bpb=best.val_bpb if best else None,
+        total_experiments=tag.total,
+        kept_experiments=tag.kept,
+        base_commit=tag.base_commit,
+        metric=Metric(name=tag.metric, direction=tag.direction, target=tag.target),
+    )

@@ -7,9 +7,8 @@ from pydantic import Field
 from functions.contract import Command, Line, function
 from functions.views.strategies import StrategyView, strategy_view
 from state.ids import Tag as TagName
-from state.policies import Policies
 from state.records import Mode, Strategy
-from state.tags import Strategies, Tags
+from state.tags import Strategies
 
 
 class SetStrategy(Command):
@@ -27,22 +26,18 @@ class SetStrategy(Command):
 
 
 @function("search::set_strategy", role="operator", writes=True)
-async def set_strategy(
-    request: SetStrategy, tags: Tags, strategies: Strategies, policies: Policies
-) -> StrategyView:
+async def set_strategy(request: SetStrategy, strategies: Strategies) -> StrategyView:
     """Set the mode by hand; it stands for the next `pin_for` finished experiments."""
-    policy, _ = await policies.get(request.tag)
-    pin_for = request.pin_for if request.pin_for is not None else policy.strategy_pin
     while True:
-        before = await strategies.get(request.tag)
-        finished = (await tags.get(request.tag)).total
+        facts = await strategies.facts(request.tag)
+        pin_for = request.pin_for if request.pin_for is not None else facts.policy.strategy_pin
         after = Strategy(
             mode=request.mode,
             explore_ratio=request.explore_ratio,
             temperature=request.temperature,
             reason=request.reason,
-            pinned_until=finished + pin_for if pin_for else 0,
-            decided_at=finished,
+            pinned_until=facts.finished + pin_for if pin_for else 0,
+            decided_at=facts.finished,
         )
-        if await strategies.replace(request.tag, before, after):
-            return strategy_view(await strategies.get(request.tag))
+        if (now := await strategies.replace(request.tag, facts.strategy, after)) is not None:
+            return strategy_view(now)

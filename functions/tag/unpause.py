@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functions.contract import Command, Response, function
-from state.experiments import Experiments
 from state.ids import Tag as TagName
 from state.tags import Tags
 
@@ -22,13 +21,7 @@ class Unpaused(Response):
 
 
 @function("tag::unpause", role="operator", writes=True)
-async def unpause(request: Unpause, tags: Tags, experiments: Experiments) -> Unpaused:
+async def unpause(request: Unpause, tags: Tags) -> Unpaused:
     """Dispatch a paused tag again: what waited is back in its place."""
-    changed = await tags.unpause(request.tag)
-    tag = await tags.get(request.tag)
-    return Unpaused(
-        tag=tag.name,
-        paused=tag.paused_at is not None,
-        changed=changed,
-        waiting=(await experiments.counts(request.tag, ("queued",)))["queued"],
-    )
+    changed, waiting = await tags.unpause(request.tag)
+    return Unpaused(tag=request.tag, paused=False, changed=changed, waiting=waiting)

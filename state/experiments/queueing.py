@@ -10,7 +10,7 @@ from typing import Any, Literal
 from state.budgets import WARN_AT
 from state.entries import Rounds, Turn
 from state.experiments.reading import Reading
-from state.records import STATUSES, Experiment, Status, flatten
+from state.records import STATUSES, Experiment, Status, flatten, words
 from state.tags import exhausted
 
 
@@ -178,8 +178,3 @@ def turn_of(turn: Turn | None) -> dict[str, int | None]:
     if turn is None:
         return {}
     return {"round": turn.round, "own_round": turn.rounds.own, "served_round": turn.rounds.served}
-
-
-def words(fields: Mapping[str, str]) -> list[str]:
-    """The fields of a hash as HSET takes them."""
-    return [word for field in fields.items() for word in field]

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from state.errors import NotFound
 from state.experiments.store import Store
 from state.experiments.walking import ancestors, ancestry, base_above
-from state.indexes import fields_of
-from state.records import Best, Experiment, Status
+from state.indexes import fields_of, members, values
+from state.records import Best, End, Experiment, Status
 
 
 class Reading(Store):
@@ -91,6 +91,24 @@ class Reading(Store):
         key = self._keys("finished", tag)
         ids = await self._lab.command("ZREVRANGEBYSCORE", key, newest, "-inf", "LIMIT", 0, last)
         return (await self.many(ids))[::-1]
+
+    async def ends(self, tag: str, last: int, near: tuple[float, float] | None) -> tuple[list[End], int]:
+        """How the last ones ended, oldest first, in finish order; and how many near misses have a score in `near`."""
+        keys = self._keys
+        low, high = near or (0.0, 0.0)
+        newest = members(
+            self._lab,
+            keys("finished", tag),
+            keys.experiment(""),
+            limit=last,
+            newest=True,
+            fields=("status", "error_kind"),
+        )
+        ends, misses = await self._lab.pipeline(
+            [newest, ("ZCOUNT", keys("near_misses", tag), repr(low), repr(high))]
+        )
+        found = [End(cast("Status", status), kind) for status, kind in values(ends).values()]
+        return found[::-1], int(misses) if near else 0
 
     async def by_number(self, tag: str, status: Status, limit: int) -> list[Experiment]:
         """The newest of one status, oldest first."""

@@ -1,23 +1,42 @@
--- Pause a tag: its waiting experiments leave the queues with their places, all at once.
--- KEYS  1 tag  2 paused tags  3 status queued  4 events  5 common queue  6 where those of it are parked
---       7... the same two of every GPU that a waiting experiment is pinned to
--- ARGV  1 tag  2 reason, or empty
--- Returns no_tag | stale (one waits in a queue that was not named) | paused | already
-if redis.call('EXISTS', KEYS[1]) == 0 then return 'no_tag' end
-if redis.call('HEXISTS', KEYS[1], 'paused_at') == 1 then return 'already' end
-local waiting, parked = redis.call('ZCARD', KEYS[3]), 0
-for i = 5, #KEYS, 2 do
-  parked = parked + redis.call('ZINTERSTORE', KEYS[i + 1], 2, KEYS[i], KEYS[3], 'WEIGHTS', 1, 0)
+-- Pause a tag: its waiting experiments leave the queues with their places, all at once; its runs in progress are told to
+-- stop, where there is a `stop_reason`.
+-- parts: events
+-- keys: tag paused queued queues* parked* leased running in_progress*
+-- args: tag reason? stop_reason?
+-- Returns {no_tag | stale} | {paused | already, since when, why or empty, how many wait}
+-- stale: an experiment waits in a queue, or runs, that was not named.
+if redis.call('EXISTS', K.tag) == 0 then return {'no_tag'} end
+local is_paused = redis.call('HEXISTS', K.tag, 'paused_at') == 1
+local waiting = redis.call('ZCARD', K.queued)
+if A.stop_reason then
+  if redis.call('ZCARD', K.leased) + redis.call('ZCARD', K.running) ~= #K.in_progress then return {'stale'} end
+  for _, experiment in ipairs(K.in_progress) do
+    local status = redis.call('HGET', experiment, 'status')
+    if status ~= 'leased' and status ~= 'running' then return {'stale'} end
+  end
 end
-if parked ~= waiting then
-  for i = 5, #KEYS, 2 do redis.call('DEL', KEYS[i + 1]) end
-  return 'stale'
+if not is_paused then
+  local found = 0
+  for i, queue in ipairs(K.queues) do
+    found = found + redis.call('ZINTERSTORE', K.parked[i], 2, queue, K.queued, 'WEIGHTS', 1, 0)
+  end
+  if found ~= waiting then
+    redis.call('DEL', unpack(K.parked))
+    return {'stale'}
+  end
+  for i, queue in ipairs(K.queues) do redis.call('ZDIFFSTORE', queue, 2, queue, K.parked[i]) end
+  local at = clock(now())
+  redis.call('HSET', K.tag, 'paused_at', at)
+  if A.reason then redis.call('HSET', K.tag, 'pause_reason', A.reason) end
+  redis.call('ZADD', K.paused, at, A.tag)
+  emit('tag.paused', A.tag, A.tag, cjson.encode({tag = A.tag, reason = A.reason, waiting = waiting}))
 end
-for i = 5, #KEYS, 2 do redis.call('ZDIFFSTORE', KEYS[i], 2, KEYS[i], KEYS[i + 1]) end
-local t = clock(now())
-redis.call('HSET', KEYS[1], 'paused_at', t)
-if ARGV[2] ~= '' then redis.call('HSET', KEYS[1], 'pause_reason', ARGV[2]) end
-redis.call('ZADD', KEYS[2], t, ARGV[1])
-emit(KEYS[4], 'tag.paused', ARGV[1], ARGV[1],
-  cjson.encode({tag = ARGV[1], reason = ARGV[2] ~= '' and ARGV[2] or nil, waiting = waiting}))
-return 'paused'
+if A.stop_reason then
+  for _, experiment in ipairs(K.in_progress) do
+    if redis.call('HGET', experiment, 'stopping') ~= 'true' then
+      redis.call('HSET', experiment, 'stopping', 'true', 'stop_reason', A.stop_reason)
+    end
+  end
+end
+local since = redis.call('HMGET', K.tag, 'paused_at', 'pause_reason')
+return {is_paused and 'already' or 'paused', since[1], since[2] or '', waiting}

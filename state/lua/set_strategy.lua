@@ -1,10 +1,12 @@
--- Replace a tag's strategy, if it still is the one the decision was made on.
--- KEYS  1 strategy  2 events
--- ARGV  1 tag  2 expected version  3 strategy as JSON  4 event data, or empty where the mode stays
--- Returns ok | stale
-if redis.call('HGET', KEYS[1], 'version') ~= ARGV[2] then return 'stale' end
-put(KEYS[1], ARGV[3])
-redis.call('HSET', KEYS[1], 'updated_at', clock(now()))
-redis.call('HINCRBY', KEYS[1], 'version', 1)
-if ARGV[4] ~= '' then emit(KEYS[2], 'strategy.changed', ARGV[1], ARGV[1], ARGV[4]) end
-return 'ok'
+-- Replace a tag's strategy, if it still is the one that the decision was made on.
+-- parts: events
+-- keys: strategy
+-- args: tag version fields* changed?
+-- `changed`: data of an event, where the mode is another one.
+-- Returns when it was replaced | stale
+if redis.call('HGET', K.strategy, 'version') ~= A.version then return 'stale' end
+local at = clock(now())
+redis.call('HSET', K.strategy, 'updated_at', at, unpack(A.fields))
+redis.call('HINCRBY', K.strategy, 'version', 1)
+if A.changed then emit('strategy.changed', A.tag, A.tag, A.changed) end
+return at

@@ -1,7 +1,7 @@
 """The records: frozen values, one module for each noun."""
 
-from state.records.base import Record, flatten, stamp
-from state.records.experiments import OPEN, RETESTED, STATUSES, Best, Experiment, Link, Status, Trust
+from state.records.base import Record, flatten, stamp, words
+from state.records.experiments import OPEN, RETESTED, STATUSES, Best, End, Experiment, Link, Status, Trust
 from state.records.gpus import Footprint, Gpu, GpuStatus
 from state.records.roles import ROLES, Role
 from state.records.tags import Direction, Mode, Strategy, Tag
@@ -24,6 +24,7 @@ __all__ = [
     "Best",
     "Choice",
     "Direction",
+    "End",
     "Experiment",
     "Footprint",
     "Forest",
@@ -45,4 +46,5 @@ __all__ = [
     "Trust",
     "flatten",
     "stamp",
+    "words",
 ]

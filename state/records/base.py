@@ -47,6 +47,11 @@ def flatten(values: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
+def words(fields: Mapping[str, str]) -> list[str]:
+    """The fields of a hash as HSET takes them."""
+    return [word for field in fields.items() for word in field]
+
+
 @cache
 def _plain(cls: type[Record]) -> frozenset[str]:
     """Names of the fields that are text."""

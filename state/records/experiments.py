@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
@@ -133,6 +134,14 @@ class Experiment(Record):
     near_miss: bool | None = None
     base_commit_sha: str | None = None
     error: str | None = None
+    error_kind: str | None = None
+
+
+@dataclass(frozen=True)
+class End:
+    """How an experiment ended."""
+
+    status: Status
     error_kind: str | None = None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from state.policy import Adapt
-from state.records import Experiment, Mode
+from state.records import End, Mode
 
 
 @dataclass(frozen=True)
@@ -19,13 +19,13 @@ class Direction:
     reason: str
 
 
-def counts_as_crash(experiment: Experiment) -> bool:
+def counts_as_crash(end: End) -> bool:
     """Crashes and timeouts count; faults of the infrastructure do not."""
-    return experiment.status in ("crash", "timeout") and experiment.error_kind != "infra"
+    return end.status in ("crash", "timeout") and end.error_kind != "infra"
 
 
-def next_direction(recent: Sequence[Experiment], finished: int, near_misses: int, policy: Adapt) -> Direction:
-    """The mode after `finished` finished experiments, `recent` being the newest of them in finish order."""
+def next_direction(recent: Sequence[End], finished: int, near_misses: int, policy: Adapt) -> Direction:
+    """The mode after `finished` finished experiments; `recent` says how the newest of them ended, in finish order."""
     if finished < policy.min_finished or not recent:
         return _direction(
             "explore", 1.0, f"too few finished experiments ({finished} of {policy.min_finished})"

@@ -7,14 +7,15 @@ from hypothesis import strategies as st
 
 from functions.rules.search.strategy import counts_as_crash, next_direction
 from state.policy import Adapt
-from tests.functions.rules.sample import experiment
+from state.records import End, Status
 
-STATUSES = st.lists(st.sampled_from(["keep", "discard", "crash", "timeout"]), max_size=40)
+ENDS: tuple[Status, ...] = ("keep", "discard", "crash", "timeout")
+STATUSES = st.lists(st.sampled_from(ENDS), max_size=40)
 
 
 @given(STATUSES, st.integers(0, 5))
-def test_the_table_is_followed(statuses: list[str], near: int) -> None:
-    recent = [experiment(n, status=s) for n, s in enumerate(statuses, 1)]
+def test_the_table_is_followed(statuses: list[Status], near: int) -> None:
+    recent = [End(s) for s in statuses]
     window = statuses[-10:]
     crashes = sum(s in ("crash", "timeout") for s in window)
     keeps = window.count("keep")
@@ -37,18 +38,18 @@ def test_the_table_is_followed(statuses: list[str], near: int) -> None:
 
 
 def test_only_the_window_counts() -> None:
-    old = [experiment(n, status="keep") for n in range(30)]
-    new = [experiment(n, status="discard") for n in range(10)]
+    old = [End("keep")] * 30
+    new = [End("discard")] * 10
 
     assert next_direction([*old, *new], 40, 0, Adapt()).mode == "ablation"
     assert next_direction([*old, *new], 40, 0, Adapt(window=40)).mode == "exploit"
 
 
 def test_faults_of_the_infrastructure_are_no_crashes() -> None:
-    assert counts_as_crash(experiment(status="crash", error_kind="oom"))
-    assert counts_as_crash(experiment(status="timeout"))
-    assert not counts_as_crash(experiment(status="crash", error_kind="infra"))
-    assert not counts_as_crash(experiment(status="stopped"))
+    assert counts_as_crash(End("crash", "oom"))
+    assert counts_as_crash(End("timeout"))
+    assert not counts_as_crash(End("crash", "infra"))
+    assert not counts_as_crash(End("stopped"))
 
 
 def test_a_tag_may_decide_before_anything_has_finished() -> None:
