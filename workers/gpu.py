@@ -1,48 +1,38 @@
-"""One RQ worker per GPU: runs gpu::train, one attempt at a time. `python -P -m workers.gpu OPTIONS`."""
+"""One RQ worker per slot: each job is one attempt, in a process of its own. `python -P -m workers.gpu SLOT`."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import gc
 import logging
 import os
 import secrets
 import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import psutil
 from rq import Queue, Worker
 from rq.job import Job
 from rq.serializers import JSONSerializer
-from structlog.contextvars import bound_contextvars
 
-from functions.lanes import TrainingJob
-from functions.process.lifecycle import exit_with, opened
+from functions.process.lifecycle import exit_with
 from functions.process.logs import hide, start_logging
-from state.client import Lab
 from state.embedded import broker_url
 from state.errors import NightjarError
-from state.experiments import Experiments
 from state.pulse import Pulse
-from state.records import Footprint
 from state.settings import Settings
 from state.train_queue import GpuQueue, TrainJob, broker, gpu_queue, plainly
-from workers.attempt.kept import Kept
 from workers.attempt.launch import adopt_orphans, die_with
-from workers.attempt.runner import TrainingRunner
-from workers.device import Device, Sampler
-from workers.options import DeviceOptions
+from workers.horse import attempt, preload
+from workers.slot import Slot
 
 if TYPE_CHECKING:
     from redis import Redis
 
 log = logging.getLogger(__name__)
 
-_bound: DeviceOptions | None = None
-"""The slot of this process. RQ calls `perform` by name with what stands in the queue, and nothing else."""
-
+_slot: Slot | None = None
+"""The slot of this process: RQ hands `perform` nothing but what stands in the queue."""
 
 RQ_TTL_S = 60
 """RQ's life of a worker between two heartbeats. Its reads give up shortly before: a connection that is dead at
@@ -75,94 +65,26 @@ class GpuWorker(Worker):
 
 
 def perform(function: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """What a job means: call the function of the table that a TrainJob may name, in the lane `gpu`."""
-    if _bound is None:
-        raise RuntimeError("this process is bound to no GPU")
-    return asyncio.run(_perform(function, payload, _bound))
+    """Run one job: call the function that a TrainJob may name. RQ finds this by name and gives it the payload."""
+    if _slot is None:
+        raise RuntimeError("this process is bound to no slot")
+    return asyncio.run(attempt(function, payload, _slot))
 
 
-async def _perform(function: str, payload: Mapping[str, Any], options: DeviceOptions) -> dict[str, Any]:
-    settings = Settings()
-    start_logging(settings, "runner")
-    device = device_of(options)
-
-    sampler = Sampler()
-
-    def runner(lab: Lab) -> list[object]:
-        return [
-            HorseRunner(
-                options.repo,
-                device=device,
-                settings=settings,
-                lab_identity=lab.identity,
-                work_dir=work_dir(settings, device),
-                sampler=sampler,
-                kept=kept_in(settings, device),
-                command=options.command,
-                python=options.python,
-                tier=options.tier,
-                pass_env=options.pass_env,
-            )
-        ]
-
-    async with sampler, opened("runner", settings, lane="gpu", worker=True, extra=runner) as process:
-        e = await Experiments(process.lab).get(str(payload["experiment_id"]))
-        call = process.invoker.system(f"worker:{device.gpu_id}", "queue", e.traceparent)
-        with bound_contextvars(gpu_id=device.gpu_id, tag=e.tag):
-            return (await process.invoker.call(function, payload, call)).model_dump()
-
-
-class HorseRunner(TrainingRunner):
-    """A runner in a process of its own: whatever descends from it belongs to its one attempt."""
-
-    async def is_empty(self, job: TrainingJob, before: Footprint | None) -> bool:
-        """Orphans that cleared their environment are found too: this process adopts them."""
-        for descendant in psutil.Process().children(recursive=True):
-            if descendant.pid != self._sampler.pid:
-                with contextlib.suppress(psutil.Error):
-                    descendant.kill()
-        return await super().is_empty(job, before)
-
-
-def work_dir(settings: Settings, device: Device) -> Path:
-    """Where the attempts of a slot are checked out and run."""
-    return settings.data_dir / "work" / device.gpu_id.replace(":", "-")
-
-
-def kept_in(settings: Settings, device: Device) -> Kept:
-    """What the slot keeps of its failed attempts."""
-    root = settings.data_dir / "failed" / device.gpu_id.replace(":", "-")
-    return Kept(root, settings.keep_failed_s, settings.keep_failed_mb * 1024 * 1024)
-
-
-def device_of(options: DeviceOptions) -> Device:
-    """The slot that the options describe."""
-    return Device(
-        gpu_id=options.gpu_id,
-        index=options.gpu_index,
-        name=options.gpu_name,
-        vram_mb=options.vram_mb,
-        uuid=options.uuid,
-        driver=options.driver,
-        kind=options.kind,
-    )
-
-
-def main(argument: str) -> int:
-    global _bound
-    _bound = DeviceOptions.model_validate_json(argument)
+def work(argument: str) -> int:
+    """Run the jobs of one slot until told to stop; answers the exit code."""
+    global _slot
+    _slot = Slot.model_validate_json(argument)
     settings = Settings()
     start_logging(settings, "worker")
-    # `python -m` calls this module __main__; RQ imports `perform` by its real name.
-    import workers.gpu
-
-    workers.gpu._bound = _bound
     try:
-        worker = rq_worker(settings, _bound.gpu_id)
+        worker = rq_worker(settings, _slot.gpu_id)
     except NightjarError as problem:
         return exit_with(problem)
     if (pulse := Pulse.inherited()) is not None:
-        pulse.from_thread()  # RQ's main thread waits for jobs, and while a horse works for the horse
+        pulse.from_thread()  # this thread waits: for jobs, and for the process of an attempt
+    preload()
+    gc.freeze()  # else the first collection of each attempt would copy every page that it marks
     worker.work(logging_level=settings.log_level)
     return 0
 
@@ -191,4 +113,6 @@ def rq_worker(settings: Settings, gpu_id: str) -> GpuWorker:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    from workers import gpu  # this module is `__main__` here; RQ imports `perform` by its real name
+
+    sys.exit(gpu.work(sys.argv[1]))

@@ -1,6 +1,6 @@
 """The keeper beside each GPU: registers it, sends heartbeats with health, cleans up after what has died.
 
-`python -P -m workers.keeper OPTIONS`
+`python -P -m workers.keeper SLOT`
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from workers.attempt.running import is_alive
 from workers.attempt.stamps import kill_all
 from workers.attempt.stopped import Standstills
 from workers.device import Device, Sampler
-from workers.gpu import device_of, kept_in, work_dir
-from workers.options import DeviceOptions, boot_id, repository_head
+from workers.options import boot_id, repository_head
+from workers.slot import Slot
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +47,7 @@ class Keeper:
 
     process: Process
     pool: Pool
-    device: Device
-    options: DeviceOptions
+    slot: Slot
     group: ProcessGroup
     sampler: Sampler
 
@@ -57,7 +56,11 @@ class Keeper:
 
     @property
     def gpu_id(self) -> str:
-        return self.device.gpu_id
+        return self.slot.gpu_id
+
+    @property
+    def device(self) -> Device:
+        return self.slot.device
 
     async def call(self, function: str, request: Mapping[str, Any]) -> dict[str, Any]:
         """Call a function as this worker."""
@@ -92,7 +95,7 @@ class Keeper:
         sample = asdict(await self.sampler.sample(self.device))
         health = {k: v for k, v in sample.items() if isinstance(v, str | int | float) and v != ""}
         health |= await asyncio.to_thread(self._disk)
-        await asyncio.to_thread(kept_in(self.process.settings, self.device).expire)
+        await asyncio.to_thread(self.slot.kept(self.process.settings).expire)
         try:
             answer = await self.call("pool::heartbeat", {"gpu_id": self.gpu_id, "health": health})
             if answer["action"] == "prove":
@@ -158,7 +161,7 @@ class Keeper:
 
     def _disk(self) -> dict[str, str | float]:
         try:
-            return {"disk_free_mb": free_mb(work_dir(self.process.settings, self.device))}
+            return {"disk_free_mb": free_mb(self.slot.work_dir(self.process.settings))}
         except OSError as error:
             return {"error": f"the disk of its work folder is sick: {error}"}
 
@@ -170,24 +173,24 @@ class Keeper:
                     horse.kill()
 
 
-def rq_worker(options: DeviceOptions, silent_s: float) -> ProcessSpec:
+def rq_worker(slot: Slot, silent_s: float) -> ProcessSpec:
     """The RQ worker as a child; it finishes its run before it ends, however long that takes."""
-    argv = (sys.executable, "-P", "-m", "workers.gpu", options.model_dump_json())
-    return ProcessSpec(f"rq-{options.gpu_id.replace(':', '-')}", argv, None, math.inf, silent_s)
+    argv = (sys.executable, "-P", "-m", "workers.gpu", slot.model_dump_json())
+    return ProcessSpec(f"rq-{slot.gpu_id.replace(':', '-')}", argv, None, math.inf, silent_s)
 
 
-async def keep(options: DeviceOptions, settings: Settings) -> None:
+async def keep(slot: Slot, settings: Settings) -> None:
     """Keep one GPU in the pool until SIGTERM; then let its run finish and take it out."""
     parent = os.getppid()
-    group = ProcessGroup([rq_worker(options, settings.silent_s)], settings.data_dir / "logs", log.warning)
+    group = ProcessGroup([rq_worker(slot, settings.silent_s)], settings.data_dir / "logs", log.warning)
 
     def facts() -> dict[str, Any]:
-        head = repository_head(options.repo)
-        return {"gpu_id": options.gpu_id, "repo": str(options.repo), "repository_head": head}
+        head = repository_head(slot.repo)
+        return {"gpu_id": slot.gpu_id, "repo": str(slot.repo), "repository_head": head}
 
     with stopping_on_signals(group) as stop:
         async with opened("keeper", settings, worker=True, facts=facts) as process, Sampler() as sampler:
-            keeper = Keeper(process, Pool(process.lab), device_of(options), options, group, sampler)
+            keeper = Keeper(process, Pool(process.lab), slot, group, sampler)
             if not await _registered(keeper, stop):
                 return
             await group.start()
@@ -253,7 +256,7 @@ def main(argument: str) -> int:
     settings = Settings()
     start_logging(settings, "keeper")
     try:
-        asyncio.run(keep(DeviceOptions.model_validate_json(argument), settings))
+        asyncio.run(keep(Slot.model_validate_json(argument), settings))
     except NightjarError as problem:
         return exit_with(problem)
     return 0

@@ -1,4 +1,4 @@
-"""How an operator wants training to be run on this machine; passed from the supervisor to its processes."""
+"""How an operator wants training to be run on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GIT_S = 10.0
 
 
 class WorkerOptions(BaseModel):
-    """The repository and command that train, as JSON on the processes' command lines."""
+    """The repository, command and limits of every run of a worker."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -23,18 +23,6 @@ class WorkerOptions(BaseModel):
     python: Path | None = None
     tier: Literal["none", "limits"] = "limits"
     pass_env: tuple[str, ...] = ()
-
-
-class DeviceOptions(WorkerOptions):
-    """The same, for one slot."""
-
-    gpu_id: str
-    gpu_index: int
-    gpu_name: str
-    vram_mb: int
-    uuid: str | None
-    driver: str | None
-    kind: Literal["gpu", "cpu"]
 
 
 def repository_head(repo: Path) -> str | None:

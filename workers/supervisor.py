@@ -19,24 +19,16 @@ from state.embedded import redis_url
 from state.errors import Invalid, NightjarError
 from state.settings import Settings, host_name
 from workers.device import Device, discover
-from workers.options import DeviceOptions, WorkerOptions, check_repository
+from workers.options import WorkerOptions, check_repository
+from workers.slot import Slot
 
 log = logging.getLogger(__name__)
 
 
 def keeper_spec(options: WorkerOptions, device: Device, silent_s: float) -> ProcessSpec:
-    """The keeper of one slot as a child; it lets its run finish before it ends."""
-    bound = DeviceOptions(
-        **options.model_dump(),
-        gpu_id=device.gpu_id,
-        gpu_index=device.index,
-        gpu_name=device.name,
-        vram_mb=device.vram_mb,
-        uuid=device.uuid,
-        driver=device.driver,
-        kind=device.kind,
-    )
-    argv = (sys.executable, "-P", "-m", "workers.keeper", bound.model_dump_json())
+    """The keeper of one slot as a child process; it lets its run finish before it ends."""
+    slot = Slot(**options.model_dump(), device=device)
+    argv = (sys.executable, "-P", "-m", "workers.keeper", slot.model_dump_json())
     return ProcessSpec(f"keeper-{device.gpu_id.replace(':', '-')}", argv, None, math.inf, silent_s)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -19,6 +18,8 @@ from state.errors import Unavailable
 from state.train_queue import TrainQueue, broker, plainly
 from tests.journeys.running import running_lab
 from tests.tls import TlsRedis, tls_redis
+from workers.device import Device
+from workers.slot import Slot
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -87,11 +88,9 @@ async def test_what_is_not_to_be_trusted_is_refused_at_once_by_lab_and_broker(
 def test_every_process_that_is_given_a_wrong_ca_says_so_and_ends(
     server: TlsRedis, tmp_path: Path, ca: str
 ) -> None:
-    options = {
-        "repo": str(tmp_path), "gpu_id": "h:0", "gpu_index": 0, "gpu_name": "cpu", "vram_mb": 0, "uuid": None,
-        "driver": None, "kind": "cpu",
-    }  # fmt: skip
-    for module in (["triggers.web"], ["triggers.cli", "up"], ["workers.gpu", json.dumps(options)]):
+    device = Device("h:0", index=0, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu")
+    slot = Slot(repo=tmp_path, device=device).model_dump_json()
+    for module in (["triggers.web"], ["triggers.cli", "up"], ["workers.gpu", slot]):
         done = subprocess.run(
             [sys.executable, "-P", "-m", *module],
             capture_output=True,

@@ -17,23 +17,14 @@ from state.pool import Pool
 from state.records import Footprint, Gpu
 from state.settings import Settings
 from tests.workers.drivers import GPU, Driver
-from workers.device import Sampler
-from workers.gpu import device_of
+from workers.device import Device, Sampler
 from workers.keeper import Keeper, _registered, _sign_off, _watch
-from workers.options import DeviceOptions
+from workers.slot import Slot
 
 pytestmark = pytest.mark.process
 
-OPTIONS = DeviceOptions(
-    repo=Path("/nowhere"),
-    gpu_id="h:cpu0",
-    gpu_index=0,
-    gpu_name="cpu",
-    vram_mb=0,
-    uuid=None,
-    driver=None,
-    kind="cpu",
-)
+CPU = Device("h:cpu0", index=0, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu")
+SLOT = Slot(repo=Path("/nowhere"), device=CPU)
 
 
 @pytest.fixture
@@ -47,7 +38,7 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
 async def keeper(process: Process, tmp_path: Path) -> AsyncIterator[Keeper]:
     group = ProcessGroup([], tmp_path / "logs", lambda line: None)
     async with Sampler() as sampler:
-        yield Keeper(process, Pool(process.lab), device_of(OPTIONS), OPTIONS, group, sampler)
+        yield Keeper(process, Pool(process.lab), SLOT, group, sampler)
 
 
 class KillAll:
@@ -138,9 +129,7 @@ async def test_a_gpu_that_is_removed_while_it_is_being_proven_registers_again(
     assert (await keeper.pool.get("h:cpu0")).status == "idle"
 
 
-GPU_OPTIONS = OPTIONS.model_copy(
-    update={"gpu_id": GPU.gpu_id, "gpu_name": GPU.name, "vram_mb": 1, "uuid": GPU.uuid, "kind": "gpu"}
-)
+GPU_SLOT = Slot(repo=SLOT.repo, device=GPU)
 BEFORE = Footprint(used_mb=100.0, processes={})
 
 
@@ -157,7 +146,7 @@ async def gpu_keeper(
     monkeypatch.setattr(workers.keeper, "MEMORY_PATIENCE_S", 0.0)
     group = ProcessGroup([], tmp_path / "logs", lambda line: None)
     async with Sampler(helper=driver.command, timeout_s=1.0, start_timeout_s=60) as sampler:
-        yield Keeper(process, Pool(process.lab), device_of(GPU_OPTIONS), GPU_OPTIONS, group, sampler)
+        yield Keeper(process, Pool(process.lab), GPU_SLOT, group, sampler)
 
 
 async def has_run(keeper: Keeper) -> None:

@@ -7,7 +7,9 @@ import resource
 import shutil
 import sys
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -15,10 +17,11 @@ from functions.lanes import Failed, Halted, Runner, Trained, TrainingResult, Unf
 from state.settings import Settings
 from tests.workers.repository import Repository, job
 from tests.workers.watching import Orders
-from workers.attempt.kept import Kept
+from workers.attempt.interpreter import find_interpreter
 from workers.attempt.runner import TrainingRunner
 from workers.attempt.stamps import processes_of
-from workers.device import Device
+from workers.device import Device, Sampler
+from workers.slot import Slot
 
 pytestmark = pytest.mark.process
 
@@ -35,16 +38,23 @@ def repo(tmp_path: Path) -> Repository:
     return Repository(tmp_path / "repo")
 
 
-def runner(repo: Repository, device: Device = CPU, **more: object) -> TrainingRunner:
-    settings = Settings(poll_s=0.02, term_grace_s=0.5)
-    given = {"python": Path(sys.executable), "settings": settings, **more}
-    return TrainingRunner(
-        repo.path,
-        device=device,
-        lab_identity=LAB,
-        work_dir=repo.path.parent / "work",
-        **given,  # type: ignore[arg-type]
-    )
+def runner(
+    repo: Repository,
+    device: Device = CPU,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    pace: Mapping[str, float] = MappingProxyType({}),
+    **options: object,
+) -> TrainingRunner:
+    data: dict[str, object] = {
+        "data": repo.path.parent,
+        "keep_failed_s": 0.0,
+        "poll_s": 0.02,
+        "term_grace_s": 0.5,
+    }
+    slot = Slot.model_validate({"repo": repo.path, "device": device, "python": sys.executable, **options})
+    settings = Settings.model_validate(data | dict(pace))
+    return TrainingRunner(slot, settings, lab_identity=LAB, sampler=Sampler(), environ=environ)
 
 
 async def train(
@@ -53,7 +63,7 @@ async def train(
     commit = repo.commit({"train.py": script})
     lane: Runner = runner(repo, **more)  # type: ignore[arg-type]  # a table of options
     result = await lane.run(job(commit, base_commit=repo.base), watcher or Orders(), metric="val_bpb")
-    assert list((repo.path.parent / "work").iterdir()) == []
+    assert list((repo.path.parent / "work").glob("*/*")) == []
     assert processes_of(LAB) == []
     return result
 
@@ -313,25 +323,22 @@ async def test_the_interpreter_is_the_repositorys_then_uvs_then_ours(
     (tools / "python").touch()
     environ = {"PATH": f"{tools}:{os.environ['PATH']}"}
 
-    assert await runner(repo, python=None, environ=environ).interpreter() == Path(sys.executable)
+    assert await find_interpreter(repo.path, environ) == Path(sys.executable)
     (repo.path / "uv.lock").touch()
-    assert await runner(repo, python=None, environ=environ).interpreter() == tools / "python"
+    assert await find_interpreter(repo.path, environ) == tools / "python"
     (repo.path / ".venv" / "bin").mkdir(parents=True)
     shutil.copy(tools / "python", repo.path / ".venv" / "bin" / "python")
-    assert (
-        await runner(repo, python=None, environ=environ).interpreter()
-        == repo.path / ".venv" / "bin" / "python"
-    )
+    assert await find_interpreter(repo.path, environ) == repo.path / ".venv" / "bin" / "python"
 
 
 async def test_a_worker_without_room_on_its_disk_is_unfit(repo: Repository) -> None:
-    full = runner(repo, settings=Settings(min_free_mb=1e12))
+    full = runner(repo, pace={"min_free_mb": 1e12})
 
     found = await full.survey()
 
     assert isinstance(found, Unfit)
     assert "under the least of 1e+12 MB" in found.reason
-    assert await runner(repo, settings=Settings(min_free_mb=0)).survey() is None
+    assert await runner(repo, pace={"min_free_mb": 0}).survey() is None
 
 
 FILL = """
@@ -346,7 +353,7 @@ time.sleep(600)
 
 
 async def test_a_run_that_fills_the_disk_is_killed_at_its_cap(repo: Repository) -> None:
-    result = await train(repo, FILL, settings=Settings(poll_s=0.02, run_disk_mb=20.0, term_grace_s=600.0))
+    result = await train(repo, FILL, pace={"run_disk_mb": 20.0, "term_grace_s": 600.0})
 
     assert isinstance(result, Failed)
     assert result.kind == "disk"
@@ -356,14 +363,14 @@ async def test_a_run_that_fills_the_disk_is_killed_at_its_cap(repo: Repository) 
 async def test_a_failed_attempt_says_where_its_files_are_kept_and_a_good_one_leaves_none(
     repo: Repository, tmp_path: Path
 ) -> None:
-    kept = Kept(tmp_path / "failed", 3600.0, 1e9)
+    pace = {"keep_failed_s": 3600.0}
 
-    result = await train(repo, "open('clue', 'w').write('it was me'); 1 / 0", kept=kept)
-    await train(repo, "print('---\\nval_bpb: 1')", kept=kept)
+    result = await train(repo, "open('clue', 'w').write('it was me'); 1 / 0", pace=pace)
+    await train(repo, "print('---\\nval_bpb: 1')", pace=pace)
 
     assert isinstance(result, Failed)
     place = Path(result.error.split("\n")[1].partition(": ")[2])
-    assert [place] == list(kept.root.iterdir())
+    assert [place] == list((tmp_path / "failed" / "h-cpu0").iterdir())
     assert (place / "tree" / "clue").read_text() == "it was me"
     assert "ZeroDivisionError" in result.error
 

@@ -1,0 +1,80 @@
+"""What a run that has ended means: its metrics, why it failed, or the order that ended it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+
+from functions.formats.metrics_block import classify_failure, failure_tail, newest_lines, parse_block
+from functions.lanes import Failed, Halted, Trained, TrainingResult
+from workers.attempt.child import Ended
+from workers.attempt.worktree import Checkout, read_inside
+
+
+def outcome(ended: Ended, built: Checkout, metric: str, gpu_class: str) -> TrainingResult:
+    """A finite metric of a run that exited with 0 counts, also where the run was told to stop."""
+    if ended.cause == "lost":
+        return Halted("lost", newest_lines(ended.log))
+    printed = parse_block(ended.log) or _results_file(built.path)
+    value = printed.get(metric, math.nan)
+    if ended.returncode == 0 and ended.cause not in ("timeout", "disk") and math.isfinite(value):
+        return Trained(
+            metrics={name: number for name, number in printed.items() if math.isfinite(number)},
+            evaluator_hash=built.evaluator_hash,
+            gpu_class=gpu_class,
+            log_tail=newest_lines(ended.log),
+            metric=value,
+        )
+    if ended.cause == "stop":
+        return Halted("stop", newest_lines(ended.log))
+    return _failed(ended, printed, metric)
+
+
+def not_started(error: OSError) -> Failed:
+    """A run whose process could not be started is no fault of the experiment."""
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    remedy = "make room on the worker's disk" if is_full else "check --command and --python of the worker"
+    return Failed("infra", f"the run could not be started: {error}; {remedy}")
+
+
+def _failed(ended: Ended, printed: Mapping[str, float], metric: str) -> Failed:
+    wanted = {metric: printed[metric]} if metric in printed else {}
+    kind = classify_failure(ended.log, ended.returncode, timed_out=ended.cause == "timeout", metrics=wanted)
+    if ended.cause == "disk":
+        kind, reason = "disk", "its files took more of the disk than the worker allows (NIGHTJAR_RUN_DISK_MB)"
+    elif ended.cause == "timeout":
+        reason = "still running at its time limit"
+    elif ended.returncode is not None and ended.returncode < 0:
+        reason = f"ended by signal {-ended.returncode}"
+    elif ended.returncode != 0:
+        reason = f"exited with {ended.returncode}"
+    elif metric in printed:
+        reason = f"{metric} is {printed[metric]}"
+    elif printed:
+        reason = f"{metric} is not among the metrics printed: {', '.join(sorted(printed)[:20])}"
+    else:
+        reason = "exited with 0 but printed no metrics after a line `---`"
+    return Failed(kind, f"{reason}\n{failure_tail(ended.log)}".rstrip())
+
+
+def _results_file(tree: Path) -> dict[str, float]:
+    """Numbers of a `results.json` beside the script, for scripts that print no block."""
+    content = read_inside(tree, "results.json")
+    if content is None:
+        return {}
+    try:
+        found: object = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    numbers: dict[str, float] = {}
+    for name, value in list(found.items())[:256]:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            with contextlib.suppress(OverflowError):
+                numbers[name.lower()] = float(value)
+    return numbers
