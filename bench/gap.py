@@ -118,14 +118,15 @@ def learn_noise(lab: RunningLab, tag: str) -> None:
     lab.until_idle()
 
 
-def called(lab: RunningLab, tag: str) -> Measure:
-    """`./nightjar call`, beyond a Python that does nothing; the two take turns."""
+def called(lab: RunningLab, tag: str) -> list[Measure]:
+    """`./nightjar call` beyond a Python that does nothing, and that one itself: it tells how busy the machine is."""
     found = Measure("./nightjar call experiment::best, beyond python3 -c pass", CALL_S)
+    nothing = Measure("python3 -c pass")
     command = ["./nightjar", "call", "--data", str(lab.data), "experiment::best", "--tag", tag]
     for _ in range(CALLS):
-        nothing = timed([shutil.which("python3") or "python3", "-c", "pass"])
-        found.seconds.append(timed(command) - nothing)
-    return found
+        nothing.seconds.append(timed([shutil.which("python3") or "python3", "-c", "pass"]))
+        found.seconds.append(timed(command) - nothing.seconds[-1])
+    return [found, nothing]
 
 
 def timed(command: Sequence[str]) -> float:
@@ -143,7 +144,7 @@ def measured(folder: Path, runs: int) -> list[Measure]:
         found += gaps(lab, "plain", runs)
         learn_noise(lab, "confirmed")
         found += gaps(lab, "confirmed", runs)
-        found.append(called(lab, "plain"))
+        found += called(lab, "plain")
     return found
 
 
