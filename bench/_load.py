@@ -85,9 +85,9 @@ class _Client(asyncio.Protocol):
         self._answer = b""
         self._next()
 
-    def connection_lost(self, problem: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         if not self.done.done():
-            self.done.set_exception(problem or ConnectionError("the server closed a connection"))
+            self.done.set_exception(exc or ConnectionError("the server closed a connection"))
 
     def _next(self) -> None:
         over = self._served.refusal is not None or time.perf_counter() > self._end
