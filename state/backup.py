@@ -31,6 +31,7 @@ from typing import IO, Any
 from redis.exceptions import ResponseError
 
 from state.client import SCHEMA, Lab, load
+from state.decisions import BrokenLease, Ended, Outcome, Requeued, SameAttempt
 from state.errors import Conflict, Invalid, NotFound, Unavailable
 from state.experiments import Experiments
 from state.migrations import migrate
@@ -407,7 +408,7 @@ async def restore(lab: Lab, file: Path, *, tell: Tell = lambda _: None) -> Resto
     async with _at_work(lab, token):
         if header.schema < SCHEMA:
             await migrate(lab, header.schema)
-        waiting = await _settle(lab)
+        waiting = await _end_leases(lab)
     answer = await lab.run(
         "finish_restore",
         [lab.keys("restoring"), lab.keys("identity"), lab.keys("fence")],
@@ -500,18 +501,24 @@ def _by_size(found: Iterator[Entry]) -> Iterator[list[Entry]]:
         yield page
 
 
-async def _settle(lab: Lab) -> list[str]:
-    """No worker of the earlier life is a worker of this one: every lease ends, every GPU is away."""
+async def _end_leases(lab: Lab) -> list[str]:
+    """No worker of the earlier life is a worker of this one: every lease ends, every GPU is away.
+
+    The restore is nobody's failure: an attempt that had begun is followed by another, however many there were.
+    """
     pool, experiments = Pool(lab), Experiments(lab)
     waiting = []
     reason = "the lab was restored from a backup"
     for gpu in await pool.all():
         if gpu.holder is not None:
             e = await experiments.get(gpu.holder)
-            # it is nobody's failure: no number of attempts is too high
-            became = await pool.break_lease(
-                gpu, e, why="dead", reason=reason, max_attempts=e.attempt + 1, stale_s=0
-            )
+            then: Outcome | None = SameAttempt() if e.status == "leased" else Requeued()
+            if e.status not in ("leased", "running") or e.fence != gpu.fence:
+                then = None
+            elif e.stopping:
+                then = Ended("stopped")
+            lease = BrokenLease(gpu, e, "dead", reason, then, {}, ("unproven", "footprint"))
+            became = await experiments.break_lease(lease, stale_s=0)
             waiting += [e.experiment_id] if became == "queued" else []
         await pool.flag(gpu.gpu_id, set_={"offline": True}, reason=reason)
     return waiting

@@ -1,22 +1,56 @@
-"""What is decided about an experiment, with the versions that it was decided on: a script commits it, or refuses."""
+"""What is decided about an experiment, with what the decision used: a script commits it, or finds that changed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from state.records import Best, Experiment, Gpu, Status, Trace
 
 
 @dataclass(frozen=True)
-class Breaker:
-    """When a GPU is taken out of the pool for its crashes, and for how long."""
+class TagCrashes:
+    """The tag's crashes in a row after a run."""
 
-    crash_limit: int
-    cooldown_s: float
-    """Doubled with each time that it opens again, up to `longest_s`."""
-    longest_s: float = 3600.0
+    after: int
+    before: int | None = None
+    """What the decision used; None where it does not depend on it."""
+
+
+@dataclass(frozen=True)
+class GpuCrashes:
+    """A GPU's crashes in a row after a run that a worker trained on it."""
+
+    after: int
+    before: int | None = None
+    """What the decision used; None where it does not depend on it."""
+    trip_reason: str | None = None
+    """Its breaker opens: why."""
+    trip_s: float | None = None
+    """Seconds that the GPU is out for then."""
+
+
+@dataclass(frozen=True)
+class BestAfter:
+    """The best under the run's comparability key."""
+
+    version: int
+    """Of the best that was compared with; 0 is no best."""
+    after: Best | None = None
+    """The best with what the decision changes of it; it may still be the same experiment. None: nothing changes."""
+    other_key: str | None = None
+    """Comparability key, where it is not the tag's main one."""
+
+
+@dataclass(frozen=True)
+class KeyAfter:
+    """The tag's main comparability key."""
+
+    version: int
+    """The decision used this version."""
+    learned: Mapping[str, Any] = field(default_factory=dict)
+    """Parts of it that the run is the first to know, as fields of the tag."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +63,12 @@ class Repeat:
     """What was kept of the code's runs when this was decided; empty: nothing."""
     after: str
     squares: float | None
-    """Squared deviations that it adds; None where it tells nothing of the noise: it is its code's first, or broke."""
+    """Squared deviations that it adds; None: it says nothing of the noise (first run of its code, or an outlier)."""
 
 
 @dataclass(frozen=True)
 class Growth:
-    """What a node changes of its trace, with the versions it was decided on."""
+    """What a node changes of its trace, with the versions that the decision used."""
 
     trace: Trace
     """As it was read."""
@@ -42,50 +76,44 @@ class Growth:
     fields: Mapping[str, Any]
     """Fields of the trace after."""
     status: Literal["", "live", "dead"] = ""
-    """What the trace becomes by it; empty: it stays what it is."""
+    """What the trace becomes; empty: it stays what it is."""
     why: str = ""
-    """It ends."""
+    """Why it ends."""
     ends: Sequence[Trace] = ()
     """Traces that a kept merge ends, as they were read."""
 
 
 @dataclass(frozen=True)
-class Finish:
-    """A decision about an experiment, with the versions it was made on."""
+class Ending:
+    """An experiment's final status, with all that follows from it."""
 
     experiment: Experiment
+    """As it was read: its status, attempt and fence are the guard."""
     status: Status
-    fields: Mapping[str, Any]
+    fields: Mapping[str, Any] = field(default_factory=dict)
     """Fields of the experiment that the decision sets."""
     answer: Mapping[str, Any] | None = None
-    """What a retry of the same operation is answered: {op, digest, answer}."""
-    other_key: str | None = None
-    """Comparability key, where it is not the tag's main one."""
-    best_version: int | None = None
-    """Version of the best that was compared with; None where none was."""
-    new_best: Best | None = None
-    """The best with what the decision changes of it; it may still be the same experiment."""
+    """What a repetition of the same report is answered."""
+    report: Mapping[str, str] | None = None
+    """By what a repetition is known: {op, digest}."""
+    reason: str | None = None
+    """Why an experiment without a result ended."""
+    training_seconds: float | None = None
     near_miss_score: float | None = None
     """The value with lower = better, for a discard under the main key."""
-    crashes_before: int | None = None
-    """Crashes in a row that the answer was computed from; None where it does not depend on them."""
-    crash_count: Literal["count", "worker", "reset", "keep"] = "keep"
-    """`worker`: a fault of the infrastructure counts against its GPU, never against the tag."""
-    breaker: Breaker | None = None
-    """Of the GPU it ran on, where a crash counts."""
-    key_version: int | None = None
-    tag_fields: Mapping[str, Any] | None = None
-    """Fields of the tag that the first judged run fixes."""
-    training_seconds: float | None = None
-    reason: str | None = None
+    best: BestAfter | None = None
+    """None where the run was compared with no best."""
+    key: KeyAfter | None = None
+    crashes: TagCrashes | None = None
+    gpu: GpuCrashes | None = None
     repeat: Repeat | None = None
     growth: Growth | None = None
     """Where it is a node of a trace."""
 
 
 @dataclass(frozen=True)
-class Settled:
-    """A decision about an experiment from its retests, with the version of the best that it was made on."""
+class Ruling:
+    """What its retests make of an experiment."""
 
     experiment: Experiment
     status: Status

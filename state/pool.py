@@ -209,63 +209,6 @@ class Pool:
         )
         return answer
 
-    async def break_lease(
-        self,
-        gpu: Gpu,
-        e: Experiment,
-        *,
-        why: Literal["silent", "expired", "dead", "unproven"],
-        reason: str,
-        max_attempts: int,
-        stale_s: float,
-    ) -> str | None:
-        """End the lease of a holder that is gone; its experiment waits again, or is lost.
-
-        `dead` (its GPU is empty) and `unproven` (it may not be) are its keeper's word, the other two are judged once
-        more by Redis' clock. Answers the experiment's
-        new status ("" where it needed none), or None where the lease was renewed, or another's, by then.
-        """
-        keys = self._keys
-        answer = await self._lab.run(
-            "break_lease",
-            [
-                keys.gpu(gpu.gpu_id),
-                keys.experiment(e.experiment_id),
-                keys.tag(e.tag),
-                keys("idle_gpus"),
-                keys("leases"),
-                keys.attempts(e.experiment_id),
-                keys.queue(e.pinned_gpu),
-                keys("events"),
-                keys("starting"),
-                *keys.indexes(e, "leased"),
-                *keys.indexes(e, "running"),
-                *keys.indexes(e, "queued"),
-                *keys.indexes(e, "lost"),
-                *keys.indexes(e, "stopped"),
-                keys.parked(e.tag, e.pinned_gpu),
-                keys.selection(e.selection_id) if e.selection_id else keys.experiment(e.experiment_id),
-                keys("open_selections", e.tag),
-                keys.trace(e.trace_id) if e.trace_id else keys.experiment(e.experiment_id),
-                keys("live_traces", e.tag),
-                keys("traces", e.tag),
-            ],
-            [
-                gpu.gpu_id,
-                e.experiment_id,
-                e.number,
-                e.tag,
-                gpu.fence,
-                why,
-                reason,
-                max_attempts,
-                e.priority,
-                e.traceparent,
-                stale_s,
-            ],
-        )
-        return None if answer[0] == "stale" else str(answer[1])
-
     async def flag(
         self,
         gpu_id: str,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from functions.contract import CATEGORIES
-from state.client import Lab, load
-from state.decisions import Finish
+from state.client import NOTHING, Lab, load
+from state.decisions import BestAfter, Ending, TagCrashes
 from state.experiments import Experiments
 from state.moves import Arg, wire
+from state.moves import load as load_move
 from state.policies import Policies
 from state.records import Best, Experiment
 
@@ -39,7 +40,18 @@ class Collected(Lab):
                 *("" if a is None else wire(a) for a in (*args, None)),
             ]
         )
-        return "ok" if script == "finish_experiment" else ["ok", ""]
+        return ["ok", ""]
+
+    async def move(
+        self,
+        name: str,
+        *,
+        keys: Mapping[str, str | Sequence[str] | None],
+        args: Mapping[str, Arg | Sequence[Arg] | None] = NOTHING,
+    ) -> Any:
+        keyed, argv = load_move(name).words(keys, args)
+        self._waiting.append(["EVALSHA", load_move(name).sha, len(keyed), *keyed, *argv])
+        return "ok"
 
     async def flush(self) -> None:
         """Run what was kept, and see that every move was made."""
@@ -59,18 +71,18 @@ async def crowd(lab: Lab, count: int) -> None:
         for batch in _batches(finishes, IN_ONE_TRIP):
             for finish in batch:
                 await experiments.register(finish.experiment, None, None)
-                await experiments.finish(finish)
+                await experiments.end(finish)
             await collected.flush()
     finally:
         await collected.close()
 
 
-def _batches(finishes: Iterator[Finish], size: int) -> Iterator[list[Finish]]:
+def _batches(finishes: Iterator[Ending], size: int) -> Iterator[list[Ending]]:
     while batch := list(itertools.islice(finishes, size)):
         yield batch
 
 
-def _finish(nth: int, count: int, patience_s: float, policy_version: int) -> Finish:
+def _finish(nth: int, count: int, patience_s: float, policy_version: int) -> Ending:
     e = Experiment(
         experiment_id=f"{TAG}-{nth}",
         tag=TAG,
@@ -91,19 +103,20 @@ def _finish(nth: int, count: int, patience_s: float, policy_version: int) -> Fin
     if nth % every == 1 and nth // every < KEEPS:
         value = BEST + (KEEPS - 1 - nth // every) * 1e-3
         new = Best(experiment_id=e.experiment_id, val_bpb=value, commit_sha=e.commit_sha, updated_at=0.0)
-        return Finish(e, "keep", _measured(value), new_best=new, crash_count="reset", training_seconds=300.0)
+        best = BestAfter(nth // every, new)
+        return Ending(e, "keep", _measured(value), best=best, crashes=TagCrashes(0), training_seconds=300.0)
     if nth % 20 in (7, 13):
         status, kind = ("crash", "oom") if nth % 20 == 7 else ("timeout", "timeout")
         fields = {"error": "out of memory", "error_kind": kind}
-        return Finish(e, "crash" if status == "crash" else "timeout", fields, crash_count="count")
+        return Ending(e, "crash" if status == "crash" else "timeout", fields, crashes=TagCrashes(1, 0))
     # A tenth of all lies within the margin of the best.
     value = BEST + (0.001 if nth % 10 == 0 else 0.05) + nth * 1e-9
-    return Finish(
+    return Ending(
         e,
         "discard",
         _measured(value),
         near_miss_score=value,
-        crash_count="reset",
+        crashes=TagCrashes(0),
         training_seconds=300.0,
     )
 

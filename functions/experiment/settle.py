@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, model_validator
 
 from functions.contract import Command, On, Response, function
-from functions.experiment._branches import regrowths_of
+from functions.rules.branches.forest import regrown
 from functions.rules.keeps.keeping import Trial
 from functions.rules.keeps.noise import Mean, Noise, noise_of, p_better, parsed
 from functions.rules.keeps.settling import (
@@ -32,12 +32,13 @@ from functions.rules.keeps.settling import (
 from functions.rules.keeps.standing import falls, rises, stands, without_rivals
 from functions.rules.keeps.verdict import TOLERANCE, score
 from functions.rules.pool.health import is_stale
-from state.decisions import Settled
+from state.codes import code_of
+from state.decisions import Growth, Ruling
 from state.errors import BudgetExhausted
 from state.experiments import Experiments
 from state.ids import Id
 from state.ids import Tag as TagName
-from state.noise import Noises, code_of
+from state.noise import Noises
 from state.policies import Policies
 from state.policy import Policy
 from state.pool import Pool
@@ -191,8 +192,8 @@ async def _settled_all(
                 return steps
         else:
             settled = await _settled(step, race, noises)
-            growths = await regrowths_of(settled, experiments, traces)
-            done = await experiments.settle(replace(settled, growths=growths))
+            growths = await _regrowths(settled, experiments, traces)
+            done = await experiments.judge(replace(settled, growths=growths))
         if done:
             steps.append(_words(step))
 
@@ -272,25 +273,23 @@ async def _race(
     )
 
 
-async def _settled(
-    step: Confirm | Demote | GiveUp | Promote | Dismiss, race: Race, noises: Noises
-) -> Settled:
+async def _settled(step: Confirm | Demote | GiveUp | Promote | Dismiss, race: Race, noises: Noises) -> Ruling:
     best, direction = race.best, race.tag.direction
     if isinstance(step, Dismiss):
         incumbent = race.runs[best.chain[0].experiment_id]
-        return Settled(incumbent, incumbent.status, {}, best, without_rivals(best), None, None, {})
+        return Ruling(incumbent, incumbent.status, {}, best, without_rivals(best), None, None, {})
     e = race.runs[step.name]
     match step:
         case GiveUp():
             fields: dict[str, Any] = {"trust": "unconfirmed"}
-            return Settled(e, "keep", fields, best, best, None, "unconfirmed", {})
+            return Ruling(e, "keep", fields, best, best, None, "unconfirmed", {})
         case Confirm():
             after = stands(best, step.name, direction)
             fields = {"p_better": await _chance(e, race, noises)}
             told: Literal["confirmed"] | None = None
             if e.trust in ("provisional", "unconfirmed"):
                 fields["trust"] = told = "confirmed"
-            return Settled(e, "keep", fields, best, after, None, told, _facts(e, race, after))
+            return Ruling(e, "keep", fields, best, after, None, told, _facts(e, race, after))
         case Promote():
             after = rises(best, step.name)
             fields = {
@@ -301,7 +300,7 @@ async def _settled(
                 "base_commit_sha": e.commit_sha,
             }
             fields["p_better"] = await _chance(e, race, noises)
-            return Settled(e, "keep", fields, best, after, None, "promoted", _facts(e, race, after))
+            return Ruling(e, "keep", fields, best, after, None, "promoted", _facts(e, race, after))
         case Demote():
             after = falls(best, step.name, direction)
             mine, theirs = score(e.val_bpb or math.nan, direction), score(after.val_bpb, direction)
@@ -316,7 +315,7 @@ async def _settled(
             if len(after.chain) == 1:
                 facts["retest"] = [r.experiment_id for r in after.rivals[: race.effort.top_k]]
             near = mine if e.best_key is None else None
-            return Settled(e, "discard", fields, best, after, near, "demoted", facts)
+            return Ruling(e, "discard", fields, best, after, near, "demoted", facts)
 
 
 def _facts(e: Experiment, race: Race, after: Best) -> dict[str, Any]:
@@ -349,3 +348,18 @@ async def _chance(e: Experiment, race: Race, noises: Noises) -> float | None:
 
 def _words(step: Step) -> str:
     return f"{type(step).__name__} {getattr(step, 'name', 'rivals')}".lower()
+
+
+async def _regrowths(ruling: Ruling, experiments: Experiments, traces: Traces) -> list[Growth]:
+    """Trace updates that follow from a demotion or promotion."""
+    e = ruling.experiment
+    if ruling.status == e.status:
+        return []
+    kept = ruling.status == "keep"
+    found = {trace.trace_id: trace for trace in await traces.many([e.trace_id] if e.trace_id else [])}
+    base = None
+    if not kept:
+        found |= {trace.trace_id: trace for trace in await traces.standing_on(e.tag, e.experiment_id)}
+        base = await experiments.base_above(e.parent_ids)
+    epoch = await traces.epoch(e.tag)
+    return [regrown(trace, epoch, e, kept, base) for trace in found.values()]

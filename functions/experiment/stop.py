@@ -8,7 +8,7 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
 from functions.rules.access import check_own
-from state.decisions import Finish
+from state.decisions import Ending
 from state.errors import Conflict
 from state.experiments import Experiments
 from state.ids import Id
@@ -44,5 +44,5 @@ async def stop(request: Stop, call: Call, experiments: Experiments) -> Stopped:
         if e.status in ("leased", "running"):
             if e.stopping or await experiments.ask_to_stop(e, request.reason):
                 return Stopped(experiment_id=e.experiment_id, status=e.status, stopping=True)
-        elif await experiments.finish(Finish(e, "stopped", {"error": request.reason}, reason=request.reason)):
+        elif await experiments.end(Ending(e, "stopped", {"error": request.reason}, reason=request.reason)):
             return Stopped(experiment_id=e.experiment_id, status="stopped", stopping=False)

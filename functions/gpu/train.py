@@ -18,7 +18,7 @@ from functions.rules.access import check_own
 from functions.rules.pool.turns import next_turn
 from functions.views.budgets import obstacle
 from functions.views.hints import Queue, alive, next_step
-from state.decisions import Finish
+from state.decisions import Ending
 from state.errors import Conflict, Invalid, Unavailable
 from state.experiments import Experiments
 from state.ids import GpuId, Id, Sha
@@ -316,8 +316,8 @@ async def _stopped(e: Experiment, job: TrainingJob, experiments: Experiments) ->
     reason = e.stop_reason or "stopped"
     if e.attempt != job.attempt or e.fence != job.fence or e.status not in OPEN:
         return "late"
-    finish = Finish(e, "stopped", {"error": reason, "val_bpb": e.last_metric}, reason=reason)
-    return "stopped" if await experiments.finish(finish) else "late"
+    ending = Ending(e, "stopped", {"error": reason, "val_bpb": e.last_metric}, reason=reason)
+    return "stopped" if await experiments.end(ending) else "late"
 
 
 async def delivered(step: Callable[[], Awaitable[T]]) -> T:

@@ -8,6 +8,8 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
 from functions.pool._bearer import check_bearer
+from functions.rules.pool.broken_lease import broken
+from state.decisions import Gone
 from state.experiments import Experiments
 from state.ids import GpuId
 from state.policies import Policies
@@ -52,12 +54,7 @@ async def give_back(
         return GivenBack(given_back=False, experiment_status=None)
     e = await experiments.get(gpu.holder)
     policy, _ = await policies.get(e.tag)
-    became = await pool.break_lease(
-        gpu,
-        e,
-        why="dead" if request.proven else "unproven",
-        reason=request.reason,
-        max_attempts=policy.max_attempts,
-        stale_s=settings.stale_s,
-    )
+    why: Gone = "dead" if request.proven else "unproven"
+    lease = broken(gpu, e, why, reason=request.reason, max_attempts=policy.max_attempts)
+    became = await experiments.break_lease(lease, stale_s=settings.stale_s)
     return GivenBack(given_back=became is not None, experiment_status=became)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functions.contract import Command, Every, Response, function
+from functions.rules.pool.broken_lease import broken
 from functions.rules.pool.health import is_stale
 from state.experiments import Experiments
 from state.policies import Policies
@@ -44,14 +45,14 @@ async def sweep(
         if gpu.holder is not None and (silent or gpu.gpu_id in expired):
             e = await experiments.get(gpu.holder)
             policy, _ = await policies.get(e.tag)
-            status = await pool.break_lease(
+            lease = broken(
                 gpu,
                 e,
-                why="silent" if silent else "expired",
+                "silent" if silent else "expired",
                 reason="its worker fell silent" if silent else "its lease ran out",
                 max_attempts=policy.max_attempts,
-                stale_s=settings.stale_s,
             )
+            status = await experiments.break_lease(lease, stale_s=settings.stale_s)
             if status is not None:
                 ended.append(gpu.gpu_id)
                 offline += [gpu.gpu_id] if silent else []

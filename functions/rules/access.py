@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from state.errors import Forbidden
-from state.records import Role
+from state.records import Experiment, Gpu, Role
 
 Audience = Literal["anyone", Role]
 """Who may call a function; `anyone`: it checks by itself what it is given."""
@@ -87,6 +87,32 @@ def check_own(caller: Caller, owner: str | None, thing: str) -> None:
         f"{thing} is {owner!r}'s, not {caller.name!r}'s",
         hint="reading it is free; its owner or an operator goes on with it",
     )
+
+
+def check_reporter(
+    caller: Caller, e: Experiment, gpu: Gpu | None, attempt: int | None, fence: int | None
+) -> None:
+    """Refuse a result of an experiment that is not the caller's: an agent's own, or one that a worker's GPU runs.
+
+    An agent speaks for what it trains itself, never for an attempt of a worker's: leases can be read by everybody.
+
+    Raises:
+        Forbidden: it is another's, or a worker does not name the lease that it speaks for.
+    """
+    if caller.role != "worker":
+        check_own(caller, e.owner, e.experiment_id)
+        if not caller.may_do_all and e.attempt > 0 and (attempt, fence) != (None, None):
+            raise Forbidden(
+                f"attempt {e.attempt} of {e.experiment_id} is a worker's: its result is the worker's word",
+                hint=f"wait for it with GET /api/experiment/{e.experiment_id}/wait, or stop it",
+            )
+        return
+    check_own_gpu(caller, gpu.owner if gpu is not None else None, e.gpu_id or f"the GPU of {e.experiment_id}")
+    if attempt is None or fence is None:
+        raise Forbidden(
+            "a worker's result names the lease that it was trained under",
+            hint="send the attempt and the fence that came with the lease",
+        )
 
 
 def check_own_gpu(caller: Caller, owner: str | None, gpu_id: str) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from state.experiments.ending import Ending
+from state.experiments.ending import EndingStore
 from state.experiments.queueing import Queueing
 from state.experiments.registering import Registering
 from state.experiments.running import Running
 
 
-class Experiments(Registering, Queueing, Running, Ending):
+class Experiments(Registering, Queueing, Running, EndingStore):
     """All experiments of the lab."""

@@ -1,152 +1,322 @@
-"""Experiments, ended: the one way into a final status, and what retests change afterwards."""
+"""Experiments, ended: the facts of a run, the one way into a final status, and what retests change afterwards."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
-from state.decisions import Finish, Growth, Settled
-from state.experiments.reading import Reading
-from state.records import Best, Experiment, SelectionStatus, Status, flatten
+from state.budgets import WARN_AT
+from state.codes import code_of
+from state.decisions import BrokenLease, Ended, Ending, Requeued, Ruling, SameAttempt
+from state.experiments.reading import Reading, no_experiment
+from state.facts import Comparison, RunFacts, Spread
+from state.moves import Arg
+from state.noise import noise_key
+from state.policy import read_policy
+from state.records import RETESTED, Best, Experiment, Gpu, SelectionStatus, Status, Tag, Trace, flatten
 
 EVIDENCE_KEPT = 100
+COUNTERS: Mapping[Status, str] = {
+    "keep": "kept",
+    "discard": "discarded",
+    "crash": "crashed",
+    "timeout": "crashed",
+    "stopped": "stopped",
+    "lost": "lost",
+    "invalid": "invalid",
+}
+"""The tag's counter of each final status."""
+JUDGED: frozenset[Status] = frozenset({"keep", "discard", "crash", "timeout"})
+"""Ends that stand in the finish order and in the tag's total."""
+REPORTED: frozenset[Status] = JUDGED | {"invalid", RETESTED}
+"""Ends that somebody reported a result or a crash for."""
+
+MoveKeys = dict[str, str | Sequence[str] | None]
+MoveArgs = dict[str, Arg | Sequence[Arg] | None]
 
 
-class Ending(Reading):
+class EndingStore(Reading):
     """Part of `Experiments`."""
 
-    async def finish(self, f: Finish) -> bool:
-        """Commit a final status; False where what the decision was made on has changed: read and decide again."""
-        e, keys = f.experiment, self._keys
-        fields = flatten({**f.fields, "answer": f.answer})
-        event = {
-            "experiment_id": e.experiment_id,
-            "number": e.number,
-            "status": f.status,
-            "category": e.category,
-            "val_bpb": f.fields.get("val_bpb"),
-            "delta": f.fields.get("delta"),
-            "p_better": f.fields.get("p_better"),
-            "description": e.description,
-            "agent": e.agent,
-            "gpu_id": e.gpu_id,
-            "error_kind": f.fields.get("error_kind"),
-            "reason": f.reason,
-            "retest_of": e.retest_of,
-            "trust": f.fields.get("trust"),
+    async def run_facts(self, experiment_id: str) -> RunFacts:
+        """What a report about this experiment is judged by; one round trip.
+
+        Raises:
+            NotFound: no such experiment.
+        """
+        keys, (first, tag) = self._keys, named_by(experiment_id)
+        stored, of_first, of_tag, policy, crashes, best, epoch = await self._lab.pipeline(
+            [
+                ("HGETALL", keys.experiment(experiment_id)),
+                ("HGETALL", keys.experiment(first)),
+                ("HGETALL", keys.tag(tag)),
+                ("HMGET", keys("policy", tag), "values", "version"),
+                ("HGET", keys("crashes", tag), "consecutive"),
+                ("HGETALL", keys.best(tag)),
+                ("HGET", keys("forest", tag), "epoch"),
+            ]
+        )
+        if "experiment_id" not in stored:
+            raise no_experiment(experiment_id)
+        e = Experiment.parse(stored)
+        return RunFacts(
+            experiment=e,
+            first=None if e.retest_of is None else Experiment.parse(of_first),
+            answer=json.loads(stored["answer"]) if stored.get("answer") else None,
+            tag=Tag.parse(of_tag),
+            policy=read_policy(policy[0]),
+            policy_version=int(policy[1]),
+            crashes_in_a_row=int(crashes or 0),
+            best=Best.parse(best) if best else None,
+            epoch=int(epoch or 1),
+        )
+
+    async def comparison(
+        self, run: RunFacts, gpu_class: str | None, other_key: str | None, code: str
+    ) -> Comparison:
+        """What a run on this class of GPU is compared with; one round trip.
+
+        One more where another comparability key has a best of its own, or retests took its branch's base back.
+        """
+        e, keys = run.experiment, self._keys
+        noise = noise_key(keys, e.tag, gpu_class)
+        best_code = run.best.code if run.best and other_key is None else None
+        choice = e.selection
+        base_id = choice.base_experiment_id if choice else None
+        names = [choice.trace_id, *choice.sources] if choice and e.retest_of is None else []
+        gpu, other, spread, base, *traces = await self._lab.pipeline(
+            [
+                ("HGETALL", keys.gpu(e.gpu_id or "")),
+                ("HGETALL", keys.best(e.tag, other_key) if other_key else keys.best(e.tag, "none")),
+                ("HMGET", noise, "squares", "df", code, best_code or code),
+                ("HGETALL", keys.experiment(base_id or "")),
+                *(("HGETALL", keys.trace(name)) for name in names),
+            ]
+        )
+        best = run.best if other_key is None else Best.parse(other) if other else None
+        squares, df, own, bests = spread
+        if best is not None and best.code not in (code, best_code):
+            bests = await self._runs_of_best(best, noise, other_key)
+        found = {t.trace_id: t for t in (Trace.parse(stored) for stored in traces if stored)}
+        trace = found.pop(names[0], None) if names else None
+        selected_on = Experiment.parse(base) if base else None
+        stands_on = begins_on = selected_on
+        if selected_on is not None and selected_on.status != "keep":
+            begins_on = await self.base_above([selected_on.experiment_id])
+            above = trace.base if trace and trace.base else selected_on.experiment_id
+            stands_on = await self.base_above([above])
+        return Comparison(
+            gpu=Gpu.parse(gpu) if gpu else None,
+            best=best,
+            noise_key=noise,
+            noise=Spread(float(squares or 0), int(df or 0), (own or "", (bests or "") if best else "")),
+            trace=trace,
+            sources=tuple(found.values()),
+            base=stands_on,
+            begins_on=begins_on,
+        )
+
+    async def _runs_of_best(self, best: Best, noise: str, other_key: str | None) -> str | None:
+        code = best.code or code_of(await self.get(best.experiment_id), other_key)
+        runs: str | None = await self._lab.command("HGET", noise, code)
+        return runs
+
+    async def end(self, ending: Ending) -> bool:
+        """Commit a final status; False where what the decision used has changed: read and decide again."""
+        keys, args = self._ending(ending)
+        return bool(await self._lab.move("end_experiment", keys=keys, args=args) == "ok")
+
+    async def break_lease(self, broken: BrokenLease, *, stale_s: float) -> Status | Literal[""] | None:
+        """End the lease of a holder that is gone; answers the experiment's new status ("" where it needed none).
+
+        None where the lease was renewed, or what the decision used has changed: read and decide again. A GPU is
+        silent after `stale_s` seconds without a heartbeat.
+        """
+        gpu, e, then = broken.gpu, broken.experiment, broken.then
+        became: Status | Literal[""] = ""
+        match then:
+            case Ended():
+                became = then.status
+                keys, args = self._ending(Ending(e, became, {"error": broken.reason}, reason=broken.reason))
+            case SameAttempt() | Requeued():
+                became = "queued"
+                keys, args = self._concerned(e, became)
+                attempt = e.attempt + isinstance(then, Requeued)
+                data = {"experiment_id": e.experiment_id, "attempt": attempt, "reason": broken.reason}
+                args |= {
+                    "next_attempt": attempt,
+                    # a retest waits for the class of GPU that it has to run on
+                    "forget_class": 1 if e.retest_of is None else None,
+                    "event": "experiment.queued",
+                    "event_data": json.dumps(data),
+                }
+            case None:
+                keys, args = self._concerned(e, e.status)
+        keys |= {"gpu": self._keys.gpu(gpu.gpu_id), "leases": self._keys("leases")}
+        args |= {
+            "gpu_id": gpu.gpu_id,
+            "gpu_fence": gpu.fence,
+            "why": broken.why,
+            "reason": broken.reason,
+            "stale_s": stale_s,
+            "flags": json.dumps(flatten(broken.flags)),
+            "cleared": list(broken.cleared),
+            "stopping": "true" if e.stopping else "false",
         }
-        crashes = keys("crashes", e.tag)
-        answer = await self._lab.run(
-            "finish_experiment",
-            [
-                keys.experiment(e.experiment_id),
-                keys.tag(e.tag),
-                keys.best(e.tag, f.other_key),
-                keys("near_misses", e.tag),
-                keys("finished", e.tag),
-                keys("categories", e.tag),
-                crashes,
-                *keys.indexes(e, e.status),
-                *keys.indexes(e, f.status),
-                keys("open"),
-                keys.attempts(e.experiment_id),
-                keys.queue(e.pinned_gpu),
-                keys("starting"),
-                keys.gpu(e.gpu_id) if e.gpu_id else crashes,
-                keys("events"),
-                keys("queue_clock"),
-                keys("idle_gpus"),
-                keys.parked(e.tag, e.pinned_gpu),
-                f.repeat.key if f.repeat else crashes,
-                keys("forest", e.tag),
-                *(self._of_trace(e)),
-                keys("open_selections", e.tag),
-                keys("live_traces", e.tag),
-                keys("traces", e.tag),
-                *(keys.trace(source.trace_id) for source in (f.growth.ends if f.growth else ())),
-            ],
-            [
-                e.experiment_id,
-                e.number,
-                e.tag,
-                e.category,
-                e.status,
-                e.attempt,
-                e.fence,
-                f.best_version,
-                f.crashes_before,
-                f.key_version,
-                f.status,
-                json.dumps(fields),
-                _best_fields(f.new_best) if f.new_best else "",
-                f.near_miss_score,
-                json.dumps(flatten(f.tag_fields)) if f.tag_fields else "",
-                f.training_seconds,
-                f.crash_count,
-                json.dumps({k: v for k, v in event.items() if v is not None}, allow_nan=False),
-                e.traceparent,
-                _best_event(f.new_best, f.other_key)
-                if f.new_best and f.new_best.experiment_id == e.experiment_id
-                else "",
-                f.breaker.crash_limit if f.breaker else None,
-                f.breaker.cooldown_s if f.breaker else None,
-                f.breaker.longest_s if f.breaker else None,
-                *(
-                    (f.repeat.code, f.repeat.before, f.repeat.after, f.repeat.squares)
-                    if f.repeat
-                    else [None] * 4
-                ),
-                *_growth(f.growth),
-                _ending(f),
-                json.dumps([str(source.version) for source in f.growth.ends]) if f.growth else "",
-            ],
-        )
-        return bool(answer == "ok")
+        answer = await self._lab.move("break_lease", keys=keys, args=args)
+        return became if answer == "ok" else None
 
-    def _of_trace(self, e: Experiment) -> tuple[str, str]:
-        """Its trace and its selection; itself where it has none."""
-        keys, own = self._keys, self._keys.experiment(e.experiment_id)
-        return (
-            keys.trace(e.trace_id) if e.trace_id else own,
-            keys.selection(e.selection_id) if e.selection_id else own,
-        )
+    def _concerned(self, e: Experiment, after: Status) -> tuple[MoveKeys, MoveArgs]:
+        """The keys and guards of everything that an experiment's change of status may touch."""
+        keys = self._keys
+        before, after_ = keys.indexes(e, e.status), keys.indexes(e, after)
+        return {
+            "experiment": keys.experiment(e.experiment_id),
+            "tag": keys.tag(e.tag),
+            "attempts": keys.attempts(e.experiment_id),
+            "events": keys("events"),
+            "open": keys("open"),
+            "starting": keys("starting"),
+            "queue": keys.queue(e.pinned_gpu),
+            "parked": keys.parked(e.tag, e.pinned_gpu),
+            "queue_clock": keys("queue_clock"),
+            "crashes": keys("crashes", e.tag),
+            "categories": keys("categories", e.tag),
+            "near_misses": keys("near_misses", e.tag),
+            "finished": keys("finished", e.tag),
+            "forest": keys("forest", e.tag),
+            "idle_gpus": keys("idle_gpus"),
+            "live_traces": keys("live_traces", e.tag),
+            "traces": keys("traces", e.tag),
+            "open_selections": keys("open_selections", e.tag),
+            "trace": keys.trace(e.trace_id) if e.trace_id else None,
+            "selection": keys.selection(e.selection_id) if e.selection_id else None,
+            "gpu": keys.gpu(e.gpu_id) if e.gpu_id else None,
+            "status_before": before[0],
+            "category_before": before[1],
+            "status_after": after_[0],
+            "category_after": after_[1],
+        }, {
+            "id": e.experiment_id,
+            "number": e.number,
+            "tag": e.tag,
+            "category": e.category,
+            "status_before": e.status,
+            "attempt": e.attempt,
+            "fence": e.fence,
+            "experiment_traceparent": e.traceparent,
+            "warn_at": WARN_AT,
+        }
 
-    async def settle(self, s: Settled) -> bool:
-        """Commit what retests said; False where the experiment or the best has changed: read and decide again."""
-        e, keys = s.experiment, self._keys
+    def _ending(self, ending: Ending) -> tuple[MoveKeys, MoveArgs]:
+        """The keys and values of a move that ends an experiment."""
+        e, status = ending.experiment, ending.status
+        keys, args = self._concerned(e, status)
+        answer = {**ending.report, "answer": ending.answer} if ending.report else None
+        is_retest = e.retest_of is not None
+        counts = status in JUDGED and not is_retest
+        best, key, gpu, repeat, growth = ending.best, ending.key, ending.gpu, ending.repeat, ending.growth
+        args |= {
+            "status": status,
+            "fields": json.dumps(flatten({**ending.fields, "answer": answer})),
+            "event": _event(e, status),
+            "event_data": _told(ending),
+            "ending": _selection_after(ending),
+            "reason": ending.reason,
+            "counter": None if is_retest else COUNTERS[status],
+            "counter_before": "lost" if e.status == "lost" and not is_retest else None,
+            "counts": 1 if counts else None,
+            "follows": 1 if counts and _may_be_followed(ending) else None,
+            "reported_s": (ending.training_seconds or 0.0) if status in REPORTED else None,
+            "training_seconds": ending.training_seconds,
+            "near_miss_score": ending.near_miss_score,
+        }
+        if best is not None:
+            keys["best"] = self._keys.best(e.tag, best.other_key)
+            args["best_version"] = best.version
+            if best.after is not None:
+                args["best_fields"] = _best_fields(best.after)
+                is_new = best.after.experiment_id == e.experiment_id
+                args["best_event"] = _best_event(best.after, best.other_key) if is_new else None
+        if key is not None:
+            args |= {
+                "key_version": key.version,
+                "key_fields": json.dumps(flatten(key.learned)) if key.learned else None,
+            }
+        if ending.crashes is not None and not is_retest:
+            args |= {
+                "tag_crashes": ending.crashes.after,
+                "tag_crashes_before": ending.crashes.before,
+            }
+        if gpu is not None and e.gpu_id is not None and e.attempt > 0:
+            args |= {
+                "gpu_id": e.gpu_id,
+                "gpu_crashes": gpu.after,
+                "gpu_crashes_before": gpu.before,
+                "trip_reason": gpu.trip_reason,
+                "trip_s": gpu.trip_s,
+            }
+        if repeat is not None:
+            keys["noise"] = repeat.key
+            args |= {
+                "code": repeat.code,
+                "runs_before": repeat.before,
+                "runs_after": repeat.after,
+                "squares": repeat.squares,
+            }
+        if growth is not None:
+            keys["sources"] = [self._keys.trace(source.trace_id) for source in growth.ends]
+            args |= {
+                "trace_fields": json.dumps(flatten(growth.fields)),
+                "trace_version": growth.trace.version,
+                "epoch": growth.epoch,
+                "trace_becomes": growth.status,
+                "trace_why": growth.why,
+                "source_versions": [source.version for source in growth.ends],
+            }
+        return keys, args
+
+    async def judge(self, ruling: Ruling) -> bool:
+        """Commit what retests say; False where the experiment or the best has changed: read and decide again."""
+        e, keys, growths = ruling.experiment, self._keys, ruling.growths
+        before, after = keys.indexes(e, e.status), keys.indexes(e, ruling.status)
         event = {"experiment_id": e.experiment_id, "number": e.number, "val_bpb": e.val_bpb, "agent": e.agent}
-        answer = await self._lab.run(
-            "settle_experiment",
-            [
-                keys.experiment(e.experiment_id),
-                keys.tag(e.tag),
-                keys.best(e.tag, e.best_key),
-                keys("near_misses", e.tag),
-                keys("categories", e.tag),
-                *keys.indexes(e, e.status),
-                *keys.indexes(e, s.status),
-                keys("events"),
-                *(keys.trace(growth.trace.trace_id) for growth in s.growths),
-            ],
-            [
-                e.experiment_id,
-                e.number,
-                e.tag,
-                e.category,
-                e.status,
-                s.status,
-                s.best.version,
-                json.dumps(flatten(s.fields)),
-                _best_fields(s.after),
-                s.near_miss_score,
-                s.verdict,
-                json.dumps(event | dict(s.facts), allow_nan=False),
-                e.traceparent,
-                _best_event(s.after, e.best_key) if s.after.experiment_id != s.best.experiment_id else "",
-                json.dumps([json.dumps(flatten(growth.fields)) for growth in s.growths]),
-                json.dumps([str(growth.trace.version) for growth in s.growths]),
-            ],
+        is_new = ruling.after.experiment_id != ruling.best.experiment_id
+        answer = await self._lab.move(
+            "judge_retests",
+            keys={
+                "experiment": keys.experiment(e.experiment_id),
+                "tag": keys.tag(e.tag),
+                "best": keys.best(e.tag, e.best_key),
+                "near_misses": keys("near_misses", e.tag),
+                "categories": keys("categories", e.tag),
+                "status_before": before[0],
+                "category_before": before[1],
+                "status_after": after[0],
+                "category_after": after[1],
+                "events": keys("events"),
+                "traces": [keys.trace(growth.trace.trace_id) for growth in growths],
+            },
+            args={
+                "id": e.experiment_id,
+                "number": e.number,
+                "tag": e.tag,
+                "category": e.category,
+                "status_before": e.status,
+                "status": ruling.status,
+                "best_version": ruling.best.version,
+                "fields": json.dumps(flatten(ruling.fields)),
+                "best_fields": _best_fields(ruling.after),
+                "near_miss_score": ruling.near_miss_score,
+                "event": f"experiment.{ruling.verdict}" if ruling.verdict else None,
+                "event_data": json.dumps(event | dict(ruling.facts), allow_nan=False),
+                "best_event": _best_event(ruling.after, e.best_key) if is_new else None,
+                "best_id": ruling.after.experiment_id,
+                "experiment_traceparent": e.traceparent,
+                "trace_fields": [json.dumps(flatten(growth.fields)) for growth in growths],
+                "trace_versions": [growth.trace.version for growth in growths],
+            },
         )
         return bool(answer == "ok")
 
@@ -163,36 +333,72 @@ class Ending(Reading):
         )
 
     async def close_forgotten(self) -> dict[str, Status]:
-        """End as lost whose own agent never reported; a late report still counts."""
+        """End experiments as lost whose own agent has been silent too long; a late report still counts."""
         closed: dict[str, Status] = {}
         for e in await self.forgotten():
             reason = f"its agent was not heard of for {e.patience_s:g} s"
-            if e.status == "registered" and await self.finish(
-                Finish(e, "lost", {"error": reason}, reason=reason)
+            if e.status == "registered" and await self.end(
+                Ending(e, "lost", {"error": reason}, reason=reason)
             ):
                 closed[e.experiment_id] = "lost"
         return closed
 
 
-def _ending(f: Finish) -> SelectionStatus | None:
+def named_by(experiment_id: str) -> tuple[str, str]:
+    """The experiment that a retest's id names (itself where it is none), and the tag.
+
+    `mar11-47.2` is the second run of `mar11-47` of `mar11`.
+    """
+    tag, dash, number = experiment_id.rpartition("-")
+    return f"{tag}{dash}{number.partition('.')[0]}", tag
+
+
+def _event(e: Experiment, status: Status) -> str:
+    if e.retest_of is not None:
+        return "experiment.retested"
+    return "experiment.lost" if status == "lost" else "experiment.finished"
+
+
+def _told(ending: Ending) -> str:
+    """What the event of an ending says."""
+    e, fields = ending.experiment, ending.fields
+    data = {
+        "experiment_id": e.experiment_id,
+        "number": e.number,
+        "status": ending.status,
+        "category": e.category,
+        "val_bpb": fields.get("val_bpb"),
+        "delta": fields.get("delta"),
+        "p_better": fields.get("p_better"),
+        "description": e.description,
+        "agent": e.agent,
+        "attempt": e.attempt or None,
+        "gpu_id": e.gpu_id,
+        "error_kind": fields.get("error_kind"),
+        "reason": ending.reason,
+        "retest_of": e.retest_of,
+        "trust": fields.get("trust"),
+    }
+    return json.dumps({name: value for name, value in data.items() if value is not None}, allow_nan=False)
+
+
+def _may_be_followed(ending: Ending) -> bool:
+    """Nothing is made from a fault of the infrastructure, or from what came in after its epoch."""
+    return not ending.fields.get("outdated") and ending.fields.get("error_kind") != "infra"
+
+
+def _selection_after(ending: Ending) -> SelectionStatus | None:
     """How the selection ends with its experiment; None where it has none."""
-    if f.experiment.selection_id is None:
+    if ending.experiment.selection_id is None:
         return None
-    if f.growth is not None:
+    if ending.growth is not None:
         return "committed"
-    return "expired" if f.status == "lost" else "released"
-
-
-def _growth(growth: Growth | None) -> tuple[str | int | None, ...]:
-    """Fields of the trace, its expected version, the expected epoch, what it becomes and why."""
-    if growth is None:
-        return (None,) * 5
-    fields = json.dumps(flatten(growth.fields))
-    return fields, growth.trace.version, growth.epoch, growth.status, growth.why
+    return "expired" if ending.status == "lost" else "released"
 
 
 def _best_fields(best: Best) -> str:
-    return json.dumps(flatten(best.model_dump(exclude={"updated_at", "version"})))
+    values = best.model_dump(exclude={"updated_at", "version"})
+    return json.dumps(flatten({name: "" if value is None else value for name, value in values.items()}))
 
 
 def _best_event(best: Best, other_key: str | None) -> str:

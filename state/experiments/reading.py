@@ -30,10 +30,7 @@ class Reading(Store):
         """
         found = await self.find(experiment_id)
         if found is None:
-            raise NotFound(
-                f"there is no experiment {experiment_id!r}",
-                hint="ids look like <tag>-<n>; POST /api/experiment/history lists a tag's experiments",
-            )
+            raise no_experiment(experiment_id)
         return found
 
     async def many(self, ids: Sequence[str]) -> list[Experiment]:
@@ -226,3 +223,11 @@ def _by_attempt(stored: Mapping[str, str]) -> dict[int, dict[str, str]]:
 def retest_id(e: Experiment, nth: int) -> str:
     """The id of an experiment's nth retest, counted from 0: `mar11-47.2` is the second run of `mar11-47`."""
     return f"{e.experiment_id}.{nth + 2}"
+
+
+def no_experiment(experiment_id: str) -> NotFound:
+    """The experiment does not exist."""
+    return NotFound(
+        f"there is no experiment {experiment_id!r}",
+        hint="ids look like <tag>-<n>; POST /api/experiment/history lists a tag's experiments",
+    )

@@ -153,6 +153,10 @@ class Link(BaseModel):
     experiment_id: str
     val_bpb: float
     commit_sha: str
+    code: str | None = None
+    """By which its runs are known among the noise; see `state.noise.code_of`."""
+    trace_id: str | None = None
+    """The branch that it was made for."""
 
 
 class Best(Record):
@@ -161,6 +165,9 @@ class Best(Record):
     experiment_id: str
     val_bpb: float
     commit_sha: str
+    code: str | None = None
+    """Of its code among the noise, and the branch that it was made for, as in `Link`."""
+    trace_id: str | None = None
     updated_at: float
     version: int = 0
     chain: list[Link] = []
@@ -171,4 +178,4 @@ class Best(Record):
 
     def standing(self) -> list[Link]:
         """The chain; of one link where the rule is strict."""
-        return self.chain or [Link(**self.model_dump(include={"experiment_id", "val_bpb", "commit_sha"}))]
+        return self.chain or [Link(**self.model_dump(include=set(Link.model_fields)))]

@@ -9,6 +9,8 @@ import httpx
 import pytest
 
 from functions.process.lifecycle import Process, opened
+from functions.rules.pool.broken_lease import broken
+from state.decisions import Gone
 from state.experiments import Experiments
 from state.pool import Pool
 from state.settings import Settings
@@ -232,13 +234,10 @@ async def test_a_lease_renewed_after_the_sweep_has_looked_is_not_broken(bench: B
     e = await bench.experiments.get(experiment)
     assert await bench.experiments.renew(experiment, GPU, e.fence, 30.0) == "continue"
 
-    for why in ("expired", "silent"):
-        assert (
-            await bench.pool.break_lease(
-                seen_by_the_sweep, e, why=why, reason="late", max_attempts=2, stale_s=60.0
-            )
-            is None
-        )
+    ways: tuple[Gone, ...] = ("expired", "silent")
+    for why in ways:
+        lease = broken(seen_by_the_sweep, e, why, reason="late", max_attempts=2)
+        assert await bench.experiments.break_lease(lease, stale_s=60.0) is None
 
     assert (await bench.experiments.get(experiment)).status == "running"
 

@@ -52,9 +52,7 @@ from tests.labs import (
     tried,
 )
 
-VARIADIC = frozenset(
-    {"finish_experiment", "lease_gpu", "pause_tag", "select_trace", "settle_experiment", "unpause_tag"}
-)
+VARIADIC = frozenset({"end_experiment", "lease_gpu", "pause_tag", "select_trace", "unpause_tag"})
 """Scripts whose last keys are a list."""
 LUA = Path(state.__file__).parent / "lua"
 

@@ -360,7 +360,11 @@ async def test_a_changed_file_is_refused_before_anything_is_written(
     assert await dump(other, without=frozenset()) == {}
 
 
-@pytest.mark.parametrize("content", [b"", b"no gzip at all", gzip.compress(b'{"format": "else"}\n')])
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"no gzip at all", gzip.compress(b'{"format": "else"}\n')],
+    ids=["nothing", "no gzip", "another format"],
+)
 def test_what_is_no_backup_is_called_so(file: Path, content: bytes) -> None:
     file.write_bytes(content)
 
@@ -458,13 +462,13 @@ async def test_a_restore_that_was_overtaken_stops_writing(
     def overtake(done: int) -> None:
         taken.append(done)
 
-    settle = state.backup._settle
+    settle = state.backup._end_leases
 
     async def overtaken(lab: Lab) -> list[str]:
         await lab.command("HSET", lab.keys("restoring"), "token", "another")
         return await settle(lab)
 
-    monkeypatch.setattr(state.backup, "_settle", overtaken)
+    monkeypatch.setattr(state.backup, "_end_leases", overtaken)
 
     with pytest.raises(Conflict, match="another restore"):
         await restore(other, file, tell=overtake)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import httpx
@@ -11,7 +11,7 @@ import pytest
 
 from functions.process.lifecycle import Process, ended
 from state.client import Lab
-from state.decisions import Finish
+from state.decisions import BestAfter, Ending
 from state.errors import NotFound, Unavailable
 from state.experiments import Experiments
 from state.pool import Lease, Pool
@@ -36,16 +36,19 @@ class LostAnswer:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, script: str) -> None:
         self.left = 1
-        run = Lab.run
 
-        async def cut(lab: Lab, name: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
-            answer = await run(lab, name, keys, args)
-            if name == script and self.left:
-                self.left -= 1
-                raise Unavailable("Redis did not answer in time", hint="try again", retry_after=2.0)
-            return answer
+        def cutting(make: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+            async def cut(lab: Lab, name: str, *args: Any, **named: Any) -> Any:
+                answer = await make(lab, name, *args, **named)
+                if name == script and self.left:
+                    self.left -= 1
+                    raise Unavailable("Redis did not answer in time", hint="try again", retry_after=2.0)
+                return answer
 
-        monkeypatch.setattr(Lab, "run", cut)
+            return cut
+
+        monkeypatch.setattr(Lab, "run", cutting(Lab.run))
+        monkeypatch.setattr(Lab, "move", cutting(Lab.move))
 
 
 @pytest.mark.parametrize("in_body", [True, False], ids=["request_id", "header"])
@@ -92,9 +95,9 @@ async def forget_answers(process: Process) -> None:
 @pytest.mark.parametrize(
     ("script", "path", "body"),
     [
-        ("finish_experiment", "/api/experiment/complete", {"val_bpb": 0.9}),
-        ("finish_experiment", "/api/experiment/crash", {"error": "boom"}),
-        ("finish_experiment", "/api/experiment/stop", {}),
+        ("end_experiment", "/api/experiment/complete", {"val_bpb": 0.9}),
+        ("end_experiment", "/api/experiment/crash", {"error": "boom"}),
+        ("end_experiment", "/api/experiment/stop", {}),
         ("queue_experiment", "/api/gpu/train", {}),
         ("lease_gpu", "/api/pool/acquire", {}),
     ],
@@ -129,15 +132,15 @@ async def test_a_decision_on_an_old_best_is_not_committed(
     experiments = Experiments(process.lab)
     one, two = [await experiments.get(await registered(client)) for _ in range(2)]
 
-    def keep(e: Any, value: float, version: int) -> Finish:
+    def keep(e: Any, value: float, version: int) -> Ending:
         best = Best(experiment_id=e.experiment_id, val_bpb=value, commit_sha="abc", updated_at=0.0)
-        return Finish(e, "keep", {"val_bpb": value}, best_version=version, new_best=best)
+        return Ending(e, "keep", {"val_bpb": value}, best=BestAfter(version, best))
 
     answers = [
-        await experiments.finish(keep(one, 1.0, 0)),
-        await experiments.finish(keep(two, 1.5, 0)),
-        await experiments.finish(keep(two, 0.5, 1)),
-        await experiments.finish(keep(two, 0.4, 2)),
+        await experiments.end(keep(one, 1.0, 0)),
+        await experiments.end(keep(two, 1.5, 0)),
+        await experiments.end(keep(two, 0.5, 1)),
+        await experiments.end(keep(two, 0.4, 2)),
     ]
 
     assert answers == [True, False, True, False]

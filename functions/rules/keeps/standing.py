@@ -12,10 +12,20 @@ MOST_STANDING = 100
 
 
 def new_best(
-    e: Experiment, value: float, best: Best | None, direction: Direction, most_rivals: int
+    e: Experiment,
+    value: float,
+    best: Best | None,
+    direction: Direction,
+    most_rivals: int,
+    code: str | None = None,
 ) -> Best | None:
-    """The best after a run of this value; None where the run changes nothing of it."""
-    link = Link(experiment_id=e.experiment_id, val_bpb=value, commit_sha=e.commit_sha)
+    """The best after a run of this value; None where the run changes nothing of it.
+
+    `code` is by which its runs are known among the noise.
+    """
+    link = Link(
+        experiment_id=e.experiment_id, val_bpb=value, commit_sha=e.commit_sha, code=code, trace_id=e.trace_id
+    )
     if best is None or _beats(link, best.standing()[-1], direction):
         # A rule that was changed meanwhile leaves the keeps that wait for their retests waiting.
         is_unsettled = best is not None and len(best.chain) > 1

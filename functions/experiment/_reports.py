@@ -1,0 +1,71 @@
+"""What complete and crash share: who may report on a run, and what becomes of a report that does not count."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import sys
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from functions.contract import Call, Command
+from functions.rules.access import check_reporter
+from functions.rules.keeps.outcome import check_open, is_evidence, replayed
+from state.digests import digest_of
+from state.errors import Conflict
+from state.experiments import Experiments
+from state.facts import Comparison, RunFacts
+from state.ids import Id
+
+Seconds = Annotated[float, Field(ge=0, le=1e9)]
+"""Bounded, because a tag adds them up."""
+
+
+class RunReport(Command):
+    """A report on one run; a worker names the lease that it trained under."""
+
+    experiment_id: Id
+    training_seconds: Seconds | None = None
+    attempt: int | None = Field(None, ge=0)
+    fence: int | None = Field(None, ge=0)
+
+    @property
+    def digest(self) -> str:
+        """A repetition of the report has the same."""
+        return digest_of(self)
+
+
+def first_answer(
+    op: str, request: RunReport, call: Call, run: RunFacts, beside: Comparison
+) -> dict[str, Any] | None:
+    """What this very report was answered before; None where it is new.
+
+    Raises:
+        Forbidden: the caller may not report on it.
+    """
+    check_reporter(call.caller, run.experiment, beside.gpu, request.attempt, request.fence)
+    return replayed(run.answer, op, request.digest)
+
+
+async def check_counts(op: str, request: RunReport, run: RunFacts, experiments: Experiments) -> None:
+    """Refuse a report that comes too late; one of an attempt that there was is kept as evidence.
+
+    Raises:
+        Conflict: with the status found.
+    """
+    try:
+        check_open(run.experiment, request.attempt, request.fence)
+    except Conflict:
+        if is_evidence(run.experiment, request.attempt):
+            said: Mapping[str, Any] = request.model_dump(exclude_none=True)
+            await experiments.keep_evidence(request.experiment_id, request.digest, {"op": op, **said})
+        raise
+
+
+async def statistics_loaded(beside: Comparison) -> None:
+    """Import scipy before a rule needs it: in a thread, because that takes most of a second once in a process."""
+    knows_noise = beside.noise.df > 0 or beside.noise.runs[0]
+    if knows_noise and "scipy.special" not in sys.modules:
+        await asyncio.to_thread(importlib.import_module, "scipy.special")

@@ -1,0 +1,430 @@
+"""How a run ends: its key, its noise, how far it can be trusted, its branch, near miss and best, in one verdict."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, astuple, dataclass, field
+from typing import Any, Literal
+
+from functions.rules.branches.forest import grown, is_node
+from functions.rules.keeps.keeping import KEEP_RULES, SURE_SIGMAS, Discard, Keep, KeepProvisionally, Trial
+from functions.rules.keeps.noise import (
+    Mean,
+    Noise,
+    Repeats,
+    cautious,
+    is_outlier,
+    noise_of,
+    p_better,
+    parsed,
+    repeated,
+)
+from functions.rules.keeps.settling import next_seed
+from functions.rules.keeps.standing import new_best
+from functions.rules.keeps.verdict import Key, compare, contradiction, judge, score, should_abort
+from functions.rules.pool.breaker import after_crash
+from state.codes import code_of
+from state.decisions import BestAfter, Ending, GpuCrashes, Growth, KeyAfter, Repeat, TagCrashes
+from state.facts import Comparison, RunFacts
+from state.records import RETESTED, Best, Experiment, Gpu, Status, Tag, Trust
+
+
+@dataclass(frozen=True)
+class Report:
+    """A run's result, as whoever trained it reports it."""
+
+    value: float
+    """The tag's metric."""
+    key: Key
+    """The conditions that the report names."""
+    digest: str
+    """Of the report: a repetition has the same."""
+    measured: Mapping[str, Any] = field(default_factory=dict)
+    """What else was measured, as fields of the experiment."""
+    training_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Failure:
+    """A run without a result, as whoever trained it reports it."""
+
+    kind: str
+    error: str
+    digest: str
+    training_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Conditions:
+    """What a run is compared under."""
+
+    key: Key
+    """What its report did not say, taken from the lease and from the tag's main key."""
+    other_key: str | None
+    """The comparability key that it competes under, where that is not the main one."""
+    agrees: bool
+    """With the main key; of a retest: with its first run's."""
+    same_evaluator: bool
+    code: str
+    """By which its runs are known among the noise."""
+
+
+@dataclass(frozen=True)
+class RetestQueued:
+    """The run that is to bear out a provisional keep."""
+
+    retest_id: str
+    seed: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a report of a result is answered."""
+
+    experiment_id: str
+    status: Status
+    val_bpb: float
+    improved: bool
+    delta: float
+    best_val_bpb: float | None
+    action: Literal["keep_commit", "git_reset"]
+    base_commit_sha: str | None
+    near_miss: bool
+    p_better: float | None = None
+    trust: Trust | None = None
+    retest: RetestQueued | None = None
+    branch_improved: bool | None = None
+
+
+@dataclass(frozen=True)
+class Aborting:
+    """What a report of a crash is answered."""
+
+    experiment_id: str
+    status: Literal["crash", "timeout"]
+    consecutive_crashes: int
+    should_abort: bool
+    action: Literal["git_reset"]
+    base_commit_sha: str | None
+
+
+@dataclass(frozen=True)
+class Weighed:
+    """A value beside the noise of its tag and GPU class."""
+
+    repeat: Repeat
+    noise: Noise | None
+    p_better: float | None
+
+
+def conditions_of(key: Key, run: RunFacts) -> Conditions:
+    """What a run that reports `key` is compared under.
+
+    A retest is evidence only if it was measured as its first run was.
+    """
+    e, main = run.experiment, main_key(run.tag)
+    said = Key(key.gpu_class or e.gpu_class, key.evaluator_hash, key.budget_seconds)
+    if run.first is not None:
+        first = run.first
+        theirs = Key(first.gpu_class, first.evaluator_hash, first.budget_seconds)
+        whole, agrees = compare(theirs, said)
+        return Conditions(whole, first.best_key, agrees, agrees, code_of(e, first.best_key))
+    whole, agrees = compare(main, said)
+    other_key = None if agrees else contradiction(main, said).text
+    same = main.evaluator_hash in (None, whole.evaluator_hash)
+    return Conditions(whole, other_key, agrees, same, code_of(e, other_key))
+
+
+def main_key(tag: Tag) -> Key:
+    """The tag's main comparability key."""
+    return Key(tag.key_gpu_class, tag.key_evaluator_hash, tag.key_budget_seconds)
+
+
+def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
+    """The verdict of a result: how the experiment ends, and all that follows from it."""
+    if run.first is not None:
+        return _measured_again(report, run, under, beside)
+    if not under.same_evaluator:
+        return _invalid(report, run, under)
+    e, tag, policy, best = run.experiment, run.tag, run.policy, beside.best
+    verdict = judge(report.value, best.val_bpb if best else None, tag.direction, policy.near_miss_margin)
+    weighed = _weigh(report.value, run, under, beside)
+    trust = _trust(report.value, run, best, weighed.noise)
+    base = branch_base(run, under.key, beside)
+    beats_base = None if base is None else base.is_beaten(report.value, tag)
+    kept = verdict.improved or bool(beats_base)
+    before = base.commit_sha if base is not None else reset_to(best, tag)
+    outcome = Outcome(
+        experiment_id=e.experiment_id,
+        status="keep" if kept else "discard",
+        val_bpb=report.value,
+        improved=verdict.improved,
+        delta=verdict.delta,
+        best_val_bpb=report.value if verdict.improved else best.val_bpb if best else None,
+        action="keep_commit" if kept else "git_reset",
+        base_commit_sha=e.commit_sha if kept else before,
+        near_miss=verdict.near_miss,
+        p_better=weighed.p_better,
+        trust=trust,
+        retest=_next_retest(e) if trust == "provisional" else None,
+        branch_improved=beats_base,
+    )
+    builds_on = under.agrees and (base is None or bool(beats_base))
+    growth, committed = grown_by(run, outcome.status, report.value, beside, builds_on)
+    after = new_best(e, report.value, best, tag.direction, policy.retest_top_k, under.code)
+    is_near = outcome.status == "discard" and under.agrees
+    told = {name: getattr(outcome, name) for name in _TOLD}
+    return Ending(
+        e,
+        outcome.status,
+        {**_measured(report, under.key, run), **told, "best_key": under.other_key, **committed},
+        answer=asdict(outcome),
+        report=_reported("complete", report.digest),
+        best=BestAfter(best.version if best else 0, after, under.other_key),
+        near_miss_score=score(report.value, tag.direction) if is_near else None,
+        crashes=TagCrashes(0),
+        gpu=GpuCrashes(0),
+        key=KeyAfter(tag.key_version, _learned(main_key(tag), under.key) if under.agrees else {}),
+        training_seconds=report.training_seconds,
+        repeat=weighed.repeat,
+        growth=growth,
+    )
+
+
+_TOLD = ("improved", "delta", "p_better", "near_miss", "base_commit_sha", "trust", "branch_improved")
+"""What of its answer stands on the experiment."""
+
+
+def judge_failure(failure: Failure, run: RunFacts, beside: Comparison, breaker: Breaker) -> Ending:
+    """How an experiment ends whose run has no result.
+
+    A fault of the infrastructure counts against the GPU, never against the tag, and is no node of a trace.
+    """
+    e, tag = run.experiment, run.tag
+    is_fault = failure.kind == "infra"
+    counts = not is_fault and run.first is None
+    status: Literal["crash", "timeout"] = "timeout" if failure.kind == "timeout" else "crash"
+    base = branch_base(run, main_key(tag), beside)
+    in_a_row = run.crashes_in_a_row + counts
+    answer = Aborting(
+        experiment_id=e.experiment_id,
+        status=status,
+        consecutive_crashes=in_a_row,
+        should_abort=should_abort(in_a_row, run.policy.crash_limit),
+        action="git_reset",
+        base_commit_sha=base.commit_sha if base is not None else reset_to(run.best, tag),
+    )
+    growth, committed = (None, {}) if is_fault else grown_by(run, status, None, beside, builds_on=False)
+    fields = {
+        "error": failure.error,
+        "error_kind": failure.kind,
+        "training_seconds": failure.training_seconds,
+        "base_commit_sha": answer.base_commit_sha,
+        "policy_version": run.policy_version,
+    }
+    return Ending(
+        e,
+        status,
+        fields | committed,
+        answer=asdict(answer),
+        report=_reported("crash", failure.digest),
+        crashes=TagCrashes(in_a_row, run.crashes_in_a_row) if counts else None,
+        gpu=breaker.after(beside.gpu),
+        training_seconds=failure.training_seconds,
+        growth=growth,
+    )
+
+
+@dataclass(frozen=True)
+class Breaker:
+    """When a GPU is taken out of the pool for its crashes, and for how long at first."""
+
+    crash_limit: int
+    cooldown_s: float
+
+    def after(self, gpu: Gpu | None) -> GpuCrashes | None:
+        """One more crash on this GPU."""
+        if gpu is None:
+            return None
+        trip = after_crash(gpu, self.crash_limit, self.cooldown_s)
+        crashes = gpu.consecutive_crashes
+        if trip is None:
+            return GpuCrashes(crashes + 1, crashes)
+        return GpuCrashes(crashes + 1, crashes, trip.reason, trip.out_s)
+
+
+@dataclass(frozen=True)
+class BranchBase:
+    """What a branch stands on; no experiment where it has kept nothing."""
+
+    experiment: Experiment | None
+    commit_sha: str | None
+    is_comparable: bool
+    """On other hardware, or with another budget, the base's value says nothing of the run's."""
+
+    def is_beaten(self, value: float, tag: Tag) -> bool | None:
+        """Whether this value is kept on the branch: its first one always is; None where they cannot be compared."""
+        if not self.is_comparable:
+            return None
+        base = self.experiment.val_bpb if self.experiment else None
+        return judge(value, base, tag.direction, 0.0).improved
+
+
+def branch_base(run: RunFacts, key: Key, beside: Comparison) -> BranchBase | None:
+    """What a run is judged against beside the best; None in single mode, and without a trace."""
+    if run.policy.traces.mode == "single" or run.experiment.selection is None or run.first is not None:
+        return None
+    base = beside.base
+    theirs = main_key(run.tag)
+    if base is not None:
+        theirs = Key(base.gpu_class, base.evaluator_hash, base.budget_seconds)
+    commit_sha = base.commit_sha if base is not None else run.tag.base_commit
+    return BranchBase(base, commit_sha, is_comparable=compare(theirs, key)[1])
+
+
+def grown_by(
+    run: RunFacts, status: Status, value: float | None, beside: Comparison, builds_on: bool
+) -> tuple[Growth | None, dict[str, Any]]:
+    """What the run changes of its trace, and the fields of its own that say so; nothing without a trace."""
+    e, trace = run.experiment, beside.trace
+    if e.selection is None or trace is None or not is_node(e, status):
+        return None, {}
+    begins_on = beside.begins_on if trace.root is None else None
+    sources = list(beside.sources)
+    direction, rules = run.tag.direction, run.policy.traces
+    return grown(
+        e, status, value, builds_on, e.selection, trace, begins_on, run.epoch, sources, direction, rules
+    )
+
+
+def reset_to(best: Best | None, tag: Tag) -> str | None:
+    """The commit that an agent goes back to: the best's, else the tag's base."""
+    return best.commit_sha if best else tag.base_commit
+
+
+def _invalid(report: Report, run: RunFacts, under: Conditions) -> Ending:
+    """Another evaluator than the tag's: a result that is compared with nothing."""
+    e, best = run.experiment, run.best
+    outcome = Outcome(
+        experiment_id=e.experiment_id,
+        status="invalid",
+        val_bpb=report.value,
+        improved=False,
+        delta=0.0,
+        best_val_bpb=best.val_bpb if best else None,
+        action="git_reset",
+        base_commit_sha=reset_to(best, run.tag),
+        near_miss=False,
+    )
+    told = {name: getattr(outcome, name) for name in ("improved", "delta", "near_miss", "base_commit_sha")}
+    return Ending(
+        e,
+        "invalid",
+        {**_measured(report, under.key, run), **told},
+        answer=asdict(outcome),
+        report=_reported("complete", report.digest),
+        crashes=TagCrashes(0),
+        gpu=GpuCrashes(0),
+        key=KeyAfter(run.tag.key_version),
+        training_seconds=report.training_seconds,
+    )
+
+
+def _measured_again(report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
+    """A retest's value: evidence for its experiment if it was measured as that was, and judged by nobody."""
+    e, best = run.experiment, beside.best
+    weighed = _weigh(report.value, run, under, beside) if under.agrees else None
+    delta = judge(report.value, best.val_bpb if best else None, run.tag.direction, 0.0).delta
+    outcome = Outcome(
+        experiment_id=e.experiment_id,
+        status=RETESTED if under.agrees else "invalid",
+        val_bpb=report.value,
+        improved=False,
+        delta=delta,
+        best_val_bpb=best.val_bpb if best else None,
+        action="git_reset",
+        base_commit_sha=reset_to(best, run.tag),
+        near_miss=False,
+        p_better=weighed.p_better if weighed else None,
+    )
+    told = {"delta": delta, "base_commit_sha": outcome.base_commit_sha}
+    return Ending(
+        e,
+        outcome.status,
+        {**_measured(report, under.key, run), **told},
+        answer=asdict(outcome),
+        report=_reported("complete", report.digest),
+        gpu=GpuCrashes(0),
+        training_seconds=report.training_seconds,
+        repeat=weighed.repeat if weighed else None,
+    )
+
+
+def _weigh(value: float, run: RunFacts, under: Conditions, beside: Comparison) -> Weighed:
+    """What the value adds to the noise of its tag and GPU class, and how probably it truly beats the best."""
+    own, bests = (parsed(kept) for kept in beside.noise.runs)
+    runs = repeated(own, value)
+    learned = noise_of(beside.noise.squares, beside.noise.df)
+    added = runs.squares - own.squares if own else None
+    if own is not None and learned is not None and is_outlier(own, value, learned):
+        added = None
+    kept = json.dumps(astuple(runs))
+    repeat = Repeat(beside.noise_key, under.code, beside.noise.runs[0], kept, added)
+    noise = noise_of(beside.noise.squares + (added or 0.0), beside.noise.df + (added is not None))
+    if beside.best is None or noise is None:
+        return Weighed(repeat, noise, None)
+    theirs = runs if beside.best.code == under.code else bests
+    incumbent = mean_of(theirs) or Mean(beside.best.val_bpb)
+    chance = p_better(Mean(runs.mean, runs.runs), incumbent, noise, run.tag.direction)
+    return Weighed(repeat, noise, chance)
+
+
+def mean_of(runs: Repeats | None) -> Mean | None:
+    """The mean of one code's runs."""
+    return Mean(runs.mean, runs.runs) if runs else None
+
+
+def _trust(value: float, run: RunFacts, best: Best | None, noise: Noise | None) -> Trust | None:
+    """What the experiment's keep rule says of a keep; None for a discard, and where the rule asks for no trust."""
+    e, direction = run.experiment, run.tag.direction
+    if e.keep_rule == "strict":
+        return None
+    sigma = cautious(noise, SURE_SIGMAS) if noise else None
+    incumbent = Trial(best.experiment_id, score(best.val_bpb, direction)) if best else None
+    match KEEP_RULES[e.keep_rule].decide(Trial(e.experiment_id, score(value, direction)), incumbent, sigma):
+        case Discard():
+            return None
+        case Keep():
+            return "confirmed"
+        case KeepProvisionally():
+            return "provisional" if e.attempt > 0 and run.policy.max_retests > 0 else "unconfirmed"
+
+
+def _next_retest(e: Experiment) -> RetestQueued:
+    return RetestQueued(f"{e.experiment_id}.{e.retests + 2}", next_seed(e.seed, ()))
+
+
+def _measured(report: Report, key: Key, run: RunFacts) -> dict[str, Any]:
+    """What the run measured, and under which conditions."""
+    return {
+        **report.measured,
+        "val_bpb": report.value,
+        "gpu_class": key.gpu_class,
+        "evaluator_hash": key.evaluator_hash,
+        "budget_seconds": key.budget_seconds,
+        "policy_version": run.policy_version,
+    }
+
+
+def _reported(op: str, digest: str) -> dict[str, str]:
+    return {"op": op, "digest": digest}
+
+
+def _learned(main: Key, key: Key) -> dict[str, object]:
+    """Parts of the tag's main key that this run is the first to know."""
+    return {
+        f"key_{name}": value
+        for name, value in asdict(key).items()
+        if value is not None and getattr(main, name) is None
+    }
