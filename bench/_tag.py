@@ -1,4 +1,4 @@
-"""A tag in memory, without a lab: what complete and settle do to it, by the rules that they ask."""
+"""A tag in memory, without a lab: what complete and judge_retests do to it, by the rules that they ask."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from functions.rules.keeps.keeping import (
     Trial,
 )
 from functions.rules.keeps.noise import Noise, Repeats, cautious, noise_of, repeated
-from functions.rules.keeps.settling import (
+from functions.rules.keeps.retests import (
     Confirm,
     Contender,
     Demote,
@@ -127,7 +127,7 @@ class SimulatedTag:
         if isinstance(outcome, float):
             self._learn(retest.of, outcome)
 
-    def settle(self) -> list[Step]:
+    def judge_retests(self) -> list[Step]:
         """Take every step that there is to take, and tell them."""
         steps: list[Step] = []
         while (step := self.next_step()) is not None:
@@ -137,7 +137,7 @@ class SimulatedTag:
         return steps
 
     def next_step(self) -> Step | None:
-        """What `settle` does next; None where that is nothing."""
+        """What `judge_retests` does next; None where that is nothing."""
         if self.best is None or not self.best.chain:
             return None
         return next_step(

@@ -32,7 +32,7 @@ from rich.table import Table
 
 from bench._tag import Retest, SimulatedTag
 from functions.rules.keeps.noise import Mean, Noise, p_better
-from functions.rules.keeps.settling import Effort
+from functions.rules.keeps.retests import Effort
 from state.policy import Policy
 
 Floats = NDArray[np.float64]
@@ -154,7 +154,7 @@ class Lab:
                 self.used += 1
                 self.again += 1
                 self.tag.end(each, self._measured(each.of, 1 + each.nth))
-                self.tag.settle()
+                self.tag.judge_retests()
             else:
                 self._first(each.row, self.truths[each.base] + self.night.change(each.row, begun))
                 self._propose()
@@ -186,8 +186,8 @@ class Lab:
         self.truths[str(row)] = truth
         before = self.tag.best
         self.tag.complete(str(row), self._measured(str(row), 0))
-        if self.tag.best is not before:  # else there is nothing new to settle
-            self.tag.settle()
+        if self.tag.best is not before:  # else there is nothing new to judge
+            self.tag.judge_retests()
 
     def _measured(self, name: str, seed: int) -> float:
         return self.truths[name] + self.sigma * float(self.night.noise[int(name), seed])

@@ -112,6 +112,20 @@ class Ending:
 
 
 @dataclass(frozen=True)
+class Retest:
+    """One more run of an experiment's code."""
+
+    of: Experiment
+    """As it was read: how many retests it has is the guard."""
+    seed: int
+    run_s: float | None = None
+    """Seconds that the lab trains it, set aside from the tag's budget; None: its agent trains it."""
+    timeout_s: float | None = None
+    agent: str | None = None
+    """Who trains it, where the lab does not."""
+
+
+@dataclass(frozen=True)
 class Ruling:
     """What its retests make of an experiment."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,3 +59,21 @@ class Comparison:
     """What its branch stands on: the base that it was selected with, or what retests have left of it."""
     begins_on: Experiment | None = None
     """The nearest keep at or above the base that it was selected with: on this a new trace begins."""
+
+
+@dataclass(frozen=True)
+class RaceFacts:
+    """A best with the records of everybody who may yet take its place."""
+
+    tag: Tag
+    policy: Policy
+    best: Best
+    runs: Mapping[str, Experiment]
+    """Of its chain and its rivals, by id."""
+    retests: Mapping[str, Sequence[Experiment]]
+    """Of each of them, in the order in which they were begun."""
+    noise: Spread
+    """Of the best's class of GPU, with the runs of the chain and of the rivals."""
+    gpus: tuple[Gpu, ...]
+    now: float
+    """Redis' clock."""

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
+import hypothesis
 import pytest
 from starlette.applications import Starlette
 
@@ -30,6 +31,9 @@ def pytest_configure() -> None:
     for name in [n for n in os.environ if n.startswith("NIGHTJAR_") and n != "NIGHTJAR_REDIS_SERVER"]:
         del os.environ[name]
     heed_signals()
+    # A slow machine is no fault: no test of a rule has a deadline.
+    hypothesis.settings.register_profile("nightjar", deadline=None)
+    hypothesis.settings.load_profile("nightjar")
 
 
 def heed_signals() -> None:

@@ -16,7 +16,7 @@ from functions.rules.keeps.outcome import check_open, is_evidence, replayed
 from state.digests import digest_of
 from state.errors import Conflict
 from state.experiments import Experiments
-from state.facts import Comparison, RunFacts
+from state.facts import Comparison, RunFacts, Spread
 from state.ids import Id
 
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
@@ -64,8 +64,7 @@ async def check_counts(op: str, request: RunReport, run: RunFacts, experiments: 
         raise
 
 
-async def statistics_loaded(beside: Comparison) -> None:
+async def statistics_loaded(noise: Spread) -> None:
     """Import scipy before a rule needs it: in a thread, because that takes most of a second once in a process."""
-    knows_noise = beside.noise.df > 0 or beside.noise.runs[0]
-    if knows_noise and "scipy.special" not in sys.modules:
+    if (noise.df or any(noise.runs)) and "scipy.special" not in sys.modules:
         await asyncio.to_thread(importlib.import_module, "scipy.special")

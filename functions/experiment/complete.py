@@ -83,7 +83,7 @@ async def complete(request: Complete, call: Call, experiments: Experiments) -> C
             return Completed(**first, replayed=True)
         check_plausible(run.tag.metric, report.value)
         await check_counts("complete", request, run, experiments)
-        await statistics_loaded(beside)
+        await statistics_loaded(beside.noise)
         ending = judge_run(report, run, under, beside)
         if await experiments.end(ending):
             return Completed(**(ending.answer or {}))

@@ -5,25 +5,20 @@ from __future__ import annotations
 from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
-from functions.experiment.settle import retest as queued_retest
-from functions.experiment.settle import seed_for
 from functions.rules.access import check_own
+from functions.rules.keeps.outcome import check_repeatable
+from functions.rules.keeps.ruling import retest_of
 from functions.views.hints import next_step
-from state.errors import Conflict
 from state.experiments import Experiments
 from state.ids import Id
-from state.policies import Policies
-
-MOST = 100
-"""Retests of one experiment."""
 
 
-class Retest(Command):
+class RunAgain(Command):
     experiment_id: Id
     train: bool = Field(True, description="false: its agent trains it itself, on the seed of the answer")
 
 
-class Begun(Response):
+class RunningAgain(Response):
     experiment_id: str
     retest_id: str
     seed: int
@@ -33,37 +28,19 @@ class Begun(Response):
 
 
 @function("experiment::retest", role="agent", writes=True)
-async def retest(request: Retest, call: Call, experiments: Experiments, policies: Policies) -> Begun:
+async def retest(request: RunAgain, call: Call, experiments: Experiments) -> RunningAgain:
     """Run the same code on its next fixed seed; its value is evidence, and counts nowhere as a new experiment."""
     while True:
-        e = await experiments.get(request.experiment_id)
+        e, its, policy = await experiments.with_retests(request.experiment_id)
         check_own(call.caller, e.owner, e.experiment_id)
-        if e.retest_of is not None or e.val_bpb is None or e.status not in ("keep", "discard"):
-            raise Conflict(
-                f"{e.experiment_id} is {'a retest itself' if e.retest_of else e.status}",
-                hint=f"run {e.retest_of} again"
-                if e.retest_of
-                else "what was kept or discarded can be run again; a crash is mended and registered anew",
-                fields={"experiment_status": e.status},
-            )
-        if e.retests >= MOST:
-            raise Conflict(
-                f"{e.experiment_id} was run again {MOST} times",
-                hint=f"GET /api/experiment/{e.experiment_id} shows what it measured",
-            )
-        if request.train:
-            policy, _ = await policies.get(e.tag)
-            begun = await queued_retest(e, policy, experiments)
-        else:
-            seed = await seed_for(e, experiments)
-            begun = await experiments.begin_retest(e, seed, reserve_s=None, agent=e.agent or "agent")
+        check_repeatable(e)
+        begun = await experiments.begin_retest(retest_of(e, its, policy, train=request.train))
         if begun is not None:
-            now = await experiments.get(begun.experiment_id)
-            return Begun(
+            return RunningAgain(
                 experiment_id=e.experiment_id,
-                retest_id=now.experiment_id,
-                seed=now.seed or 0,
-                status=now.status,
-                wait_url=f"/api/experiment/{now.experiment_id}/wait",
-                next=next_step(now, None),
+                retest_id=begun.experiment_id,
+                seed=begun.seed or 0,
+                status=begun.status,
+                wait_url=f"/api/experiment/{begun.experiment_id}/wait",
+                next=next_step(begun, None),
             )

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from state.budgets import WARN_AT
 from state.codes import code_of
-from state.decisions import BrokenLease, Ended, Ending, Requeued, Ruling, SameAttempt
+from state.decisions import BrokenLease, Ended, Ending, Requeued, SameAttempt
 from state.experiments.reading import Reading, no_experiment
 from state.facts import Comparison, RunFacts, Spread
 from state.moves import Arg
@@ -236,9 +236,9 @@ class EndingStore(Reading):
             keys["best"] = self._keys.best(e.tag, best.other_key)
             args["best_version"] = best.version
             if best.after is not None:
-                args["best_fields"] = _best_fields(best.after)
+                args["best_fields"] = best_fields(best.after)
                 is_new = best.after.experiment_id == e.experiment_id
-                args["best_event"] = _best_event(best.after, best.other_key) if is_new else None
+                args["best_event"] = best_event(best.after, best.other_key) if is_new else None
         if key is not None:
             args |= {
                 "key_version": key.version,
@@ -276,49 +276,6 @@ class EndingStore(Reading):
                 "source_versions": [source.version for source in growth.ends],
             }
         return keys, args
-
-    async def judge(self, ruling: Ruling) -> bool:
-        """Commit what retests say; False where the experiment or the best has changed: read and decide again."""
-        e, keys, growths = ruling.experiment, self._keys, ruling.growths
-        before, after = keys.indexes(e, e.status), keys.indexes(e, ruling.status)
-        event = {"experiment_id": e.experiment_id, "number": e.number, "val_bpb": e.val_bpb, "agent": e.agent}
-        is_new = ruling.after.experiment_id != ruling.best.experiment_id
-        answer = await self._lab.move(
-            "judge_retests",
-            keys={
-                "experiment": keys.experiment(e.experiment_id),
-                "tag": keys.tag(e.tag),
-                "best": keys.best(e.tag, e.best_key),
-                "near_misses": keys("near_misses", e.tag),
-                "categories": keys("categories", e.tag),
-                "status_before": before[0],
-                "category_before": before[1],
-                "status_after": after[0],
-                "category_after": after[1],
-                "events": keys("events"),
-                "traces": [keys.trace(growth.trace.trace_id) for growth in growths],
-            },
-            args={
-                "id": e.experiment_id,
-                "number": e.number,
-                "tag": e.tag,
-                "category": e.category,
-                "status_before": e.status,
-                "status": ruling.status,
-                "best_version": ruling.best.version,
-                "fields": json.dumps(flatten(ruling.fields)),
-                "best_fields": _best_fields(ruling.after),
-                "near_miss_score": ruling.near_miss_score,
-                "event": f"experiment.{ruling.verdict}" if ruling.verdict else None,
-                "event_data": json.dumps(event | dict(ruling.facts), allow_nan=False),
-                "best_event": _best_event(ruling.after, e.best_key) if is_new else None,
-                "best_id": ruling.after.experiment_id,
-                "experiment_traceparent": e.traceparent,
-                "trace_fields": [json.dumps(flatten(growth.fields)) for growth in growths],
-                "trace_versions": [growth.trace.version for growth in growths],
-            },
-        )
-        return bool(answer == "ok")
 
     async def keep_evidence(self, experiment_id: str, digest: str, result: Mapping[str, Any]) -> None:
         """Keep a result that came too late to count, unless there are a hundred of them."""
@@ -396,12 +353,14 @@ def _selection_after(ending: Ending) -> SelectionStatus | None:
     return "expired" if ending.status == "lost" else "released"
 
 
-def _best_fields(best: Best) -> str:
+def best_fields(best: Best) -> str:
+    """The best as a move writes it."""
     values = best.model_dump(exclude={"updated_at", "version"})
     return json.dumps(flatten({name: "" if value is None else value for name, value in values.items()}))
 
 
-def _best_event(best: Best, other_key: str | None) -> str:
+def best_event(best: Best, other_key: str | None) -> str:
+    """What the event of another best says."""
     return json.dumps(
         {
             "experiment_id": best.experiment_id,

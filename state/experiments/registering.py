@@ -9,25 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from state.errors import Conflict, Invalid
-from state.experiments.reading import Reading, retest_id
+from state.experiments.reading import Reading
 from state.records import Experiment
 from state.tags import exhausted, unknown
 
 REQUEST_TTL_S = 24 * 3600
-SAME_CODE = {
-    *("tag", "number", "hypothesis", "description", "category", "commit_sha", "diff_summary", "diff_id"),
-    *(
-        "parent_ids",
-        "owner",
-        "config_delta",
-        "keep_rule",
-        "patience_s",
-        "traceparent",
-        "gpu_class",
-        "best_key",
-    ),
-}
-"""What a retest shares with the experiment whose code it runs again."""
 
 
 @dataclass(frozen=True)
@@ -153,54 +139,6 @@ class Registering(Reading):
                 return request.registered(str(reply[1]))
             case _:
                 return e.experiment_id
-
-    async def begin_retest(
-        self, e: Experiment, seed: int, *, reserve_s: float | None, agent: str | None = None
-    ) -> Experiment | None:
-        """Register one more run of an experiment's code; None where another was begun since it was read.
-
-        With `reserve_s` one run of so many seconds is set aside for it; without, `agent` trains it itself.
-
-        Raises:
-            BudgetExhausted: the tag's budget has no room for the run.
-        """
-        keys = self._keys
-        again = Experiment(
-            experiment_id=retest_id(e, e.retests),
-            retest_of=e.experiment_id,
-            agent=agent,
-            seed=seed,
-            budget_s=e.budget_s or e.budget_seconds,
-            status="registered",
-            registered_at=0.0,
-            **e.model_dump(include=SAME_CODE),
-        )
-        answer = await self._lab.run(
-            "begin_retest",
-            [
-                keys.experiment(e.experiment_id),
-                keys.experiment(again.experiment_id),
-                *keys.indexes(again, "registered"),
-                keys("open"),
-                keys.tag(e.tag),
-                keys("events"),
-            ],
-            [
-                e.experiment_id,
-                again.experiment_id,
-                e.number,
-                e.tag,
-                json.dumps(again.flat()),
-                e.retests,
-                e.patience_s,
-                seed,
-                e.traceparent,
-                reserve_s,
-            ],
-        )
-        if answer[0] == "exhausted":
-            raise exhausted(e.tag, answer)
-        return await self.get(again.experiment_id) if answer[0] == "ok" else None
 
     async def touch(self, e: Experiment) -> None:
         """Its agent was heard of."""

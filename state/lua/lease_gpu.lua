@@ -17,6 +17,7 @@ local function leave_queue()
   local score = redis.call('ZSCORE', KEYS[7], id)
   if not score then return end
   redis.call('ZREM', KEYS[7], id)
+  redis.call('HDEL', KEYS[1], 'queue_round')
   local round = math.floor(tonumber(score) % 1e15 / 1e6)
   local is_over = redis.call('ZCARD', KEYS[7]) == 0 and not redis.call('HGET', KEYS[1], 'pinned_gpu')
     and redis.call('EXISTS', KEYS[16]) == 0

@@ -402,7 +402,7 @@ async def measured(client: httpx.AsyncClient, process: Process, name: str, value
     )
     assert e.gpu_id is not None
     await Pool(process.lab).release(e.gpu_id, name, e.fence, proven=True)
-    await told(client, "/api/experiment/settle", experiment_id=name)
+    await told(client, "/api/experiment/judge-retests", experiment_id=name)
 
 
 # -- one trace, several, one again

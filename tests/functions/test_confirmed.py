@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from functions.process.lifecycle import Process
+from state.decisions import Retest
 from state.experiments import Experiments
 from state.pool import Pool
 from state.records import Experiment
@@ -39,23 +40,23 @@ async def opened(client: httpx.AsyncClient, **policy: Any) -> None:
 
 
 async def trained(
-    client: httpx.AsyncClient, process: Process, value: float, *, unsettled: bool = False, **changes: Any
+    client: httpx.AsyncClient, process: Process, value: float, *, unjudged: bool = False, **changes: Any
 ) -> dict[str, Any]:
     """The verdict on a new experiment that a worker trained."""
     submitted = await told(client, "/api/experiment/submit", **idea(**changes))
-    return await measured(client, process, submitted["experiment_id"], value, unsettled=unsettled)
+    return await measured(client, process, submitted["experiment_id"], value, unjudged=unjudged)
 
 
 async def measured(
-    client: httpx.AsyncClient, process: Process, name: str, value: float, *, unsettled: bool = False
+    client: httpx.AsyncClient, process: Process, name: str, value: float, *, unjudged: bool = False
 ) -> dict[str, Any]:
-    """What a worker's report of this waiting run is answered; what follows from it is settled."""
+    """What a worker's report of this waiting run is answered; what follows from it is judged."""
     await told(client, "/api/pool/dispatch")
     e = await begun(process, name)
     answer = await report(client, e, value)
     await free(process, e)
-    if not unsettled:
-        await settle(client, name)
+    if not unjudged:
+        await judge_retests(client, name)
     return answer
 
 
@@ -76,13 +77,13 @@ async def report(
 
 
 async def broken(client: httpx.AsyncClient, process: Process, name: str, kind: str) -> None:
-    """A worker reports that this waiting run crashed; what follows from it is settled."""
+    """A worker reports that this waiting run crashed; what follows from it is judged."""
     await told(client, "/api/pool/dispatch")
     e = await begun(process, name)
     crash = {"experiment_id": name, "error": "boom", "kind": kind}
     await told(client, "/api/experiment/crash", **crash, attempt=e.attempt, fence=e.fence)
     await free(process, e)
-    await settle(client, name)
+    await judge_retests(client, name)
 
 
 async def free(process: Process, e: Experiment) -> None:
@@ -91,9 +92,9 @@ async def free(process: Process, e: Experiment) -> None:
     await Pool(process.lab).release(e.gpu_id, e.experiment_id, e.fence, proven=True)
 
 
-async def settle(client: httpx.AsyncClient, name: str) -> list[str]:
+async def judge_retests(client: httpx.AsyncClient, name: str) -> list[str]:
     """As the event of this experiment's end has it done."""
-    answer = await told(client, "/api/experiment/settle", experiment_id=name)
+    answer = await told(client, "/api/experiment/judge-retests", experiment_id=name)
     return list(answer["steps"])
 
 
@@ -241,7 +242,7 @@ async def test_the_newest_keep_waits_for_the_one_that_it_stands_on(
     await measured(client, process, "mar11-3.2", 1.002)
     meanwhile = await standing(client, "mar11-3")
     await report(client, e, 0.9990)
-    await settle(client, "mar11-2.2")
+    await judge_retests(client, "mar11-2.2")
 
     assert meanwhile == ("keep", "provisional")
     assert await standing(client, "mar11-3") == ("discard", "demoted")
@@ -343,7 +344,7 @@ async def test_a_retest_that_is_lost_for_good_is_begun_anew(
     await silence(process.lab, str(e.gpu_id))
     await told(client, "/api/pool/sweep")
     [lost] = [e for e in await events_of(process, "experiment.retested") if e.get("status") == "lost"]
-    steps = await settle(client, lost["experiment_id"])
+    steps = await judge_retests(client, lost["experiment_id"])
 
     assert steps == ["runagain mar11-2"]
     shown = (await asked(client, "/api/experiment/mar11-2"))["retests"]
@@ -358,14 +359,14 @@ async def test_settling_again_or_at_the_same_time_changes_nothing_more(
 ) -> None:
     await opened(client)
     await baseline(client, process, 1.001, 0.9995)
-    await trained(client, process, 0.9994, unsettled=True)
+    await trained(client, process, 0.9994, unjudged=True)
 
-    await asyncio.gather(*(settle(client, "mar11-2") for _ in range(8)))
+    await asyncio.gather(*(judge_retests(client, "mar11-2") for _ in range(8)))
     begun_once = (await asked(client, "/api/experiment/mar11-2"))["retests"]
-    await measured(client, process, "mar11-2.2", 1.002, unsettled=True)
-    taken = await asyncio.gather(*(settle(client, "mar11-2.2") for _ in range(8)))
+    await measured(client, process, "mar11-2.2", 1.002, unjudged=True)
+    taken = await asyncio.gather(*(judge_retests(client, "mar11-2.2") for _ in range(8)))
     after = await dump(process.lab)
-    await settle(client, "mar11-2")
+    await judge_retests(client, "mar11-2")
 
     assert len(begun_once) == 1
     assert [steps for steps in taken if steps] == [["demote mar11-2"]]
@@ -383,7 +384,7 @@ async def test_a_repeated_report_is_answered_as_at_first_even_after_the_demotion
     e = await begun(process, submitted["experiment_id"])
     first = await report(client, e, 0.9994)
     await free(process, e)
-    await settle(client, e.experiment_id)
+    await judge_retests(client, e.experiment_id)
     await measured(client, process, "mar11-2.2", 1.002)
 
     again = await report(client, e, 0.9994)
@@ -398,13 +399,13 @@ async def test_what_an_agent_trained_itself_is_unconfirmed_until_it_runs_it_agai
     await open_tag(client, policy={"keep_rule": "confirmed"})
     await tried(client, 1.0)
     gain = await tried(client, 0.999)
-    await settle(client, "mar11-2")
+    await judge_retests(client, "mar11-2")
 
     untested = await standing(client, "mar11-2")
     for experiment_id, value in (("mar11-1", 1.0005), ("mar11-2", 1.001)):
         retest = await told(client, "/api/experiment/retest", experiment_id=experiment_id, train=False)
         await told(client, "/api/experiment/complete", experiment_id=retest["retest_id"], val_bpb=value)
-        await settle(client, retest["retest_id"])
+        await judge_retests(client, retest["retest_id"])
 
     assert (gain["trust"], gain["retest"]) == ("unconfirmed", None)
     assert untested == ("keep", "unconfirmed")
@@ -444,7 +445,7 @@ async def test_a_retest_on_another_class_of_gpu_is_no_evidence(
 
     answer = await report(client, e, 0.5, gpu_class="A100")
     await free(process, e)
-    await settle(client, "mar11-2.2")
+    await judge_retests(client, "mar11-2.2")
 
     assert answer["status"] == "invalid"
     assert (await told(client, "/api/report/summary", tag="mar11"))["noise"] == noise
@@ -515,7 +516,7 @@ async def test_a_budget_without_room_holds_the_retest_back_and_not_the_verdict(
     gain = await trained(client, process, 0.9994)
     held_back = (await asked(client, "/api/experiment/mar11-2"))["retests"]
     await told(client, "/api/tag/budget", tag="mar11", runs=10)
-    steps = await settle(client, "mar11-2")
+    steps = await judge_retests(client, "mar11-2")
 
     assert (gain["status"], gain["trust"], held_back) == ("keep", "provisional", [])
     assert steps == ["runagain mar11-2"]
@@ -568,20 +569,20 @@ async def test_anybody_may_have_a_run_repeated_as_evidence(
     assert await faults(client) == []
 
 
-async def test_a_retest_that_was_asked_for_and_never_queued_is_queued_when_its_beginning_is_heard_of(
+async def test_a_retest_waits_for_a_gpu_by_the_move_that_begins_it(
     client: httpx.AsyncClient, process: Process
 ) -> None:
     await open_tag(client)
     await add_gpu(client)
     await trained(client, process, 1.0)
-    experiments = Experiments(process.lab)
-    first = await experiments.get("mar11-1")
-    await experiments.begin_retest(first, 104_729, reserve_s=300.0)  # and here the process died
+    first = await Experiments(process.lab).get("mar11-1")
 
-    await settle(client, "mar11-1")
-    await settle(client, "mar11-1")
+    begun = await Experiments(process.lab).begin_retest(Retest(first, 104_729, run_s=300.0))
 
-    assert (await experiments.get("mar11-1.2")).status == "queued"
+    assert begun is not None
+    shown = (await asked(client, "/api/experiment/mar11-1.2"))["experiment"]
+    assert (shown["status"], shown["attempt"], shown["seed"]) == ("queued", 1, 104_729)
+    assert (await asked(client, "/api/experiment/mar11-1.2/wait?timeout=0"))["queue"]["position"] == 1
     assert await faults(client) == []
 
 
@@ -641,7 +642,7 @@ async def test_a_budget_that_is_raised_has_the_retests_run_that_it_held_back(
 
     await told(client, "/api/tag/budget", tag="mar11", runs=10)
     event = (await events_of(process, "tag.budget_changed"))[-1]
-    answer = await told(client, "/api/experiment/settle", tag=event["tag"])
+    answer = await told(client, "/api/experiment/judge-retests", tag=event["tag"])
 
     assert (event["gpu_seconds"], event["runs"]) == (None, 10)
     assert answer["steps"] == ["runagain mar11-2"]
@@ -782,7 +783,7 @@ async def test_rivals_that_only_their_agents_can_run_again_wait_for_them(client:
     for name, value in (("mar11-1", 1.0005), ("mar11-2", 1.003), ("mar11-3", 0.9975)):
         retest = await told(client, "/api/experiment/retest", experiment_id=name, train=False)
         await told(client, "/api/experiment/complete", experiment_id=retest["retest_id"], val_bpb=value)
-        await settle(client, retest["retest_id"])
+        await judge_retests(client, retest["retest_id"])
 
     assert await standing(client, "mar11-2") == ("discard", "demoted")
     assert await standing(client, "mar11-3") == ("keep", "confirmed")
@@ -814,21 +815,3 @@ async def test_gpus_that_are_lent_to_nobody_make_no_race(client: httpx.AsyncClie
 
     assert len((await asked(client, "/api/experiment/mar11-2"))["retests"]) == 1
     assert (await asked(client, "/api/experiment/mar11-3"))["retests"] == []
-
-
-async def test_a_retest_whose_settler_died_before_it_was_queued_is_queued_by_the_next(
-    client: httpx.AsyncClient, process: Process
-) -> None:
-    await opened(client)
-    await baseline(client, process, 1.001, 0.9995)
-    await trained(client, process, 0.9994, unsettled=True)
-    experiments = Experiments(process.lab)
-    await experiments.begin_retest(await experiments.get("mar11-2"), 104_729, reserve_s=300)
-
-    cut_off = (await asked(client, "/api/experiment/mar11-2.2"))["experiment"]["status"]
-    steps = await settle(client, "mar11-2")
-
-    assert (cut_off, steps) == ("registered", [])
-    shown = (await asked(client, "/api/experiment/mar11-2"))["retests"]
-    assert [(r["retest_id"], r["status"]) for r in shown] == [("mar11-2.2", "queued")]
-    assert await faults(client) == []

@@ -284,11 +284,16 @@ def test_the_catalogue_is_what_the_scripts_emit() -> None:
             emitted |= set(re.findall(r"'([a-z]+\.[a-z_]+)'", call))
         for names in re.findall(r"local told = \{(.*?)\}", code(script), re.S):
             emitted |= set(re.findall(r"'([a-z]+\.[a-z_]+)'", names))
-    # Every GPU script derives the status through `settle`; a GPU in training was leased, which has its own event.
+    # Every GPU script derives the status; a GPU in training was leased, which has its own event.
     emitted |= {f"gpu.{status}" for status in get_args(GpuStatus) if status != "training"}
 
+    # The experiments' store names how an experiment ended, and what its retests made of it.
+    emitted |= {f"experiment.{name}" for name in ("finished", "lost", "retested")}
+    emitted |= {f"experiment.{name}" for name in ("confirmed", "demoted", "promoted", "unconfirmed")}
+
     # What selections and traces end by, in the scripts' shared helpers.
-    emitted |= {"selection.committed", "selection.released", "selection.expired", "trace.ended"}
+    emitted |= {"selection.committed", "selection.released", "selection.expired"}
+    emitted |= {"trace.opened", "trace.ended"}
     emitted.add("tag.budget_warning")  # by `warn`, wherever the books change
 
     assert emitted == CATALOGUE
@@ -374,7 +379,7 @@ async def a_long_story(client: httpx.AsyncClient, process: Process) -> None:
         e_id = (await tried(client, value, "sure"))["experiment_id"]
         retest = await told(client, "/api/experiment/retest", experiment_id=e_id, train=False)
         await told(client, "/api/experiment/complete", experiment_id=retest["retest_id"], val_bpb=again)
-    await told(client, "/api/experiment/settle", experiment_id=e_id)
+    await told(client, "/api/experiment/judge-retests", experiment_id=e_id)
     await add_gpu(client, "g1")
     await told(client, "/api/pool/acquire", experiment_id=await registered(client))
     await told(client, "/api/pool/release", gpu_id="g1")

@@ -462,11 +462,11 @@ async def test_a_restore_that_was_overtaken_stops_writing(
     def overtake(done: int) -> None:
         taken.append(done)
 
-    settle = state.backup._end_leases
+    end_leases = state.backup._end_leases
 
     async def overtaken(lab: Lab) -> list[str]:
         await lab.command("HSET", lab.keys("restoring"), "token", "another")
-        return await settle(lab)
+        return await end_leases(lab)
 
     monkeypatch.setattr(state.backup, "_end_leases", overtaken)
 

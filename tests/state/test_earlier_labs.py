@@ -95,7 +95,7 @@ async def finished(http: httpx.AsyncClient, process: Process, name: str, value: 
     )
     assert e.gpu_id is not None
     await Pool(process.lab).release(e.gpu_id, name, e.fence, proven=True)
-    await told(http, "/api/experiment/settle", experiment_id=name)
+    await told(http, "/api/experiment/judge-retests", experiment_id=name)
     return answer
 
 

@@ -81,7 +81,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "event::discard",
             "event::redrive",
             "event::trim",
-            "experiment::settle",
+            "experiment::judge_retests",
             "experiment::resume",
             "lab::audit",
             "pool::deregister",
@@ -182,7 +182,7 @@ def sample(declared: Function[Any, Any]) -> dict[str, Any]:
     """A request of this function that validates."""
     if declared.name in ("experiment::register", "experiment::submit"):
         return idea()
-    if declared.name == "experiment::settle":
+    if declared.name == "experiment::judge_retests":
         return {"tag": "mar11"}
     named = "".join(door.path for door in declared.doors)
     fields = declared.request.model_fields

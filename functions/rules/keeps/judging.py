@@ -20,7 +20,7 @@ from functions.rules.keeps.noise import (
     parsed,
     repeated,
 )
-from functions.rules.keeps.settling import next_seed
+from functions.rules.keeps.retests import next_seed
 from functions.rules.keeps.standing import new_best
 from functions.rules.keeps.verdict import Key, compare, contradiction, judge, score, should_abort
 from functions.rules.pool.breaker import after_crash

@@ -38,7 +38,7 @@ class Keep:
 
 @dataclass(frozen=True)
 class KeepProvisionally:
-    """The candidate is the new best until `settle` says otherwise."""
+    """The candidate is the new best until `judged_again` says otherwise."""
 
     run_again: tuple[str, ...]
     """Those that have to run on the second seed first: the candidate, and the incumbent where it never did."""
@@ -100,7 +100,7 @@ class Confirm:
 KEEP_RULES: Mapping[str, KeepRule] = {"strict": Strict(), "confirmed": Confirm()}
 
 
-def settle(candidate: Trial, incumbent: Trial, sigma: float | None) -> Confirmed | Demoted:
+def judged_again(candidate: Trial, incumbent: Trial, sigma: float | None) -> Confirmed | Demoted:
     """Whether a provisional keep stands, now that both have run on the second seed.
 
     Raises:
@@ -126,7 +126,7 @@ def winner(raced: Sequence[Trial], incumbent: Trial, sigma: float | None) -> Tri
         return None
     shared = 1 + min(len(trial.fresh) for trial in raced)
     best = min(raced, key=lambda trial: _mean(trial, shared))
-    return best if settle(best, incumbent, sigma) == Confirmed() else None
+    return best if judged_again(best, incumbent, sigma) == Confirmed() else None
 
 
 def _mean(trial: Trial, runs: int) -> float:

@@ -8,6 +8,9 @@ from typing import Any
 from state.errors import Conflict
 from state.records import OPEN, Experiment
 
+MOST_RETESTS = 100
+"""Of one experiment."""
+
 
 def replayed(stored: Mapping[str, Any] | None, op: str, digest: str) -> dict[str, Any] | None:
     """The first answer, where this very report was answered before."""
@@ -59,4 +62,25 @@ def check_open(experiment: Experiment, attempt: int | None, fence: int | None) -
             f"{e.experiment_id} is {e.status}: a worker reports on it",
             hint=f"wait for it with GET /api/experiment/{e.experiment_id}/wait, or stop it first",
             fields={"experiment_status": e.status},
+        )
+
+
+def check_repeatable(e: Experiment) -> None:
+    """Refuse to run again what has no value of its own, or was run again often enough.
+
+    Raises:
+        Conflict: it has none, or as many retests as it may have.
+    """
+    if e.retest_of is not None or e.val_bpb is None or e.status not in ("keep", "discard"):
+        raise Conflict(
+            f"{e.experiment_id} is {'a retest itself' if e.retest_of else e.status}",
+            hint=f"run {e.retest_of} again"
+            if e.retest_of
+            else "what was kept or discarded can be run again; a crash is mended and registered anew",
+            fields={"experiment_status": e.status},
+        )
+    if e.retests >= MOST_RETESTS:
+        raise Conflict(
+            f"{e.experiment_id} was run again {MOST_RETESTS} times",
+            hint=f"GET /api/experiment/{e.experiment_id} shows what it measured",
         )

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from functions.rules.keeps.keeping import SURE_SIGMAS, Confirmed, Discard, Keep, KeepRule, Trial, settle
+from functions.rules.keeps.keeping import SURE_SIGMAS, Confirmed, Discard, Keep, KeepRule, Trial, judged_again
 from functions.rules.keeps.noise import Mean, Noise, cautious, false_share, p_better, pooled
 from functions.rules.keeps.verdict import score
 from state.records import Direction
@@ -137,7 +137,7 @@ def _verdict(rule: KeepRule, candidate: Trial, incumbent: Trial | None, noise: N
         return "discard"
     if incumbent is None or decision.run_again:
         return "retest"
-    return "confirmed" if settle(candidate, incumbent, noise.sigma) == Confirmed() else "demoted"
+    return "confirmed" if judged_again(candidate, incumbent, noise.sigma) == Confirmed() else "demoted"
 
 
 def _runs(run: Run, repeats: dict[Hashable, list[float]]) -> list[float]:

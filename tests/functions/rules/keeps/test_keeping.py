@@ -15,7 +15,7 @@ from functions.rules.keeps.keeping import (
     KeepProvisionally,
     KeepRule,
     Trial,
-    settle,
+    judged_again,
     winner,
 )
 from functions.rules.keeps.verdict import judge, score
@@ -77,11 +77,11 @@ def test_while_nobody_knows_the_noise_every_win_runs_again() -> None:
 
 
 def test_a_gain_that_is_there_again_is_confirmed() -> None:
-    assert settle(Trial("new", 0.9690, (0.9698,)), BEST, SIGMA) == Confirmed()
+    assert judged_again(Trial("new", 0.9690, (0.9698,)), BEST, SIGMA) == Confirmed()
 
 
 def test_a_lucky_run_is_demoted() -> None:
-    assert settle(Trial("new", 0.9690, (0.9715,)), BEST, SIGMA) == Demoted()
+    assert judged_again(Trial("new", 0.9690, (0.9715,)), BEST, SIGMA) == Demoted()
 
 
 @pytest.mark.parametrize(("ahead", "expected"), [(0.51, Confirmed()), (0.49, Demoted())])
@@ -89,26 +89,26 @@ def test_the_two_means_have_to_be_half_a_standard_error_apart(ahead: float, expe
     # the standard error of a difference of two means of two runs each is sigma
     new = Trial("new", BEST.first - 2 * ahead * SIGMA, BEST.fresh)
 
-    assert settle(new, BEST, SIGMA) == expected
+    assert judged_again(new, BEST, SIGMA) == expected
 
 
 def test_runs_that_only_one_side_has_are_not_compared() -> None:
     longer = Trial("best", 0.9700, (0.9706, 0.5))
 
-    assert settle(Trial("new", 0.9690, (0.9698,)), longer, SIGMA) == Confirmed()
+    assert judged_again(Trial("new", 0.9690, (0.9698,)), longer, SIGMA) == Confirmed()
 
 
 def test_equal_runs_are_never_confirmed_whatever_the_noise() -> None:
     same = Trial("new", BEST.first, BEST.fresh)
 
-    assert settle(same, BEST, 0.0) == settle(same, BEST, None) == Demoted()
+    assert judged_again(same, BEST, 0.0) == judged_again(same, BEST, None) == Demoted()
 
 
 @given(st.lists(VALUES, min_size=4, max_size=4), SIGMAS)
 def test_no_two_runs_confirm_each_other(values: list[float], sigma: float | None) -> None:
     one, two = Trial("one", values[0], (values[1],)), Trial("two", values[2], (values[3],))
 
-    assert Demoted() in (settle(one, two, sigma), settle(two, one, sigma))
+    assert Demoted() in (judged_again(one, two, sigma), judged_again(two, one, sigma))
 
 
 @given(st.lists(VALUES, min_size=4, max_size=4), st.floats(-5, 5), st.floats(-5, 5))
@@ -118,14 +118,14 @@ def test_what_a_seed_does_to_every_run_settles_nothing(values: list[float], one:
     if abs(ahead - SIGMA / 2) < 1e-9:
         return
 
-    plain = settle(Trial("new", a, (b,)), Trial("best", c, (d,)), SIGMA)
+    plain = judged_again(Trial("new", a, (b,)), Trial("best", c, (d,)), SIGMA)
 
-    assert settle(Trial("new", a + one, (b + two,)), Trial("best", c + one, (d + two,)), SIGMA) == plain
+    assert judged_again(Trial("new", a + one, (b + two,)), Trial("best", c + one, (d + two,)), SIGMA) == plain
 
 
 def test_nothing_is_settled_before_both_have_run_again() -> None:
     with pytest.raises(ValueError, match="'new' and 'best' have to run again"):
-        settle(Trial("new", 0.9690), BEST, SIGMA)
+        judged_again(Trial("new", 0.9690), BEST, SIGMA)
 
 
 def test_a_claim_rests_on_the_runs_that_chose_nothing() -> None:

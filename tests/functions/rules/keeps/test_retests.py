@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from bench._tag import SimulatedTag
 from functions.rules.keeps.keeping import Trial
 from functions.rules.keeps.noise import Noise, cautious
-from functions.rules.keeps.settling import (
+from functions.rules.keeps.retests import (
     SEED_STEP,
     SPARE,
     Confirm,
@@ -224,7 +224,7 @@ def test_under_the_strict_rule_nothing_is_settled(play: list[First], effort: Eff
     for nth, move in enumerate(play):
         tag.complete(f"e{nth}", move.value, move.trainable)
 
-    assert tag.settle() == []
+    assert tag.judge_retests() == []
     assert tag.best is not None
     assert tag.best.val_bpb == min(move.value for move in play)
     assert (tag.best.chain, tag.best.rivals) == ([], [])

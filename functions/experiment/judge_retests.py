@@ -1,0 +1,98 @@
+"""experiment::judge_retests lets keeps stand or fall by their retests, and begins the retests that are still owed."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Self
+
+from pydantic import Field, model_validator
+
+from functions.contract import Command, On, Response, function
+from functions.experiment._judging import Judging
+from functions.experiment._reports import statistics_loaded
+from functions.rules.branches.forest import regrown
+from functions.rules.keeps.retests import RunAgain, Step
+from functions.rules.keeps.ruling import Race, in_words
+from state.decisions import Growth, Ruling
+from state.errors import BudgetExhausted
+from state.ids import Id
+from state.ids import Tag as TagName
+
+log = logging.getLogger(__name__)
+
+KEEPS_READ = 200
+"""The comparability keys of a tag are those of its newest keeps."""
+
+
+class JudgeRetests(Command):
+    experiment_id: Id | None = Field(None, description="judge what stands under its comparability key")
+    tag: TagName | None = Field(None, description="without an experiment: judge all that stands in this tag")
+
+    @model_validator(mode="after")
+    def _names_something(self) -> Self:
+        if self.experiment_id is None and self.tag is None:
+            raise ValueError("name an experiment_id or a tag")
+        return self
+
+
+class Steps(Response):
+    steps: list[str]
+    """What was done, in order, such as `confirm mar11-7`."""
+
+
+@function(
+    "experiment::judge_retests",
+    On("experiment.finished", "experiment.retesting", "experiment.retested", "tag.budget_changed"),
+    role="operator",
+    writes=True,
+)
+async def judge_retests(request: JudgeRetests, judging: Judging) -> Steps:
+    """Take every step that the retests of a tag's newest keeps allow; safe to run twice, anywhere, at once."""
+    steps: list[str] = []
+    for tag, best_key in await _concerned(request, judging):
+        while (facts := await judging.experiments.race(tag, best_key)) is not None:
+            await statistics_loaded(facts.noise)
+            race = Race(facts, judging.settings.stale_s)
+            step = race.step()
+            if step is None or (done := await _take(step, race, judging)) is None:
+                break
+            steps += [in_words(step)] if done else []
+    return Steps(steps=steps)
+
+
+async def _concerned(request: JudgeRetests, judging: Judging) -> list[tuple[str, str | None]]:
+    """Tag and comparability key of each best that is to be judged."""
+    if request.experiment_id is not None:
+        e = await judging.experiments.get(request.experiment_id)
+        return [(e.tag, e.best_key)]
+    tag = await judging.tags.get(request.tag or "")
+    keeps = await judging.experiments.by_number(tag.name, "keep", KEEPS_READ)
+    return [(tag.name, key) for key in dict.fromkeys(e.best_key for e in keeps)]
+
+
+async def _take(step: Step, race: Race, judging: Judging) -> bool | None:
+    """Take a step: False where its facts have changed, None where it has to wait for a budget."""
+    if not isinstance(step, RunAgain):
+        ruling = race.ruling(step)
+        return await judging.experiments.judge(replace(ruling, growths=await _growths(ruling, judging)))
+    try:
+        return await judging.experiments.begin_retest(race.retest(step)) is not None
+    except BudgetExhausted as problem:  # a result, or another budget, judges again
+        log.warning("%s is not run again: %s", step.name, problem.detail)
+        return None
+
+
+async def _growths(ruling: Ruling, judging: Judging) -> list[Growth]:
+    """Trace updates that follow from a demotion or promotion."""
+    e = ruling.experiment
+    if ruling.status == e.status:
+        return []
+    kept = ruling.status == "keep"
+    found = {t.trace_id: t for t in await judging.traces.many([e.trace_id] if e.trace_id else [])}
+    base = None
+    if not kept:
+        found |= {t.trace_id: t for t in await judging.traces.standing_on(e.tag, e.experiment_id)}
+        base = await judging.experiments.base_above(e.parent_ids)
+    epoch = await judging.traces.epoch(e.tag)
+    return [regrown(trace, epoch, e, kept, base) for trace in found.values()]

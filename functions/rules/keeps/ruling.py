@@ -1,0 +1,193 @@
+"""What its retests make of a keep or a rival: the next step under a best, and the ruling that commits it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from functions.rules.keeps.judging import mean_of
+from functions.rules.keeps.keeping import Trial
+from functions.rules.keeps.noise import Noise, noise_of, p_better, parsed
+from functions.rules.keeps.retests import (
+    NO_FAULT,
+    Confirm,
+    Contender,
+    Demote,
+    Dismiss,
+    Effort,
+    GiveUp,
+    Promote,
+    RunAgain,
+    Step,
+    next_seed,
+    next_step,
+)
+from functions.rules.keeps.standing import falls, rises, stands, without_rivals
+from functions.rules.keeps.verdict import TOLERANCE, score
+from functions.rules.pool.health import is_stale
+from state.decisions import Retest, Ruling
+from state.facts import RaceFacts
+from state.policy import Policy
+from state.records import OPEN, RETESTED, Best, Experiment
+
+
+@dataclass(frozen=True)
+class Race:
+    """A best and everybody who may yet take its place, with the rules that say what comes next."""
+
+    facts: RaceFacts
+    stale_s: float
+    """Seconds without a heartbeat after which a GPU counts for nothing."""
+
+    @property
+    def noise(self) -> Noise | None:
+        """One run's noise, on the best's class of GPU."""
+        return noise_of(self.facts.noise.squares, self.facts.noise.df)
+
+    @property
+    def effort(self) -> Effort:
+        """How much is spent on retests."""
+        policy = self.facts.policy
+        return Effort(
+            policy.max_retests, policy.retest_top_k, 1 < policy.retest_top_k <= self._gpus_of_the_class()
+        )
+
+    def step(self) -> Step | None:
+        """What comes next; None while there is nothing to do, or a retest is awaited."""
+        best, noise = self.facts.best, self.noise
+        return next_step(
+            [self._contender(link.experiment_id) for link in best.chain],
+            [self._contender(link.experiment_id) for link in best.rivals],
+            noise.sigma if noise else None,
+            self.effort,
+        )
+
+    def retest(self, step: RunAgain) -> Retest:
+        """The run that a step asks for."""
+        first = self.facts.runs[step.name]
+        return retest_of(first, self.facts.retests[step.name], self.facts.policy)
+
+    def ruling(self, step: Confirm | Demote | GiveUp | Promote | Dismiss) -> Ruling:
+        """What a step changes."""
+        best, direction = self.facts.best, self.facts.tag.direction
+        if isinstance(step, Dismiss):
+            incumbent = self.facts.runs[best.chain[0].experiment_id]
+            return Ruling(incumbent, incumbent.status, {}, best, without_rivals(best), None, None, {})
+        e = self.facts.runs[step.name]
+        match step:
+            case GiveUp():
+                return Ruling(e, "keep", {"trust": "unconfirmed"}, best, best, None, "unconfirmed", {})
+            case Confirm():
+                return self._confirmed(e, stands(best, step.name, direction))
+            case Promote():
+                return self._promoted(e, rises(best, step.name))
+            case Demote():
+                return self._demoted(e, falls(best, step.name, direction))
+
+    def _confirmed(self, e: Experiment, after: Best) -> Ruling:
+        fields: dict[str, Any] = {"p_better": self._chance(e)}
+        if e.trust not in ("provisional", "unconfirmed"):
+            return Ruling(e, "keep", fields, self.facts.best, after, None, None, {})
+        fields["trust"] = "confirmed"
+        return Ruling(e, "keep", fields, self.facts.best, after, None, "confirmed", self._told(e, after))
+
+    def _promoted(self, e: Experiment, after: Best) -> Ruling:
+        best, direction = self.facts.best, self.facts.tag.direction
+        fields = {
+            "trust": "confirmed",
+            "improved": True,
+            "delta": score(best.val_bpb, direction) - score(e.val_bpb or math.nan, direction),
+            "near_miss": False,
+            "base_commit_sha": e.commit_sha,
+            "p_better": self._chance(e),
+        }
+        return Ruling(e, "keep", fields, best, after, None, "promoted", self._told(e, after))
+
+    def _demoted(self, e: Experiment, after: Best) -> Ruling:
+        direction = self.facts.tag.direction
+        mine, theirs = score(e.val_bpb or math.nan, direction), score(after.val_bpb, direction)
+        fields = {
+            "trust": "demoted",
+            "improved": False,
+            "near_miss": abs(mine - theirs) <= self.facts.policy.near_miss_margin + TOLERANCE,
+            "base_commit_sha": after.commit_sha,
+            "p_better": self._chance(e),
+        }
+        told = self._told(e, after)
+        if len(after.chain) == 1:
+            told["retest"] = [rival.experiment_id for rival in after.rivals[: self.effort.top_k]]
+        near = mine if e.best_key is None else None
+        return Ruling(e, "discard", fields, self.facts.best, after, near, "demoted", told)
+
+    def _contender(self, name: str) -> Contender:
+        e, its = self.facts.runs[name], self.facts.retests[name]
+        direction = self.facts.tag.direction
+        by_seed = sorted(its, key=lambda r: r.seed or 0)
+        fresh = [r.val_bpb for r in by_seed if r.status == RETESTED and r.val_bpb is not None]
+        links = (*self.facts.best.chain, *self.facts.best.rivals)
+        first = next(link.val_bpb for link in links if link.experiment_id == name)
+        return Contender(
+            Trial(name, score(first, direction), tuple(score(value, direction) for value in fresh)),
+            e.trust,
+            started=len(its),
+            under_way=sum(r.status in OPEN for r in its),
+            broke=any(r.status in ("crash", "timeout") and r.error_kind not in NO_FAULT for r in its),
+            trainable=e.attempt > 0,
+            is_baseline=bool(e.improved) and e.delta == 0,
+        )
+
+    def _told(self, e: Experiment, after: Best) -> dict[str, Any]:
+        """What the event of a ruling says: by which values, and what to build on now."""
+        retests = self.facts.retests[e.experiment_id]
+        return {
+            "retests": [r.val_bpb for r in retests if r.status == RETESTED],
+            "against": self.facts.best.chain[0].experiment_id,
+            "best_experiment_id": after.experiment_id,
+            "best_val_bpb": after.val_bpb,
+            "base_commit_sha": after.commit_sha,
+        }
+
+    def _chance(self, e: Experiment) -> float | None:
+        """The probability that it truly beats the incumbent, by all runs of both; None where that is not known."""
+        links = (*self.facts.best.chain, *self.facts.best.rivals)
+        chain = [link.experiment_id for link in self.facts.best.chain]
+        under = chain[: chain.index(e.experiment_id)] if e.experiment_id in chain else chain
+        if not under or self.noise is None:
+            return e.p_better
+        kept = {link.experiment_id: runs for link, runs in zip(links, self.facts.noise.runs, strict=True)}
+        mine, theirs = (mean_of(parsed(kept[name])) for name in (e.experiment_id, under[0]))
+        if mine is None or theirs is None:
+            return e.p_better
+        return p_better(mine, theirs, self.noise, self.facts.tag.direction)
+
+    def _gpus_of_the_class(self) -> int:
+        """The lab's own GPUs of the best's class that run, or may run, something."""
+        gpu_class = self.facts.runs[self.facts.best.chain[0].experiment_id].gpu_class
+        return sum(
+            gpu.owner is None
+            and gpu.status in ("idle", "training")
+            and not is_stale(gpu.heartbeat_at, self.facts.now, self.stale_s)
+            and gpu_class in (None, gpu.gpu_name)
+            for gpu in self.facts.gpus
+        )
+
+
+def retest_of(
+    first: Experiment, retests: Sequence[Experiment], policy: Policy, *, train: bool = True
+) -> Retest:
+    """One more run of an experiment's code on its next fixed seed, as long as the first run.
+
+    Without `train` its agent trains it itself.
+    """
+    seed = next_seed(first.seed, [r.seed for r in retests if r.status in (*OPEN, RETESTED)])
+    if not train:
+        return Retest(first, seed, agent=first.agent or "agent")
+    run_s = first.budget_s or first.budget_seconds or policy.budgets.base_s
+    return Retest(first, seed, run_s=run_s, timeout_s=first.timeout_s or 2 * run_s + 60)
+
+
+def in_words(step: Step) -> str:
+    """A step as an operator reads it, such as `confirm mar11-7`."""
+    return f"{type(step).__name__} {getattr(step, 'name', 'rivals')}".lower()

@@ -1,0 +1,225 @@
+"""Experiments, run again: who may yet be the best, one more run of an experiment's code, and what retests change."""
+
+from __future__ import annotations
+
+import json
+
+from state.budgets import WARN_AT
+from state.decisions import Retest, Ruling
+from state.experiments.ending import best_event, best_fields, named_by
+from state.experiments.reading import Reading, no_experiment, retest_id
+from state.facts import RaceFacts, Spread
+from state.noise import noise_key
+from state.policy import Policy, read_policy
+from state.records import Best, Experiment, Gpu, Tag, flatten, words
+from state.tags import exhausted, unknown
+
+SPARE_READ = 4
+"""Retests of each experiment that are read with it, beyond those that its tag's policy asks for."""
+PRIORITY = 7
+"""A retest goes before new ideas: they are built on what it decides."""
+SAME_CODE = {
+    *("tag", "number", "hypothesis", "description", "category", "commit_sha", "diff_summary", "diff_id"),
+    *(
+        "parent_ids",
+        "owner",
+        "config_delta",
+        "keep_rule",
+        "patience_s",
+        "traceparent",
+        "gpu_class",
+        "best_key",
+    ),
+}
+"""What a retest shares with the experiment whose code it runs again."""
+
+
+class Retesting(Reading):
+    """Part of `Experiments`."""
+
+    async def race(self, tag: str, best_key: str | None) -> RaceFacts | None:
+        """The best under a comparability key and everybody who may yet take its place; None where nobody may.
+
+        Two round trips; one more under another key than the tag's main one, and where agents asked for many retests.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        keys = self._keys
+        stored, policy, best_hash, gpu_ids, clock = await self._lab.pipeline(
+            [
+                ("HGETALL", keys.tag(tag)),
+                ("HGET", keys("policy", tag), "values"),
+                ("HGETALL", keys.best(tag, best_key)),
+                ("ZRANGE", keys("gpus"), 0, -1),
+                ("TIME",),
+            ]
+        )
+        if not stored:
+            raise unknown(tag)
+        best = Best.parse(best_hash) if best_hash else None
+        if best is None or not best.chain:
+            return None
+        of_tag, rules = Tag.parse(stored), read_policy(policy)
+        links = [*best.chain, *best.rivals]
+        read_ahead = rules.max_retests + SPARE_READ
+        names = [link.experiment_id for link in links]
+        ahead = [retest_ids(name, 0, read_ahead) for name in names]
+        noise = noise_key(keys, tag, of_tag.key_gpu_class)
+        rows = await self._lab.pipeline(
+            [
+                *(("HGETALL", keys.experiment(name)) for name in names),
+                *(("HGETALL", keys.experiment(name)) for several in ahead for name in several),
+                *(("HGETALL", keys.gpu(gpu_id)) for gpu_id in gpu_ids),
+                ("HMGET", noise, "squares", "df", *(link.code or "" for link in links)),
+            ]
+        )
+        rest = iter(rows)
+        runs = {name: Experiment.parse(next(rest)) for name in names}
+        retests = {
+            name: [Experiment.parse(row) for _ in several if (row := next(rest))]
+            for name, several in zip(names, ahead, strict=True)
+        }
+        gpus = tuple(Gpu.parse(row) for _ in gpu_ids if (row := next(rest)))
+        for name, run in runs.items():
+            if run.retests > read_ahead:
+                more = await self.many(retest_ids(name, read_ahead, run.retests))
+                retests[name] = [*retests[name], *more]
+        spread = next(rest)
+        if best_key is not None:
+            noise = noise_key(keys, tag, runs[names[0]].gpu_class)
+            codes = (link.code or "" for link in links)
+            spread = await self._lab.command("HMGET", noise, "squares", "df", *codes)
+        squares, df, *kept = spread
+        return RaceFacts(
+            tag=of_tag,
+            policy=rules,
+            best=best,
+            runs=runs,
+            retests=retests,
+            noise=Spread(float(squares or 0), int(df or 0), tuple(text or "" for text in kept)),
+            gpus=gpus,
+            now=float(clock[0]) + float(clock[1]) / 1e6,
+        )
+
+    async def with_retests(self, experiment_id: str) -> tuple[Experiment, list[Experiment], Policy]:
+        """An experiment with its retests and its tag's policy; two round trips.
+
+        Raises:
+            NotFound: no such experiment.
+        """
+        _, tag = named_by(experiment_id)
+        stored, policy = await self._lab.pipeline(
+            [
+                ("HGETALL", self._keys.experiment(experiment_id)),
+                ("HGET", self._keys("policy", tag), "values"),
+            ]
+        )
+        if "experiment_id" not in stored:
+            raise no_experiment(experiment_id)
+        e = Experiment.parse(stored)
+        its = await self.many(retest_ids(experiment_id, 0, e.retests))
+        return e, its, read_policy(policy)
+
+    async def begin_retest(self, retest: Retest) -> Experiment | None:
+        """Run an experiment's code once more; None where another retest was begun since it was read.
+
+        Raises:
+            BudgetExhausted: the tag's budget has no room for the run.
+        """
+        e, keys = retest.of, self._keys
+        again = Experiment(
+            experiment_id=retest_id(e, e.retests),
+            retest_of=e.experiment_id,
+            agent=retest.agent,
+            seed=retest.seed,
+            status="registered" if retest.run_s is None else "queued",
+            registered_at=0.0,
+            budget_s=retest.run_s or e.budget_s or e.budget_seconds,
+            timeout_s=retest.timeout_s,
+            priority=PRIORITY if retest.run_s is not None else 0,
+            **e.model_dump(include=SAME_CODE),
+        )
+        index, category_index = keys.indexes(again, again.status)
+        answer = await self._lab.move(
+            "begin_retest",
+            keys={
+                "experiment": keys.experiment(e.experiment_id),
+                "retest": keys.experiment(again.experiment_id),
+                "attempts": keys.attempts(again.experiment_id),
+                "status_index": index,
+                "category_index": category_index,
+                "open": keys("open"),
+                "tag": keys.tag(e.tag),
+                "events": keys("events"),
+                "queue": keys.queue(),
+                "parked": keys.parked(e.tag),
+                "queue_clock": keys("queue_clock"),
+            },
+            args={
+                "experiment_id": e.experiment_id,
+                "id": again.experiment_id,
+                "number": e.number,
+                "tag": e.tag,
+                "retests_before": e.retests,
+                "fields": words(again.flat()),
+                "status": again.status,
+                "patience_s": e.patience_s,
+                "seed": retest.seed,
+                "run_s": retest.run_s,
+                "warn_at": WARN_AT,
+                "priority": PRIORITY,
+                "experiment_traceparent": e.traceparent,
+            },
+        )
+        if answer[0] == "exhausted":
+            raise exhausted(e.tag, answer)
+        return again if answer[0] == "ok" else None
+
+    async def judge(self, ruling: Ruling) -> bool:
+        """Commit what retests say; False where the experiment or the best has changed: read and decide again."""
+        e, keys, growths = ruling.experiment, self._keys, ruling.growths
+        before, after = keys.indexes(e, e.status), keys.indexes(e, ruling.status)
+        event = {"experiment_id": e.experiment_id, "number": e.number, "val_bpb": e.val_bpb, "agent": e.agent}
+        is_new = ruling.after.experiment_id != ruling.best.experiment_id
+        answer = await self._lab.move(
+            "judge_retests",
+            keys={
+                "experiment": keys.experiment(e.experiment_id),
+                "tag": keys.tag(e.tag),
+                "best": keys.best(e.tag, e.best_key),
+                "near_misses": keys("near_misses", e.tag),
+                "categories": keys("categories", e.tag),
+                "status_before": before[0],
+                "category_before": before[1],
+                "status_after": after[0],
+                "category_after": after[1],
+                "events": keys("events"),
+                "traces": [keys.trace(growth.trace.trace_id) for growth in growths],
+            },
+            args={
+                "id": e.experiment_id,
+                "number": e.number,
+                "tag": e.tag,
+                "category": e.category,
+                "status_before": e.status,
+                "status": ruling.status,
+                "best_version": ruling.best.version,
+                "fields": json.dumps(flatten(ruling.fields)),
+                "best_fields": best_fields(ruling.after),
+                "near_miss_score": ruling.near_miss_score,
+                "event": f"experiment.{ruling.verdict}" if ruling.verdict else None,
+                "event_data": json.dumps(event | dict(ruling.facts), allow_nan=False),
+                "best_event": best_event(ruling.after, e.best_key) if is_new else None,
+                "best_id": ruling.after.experiment_id,
+                "experiment_traceparent": e.traceparent,
+                "trace_fields": [json.dumps(flatten(growth.fields)) for growth in growths],
+                "trace_versions": [growth.trace.version for growth in growths],
+            },
+        )
+        return bool(answer == "ok")
+
+
+def retest_ids(experiment_id: str, begin: int, end: int) -> list[str]:
+    """Ids of an experiment's retests from the nth, counted from 0, up to another."""
+    return [f"{experiment_id}.{nth + 2}" for nth in range(begin, end)]
