@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field
 import functions as package
 from functions.rules.access import Audience, Caller, allows
 from functions.rules.ticks import Calendar, Missed, Overlap, Schedule, Steady, Times
+from state.digests import RequestKey
 from state.events import CATALOGUE
 from state.ids import Id
 from state.records import Role
@@ -255,6 +256,11 @@ class Call:
         """What makes this call the same as an earlier one of this caller: the id in its body, else its header's."""
         given = request_id or self.idempotency_key
         return None if given is None else self.scoped(given)
+
+    def request_key(self, function: str, request: Command) -> RequestKey | None:
+        """What the lab knows this call of a function by when it is repeated; None where its caller gave it no id."""
+        given = self.key(request.request_id)
+        return None if given is None else RequestKey.of(function, given, request)
 
     def scoped(self, given: str) -> str:
         """An idempotency key as this caller's own: another's with the same text is another."""

@@ -3,8 +3,41 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 
 from pydantic import BaseModel
+
+from state.errors import Invalid
+
+REQUEST_TTL_S = 24 * 3600
+
+
+@dataclass(frozen=True)
+class RequestKey:
+    """What a repeated request is known by."""
+
+    name: str
+    """Of the function and the id that its caller gave; safe in a key."""
+    body_digest: str
+
+    @classmethod
+    def of(cls, function: str, given: str, request: BaseModel) -> RequestKey:
+        """The key of a request that its caller gave this id."""
+        return cls(hashlib.sha256(f"{function}|{given}".encode()).hexdigest(), digest_of(request))
+
+    def registered(self, stored: str) -> str:
+        """What the first request registered, from `<id> <digest of its body>`.
+
+        Raises:
+            Invalid: that was another body.
+        """
+        first, _, digest = stored.partition(" ")
+        if digest != self.body_digest:
+            raise Invalid(
+                "this request id or Idempotency-Key was used with another body",
+                hint="use a new key for a new request",
+            )
+        return first
 
 
 def digest_of(request: BaseModel) -> str:

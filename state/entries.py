@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
+
+from state.policy import Policy
+from state.records import Experiment, GpuStatus, Idea, Selection, Tag, Trace
 
 
 @dataclass(frozen=True)
@@ -21,3 +26,120 @@ class Turn:
 
     round: int
     rounds: Rounds
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A GPU, as far as those who wait for one need to know it."""
+
+    gpu_id: str
+    status: GpuStatus
+    heartbeat_at: float
+
+
+@dataclass(frozen=True)
+class WaitQueue:
+    """The wait queue, as it was read."""
+
+    rounds: Rounds
+    workers: Sequence[str]
+    """GPUs whose worker is there."""
+    paused: bool
+    """The tag is."""
+
+
+@dataclass(frozen=True)
+class Parent:
+    """An experiment that is named as a parent."""
+
+    tag: str
+    retest_of: str | None
+    outdated: bool
+    trace_id: str | None
+
+
+@dataclass(frozen=True)
+class EntryFacts:
+    """What is known of a tag, and of what an idea names, as it is about to enter."""
+
+    now: float
+    tag: Tag
+    policy: Policy
+    policy_version: int
+    crashes: int
+    """In a row."""
+    first: Experiment | None
+    """What the same request registered before."""
+    parents: Mapping[str, Parent]
+    """Those that the idea names, as far as there are any."""
+    epoch: int
+    """Of the tag's traces."""
+    selection: Selection | None
+    selection_ends: float | None
+    """When its lease ends; None: it is not open."""
+    branch: Trace | None
+    """Where traces grow in parallel and nothing was selected: that of the first parent named, else of the best."""
+    rounds: Rounds
+    slots: Sequence[Slot]
+    """Every GPU; none where the idea is not to be trained."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An idea that may enter, with what may have changed since that was decided."""
+
+    idea: Idea
+    epoch: int | None = None
+    """Of the tag's traces, where it was made from one of them."""
+    crashes: int | None = None
+    """In a row, where too many refuse it."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is asked of a worker."""
+
+    priority: int
+    budget_s: float
+    timeout_s: float
+    pinned_gpu: str | None = None
+    config_delta: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Entered:
+    """An experiment that was registered."""
+
+    experiment_id: str
+    number: int
+    duplicate_of: str | None
+    position: int = 0
+    """In the wait queue, counted from 1."""
+
+
+@dataclass(frozen=True)
+class TrainFacts:
+    """What is known of an experiment that is to be trained."""
+
+    now: float
+    experiment: Experiment
+    tag: Tag
+    policy: Policy
+    slots: Sequence[Slot]
+    """Every GPU."""
+    rounds: Rounds
+    holds: bool
+    """The lease that it names is its own."""
+
+
+HeldLease = Literal["used", "returned"]
+"""What becomes of the lease that an experiment holds as it is queued."""
+
+
+@dataclass(frozen=True)
+class Queued:
+    """An experiment that is to be trained."""
+
+    status: Literal["queued", "leased"]
+    attempt: int
+    position: int

@@ -32,3 +32,8 @@ OWN_LINE = 0
 def trace_id_of(tag: str, number: int) -> str:
     """A trace's id: `mar11-t3`."""
     return f"{tag}-t{number}"
+
+
+def number_of(experiment_id: str) -> int:
+    """The number of an experiment in its tag: 47 of `mar11-47`."""
+    return int(experiment_id.rpartition("-")[2])

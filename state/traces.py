@@ -11,10 +11,11 @@ from typing import Any, Literal
 from weakref import WeakValueDictionary
 
 from state.client import Lab
+from state.digests import REQUEST_TTL_S, RequestKey
 from state.errors import Conflict, NotFound
-from state.experiments.registering import REQUEST_TTL_S, RequestKey
 from state.ids import OWN_LINE, trace_id_of
 from state.records import Forest, Selection, SelectionKind, Trace, flatten
+from state.refusals import no_selection, over
 from state.tags import unknown
 
 
@@ -138,10 +139,7 @@ class Traces:
         """
         stored = await self._lab.hash(self._keys.selection(selection_id))
         if not stored:
-            raise NotFound(
-                f"there is no selection {selection_id!r}",
-                hint="a selection that is over is forgotten after a day: POST /api/trace/select makes a new one",
-            )
+            raise no_selection(selection_id)
         return Selection.parse(stored)
 
     async def open_selections(self, tag: str) -> dict[str, float]:
@@ -365,24 +363,6 @@ class Traces:
                 return await self.get(trace.tag, trace.trace_id)
             case _:
                 return trace.model_copy(update={"status": "live"})
-
-
-def over(s: Selection) -> Conflict:
-    """A selection is no longer open."""
-    what = {
-        "committed": f"{s.experiment_id} was committed with it",
-        "released": "it was released",
-        "expired": "its lease ended before an experiment was registered",
-    }
-    return Conflict(
-        f"the selection {s.selection_id} is over: {what.get(s.status, 'its lease has ended')}",
-        hint="make a new one with POST /api/trace/select; a long search for an idea renews its selection"
-        " with POST /api/trace/renew",
-        fields={
-            "code": f"selection_{'expired' if s.status == 'open' else s.status}",
-            "experiment_id": s.experiment_id,
-        },
-    )
 
 
 def no_room(tag: str, most: int) -> Conflict:

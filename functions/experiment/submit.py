@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Field
 
-from functions.contract import MIB, Call, Category, Line, Response, function
-from functions.experiment.register import Descent, Register, registration
-from functions.views.hints import Queue
+from functions.contract import MIB, Call, Response, function
+from functions.experiment._ideas import NewIdea
+from functions.rules.entering import admitted, run_of
+from functions.rules.pool.turns import next_turn
+from functions.views.budgets import obstacle
+from functions.views.hints import Queue, alive, next_step, open_step
+from state.entries import Entered, EntryFacts, WaitQueue
 from state.experiments import Experiments
-from state.ids import GpuId, Id, Sha, Tag
-from state.policies import Policies
-from state.pool import Pool
-from state.tags import Tags
-from state.traces import Traces
+from state.records import Experiment, Status
+from state.settings import Settings
 
 
-class Submit(Descent):
-    tag: Tag
-    hypothesis: Line
-    category: Category
-    commit_sha: Sha
-    diff_summary: Line
-    description: Line | None = None
-    diff: Annotated[str, Field(max_length=4 * MIB)] | None = None
-    gpu_id: GpuId | None = None
-    config_delta: dict[str, Any] | None = None
-    agent: Id | None = None
-    seed: int | None = None
+class Submit(NewIdea):
+    """An idea that a worker is to train."""
+
     priority: int = Field(0, ge=0, le=7, description="higher first")
     timeout_s: Annotated[float, Field(gt=0, le=7 * 86400)] | None = None
 
@@ -50,47 +41,44 @@ class Submitted(Response):
 
 
 @function("experiment::submit", role="agent", writes=True, body_limit=6 * MIB)
-async def submit(
-    request: Submit,
-    call: Call,
-    tags: Tags,
-    policies: Policies,
-    experiments: Experiments,
-    traces: Traces,
-    pool: Pool,
+async def submit(request: Submit, call: Call, experiments: Experiments, settings: Settings) -> Submitted:
+    """Register, and queue for training by the same move; the answer names the URL to wait at."""
+    idea, patch, asked = request.idea(call), request.patch, call.request_key("experiment::submit", request)
+    while True:
+        facts = await experiments.entry_facts(idea, asked, to_train=True)
+        workers = alive(facts.slots, facts.now, settings.stale_s)
+        paused = obstacle(facts.tag) if facts.tag.paused_at is not None else None
+        if (first := facts.first) is not None:
+            queue = Queue(position=await experiments.position(first, workers), workers=len(workers))
+            return submitted(
+                first, first.status, first.attempt, queue, next_step(first, queue, paused), facts
+            )
+        run = run_of(
+            facts.policy, priority=request.priority, timeout_s=request.timeout_s, pinned_gpu=request.gpu_id
+        )
+        waits = WaitQueue(facts.rounds, workers, paused=paused is not None)
+        entry = admitted(idea, facts, call.caller)
+        if (new := await experiments.submit(entry, patch, asked, run, waits, next_turn)) is not None:
+            queue = Queue(position=new.position, workers=len(workers))
+            step = open_step(new.experiment_id, "queued", queue, paused)
+            return submitted(new, "queued", 1, queue, step, facts)
+
+
+def submitted(
+    e: Entered | Experiment, status: Status, attempt: int, queue: Queue, step: str, facts: EntryFacts
 ) -> Submitted:
-    """Register, then queue for training; the answer names the URL to wait at."""
-    if request.gpu_id is not None:
-        await pool.get(request.gpu_id)  # nothing is registered for a GPU that does not exist
-    registered = await registration(
-        _registration(request, call), call, tags, policies, experiments, traces, to_train=True
-    )
-    accepted = await call.invoke(
-        "gpu::train",
-        {
-            "experiment_id": registered.experiment_id,
-            "priority": request.priority,
-            "timeout_s": request.timeout_s,
-        },
-    )
+    """What submitting this experiment answers, now and whenever it is repeated."""
+    invocation = f"{e.experiment_id}.{attempt}"
     return Submitted(
-        experiment_id=registered.experiment_id,
-        status=accepted["status"],
-        number=registered.number,
-        duplicate_of=registered.duplicate_of,
-        attempt=accepted["attempt"],
-        invocation_id=accepted["invocation_id"],
-        status_url=accepted["status_url"],
-        wait_url=f"/api/experiment/{registered.experiment_id}/wait",
-        queue=accepted["queue"],
-        next=accepted["next"],
-        hint=registered.hint,
+        experiment_id=e.experiment_id,
+        status=status,
+        number=e.number,
+        duplicate_of=e.duplicate_of,
+        attempt=attempt,
+        invocation_id=invocation,
+        status_url=f"/api/invocation/{invocation}",
+        wait_url=f"/api/experiment/{e.experiment_id}/wait",
+        queue=queue,
+        next=step,
+        hint=obstacle(facts.tag),
     )
-
-
-def _registration(request: Submit, call: Call) -> Register:
-    """What is registered, under a request id of its own: a key that came with a submit belongs to the submit."""
-    body = request.model_dump(exclude={"priority", "timeout_s", "request_id"})
-    if given := call.key(request.request_id):
-        body["request_id"] = f"submit-{hashlib.sha256(given.encode()).hexdigest()}"
-    return Register.model_validate(body)

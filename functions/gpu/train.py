@@ -8,23 +8,24 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import Field
 
 from functions.contract import Call, Command, Http, Response, function
 from functions.lanes import Failed, Halted, Order, Runner, Trained, TrainingJob, TrainingResult, Unfit
 from functions.rules.access import check_own
+from functions.rules.entering import run_of
 from functions.rules.pool.turns import next_turn
 from functions.views.budgets import obstacle
 from functions.views.hints import Queue, alive, next_step
 from state.decisions import Ending
+from state.entries import HeldLease, WaitQueue
 from state.errors import Conflict, Invalid, Unavailable
 from state.experiments import Experiments
 from state.ids import GpuId, Id, Sha
-from state.policies import Policies
-from state.pool import Pool
-from state.records import OPEN, Experiment
+from state.pool import Pool, unknown
+from state.records import OPEN, Experiment, Tag
 from state.settings import Settings
 from state.tags import Tags
 
@@ -79,55 +80,68 @@ class Done(Response):
 
 
 @function("gpu::train", Http("POST", "/api/gpu/train"), role=("agent", "worker"), writes=True)
-async def accept(
-    request: Train,
-    call: Call,
-    experiments: Experiments,
-    tags: Tags,
-    policies: Policies,
-    pool: Pool,
-    settings: Settings,
-) -> Accepted:
+async def accept(request: Train, call: Call, experiments: Experiments, settings: Settings) -> Accepted:
     """Put a registered experiment into the wait queue; asked again, it answers where the experiment stands."""
     while True:
-        e = await experiments.get(request.experiment_id)
-        check_own(call.caller, e.owner, e.experiment_id)
-        if request.commit_sha is not None and request.commit_sha != e.commit_sha:
-            raise Invalid(
-                f"{e.experiment_id} is registered with commit {e.commit_sha}, not {request.commit_sha}",
-                hint="register another experiment for another commit",
-            )
+        facts = await experiments.train_facts(request.experiment_id)
+        e = facts.experiment
+        check_trainable(request, e, call)
+        workers = alive(facts.slots, facts.now, settings.stale_s)
+        paused = facts.tag.paused_at is not None
         if e.attempt > 0:
-            break
-        if e.status not in OPEN:
-            raise Conflict(
-                f"{e.experiment_id} is already finished: {e.status}",
-                hint="register a new experiment to try again",
-                fields={"experiment_status": e.status},
-            )
-        if e.retest_of is not None and (request.config_delta, request.budget_s) != (None, None):
-            raise Invalid(
-                f"{e.experiment_id} runs {e.retest_of} again, with its constants and its budget",
-                hint="leave config_delta and budget_s out; what is to run otherwise is another experiment",
-            )
+            return accepted(e, await experiments.position(e, workers), len(workers), facts.tag)
         pinned = request.gpu_id or e.pinned_gpu
-        if pinned is not None:
-            await pool.get(pinned)
-        budget = request.budget_s or e.budget_s or (await policies.get(e.tag))[0].budgets.base_s
-        await experiments.enqueue(
-            e,
-            turn=None if e.retest_of else next_turn(await experiments.rounds(e.agent)),
-            lease=await _lease_of(e, pool, tags),
+        if pinned is not None and pinned not in (slot.gpu_id for slot in facts.slots):
+            raise unknown(pinned)
+        run = run_of(
+            facts.policy,
             priority=request.priority,
+            budget_s=request.budget_s or e.budget_s,
+            timeout_s=request.timeout_s,
             pinned_gpu=pinned,
-            budget_s=budget,
-            timeout_s=request.timeout_s or 2 * budget + 60,
             config_delta=request.config_delta,
         )
-    workers = alive(await pool.all(), await pool.now(), settings.stale_s)
-    queue = Queue(position=await experiments.position(e, workers) or 0, workers=len(workers))
-    tag = await tags.get(e.tag)
-    invocation = f"{e.experiment_id}.{e.attempt}"
+        waits = WaitQueue(facts.rounds, workers, paused=paused)
+        # while its tag is paused the GPU that it holds would stand idle
+        lease: HeldLease | None = ("returned" if paused else "used") if facts.holds else None
+        decide = None if e.retest_of is not None or lease == "used" else next_turn
+        queued = await experiments.enqueue(e, run, waits, decide, lease=lease)
+        if queued is not None:
+            now = e.model_copy(update={"status": queued.status, "attempt": queued.attempt})
+            return accepted(now, queued.position, len(workers), facts.tag)
+
+
+def check_trainable(request: Train, e: Experiment, call: Call) -> None:
+    """Refuse to train what is another's, is registered with another commit, or is over.
+
+    Raises:
+        Forbidden, Invalid, Conflict: in this order.
+    """
+    check_own(call.caller, e.owner, e.experiment_id)
+    if request.commit_sha is not None and request.commit_sha != e.commit_sha:
+        raise Invalid(
+            f"{e.experiment_id} is registered with commit {e.commit_sha}, not {request.commit_sha}",
+            hint="register another experiment for another commit",
+        )
+    if e.attempt > 0:
+        return
+    if e.status not in OPEN:
+        raise Conflict(
+            f"{e.experiment_id} is already finished: {e.status}",
+            hint="register a new experiment to try again",
+            fields={"experiment_status": e.status},
+        )
+    if e.retest_of is not None and (request.config_delta, request.budget_s) != (None, None):
+        raise Invalid(
+            f"{e.experiment_id} runs {e.retest_of} again, with its constants and its budget",
+            hint="leave config_delta and budget_s out; what is to run otherwise is another experiment",
+        )
+
+
+def accepted(e: Experiment, position: int, workers: int, tag: Tag) -> Accepted:
+    """Where an experiment that is to be trained stands."""
+    queue, invocation = Queue(position=position, workers=workers), f"{e.experiment_id}.{e.attempt}"
+    paused = tag.paused_at is not None
     return Accepted(
         experiment_id=e.experiment_id,
         status=e.status,
@@ -135,8 +149,8 @@ async def accept(
         invocation_id=invocation,
         status_url=f"/api/invocation/{invocation}",
         queue=queue,
-        paused=tag.paused_at is not None,
-        next=next_step(e, queue, obstacle(tag) if tag.paused_at is not None else None),
+        paused=paused,
+        next=next_step(e, queue, obstacle(tag) if paused else None),
     )
 
 
@@ -216,17 +230,6 @@ async def _hand_back(e: Experiment, fence: int, unfit: Unfit, call: Call, pool: 
     await delivered(lambda: pool.flag(gpu_id, set_=sick, reason=unfit.reason, fence=fence))
     back = {"gpu_id": gpu_id, "fence": fence, "reason": unfit.reason[:500]}
     await delivered(lambda: call.invoke("pool::give_back", back))
-
-
-async def _lease_of(e: Experiment, pool: Pool, tags: Tags) -> Literal["used", "returned"] | None:
-    """What becomes of the lease that an experiment holds; None where it holds none.
-
-    While its tag is paused the GPU goes back: it would stand idle for as long as the pause.
-    """
-    gpu = await pool.find(e.gpu_id) if e.gpu_id else None
-    if gpu is None or (gpu.holder, gpu.fence) != (e.experiment_id, e.fence):
-        return None
-    return "returned" if (await tags.get(e.tag)).paused_at is not None else "used"
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,9 @@ from functions.rules.keeps.verdict import Key, near_band
 from functions.trace._nodes import parents_named
 from functions.views.budgets import obstacle
 from functions.views.hints import alive
-from state.digests import digest_of
+from state.digests import RequestKey, digest_of
 from state.errors import Conflict
 from state.experiments import Experiments
-from state.experiments.registering import RequestKey
 from state.ids import OWN_LINE, trace_id_of
 from state.policies import Policies
 from state.policy import Policy

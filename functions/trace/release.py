@@ -6,7 +6,8 @@ from functions.contract import Call, Command, Line, Response, function
 from functions.rules.access import check_own
 from state.errors import Conflict
 from state.ids import Id
-from state.traces import Traces, over
+from state.refusals import over
+from state.traces import Traces
 
 
 class Release(Command):

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pydantic import BaseModel
 
 from functions.rules.pool.health import effective_status
-from state.records import OPEN, Experiment, Gpu
+from state.entries import Slot
+from state.records import OPEN, Experiment, Gpu, Status
 
 ADD_WORKER = "no worker is there: start one with ./nightjar worker --repo PATH"
 
@@ -19,7 +20,7 @@ class Queue(BaseModel):
     workers: int
 
 
-def alive(gpus: Sequence[Gpu], now: float, stale_s: float) -> list[str]:
+def alive(gpus: Sequence[Gpu | Slot], now: float, stale_s: float) -> list[str]:
     """The GPUs whose worker is there."""
     return [gpu.gpu_id for gpu in gpus if effective_status(gpu, now, stale_s) != "offline"]
 
@@ -31,22 +32,9 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
     """
     if e.selection_id is not None and e.status not in OPEN:
         return _select_again(e)
-    again = f"ask again with GET /api/experiment/{e.experiment_id}/wait"
     match e.status:
-        case "queued" if obstacle is not None:
-            return f"{obstacle} Prepare your next idea, then {again}."
-        case "queued" if queue is not None and queue.workers == 0:
-            return f"It stays queued until a worker comes; {ADD_WORKER}."
-        case "queued" | "leased":
-            return f"It waits for its turn: prepare your next idea, then {again}."
-        case "running":
-            done = f" ({e.last_progress:.0%} done)" if e.last_progress is not None else ""
-            return f"It trains{done}: prepare your next idea, then {again}."
-        case "registered":
-            return (
-                "Train it and report with /api/experiment/complete or /crash,"
-                " or have it trained with /api/gpu/train."
-            )
+        case "registered" | "queued" | "leased" | "running":
+            return open_step(e.experiment_id, e.status, queue, obstacle, e.last_progress)
         case "keep" if e.trust == "provisional":
             return (
                 "Keep the commit and build the next idea on it. It runs once more on another seed: if it is"
@@ -68,6 +56,32 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
             return f"It bears on {e.retest_of}: GET /api/experiment/{e.retest_of} shows what all its runs measured."
         case "lost":
             return "Its worker is gone: reset to base_commit_sha and submit it again if it is worth it."
+
+
+def open_step(
+    experiment_id: str,
+    status: Status,
+    queue: Queue | None,
+    obstacle: str | None = None,
+    progress: float | None = None,
+) -> str:
+    """The same for one that is not finished."""
+    again = f"ask again with GET /api/experiment/{experiment_id}/wait"
+    match status:
+        case "queued" if obstacle is not None:
+            return f"{obstacle} Prepare your next idea, then {again}."
+        case "queued" if queue is not None and queue.workers == 0:
+            return f"It stays queued until a worker comes; {ADD_WORKER}."
+        case "running":
+            done = f" ({progress:.0%} done)" if progress is not None else ""
+            return f"It trains{done}: prepare your next idea, then {again}."
+        case "registered":
+            return (
+                "Train it and report with /api/experiment/complete or /crash,"
+                " or have it trained with /api/gpu/train."
+            )
+        case _:
+            return f"It waits for its turn: prepare your next idea, then {again}."
 
 
 def _select_again(e: Experiment) -> str:

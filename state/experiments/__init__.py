@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from state.experiments.ending import EndingStore
-from state.experiments.queueing import Queueing
 from state.experiments.registering import Registering
 from state.experiments.retesting import Retesting
 from state.experiments.running import Running
 
 
-class Experiments(Registering, Queueing, Running, EndingStore, Retesting):
+class Experiments(Registering, Running, EndingStore, Retesting):
     """All experiments of the lab."""

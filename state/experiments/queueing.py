@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+from weakref import WeakValueDictionary
 
 from state.budgets import WARN_AT
-from state.entries import Rounds, Turn
-from state.experiments.reading import Reading
-from state.records import STATUSES, Experiment, Status, flatten, words
+from state.client import Lab
+from state.entries import HeldLease, Queued, Rounds, Run, Slot, TrainFacts, Turn, WaitQueue
+from state.experiments.ending import named_by
+from state.experiments.reading import Reading, no_experiment
+from state.indexes import members, values
+from state.moves import Arg
+from state.policy import read_policy
+from state.records import STATUSES, Experiment, GpuStatus, Status, Tag, flatten, words
 from state.tags import exhausted
+
+Decide = Callable[[Rounds], Turn]
+"""The rule that says which round of the wait queue an experiment joins."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +35,10 @@ class Census:
 class Queueing(Reading):
     """Part of `Experiments`."""
 
+    def __init__(self, lab: Lab) -> None:
+        super().__init__(lab)
+        self._lines = WeakValueDictionary[str | None, _Line]()
+
     async def waiting(self, gpu_ids: Sequence[str] = (), limit: int = 256) -> list[Experiment]:
         """The head of the common queue and the first that is pinned to each of these GPUs, in one order."""
         heads = [(self._keys.queue(), limit), *((self._keys.queue(gpu_id), 1) for gpu_id in gpu_ids)]
@@ -34,27 +48,38 @@ class Queueing(Reading):
         placed = [(float(score), i) for row in rows for i, score in zip(row[::2], row[1::2], strict=True)]
         return [e for e in await self.many([i for _, i in sorted(placed)]) if e.status == "queued"]
 
-    async def position(self, e: Experiment, gpu_ids: Sequence[str]) -> int | None:
-        """Its place among those that wait for one of the GPUs `gpu_ids`, counted from 1.
+    async def position(self, e: Experiment, gpu_ids: Sequence[str]) -> int:
+        """Its place among those that wait for one of the GPUs `gpu_ids`, counted from 1; 0 where it does not wait."""
+        [place] = await self._lab.pipeline([self.place(e.experiment_id, e.tag, e.pinned_gpu, gpu_ids)])
+        return int(place)
 
-        A pinned one stands behind whoever may get its GPU first, the others behind whoever may get any. One whose
-        tag is paused stands in nobody's way; its place is the one that it would come back to. None where it does
-        not wait.
+    def place(
+        self, experiment_id: str, tag: str, pinned_gpu: str | None, gpu_ids: Sequence[str]
+    ) -> Sequence[Arg]:
+        """`position` as a command of a pipeline.
+
+        A pinned one stands behind those that may get its GPU first, the others behind those that may get any. One
+        whose tag is paused is in the way of none; its place is the one that it would come back to.
         """
         keys = self._keys
-        queue, parked = keys.queue(e.pinned_gpu), keys.parked(e.tag, e.pinned_gpu)
-        found = await self._lab.pipeline(
-            [(ask, key, e.experiment_id) for key in (queue, parked) for ask in ("ZSCORE", "ZRANK")]
+        return self._lab.reading(
+            "find_place",
+            keys={
+                "queue": keys.queue(pinned_gpu),
+                "parked": keys.parked(tag, pinned_gpu),
+                "rivals": self._rivals(tag, pinned_gpu, gpu_ids, paused=False),
+                "rivals_of_parked": self._rivals(tag, pinned_gpu, gpu_ids, paused=True),
+            },
+            args={"id": experiment_id},
         )
-        own, (score, rank) = (queue, found[:2]) if found[0] is not None else (parked, found[2:])
-        if score is None or rank is None:
-            return None
-        others = [None] if e.pinned_gpu else gpu_ids
-        before = [keys.queue(other) for other in others]
-        if own == parked:
-            before += [queue, *(keys.parked(e.tag, other) for other in others)]
-        counts = await self._lab.pipeline([("ZCOUNT", key, "-inf", f"({float(score)!r}") for key in before])
-        return 1 + int(rank) + sum(int(count) for count in counts)
+
+    def _rivals(self, tag: str, pinned_gpu: str | None, gpu_ids: Sequence[str], *, paused: bool) -> list[str]:
+        """The other queues whose experiments may get a GPU before one that waits for `pinned_gpu`, or for any."""
+        keys, others = self._keys, [None] if pinned_gpu else gpu_ids
+        rivals = [keys.queue(other) for other in others]
+        if paused:
+            rivals += [keys.queue(pinned_gpu), *(keys.parked(tag, other) for other in others)]
+        return rivals
 
     async def queue_length(self) -> int:
         """How many experiments wait for a GPU, pinned to one or not."""
@@ -93,84 +118,144 @@ class Queueing(Reading):
         )
         return await self.many(ids)
 
-    async def rounds(self, agent: str | None) -> Rounds:
-        """The wait queue's rounds, for this agent."""
-        own, served = await self._lab.command(
-            "HMGET", self._keys("queue_clock"), f"agent:{agent or ''}", "round"
+    async def train_facts(self, experiment_id: str) -> TrainFacts:
+        """What is decided on as an experiment is to be trained.
+
+        Raises:
+            NotFound: no such experiment.
+        """
+        keys, (_, tag) = self._keys, named_by(experiment_id)
+        found = await self._read(
+            {
+                "now": ("TIME",),
+                "experiment": ("HGETALL", keys.experiment(experiment_id)),
+                "tag": ("HGETALL", keys.tag(tag)),
+                "policy": ("HGET", keys("policy", tag), "values"),
+                "slots": self._slots(),
+            }
         )
-        return Rounds(None if own is None else int(own), int(served or 0))
+        if "experiment_id" not in found["experiment"]:
+            raise no_experiment(experiment_id)
+        e = Experiment.parse(found["experiment"])
+        held = keys.gpu(e.gpu_id or "none")
+        rounds, lease = await self._lab.pipeline([self._rounds(e.agent), ("HMGET", held, "holder", "fence")])
+        return TrainFacts(
+            now=time_of(found["now"]),
+            experiment=e,
+            tag=Tag.parse(found["tag"]),
+            policy=read_policy(found["policy"]),
+            slots=slots_of(found["slots"]),
+            rounds=rounds_of(rounds),
+            holds=lease == [e.experiment_id, str(e.fence)],
+        )
 
     async def enqueue(
         self,
         e: Experiment,
+        run: Run,
+        queue: WaitQueue,
+        decide: Decide | None,
         *,
-        turn: Turn | None,
-        lease: Literal["used", "returned"] | None = None,
-        priority: int,
-        pinned_gpu: str | None,
-        budget_s: float,
-        timeout_s: float,
-        config_delta: Mapping[str, Any] | None = None,
-    ) -> Literal["queued", "leased", "stale"]:
+        lease: HeldLease | None = None,
+    ) -> Queued | None:
         """Put a registered experiment into the wait queue, or onto the GPU whose lease it holds.
 
         Its run is set aside from the tag's budget. While the tag is paused it waits aside, with its place, and its
-        lease is `returned`. Without a `turn` it takes no agent's, and joins the round that is served now.
-        "stale": what this was decided on has changed.
+        lease is `returned`. `decide` says which round it waits in; without it, it takes no agent's turn, and joins
+        the round that is served now. None where what this was decided on has changed.
 
         Raises:
             BudgetExhausted: the tag's budget has no room for the run.
         """
         keys = self._keys
-        fields = {
-            "priority": priority,
-            "pinned_gpu": pinned_gpu,
-            "budget_s": budget_s,
-            "timeout_s": timeout_s,
-            "config_delta": dict(config_delta) if config_delta else None,
-        }
         status_before, category_before = keys.indexes(e, "registered")
         status_after, category_after = keys.indexes(e, "leased" if lease == "used" else "queued")
-        answer = await self._lab.move(
-            "queue_experiment",
-            keys={
-                "experiment": keys.experiment(e.experiment_id),
-                "attempts": keys.attempts(e.experiment_id),
-                "tag": keys.tag(e.tag),
-                "status_before": status_before,
-                "category_before": category_before,
-                "status_after": status_after,
-                "category_after": category_after,
-                "queue": keys.queue(pinned_gpu),
-                "parked": keys.parked(e.tag, pinned_gpu),
-                "queue_clock": keys("queue_clock"),
-                "open": keys("open"),
-                "starting": keys("starting"),
-                "held_gpu": keys.gpu(e.gpu_id) if e.gpu_id and lease else None,
-                "idle_gpus": keys("idle_gpus"),
-                "leases": keys("leases"),
-                "events": keys("events"),
-            },
-            args={
-                "id": e.experiment_id,
-                "number": e.number,
-                "tag": e.tag,
-                "agent": e.agent or "",
-                "fence": e.fence,
-                "gpu_id": e.gpu_id,
-                "lease": lease,
-                "priority": priority,
-                "run_s": budget_s,
-                "warn_at": WARN_AT,
-                "fields": words(flatten(fields)),
-                "experiment_traceparent": e.traceparent,
-                **turn_of(turn),
-            },
-        )
-        if answer[0] == "exhausted":
-            raise exhausted(e.tag, answer)
-        became: Literal["queued", "leased", "stale"] = answer[0]
-        return became
+
+        async def move(turn: Turn | None) -> Any:
+            return await self._lab.move(
+                "queue_experiment",
+                keys={
+                    "experiment": keys.experiment(e.experiment_id),
+                    "attempts": keys.attempts(e.experiment_id),
+                    "tag": keys.tag(e.tag),
+                    "status_before": status_before,
+                    "category_before": category_before,
+                    "status_after": status_after,
+                    "category_after": category_after,
+                    "queue": keys.queue(run.pinned_gpu),
+                    "parked": keys.parked(e.tag, run.pinned_gpu),
+                    "queue_clock": keys("queue_clock"),
+                    "rivals": self._rivals(e.tag, run.pinned_gpu, queue.workers, paused=queue.paused),
+                    "open": keys("open"),
+                    "starting": keys("starting"),
+                    "held_gpu": keys.gpu(e.gpu_id) if e.gpu_id and lease else None,
+                    "idle_gpus": keys("idle_gpus"),
+                    "leases": keys("leases"),
+                    "events": keys("events"),
+                },
+                args={
+                    "id": e.experiment_id,
+                    "number": e.number,
+                    "tag": e.tag,
+                    "agent": e.agent or "",
+                    "fence": e.fence,
+                    "gpu_id": e.gpu_id,
+                    "lease": lease,
+                    "priority": run.priority,
+                    "run_s": run.budget_s,
+                    "warn_at": WARN_AT,
+                    "fields": words(run_fields(run)),
+                    "experiment_traceparent": e.traceparent,
+                    **turn_of(turn),
+                },
+            )
+
+        answer = await (self._in_turn(e.agent, queue.rounds, decide, move) if decide else move(None))
+        match answer:
+            case ["queued" | "leased" as status, attempt, place]:
+                return Queued(status, int(attempt), int(place))
+            case ["exhausted", *_]:
+                raise exhausted(e.tag, answer)
+            case _:
+                return None
+
+    async def _in_turn(
+        self,
+        agent: str | None,
+        rounds: Rounds,
+        decide: Decide,
+        move: Callable[[Turn], Awaitable[Any]],
+    ) -> Any:
+        """Make a move in the round that `decide` says; where the rounds have changed, again in the one that follows.
+
+        Of several requests of one agent in this process each goes on from the rounds that the one before it left.
+        """
+        line = self._lines.setdefault(agent, _Line())
+        async with line.lock:
+            turn = decide(line.rounds or rounds)
+            while (answer := await move(turn))[0] == "turn":
+                turn = decide(rounds_of(answer[1:]))
+            is_taken = answer[0] in ("ok", "queued")
+            line.rounds = replace(turn.rounds, own=turn.round) if is_taken else turn.rounds
+            return answer
+
+    def _rounds(self, agent: str | None) -> Sequence[Arg]:
+        """A command that reads the queue's rounds."""
+        return ("HMGET", self._keys("queue_clock"), f"agent:{agent or ''}", "round")
+
+    def _slots(self) -> Sequence[Arg]:
+        """A command that reads every GPU."""
+        keys = self._keys
+        return members(self._lab, keys("gpus"), keys.gpu(""), limit=-1, fields=("status", "heartbeat_at"))
+
+
+@dataclass
+class _Line:
+    """Requests of one agent that are to join the queue, one after the other."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    rounds: Rounds | None = None
+    """As the last one left them."""
 
 
 def turn_of(turn: Turn | None) -> dict[str, int | None]:
@@ -178,3 +263,33 @@ def turn_of(turn: Turn | None) -> dict[str, int | None]:
     if turn is None:
         return {}
     return {"round": turn.round, "own_round": turn.rounds.own, "served_round": turn.rounds.served}
+
+
+def run_fields(run: Run) -> dict[str, str]:
+    """A run as fields of its experiment."""
+    return flatten(
+        {
+            "priority": run.priority,
+            "pinned_gpu": run.pinned_gpu,
+            "budget_s": run.budget_s,
+            "timeout_s": run.timeout_s,
+            "config_delta": dict(run.config_delta) if run.config_delta else None,
+        }
+    )
+
+
+def rounds_of(stored: Sequence[str | None]) -> Rounds:
+    own, served = stored
+    return Rounds(int(own) if own else None, int(served or 0))
+
+
+def slots_of(stored: Sequence[Any]) -> list[Slot]:
+    return [
+        Slot(gpu_id, cast("GpuStatus", status), float(heartbeat_at or 0))
+        for gpu_id, (status, heartbeat_at) in values(stored).items()
+    ]
+
+
+def time_of(stored: Sequence[str]) -> float:
+    """Redis' clock, in seconds since 1970."""
+    return int(stored[0]) + int(stored[1]) / 1e6

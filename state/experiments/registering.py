@@ -5,140 +5,221 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from state.errors import Conflict, Invalid
-from state.experiments.reading import Reading
-from state.records import Experiment
+from state.budgets import WARN_AT
+from state.digests import REQUEST_TTL_S, RequestKey
+from state.entries import Entered, Entry, EntryFacts, Parent, Run, Turn, WaitQueue
+from state.experiments.queueing import (
+    Decide,
+    Queueing,
+    rounds_of,
+    run_fields,
+    slots_of,
+    time_of,
+    turn_of,
+)
+from state.moves import Arg
+from state.policy import read_policy
+from state.pool import unknown as unknown_gpu
+from state.records import Experiment, Idea, Selection, Status, Tag, Trace, words
+from state.refusals import no_selection
 from state.tags import exhausted, unknown
 
-REQUEST_TTL_S = 24 * 3600
+NO_FIELDS: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True)
-class RequestKey:
-    """What a repeated registration is known by."""
-
-    name: str
-    """Of the function and the id that its caller gave; safe in a key."""
-    body_digest: str
-
-    def registered(self, stored: str) -> str:
-        """The experiment that the first request registered, from `<id> <digest of its body>`.
-
-        Raises:
-            Invalid: that was another body.
-        """
-        experiment_id, _, digest = stored.partition(" ")
-        if digest != self.body_digest:
-            raise Invalid(
-                "this request id or Idempotency-Key was used with another body",
-                hint="use a new key for a new request",
-            )
-        return experiment_id
-
-
-class Registering(Reading):
+class Registering(Queueing):
     """Part of `Experiments`."""
 
-    async def reserve_number(self, tag: str, run_s: float | None = None) -> int:
-        """The next number of a tag; one that is not used leaves a gap.
+    async def entry_facts(
+        self, idea: Idea, asked: RequestKey | None, *, to_train: bool = False
+    ) -> EntryFacts:
+        """What the entry of an idea is decided on; the GPUs and the queue's rounds only where it is `to_train`.
 
         Raises:
-            NotFound: the tag does not exist. BudgetExhausted: a run of `run_s` seconds is to follow, and there is no
-            room for it.
+            NotFound: no such tag, selection or GPU. Invalid: the request of this id had another body.
         """
-        answer = await self._lab.run("number_experiment", [self._keys.tag(tag)], [run_s])
-        match answer[0]:
-            case "no_tag":
-                raise unknown(tag)
-            case "exhausted":
+        found = await self._read(self._named_by(idea, asked, to_train=to_train))
+        if not found["tag"]:
+            raise unknown(idea.tag)
+        if idea.selection_id is not None and not found["selection"]:
+            raise no_selection(idea.selection_id)
+        slots = slots_of(found.get("slots", ()))
+        if to_train and idea.pinned_gpu is not None and idea.pinned_gpu not in (s.gpu_id for s in slots):
+            raise unknown_gpu(idea.pinned_gpu)
+        values_, version = found["policy"]
+        policy = read_policy(values_)
+        first = asked.registered(found["first"]) if asked and found["first"] else None
+        parents = {name: _parent(found[f"parent {name}"]) for name in idea.parent_ids}
+        known = {name: parent for name, parent in parents.items() if parent is not None}
+        branch = None
+        if policy.traces.mode == "multi" and idea.selection_id is None:
+            branch = await self._trace_of(idea, known, found.get("best"))
+        return EntryFacts(
+            now=time_of(found["now"]),
+            tag=Tag.parse(found["tag"]),
+            policy=policy,
+            policy_version=int(version),
+            crashes=int(found["crashes"] or 0),
+            first=await self.get(first) if first else None,
+            parents=known,
+            epoch=int(found["epoch"] or 1),
+            selection=Selection.parse(found["selection"]) if idea.selection_id else None,
+            selection_ends=float(found["ends"]) if found.get("ends") else None,
+            branch=branch,
+            rounds=rounds_of(found.get("rounds", (None, None))),
+            slots=slots,
+        )
+
+    def _named_by(self, idea: Idea, asked: RequestKey | None, *, to_train: bool) -> dict[str, Sequence[Arg]]:
+        """What an idea names, each as a command that reads it."""
+        keys, tag = self._keys, idea.tag
+        reads: dict[str, Sequence[Arg]] = {
+            "now": ("TIME",),
+            "tag": ("HGETALL", keys.tag(tag)),
+            "policy": ("HMGET", keys("policy", tag), "values", "version"),
+            "crashes": ("HGET", keys("crashes", tag), "consecutive"),
+            "epoch": ("HGET", keys("forest", tag), "epoch"),
+        }
+        if asked is not None:
+            reads["first"] = ("GET", keys("requests", asked.name))
+        for name in idea.parent_ids:
+            fields = ("tag", "retest_of", "outdated", "trace_id")
+            reads[f"parent {name}"] = ("HMGET", keys.experiment(name), *fields)
+        if idea.selection_id is not None:
+            reads["selection"] = ("HGETALL", keys.selection(idea.selection_id))
+            reads["ends"] = ("ZSCORE", keys("open_selections", tag), idea.selection_id)
+        elif not idea.parent_ids:
+            reads["best"] = ("HMGET", keys.best(tag), "experiment_id", "trace_id")
+        if to_train:
+            reads["rounds"] = self._rounds(idea.agent)
+            reads["slots"] = self._slots()
+        return reads
+
+    async def _trace_of(
+        self, idea: Idea, parents: Mapping[str, Parent], best: Sequence[str | None] | None
+    ) -> Trace | None:
+        """The trace of the first parent that is named, else of the best."""
+        if idea.parent_ids:
+            parent = parents.get(idea.parent_ids[0])
+            trace_id = parent.trace_id if parent else None
+        else:
+            experiment_id, trace_id = best or (None, None)
+            if experiment_id is not None and trace_id is None:
+                trace_id = await self._lab.command("HGET", self._keys.experiment(experiment_id), "trace_id")
+        stored = await self._lab.hash(self._keys.trace(trace_id)) if trace_id else None
+        return Trace.parse(stored) if stored else None
+
+    async def register(self, entry: Entry, patch: bytes | None, asked: RequestKey | None) -> Entered | None:
+        """Store a new experiment with its patch; None where what it was admitted by has changed."""
+        keys, args = self._entering(entry, patch, asked, "registered")
+        answer = await self._lab.move(
+            "register_experiment",
+            keys={**keys, "open": self._keys("open")},
+            args={**args, "patience_s": entry.idea.patience_s},
+        )
+        return self._entered(entry, answer)
+
+    async def submit(
+        self,
+        entry: Entry,
+        patch: bytes | None,
+        asked: RequestKey | None,
+        run: Run,
+        queue: WaitQueue,
+        decide: Decide,
+    ) -> Entered | None:
+        """Store a new experiment with its patch, and put it into the wait queue, in the round that `decide` says.
+
+        None where what it was admitted by has changed.
+
+        Raises:
+            BudgetExhausted: the tag's budget has no room for the run.
+        """
+        idea, keys = entry.idea, self._keys
+        entry_keys, args = self._entering(entry, patch, asked, "queued", run_fields(run))
+
+        async def move(turn: Turn) -> Any:
+            return await self._lab.move(
+                "submit_experiment",
+                keys={
+                    **entry_keys,
+                    "attempts": keys.attempts(f"{idea.tag}-"),
+                    "queue": keys.queue(run.pinned_gpu),
+                    "parked": keys.parked(idea.tag, run.pinned_gpu),
+                    "queue_clock": keys("queue_clock"),
+                    "rivals": self._rivals(idea.tag, run.pinned_gpu, queue.workers, paused=queue.paused),
+                },
+                args={
+                    **args,
+                    "agent": idea.agent or "",
+                    "priority": run.priority,
+                    "run_s": run.budget_s,
+                    "warn_at": WARN_AT,
+                    **turn_of(turn),
+                },
+            )
+
+        return self._entered(entry, await self._in_turn(idea.agent, queue.rounds, decide, move))
+
+    def _entering(
+        self,
+        entry: Entry,
+        patch: bytes | None,
+        asked: RequestKey | None,
+        status: Status,
+        fields: Mapping[str, str] = NO_FIELDS,
+    ) -> tuple[dict[str, str | None], dict[str, Arg | Sequence[Arg] | None]]:
+        """What the part `_registration.lua` takes."""
+        idea, keys = entry.idea, self._keys
+        diff_id = hashlib.sha256(patch).hexdigest() if patch is not None else None
+        of_status, of_status_and_category = keys.status(idea.tag, status, idea.category)
+        stored = {**idea.flat(), **fields} | ({"diff_id": diff_id} if diff_id else {})
+        about = {"category": idea.category, "hypothesis": idea.hypothesis, "agent": idea.agent}
+        return {
+            "tag": keys.tag(idea.tag),
+            "policy": keys("policy", idea.tag),
+            "experiments": keys.experiment(f"{idea.tag}-"),
+            "lineage": keys("lineage", idea.tag),
+            "of_category": keys("category", idea.tag, idea.category),
+            "of_status": of_status,
+            "of_status_and_category": of_status_and_category,
+            "tried": keys("tried", idea.tag),
+            "patch": keys("diffs", diff_id) if diff_id else None,
+            "request": keys("requests", asked.name) if asked else None,
+            "crashes": keys("crashes", idea.tag),
+            "forest": keys("forest", idea.tag),
+            "selection": keys.selection(idea.selection_id) if idea.selection_id else None,
+            "open_selections": keys("open_selections", idea.tag),
+            "events": keys("events"),
+        }, {
+            "tag": idea.tag,
+            "policy_version": idea.policy_version,
+            "crashes": entry.crashes,
+            "epoch": entry.epoch,
+            "selection_id": idea.selection_id,
+            "commit": idea.commit_sha,
+            "patch_id": diff_id,
+            "patch": zlib.compress(patch) if patch is not None else None,
+            "request_digest": asked.body_digest if asked else None,
+            "request_ttl_s": REQUEST_TTL_S,
+            "fields": words(stored),
+            "about": json.dumps(about)[1:-1],
+            "experiment_traceparent": idea.traceparent,
+        }
+
+    @staticmethod
+    def _entered(entry: Entry, answer: Sequence[Any]) -> Entered | None:
+        tag = entry.idea.tag
+        match answer:
+            case ["ok", number, first, *place]:
+                return Entered(f"{tag}-{number}", int(number), first or None, *place)
+            case ["exhausted", *_]:
                 raise exhausted(tag, answer)
             case _:
-                return int(answer[1])
-
-    async def first_answer(self, request: RequestKey) -> str | None:
-        """The experiment that this request registered before.
-
-        Raises:
-            Invalid: the request of this id had another body.
-        """
-        found: str | None = await self._lab.command("GET", self._keys("requests", request.name))
-        return None if found is None else request.registered(found)
-
-    async def register(
-        self,
-        experiment: Experiment,
-        patch: bytes | None,
-        request: RequestKey | None,
-        reserve_s: float | None = None,
-    ) -> str:
-        """Store a new experiment with its patch; answers its id, or the first one's for a repeated request.
-
-        With `reserve_s` one run of so many seconds is set aside for it, as `enqueue` does otherwise.
-
-        Raises:
-            NotFound: the tag does not exist. Invalid: the request of this id had another body.
-            BudgetExhausted: the tag's budget has no room for the run.
-            Conflict: what it is made from is over, was used before, or is of an earlier epoch.
-        """
-        e, keys = experiment, self._keys
-        diff_id = hashlib.sha256(patch).hexdigest() if patch is not None else ""
-        fields = e.model_copy(update={"diff_id": diff_id or None}).flat()
-        reply = await self._lab.run(
-            "register_experiment",
-            [
-                keys.tag(e.tag),
-                keys.experiment(e.experiment_id),
-                keys("lineage", e.tag),
-                *keys.indexes(e, "registered"),
-                keys("category", e.tag, e.category),
-                keys("diffs", diff_id or "none"),
-                keys("tried", e.tag),
-                keys("open"),
-                keys("requests", request.name if request else "none"),
-                keys("events"),
-                keys.selection(e.selection_id) if e.selection_id else keys.experiment(e.experiment_id),
-                keys("open_selections", e.tag),
-                keys("forest", e.tag),
-            ],
-            [
-                e.experiment_id,
-                e.number,
-                json.dumps(fields),
-                zlib.compress(patch) if patch is not None else "",
-                diff_id,
-                e.commit_sha,
-                REQUEST_TTL_S if request else 0,
-                e.tag,
-                json.dumps(
-                    {
-                        "experiment_id": e.experiment_id,
-                        "number": e.number,
-                        "category": e.category,
-                        "hypothesis": e.hypothesis,
-                        "agent": e.agent,
-                    }
-                ),
-                e.traceparent,
-                e.patience_s,
-                request.body_digest if request else "",
-                reserve_s,
-                e.selection_id,
-            ],
-        )
-        match reply[0]:
-            case "no_tag":
-                raise unknown(e.tag)
-            case "over" | "used" | "stale_epoch":
-                raise unselectable(e, reply)
-            case "exhausted":
-                raise exhausted(e.tag, reply)
-            case "repeat" if request is not None:
-                return request.registered(str(reply[1]))
-            case _:
-                return e.experiment_id
+                return None
 
     async def touch(self, e: Experiment) -> None:
         """Its agent was heard of."""
@@ -149,30 +230,6 @@ class Registering(Reading):
         )
 
 
-def unselectable(e: Experiment, answer: Sequence[str]) -> Conflict:
-    """Nothing can be registered with a selection, as the script says why."""
-    again = "POST /api/trace/select makes a new one"
-    match answer[0]:
-        case "used":
-            return Conflict(
-                f"{answer[1]} was registered with {e.selection_id}: a selection is for one experiment",
-                hint=again,
-                fields={"code": "selection_used", "experiment_id": answer[1]},
-            )
-        case "stale_epoch":
-            return stale_epoch(e.selection_id or "", int(answer[1]))
-        case _:
-            return Conflict(
-                f"{e.selection_id} is over: its lease ended before an experiment was registered, or it was released",
-                hint=f"{again}; a long search for an idea renews its selection with POST /api/trace/renew",
-                fields={"code": "selection_expired"},
-            )
-
-
-def stale_epoch(selection_id: str, epoch: int) -> Conflict:
-    """A selection was made before the tag's traces began their present epoch."""
-    return Conflict(
-        f"{selection_id} is of an earlier epoch: the tag's traces are in epoch {epoch} by now",
-        hint="POST /api/trace/select makes a new one",
-        fields={"code": "stale_epoch", "epoch": epoch},
-    )
+def _parent(stored: Sequence[str | None]) -> Parent | None:
+    tag, retest_of, outdated, trace_id = stored
+    return None if tag is None else Parent(tag, retest_of, outdated == "true", trace_id)

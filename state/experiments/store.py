@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from state.client import Lab
+from state.moves import Arg
 
 
 class Store:
@@ -11,3 +15,7 @@ class Store:
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._keys = lab.keys
+
+    async def _read(self, commands: Mapping[str, Sequence[Arg]]) -> dict[str, Any]:
+        """Several reads in one round trip, by name."""
+        return dict(zip(commands, await self._lab.pipeline(list(commands.values())), strict=True))

@@ -11,10 +11,11 @@ local function waiting_room()
   return redis.call('HEXISTS', K.tag, 'paused_at') == 1 and K.parked or K.queue
 end
 
--- Whether the rounds are no longer those that a turn was decided on.
-local function is_stale_turn(agent, own_round, served_round)
+-- The rounds, where they are no longer those that a turn was decided on: {turn, the agent's own or empty, that served}.
+local function other_rounds(agent, own_round, served_round)
   local clock = redis.call('HMGET', K.queue_clock, 'agent:' .. agent, 'round')
-  return (clock[1] or '') ~= (own_round or '') or (clock[2] or '0') ~= served_round
+  local own, served = clock[1] or '', clock[2] or '0'
+  if own ~= (own_round or '') or served ~= served_round then return {'turn', own, served} end
 end
 
 -- Wait from now on, in this round of this agent. Without a round it takes no agent's turn, and joins the round that is
@@ -74,10 +75,11 @@ local function give_turn_back(experiment, id)
   end
 end
 
--- The place of `id` in a queue, counted from 1, behind those of the queues `rivals` that come before it.
+-- The place of `id` in a queue, counted from 1, behind those of the queues `rivals` that come before it; 0 where it does
+-- not wait there.
 local function position_in(queue, id, rivals)
   local score, before = redis.call('ZSCORE', queue, id), redis.call('ZRANK', queue, id)
-  if not score then return end
+  if not score then return 0 end
   for _, rival in ipairs(rivals) do before = before + redis.call('ZCOUNT', rival, '-inf', '(' .. score) end
   return before + 1
 end

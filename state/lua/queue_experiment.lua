@@ -1,19 +1,20 @@
 -- Have a registered experiment trained, its run set aside from the tag's budget: it waits in the queue, or has the GPU that
 -- it holds. Where that lease is `returned`, the GPU is free again: the tag is paused, and it would stand idle for as long.
 -- parts: queue books listing gpu
--- keys: experiment attempts open starting held_gpu? leases
+-- keys: experiment attempts open starting held_gpu? leases rivals*
 -- args: fence run_s fields* agent priority own_round? served_round? round? lease? gpu_id? experiment_traceparent?
--- Returns {queued | leased | stale} | {exhausted, gpu_seconds | runs, limit, spent, reserved, needed}
+-- Returns {queued | leased, attempt, place in the queue} | {stale} | {turn, the rounds now} |
+--   {exhausted, gpu_seconds | runs, limit, spent, reserved, needed}
 local e = redis.call('HMGET', K.experiment, 'status', 'fence', 'reserved_gpu_seconds')
 if e[1] ~= 'registered' or (e[2] or '0') ~= A.fence then return {'stale'} end
-if A.round and is_stale_turn(A.agent, A.own_round, A.served_round) then return {'stale'} end
 if A.lease then
   local g = redis.call('HMGET', K.held_gpu, 'holder', 'fence')
   local paused = redis.call('HEXISTS', K.tag, 'paused_at') == 1
   if g[1] ~= A.id or g[2] ~= A.fence or paused ~= (A.lease == 'returned') then return {'stale'} end
 end
-local short = shortage(ms(A.run_s) - ms(e[3] or '0'), e[3] and 0 or 1)
-if short then return short end
+local refusal = A.round and other_rounds(A.agent, A.own_round, A.served_round)
+  or shortage(ms(A.run_s) - ms(e[3] or '0'), e[3] and 0 or 1)
+if refusal then return refusal end
 
 local t = now()
 local at = clock(t)
@@ -32,7 +33,7 @@ if A.lease == 'used' then
   redis.call('ZADD', K.starting, 0, A.id)
   about.gpu_id, about.fence = A.gpu_id, tonumber(A.fence)
   emit('experiment.leased', A.tag, A.id, cjson.encode(about), A.experiment_traceparent)
-  return {'leased'}
+  return {'leased', attempt, 0}
 end
 if A.lease then
   redis.call('HDEL', K.held_gpu, 'holder', 'leased_at', 'lease_expires_at')
@@ -43,4 +44,4 @@ if A.lease then
 end
 redis.call('HSET', K.experiment, 'status', 'queued')
 enter_queue(K.experiment, A.id, A.priority, A.agent, A.round)
-return {'queued'}
+return {'queued', attempt, position_in(waiting_room(), A.id, K.rivals)}

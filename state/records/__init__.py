@@ -1,7 +1,18 @@
 """The records: frozen values, one module for each noun."""
 
 from state.records.base import Record, flatten, stamp, words
-from state.records.experiments import OPEN, RETESTED, STATUSES, Best, End, Experiment, Link, Status, Trust
+from state.records.experiments import (
+    OPEN,
+    RETESTED,
+    STATUSES,
+    Best,
+    End,
+    Experiment,
+    Idea,
+    Link,
+    Status,
+    Trust,
+)
 from state.records.gpus import Footprint, Gpu, GpuStatus
 from state.records.roles import ROLES, Role
 from state.records.tags import Direction, Mode, Strategy, Tag
@@ -31,6 +42,7 @@ __all__ = [
     "ForestRecords",
     "Gpu",
     "GpuStatus",
+    "Idea",
     "Link",
     "Mode",
     "Record",

@@ -42,13 +42,10 @@ Trust = Literal["provisional", "unconfirmed", "confirmed", "demoted"]
 out, or ahead by more than noise explains; it was not, and is a discard now."""
 
 
-class Experiment(Record):
-    """One try: its hypothesis, its code, its attempts, its outcome."""
+class Idea(Record):
+    """What an agent wants to try, as it is registered."""
 
-    experiment_id: str
     tag: str
-    number: int
-    status: Status
     hypothesis: str
     description: str
     category: str
@@ -59,13 +56,8 @@ class Experiment(Record):
     owner: str | None = None
     """Whose token registered it; None: nobody's in particular."""
     parent_ids: list[str] = []
-    duplicate_of: str | None = None
     agent: str | None = None
     seed: int | None = None
-    retest_of: str | None = None
-    """The experiment whose code it runs again; None for an experiment."""
-    retests: int = 0
-    """Retests that were begun: `<id>.2` is its second run, and so on."""
     config_delta: dict[str, Any] | None = None
     trace_id: str | None = None
     """The branch that it was made for; None: no trace's."""
@@ -73,6 +65,25 @@ class Experiment(Record):
     local_selection: list[int] | None = None
     """Its parents' numbers; empty is a new root, None is no selection."""
     selection: Choice | None = None
+    policy_version: int = 0
+    keep_rule: str = "strict"
+    patience_s: float = 1800.0
+    """Seconds without a word from its agent after which a registered experiment is lost."""
+    pinned_gpu: str | None = None
+    traceparent: str | None = None
+
+
+class Experiment(Idea):
+    """One try: its idea, its attempts, its outcome."""
+
+    experiment_id: str
+    number: int
+    status: Status
+    duplicate_of: str | None = None
+    retest_of: str | None = None
+    """The experiment whose code it runs again; None for an experiment."""
+    retests: int = 0
+    """Retests that were begun: `<id>.2` is its second run, and so on."""
     committed: bool = False
     """It is a node of its trace."""
     forked: bool = False
@@ -81,21 +92,15 @@ class Experiment(Record):
     """It was selected in an earlier epoch than it came in: it is never a parent."""
     branch_improved: bool | None = None
     """Whether it beats its branch's base."""
-    policy_version: int = 0
-    keep_rule: str = "strict"
     trust: Trust | None = None
     best_key: str | None = None
     """Comparability key that it was judged under, where that is not the tag's main one."""
-    patience_s: float = 1800.0
-    """Seconds without a word from its agent after which a registered experiment is lost."""
-    traceparent: str | None = None
 
     attempt: int = 0
     """0 while nothing was queued; agents that train themselves stay there."""
     fence: int = 0
     """Fence of the newest lease; 0 without one."""
     gpu_id: str | None = None
-    pinned_gpu: str | None = None
     priority: int = 0
     queue_round: int | None = None
     """The round of its agent that it waits in, until it had its turn; see `functions.rules.pool.turns`."""

@@ -145,28 +145,15 @@ async def test_a_longer_run_reserves_more(client: httpx.AsyncClient) -> None:
     assert await books(client) == [999.999, 1, 0, 0]
 
 
-async def test_a_submit_that_dies_between_its_two_steps_holds_its_run_until_it_is_given_up(
-    client: httpx.AsyncClient, process: Process
-) -> None:
+async def test_a_submit_that_is_refused_uses_no_number(client: httpx.AsyncClient) -> None:
     await limited(client, runs=1)
-    name = await submit_halfway(process, client)
-
-    held = await books(client)
+    first = await submit(client)
     await refused(client, 409, SUBMIT, **idea())
-    await process.lab.command("ZADD", process.lab.keys("open"), "1", name)
-    await told(client, "/api/pool/sweep")
+    await limited(client, runs=2)
 
-    assert held == [BASE_S, 1, 0, 0]
-    assert await books(client) == [0, 0, 0, 0]
+    second = await submit(client)
 
-
-async def submit_halfway(process: Process, client: httpx.AsyncClient) -> str:
-    """What a web process leaves that is killed after it has registered and before it queues."""
-    experiments = Experiments(process.lab)
-    model = await experiments.get(await registered(client))
-    number = await experiments.reserve_number("mar11", BASE_S)
-    halfway = model.model_copy(update={"experiment_id": f"mar11-{number}", "number": number})
-    return await experiments.register(halfway, None, None, BASE_S)
+    assert (first, second) == ("mar11-1", "mar11-2")
 
 
 # -- settling

@@ -8,6 +8,8 @@ import httpx
 import pytest
 
 from functions.process.lifecycle import Process
+from functions.rules.pool.turns import next_turn
+from state.entries import Rounds, Run, WaitQueue
 from state.experiments import Experiments
 from state.pool import Pool
 from tests.labs import add_gpu, asked, begun, dump, registered, silence, told
@@ -295,12 +297,11 @@ async def test_a_gpu_acquired_while_its_experiment_was_being_queued_is_used(
     before = await experiments.get(name)
     await told(client, "/api/pool/acquire", experiment_id=name)
 
-    late = await experiments.enqueue(
-        before, turn=None, priority=0, pinned_gpu=None, budget_s=1.0, timeout_s=60.0
-    )
+    queue = WaitQueue(Rounds(None, 0), workers=["g0"], paused=False)
+    late = await experiments.enqueue(before, Run(0, budget_s=1.0, timeout_s=60.0), queue, next_turn)
     accepted = await told(client, "/api/gpu/train", experiment_id=name)
 
-    assert late == "stale"
+    assert late is None
     assert accepted["status"] == "leased"
 
 

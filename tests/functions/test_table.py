@@ -291,6 +291,8 @@ def test_the_catalogue_is_what_the_scripts_emit() -> None:
     emitted |= {f"experiment.{name}" for name in ("finished", "lost", "retested")}
     emitted |= {f"experiment.{name}" for name in ("confirmed", "demoted", "promoted", "unconfirmed")}
 
+    emitted.add("experiment.registered")  # by `register`, alone or as it is submitted
+
     # What selections and traces end by, in the scripts' shared helpers.
     emitted |= {"selection.committed", "selection.released", "selection.expired"}
     emitted |= {"trace.opened", "trace.ended"}

@@ -59,6 +59,8 @@ async def test_one_span_per_request_and_call_under_the_caller_s(
         await open_tag(client)
         response = await client.post("/api/experiment/submit", json=idea(), headers=HEADERS)
         stored = (await process.stream.last(1))[0].trace
+        later = process.invoker.system("test", traceparent=stored)
+        await later.invoke("gpu::train", {"experiment_id": response.json()["experiment_id"]})
 
     request, submit = collector.span("HTTP POST /api/experiment/submit"), collector.span("experiment::submit")
     accept = collector.span("gpu::train")

@@ -330,7 +330,7 @@ class Cutter:
 
 LOST_REPLIES = {
     "/api/experiment/register": ("register_experiment", "experiment.registered"),
-    "/api/experiment/submit": ("queue_experiment", "experiment.queued"),
+    "/api/experiment/submit": ("submit_experiment", "experiment.queued"),
     "/api/experiment/complete": ("end_experiment", "experiment.finished"),
     "/api/experiment/crash": ("end_experiment", "experiment.finished"),
     "/api/experiment/stop": ("end_experiment", "experiment.finished"),

@@ -12,6 +12,7 @@ import pytest
 from functions.process.lifecycle import Process, ended
 from state.client import Lab
 from state.decisions import BestAfter, Ending
+from state.entries import Entry
 from state.errors import NotFound, Unavailable
 from state.experiments import Experiments
 from state.pool import Lease, Pool
@@ -153,13 +154,14 @@ async def test_an_experiment_of_no_tag_is_not_stored(client: httpx.AsyncClient, 
     await open_tag(client)
     experiments = Experiments(process.lab)
     e = await experiments.get(await registered(client))
+    elsewhere = e.model_copy(update={"tag": "none"})
     before = await dump(process.lab)
 
     with pytest.raises(NotFound):
-        await experiments.register(
-            e.model_copy(update={"tag": "none", "experiment_id": "none-1"}), None, None
-        )
+        await experiments.entry_facts(elsewhere, None)
+    stored = await experiments.register(Entry(elsewhere), None, None)
 
+    assert stored is None
     assert await dump(process.lab) == before
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+from state.entries import Slot
 from state.records import Footprint, Gpu, GpuStatus
 
 
@@ -12,7 +13,7 @@ def is_stale(heartbeat_at: float, now: float, stale_s: float) -> bool:
     return now - heartbeat_at >= stale_s
 
 
-def effective_status(gpu: Gpu, now: float, stale_s: float) -> GpuStatus:
+def effective_status(gpu: Gpu | Slot, now: float, stale_s: float) -> GpuStatus:
     """The status that a reader should see before the sweep has written it."""
     return "offline" if is_stale(gpu.heartbeat_at, now, stale_s) else gpu.status
 

@@ -1,0 +1,69 @@
+"""What an agent says of an experiment that is to enter the lab."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import Field, model_validator
+
+from functions.contract import MIB, Call, Category, Command, Line
+from state.errors import Invalid
+from state.ids import GpuId, Id, Sha, Tag
+from state.records import Idea
+
+PATCH_LIMIT = 4 * MIB
+SAID = {
+    *("tag", "hypothesis", "category", "commit_sha", "diff_summary", "selection_id"),
+    *("config_delta", "agent", "seed"),
+}
+"""What an idea takes over as it was said."""
+
+
+class NewIdea(Command):
+    """An idea, with what it is made from: a selection, or parents under either name."""
+
+    tag: Tag
+    hypothesis: Line
+    category: Category
+    commit_sha: Sha
+    diff_summary: Line
+    description: Line | None = Field(None, description="default: the first line of diff_summary")
+    diff: Annotated[str, Field(max_length=PATCH_LIMIT)] | None = Field(
+        None, description="the whole patch (git diff --binary) against the tag's base_commit"
+    )
+    parent_id: Id | None = None
+    parent_ids: list[Id] = Field(default_factory=list, max_length=16)
+    selection_id: Id | None = Field(None, description="what trace::select answered; it names the parents")
+    gpu_id: GpuId | None = None
+    config_delta: dict[str, Any] | None = None
+    agent: Id | None = None
+    seed: int | None = None
+
+    @model_validator(mode="after")
+    def _one_way_to_name_parents(self) -> Self:
+        if self.parent_id and self.parent_ids and self.parent_ids != [self.parent_id]:
+            raise ValueError("parent_id and parent_ids disagree: send one of them")
+        return self
+
+    @property
+    def patch(self) -> bytes | None:
+        """The patch as it is stored.
+
+        Raises:
+            Invalid: it is too long.
+        """
+        patch = self.diff.encode() if self.diff is not None else None
+        if patch is not None and len(patch) > PATCH_LIMIT:
+            raise Invalid("diff is over 4 MiB", hint="leave data and binaries out of the commit")
+        return patch
+
+    def idea(self, call: Call) -> Idea:
+        """The idea as this caller's."""
+        return Idea(
+            **self.model_dump(include=SAID),
+            description=self.description or self.diff_summary.strip().split("\n")[0] or self.hypothesis,
+            parent_ids=self.parent_ids or ([self.parent_id] if self.parent_id else []),
+            pinned_gpu=self.gpu_id,
+            owner=call.caller.owner,
+            traceparent=call.traceparent,
+        )

@@ -1,0 +1,153 @@
+"""Whether an idea may enter the lab, and what it is made from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from functions.rules.access import Caller, check_own
+from functions.rules.keeps.verdict import should_abort
+from state.entries import Entry, EntryFacts, Parent, Run
+from state.errors import Conflict, Invalid
+from state.ids import number_of
+from state.policy import Policy
+from state.records import Choice, Idea, Selection
+from state.refusals import over
+
+SELECT_AGAIN = "POST /api/trace/select makes a new one"
+
+
+def admitted(idea: Idea, facts: EntryFacts, caller: Caller) -> Entry:
+    """The idea with what it is made from and what the tag's policy says of it; it names its parents, if any.
+
+    Raises:
+        Conflict: too many experiments in a row have crashed, or what it is made from is over. Invalid: what it names
+            is no parent, or not what was selected. Forbidden: the selection is another's.
+    """
+    policy = facts.policy
+    may_abort = policy.on_abort == "block"
+    if may_abort and should_abort(facts.crashes, policy.crash_limit):
+        raise Conflict(
+            f"{facts.crashes} experiments of {idea.tag!r} in a row have crashed",
+            hint="find the common cause, then POST /api/experiment/resume",
+            fields={"consecutive_crashes": facts.crashes},
+        )
+    for name in idea.parent_ids:
+        _check_parent(name, facts.parents.get(name), idea.tag)
+    made_from = _made_from(idea, facts, caller)
+    of_policy = {
+        "policy_version": facts.policy_version,
+        "keep_rule": policy.keep_rule,
+        "patience_s": policy.stale_after_s,
+    }
+    return Entry(
+        idea.model_copy(update={**made_from, **of_policy}),
+        epoch=facts.epoch if "selection" in made_from else None,
+        crashes=facts.crashes if may_abort else None,
+    )
+
+
+def run_of(
+    policy: Policy,
+    *,
+    priority: int,
+    budget_s: float | None = None,
+    timeout_s: float | None = None,
+    pinned_gpu: str | None = None,
+    config_delta: dict[str, Any] | None = None,
+) -> Run:
+    """A run with what its policy says where nothing is asked for."""
+    budget = budget_s or policy.budgets.base_s
+    return Run(priority, budget, timeout_s or 2 * budget + 60, pinned_gpu, config_delta)
+
+
+def _check_parent(name: str, parent: Parent | None, tag: str) -> None:
+    if parent is None or parent.tag != tag:
+        raise Invalid(
+            f"parent {name!r} is no experiment of {tag!r}",
+            hint="POST /api/experiment/history lists them; a first experiment has no parent",
+        )
+    if parent.retest_of is not None:
+        raise Invalid(
+            f"parent {name!r} is a retest: it tried nothing of its own",
+            hint=f"name {parent.retest_of}, the experiment whose code it ran again",
+        )
+
+
+def _made_from(idea: Idea, facts: EntryFacts, caller: Caller) -> dict[str, Any]:
+    """The fields that say what it is made from: a selection; else the parents named; else the branch of the best."""
+    if facts.selection is not None:
+        return _selected(idea, facts.selection, facts, caller)
+    if facts.policy.traces.mode == "multi":
+        return _implied(idea, facts)
+    return {}
+
+
+def _selected(idea: Idea, s: Selection, facts: EntryFacts, caller: Caller) -> dict[str, Any]:
+    check_own(caller, s.owner, s.selection_id)
+    if s.tag != idea.tag or idea.parent_ids not in ([], s.parent_ids):
+        raise Invalid(
+            f"{s.selection_id} is a selection of {s.tag!r} with the parents {s.parent_ids}",
+            hint="register in its tag, and leave parent_ids out: the selection names them",
+        )
+    if (refusal := _refusal_of(s, facts)) is not None:
+        raise refusal
+    return {
+        "parent_ids": s.parent_ids,
+        "trace_id": s.trace_id,
+        "local_selection": s.local_selection,
+        "selection": Choice.model_validate(s.model_dump()),
+    }
+
+
+def _refusal_of(s: Selection, facts: EntryFacts) -> Conflict | None:
+    """Why nothing can be registered with a selection."""
+    if s.status == "open" and s.experiment_id is not None:
+        return Conflict(
+            f"{s.experiment_id} was registered with {s.selection_id}: a selection is for one experiment",
+            hint=SELECT_AGAIN,
+            fields={"code": "selection_used", "experiment_id": s.experiment_id},
+        )
+    if s.status in ("open", "expired") and s.epoch != facts.epoch:
+        return Conflict(
+            f"{s.selection_id} is of an earlier epoch: the tag's traces are in epoch {facts.epoch} by now",
+            hint=SELECT_AGAIN,
+            fields={"code": "stale_epoch", "epoch": facts.epoch},
+        )
+    if s.status != "open":
+        return over(s)
+    if facts.selection_ends is None or facts.selection_ends <= facts.now:
+        return Conflict(
+            f"{s.selection_id} is over: its lease ended before an experiment was registered, or it was released",
+            hint=f"{SELECT_AGAIN}; a long search for an idea renews its selection with POST /api/trace/renew",
+            fields={"code": "selection_expired"},
+        )
+    return None
+
+
+def _implied(idea: Idea, facts: EntryFacts) -> dict[str, Any]:
+    """What an agent that selects nothing builds on: the first parent's trace, or the one that the best belongs to."""
+    for name in idea.parent_ids:
+        if facts.parents[name].outdated:
+            raise Conflict(
+                f"parent {name!r} came in when its epoch was over: it is nobody's parent",
+                hint="build on a node of the present epoch: POST /api/trace/list shows them",
+                fields={"code": "stale_epoch"},
+            )
+    if (branch := facts.branch) is None:
+        return {}
+    ids = idea.parent_ids or ([branch.tip] if branch.tip is not None else [])
+    return {
+        "parent_ids": ids,
+        "trace_id": branch.trace_id,
+        "local_selection": [number_of(i) for i in ids],
+        "selection": Choice(
+            kind="extend" if len(ids) == 1 else "merge",
+            trace_id=branch.trace_id,
+            parent_ids=ids,
+            expected_tip=ids[0] if ids else None,
+            base_experiment_id=branch.base,
+            base_commit_sha=branch.base_commit_sha,
+            epoch=facts.epoch,
+            reason="nothing was selected: the parent that was named, else the branch of the best",
+        ),
+    }
