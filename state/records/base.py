@@ -10,6 +10,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, Self, Union, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict
+from pydantic_core import from_json
 
 
 class Record(BaseModel):
@@ -20,14 +21,11 @@ class Record(BaseModel):
     @classmethod
     def parse(cls, fields: Mapping[str, str]) -> Self:
         """From a hash as Redis returns it."""
-        plain = _plain(cls)
-        return cls.model_validate(
-            {
-                name: text if name in plain else json.loads(text)
-                for name, text in fields.items()
-                if name in cls.model_fields and text != ""
-            }
-        )
+        values: dict[str, Any] = {name: text for name, text in fields.items() if text != ""}
+        for name in _structured(cls):
+            if name in values:
+                values[name] = from_json(values[name])
+        return cls.model_validate(values)
 
     def flat(self) -> dict[str, str]:
         """As fields of a hash."""
@@ -53,17 +51,17 @@ def words(fields: Mapping[str, str]) -> list[str]:
 
 
 @cache
-def _plain(cls: type[Record]) -> frozenset[str]:
-    """Names of the fields that are text."""
-    return frozenset(name for name, info in cls.model_fields.items() if _is_text(info.annotation))
+def _structured(cls: type[Record]) -> frozenset[str]:
+    """Names of the fields that are lists or objects; pydantic reads text, numbers and booleans from text itself."""
+    return frozenset(name for name, info in cls.model_fields.items() if not _is_plain(info.annotation))
 
 
-def _is_text(annotation: Any) -> bool:
+def _is_plain(annotation: Any) -> bool:
     if get_origin(annotation) in (UnionType, Union):  # a Literal or None is the older kind
-        return any(_is_text(a) for a in get_args(annotation) if a is not NoneType)
+        return all(_is_plain(a) for a in get_args(annotation))
     if get_origin(annotation) is Literal:
         return all(isinstance(a, str) for a in get_args(annotation))
-    return annotation is str
+    return annotation in (str, int, float, bool, NoneType)
 
 
 def stamp(seconds: float) -> str:
