@@ -21,14 +21,14 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from state.errors import Invalid, Unavailable
 from state.keys import Keys
-from state.moves import Arg, moves, wire
+from state.moves import Arg, GivenArgs, GivenKeys, moves, wire
 from state.moves import load as load_move
 from state.traceparent import current
 
 SCHEMA = 2
 """Version of the data's layout; a lab of another version is refused."""
 
-NOTHING: Mapping[str, Arg] = {}
+NOTHING: Mapping[str, str] = {}
 
 CONNECTIONS = 256
 """Most connections of each kind in one process; who needs one more waits its turn."""
@@ -59,10 +59,12 @@ class Lab:
         self,
         name: str,
         *,
-        keys: Mapping[str, str | Sequence[str] | None],
-        args: Mapping[str, Arg | Sequence[Arg] | None] = NOTHING,
+        keys: GivenKeys = NOTHING,
+        args: GivenArgs = NOTHING,
     ) -> Any:
         """Make the move `lua/<name>.lua` with the keys and values that its header declares; None is left out.
+
+        Keys that the lab, or the tag that the value `tag` names, has only one of are given by themselves.
 
         The traceparent of the present call goes along, for the events that the script writes.
 
@@ -70,7 +72,7 @@ class Lab:
             TypeError: a name is missing, or is not declared. Unavailable: as `command`.
         """
         move = load_move(name)
-        keyed, argv = move.words(keys, {"traceparent": current.get(), **args})
+        keyed, argv = move.words(self.keys, keys, {"traceparent": current.get(), **args})
         try:
             return await self.command("EVALSHA", move.sha, len(keyed), *keyed, *argv)
         except NoScriptError:
@@ -80,8 +82,8 @@ class Lab:
         self,
         name: str,
         *,
-        keys: Mapping[str, str | Sequence[str] | None],
-        args: Mapping[str, Arg | Sequence[Arg] | None] = NOTHING,
+        keys: GivenKeys = NOTHING,
+        args: GivenArgs = NOTHING,
     ) -> Sequence[Arg]:
         """The script `lua/<name>.lua`, which writes nothing, as one of the commands of a `pipeline`.
 
@@ -89,7 +91,7 @@ class Lab:
             TypeError: as `move`.
         """
         script = load_move(name)
-        keyed, argv = script.words(keys, args)
+        keyed, argv = script.words(self.keys, keys, args)
         return ("EVALSHA_RO", script.sha, len(keyed), *keyed, *argv)
 
     async def run(self, script: str, keys: Sequence[str], args: Sequence[Arg | None]) -> Any:

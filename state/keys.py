@@ -106,6 +106,13 @@ FAMILIES = (
 )
 
 
+OF_THE_LAB = frozenset(family.pattern for family in FAMILIES if "<" not in family.pattern)
+OF_A_TAG = frozenset(
+    family.pattern.removesuffix(":<tag>") for family in FAMILIES if family.pattern.endswith(":<tag>")
+)
+"""Families of which the lab, or a tag, has one key: a move that declares one of these names need not be given it."""
+
+
 @dataclass(frozen=True)
 class Keys:
     """Key names of the lab `lab`; all share the Redis Cluster hash tag `{lab}`."""
@@ -114,6 +121,16 @@ class Keys:
 
     def __call__(self, *parts: str) -> str:
         return ":".join((f"{{{self.lab}}}", *parts))
+
+    def implied(self, name: str, tag: str | None) -> str | None:
+        """The key of this name, where the lab or the tag `tag` has only one; None where it has to be given."""
+        if name in OF_THE_LAB:
+            return self(name)
+        if tag is None:
+            return None
+        if name == "tag":
+            return self.tag(tag)
+        return self(name, tag) if name in OF_A_TAG else None
 
     def tag(self, tag: str) -> str:
         return self("tags", tag)

@@ -6,6 +6,8 @@ A script's header declares what it takes:
     -- keys: tag gpu? sources*    read as K.tag; `?` may be absent, `*` is a list
     -- args: id seconds?          read as A.id, as text
 
+A key that the lab has once (`events`), or the tag that the value `tag` names (`forest`), is implied.
+
 The names travel in the first ARGV, the keys and values as they are: patches are binary, and cjson loses digits. A
 script declares what the parts that it includes declare, too.
 """
@@ -21,6 +23,8 @@ from functools import cache
 from pathlib import Path
 from typing import Literal
 
+from state.keys import Keys
+
 Arg = str | int | float | bytes
 
 FOLDER = Path(__file__).parent / "lua"
@@ -29,6 +33,8 @@ _NAME = re.compile(r"(\w+)([?*]?)")
 
 Kind = Literal["", "?", "*"]
 """Required, optional, a list."""
+GivenKeys = Mapping[str, str | Sequence[str] | None]
+GivenArgs = Mapping[str, Arg | Sequence[Arg] | None]
 
 
 @dataclass(frozen=True)
@@ -41,15 +47,19 @@ class Move:
     keys: Mapping[str, Kind]
     args: Mapping[str, Kind]
 
-    def words(
-        self, keys: Mapping[str, str | Sequence[str] | None], args: Mapping[str, Arg | Sequence[Arg] | None]
-    ) -> tuple[list[str], list[str | bytes]]:
+    def words(self, lab: Keys, keys: GivenKeys, args: GivenArgs) -> tuple[list[str], list[str | bytes]]:
         """KEYS and ARGV of a call; None stands for an optional name that is absent.
 
         Raises:
             TypeError: a name is missing, or the script does not declare it. ValueError: a number is not finite.
         """
-        names, flat_keys = self._flat("key", self.keys, keys)
+        tag = args.get("tag")
+        implied = {
+            name: lab.implied(name, tag if isinstance(tag, str) else None)
+            for name, kind in self.keys.items()
+            if kind != "*" and name not in keys
+        }
+        names, flat_keys = self._flat("key", self.keys, {**implied, **keys})
         values, flat_args = self._flat("value", self.args, args)
         return [str(key) for key in flat_keys], [f"{names}|{values}", *map(wire, flat_args)]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 from functions.contract import CATEGORIES
@@ -11,7 +11,7 @@ from state.client import NOTHING, Lab
 from state.decisions import BestAfter, Ending, TagCrashes
 from state.entries import Entry
 from state.experiments import Experiments
-from state.moves import Arg
+from state.moves import Arg, GivenArgs, GivenKeys
 from state.moves import load as load_move
 from state.policies import Policies
 from state.records import Best, Experiment, Idea
@@ -35,10 +35,10 @@ class Collected(Lab):
         self,
         name: str,
         *,
-        keys: Mapping[str, str | Sequence[str] | None],
-        args: Mapping[str, Arg | Sequence[Arg] | None] = NOTHING,
+        keys: GivenKeys = NOTHING,
+        args: GivenArgs = NOTHING,
     ) -> Any:
-        keyed, argv = load_move(name).words(keys, args)
+        keyed, argv = load_move(name).words(self.keys, keys, args)
         self._waiting.append(["EVALSHA", load_move(name).sha, len(keyed), *keyed, *argv])
         return ["ok", 0, ""] if name == "register_experiment" else "ok"
 

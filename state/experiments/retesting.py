@@ -149,12 +149,8 @@ class Retesting(Reading):
                 "attempts": keys.attempts(again.experiment_id),
                 "status_index": index,
                 "category_index": category_index,
-                "open": keys("open"),
-                "tag": keys.tag(e.tag),
-                "events": keys("events"),
                 "queue": keys.queue(),
                 "parked": keys.parked(e.tag),
-                "queue_clock": keys("queue_clock"),
             },
             args={
                 "experiment_id": e.experiment_id,
@@ -186,15 +182,11 @@ class Retesting(Reading):
             "judge_retests",
             keys={
                 "experiment": keys.experiment(e.experiment_id),
-                "tag": keys.tag(e.tag),
                 "best": keys.best(e.tag, e.best_key),
-                "near_misses": keys("near_misses", e.tag),
-                "categories": keys("categories", e.tag),
                 "status_before": before[0],
                 "category_before": before[1],
                 "status_after": after[0],
                 "category_after": after[1],
-                "events": keys("events"),
                 "traces": [keys.trace(growth.trace.trace_id) for growth in growths],
             },
             args={

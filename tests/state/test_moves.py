@@ -79,3 +79,17 @@ def test_every_move_addresses_the_keys_that_it_declares(name: str) -> None:
     assert not re.search(r"redis\.p?call\([^)]*(?:KEYS|ARGV)\[", code)
     used = set(re.findall(r"\b[KA]\.(\w+)", code))
     assert used <= {*load(name).keys, *load(name).args}
+
+
+async def test_keys_that_the_lab_or_the_tag_has_once_are_given_by_themselves(
+    process: Process, folder: Path
+) -> None:
+    (folder / "tell.lua").write_text(
+        "-- keys: events? forest tag best gone?\n-- args: tag\n"
+        "return {K.events, K.forest, K.tag, K.best, K.gone or 'none'}"
+    )
+    keys = process.lab.keys
+
+    told = await process.lab.move("tell", keys={"best": keys.best("t", "other")}, args={"tag": "t"})
+
+    assert told == [keys("events"), keys("forest", "t"), keys.tag("t"), keys.best("t", "other"), "none"]
