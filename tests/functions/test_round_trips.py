@@ -112,7 +112,7 @@ CEILINGS: dict[str, Most] = {
     "tag::pause": Most(1, 1),
     "tag::unpause": Most(1, 1),
     "tag::budget": Most(1, 1),
-    "lab::audit": Most(60, items=True),
+    "lab::audit": Most(64, items=True),
     "cron::pause": Most(0, 1),
     "cron::resume": Most(0, 1),
     "cron::run": Most(0, 1),
