@@ -202,10 +202,9 @@ class Lab:
             )
 
     async def _load_scripts(self) -> None:
-        texts = [load_move(name).text for name in moves()] + [load(script)[0] for script in scripts()]
-        shas = [hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest() for text in texts]
-        loaded = await self.command("SCRIPT", "EXISTS", *shas)
-        for text, known in zip(texts, loaded, strict=True):
+        scripts = all_scripts()
+        loaded = await self.command("SCRIPT", "EXISTS", *scripts)
+        for text, known in zip(scripts.values(), loaded, strict=True):
             if not known:
                 await self.command("SCRIPT", "LOAD", text)
 
@@ -336,6 +335,13 @@ def load(script: str) -> tuple[str, str]:
     parts = (folder / "_prelude.lua", folder / "_traces.lua", folder / f"{script}.lua")
     text = "".join(part.read_text() for part in parts)
     return text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
+
+
+@cache
+def all_scripts() -> Mapping[str, str]:
+    """The text of every script by its SHA-1; read from the disk once."""
+    texts = {move.sha: move.text for move in map(load_move, moves())}
+    return texts | {sha: text for text, sha in map(load, scripts())}
 
 
 def scripts() -> list[str]:

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_slot: Slot | None = None
-"""The slot of this process: RQ hands `perform` nothing but what stands in the queue."""
+_bound: tuple[Slot, Settings] | None = None
+"""The slot of this process and its settings: RQ hands `perform` nothing but what stands in the queue."""
 
 RQ_TTL_S = 60
 """RQ's life of a worker between two heartbeats. Its reads give up shortly before: a connection that is dead at
@@ -66,19 +66,18 @@ class GpuWorker(Worker):
 
 def perform(function: str, payload: Mapping[str, Any]) -> dict[str, Any]:
     """Run one job: call the function that a TrainJob may name. RQ finds this by name and gives it the payload."""
-    if _slot is None:
+    if _bound is None:
         raise RuntimeError("this process is bound to no slot")
-    return asyncio.run(attempt(function, payload, _slot))
+    return asyncio.run(attempt(function, payload, *_bound))
 
 
 def work(argument: str) -> int:
     """Run the jobs of one slot until told to stop; answers the exit code."""
-    global _slot
-    _slot = Slot.model_validate_json(argument)
-    settings = Settings()
+    global _bound
+    slot, settings = _bound = Slot.model_validate_json(argument), Settings()
     start_logging(settings, "worker")
     try:
-        worker = rq_worker(settings, _slot.gpu_id)
+        worker = rq_worker(settings, slot.gpu_id)
     except NightjarError as problem:
         return exit_with(problem)
     if (pulse := Pulse.inherited()) is not None:

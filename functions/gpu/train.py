@@ -206,13 +206,13 @@ async def train(
     watcher = LeaseWatcher(experiments, e.experiment_id, gpu_id, fence, settings.stale_s)
     async with watcher.renewing():
         result = await runner.run(job, watcher, metric=tag.metric)
-    outcome = await delivered(lambda: hand_in(result, job, call, experiments))
+    # at once: the next run waits for both
+    outcome, proven = await asyncio.gather(
+        delivered(lambda: hand_in(result, job, call, experiments)), runner.is_empty(job, before)
+    )
     log.info("%s attempt %d ended: %s", e.experiment_id, attempt, outcome)
-    if outcome == "lost":
-        return Done(
-            experiment_id=e.experiment_id, attempt=attempt, outcome=outcome
-        )  # the GPU is no longer ours
-    proven = await runner.is_empty(job, before)
+    if outcome == "lost":  # the GPU is no longer ours
+        return Done(experiment_id=e.experiment_id, attempt=attempt, outcome=outcome)
     if not proven:
         log.error("%s attempt %d left something on its GPU: it is not lent yet", e.experiment_id, attempt)
     await delivered(lambda: pool.release(gpu_id, e.experiment_id, fence, proven=proven))

@@ -9,7 +9,7 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -49,6 +49,8 @@ class Command:
     folder: Path | None = None
     """What the command may fill, up to `folder_bytes`; over that it is killed."""
     folder_bytes: float = math.inf
+    spare: Container[int] | None = None
+    """See stamps.kill_all."""
 
 
 @dataclass(frozen=True)
@@ -169,7 +171,7 @@ class _Run:
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
-        is_empty = stamps.kill_all(self._command.stamp)
+        is_empty = stamps.kill_all(self._command.stamp, spare=self._command.spare)
         await asyncio.wait({self._exited}, timeout=_REAP_S)
         return is_empty and self._exited.done()
 

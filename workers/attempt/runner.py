@@ -39,7 +39,8 @@ class TrainingRunner:
     """The lane `gpu` of one slot; implements functions.lanes.Runner.
 
     The interpreter is the slot's `python`, else the one that `find_interpreter` finds. Of `environ` only an
-    allow-list reaches the script, and the names in the slot's `pass_env`.
+    allow-list reaches the script, and the names in the slot's `pass_env`. A process that is `alone` with the attempt
+    adopts its orphans: every descendant of it belongs to the attempt.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class TrainingRunner:
         lab_identity: str,
         sampler: Sampler,
         environ: Mapping[str, str] = os.environ,
+        alone: bool = False,
     ) -> None:
         self._slot = slot
         self._settings = settings
@@ -58,6 +60,8 @@ class TrainingRunner:
         self._environ = environ
         self._work_dir = slot.work_dir(settings)
         self._pace = Pace(poll_s=settings.poll_s, term_grace_s=settings.term_grace_s)
+        self._is_alone = alone
+        self._is_buried = False
         self._is_limited = slot.tier == "limits"
         if slot.tier == "none":
             _log.warning("training scripts run without any limits (tier none)")
@@ -70,6 +74,7 @@ class TrainingRunner:
                     ended = await self._train(job, built, watcher)
                 except OSError as error:
                     return not_started(error)
+                self._is_buried = ended.is_empty
                 result = outcome(ended, built, metric.lower(), self._slot.device.name)
                 return await self._keep(result, built) if isinstance(result, Failed) else result
         except Unbuildable as error:
@@ -94,7 +99,10 @@ class TrainingRunner:
 
     async def is_empty(self, job: TrainingJob, before: Footprint | None) -> bool:
         """See functions.lanes.Runner."""
-        if not await asyncio.to_thread(stamps.kill_all, self._stamp_of(job)):
+        # nothing comes after the end of a run whose last process was seen to end
+        if not self._is_buried and not await asyncio.to_thread(
+            stamps.kill_all, self._stamp_of(job), spare=self._spare()
+        ):
             return False
         return await memory_came_back(
             self._sampler,
@@ -103,6 +111,12 @@ class TrainingRunner:
             tolerance_mb=self._settings.memory_tolerance_mb,
             patience_s=_DRIVER_PATIENCE_S,
         )
+
+    def _spare(self) -> list[int] | None:
+        """Processes below this one that are not the attempt's; None where others run below it too."""
+        if not self._is_alone:
+            return None
+        return [self._sampler.pid] if self._sampler.pid is not None else []
 
     def _stamp_of(self, job: TrainingJob) -> str:
         return f"{self._stamp}/{job.experiment_id}/{job.attempt}/{job.fence}"
@@ -123,6 +137,7 @@ class TrainingRunner:
             limits=_LIMITS if self._is_limited else {},
             folder=built.folder,
             folder_bytes=self._settings.run_disk_mb * _MIB if self._is_limited else math.inf,
+            spare=self._spare(),
         )
         return await run_command(command, watcher, self._pace)
 

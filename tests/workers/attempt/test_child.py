@@ -157,6 +157,30 @@ async def test_no_grandchild_outlives_the_script(tmp_path: Path, stamp: str, esc
     assert not _lives(int((tmp_path / "ready").read_text()))
 
 
+ALONE = """
+import os, subprocess, sys, time
+from workers.attempt.launch import adopt_orphans
+from workers.attempt.stamps import kill_all
+
+adopt_orphans()
+helper = subprocess.Popen(["sleep", "600"])
+daemon = "import os; os.fork() and os._exit(0); os.setsid(); os.execve('/bin/sleep', ['sleep', '600'], {})"
+subprocess.run([sys.executable, "-c", daemon], env={"NIGHTJAR_ATTEMPT": sys.argv[1]}, check=True)
+assert kill_all(sys.argv[1], spare=[helper.pid])
+children = open(f"/proc/self/task/{os.getpid()}/children").read().split()
+print([pid for pid in children if open(f"/proc/{pid}/stat").read().split()[2] != "Z"] == [str(helper.pid)])
+helper.kill()
+"""
+
+
+def test_a_process_that_is_alone_with_an_attempt_kills_orphans_that_cleared_their_environment(
+    stamp: str,
+) -> None:
+    done = subprocess.run([sys.executable, "-c", ALONE, stamp], capture_output=True, text=True, check=False)
+
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
 async def test_a_grandchild_that_clears_its_environment_dies_with_its_parents(
     tmp_path: Path, stamp: str
 ) -> None:
