@@ -8,12 +8,15 @@ import signal
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 
 import httpx
 import hypothesis
 import pytest
 from starlette.applications import Starlette
+from xdist.remote import Producer
+from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from functions.contract import table
 from functions.process.lifecycle import Process, opened
@@ -25,6 +28,8 @@ from triggers.lab import free_port
 from triggers.sse.stream import broadcasting
 from triggers.web import Server, server_config
 
+ROOT = Path(__file__).parents[1]
+
 
 def pytest_configure() -> None:
     # The tests' own settings stand in their code; what the developer's shell exports must not change them.
@@ -34,6 +39,33 @@ def pytest_configure() -> None:
     # A slow machine is no fault: no test of a rule has a deadline.
     hypothesis.settings.register_profile("nightjar", deadline=None)
     hypothesis.settings.load_profile("nightjar")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts processes goes first, what shares them before all: no worker is left alone with it at the end."""
+    items.sort(key=lambda item: (item.get_closest_marker("process") is None, not shares(item.nodeid)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return Sharing(config, log)
+
+
+class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no types
+    """Gives the tests of a file that share a fixture to one worker, all others one by one."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid.partition("::")[0] if shares(nodeid) else nodeid
+
+
+def shares(nodeid: str) -> bool:
+    """Whether the file of a test has a fixture for all of its tests."""
+    return _has_module_fixture(nodeid.partition("::")[0])
+
+
+@cache
+def _has_module_fixture(path: str) -> bool:
+    return 'scope="module"' in (ROOT / path).read_text()
 
 
 def heed_signals() -> None:

@@ -21,23 +21,24 @@ STATIC = {
     "import-linter": ("lint-imports",),
 }
 """The slowest first, since they run side by side."""
-SIDE_BY_SIDE = ("-n", "auto", "--dist", "loadfile")
-"""How the whole suite is run: files that share a lab stay together."""
+SIDE_BY_SIDE = ("-n", str((os.cpu_count() or 1) + 2), "--dist", "loadscope", "--no-loadscope-reorder")
+"""How the whole suite is run: more at once than cores, since many tests wait for processes; see tests/conftest.py."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
 @click.option("--no-static", is_flag=True, help="skip ruff, mypy, basedpyright and import-linter")
+@click.option("--long", "with_long", is_flag=True, help="run the tests that take minutes, too")
 @click.argument("pytest_arguments", nargs=-1)
-def command(no_static: bool, pytest_arguments: tuple[str, ...]) -> int:
-    """Run the static checks, then pytest: the whole suite on every core, or with PYTEST_ARGUMENTS as they say."""
-    failed = []
-    if not no_static:
-        with ThreadPoolExecutor(os.cpu_count()) as together:
-            failed = [
-                name for name, passed in zip(STATIC, together.map(_passes, STATIC), strict=True) if not passed
-            ]
-    pytest = [sys.executable, "-m", "pytest", *(pytest_arguments or SIDE_BY_SIDE)]
-    tests = subprocess.run(pytest, cwd=ROOT, check=False)
+def command(no_static: bool, with_long: bool, pytest_arguments: tuple[str, ...]) -> int:
+    """Run pytest and, beside it, the static checks.
+
+    The whole suite runs on every core; with PYTEST_ARGUMENTS pytest runs as they say.
+    """
+    pytest = [sys.executable, "-m", "pytest", *(("-m", "") if with_long else ())]
+    with ThreadPoolExecutor(os.cpu_count()) as beside:
+        checks = {} if no_static else {name: beside.submit(_passes, name) for name in STATIC}
+        tests = subprocess.run([*pytest, *(pytest_arguments or SIDE_BY_SIDE)], cwd=ROOT, check=False)
+        failed = [name for name, check in checks.items() if not check.result()]
     if failed:
         click.echo(f"static checks that failed: {', '.join(failed)}", err=True)
     return 1 if failed else tests.returncode
