@@ -1,8 +1,8 @@
-"""One agent of many, as a process of its own: it selects, registers and reports, and may die in the middle.
+"""One agent of many, as a task or as a process of its own: it selects, registers and reports, and may die.
 
     python -P -m tests.growers '{"redis_url": ..., "lab": ..., "tag": ..., "turns": 50, "seed": 1}'
 
-Every line that it prints is one turn, as JSON. It calls the functions as a web process does, without HTTP.
+A process prints each turn as one line of JSON. An agent calls the functions as a web process does, without HTTP.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import os
 import random
 import signal
 import sys
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 from functions.process.lifecycle import Process, opened
 from state.errors import Conflict
@@ -25,16 +26,19 @@ BORED = 40
 
 
 class Grower:
-    """One agent."""
+    """One agent. It tells each turn by `say`."""
 
-    def __init__(self, process: Process, task: dict[str, Any]) -> None:
-        self.process, self.task = process, task
+    def __init__(
+        self, process: Process, task: dict[str, Any], say: Callable[[dict[str, Any]], object]
+    ) -> None:
+        self.process, self.task, self.say = process, task, say
         self.tag: str = task["tag"]
         self.chance = random.Random(task["seed"])
         self.name = f"agent{task['seed']}"
+        self.made = 0
 
     async def work(self) -> None:
-        """As many turns as asked; `dies` is the chance to be killed at each of two moments of a turn."""
+        """As many turns as asked, fewer where it has waited too often."""
         bored = 0
         for _ in range(self.task["turns"]):
             chosen = await self.call(
@@ -42,13 +46,14 @@ class Grower:
             )
             if chosen["status"] == "wait":
                 bored += 1
-                say(wait=chosen["reason"], selection_id=chosen["selection_id"])
+                self.say({"wait": chosen["reason"], "selection_id": chosen["selection_id"]})
                 if bored >= BORED:
                     return
                 await asyncio.sleep(0.05)
                 continue
             bored = 0
-            self.maybe_die()
+            self.made += 1
+            self.may_die("selected")
             await self.make(chosen)
 
     async def make(self, chosen: dict[str, Any]) -> None:
@@ -61,29 +66,24 @@ class Grower:
                 ),
             )
         except Conflict as problem:
-            say(refused=problem.fields["code"], selection_id=chosen["selection_id"])
+            self.say({"refused": problem.fields["code"], "selection_id": chosen["selection_id"]})
             return
         name = made["experiment_id"]
-        self.maybe_die()
+        self.may_die("registered")
         if self.chance.random() < self.task.get("crashes", 0.0):
             await self.call("experiment::crash", experiment_id=name, error="boom")
         else:
             value = 1.0 + self.task.get("sign", 1) * self.chance.random()
             await self.call("experiment::complete", experiment_id=name, val_bpb=value)
-        say(
-            experiment_id=name,
-            selection_id=chosen["selection_id"],
-            select_seq=chosen["select_seq"],
-            trace_id=chosen["trace_id"],
-            parent_ids=chosen["parent_ids"],
-            local_selection=chosen["local_selection"],
-        )
+        shown = ("selection_id", "select_seq", "trace_id", "parent_ids", "local_selection")
+        self.say({"experiment_id": name} | {field: chosen[field] for field in shown})
 
     def commit(self) -> str:
         return f"{self.chance.getrandbits(64):016x}"
 
-    def maybe_die(self) -> None:
-        if self.chance.random() < self.task.get("dies", 0.0):
+    def may_die(self, moment: Literal["selected", "registered"]) -> None:
+        """The task's `dies` names the moment, and which of its selections it dies with."""
+        if self.task.get("dies") == [moment, self.made]:
             os.kill(os.getpid(), signal.SIGKILL)
 
     async def call(self, name: str, **fields: Any) -> dict[str, Any]:
@@ -91,14 +91,14 @@ class Grower:
         return (await invoker.call(name, fields, invoker.system("test"))).model_dump()
 
 
-def say(**what: Any) -> None:
-    print(json.dumps(what), flush=True)
-
-
 async def main(task: dict[str, Any]) -> None:
     settings = Settings.model_validate({"lab": task["lab"], "redis_url": task["redis_url"]})
+
+    def say(turn: dict[str, Any]) -> None:
+        print(json.dumps(turn), flush=True)
+
     async with opened("web", settings) as process:
-        await Grower(process, task).work()
+        await Grower(process, task, say).work()
 
 
 if __name__ == "__main__":

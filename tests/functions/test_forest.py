@@ -1,4 +1,4 @@
-"""Traces among many: sixteen real processes select, make and report at once, and some of them are killed.
+"""Traces among many: sixteen agents select, make and report at once, and real processes are killed in the middle.
 
 What happened is read from the lab's own events, in their order, and held against what has to be true after each.
 """
@@ -17,43 +17,57 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process.lifecycle import Process
+from functions.process.lifecycle import Process, opened
 from state.events import Event
 from state.experiments import Experiments
 from state.traces import Traces
+from tests.growers import Grower
 from tests.labs import open_tag, told
 
 TAG = "mar11"
-PROCESSES = 16
-TURNS = 40
+AGENTS = 16
+TURNS = pytest.mark.parametrize("turns", [12, pytest.param(40, marks=pytest.mark.long)])
+DEATHS = (["selected", 4], ["registered", 6], None, None)
+"""With which of its selections each process dies, and when; two live on."""
 PATIENCE_S = 500.0
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
-
-@dataclass
-class Told:
-    """What one process said, and how it ended."""
-
-    turns: list[dict[str, Any]]
-    returncode: int
+Turn = dict[str, Any]
 
 
-async def growers(process: Process, **task: Any) -> list[Told]:
-    """Sixteen agents at work together until all have done their turns or have died."""
+async def growers(process: Process, **task: Any) -> list[Turn]:
+    """Sixteen agents with stores of their own, at work together until all have done their turns."""
+    turns: list[Turn] = []
+
+    patient = process.settings.model_copy(update={"redis_timeout_s": PATIENCE_S})  # they share one event loop
+
+    async def grow(seed: int) -> None:
+        async with opened("web", patient) as own:
+            await Grower(own, {"tag": TAG, "seed": seed, **task}, turns.append).work()
+
+    async with asyncio.timeout(PATIENCE_S), asyncio.TaskGroup() as together:
+        for seed in range(AGENTS):
+            together.create_task(grow(seed))
+    return turns
+
+
+async def dying_growers(process: Process, **task: Any) -> tuple[list[Turn], list[int]]:
+    """Agents in processes of their own until all have done their turns or died; answers the exit statuses too."""
     redis_url = process.settings.redis_url
     assert redis_url is not None
     common = {"tag": TAG, "lab": process.settings.lab, "redis_url": redis_url.get_secret_value(), **task}
     running = [
         await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "tests.growers", json.dumps({**common, "seed": seed})),
+            *(sys.executable, "-P", "-m", "tests.growers"),
+            json.dumps({**common, "seed": seed, "dies": dies}),
             stdout=asyncio.subprocess.PIPE,
         )
-        for seed in range(PROCESSES)
+        for seed, dies in enumerate(DEATHS)
     ]
-    said = await asyncio.wait_for(asyncio.gather(*(p.communicate() for p in running)), PATIENCE_S)
-    return [
-        Told([json.loads(line) for line in out.splitlines()], p.returncode or 0)
-        for p, (out, _) in zip(running, said, strict=True)
+    async with asyncio.timeout(PATIENCE_S):
+        said = await asyncio.gather(*(p.communicate() for p in running))
+    return [json.loads(line) for out, _ in said for line in out.splitlines()], [
+        p.returncode or 0 for p in running
     ]
 
 
@@ -116,18 +130,18 @@ async def replayed(process: Process) -> Replay:
     return replay
 
 
-async def parents_are_as_selected(process: Process, told_by: list[Told]) -> int:
-    """Every experiment has the parents that its own agent selected, whoever came in between; answers how many."""
+async def parents_are_as_selected(process: Process, turns: list[Turn]) -> int:
+    """Every experiment has the parents that its own agent selected, whatever came in between; answers how many."""
     experiments = Experiments(process.lab)
-    turns = {t["experiment_id"]: t for told in told_by for t in told.turns if "experiment_id" in t}
-    for e in await experiments.many(list(turns)):
-        turn = turns[e.experiment_id]
+    made = {t["experiment_id"]: t for t in turns if "experiment_id" in t}
+    for e in await experiments.many(list(made)):
+        turn = made[e.experiment_id]
         assert e.parent_ids == turn["parent_ids"], e
         assert e.local_selection == turn["local_selection"], e
         assert (e.selection_id, e.trace_id) == (turn["selection_id"], turn["trace_id"])
         assert e.selection is not None
         assert e.selection.parent_ids == e.parent_ids
-    return len(turns)
+    return len(made)
 
 
 async def audited(http: httpx.AsyncClient) -> None:
@@ -135,33 +149,33 @@ async def audited(http: httpx.AsyncClient) -> None:
     assert (await told(http, "/api/lab/audit"))["violations"] == []
 
 
+@TURNS
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
-async def test_sixteen_processes_grow_just_as_many_traces_as_they_may_and_each_in_its_turn(
-    client: httpx.AsyncClient, process: Process, direction: str
+async def test_sixteen_agents_grow_just_as_many_traces_as_they_may_and_each_in_its_turn(
+    client: httpx.AsyncClient, process: Process, direction: str, turns: int
 ) -> None:
     target, slots = 4, 3
     policy = {"mode": "multi", "target_traces": target, "max_parallel": slots, "stale_after": 100_000}
     metric = {"name": "score", "direction": direction}
     await open_tag(client, TAG, policy={"traces": policy}, metric=metric)
 
-    told_by = await growers(process, turns=25, wait=20, sign=-1 if direction == "maximize" else 1)
+    told_by = await growers(process, turns=turns, wait=20, sign=-1 if direction == "maximize" else 1)
 
     replay = await replayed(process)
-    assert [t.returncode for t in told_by] == [0] * PROCESSES
     assert (replay.roots, replay.most_growing, replay.most_open) == (target, target, slots)
     assert replay.open == {}
     assert replay.longest_wait <= target - 1  # with one experiment in flight on each
     assert await parents_are_as_selected(process, told_by) == len(replay.picks) + target
-    waits = [t for told in told_by for t in told.turns if "wait" in t]
-    assert all(t["selection_id"] is None for t in waits)
+    assert all(t["selection_id"] is None for t in told_by if "wait" in t)
     await audited(client)
     nodes = (await told(client, "/api/trace/list", tag=TAG, limit=1000))["nodes"]
     assert not any(node["forked"] for node in nodes)  # one at a time on each
 
 
+@TURNS
 @pytest.mark.parametrize("direction", ["minimize", "maximize"])
 async def test_without_a_cap_every_prefix_of_the_selections_is_shared_out_evenly(
-    client: httpx.AsyncClient, process: Process, direction: str
+    client: httpx.AsyncClient, process: Process, direction: str, turns: int
 ) -> None:
     traces = 3
     free = {"max_inflight_per_trace": 1000, "max_parallel": 1000, "stale_after": 100_000}
@@ -170,10 +184,10 @@ async def test_without_a_cap_every_prefix_of_the_selections_is_shared_out_evenly
     for value in (1.0, 1.1, 1.2):
         await a_root(client, value)
 
-    told_by = await growers(process, turns=TURNS)
+    told_by = await growers(process, turns=turns)
 
     replay = await replayed(process)
-    assert len(replay.picks) == PROCESSES * TURNS
+    assert len(replay.picks) == AGENTS * turns
     shares: Counter[str] = Counter()
     for nth, trace in enumerate(replay.picks, 1):
         shares[trace] += 1
@@ -190,20 +204,19 @@ async def test_without_a_cap_every_prefix_of_the_selections_is_shared_out_evenly
 async def test_what_agents_leave_behind_when_they_die_is_selected_again_without_a_clock(
     client: httpx.AsyncClient, process: Process
 ) -> None:
-    policy = {"mode": "multi", "target_traces": 4, "max_parallel": 6, "max_inflight_per_trace": 2}
+    policy = {"mode": "multi", "target_traces": 3, "max_parallel": 3, "max_inflight_per_trace": 2}
     limits = {"lease_ttl_s": 2.0, "dead_after_crashes": 4, "stale_after": 60}
     await open_tag(client, TAG, policy={"traces": {**policy, **limits}, "stale_after_s": 4.0})
 
-    told_by = await growers(process, turns=30, wait=5, dies=0.01, crashes=0.3)
+    told_by, statuses = await dying_growers(process, turns=30, wait=5, crashes=0.3)
 
-    died = [t for t in told_by if t.returncode == -signal.SIGKILL]
-    assert 2 <= len(died) < PROCESSES
+    assert statuses == [-signal.SIGKILL if dies else 0 for dies in DEATHS]
     for trace in (await Traces(process.lab).forest(TAG)).growing:
         if trace.status == "live":
             await selectable_again(client, trace.trace_id)
     replay = await replayed(process)
-    assert replay.most_growing <= 4
-    assert replay.most_open <= 6
+    assert replay.most_growing <= 3
+    assert replay.most_open <= 3
     await parents_are_as_selected(process, told_by)
     await everything_is_given_back(client, process)
     await audited(client)
