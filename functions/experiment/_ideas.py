@@ -12,11 +12,6 @@ from state.ids import GpuId, Id, Sha, Tag
 from state.records import Idea
 
 PATCH_LIMIT = 4 * MIB
-SAID = {
-    *("tag", "hypothesis", "category", "commit_sha", "diff_summary", "selection_id"),
-    *("config_delta", "agent", "seed"),
-}
-"""What an idea takes over as it was said."""
 
 
 class NewIdea(Command):
@@ -60,10 +55,18 @@ class NewIdea(Command):
     def idea(self, call: Call) -> Idea:
         """The idea as this caller's."""
         return Idea(
-            **self.model_dump(include=SAID),
+            tag=self.tag,
+            hypothesis=self.hypothesis,
             description=self.description or self.diff_summary.strip().split("\n")[0] or self.hypothesis,
-            parent_ids=self.parent_ids or ([self.parent_id] if self.parent_id else []),
-            pinned_gpu=self.gpu_id,
+            category=self.category,
+            commit_sha=self.commit_sha,
+            diff_summary=self.diff_summary,
             owner=call.caller.owner,
+            parent_ids=self.parent_ids or ([self.parent_id] if self.parent_id else []),
+            agent=self.agent,
+            seed=self.seed,
+            config_delta=self.config_delta,
+            selection_id=self.selection_id,
+            pinned_gpu=self.gpu_id,
             traceparent=call.traceparent,
         )

@@ -52,6 +52,8 @@ def obstacle(tag: Tag) -> str | None:
             f"{tag.name} is paused{because}: what is submitted keeps its place and is not run until an operator"
             " resumes it with POST /api/tag/unpause."
         )
+    if not is_limited(tag):
+        return None
     view = budget_view(tag)
     accounts = {"GPU seconds": view.gpu_seconds, "runs": view.runs}
     spent_up = [name for name, account in accounts.items() if account.left is not None and account.left <= 0]

@@ -21,7 +21,7 @@ from state.experiments.queueing import (
     turn_of,
 )
 from state.moves import Arg
-from state.policy import read_policy
+from state.policy import Policy, read_policy
 from state.pool import unknown as unknown_gpu
 from state.records import Experiment, Idea, Selection, Status, Tag, Trace, words
 from state.refusals import no_selection
@@ -49,26 +49,24 @@ class Registering(Queueing):
         slots = slots_of(found.get("slots", ()))
         if to_train and idea.pinned_gpu is not None and idea.pinned_gpu not in (s.gpu_id for s in slots):
             raise unknown_gpu(idea.pinned_gpu)
-        values_, version = found["policy"]
-        policy = read_policy(values_)
+        values, version = found["policy"]
+        policy = read_policy(values)
+        named = {name: _parent(found[f"parent {name}"]) for name in idea.parent_ids}
+        parents = {name: parent for name, parent in named.items() if parent is not None}
         first = asked.registered(found["first"]) if asked and found["first"] else None
-        parents = {name: _parent(found[f"parent {name}"]) for name in idea.parent_ids}
-        known = {name: parent for name, parent in parents.items() if parent is not None}
-        branch = None
-        if policy.traces.mode == "multi" and idea.selection_id is None:
-            branch = await self._trace_of(idea, known, found.get("best"))
+        found |= await self._read(self._implied_by(idea, policy, parents, first, found.get("best")))
         return EntryFacts(
             now=time_of(found["now"]),
             tag=Tag.parse(found["tag"]),
             policy=policy,
             policy_version=int(version),
-            crashes=int(found["crashes"] or 0),
-            first=await self.get(first) if first else None,
-            parents=known,
-            epoch=int(found["epoch"] or 1),
+            crashes=int(found.get("crashes") or 0),
+            first=Experiment.parse(found["experiment"]) if first else None,
+            parents=parents,
+            epoch=int(found.get("epoch") or 1),
             selection=Selection.parse(found["selection"]) if idea.selection_id else None,
             selection_ends=float(found["ends"]) if found.get("ends") else None,
-            branch=branch,
+            branch=Trace.parse(found["branch"]) if found.get("branch") else None,
             rounds=rounds_of(found.get("rounds", (None, None))),
             slots=slots,
         )
@@ -80,8 +78,6 @@ class Registering(Queueing):
             "now": ("TIME",),
             "tag": ("HGETALL", keys.tag(tag)),
             "policy": ("HMGET", keys("policy", tag), "values", "version"),
-            "crashes": ("HGET", keys("crashes", tag), "consecutive"),
-            "epoch": ("HGET", keys("forest", tag), "epoch"),
         }
         if asked is not None:
             reads["first"] = ("GET", keys("requests", asked.name))
@@ -91,26 +87,36 @@ class Registering(Queueing):
         if idea.selection_id is not None:
             reads["selection"] = ("HGETALL", keys.selection(idea.selection_id))
             reads["ends"] = ("ZSCORE", keys("open_selections", tag), idea.selection_id)
+            reads["epoch"] = ("HGET", keys("forest", tag), "epoch")
         elif not idea.parent_ids:
-            reads["best"] = ("HMGET", keys.best(tag), "experiment_id", "trace_id")
+            reads["best"] = ("HGET", keys.best(tag), "trace_id")
         if to_train:
             reads["rounds"] = self._rounds(idea.agent)
             reads["slots"] = self._slots()
         return reads
 
-    async def _trace_of(
-        self, idea: Idea, parents: Mapping[str, Parent], best: Sequence[str | None] | None
-    ) -> Trace | None:
-        """The trace of the first parent that is named, else of the best."""
-        if idea.parent_ids:
-            parent = parents.get(idea.parent_ids[0])
-            trace_id = parent.trace_id if parent else None
-        else:
-            experiment_id, trace_id = best or (None, None)
-            if experiment_id is not None and trace_id is None:
-                trace_id = await self._lab.command("HGET", self._keys.experiment(experiment_id), "trace_id")
-        stored = await self._lab.hash(self._keys.trace(trace_id)) if trace_id else None
-        return Trace.parse(stored) if stored else None
+    def _implied_by(
+        self,
+        idea: Idea,
+        policy: Policy,
+        parents: Mapping[str, Parent],
+        first: str | None,
+        of_best: str | None,
+    ) -> dict[str, Sequence[Arg]]:
+        """What follows from that, where anything does: of most ideas nothing."""
+        keys, tag = self._keys, idea.tag
+        reads: dict[str, Sequence[Arg]] = {}
+        if first is not None:
+            reads["experiment"] = ("HGETALL", keys.experiment(first))
+        if policy.on_abort == "block":
+            reads["crashes"] = ("HGET", keys("crashes", tag), "consecutive")
+        if policy.traces.mode == "multi" and idea.selection_id is None:
+            reads["epoch"] = ("HGET", keys("forest", tag), "epoch")
+            named = parents.get(idea.parent_ids[0]) if idea.parent_ids else None
+            trace_id = named.trace_id if named else of_best
+            if trace_id is not None:
+                reads["branch"] = ("HGETALL", keys.trace(trace_id))
+        return reads
 
     async def register(self, entry: Entry, patch: bytes | None, asked: RequestKey | None) -> Entered | None:
         """Store a new experiment with its patch; None where what it was admitted by has changed."""

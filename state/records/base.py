@@ -12,6 +12,8 @@ from typing import Any, Literal, Self, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict
 from pydantic_core import from_json
 
+_JSON = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+
 
 class Record(BaseModel):
     """A frozen value that stands in one Redis hash; a field that is None stands nowhere."""
@@ -39,7 +41,7 @@ def flatten(values: Mapping[str, Any]) -> dict[str, str]:
         ValueError: NaN or infinity.
     """
     return {
-        name: value if isinstance(value, str) else json.dumps(value, allow_nan=False, separators=(",", ":"))
+        name: value if isinstance(value, str) else _JSON.encode(value)
         for name, value in values.items()
         if value is not None
     }
