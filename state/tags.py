@@ -77,16 +77,8 @@ class Tags:
 
     async def create(self, tag: Tag, strategy: Strategy, policy: Policy) -> Tag | None:
         """Store a new tag; None where the name is taken."""
-        keys = self._lab.keys
         answer = await self._lab.move(
             "setup_tag",
-            keys={
-                "tag": keys.tag(tag.name),
-                "tags": keys("tags"),
-                "strategy": keys("strategy", tag.name),
-                "policy": keys("policy", tag.name),
-                "events": keys("events"),
-            },
             args={
                 "tag": tag.name,
                 "branch": tag.branch,
@@ -123,10 +115,8 @@ class Tags:
         Raises:
             NotFound: no such tag.
         """
-        keys = self._lab.keys
         before = await self._lab.move(
             "resume_tag",
-            keys={"tag": keys.tag(tag), "crashes": keys("crashes", tag), "events": keys("events")},
             args={"tag": tag},
         )
         if before == "no_tag":
@@ -199,10 +189,7 @@ class Tags:
         """The keys of a tag's waiting experiments: the common queue and those of these GPUs."""
         keys, waits_for = self._lab.keys, (None, *pins)
         return {
-            "tag": keys.tag(tag),
-            "paused": keys("paused"),
             "queued": keys.status(tag, "queued", "")[0],
-            "events": keys("events"),
             "queues": [keys.queue(gpu) for gpu in waits_for],
             "parked": [keys.parked(tag, gpu) for gpu in waits_for],
         }
@@ -221,7 +208,6 @@ class Tags:
         limits = {"gpu_seconds": gpu_seconds, "runs": runs}
         answer = await self._lab.move(
             "set_budget",
-            keys={"tag": self._lab.keys.tag(tag), "events": self._lab.keys("events")},
             args={
                 "tag": tag,
                 "warn_at": WARN_AT,
@@ -286,11 +272,9 @@ class Strategies:
 
     async def replace(self, tag: str, before: Strategy, after: Strategy) -> Strategy | None:
         """Move from one strategy to the next; None where it was replaced by another meanwhile."""
-        keys = self._lab.keys
         changed = {"tag": tag, "mode": after.mode, "before": before.mode, "reason": after.reason}
         answer = await self._lab.move(
             "set_strategy",
-            keys={"strategy": keys("strategy", tag), "events": keys("events")},
             args={
                 "tag": tag,
                 "version": before.version,

@@ -123,7 +123,7 @@ class Registering(Queueing):
         keys, args = self._entering(entry, patch, asked, "registered")
         answer = await self._lab.move(
             "register_experiment",
-            keys={**keys, "open": self._keys("open")},
+            keys=keys,
             args={**args, "patience_s": entry.idea.patience_s},
         )
         return self._entered(entry, answer)
@@ -155,7 +155,6 @@ class Registering(Queueing):
                     "attempts": keys.attempts(f"{idea.tag}-"),
                     "queue": keys.queue(run.pinned_gpu),
                     "parked": keys.parked(idea.tag, run.pinned_gpu),
-                    "queue_clock": keys("queue_clock"),
                     "rivals": self._rivals(idea.tag, run.pinned_gpu, queue.workers, paused=queue.paused),
                 },
                 args={
@@ -185,21 +184,13 @@ class Registering(Queueing):
         stored = {**idea.flat(), **fields} | ({"diff_id": diff_id} if diff_id else {})
         about = {"category": idea.category, "hypothesis": idea.hypothesis, "agent": idea.agent}
         return {
-            "tag": keys.tag(idea.tag),
-            "policy": keys("policy", idea.tag),
             "experiments": keys.experiment(f"{idea.tag}-"),
-            "lineage": keys("lineage", idea.tag),
             "of_category": keys("category", idea.tag, idea.category),
             "of_status": of_status,
             "of_status_and_category": of_status_and_category,
-            "tried": keys("tried", idea.tag),
             "patch": keys("diffs", diff_id) if diff_id else None,
             "request": keys("requests", asked.name) if asked else None,
-            "crashes": keys("crashes", idea.tag),
-            "forest": keys("forest", idea.tag),
             "selection": keys.selection(idea.selection_id) if idea.selection_id else None,
-            "open_selections": keys("open_selections", idea.tag),
-            "events": keys("events"),
         }, {
             "tag": idea.tag,
             "policy_version": idea.policy_version,
