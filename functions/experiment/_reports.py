@@ -6,6 +6,7 @@ import asyncio
 import importlib
 import sys
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -31,7 +32,7 @@ class RunReport(Command):
     attempt: int | None = Field(None, ge=0)
     fence: int | None = Field(None, ge=0)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """A repetition of the report has the same."""
         return digest_of(self)

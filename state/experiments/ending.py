@@ -14,7 +14,7 @@ from state.facts import Comparison, RunFacts, Spread
 from state.moves import Arg
 from state.noise import noise_key
 from state.policy import read_policy
-from state.records import RETESTED, Best, Experiment, Gpu, SelectionStatus, Status, Tag, Trace, flatten
+from state.records import RETESTED, Best, Experiment, Gpu, SelectionStatus, Status, Tag, Trace, flatten, words
 
 EVIDENCE_KEPT = 100
 COUNTERS: Mapping[Status, str] = {
@@ -160,7 +160,7 @@ class EndingStore(Reading):
             "why": broken.why,
             "reason": broken.reason,
             "stale_s": stale_s,
-            "flags": json.dumps(flatten(broken.flags)),
+            "flags": words(flatten(broken.flags)),
             "cleared": list(broken.cleared),
             "stopping": "true" if e.stopping else "false",
         }
@@ -205,7 +205,7 @@ class EndingStore(Reading):
         best, key, gpu, repeat, growth = ending.best, ending.key, ending.gpu, ending.repeat, ending.growth
         args |= {
             "status": status,
-            "fields": json.dumps(flatten({**ending.fields, "answer": answer})),
+            "fields": words(flatten({**ending.fields, "answer": answer})),
             "event": _event(e, status),
             "event_data": _told(ending),
             "ending": _selection_after(ending),
@@ -228,7 +228,7 @@ class EndingStore(Reading):
         if key is not None:
             args |= {
                 "key_version": key.version,
-                "key_fields": json.dumps(flatten(key.learned)) if key.learned else None,
+                "key_fields": words(flatten(key.learned)),
             }
         if ending.crashes is not None and not is_retest:
             args |= {
@@ -254,7 +254,7 @@ class EndingStore(Reading):
         if growth is not None:
             keys["sources"] = [self._keys.trace(source.trace_id) for source in growth.ends]
             args |= {
-                "trace_fields": json.dumps(flatten(growth.fields)),
+                "trace_fields": words(flatten(growth.fields)),
                 "trace_version": growth.trace.version,
                 "epoch": growth.epoch,
                 "trace_becomes": growth.status,
@@ -339,10 +339,10 @@ def _selection_after(ending: Ending) -> SelectionStatus | None:
     return "expired" if ending.status == "lost" else "released"
 
 
-def best_fields(best: Best) -> str:
+def best_fields(best: Best) -> list[str]:
     """The best as a move writes it."""
     values = best.model_dump(exclude={"updated_at", "version"})
-    return json.dumps(flatten({name: "" if value is None else value for name, value in values.items()}))
+    return words(flatten({name: "" if value is None else value for name, value in values.items()}))
 
 
 def best_event(best: Best, other_key: str | None) -> str:

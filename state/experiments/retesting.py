@@ -197,7 +197,7 @@ class Retesting(Reading):
                 "status_before": e.status,
                 "status": ruling.status,
                 "best_version": ruling.best.version,
-                "fields": json.dumps(flatten(ruling.fields)),
+                "fields": words(flatten(ruling.fields)),
                 "best_fields": best_fields(ruling.after),
                 "near_miss_score": ruling.near_miss_score,
                 "event": f"experiment.{ruling.verdict}" if ruling.verdict else None,

@@ -4,12 +4,12 @@
 -- keys: experiment attempts open starting parked queue_clock crashes categories near_misses
 -- keys: status_before category_before status_after category_after best? noise? gpu? sources*
 -- args: id number category status_before attempt fence
--- args: status? fields? event? event_data? experiment_traceparent? ending? reason?
+-- args: status? fields* event? event_data? experiment_traceparent? ending? reason?
 -- args: counter? counter_before? counts? follows? reported_s? training_seconds? near_miss_score?
--- args: best_version? best_fields? best_event? key_version? key_fields?
+-- args: best_version? best_fields* best_event? key_version? key_fields*
 -- args: tag_crashes? tag_crashes_before? gpu_id? gpu_crashes? gpu_crashes_before? trip_reason? trip_s?
 -- args: code? runs_before? runs_after? squares?
--- args: trace_fields? trace_version? epoch? trace_becomes? trace_why? source_versions*
+-- args: trace_fields* trace_version? epoch? trace_becomes? trace_why? source_versions*
 
 local function changed(key, field, absent, expected)
   return expected and (redis.call('HGET', key, field) or absent) ~= expected
@@ -24,7 +24,7 @@ local function is_stale()
     or changed(K.crashes, 'consecutive', '0', A.tag_crashes_before)
     or A.gpu_crashes_before and changed(K.gpu, 'consecutive_crashes', '0', A.gpu_crashes_before)
     or A.code and changed(K.noise, A.code, '', A.runs_before) then return true end
-  if not A.trace_fields then return false end
+  if #A.trace_fields == 0 then return false end
   if changed(K.trace, 'version', '0', A.trace_version) or changed(K.forest, 'epoch', '1', A.epoch) then return true end
   for i, source in ipairs(K.sources) do
     local s = redis.call('HMGET', source, 'status', 'version')
@@ -48,8 +48,8 @@ local function count()
     if A.status == 'keep' then redis.call('HINCRBY', K.categories, A.category .. ':kept', 1) end
   end
   if A.training_seconds then redis.call('HINCRBYFLOAT', K.tag, 'training_seconds', A.training_seconds) end
-  if A.key_fields then
-    put(K.tag, A.key_fields)
+  if #A.key_fields > 0 then
+    redis.call('HSET', K.tag, unpack(A.key_fields))
     redis.call('HINCRBY', K.tag, 'key_version', 1)
   end
 end
@@ -92,9 +92,9 @@ end
 
 -- The trace that it is a node of grows, begins or ends; a kept merge ends its sources.
 local function grow_trace(t)
-  if A.trace_fields then
+  if #A.trace_fields > 0 then
     local before = redis.call('HGET', K.trace, 'status')
-    put(K.trace, A.trace_fields)
+    redis.call('HSET', K.trace, unpack(A.trace_fields))
     redis.call('HINCRBY', K.trace, 'version', 1)
     if before == 'pending' and A.trace_becomes == 'live' then
       redis.call('HSET', K.trace, 'status', 'live')
@@ -112,8 +112,8 @@ local function grow_trace(t)
 end
 
 local function change_best(at)
-  if A.best_fields then
-    put(K.best, A.best_fields)
+  if #A.best_fields > 0 then
+    redis.call('HSET', K.best, unpack(A.best_fields))
     redis.call('HINCRBY', K.best, 'version', 1)
   end
   if A.best_event then
@@ -124,8 +124,7 @@ end
 
 local function end_experiment(t)
   local at = clock(t)
-  put(K.experiment, A.fields)
-  redis.call('HSET', K.experiment, 'status', A.status, 'finished_at', at)
+  redis.call('HSET', K.experiment, 'status', A.status, 'finished_at', at, unpack(A.fields))
   count()
   spend(at)
   add_to_noise()

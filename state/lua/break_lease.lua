@@ -2,7 +2,7 @@
 -- The reasons silent and expired are judged once more by Redis' clock.
 -- parts: experiment
 -- keys: gpu leases
--- args: gpu_id gpu_fence why reason stale_s flags cleared*
+-- args: gpu_id gpu_fence why reason stale_s flags* cleared*
 -- args: stopping? next_attempt? forget_class?
 -- returns: ok | stale
 local g = redis.call('HMGET', K.gpu, 'fence', 'holder', 'heartbeat_at', 'lease_expires_at')
@@ -16,7 +16,7 @@ if concerned and (is_stale() or changed(K.experiment, 'stopping', 'false', A.sto
 local at = clock(t)
 redis.call('HDEL', K.gpu, 'holder', 'leased_at', 'lease_expires_at', 'runner', unpack(A.cleared))
 redis.call('ZREM', K.leases, A.gpu_id)
-put(K.gpu, A.flags)
+if #A.flags > 0 then redis.call('HSET', K.gpu, unpack(A.flags)) end
 derive_status(K.gpu, A.gpu_id, t, A.reason)
 if not concerned then return 'ok' end
 

@@ -1,6 +1,6 @@
 -- End an experiment: counters, indexes, best, near misses, crash counts, noise, trace, stored answer and event.
 -- parts: experiment
--- args: status fields event event_data
+-- args: status event event_data
 -- returns: ok | stale
 if is_stale() then return 'stale' end
 end_experiment(now())

@@ -1,7 +1,7 @@
 -- What its retests make of an experiment: it stands, falls or rises, and the best follows.
 -- parts: events listing
 -- keys: experiment tag best near_misses categories traces*
--- args: tag category status_before status best_version fields best_fields near_miss_score? event? event_data
+-- args: tag category status_before status best_version fields* best_fields* near_miss_score? event? event_data
 -- args: best_event? best_id? experiment_traceparent? trace_fields* trace_versions*
 -- returns: ok | stale
 if redis.call('HGET', K.experiment, 'status') ~= A.status_before then return 'stale' end
@@ -9,7 +9,7 @@ if redis.call('HGET', K.best, 'version') ~= A.best_version then return 'stale' e
 for i, trace in ipairs(K.traces) do
   if (redis.call('HGET', trace, 'version') or '0') ~= A.trace_versions[i] then return 'stale' end
 end
-put(K.experiment, A.fields)
+if #A.fields > 0 then redis.call('HSET', K.experiment, unpack(A.fields)) end
 if A.status ~= A.status_before then
   local up = A.status == 'keep' and 1 or -1
   redis.call('HSET', K.experiment, 'status', A.status)
@@ -27,7 +27,7 @@ for i, trace in ipairs(K.traces) do
   put(trace, A.trace_fields[i])
   redis.call('HINCRBY', trace, 'version', 1)
 end
-put(K.best, A.best_fields)
+redis.call('HSET', K.best, unpack(A.best_fields))
 redis.call('HINCRBY', K.best, 'version', 1)
 if A.event then emit(A.event, A.tag, A.id, A.event_data, A.experiment_traceparent) end
 if A.best_event then

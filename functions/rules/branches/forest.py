@@ -11,9 +11,10 @@ from functions.rules.branches.schedulers import TraceView
 from functions.rules.branches.trace_ends import Vitals, after_commit, death, ended_by_merge
 from functions.rules.keeps.verdict import score
 from state.decisions import Growth
+from state.facts import Comparison, RunFacts
 from state.ids import OWN_LINE
 from state.policy import Traces as TracePolicy
-from state.records import Choice, Direction, Experiment, Forest, Status, Trace
+from state.records import Experiment, Forest, Status, Trace
 
 CRASH = "x"
 """Stands among a trace's scores for a crash."""
@@ -66,30 +67,24 @@ def is_node(e: Experiment, status: Status) -> bool:
 
 
 def grown(
-    e: Experiment,
-    status: Status,
-    value: float | None,
-    beats_base: bool,
-    choice: Choice,
-    trace: Trace,
-    begins_on: Experiment | None,
-    epoch: int,
-    sources: Sequence[Trace],
-    direction: Direction,
-    rules: TracePolicy,
-) -> tuple[Growth, dict[str, Any]]:
+    run: RunFacts, beside: Comparison, status: Status, value: float | None, builds_on: bool
+) -> tuple[Growth | None, dict[str, Any]]:
     """What a node changes of its trace, and the fields that say on the experiment how it was committed.
 
-    The tip advances only to a child of its own: if it still is what it was when the node was selected, and in the
-    same epoch. The base advances with it, on a keep that is better. With its first node a trace begins on
-    `begins_on`. Anything else is a leaf beside the branch. A merge's sources end only where it goes on: a leaf, or a
-    trace that has ended, carries nothing on of what they found. What comes in after its epoch is no sign of how the
-    trace does.
+    Nothing for what is no node of a trace. The tip advances only to a child of its own: if it still is what it was
+    when the node was selected, and in the same epoch. The base advances with it on a keep that the branch builds on.
+    With its first node a trace begins on the nearest keep above. Anything else is a leaf beside the branch. A merge's
+    sources end only where it goes on: a leaf, or a trace that has ended, carries nothing on of what they found. What
+    comes in after its epoch is no sign of how the trace does.
     """
+    e, trace, epoch, rules = run.experiment, beside.trace, run.epoch, run.policy.traces
+    choice = e.selection
+    if choice is None or trace is None or not is_node(e, status):
+        return None, {}
     outdated = choice.epoch != epoch
     advances = not outdated and trace.tip == choice.expected_tip and trace.tip in (None, *choice.parent_ids)
     kept = status == "keep"
-    points = score(value, direction) if value is not None else None
+    points = score(value, run.tag.direction) if value is not None else None
     vitals = Vitals(trace.best_score, trace.since_best, trace.crashes_in_a_row)
     if not outdated:
         vitals = after_commit(vitals, points)
@@ -104,17 +99,17 @@ def grown(
     if advances:
         fields["tip"] = e.experiment_id
         if trace.root is None:
-            fields |= {"root": e.experiment_id, **_base(begins_on)}
-        if kept and beats_base:
+            fields |= {"root": e.experiment_id, **_base(beside.begins_on)}
+        if kept and builds_on:
             fields |= _base(e)
-    tips = {source.trace_id: source.tip for source in sources if source.status == "live" and source.tip}
+    tips = {t.trace_id: t.tip for t in beside.sources if t.status == "live" and t.tip}
     goes_on = advances and trace.status in ("pending", "live")
     ends = ended_by_merge(choice.sources, tips, kept and goes_on)
     growth = Growth(
         trace=trace,
         epoch=epoch,
         fields=fields,
-        ends=[source for source in sources if source.trace_id in ends],
+        ends=[source for source in beside.sources if source.trace_id in ends],
         **_fate(trace, advances, vitals, rules),
     )
     return growth, {"committed": True, "forked": not advances, "outdated": outdated}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, Literal
 
-from functions.rules.branches.forest import grown, is_node
+from functions.rules.branches.forest import grown
 from functions.rules.keeps.keeping import KEEP_RULES, SURE_SIGMAS, Discard, Keep, KeepProvisionally, Trial
 from functions.rules.keeps.noise import (
     Mean,
@@ -25,7 +25,7 @@ from functions.rules.keeps.standing import new_best
 from functions.rules.keeps.verdict import Key, compare, contradiction, judge, score, should_abort
 from functions.rules.pool.breaker import after_crash
 from state.codes import code_of
-from state.decisions import BestAfter, Ending, GpuCrashes, Growth, KeyAfter, Repeat, TagCrashes
+from state.decisions import BestAfter, Ending, GpuCrashes, KeyAfter, Repeat, TagCrashes
 from state.facts import Comparison, RunFacts
 from state.records import RETESTED, Best, Experiment, Gpu, Status, Tag, Trust
 
@@ -95,6 +95,11 @@ class Outcome:
     trust: Trust | None = None
     retest: RetestQueued | None = None
     branch_improved: bool | None = None
+
+    def said(self) -> dict[str, Any]:
+        """The answer as plain values."""
+        retest = dict(vars(self.retest)) if self.retest else None
+        return {**vars(self), "retest": retest}
 
 
 @dataclass(frozen=True)
@@ -171,7 +176,7 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
         branch_improved=beats_base,
     )
     builds_on = under.agrees and (base is None or bool(beats_base))
-    growth, committed = grown_by(run, outcome.status, report.value, beside, builds_on)
+    growth, committed = grown(run, beside, outcome.status, report.value, builds_on)
     after = new_best(e, report.value, best, tag.direction, policy.retest_top_k, under.code)
     is_near = outcome.status == "discard" and under.agrees
     told = {name: getattr(outcome, name) for name in _TOLD}
@@ -179,7 +184,7 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
         e,
         outcome.status,
         {**_measured(report, under.key, run), **told, "best_key": under.other_key, **committed},
-        answer=asdict(outcome),
+        answer=outcome.said(),
         report=_reported("complete", report.digest),
         best=BestAfter(best.version if best else 0, after, under.other_key),
         near_miss_score=score(report.value, tag.direction) if is_near else None,
@@ -215,7 +220,7 @@ def judge_failure(failure: Failure, run: RunFacts, beside: Comparison, breaker: 
         action="git_reset",
         base_commit_sha=base.commit_sha if base is not None else reset_to(run.best, tag),
     )
-    growth, committed = (None, {}) if is_fault else grown_by(run, status, None, beside, builds_on=False)
+    growth, committed = (None, {}) if is_fault else grown(run, beside, status, None, builds_on=False)
     fields = {
         "error": failure.error,
         "error_kind": failure.kind,
@@ -227,7 +232,7 @@ def judge_failure(failure: Failure, run: RunFacts, beside: Comparison, breaker: 
         e,
         status,
         fields | committed,
-        answer=asdict(answer),
+        answer=dict(vars(answer)),
         report=_reported("crash", failure.digest),
         crashes=TagCrashes(in_a_row, run.crashes_in_a_row) if counts else None,
         gpu=breaker.after(beside.gpu),
@@ -283,21 +288,6 @@ def branch_base(run: RunFacts, key: Key, beside: Comparison) -> BranchBase | Non
     return BranchBase(base, commit_sha, is_comparable=compare(theirs, key)[1])
 
 
-def grown_by(
-    run: RunFacts, status: Status, value: float | None, beside: Comparison, builds_on: bool
-) -> tuple[Growth | None, dict[str, Any]]:
-    """What the run changes of its trace, and the fields of its own that say so; nothing without a trace."""
-    e, trace = run.experiment, beside.trace
-    if e.selection is None or trace is None or not is_node(e, status):
-        return None, {}
-    begins_on = beside.begins_on if trace.root is None else None
-    sources = list(beside.sources)
-    direction, rules = run.tag.direction, run.policy.traces
-    return grown(
-        e, status, value, builds_on, e.selection, trace, begins_on, run.epoch, sources, direction, rules
-    )
-
-
 def reset_to(best: Best | None, tag: Tag) -> str | None:
     """The commit that an agent goes back to: the best's, else the tag's base."""
     return best.commit_sha if best else tag.base_commit
@@ -322,7 +312,7 @@ def _invalid(report: Report, run: RunFacts, under: Conditions) -> Ending:
         e,
         "invalid",
         {**_measured(report, under.key, run), **told},
-        answer=asdict(outcome),
+        answer=outcome.said(),
         report=_reported("complete", report.digest),
         crashes=TagCrashes(0),
         gpu=GpuCrashes(0),
@@ -353,7 +343,7 @@ def _measured_again(report: Report, run: RunFacts, under: Conditions, beside: Co
         e,
         outcome.status,
         {**_measured(report, under.key, run), **told},
-        answer=asdict(outcome),
+        answer=outcome.said(),
         report=_reported("complete", report.digest),
         gpu=GpuCrashes(0),
         training_seconds=report.training_seconds,
@@ -423,8 +413,5 @@ def _reported(op: str, digest: str) -> dict[str, str]:
 
 def _learned(main: Key, key: Key) -> dict[str, object]:
     """Parts of the tag's main key that this run is the first to know."""
-    return {
-        f"key_{name}": value
-        for name, value in asdict(key).items()
-        if value is not None and getattr(main, name) is None
-    }
+    known = {name: value for name, value in vars(key).items() if value is not None}
+    return {f"key_{name}": value for name, value in known.items() if getattr(main, name) is None}
