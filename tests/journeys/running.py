@@ -74,7 +74,7 @@ class RunningLab:
         """Start `up` and wait until it says ready."""
         command = (sys.executable, "-P", "-m", "triggers.cli", "up", "--gpu", "none", "--cpu", "1")
         environment = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")}
-        with self._log.open("a") as log:
+        with self._log.open("w") as log:
             self.up = subprocess.Popen(
                 [
                     *command,
@@ -128,12 +128,12 @@ class RunningLab:
         found = []
         for process in psutil.process_iter():
             try:
-                if process.pid == os.getpid() or process.status() == psutil.STATUS_ZOMBIE:
-                    continue
                 line = " ".join(process.cmdline())
-                ours = process.environ().get("NIGHTJAR_DATA") == str(self.data) or str(self.data) in line
-                if ours or str(self.data) in process.cwd():
-                    found += [process] if all(word in line for word in words) else []
+                if process.pid == os.getpid() or not all(word in line for word in words):
+                    continue
+                ours = str(self.data) in line or process.environ().get("NIGHTJAR_DATA") == str(self.data)
+                if (ours or str(self.data) in process.cwd()) and process.status() != psutil.STATUS_ZOMBIE:
+                    found.append(process)
             except psutil.Error:
                 continue
         return found

@@ -17,40 +17,51 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 LONG: dict[str, Any] = {"config_delta": {"SECONDS": 2.0}}
 
 
-@pytest.fixture
-def lab(tmp_path: Path) -> Iterator[RunningLab]:
-    with running_lab(tmp_path) as found:
-        found.start()
-        found.setup()
-        yield found
-
-
 FINISHED = ("keep", "discard", "crash")
 
 
 @pytest.fixture(scope="module")
 def one_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    """One lab for all victims: it has to be whole again after each."""
+    """One lab for all tests: it has to be whole again after each."""
     with running_lab(tmp_path_factory.mktemp("lab"), NIGHTJAR_SILENT_S="3") as found:
         found.start()
         yield found
 
 
 @pytest.fixture
-def whole(one_lab: RunningLab) -> RunningLab:
-    """The lab of all victims, with each of its processes once."""
+def lab(one_lab: RunningLab) -> RunningLab:
+    """The lab of all tests, with each of its processes once and nothing to train."""
+    if one_lab.up_ended():
+        one_lab.start()  # the test before has failed
     one_lab.until(lambda: all(find(one_lab) for find in STANDING.values()), "every process is there once")
     one_lab.until_idle()
     return one_lab
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
-@pytest.mark.parametrize("victim", VICTIMS)
+@pytest.fixture
+def tag(lab: RunningLab, request: pytest.FixtureRequest) -> str:
+    name = f"t{abs(hash(request.node.name)) % 10**9}"
+    lab.setup(name)
+    return name
+
+
+STOPPED = ("web", "RQ worker", "Redis")
+"""One for each way to notice that a process stands still: by its pulse, by its lease, by its clients."""
+CASES = [
+    *(pytest.param(victim, signal.SIGKILL, id=f"{victim}-killed") for victim in VICTIMS),
+    *(pytest.param(victim, signal.SIGSTOP, id=f"{victim}-stopped") for victim in STOPPED),
+    *(
+        pytest.param(victim, signal.SIGSTOP, id=f"{victim}-stopped", marks=pytest.mark.long)
+        for victim in VICTIMS
+        if victim not in STOPPED
+    ),
+]
+
+
+@pytest.mark.parametrize(("victim", "number"), CASES)
 def test_a_run_survives_or_runs_again_when_a_process_dies_or_stands_still_and_nothing_is_lost(
-    whole: RunningLab, victim: str, number: signal.Signals
+    lab: RunningLab, tag: str, victim: str, number: signal.Signals
 ) -> None:
-    lab, tag = whole, f"{victim.split()[-1].lower()}-{number.name.lower()}"
-    lab.setup(tag)
     earlier = lab.until_status(lab.submit(tag), "keep")
     experiment = lab.submit(tag, **LONG)
     waiting = lab.submit(tag, config_delta={"SECONDS": 0.3})
@@ -71,9 +82,9 @@ def test_a_run_survives_or_runs_again_when_a_process_dies_or_stands_still_and_no
     assert lab.post("lab/audit")["violations"] == []
 
 
-def test_killing_up_itself_leaves_no_process_and_the_next_up_goes_on(lab: RunningLab) -> None:
-    experiment = lab.submit(**LONG)
-    waiting = lab.submit()
+def test_killing_up_itself_leaves_no_process_and_the_next_up_goes_on(lab: RunningLab, tag: str) -> None:
+    experiment = lab.submit(tag, **LONG)
+    waiting = lab.submit(tag)
     lab.until_training(experiment)
 
     assert lab.up is not None
@@ -87,9 +98,9 @@ def test_killing_up_itself_leaves_no_process_and_the_next_up_goes_on(lab: Runnin
     lab.until_idle()
 
 
-def test_ctrl_c_lets_the_run_finish_and_keeps_what_waits(lab: RunningLab) -> None:
-    experiment = lab.submit(**LONG)
-    waiting = lab.submit(config_delta={"SECONDS": 0.3})
+def test_ctrl_c_lets_the_run_finish_and_keeps_what_waits(lab: RunningLab, tag: str) -> None:
+    experiment = lab.submit(tag, **LONG)
+    waiting = lab.submit(tag, config_delta={"SECONDS": 0.3})
     lab.until_training(experiment)
 
     assert lab.stop(signal.SIGINT) == 0
@@ -102,8 +113,8 @@ def test_ctrl_c_lets_the_run_finish_and_keeps_what_waits(lab: RunningLab) -> Non
     assert lab.until_status(waiting, "keep", "discard")["experiment"]["attempt"] == 1
 
 
-def test_a_second_ctrl_c_ends_the_run_and_its_experiment_runs_again_later(lab: RunningLab) -> None:
-    experiment = lab.submit(config_delta={"SECONDS": 60.0})
+def test_a_second_ctrl_c_ends_the_run_and_its_experiment_runs_again_later(lab: RunningLab, tag: str) -> None:
+    experiment = lab.submit(tag, config_delta={"SECONDS": 60.0})
     script = lab.until_training(experiment)
 
     assert lab.up is not None
@@ -116,6 +127,7 @@ def test_a_second_ctrl_c_ends_the_run_and_its_experiment_runs_again_later(lab: R
     assert not lives(script)
     lab.start()
     assert lab.until(lambda: lab.get(f"experiment/{experiment}")["experiment"]["attempt"] == 2, "attempt 2")
+    lab.post("experiment/stop", experiment_id=experiment)
 
 
 def test_a_second_up_on_the_same_data_says_so(lab: RunningLab, tmp_path: Path) -> None:
@@ -130,16 +142,18 @@ def test_a_second_up_on_the_same_data_says_so(lab: RunningLab, tmp_path: Path) -
     lab.until_idle()
 
 
-def test_the_books_are_right_after_a_worker_was_killed_in_the_middle_of_a_run(lab: RunningLab) -> None:
-    lab.post("tag/budget", tag="t", runs=1)
-    experiment = lab.submit(**LONG)
+def test_the_books_are_right_after_a_worker_was_killed_in_the_middle_of_a_run(
+    lab: RunningLab, tag: str
+) -> None:
+    lab.post("tag/budget", tag=tag, runs=1)
+    experiment = lab.submit(tag, **LONG)
     lab.until_training(experiment)
 
     train_horse(lab).kill()
 
     found = lab.until_status(experiment, "keep")
     lab.until_idle()
-    spent = lab.post("tag/budget", tag="t")
+    spent = lab.post("tag/budget", tag=tag)
     assert [a["status"] for a in found["attempts"].values()] == ["lost", "keep"]
     assert spent["runs"] == {"limit": 1, "spent": 1, "reserved": 0, "left": 0}
     assert spent["gpu_seconds"]["reserved"] == 0
@@ -147,13 +161,13 @@ def test_the_books_are_right_after_a_worker_was_killed_in_the_middle_of_a_run(la
     assert lab.post("lab/audit")["violations"] == []
 
 
-def test_a_paused_tag_is_run_again_as_soon_as_it_is_resumed(lab: RunningLab) -> None:
+def test_a_paused_tag_is_run_again_as_soon_as_it_is_resumed(lab: RunningLab, tag: str) -> None:
     lab.setup("other")
-    lab.post("tag/pause", tag="t", reason="prices are high")
-    held = lab.submit()
+    lab.post("tag/pause", tag=tag, reason="prices are high")
+    held = lab.submit(tag)
 
     lab.until_status(lab.submit("other"), "keep")
     assert lab.status(held) == "queued"
-    lab.post("tag/unpause", tag="t")
+    lab.post("tag/unpause", tag=tag)
 
     lab.until_status(held, "keep")
