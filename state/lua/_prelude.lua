@@ -82,11 +82,6 @@ local function settle(gpu, idle, events, gpu_id, t, reason)
   return status
 end
 
--- Place in the wait queue: priority (0 to 7, higher first), then the agent's round, then the order of arrival.
-local function place(priority, round, seq)
-  return string.format('%.0f', (7 - priority) * 1e15 + round * 1e6 + seq % 1000000)
-end
-
 -- Ticks of a function that no handler has finished: how many are being handled, and how many nobody has read (at most
 -- `most` are counted).
 local function unhandled(ticks, group, most)
@@ -153,45 +148,4 @@ local function shortage(tag, more_ms, more_runs)
   if b[4] and more_ms > 0 and ms(b[5]) + ms(b[6]) + more_ms > ms(b[4]) then
     return {'exhausted', 'gpu_seconds', b[4], b[5] or '0', b[6] or '0', in_seconds(more_ms)}
   end
-end
-
--- Tell once when 80 % of a limit are spent or reserved; again only after the limit was changed.
-local function warn(tag, events, name, resource)
-  local b = redis.call('HMGET', tag, 'budget_' .. resource, 'spent_' .. resource, 'reserved_' .. resource,
-    'warned_' .. resource)
-  local spent, reserved = b[2] or '0', b[3] or '0'
-  if not b[1] or b[4] or tonumber(spent) + tonumber(reserved) < 0.8 * tonumber(b[1]) then return end
-  redis.call('HSET', tag, 'warned_' .. resource, 'true')
-  emit(events, 'tag.budget_warning', name, name, string.format(
-    '{"tag":%s,"resource":"%s","limit":%s,"spent":%s,"reserved":%s}', cjson.encode(name), resource, b[1], spent, reserved))
-end
-
--- Add to what a tag has reserved and spent.
-local function book(tag, events, name, reserved_ms, reserved_runs, spent_ms, spent_runs)
-  local b = redis.call('HMGET', tag, 'reserved_gpu_seconds', 'spent_gpu_seconds')
-  redis.call('HSET', tag, 'reserved_gpu_seconds', in_seconds(ms(b[1]) + reserved_ms), 'spent_gpu_seconds',
-    in_seconds(ms(b[2]) + spent_ms))
-  redis.call('HINCRBY', tag, 'reserved_runs', reserved_runs)
-  redis.call('HINCRBY', tag, 'spent_runs', spent_runs)
-  warn(tag, events, name, 'gpu_seconds')
-  warn(tag, events, name, 'runs')
-end
-
--- Set a run of so many milliseconds aside for an experiment; what it holds already counts.
-local function reserve(tag, events, name, experiment, run_ms)
-  local held = redis.call('HGET', experiment, 'reserved_gpu_seconds')
-  book(tag, events, name, run_ms - ms(held or '0'), held and 0 or 1, 0, 0)
-  redis.call('HSET', experiment, 'reserved_gpu_seconds', in_seconds(run_ms))
-end
-
--- The experiment is over: what was set aside for it is free again, what was used is spent.
-local function settle_books(tag, events, name, experiment, spent_ms, spent_runs)
-  local held = redis.call('HGET', experiment, 'reserved_gpu_seconds')
-  redis.call('HDEL', experiment, 'reserved_gpu_seconds')
-  book(tag, events, name, -ms(held or '0'), held and -1 or 0, spent_ms, spent_runs)
-end
-
--- Milliseconds from an attempt's start to its end, both as text of Redis' clock; 0 where it never began.
-local function lasted(started, ended)
-  return started and math.max(ms(tonumber(ended) - tonumber(started)), 0) or 0
 end

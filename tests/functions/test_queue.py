@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import httpx
 import pytest
 
-from functions.process.lifecycle import Process
+from functions.process.lifecycle import Process, opened
 from functions.rules.pool.turns import next_turn
 from state.entries import Rounds, Run, WaitQueue
 from state.experiments import Experiments
 from state.pool import Pool
-from tests.labs import add_gpu, asked, begun, dump, registered, silence, told
+from state.settings import Settings
+from tests.labs import add_gpu, asked, begun, dump, idea, registered, silence, told
 
 
 async def submit(client: httpx.AsyncClient, agent: str, nth: int, **more: Any) -> str:
@@ -250,6 +252,21 @@ async def test_an_agent_gets_the_turns_back_that_it_did_not_take(
     await submit(client, "ada", 20)
 
     assert (await order(process)).index("ada20") == 1
+
+
+async def test_what_one_agent_submits_at_once_through_two_processes_takes_a_turn_each(
+    process: Process, settings: Settings
+) -> None:
+    async with opened("web", settings) as other:
+        await asyncio.gather(
+            *(
+                each.invoker.call("experiment::submit", idea(agent="ada"), each.invoker.system("test"))
+                for each in [process, other] * 12
+            )
+        )
+
+    waiting = await Experiments(process.lab).waiting()
+    assert sorted(e.queue_round or 0 for e in waiting) == list(range(24))
 
 
 async def test_a_turn_that_was_taken_is_not_given_back(client: httpx.AsyncClient, process: Process) -> None:

@@ -1,0 +1,186 @@
+"""Whether an idea may enter the lab, and what it is made from."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from functions.rules.access import LOCAL, Caller
+from functions.rules.entering import admitted, run_of
+from state.entries import EntryFacts, Parent, Rounds
+from state.errors import Conflict, Forbidden, Invalid
+from state.policy import Policy
+from state.records import Idea, Selection, Tag, Trace
+
+ADA, BOB = (Caller(name, "agent", token_id=name) for name in ("ada", "bob"))
+MULTI = Policy().changed({"traces.mode": "multi"})
+BLOCK = Policy(on_abort="block", crash_limit=3)
+
+
+def idea(**fields: Any) -> Idea:
+    plain = {
+        "tag": "mar11",
+        "hypothesis": "h",
+        "description": "d",
+        "category": "optimizer",
+        "commit_sha": "abc1234",
+        "diff_summary": "s",
+    }
+    return Idea.model_validate(plain | fields)
+
+
+def facts(**known: Any) -> EntryFacts:
+    nothing = EntryFacts(
+        now=100.0,
+        tag=Tag(name="mar11", branch="b", created_at=0.0),
+        policy=Policy(),
+        policy_version=7,
+        crashes=0,
+        first=None,
+        parents={},
+        epoch=1,
+        selection=None,
+        selection_ends=None,
+        branch=None,
+        rounds=Rounds(None, 0),
+        slots=(),
+    )
+    return replace(nothing, **known)
+
+
+def selected(*, ends: float | None = 200.0, **fields: Any) -> dict[str, Any]:
+    """Facts of an open selection."""
+    plain = {
+        "selection_id": "mar11-s1",
+        "tag": "mar11",
+        "select_seq": 1,
+        "epoch": 1,
+        "kind": "extend",
+        "trace_id": "mar11-t1",
+        "parent_ids": ["mar11-4"],
+        "local_selection": [4],
+        "created_at": 0.0,
+        "lease_expires_at": 200.0,
+    }
+    return {"selection": Selection.model_validate(plain | fields), "selection_ends": ends}
+
+
+def parent(tag: str = "mar11", *, outdated: bool = False, retest_of: str | None = None) -> Parent:
+    return Parent(tag, retest_of, outdated, trace_id="mar11-t1")
+
+
+def branch(tip: str | None = "mar11-9") -> Trace:
+    return Trace(
+        trace_id="mar11-t1", tag="mar11", number=1, status="live", created_at=0.0, tip=tip, base="mar11-8"
+    )
+
+
+def test_an_idea_is_stamped_with_the_policy_that_holds_for_it() -> None:
+    policy = Policy(keep_rule="confirmed", stale_after_s=60.0)
+
+    entry = admitted(idea(), facts(policy=policy), LOCAL)
+
+    found = entry.idea
+    assert (found.policy_version, found.keep_rule, found.patience_s) == (7, "confirmed", 60.0)
+    assert (entry.epoch, entry.crashes) == (None, None)
+
+
+def test_crashes_refuse_it_only_where_the_policy_blocks_and_are_guarded_there() -> None:
+    assert admitted(idea(), facts(crashes=9), LOCAL).crashes is None
+    assert admitted(idea(), facts(policy=BLOCK, crashes=2), LOCAL).crashes == 2
+    with pytest.raises(Conflict, match="3 experiments of 'mar11' in a row have crashed"):
+        admitted(idea(), facts(policy=BLOCK, crashes=3), LOCAL)
+
+
+@pytest.mark.parametrize(
+    ("named", "problem"),
+    [
+        (None, "is no experiment of 'mar11'"),
+        (parent("other"), "is no experiment of 'mar11'"),
+        (parent(retest_of="mar11-1"), "is a retest"),
+    ],
+)
+def test_a_parent_is_an_experiment_of_the_tag_and_no_retest(named: Parent | None, problem: str) -> None:
+    parents = {"mar11-2": named} if named else {}
+
+    with pytest.raises(Invalid, match=problem):
+        admitted(idea(parent_ids=["mar11-2"]), facts(parents=parents), LOCAL)
+
+
+def test_what_is_selected_names_the_parents() -> None:
+    entry = admitted(idea(selection_id="mar11-s1"), facts(**selected()), LOCAL)
+
+    found = entry.idea
+    assert (found.parent_ids, found.local_selection, found.trace_id) == (["mar11-4"], [4], "mar11-t1")
+    assert found.selection is not None
+    assert found.selection.selection_id == "mar11-s1"
+    assert entry.epoch == 1
+
+
+@pytest.mark.parametrize(
+    ("selection", "code"),
+    [
+        (selected(experiment_id="mar11-5"), "selection_used"),
+        (selected(epoch=0), "stale_epoch"),
+        (selected(epoch=0, status="expired"), "stale_epoch"),
+        (selected(status="expired"), "selection_expired"),
+        (selected(status="released"), "selection_released"),
+        (selected(status="committed", epoch=0), "selection_committed"),
+        (selected(ends=100.0), "selection_expired"),
+        (selected(ends=None), "selection_expired"),
+    ],
+)
+def test_a_selection_that_is_over_or_used_is_refused_with_its_code(
+    selection: dict[str, Any], code: str
+) -> None:
+    with pytest.raises(Conflict) as refusal:
+        admitted(idea(selection_id="mar11-s1"), facts(**selection), LOCAL)
+
+    assert refusal.value.fields["code"] == code
+
+
+def test_nobody_registers_with_a_selection_of_another_or_for_other_parents() -> None:
+    mine = facts(**selected(owner="ada"))
+    named = replace(mine, parents={"mar11-3": parent()})
+
+    with pytest.raises(Forbidden):
+        admitted(idea(selection_id="mar11-s1"), mine, BOB)
+    with pytest.raises(Invalid, match="with the parents"):
+        admitted(idea(selection_id="mar11-s1", parent_ids=["mar11-3"]), named, ADA)
+    assert admitted(idea(selection_id="mar11-s1"), mine, ADA).idea.trace_id == "mar11-t1"
+
+
+def test_without_a_selection_it_is_made_from_the_tip_of_the_branch_of_the_best() -> None:
+    entry = admitted(idea(), facts(policy=MULTI, epoch=3, branch=branch()), LOCAL)
+
+    choice = entry.idea.selection
+    assert choice is not None
+    assert (choice.kind, choice.expected_tip, choice.base_experiment_id) == ("extend", "mar11-9", "mar11-8")
+    assert (entry.idea.parent_ids, entry.idea.local_selection, entry.epoch) == (["mar11-9"], [9], 3)
+
+
+def test_in_single_mode_it_is_made_from_the_parents_that_are_named_and_from_no_trace() -> None:
+    known = facts(parents={"mar11-2": parent()}, branch=branch())
+
+    entry = admitted(idea(parent_ids=["mar11-2"]), known, LOCAL)
+
+    assert (entry.idea.parent_ids, entry.idea.selection, entry.epoch) == (["mar11-2"], None, None)
+
+
+def test_a_parent_of_an_earlier_epoch_is_refused_where_traces_grow_in_parallel() -> None:
+    known = facts(policy=MULTI, parents={"mar11-2": parent(outdated=True)}, branch=branch())
+
+    with pytest.raises(Conflict, match="when its epoch was over"):
+        admitted(idea(parent_ids=["mar11-2"]), known, LOCAL)
+
+
+def test_a_run_lasts_as_the_policy_says_where_nothing_is_asked_for() -> None:
+    plain = run_of(Policy(), priority=2)
+    own = run_of(Policy(), priority=0, budget_s=10.0)
+    limited = run_of(Policy(), priority=0, timeout_s=5.0)
+
+    assert (plain.priority, plain.budget_s, plain.timeout_s) == (2, 300.0, 660.0)
+    assert (own.budget_s, own.timeout_s) == (10.0, 80.0)
+    assert limited.timeout_s == 5.0
