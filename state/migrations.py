@@ -89,6 +89,10 @@ def _set_aside(e: Experiment) -> float | None:
     return (e.budget_s or 0.0) if e.status in SET_ASIDE else None
 
 
+# What 2 to 3 has to write, beside what policies lose:
+# - `queue_round` of every experiment in `queue`, `queue:<gpu>`, `parked:<tag>` and `parked:<tag>:<gpu>` that is no retest
+#   and whose score % 1e15 is not 0: floor(score % 1e15 / 1e6). The scores stay as they are.
+# - `trace_id` of every `best:<tag>` and `best:<tag>:<key>`, where its experiment has one: register reads it there.
 STEPS: Mapping[int, Step] = {1: open_books}
 """The step that leads on from each earlier schema."""
 
