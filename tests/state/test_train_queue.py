@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from rq.serializers import DefaultSerializer
 from state.embedded import EmbeddedRedis
 from state.settings import Settings
 from state.train_queue import ENTRY, Refused, TrainJob, TrainQueue, broker, gpu_queue, job_id
+from tests.tampering import CANARY, REWRITES, rewrite
 
 ATTEMPT = {"experiment_id": "t.a_b-1", "attempt": 1, "fence": 4}
 
@@ -131,6 +133,49 @@ async def test_a_job_that_another_dispatcher_put_back_meanwhile_is_enqueued(
     assert not await train_queue.enqueue("h:0", ATTEMPT, 60)
 
     assert len(gpu_queue("lab", "h:0", connection)) == 1
+
+
+@pytest.mark.parametrize("what", REWRITES)
+async def test_a_rewritten_job_is_refused_and_removed_and_nothing_of_it_runs_or_stands_in_the_log(
+    train_queue: TrainQueue,
+    connection: redis.Redis,
+    caplog: pytest.LogCaptureFixture,
+    tmp_path: Path,
+    what: str,
+) -> None:
+    await train_queue.enqueue("h:0", ATTEMPT, 60)
+    key = the_job(connection).key
+    rewrite(connection, key, what, tmp_path / "marker")
+
+    assert (
+        gpu_queue("lab", "h:0", connection).dequeue_any(
+            [gpu_queue("lab", "h:0", connection)], None, connection=connection, job_class=TrainJob
+        )
+        is None
+    )
+
+    refusals = [record for record in caplog.records if "is refused" in record.getMessage()]
+    assert [record.levelname for record in refusals] == ["ERROR"]
+    assert key.removeprefix("rq:job:") in refusals[0].getMessage()
+    assert CANARY not in caplog.text
+    assert not connection.exists(key)
+    assert not (tmp_path / "marker").exists()
+    assert "this" not in sys.modules
+
+
+async def test_a_job_that_is_no_hash_any_more_is_refused_too(
+    train_queue: TrainQueue, connection: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    await train_queue.enqueue("h:0", ATTEMPT, 60)
+    job = the_job(connection)
+    connection.delete(job.key)
+    connection.set(job.key, CANARY)
+
+    with pytest.raises(Refused, match="it is no hash"):
+        TrainJob.fetch(job.id, connection=connection)
+
+    assert not connection.exists(job.key)
+    assert CANARY not in caplog.text
 
 
 PICKLED = Job.create("os.getcwd", connection=redis.Redis()).data
