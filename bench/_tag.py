@@ -26,7 +26,7 @@ from functions.rules.keeps.retests import (
     Promote,
     RunAgain,
     Step,
-    next_step,
+    due_step,
 )
 from functions.rules.keeps.standing import falls, new_best, rises, stands, without_rivals
 from functions.rules.keeps.verdict import judge, score
@@ -86,7 +86,7 @@ class SimulatedTag:
         self.tried: dict[str, Tried] = {}
         self.waiting: deque[Retest] = deque()
         """Retests that nobody has run yet."""
-        self.settled: list[tuple[str, str]] = []
+        self.judged: list[tuple[str, str]] = []
         """Every keep that is the incumbent, or was, with the one that it replaced."""
         self.squares, self.df = 0.0, 0
         self._repeats: dict[str, Repeats] = {}
@@ -104,7 +104,7 @@ class SimulatedTag:
 
     def replaced(self) -> list[tuple[str, str]]:
         """Every keep that is there now, with the one that it replaced."""
-        return self.settled + [(over, under) for under, over in pairwise(self.standing())]
+        return self.judged + [(over, under) for under, over in pairwise(self.standing())]
 
     def complete(self, name: str, value: float, trainable: bool = True) -> Tried:
         """Judge a first run."""
@@ -117,7 +117,7 @@ class SimulatedTag:
         e = _ANY.model_copy(update={"experiment_id": name, "commit_sha": name, "keep_rule": self.keep_rule})
         after = new_best(e, value, best, self.direction, self.effort.top_k)
         if kept.improved and best is not None and after is not None and not after.chain:
-            self.settled.append((name, best.experiment_id))
+            self.judged.append((name, best.experiment_id))
         self.best = after or best
         return tried
 
@@ -130,17 +130,17 @@ class SimulatedTag:
     def judge_retests(self) -> list[Step]:
         """Take every step that there is to take, and tell them."""
         steps: list[Step] = []
-        while (step := self.next_step()) is not None:
+        while (step := self.due_step()) is not None:
             self.take(step)
             steps.append(step)
             assert len(steps) < ENOUGH, steps[-9:]
         return steps
 
-    def next_step(self) -> Step | None:
+    def due_step(self) -> Step | None:
         """What `judge_retests` does next; None where that is nothing."""
         if self.best is None or not self.best.chain:
             return None
-        return next_step(
+        return due_step(
             [self.contender(link.experiment_id) for link in self.best.chain],
             [self.contender(link.experiment_id) for link in self.best.rivals],
             self.noise.sigma if self.noise else None,
@@ -159,7 +159,7 @@ class SimulatedTag:
                 self.tried[name].trust = "confirmed"
                 self.best = stands(best, name, self.direction)
                 gone = best.chain[: len(best.chain) - len(self.best.chain) + 1]
-                self.settled += [(o.experiment_id, u.experiment_id) for u, o in pairwise(gone)]
+                self.judged += [(o.experiment_id, u.experiment_id) for u, o in pairwise(gone)]
             case Demote(name):
                 self.tried[name].trust, self.tried[name].status = "demoted", "discard"
                 self.best = falls(best, name, self.direction)
@@ -168,7 +168,7 @@ class SimulatedTag:
             case Promote(name):
                 self.tried[name].trust, self.tried[name].status = "confirmed", "keep"
                 self.best = rises(best, name)
-                self.settled.append((name, best.experiment_id))
+                self.judged.append((name, best.experiment_id))
             case Dismiss():
                 self.best = without_rivals(best)
 

@@ -11,10 +11,10 @@ from state.records import Best, Experiment, Gpu, Status, Trace
 
 @dataclass(frozen=True)
 class TagCrashes:
-    """The tag's crashes in a row after a run."""
+    """The tag's crashes in a row after a run. The fields of this and the next three values are the move's."""
 
-    after: int
-    before: int | None = None
+    tag_crashes: int
+    tag_crashes_before: int | None = None
     """What the decision used; None where it does not depend on it."""
 
 
@@ -22,13 +22,25 @@ class TagCrashes:
 class GpuCrashes:
     """A GPU's crashes in a row after a run that a worker trained on it."""
 
-    after: int
-    before: int | None = None
+    gpu_crashes: int
+    gpu_crashes_before: int | None = None
     """What the decision used; None where it does not depend on it."""
     trip_reason: str | None = None
     """Its breaker opens: why."""
     trip_s: float | None = None
     """Seconds that the GPU is out for then."""
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """What a run's value adds to the noise of its tag and GPU class; see `state.noise`."""
+
+    code: str
+    runs_before: str
+    """What was kept of the code's runs when this was decided; empty: nothing."""
+    runs_after: str
+    squares: float | None
+    """Squared deviations that it adds; None: it says nothing of the noise (first run of its code, or an outlier)."""
 
 
 @dataclass(frozen=True)
@@ -51,19 +63,6 @@ class KeyAfter:
     """The decision used this version."""
     learned: Mapping[str, Any] = field(default_factory=dict)
     """Parts of it that the run is the first to know, as fields of the tag."""
-
-
-@dataclass(frozen=True)
-class Repeat:
-    """What a run's value adds to the noise of its tag and GPU class; see `state.noise`."""
-
-    key: str
-    code: str
-    before: str
-    """What was kept of the code's runs when this was decided; empty: nothing."""
-    after: str
-    squares: float | None
-    """Squared deviations that it adds; None: it says nothing of the noise (first run of its code, or an outlier)."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +105,8 @@ class Ending:
     key: KeyAfter | None = None
     crashes: TagCrashes | None = None
     gpu: GpuCrashes | None = None
+    noise_key: str | None = None
+    """Where the noise stands that the run adds to."""
     repeat: Repeat | None = None
     growth: Growth | None = None
     """Where it is a node of a trace."""

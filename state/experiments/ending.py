@@ -202,7 +202,7 @@ class EndingStore(Reading):
         answer = {**ending.report, "answer": ending.answer} if ending.report else None
         is_retest = e.retest_of is not None
         counts = status in JUDGED and not is_retest
-        best, key, gpu, repeat, growth = ending.best, ending.key, ending.gpu, ending.repeat, ending.growth
+        best, key, growth = ending.best, ending.key, ending.growth
         args |= {
             "status": status,
             "fields": words(flatten({**ending.fields, "answer": answer})),
@@ -226,31 +226,14 @@ class EndingStore(Reading):
                 is_new = best.after.experiment_id == e.experiment_id
                 args["best_event"] = best_event(best.after, best.other_key) if is_new else None
         if key is not None:
-            args |= {
-                "key_version": key.version,
-                "key_fields": words(flatten(key.learned)),
-            }
+            args |= {"key_version": key.version, "key_fields": words(flatten(key.learned))}
         if ending.crashes is not None and not is_retest:
-            args |= {
-                "tag_crashes": ending.crashes.after,
-                "tag_crashes_before": ending.crashes.before,
-            }
-        if gpu is not None and e.gpu_id is not None and e.attempt > 0:
-            args |= {
-                "gpu_id": e.gpu_id,
-                "gpu_crashes": gpu.after,
-                "gpu_crashes_before": gpu.before,
-                "trip_reason": gpu.trip_reason,
-                "trip_s": gpu.trip_s,
-            }
-        if repeat is not None:
-            keys["noise"] = repeat.key
-            args |= {
-                "code": repeat.code,
-                "runs_before": repeat.before,
-                "runs_after": repeat.after,
-                "squares": repeat.squares,
-            }
+            args |= vars(ending.crashes)
+        if ending.gpu is not None and e.gpu_id is not None and e.attempt > 0:
+            args |= {"gpu_id": e.gpu_id, **vars(ending.gpu)}
+        if ending.repeat is not None:
+            keys["noise"] = ending.noise_key
+            args |= vars(ending.repeat)
         if growth is not None:
             keys["sources"] = [self._keys.trace(source.trace_id) for source in growth.ends]
             args |= {

@@ -192,6 +192,7 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
         gpu=GpuCrashes(0),
         key=KeyAfter(tag.key_version, _learned(main_key(tag), under.key) if under.agrees else {}),
         training_seconds=report.training_seconds,
+        noise_key=beside.noise_key,
         repeat=weighed.repeat,
         growth=growth,
     )
@@ -347,6 +348,7 @@ def _measured_again(report: Report, run: RunFacts, under: Conditions, beside: Co
         report=_reported("complete", report.digest),
         gpu=GpuCrashes(0),
         training_seconds=report.training_seconds,
+        noise_key=beside.noise_key,
         repeat=weighed.repeat if weighed else None,
     )
 
@@ -360,7 +362,7 @@ def _weigh(value: float, run: RunFacts, under: Conditions, beside: Comparison) -
     if own is not None and learned is not None and is_outlier(own, value, learned):
         added = None
     kept = json.dumps(astuple(runs))
-    repeat = Repeat(beside.noise_key, under.code, beside.noise.runs[0], kept, added)
+    repeat = Repeat(under.code, beside.noise.runs[0], kept, added)
     noise = noise_of(beside.noise.squares + (added or 0.0), beside.noise.df + (added is not None))
     if beside.best is None or noise is None:
         return Weighed(repeat, noise, None)

@@ -12,7 +12,7 @@ from functions.rules.keeps.noise import standard_error
 SURE_SIGMAS = 4.0
 """A margin beyond so many sigmas needs no second run."""
 LEAST_ERRORS = 0.5
-"""So many standard errors of the difference a candidate has to be ahead when it has run again."""
+"""A candidate that ran again has to lead by this many standard errors of the difference."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from functions.rules.keeps.verdict import score
 from state.records import Direction
 
 FREAK = 1e-4
-"""So improbable on its side a run has to be to say nothing of how far runs differ."""
+"""Runs less likely than this, on their side, are outliers: they do not count towards sigma."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ def repeated(before: Repeats | None, value: float) -> Repeats:
 
 
 def is_outlier(before: Repeats, value: float, noise: Noise) -> bool:
-    """Whether one more run of a code is farther from its earlier ones than noise explains, one time in 5,000.
+    """Whether a run is farther from the earlier runs of its code than noise explains (one time in 5,000).
 
-    Such a run went wrong where the others went right: pooled, it would make every margin of the tag look like noise.
-    By Student's t, so that few repeats rule out little; where all were equal nothing is ruled out.
+    Such a run went wrong where the others went right; pooled, it would make every margin of the tag look like noise.
+    By Student's t, so that few repeats rule out little. Where all runs were equal, nothing is an outlier.
     """
     error = standard_error(noise.sigma, 1, before.runs)
     if error == 0:
@@ -132,10 +132,10 @@ def p_better(candidate: Mean, incumbent: Mean, noise: Noise, direction: Directio
 
 
 def cautious(noise: Noise, sigmas: float) -> float:
-    """The sigma whose multiple `sigmas` few repeats are as sure of as many repeats are of the noise's own.
+    """A sigma enlarged for few repeats: `sigmas` times it is as safe a margin as with sigma known exactly.
 
-    A margin between two single runs is `sigmas` sigma with the chance that the normal distribution gives it;
-    Student's t, with the few degrees of freedom that there are, asks for more.
+    The normal distribution gives a margin of `sigmas` sigma between two single runs its chance; Student's t with the
+    noise's degrees of freedom asks for more.
     """
     from scipy.special import ndtr, stdtrit
 

@@ -112,7 +112,7 @@ def next_seed(own: int | None, used: Collection[int | None]) -> int:
     return next(seed for n in count(1) if (seed := SEED_STEP * n) != own and seed not in used)
 
 
-def next_step(
+def due_step(
     chain: Sequence[Contender], rivals: Sequence[Contender], sigma: float | None, effort: Effort
 ) -> Step | None:
     """One step towards an incumbent that can be trusted; None while there is nothing to do, or a retest is awaited.
@@ -161,7 +161,7 @@ def _owed(
 def _step_of_chain(
     chain: Sequence[Contender], racing: Sequence[Contender], sigma: float | None
 ) -> Step | None:
-    """Settle the oldest keep that can be settled, against the nearest under it that was tested."""
+    """Judge the oldest keep that can be judged, against the nearest one under it that was tested."""
     for place, c in enumerate(chain[1:], 1):
         if c.broke:
             return Demote(c.name)

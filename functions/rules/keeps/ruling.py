@@ -21,8 +21,8 @@ from functions.rules.keeps.retests import (
     Promote,
     RunAgain,
     Step,
+    due_step,
     next_seed,
-    next_step,
 )
 from functions.rules.keeps.standing import falls, rises, stands, without_rivals
 from functions.rules.keeps.verdict import TOLERANCE, score
@@ -57,7 +57,7 @@ class Race:
     def step(self) -> Step | None:
         """What comes next; None while there is nothing to do, or a retest is awaited."""
         best, noise = self.facts.best, self.noise
-        return next_step(
+        return due_step(
             [self._contender(link.experiment_id) for link in best.chain],
             [self._contender(link.experiment_id) for link in best.rivals],
             noise.sigma if noise else None,

@@ -27,8 +27,8 @@ from functions.rules.keeps.retests import (
     Promote,
     RunAgain,
     Step,
+    due_step,
     next_seed,
-    next_step,
 )
 from functions.rules.keeps.verdict import score
 from state.records import Direction, Trust
@@ -97,7 +97,7 @@ def _end(tag: SimulatedTag, move: Again) -> None:
 
 
 def _settled(tag: SimulatedTag) -> Iterator[Step]:
-    while (step := tag.next_step()) is not None:
+    while (step := tag.due_step()) is not None:
         tag.take(step)
         yield step
 
@@ -295,7 +295,7 @@ OLD = the("old", 0, 0)
 def test_a_baseline_runs_again_until_its_noise_is_known(
     chain: list[Contender], expected: Step | None
 ) -> None:
-    assert next_step(chain, [], SIGMA, ONCE) == expected
+    assert due_step(chain, [], SIGMA, ONCE) == expected
 
 
 @pytest.mark.parametrize(
@@ -318,7 +318,7 @@ def test_a_baseline_runs_again_until_its_noise_is_known(
 def test_a_keep_stands_or_falls_by_its_second_run_and_the_incumbents(
     chain: list[Contender], expected: Step | None
 ) -> None:
-    assert next_step(chain, [], SIGMA, ONCE) == expected
+    assert due_step(chain, [], SIGMA, ONCE) == expected
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_a_keep_stands_or_falls_by_its_second_run_and_the_incumbents(
 def test_keeps_that_stand_on_each_other_are_settled_from_below(
     chain: list[Contender], expected: Step | None
 ) -> None:
-    assert next_step(chain, [], SIGMA, ONCE) == expected
+    assert due_step(chain, [], SIGMA, ONCE) == expected
 
 
 SELF_TRAINED = the("own", -1, trust="unconfirmed", trainable=False)
@@ -358,7 +358,7 @@ SELF_TRAINED = the("own", -1, trust="unconfirmed", trainable=False)
 def test_what_no_worker_can_run_again_stays_unconfirmed_until_its_agent_runs_it_again(
     chain: list[Contender], expected: Step | None
 ) -> None:
-    assert next_step(chain, [], SIGMA, ONCE) == expected
+    assert due_step(chain, [], SIGMA, ONCE) == expected
 
 
 @pytest.mark.parametrize(
@@ -382,14 +382,14 @@ def test_what_no_worker_can_run_again_stays_unconfirmed_until_its_agent_runs_it_
 def test_a_rival_rises_where_it_beats_the_incumbent_again(
     incumbent: Contender, rivals: list[Contender], expected: Step | None
 ) -> None:
-    assert next_step([incumbent], rivals, SIGMA, ONCE) == expected
+    assert due_step([incumbent], rivals, SIGMA, ONCE) == expected
 
 
 def test_rivals_wait_until_the_keep_that_beat_them_has_fallen() -> None:
     chain, rivals = [OLD, keep("new", -3, under_way=1)], [rival("a", -2)]
 
-    assert next_step(chain, rivals, SIGMA, ONCE) is None
-    assert next_step(chain[:1], rivals, SIGMA, ONCE) == RunAgain("a")
+    assert due_step(chain, rivals, SIGMA, ONCE) is None
+    assert due_step(chain[:1], rivals, SIGMA, ONCE) == RunAgain("a")
 
 
 @pytest.mark.parametrize(
@@ -404,12 +404,12 @@ def test_rivals_wait_until_the_keep_that_beat_them_has_fallen() -> None:
 def test_where_many_gpus_are_there_rivals_race_with_the_keep(
     new: Contender, other: Contender, expected: Step | None
 ) -> None:
-    assert next_step([the("old", 0, 0, 0), new], [other], SIGMA, RACE) == expected
+    assert due_step([the("old", 0, 0, 0), new], [other], SIGMA, RACE) == expected
 
 
 def test_nothing_runs_again_where_no_retests_are_allowed() -> None:
     never = Effort(max_retests=0, top_k=4, parallel=False)
 
-    assert next_step([the("base", 0, is_baseline=True)], [], SIGMA, never) is None
-    assert next_step([the("old", 0), keep("new", -1)], [], SIGMA, never) == GiveUp("new")
-    assert next_step([the("old", 0)], [rival("a", -1)], SIGMA, never) == Dismiss()
+    assert due_step([the("base", 0, is_baseline=True)], [], SIGMA, never) is None
+    assert due_step([the("old", 0), keep("new", -1)], [], SIGMA, never) == GiveUp("new")
+    assert due_step([the("old", 0)], [rival("a", -1)], SIGMA, never) == Dismiss()
