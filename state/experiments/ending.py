@@ -46,30 +46,30 @@ class EndingStore(Reading):
             NotFound: no such experiment.
         """
         keys, (first, tag) = self._keys, named_by(experiment_id)
-        stored, of_first, of_tag, policy, crashes, best, epoch = await self._lab.pipeline(
-            [
-                ("HGETALL", keys.experiment(experiment_id)),
-                ("HGETALL", keys.experiment(first)),
-                ("HGETALL", keys.tag(tag)),
-                ("HMGET", keys("policy", tag), "values", "version"),
-                ("HGET", keys("crashes", tag), "consecutive"),
-                ("HGETALL", keys.best(tag)),
-                ("HGET", keys("forest", tag), "epoch"),
-            ]
+        found = await self._read(
+            {
+                "experiment": ("HGETALL", keys.experiment(experiment_id)),
+                "first": ("HGETALL", keys.experiment(first)) if first != experiment_id else None,
+                "tag": ("HGETALL", keys.tag(tag)),
+                "policy": ("HMGET", keys("policy", tag), "values", "version"),
+                "crashes": ("HGET", keys("crashes", tag), "consecutive"),
+                "best": ("HGETALL", keys.best(tag)),
+                "epoch": ("HGET", keys("forest", tag), "epoch"),
+            }
         )
+        stored, (values, version) = found["experiment"], found["policy"]
         if "experiment_id" not in stored:
             raise no_experiment(experiment_id)
-        e = Experiment.parse(stored)
         return RunFacts(
-            experiment=e,
-            first=None if e.retest_of is None else Experiment.parse(of_first),
+            experiment=Experiment.parse(stored),
+            first=Experiment.parse(found["first"]) if found["first"] else None,
             answer=json.loads(stored["answer"]) if stored.get("answer") else None,
-            tag=Tag.parse(of_tag),
-            policy=read_policy(policy[0]),
-            policy_version=int(policy[1]),
-            crashes_in_a_row=int(crashes or 0),
-            best=Best.parse(best) if best else None,
-            epoch=int(epoch or 1),
+            tag=Tag.parse(found["tag"]),
+            policy=read_policy(values),
+            policy_version=int(version),
+            crashes_in_a_row=int(found["crashes"] or 0),
+            best=Best.parse(found["best"]) if found["best"] else None,
+            epoch=int(found["epoch"] or 1),
         )
 
     async def comparison(
@@ -82,37 +82,36 @@ class EndingStore(Reading):
         e, keys = run.experiment, self._keys
         noise = noise_key(keys, e.tag, gpu_class)
         best_code = run.best.code if run.best and other_key is None else None
-        choice = e.selection
+        choice = e.selection if e.retest_of is None else None
         base_id = choice.base_experiment_id if choice else None
-        names = [choice.trace_id, *choice.sources] if choice and e.retest_of is None else []
-        gpu, other, spread, base, *traces = await self._lab.pipeline(
-            [
-                ("HGETALL", keys.gpu(e.gpu_id or "")),
-                ("HGETALL", keys.best(e.tag, other_key) if other_key else keys.best(e.tag, "none")),
-                ("HMGET", noise, "squares", "df", code, best_code or code),
-                ("HGETALL", keys.experiment(base_id or "")),
-                *(("HGETALL", keys.trace(name)) for name in names),
-            ]
+        names = [choice.trace_id, *choice.sources] if choice else []
+        found = await self._read(
+            {
+                "noise": ("HMGET", noise, "squares", "df", code, best_code or code),
+                "gpu": ("HGETALL", keys.gpu(e.gpu_id)) if e.gpu_id else None,
+                "best": ("HGETALL", keys.best(e.tag, other_key)) if other_key else None,
+                "base": ("HGETALL", keys.experiment(base_id)) if base_id else None,
+                **{name: ("HGETALL", keys.trace(name)) for name in names},
+            }
         )
-        best = run.best if other_key is None else Best.parse(other) if other else None
-        squares, df, own, bests = spread
+        best = run.best if other_key is None else Best.parse(found["best"]) if found["best"] else None
+        squares, df, own, bests = found["noise"]
         if best is not None and best.code not in (code, best_code):
             bests = await self._runs_of_best(best, noise, other_key)
-        found = {t.trace_id: t for t in (Trace.parse(stored) for stored in traces if stored)}
-        trace = found.pop(names[0], None) if names else None
-        selected_on = Experiment.parse(base) if base else None
-        stands_on = begins_on = selected_on
-        if selected_on is not None and selected_on.status != "keep":
-            begins_on = await self.base_above([selected_on.experiment_id])
-            above = trace.base if trace and trace.base else selected_on.experiment_id
+        traces = {name: Trace.parse(found[name]) for name in names if found[name]}
+        trace = traces.pop(choice.trace_id, None) if choice else None
+        stands_on = begins_on = Experiment.parse(found["base"]) if found["base"] else None
+        if begins_on is not None and begins_on.status != "keep":
+            above = trace.base if trace and trace.base else begins_on.experiment_id
             stands_on = await self.base_above([above])
+            begins_on = await self.base_above([begins_on.experiment_id])
         return Comparison(
-            gpu=Gpu.parse(gpu) if gpu else None,
+            gpu=Gpu.parse(found["gpu"]) if found["gpu"] else None,
             best=best,
             noise_key=noise,
             noise=Spread(float(squares or 0), int(df or 0), (own or "", (bests or "") if best else "")),
             trace=trace,
-            sources=tuple(found.values()),
+            sources=tuple(traces.values()),
             base=stands_on,
             begins_on=begins_on,
         )

@@ -16,6 +16,8 @@ class Store:
         self._lab = lab
         self._keys = lab.keys
 
-    async def _read(self, commands: Mapping[str, Sequence[Arg]]) -> dict[str, Any]:
-        """Several reads in one round trip, by name."""
-        return dict(zip(commands, await self._lab.pipeline(list(commands.values())), strict=True))
+    async def _read(self, commands: Mapping[str, Sequence[Arg] | None]) -> dict[str, Any]:
+        """Several reads in one round trip, by name; None is not asked, and its answer is None."""
+        asked = {name: command for name, command in commands.items() if command is not None}
+        answers = await self._lab.pipeline(list(asked.values()))
+        return dict.fromkeys(commands) | dict(zip(asked, answers, strict=True))
