@@ -65,7 +65,7 @@ Line = Annotated[str, Field(min_length=1, max_length=4000)]
 class Request(BaseModel):
     """What a caller asks; unknown fields, NaN and infinity are refused."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class Command(Request):
@@ -77,7 +77,7 @@ class Command(Request):
 class Response(BaseModel):
     """What a function answers."""
 
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class Picture(Response):

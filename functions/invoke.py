@@ -11,9 +11,9 @@ from dataclasses import is_dataclass, replace
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ValidationError
-from structlog.contextvars import bound_contextvars
 
 from functions.contract import BadTable, Call, FiredBy, Function, Lane, Request
+from functions.process.context import bound
 from functions.process.meters import Meters
 from functions.process.tracing import Span, Tracing
 from functions.rules.access import Caller, check_tags
@@ -69,7 +69,7 @@ class Invoker:
             span.note(**ids)
             here = replace(call, traceparent=span.traceparent)
             arguments = {key: here if value is Call else value for key, value in needs.items()}
-            with bound_contextvars(**ids):
+            with bound(**ids):
                 answer: BaseModel = await declared.handler(asked, **arguments)
             return answer
 
@@ -78,7 +78,7 @@ class Invoker:
         began, outcome = time.perf_counter(), "fault"
         with self._tracing.span(name, call.traceparent) as span, self._meters.calling():
             known = {"function": name, "request_id": call.request_id, "trace_id": trace_id(span.traceparent)}
-            with bound_contextvars(**{field: value for field, value in known.items() if value is not None}):
+            with bound(**{field: value for field, value in known.items() if value is not None}):
                 try:
                     yield span
                     outcome = "ok"

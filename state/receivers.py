@@ -16,10 +16,12 @@ from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
-
-import httpx
+from typing import TYPE_CHECKING
 
 from state.errors import Invalid
+
+if TYPE_CHECKING:
+    import httpx
 
 TIMEOUT_S = 10.0
 """For a whole delivery, from the name to the status."""
@@ -73,6 +75,8 @@ class Receivers:
 
     async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
         """POST once."""
+        import httpx  # here and below, since it takes a tenth of a second that few processes need
+
         try:
             async with asyncio.timeout(self._timeout_s):
                 target = parsed(url)
@@ -106,6 +110,8 @@ class Receivers:
         return found[:MOST_ADDRESSES]
 
     async def _post(self, url: httpx.URL, address: str, headers: Mapping[str, str], body: bytes) -> Reply:
+        import httpx
+
         name = url.raw_host.decode("ascii")
         # One client per delivery: connections to one address are never shared between two names.
         async with (
@@ -123,6 +129,8 @@ class Receivers:
 
     @cached_property
     def _tls(self) -> ssl.SSLContext:
+        import httpx
+
         return httpx.create_ssl_context(trust_env=False)
 
 
@@ -155,6 +163,8 @@ def parsed(url: str) -> httpx.URL:
     Raises:
         Invalid: it is none.
     """
+    import httpx
+
     try:
         found = httpx.URL(url)
         host = found.host  # decodes an international name
@@ -171,6 +181,8 @@ def parsed(url: str) -> httpx.URL:
 
 def shown(url: str) -> str:
     """A URL without its path, which for some receivers is a secret."""
+    import httpx
+
     found = httpx.URL(url)
     return f"{found.scheme}://{found.netloc.decode('ascii')}/..."
 

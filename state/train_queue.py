@@ -1,159 +1,18 @@
-"""RQ's Redis side: one queue per GPU, whose jobs can only mean "run this function of the table"."""
+"""The queues through which leased attempts reach the workers: one RQ queue per GPU."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import logging
-import re
-import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import RedisError
 from redis.retry import Retry
-from rq import Queue
-from rq.exceptions import DuplicateJobError, NoSuchJobError
-from rq.executions import Execution
-from rq.intermediate_queue import IntermediateQueue
-from rq.job import Job, JobStatus
-from rq.serializers import JSONSerializer
-from rq.utils import as_text
 
 from state.client import connection_options, unavailable
-
-log = logging.getLogger(__name__)
-
-ENTRY = "workers.gpu.perform"
-"""The one callable that a job may name."""
-FUNCTION = "gpu::train"
-"""The one function of the table that a job may ask it for."""
-SPARE_S = 180
-"""RQ's own timeout lies this much above the run's, which ends first in every normal case."""
-MOST_BYTES = 16_384
-"""A job of ours has a few hundred."""
-
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,600}")
-_OURS = (
-    *("data", "origin", "status", "timeout", "result_ttl", "failure_ttl", "ttl", "worker_name"),
-    *("created_at", "enqueued_at", "started_at", "ended_at", "last_heartbeat"),
-)
-"""What RQ has to know of a job of ours."""
-_FOREIGN = (
-    *("success_callback_name", "failure_callback_name", "stopped_callback_name", "webhooks"),
-    *("dependency_id", "dependency_ids", "group_id"),
-    *("retries_left", "number_of_retries", "retry_intervals", "repeats_left", "repeat_intervals"),
-)
-"""What would make RQ call, send or repeat something: it never stands in a job of ours."""
-
-
-class Refused(NoSuchJobError):
-    """A job that is not of our making.
-
-    To RQ it does not exist: RQ passes over it, and neither runs it nor calls what it names for a job that failed.
-    """
-
-
-class TrainJob(Job):
-    """A job that can mean nothing but `ENTRY(function=FUNCTION, payload={experiment_id, attempt, fence})`.
-
-    Anybody who can write to Redis can rewrite a job, and RQ would import and call whatever it names. So all of it is
-    looked at before RQ sees any of it; what is not of our making is removed, and the log says which job it was.
-    """
-
-    def __init__(self, id: str | None = None, connection: redis.Redis | None = None, serializer: Any = None):
-        super().__init__(id, connection, JSONSerializer)  # never pickle, whoever asks
-
-    @classmethod
-    def fetch(cls, id: str, connection: redis.Redis | None = None, serializer: Any = None) -> Job:
-        """The job of this id.
-
-        Raises:
-            Refused: it is not of our making, and no longer there. NoSuchJobError: it was not there.
-        """
-        try:
-            if not _NAME.fullmatch(id.partition(":")[0]):
-                raise Refused("its id is none of ours")
-            return super().fetch(id, connection, serializer)
-        except Refused as problem:
-            log.error("job %.100r is refused: %s; who else can write to this Redis?", id, problem)
-            if connection is not None:
-                connection.delete(cls.key_for(id))
-            raise
-
-    def refresh(self) -> None:
-        """Read what we know of, unless it is too much to be ours."""
-        fields = [*_OURS, *_FOREIGN]
-        try:
-            with self.connection.pipeline(transaction=False) as pipe:
-                pipe.exists(self.key)
-                for field in fields:
-                    pipe.hstrlen(self.key, field)
-                exists, *sizes = pipe.execute()
-            if not exists:
-                raise NoSuchJobError(f"there is no job {self.id!r}")
-            if sum(sizes) > MOST_BYTES:
-                raise Refused(f"it is over {MOST_BYTES} bytes")
-            values: list[Any] = self.connection.hmget(self.key, fields)
-        except ResponseError as problem:
-            if "WRONGTYPE" in str(problem):
-                raise Refused("it is no hash") from None
-            raise
-        self.restore({field: value for field, value in zip(fields, values, strict=True) if value is not None})
-
-    def restore(self, raw_data: Mapping[Any, Any]) -> None:
-        """Take over what Redis holds. Raises Refused where it is not of our making."""
-        try:
-            found = {as_text(name): value for name, value in raw_data.items()}
-            foreign = [name for name in _FOREIGN if found.get(name)]
-            data = _unpacked(found["data"])
-            super().restore({name: found[name] for name in _OURS if name in found})
-        except Exception:  # noqa: BLE001 - whatever fails here, the job is not ours; its words are not for our log
-            raise Refused("it cannot be read") from None
-        if foreign:
-            raise Refused(f"it carries {', '.join(foreign)}")
-        if not self._is_ours(data):
-            raise Refused(f"it is no {ENTRY} of {FUNCTION} for the attempt that its id names")
-        if self.timeout is None or self.timeout < SPARE_S:
-            raise Refused("its time limit is none of ours")
-
-    def _is_ours(self, data: Any) -> bool:
-        match data:
-            case [
-                str(entry), None, [],
-                {"function": str(function), "payload": {"experiment_id": str(e), "attempt": int(n), "fence": int(f)}},
-            ]:  # fmt: skip
-                exact = len(data[3]) == 2 and len(data[3]["payload"]) == 3
-                named = self.id.endswith(f"_s{_escaped(e)}-{n}-{f}")
-                return exact and named and (entry, function) == (ENTRY, FUNCTION) and n > 0 and f > 0
-            case _:
-                return False
-
-
-def _unpacked(data: bytes) -> Any:
-    """A job's content; what RQ would unpack to any size is read only so far as ours may go."""
-    unpacking = zlib.decompressobj()
-    text = unpacking.decompress(data, MOST_BYTES)
-    if unpacking.unconsumed_tail:
-        raise ValueError("too much")
-    return json.loads(text)
-
-
-class GpuQueue(Queue):
-    """The queue of one GPU; what is no id of a job is thrown away."""
-
-    @classmethod
-    def lmove(cls, connection: redis.Redis, queue_key: str, timeout: int | None) -> tuple[str, Any] | None:
-        moved: tuple[str, Any] | None
-        while (moved := super().lmove(connection, queue_key, timeout)) is not None:
-            if _NAME.fullmatch(moved[1].decode("ascii", "replace")):
-                break
-            log.error("an entry of %s is refused: it is no id; who else can write to this Redis?", queue_key)
-            connection.lrem(IntermediateQueue.get_intermediate_queue_key(queue_key), 1, moved[1])
-        return moved
 
 
 def broker(url: str) -> redis.Redis:
@@ -170,25 +29,6 @@ def plainly() -> Iterator[None]:
         yield
     except RedisError as problem:
         raise unavailable(problem) from problem
-
-
-def gpu_queue(lab: str, gpu_id: str, connection: redis.Redis) -> Queue:
-    """The queue of one GPU of one lab."""
-    return GpuQueue(
-        f"nightjar-{lab}-{gpu_id}", connection=connection, job_class=TrainJob, serializer=JSONSerializer
-    )
-
-
-def job_id(lab: str, experiment_id: str, attempt: int, fence: int) -> str:
-    """The job of one lease of an attempt: what is left of a lease that never began does not hold up the next.
-
-    RQ allows letters, digits, `_` and `-` in ids, ours also have dots.
-    """
-    return f"{_escaped(lab)}_s{_escaped(experiment_id)}-{attempt}-{fence}"
-
-
-def _escaped(name: str) -> str:
-    return name.replace("_", "__").replace(".", "_d")
 
 
 class TrainQueue:
@@ -212,56 +52,11 @@ class TrainQueue:
             raise unavailable(problem) from problem
 
     def _enqueue(self, gpu_id: str, payload: Mapping[str, Any], timeout_s: float | None) -> bool:
-        queue = gpu_queue(self._lab, gpu_id, self._connection)
-        names = str(payload["experiment_id"]), int(payload["attempt"]), int(payload["fence"])
-        name = job_id(self._lab, *names)
-        try:
-            self._push(queue, name, payload, timeout_s)
-        except DuplicateJobError:
-            if self._is_waiting(queue, name):
-                return False
-            try:
-                self._push(queue, name, payload, timeout_s)
-            except DuplicateJobError:
-                return False  # another dispatcher has put it back meanwhile
-        return True
-
-    def _push(self, queue: Queue, name: str, payload: Mapping[str, Any], timeout_s: float | None) -> None:
-        queue.enqueue_call(
-            ENTRY,
-            kwargs={"function": FUNCTION, "payload": dict(payload)},
-            job_id=name,
-            description=FUNCTION,
-            timeout=int((timeout_s or 660) + SPARE_S),
-            result_ttl=3600,
-            failure_ttl=24 * 3600,
-            unique=True,
+        from state.train_jobs import (
+            enqueue,  # here: RQ takes 0.05 s to import, and only those who dispatch need it
         )
 
-    def _is_waiting(self, queue: Queue, name: str) -> bool:
-        """Whether the job will still run; one that ended, or fell out of its queue, is removed."""
-        try:
-            job = TrainJob.fetch(name, connection=self._connection, serializer=JSONSerializer)
-        except NoSuchJobError:
-            return False
-        status = job.get_status(refresh=False)
-        if status == JobStatus.STARTED or (status == JobStatus.QUEUED and self._stands_in(queue, name)):
-            return True
-        self._delete(job)
-        return False
-
-    def _delete(self, job: Job) -> None:
-        """Delete a job with its executions; RQ itself fails at one whose worker died long ago: what it says of itself
-        is gone a minute before its entry is.
-        """
-        with self._connection.pipeline() as moves:
-            for execution_id in job.execution_registry.get_execution_ids():
-                Execution(execution_id, job.id, self._connection).delete(job=job, pipeline=moves)
-            moves.execute()
-        job.delete()
-
-    def _stands_in(self, queue: Queue, name: str) -> bool:
-        return self._connection.lpos(queue.key, name) is not None
+        return enqueue(self._connection, self._lab, gpu_id, payload, timeout_s)
 
     def close(self) -> None:
         """Give the connection back."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import redis
 
-from state.train_queue import ENTRY
+from state.train_jobs import ENTRY
 
 CANARY = "canary-5f1c"
 """Stands in everything that is put into a job: no log may have it."""

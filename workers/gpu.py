@@ -16,12 +16,14 @@ from rq.job import Job
 from rq.serializers import JSONSerializer
 
 from functions.process.lifecycle import exit_with
-from functions.process.logs import hide, start_logging
+from functions.process.logs import start_logging
+from functions.process.redaction import hide
 from state.embedded import broker_url
 from state.errors import NightjarError
 from state.pulse import Pulse
 from state.settings import Settings
-from state.train_queue import GpuQueue, TrainJob, broker, gpu_queue, plainly
+from state.train_jobs import GpuQueue, TrainJob, gpu_queue
+from state.train_queue import broker, plainly
 from workers.attempt.launch import adopt_orphans, die_with
 from workers.horse import attempt, preload
 from workers.slot import Slot

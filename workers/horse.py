@@ -6,9 +6,8 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from structlog.contextvars import bound_contextvars
-
 from functions.contract import table
+from functions.process.context import bound
 from functions.process.lifecycle import opened
 from functions.process.logs import start_logging
 from state.client import Lab, all_scripts
@@ -41,5 +40,5 @@ async def attempt(
     ):
         e = await Experiments(process.lab).get(str(payload["experiment_id"]))
         call = process.invoker.system(f"worker:{slot.gpu_id}", "queue", e.traceparent)
-        with bound_contextvars(gpu_id=slot.gpu_id, tag=e.tag):
+        with bound(gpu_id=slot.gpu_id, tag=e.tag):
             return (await process.invoker.call(function, payload, call)).model_dump()

@@ -20,8 +20,9 @@ import psutil
 from functions.contract import Lane, table
 from functions.invoke import Invoker
 from functions.plugins import Schedulers
-from functions.process.logs import hide, scrubbed, start_logging
+from functions.process.logs import start_logging
 from functions.process.meters import Meters
+from functions.process.redaction import hide, scrubbed
 from functions.process.tracing import Tracing, exporting
 from state.answers import Answers
 from state.backup import back_up

@@ -18,7 +18,7 @@ _JSON = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 class Record(BaseModel):
     """A frozen value that stands in one Redis hash; a field that is None stands nowhere."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
 
     @classmethod
     def parse(cls, fields: Mapping[str, str]) -> Self:

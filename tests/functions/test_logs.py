@@ -11,9 +11,9 @@ import uuid
 from pathlib import Path
 
 import pytest
-from structlog.contextvars import bound_contextvars
 
-from functions.process.logs import hide, scrubbed
+from functions.process.context import bound
+from functions.process.redaction import hide, scrubbed
 from tests.logged import logged
 
 log = logging.getLogger("nightjar.test")
@@ -25,7 +25,7 @@ def fail(secret: str) -> None:
 
 
 def test_a_line_says_when_where_who_and_what_with_the_ids_bound_around_it() -> None:
-    with logged() as lines, bound_contextvars(request_id="r1", experiment_id="mar11-1", attempt=2):
+    with logged() as lines, bound(request_id="r1", experiment_id="mar11-1", attempt=2):
         log.warning("the lease of %s ends", "mar11-1")
 
     line = lines.one()
@@ -113,7 +113,7 @@ def test_a_known_secret_is_hidden_wherever_it_stands_and_under_whatever_name() -
     hide(f"redis://:{canary}%2F1@127.0.0.1:1/0")
 
     assert canary not in scrubbed(f"AUTH {canary}/1 and {canary}%2F1")
-    with logged() as lines, bound_contextvars(facts={"password": "short", "note": [f"<{canary}/1>"]}):
+    with logged() as lines, bound(facts={"password": "short", "note": [f"<{canary}/1>"]}):
         log.info("done")
     assert lines.one(message="done")["facts"] == {"password": "[redacted]", "note": ["<[redacted]>"]}
 

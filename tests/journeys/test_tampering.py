@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from state.train_queue import broker, gpu_queue, job_id
+from state.train_jobs import gpu_queue, job_id
+from state.train_queue import broker
 from tests.journeys.running import RunningLab, running_lab
 from tests.tampering import CANARY, NO_JOBS, rewrite
 

@@ -16,7 +16,7 @@ from typing import Any
 import click
 import pytest
 
-from functions.process.logs import presentable, scrubbed
+from functions.process.redaction import presentable, scrubbed
 from state.errors import NightjarError, Unauthenticated
 from state.settings import Settings
 from state.tokens import new_id, new_secret

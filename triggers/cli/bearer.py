@@ -12,7 +12,7 @@ import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from functions.process.logs import hide
+from functions.process.redaction import hide
 from state.errors import Unauthenticated
 from state.redis_endpoint import write_private
 from state.settings import Settings

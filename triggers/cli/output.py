@@ -9,7 +9,7 @@ from typing import Any
 import click
 from rich.console import Console
 
-from functions.process.logs import presentable
+from functions.process.redaction import presentable
 from state.errors import BudgetExhausted, Forbidden, NightjarError, Unauthenticated
 
 OK, ERROR, USAGE, DISCARD, CRASH, RUNNING, BUDGET, AUTH, STOPPED, LOST = range(10)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from rich.table import Table
 
 from functions.invoke import invalid
-from functions.process.logs import hide
+from functions.process.redaction import hide
 from functions.token.issue import Issue
 from state.errors import NotFound
 from state.records import ROLES

@@ -11,8 +11,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
-from structlog.contextvars import bound_contextvars
-
+from functions.process.context import bound
 from functions.process.lifecycle import ended, has_died
 from state.errors import NightjarError, Unavailable
 from state.events import UNREADABLE, Event
@@ -141,7 +140,7 @@ async def _deliver(
             await _ready(binding, stop)
             if stop.is_set():
                 return
-            with bound_contextvars(event_id=bundle[-1].id, event_type=bundle[-1].type):
+            with bound(event_id=bundle[-1].id, event_type=bundle[-1].type):
                 await _handle(binding, bundle)
             waiting -= {e.id for e in bundle}
 

@@ -12,8 +12,8 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from structlog.contextvars import bound_contextvars
 
+from functions.process.context import bound
 from functions.process.lifecycle import Process
 from functions.process.logs import EXTRA
 from state.traceparent import accepted, trace_id
@@ -56,7 +56,7 @@ class Access:
         with (
             process.meters.requesting(),
             process.tracing.span(name, accepted(*headers.getlist("traceparent"))) as span,
-            bound_contextvars(request_id=request_id, trace_id=trace_id(span.traceparent)),
+            bound(request_id=request_id, trace_id=trace_id(span.traceparent)),
         ):
             ids = {"request_id": request_id, "traceparent": span.traceparent}
             scope["state"] = {**scope.get("state", {}), **ids}

@@ -7,7 +7,7 @@ import math
 
 from starlette.responses import Response
 
-from functions.process.logs import without_tokens
+from functions.process.redaction import without_tokens
 from state import errors
 from state.errors import NightjarError
 

@@ -1,0 +1,80 @@
+"""What must not be read in a log, in an answer or on a terminal: secrets that we know, or know the look of."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+HIDDEN = "[redacted]"
+SHORTEST_SECRET = 6
+"""Shorter values are not looked for: they would be found everywhere."""
+
+_SECRET_NAME = re.compile(
+    r"(?i)(^|[_-])(password|passwd|secret|token|authorization|api[_-]?key|private[_-]?key|signature|cookie|credentials?)$"
+)
+_SECRET_TEXT = re.compile(
+    r"""(?x)
+    (?<=://) [^/\s@]+ (?=@)                                     # a URL's user and password
+    | (?<=\bBearer[ ]) \S+ | (?<=\bBasic[ ]) [A-Za-z0-9+/=]{8,} # an Authorization header
+    | \bwhsec_[A-Za-z0-9+/=_-]+                                 # a webhook's secret
+    | \bsk-[A-Za-z0-9_-]{16,}                                   # a model provider's key
+    """
+)
+_TOKEN = re.compile(r"(?<![A-Za-z0-9])nj_[a-z2-7]{10}_[A-Za-z0-9_-]+")
+_ASSIGNED = re.compile(
+    r"""(?i)\b((?:[a-z0-9]+[_-])*(?:password|passwd|secret|token|api[_-]?key)["']?\s*[:=]\s*["']?)[^\s"',;)}\]]+"""
+)
+
+_known: set[str] = set()
+
+
+def hide(*secrets: str) -> None:
+    """Never show these values; of a URL its password is hidden too."""
+    for secret in secrets:
+        found = {secret}
+        if "://" in secret:
+            password = urlsplit(secret).password or ""
+            found |= {password, unquote(password)}
+        _known.update(text for text in found if len(text) >= SHORTEST_SECRET)
+
+
+def redacted(name: str, value: Any) -> Any:
+    """A value without secrets; all of it is one where its name says so."""
+    if _SECRET_NAME.search(name):
+        return HIDDEN
+    match value:
+        case str():
+            return scrubbed(value)
+        case Mapping():
+            return {key: redacted(str(key), inner) for key, inner in value.items()}
+        case list() | tuple():
+            return [redacted(name, inner) for inner in value]
+        case bool() | int() | float() | None:
+            return value
+        case _:
+            return scrubbed(str(value))
+
+
+def scrubbed(text: str) -> str:
+    """Text without any secret that we know, or know the look of, or that stands behind a secret's name."""
+    return _ASSIGNED.sub(rf"\1{HIDDEN}", presentable(text))
+
+
+def presentable(text: str) -> str:
+    """Text of our own, which may speak of passwords and tokens, without any that we know or know the look of."""
+    for secret in sorted(_known, key=len, reverse=True):
+        if secret in text:
+            text = text.replace(secret, HIDDEN)
+    return _SECRET_TEXT.sub(HIDDEN, without_tokens(text))
+
+
+def without_tokens(text: str) -> str:
+    """Text in which no token of ours can be read."""
+    return _TOKEN.sub(HIDDEN, text)
+
+
+def secrets_in(environ: Mapping[str, str]) -> list[str]:
+    """Keys and tokens of other programs, whose errors may quote them."""
+    return [value for name, value in environ.items() if _SECRET_NAME.search(name) and len(value) >= 8]

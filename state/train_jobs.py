@@ -1,0 +1,226 @@
+"""The jobs that RQ hands to workers: each can only mean "train this attempt"."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import redis
+from redis.exceptions import ResponseError
+from rq import Queue
+from rq.exceptions import DuplicateJobError, NoSuchJobError
+from rq.executions import Execution
+from rq.intermediate_queue import IntermediateQueue
+from rq.job import Job, JobStatus
+from rq.serializers import JSONSerializer
+from rq.utils import as_text
+
+log = logging.getLogger(__name__)
+
+ENTRY = "workers.gpu.perform"
+"""The one callable that a job may name."""
+FUNCTION = "gpu::train"
+"""The one function of the table that a job may ask it for."""
+SPARE_S = 180
+"""RQ's own timeout lies this much above the run's, which ends first in every normal case."""
+MOST_BYTES = 16_384
+"""A job of ours has a few hundred."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,600}")
+_OURS = (
+    *("data", "origin", "status", "timeout", "result_ttl", "failure_ttl", "ttl", "worker_name"),
+    *("created_at", "enqueued_at", "started_at", "ended_at", "last_heartbeat"),
+)
+"""What RQ has to know of a job of ours."""
+_FOREIGN = (
+    *("success_callback_name", "failure_callback_name", "stopped_callback_name", "webhooks"),
+    *("dependency_id", "dependency_ids", "group_id"),
+    *("retries_left", "number_of_retries", "retry_intervals", "repeats_left", "repeat_intervals"),
+)
+"""What would make RQ call, send or repeat something: it never stands in a job of ours."""
+
+
+class Refused(NoSuchJobError):
+    """A job that is not of our making.
+
+    To RQ it does not exist: RQ passes over it, and neither runs it nor calls what it names for a job that failed.
+    """
+
+
+class TrainJob(Job):
+    """A job that can mean nothing but `ENTRY(function=FUNCTION, payload={experiment_id, attempt, fence})`.
+
+    Anybody who can write to Redis can rewrite a job, and RQ would import and call whatever it names. So all of it is
+    looked at before RQ sees any of it; what is not of our making is removed, and the log says which job it was.
+    """
+
+    def __init__(self, id: str | None = None, connection: redis.Redis | None = None, serializer: Any = None):
+        super().__init__(id, connection, JSONSerializer)  # never pickle, whoever asks
+
+    @classmethod
+    def fetch(cls, id: str, connection: redis.Redis | None = None, serializer: Any = None) -> Job:
+        """The job of this id.
+
+        Raises:
+            Refused: it is not of our making, and no longer there. NoSuchJobError: it was not there.
+        """
+        try:
+            if not _NAME.fullmatch(id.partition(":")[0]):
+                raise Refused("its id is none of ours")
+            return super().fetch(id, connection, serializer)
+        except Refused as problem:
+            log.error("job %.100r is refused: %s; who else can write to this Redis?", id, problem)
+            if connection is not None:
+                connection.delete(cls.key_for(id))
+            raise
+
+    def refresh(self) -> None:
+        """Read what we know of, unless it is too much to be ours."""
+        fields = [*_OURS, *_FOREIGN]
+        try:
+            with self.connection.pipeline(transaction=False) as pipe:
+                pipe.exists(self.key)
+                for field in fields:
+                    pipe.hstrlen(self.key, field)
+                exists, *sizes = pipe.execute()
+            if not exists:
+                raise NoSuchJobError(f"there is no job {self.id!r}")
+            if sum(sizes) > MOST_BYTES:
+                raise Refused(f"it is over {MOST_BYTES} bytes")
+            values: list[Any] = self.connection.hmget(self.key, fields)
+        except ResponseError as problem:
+            if "WRONGTYPE" in str(problem):
+                raise Refused("it is no hash") from None
+            raise
+        self.restore({field: value for field, value in zip(fields, values, strict=True) if value is not None})
+
+    def restore(self, raw_data: Mapping[Any, Any]) -> None:
+        """Take over what Redis holds. Raises Refused where it is not of our making."""
+        try:
+            found = {as_text(name): value for name, value in raw_data.items()}
+            foreign = [name for name in _FOREIGN if found.get(name)]
+            data = _unpacked(found["data"])
+            super().restore({name: found[name] for name in _OURS if name in found})
+        except Exception:  # noqa: BLE001 - whatever fails here, the job is not ours; its words are not for our log
+            raise Refused("it cannot be read") from None
+        if foreign:
+            raise Refused(f"it carries {', '.join(foreign)}")
+        if not self._is_ours(data):
+            raise Refused(f"it is no {ENTRY} of {FUNCTION} for the attempt that its id names")
+        if self.timeout is None or self.timeout < SPARE_S:
+            raise Refused("its time limit is none of ours")
+
+    def _is_ours(self, data: Any) -> bool:
+        match data:
+            case [
+                str(entry), None, [],
+                {"function": str(function), "payload": {"experiment_id": str(e), "attempt": int(n), "fence": int(f)}},
+            ]:  # fmt: skip
+                exact = len(data[3]) == 2 and len(data[3]["payload"]) == 3
+                named = self.id.endswith(f"_s{_escaped(e)}-{n}-{f}")
+                return exact and named and (entry, function) == (ENTRY, FUNCTION) and n > 0 and f > 0
+            case _:
+                return False
+
+
+def _unpacked(data: bytes) -> Any:
+    """A job's content; what RQ would unpack to any size is read only so far as ours may go."""
+    unpacking = zlib.decompressobj()
+    text = unpacking.decompress(data, MOST_BYTES)
+    if unpacking.unconsumed_tail:
+        raise ValueError("too much")
+    return json.loads(text)
+
+
+class GpuQueue(Queue):
+    """The queue of one GPU; what is no id of a job is thrown away."""
+
+    @classmethod
+    def lmove(cls, connection: redis.Redis, queue_key: str, timeout: int | None) -> tuple[str, Any] | None:
+        moved: tuple[str, Any] | None
+        while (moved := super().lmove(connection, queue_key, timeout)) is not None:
+            if _NAME.fullmatch(moved[1].decode("ascii", "replace")):
+                break
+            log.error("an entry of %s is refused: it is no id; who else can write to this Redis?", queue_key)
+            connection.lrem(IntermediateQueue.get_intermediate_queue_key(queue_key), 1, moved[1])
+        return moved
+
+
+def gpu_queue(lab: str, gpu_id: str, connection: redis.Redis) -> Queue:
+    """The queue of one GPU of one lab."""
+    return GpuQueue(
+        f"nightjar-{lab}-{gpu_id}", connection=connection, job_class=TrainJob, serializer=JSONSerializer
+    )
+
+
+def job_id(lab: str, experiment_id: str, attempt: int, fence: int) -> str:
+    """The job of one lease of an attempt: what is left of a lease that never began does not hold up the next.
+
+    RQ allows letters, digits, `_` and `-` in ids, ours also have dots.
+    """
+    return f"{_escaped(lab)}_s{_escaped(experiment_id)}-{attempt}-{fence}"
+
+
+def _escaped(name: str) -> str:
+    return name.replace("_", "__").replace(".", "_d")
+
+
+def enqueue(
+    connection: redis.Redis, lab: str, gpu_id: str, payload: Mapping[str, Any], timeout_s: float | None
+) -> bool:
+    """Put an attempt on its GPU's queue; False where it stands there already."""
+    queue = gpu_queue(lab, gpu_id, connection)
+    name = job_id(lab, str(payload["experiment_id"]), int(payload["attempt"]), int(payload["fence"]))
+    try:
+        _push(queue, name, payload, timeout_s)
+    except DuplicateJobError:
+        if _is_waiting(queue, name):
+            return False
+        try:
+            _push(queue, name, payload, timeout_s)
+        except DuplicateJobError:
+            return False  # another dispatcher has put it back meanwhile
+    return True
+
+
+def _push(queue: Queue, name: str, payload: Mapping[str, Any], timeout_s: float | None) -> None:
+    queue.enqueue_call(
+        ENTRY,
+        kwargs={"function": FUNCTION, "payload": dict(payload)},
+        job_id=name,
+        description=FUNCTION,
+        timeout=int((timeout_s or 660) + SPARE_S),
+        result_ttl=3600,
+        failure_ttl=24 * 3600,
+        unique=True,
+    )
+
+
+def _is_waiting(queue: Queue, name: str) -> bool:
+    """Whether the job will still run; one that ended, or fell out of its queue, is removed."""
+    try:
+        job = TrainJob.fetch(name, connection=queue.connection, serializer=JSONSerializer)
+    except NoSuchJobError:
+        return False
+    status = job.get_status(refresh=False)
+    if status == JobStatus.STARTED:
+        return True
+    if status == JobStatus.QUEUED and queue.connection.lpos(queue.key, name) is not None:
+        return True
+    _delete(job)
+    return False
+
+
+def _delete(job: Job) -> None:
+    """Delete a job with its executions; RQ itself fails at one whose worker died long ago, because the entry of an
+    execution lives a minute longer than what it names.
+    """
+    with job.connection.pipeline() as moves:
+        for execution_id in job.execution_registry.get_execution_ids():
+            Execution(execution_id, job.id, job.connection).delete(job=job, pipeline=moves)
+        moves.execute()
+    job.delete()
