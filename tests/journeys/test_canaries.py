@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import sys
 import uuid
 import zlib
 from collections.abc import Iterator
@@ -21,6 +18,7 @@ import psutil
 import pytest
 import redis
 
+from tests.commands import nightjar
 from tests.journeys.running import TRAIN, RunningLab, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
@@ -222,11 +220,7 @@ def fail(told: Told) -> None:
 
 def command(told: Told) -> None:
     """What the operator's own commands print."""
-    own = {
-        "NIGHTJAR_DATA": str(told.lab.data),
-        "NIGHTJAR_URL": str(told.lab.http.base_url),
-        "NIGHTJAR_TOKEN": told.root,
-    }
+    own = {"NIGHTJAR_URL": str(told.lab.http.base_url), "NIGHTJAR_TOKEN": told.root}
     for words in (
         ("status",),
         ("config",),
@@ -234,13 +228,7 @@ def command(told: Told) -> None:
         ("call", "token::list"),
         ("call", "experiment::get"),
     ):
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", "triggers.cli", *words],
-            capture_output=True,
-            text=True,
-            env=os.environ | own,
-            check=False,
-        )
+        done = nightjar(told.lab.data, *words, **own)
         told.said += done.stdout + done.stderr
     assert "root" in told.said
 

@@ -1,4 +1,4 @@
-"""The command line against a running lab: what it prints and how it exits."""
+"""Commands on a running lab: what they print and how they exit."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.commands import nightjar, started_nightjar
 from tests.journeys.running import RunningLab, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -24,20 +25,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
         yield found
 
 
-def nightjar(data: Path, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a command as a person would, in a folder that is no checkout."""
-    return subprocess.run(
-        [sys.executable, "-P", "-m", "triggers.cli", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=data.parent,
-        env={**os.environ, "NIGHTJAR_DATA": str(data), **environment},
-    )
-
-
 def test_call_prints_the_json_answer_of_a_function(lab: RunningLab) -> None:
-    done = nightjar(lab.data, "call", "search::strategy", "--tag", "cli")
+    done = started_nightjar(lab.data, "call", "search::strategy", "--tag", "cli")
 
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["mode"] == "explore"

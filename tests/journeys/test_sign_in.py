@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.browser import Browser
@@ -386,7 +387,8 @@ def test_a_lab_that_cannot_tell_who_reads_is_asked_again(browser: Browser, lab: 
         assert "Redis" in browser.text("#trouble")
         assert not is_visible(browser, "#sign-in")
     finally:
-        server.resume()
+        with suppress(psutil.NoSuchProcess):  # `up` starts another where it stands still for too long
+            server.resume()
 
     until_shown(browser)
     assert not is_visible(browser, "#trouble")

@@ -8,7 +8,6 @@ import re
 import shlex
 import shutil
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.commands import command_line, nightjar, started_nightjar
 from tests.examples.test_program import CURLRC, PROGRAM, run
 from tests.journeys.running import FAST, PATIENCE_S, TRAIN, RunningLab, git, running_lab
 from triggers.cli.follow import BACKOFF
@@ -26,25 +26,6 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
 TOKEN = re.compile(r"nj_[a-z2-7]{10}_[A-Za-z0-9_-]{43}")
 WIDE = TRAIN.replace("VALUE = 1.0", "WIDTH = 48\nVALUE = 2.9 - WIDTH / 500")
-
-
-def command(*words: str) -> list[str]:
-    return [sys.executable, "-P", "-m", "triggers.cli", *words]
-
-
-def nightjar(
-    data: Path, *words: str, stdin: str = "", **environment: str
-) -> subprocess.CompletedProcess[str]:
-    """Run a command as a person would, who has no terminal."""
-    return subprocess.run(
-        command(*words),
-        capture_output=True,
-        text=True,
-        check=False,
-        input=stdin,
-        cwd=data.parent,
-        env={**os.environ, "NIGHTJAR_DATA": str(data), **environment},
-    )
 
 
 def token(data: Path, *words: str, stdin: str = "", **environment: str) -> str:
@@ -66,7 +47,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     """A lab that listens on every address; it is begun as its own refusal says."""
     folder = tmp_path_factory.mktemp("lab")
     with running_lab(folder, FAST, NIGHTJAR_HOST="0.0.0.0") as found:
-        refused = nightjar(found.data, "up", "--port", str(found.port), NIGHTJAR_HOST="0.0.0.0")
+        refused = started_nightjar(found.data, "up", "--port", str(found.port), NIGHTJAR_HOST="0.0.0.0")
         assert refused.returncode == 1
         (remedy,) = re.findall(r"\./nightjar (token issue .+?);", refused.stderr)
         found.data.parent.joinpath("elsewhere").mkdir()
@@ -179,7 +160,7 @@ def test_what_is_revoked_is_refused_at_once_and_its_open_events_end(lab: Running
     lines = tmp_path / "events"
     with lines.open("w") as out:
         following = subprocess.Popen(
-            command("events", "--json", "--last", "1"),
+            command_line("events", "--json", "--last", "1"),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.PIPE,
@@ -366,17 +347,17 @@ def test_the_demo_of_a_kept_lab_asks_for_its_token_before_anything_runs(tmp_path
     data, kept = tmp_path / "demo", tmp_path / "demo" / "operator.token"
     words = ("demo", "--data", str(data), "--runs", "2", "--budget", "0.2", "--port", "0")
     anywhere = {"NIGHTJAR_HOST": "0.0.0.0"}
-    open_to_all = nightjar(data, *words, **anywhere)
+    open_to_all = started_nightjar(data, *words, **anywhere)
     (remedy,) = re.findall(r"\./nightjar (token issue .+?);", open_to_all.stderr)
     mine = token(tmp_path / "elsewhere", *shlex.split(remedy)[1:])
     kept.unlink()
 
-    refused = nightjar(data, *words, **anywhere)
-    wrong = nightjar(data, *words, NIGHTJAR_TOKEN=mine[:-4] + "AAAA", **anywhere)
+    refused = started_nightjar(data, *words, **anywhere)
+    wrong = started_nightjar(data, *words, NIGHTJAR_TOKEN=mine[:-4] + "AAAA", **anywhere)
     nothing_ran = not (data / "logs").exists()
     kept.touch(mode=0o600)
     kept.write_text(mine)
-    done = nightjar(data, *words, **anywhere)
+    done = started_nightjar(data, *words, **anywhere)
 
     assert (open_to_all.returncode, refused.returncode, wrong.returncode, nothing_ran) == (1, 7, 7, True)
     assert f"--save --data {data}" in refused.stderr
