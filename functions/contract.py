@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 MIB = 1024 * 1024
 
 FiredBy = Literal["http", "event", "cron", "queue", "call"]
-"""What makes a call: a trigger, the GPU's queue, or another function or process of ours."""
+"""What fires a call: a trigger, a GPU's queue, or another function or process of Nightjar."""
 Lane = Literal["web", "gpu"]
 
 Category = Literal[
@@ -56,14 +56,14 @@ Category = Literal[
     "other",
 ]
 CATEGORIES: tuple[Category, ...] = get_args(Category)
-"""What an experiment can be about, in the published order."""
+"""Categories of an experiment, in the published order."""
 
 Line = Annotated[str, Field(min_length=1, max_length=4000)]
-"""A short text of an agent: never empty, at most 4,000 characters."""
+"""A short text from an agent: 1 to 4,000 characters."""
 
 
 class Request(BaseModel):
-    """What a caller asks; unknown fields, NaN and infinity are refused."""
+    """A request; unknown fields, NaN and infinity are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
 
@@ -75,13 +75,13 @@ class Command(Request):
 
 
 class Response(BaseModel):
-    """What a function answers."""
+    """A response."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
 
 class Picture(Response):
-    """An answer that is no JSON."""
+    """A response that is not JSON."""
 
     media_type: str
     content: bytes
@@ -101,9 +101,9 @@ class Http:
 
 @dataclass(frozen=True)
 class On:
-    """Fire on events of the lab's stream, at least once each.
+    """Fire on events of the lab's stream, at least once for each.
 
-    With `debounce="tag"` a burst is one call per tag, with `debounce="lab"` one call.
+    `debounce="tag"` makes a burst one call per tag, `debounce="lab"` one call.
     """
 
     events: tuple[str, ...]
@@ -123,7 +123,7 @@ class On:
 
 @dataclass(frozen=True, kw_only=True)
 class Ticking(ABC):
-    """What every trigger of the clock declares, beside its times.
+    """What every trigger of the clock declares beside its times.
 
     A function whose request has the fields `scheduled`, `fired` (seconds since 1970, Redis' clock; a `datetime` field
     reads them too), `missed` (ticks before it that nobody fires any more) and `by_hand` gets them.
@@ -132,15 +132,15 @@ class Ticking(ABC):
     each: Literal["gpu"] | None = None
     """Call it once for every GPU, with its `gpu_id`."""
     missed: Missed = "latest"
-    """Of ticks that no clock was there for none, the latest, or all are made up."""
+    """Missed ticks: skip them, fire the latest, or fire all."""
     at_most: int = 0
-    """With missed="all": so many, the newest."""
+    """With missed="all": at most this many, the newest."""
     overlap: Overlap = "skip"
-    """A tick while an earlier one is unhandled: is dropped, waits (one at most), or runs beside it."""
+    """A tick while an earlier one is unhandled is dropped, waits (one at most), or runs beside it."""
     jitter_s: float = 0.0
-    """Each tick is fired up to so much later, by a delay of its own that all clocks agree on."""
+    """Each tick is delayed by up to this many seconds; all clocks agree on each delay."""
     grace_s: float = 5.0
-    """A tick that is fired later than this has been missed."""
+    """A tick that would be fired later than this counts as missed."""
 
     @abstractmethod
     def times(self, settings: Settings) -> Times:
@@ -241,19 +241,19 @@ Trigger = Http | On | Every | Cron
 
 @dataclass(frozen=True)
 class Call:
-    """Who calls, and the way on to other functions."""
+    """The caller, and the way to call other functions."""
 
     caller: Caller
     invoker: Invoker
     proof: Proof | None = None
-    """What the caller has shown; None: nothing was asked for."""
+    """What the caller proved its identity with; None: the lab asks for nothing."""
     request_id: str | None = None
     idempotency_key: str | None = None
     traceparent: str | None = None
     trigger: FiredBy = "call"
 
     def key(self, request_id: str | None) -> str | None:
-        """What makes this call the same as an earlier one of this caller: the id in its body, else its header's."""
+        """The idempotency key of this call: the id in its body, else the header's, made the caller's own."""
         given = request_id or self.idempotency_key
         return None if given is None else self.scoped(given)
 
@@ -263,11 +263,11 @@ class Call:
         return None if given is None else RequestKey.of(function, given, request)
 
     def scoped(self, given: str) -> str:
-        """An idempotency key as this caller's own: another's with the same text is another."""
+        """An idempotency key made this caller's own, so that equal texts of two callers differ."""
         return given if self.caller.token_id is None else f"{self.caller.name}\n{given}"
 
     async def invoke(self, name: str, request: Mapping[str, object]) -> dict[str, Any]:
-        """Call another group's function as this caller; answers its response as plain values."""
+        """Call another group's function as this caller; returns its response as plain values."""
         return (await self.invoker.call(name, request, replace(self, trigger="call"))).model_dump()
 
 
@@ -289,11 +289,11 @@ class Function(Generic[Rq, Rs]):
     lane: Lane
     writes: bool
     keeps_answer: bool
-    """Whether a repeated idempotency key gets the first answer; not where the answer has to be today's."""
+    """Whether a repeated idempotency key gets the first answer; False where the answer must be current."""
     needs: Mapping[str, type]
     """Handler parameters after the request, by name."""
     accept: Function[Rq, Any] | None = None
-    """What runs where the function is called from another lane: it queues the work and answers 202."""
+    """What runs when another lane calls the function: it queues the work and answers 202."""
 
     @property
     def description(self) -> str:
@@ -332,8 +332,8 @@ def function(
 ) -> Callable[[Handler[Rs]], Function[Any, Rs]]:
     """Declare a function; without an `Http` among `triggers` it gets `POST /api/<noun>/<verb>`.
 
-    `keeps_answer=False` is for a write that repeats safely by the lab's state and has to answer that state: a stored
-    lease may have gone to somebody else.
+    `keeps_answer=False` is for a write whose repetition is safe and must answer the present state: a stored lease may
+    belong to another experiment by now.
     """
     noun, _, verb = name.partition("::")
     if not any(isinstance(t, Http) for t in triggers):
@@ -364,7 +364,7 @@ WITHOUT_FUNCTIONS = {"formats", "process", "rules", "views"}
 
 
 class BadTable(Exception):
-    """A declaration that cannot work; the process does not start."""
+    """A declaration that cannot work: the process does not start."""
 
 
 @cache

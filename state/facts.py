@@ -15,7 +15,7 @@ class Spread:
     """What all repeats of one tag and GPU class say together."""
 
     squares: float
-    """Sum of the squared deviations from the mean of their own code."""
+    """Sum of the squared deviations, each from the mean of its own code."""
     df: int
     """Degrees of freedom: runs beyond the first of each code."""
     runs: tuple[str, ...]
@@ -63,7 +63,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class RaceFacts:
-    """A best with the records of everybody who may yet take its place."""
+    """A best with the records of its chain, its rivals and their retests."""
 
     tag: Tag
     policy: Policy

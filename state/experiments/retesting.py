@@ -1,4 +1,4 @@
-"""Experiments, run again: who may yet be the best, one more run of an experiment's code, and what retests change."""
+"""Experiments, run again: the race for the best, one more run of an experiment's code, and what retests change."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Retesting(Reading):
     """Part of `Experiments`."""
 
     async def race(self, tag: str, best_key: str | None) -> RaceFacts | None:
-        """The best under a comparability key and everybody who may yet take its place; None where nobody may.
+        """The best under a comparability key with its chain and rivals; None where no retest can change it.
 
         Two round trips; one more under another key than the tag's main one, and where agents asked for many retests.
 

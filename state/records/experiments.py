@@ -54,7 +54,7 @@ class Idea(Record):
     diff_id: str | None = None
     """SHA-256 of the patch against the tag's base commit."""
     owner: str | None = None
-    """Whose token registered it; None: nobody's in particular."""
+    """Owner of the token that registered it; None: a lab without tokens."""
     parent_ids: list[str] = []
     agent: str | None = None
     seed: int | None = None
@@ -81,7 +81,7 @@ class Experiment(Idea):
     status: Status
     duplicate_of: str | None = None
     retest_of: str | None = None
-    """The experiment whose code it runs again; None for an experiment."""
+    """A retest: the experiment whose code it runs again; None for an experiment of its own."""
     retests: int = 0
     """Retests that were begun: `<id>.2` is its second run, and so on."""
     committed: bool = False

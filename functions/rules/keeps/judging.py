@@ -32,7 +32,7 @@ from state.records import RETESTED, Best, Experiment, Gpu, Status, Tag, Trust
 
 @dataclass(frozen=True)
 class Report:
-    """A run's result, as whoever trained it reports it."""
+    """A run's result, as it was reported."""
 
     value: float
     """The tag's metric."""
@@ -47,7 +47,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Failure:
-    """A run without a result, as whoever trained it reports it."""
+    """The report of a run without a result."""
 
     kind: str
     error: str
@@ -60,14 +60,14 @@ class Conditions:
     """What a run is compared under."""
 
     key: Key
-    """What its report did not say, taken from the lease and from the tag's main key."""
+    """As reported; parts that were not, from the lease and from the tag's main key."""
     other_key: str | None
     """The comparability key that it competes under, where that is not the main one."""
     agrees: bool
     """With the main key; of a retest: with its first run's."""
     same_evaluator: bool
     code: str
-    """By which its runs are known among the noise."""
+    """Identifies its runs among the noise."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +199,7 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
 
 
 _TOLD = ("improved", "delta", "p_better", "near_miss", "base_commit_sha", "trust", "branch_improved")
-"""What of its answer stands on the experiment."""
+"""Fields of the answer that the experiment keeps."""
 
 
 def judge_failure(failure: Failure, run: RunFacts, beside: Comparison, breaker: Breaker) -> Ending:
@@ -323,7 +323,7 @@ def _invalid(report: Report, run: RunFacts, under: Conditions) -> Ending:
 
 
 def _measured_again(report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
-    """A retest's value: evidence for its experiment if it was measured as that was, and judged by nobody."""
+    """A retest's value: evidence for its experiment, if it was measured as that was; it is not judged itself."""
     e, best = run.experiment, beside.best
     weighed = _weigh(report.value, run, under, beside) if under.agrees else None
     delta = judge(report.value, best.val_bpb if best else None, run.tag.direction, 0.0).delta

@@ -41,7 +41,7 @@ class KeepProvisionally:
     """The candidate is the new best until `judged_again` says otherwise."""
 
     run_again: tuple[str, ...]
-    """Those that have to run on the second seed first: the candidate, and the incumbent where it never did."""
+    """Experiments that have to run on the second seed first: the candidate, and the incumbent if it has not."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,7 @@ class Demoted:
 class KeepRule(Protocol):
     """What to do with a finished run.
 
-    `sigma` is one run's standard deviation, the larger the fewer repeats tell it (`noise.cautious`); None while
-    nobody knows it.
+    `sigma` is one run's standard deviation, enlarged for few repeats (`noise.cautious`); None while it is unknown.
     """
 
     def decide(
@@ -120,7 +119,7 @@ def winner(raced: Sequence[Trial], incumbent: Trial, sigma: float | None) -> Tri
     """The racer with the best mean, if it is confirmed against the incumbent; None keeps the incumbent.
 
     Raises:
-        ValueError: somebody has not run again.
+        ValueError: a racer has not run again.
     """
     if not raced:
         return None

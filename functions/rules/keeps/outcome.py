@@ -1,4 +1,4 @@
-"""Whether a report about an experiment may still count."""
+"""Whether a report about an experiment still counts."""
 
 from __future__ import annotations
 

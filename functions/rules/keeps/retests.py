@@ -1,4 +1,4 @@
-"""What comes next between an incumbent, the keeps on top of it and their rivals, by the retests there are."""
+"""The next step between an incumbent, the keeps on top of it and their rivals, by their retests so far."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from state.records import Trust
 SEED_STEP = 104_729
 """Fixed seeds lie a prime apart, where no script's own seed is."""
 SPARE = 2
-"""So many times more than it is owed may a retest be begun, where workers are lost or stopped."""
+"""Retests that may be begun beyond those owed, because workers are lost or stopped."""
 NO_FAULT = frozenset({"infra", "killed", "disk"})
 """Kinds of crash that say nothing of the code."""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """An experiment with the retests that were begun of it."""
+    """An experiment with its retests."""
 
     trial: Trial
     """Its values as scores, lower is better; the fresh ones in the order of their seeds."""
     trust: Trust | None
     started: int = 0
-    """Retests that were begun."""
+    """Retests begun."""
     under_way: int = 0
     """Retests that are not over."""
     broke: bool = False
@@ -33,7 +33,7 @@ class Contender:
     trainable: bool = True
     """A worker trained it, so a worker can train it again."""
     is_baseline: bool = False
-    """It had nothing to beat."""
+    """The tag's first keep: there was no best before it."""
 
     @property
     def name(self) -> str:
@@ -41,12 +41,12 @@ class Contender:
 
     @property
     def is_tested(self) -> bool:
-        """Its retests are over, and tell something."""
+        """Its retests are over, and at least one says something about its code."""
         return not self.under_way and (self.broke or bool(self.trial.fresh))
 
     @property
     def bears_out(self) -> bool:
-        """It has values of other seeds, and fails on none."""
+        """It has values on other seeds and failed on none."""
         return bool(self.trial.fresh) and not self.broke
 
 
@@ -57,7 +57,7 @@ class Effort:
     max_retests: int
     """Fresh runs of a baseline, by which the noise is known; everything else has one, and with 0 none at all."""
     top_k: int
-    """So many of one round race."""
+    """How many of one round race."""
     parallel: bool
     """At least `top_k` GPUs are there: rivals race at once, not only after a demotion."""
 
@@ -83,7 +83,7 @@ class Demote:
 
 @dataclass(frozen=True)
 class GiveUp:
-    """Nobody can run the keep again, or anything under it: it stays, unconfirmed."""
+    """Neither the keep nor anything under it can be run again: it stays, unconfirmed."""
 
     name: str
 
@@ -143,7 +143,7 @@ def due_step(
 def _owed(
     chain: Sequence[Contender], racing: Sequence[Contender], effort: Effort
 ) -> list[tuple[Contender, int]]:
-    """Who has to have run again, and how often, most urgent first."""
+    """How many retests each contender needs, most urgent first."""
     # With two runs each a race costs twice as much, and a night gains a tenth less (bench/keeps.py).
     each = min(1, effort.max_retests)
     owed: list[tuple[Contender, int]] = []

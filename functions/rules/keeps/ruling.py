@@ -1,4 +1,4 @@
-"""What its retests make of a keep or a rival: the next step under a best, and the ruling that commits it."""
+"""The next step between a best and its rivals, and the ruling that commits it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from state.records import OPEN, RETESTED, Best, Experiment
 
 @dataclass(frozen=True)
 class Race:
-    """A best and everybody who may yet take its place, with the rules that say what comes next."""
+    """A best with its rivals, and what comes next between them."""
 
     facts: RaceFacts
     stale_s: float

@@ -1,4 +1,4 @@
-"""What a decision makes of the best: the chain of keeps that stand, and the rivals of its incumbent."""
+"""The best after a decision: the chain of keeps that stand, and the rivals of its incumbent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functions.rules.keeps.verdict import score
 from state.records import Best, Direction, Experiment, Link
 
 MOST_STANDING = 100
-"""Keeps that nobody runs again stand on each other for ever: the oldest are history then."""
+"""Keeps without retests stand on each other for ever; beyond this many the oldest leave the chain."""
 
 
 def new_best(
@@ -21,7 +21,7 @@ def new_best(
 ) -> Best | None:
     """The best after a run of this value; None where the run changes nothing of it.
 
-    `code` is by which its runs are known among the noise.
+    `code` identifies its runs among the noise.
     """
     link = Link(
         experiment_id=e.experiment_id, val_bpb=value, commit_sha=e.commit_sha, code=code, trace_id=e.trace_id
