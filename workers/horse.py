@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
+
+from pydantic import BaseModel
 
 from functions.contract import table
 from functions.process.context import bound
@@ -21,6 +23,8 @@ from workers.slot import Slot
 def preload() -> None:
     """Import and build, before the fork, what every attempt would otherwise import and build after it."""
     table()
+    for model in _below(BaseModel):
+        model.model_rebuild()
     all_scripts()
     importlib.import_module("scipy.special")  # which only tags that know their noise need
 
@@ -42,3 +46,9 @@ async def attempt(
         call = process.invoker.system(f"worker:{slot.gpu_id}", "queue", e.traceparent)
         with bound(gpu_id=slot.gpu_id, tag=e.tag):
             return (await process.invoker.call(function, payload, call)).model_dump()
+
+
+def _below(model: type[BaseModel]) -> Iterator[type[BaseModel]]:
+    for each in model.__subclasses__():
+        yield each
+        yield from _below(each)
