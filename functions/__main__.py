@@ -7,7 +7,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from functions.contract import table
+from functions.table import table
 
 
 def markdown() -> str:

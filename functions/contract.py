@@ -1,30 +1,25 @@
-"""The function table: `@function` declares a handler and what fires it; `table()` collects every declaration.
+"""What a function declares: `@function` makes a row of the table out of a handler and what fires it.
 
     @function("pool::release", role=("agent", "worker"), writes=True)
     async def release(request: Release, pool: Pool) -> Released: ...
 
-A declaration has no side effect. The table is checked when it is collected, so a wrong one does not start.
+A declaration has no side effect; `functions.table` collects and checks them.
 """
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import math
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field
 
-import functions as package
 from functions.rules.access import Audience, Caller, allows
 from functions.rules.ticks import Calendar, Missed, Overlap, Schedule, Steady, Times
 from state.digests import RequestKey
-from state.events import CATALOGUE
 from state.ids import Id
 from state.records import Role
 from state.settings import Settings
@@ -359,73 +354,5 @@ def function(
     return declare
 
 
-WITHOUT_FUNCTIONS = {"formats", "process", "rules", "views"}
-"""Folders beside the groups: what the groups are written with."""
-
-
 class BadTable(Exception):
     """A declaration that cannot work: the process does not start."""
-
-
-@cache
-def table() -> Mapping[str, Function[Any, Any]]:
-    """Every function by name, in alphabetical order.
-
-    Raises:
-        BadTable: a name that does not match its path, a duplicate route, a GET that writes, an event that nothing
-            emits, no role.
-    """
-    found: dict[str, Function[Any, Any]] = {}
-    for noun in pkgutil.iter_modules(package.__path__):
-        if not noun.ispkg or noun.name in WITHOUT_FUNCTIONS:
-            continue
-        group = importlib.import_module(f"functions.{noun.name}")
-        for verb in pkgutil.iter_modules(group.__path__):
-            if verb.name.startswith("_"):
-                continue  # a group's own helper
-            module = importlib.import_module(f"functions.{noun.name}.{verb.name}")
-            declared = getattr(module, verb.name, None)
-            if not isinstance(declared, Function):
-                raise BadTable(
-                    f"functions/{noun.name}/{verb.name}.py declares no function named {verb.name!r}"
-                )
-            found[f"{noun.name}::{verb.name}"] = declared
-    check(found)
-    return dict(sorted(found.items()))
-
-
-def check(found: Mapping[str, Function[Any, Any]]) -> None:
-    """Refuse a table that cannot work."""
-    routes: dict[tuple[str, str], str] = {}
-    for name, declared in found.items():
-        if declared.name != name:
-            raise BadTable(f"{declared.name!r} is declared in the file of {name!r}")
-        if not declared.roles:
-            raise BadTable(f"{name!r} names no role")
-        if sum(isinstance(trigger, Every | Cron) for trigger in declared.triggers) > 1:
-            raise BadTable(f"{name!r} has two triggers of the clock: declare two functions")
-        for trigger in declared.triggers:
-            if isinstance(trigger, On) and (unknown := set(trigger.events) - CATALOGUE):
-                raise BadTable(f"{name!r} waits for {sorted(unknown)}, which nothing emits")
-        for door in declared.doors:
-            taken = routes.setdefault((door.method, door.path), name)
-            if taken != name:
-                raise BadTable(f"{name!r} and {taken!r} share the route {door.method} {door.path}")
-            if door.method == "GET" and declared.writes and declared.roles != ("worker",):
-                raise BadTable(
-                    f"{name!r} writes, but {door} may be fetched by any page or link: declare a POST"
-                )
-    schedules(found, Settings.model_construct())
-
-
-def schedules(functions: Mapping[str, Function[Any, Any]], settings: Settings) -> dict[str, Schedule]:
-    """The schedule of every function that the clock fires, by name.
-
-    Raises:
-        BadTable: one that cannot work.
-    """
-    return {
-        name: trigger.schedule(name, settings)
-        for name, declared in functions.items()
-        if (trigger := declared.clock) is not None
-    }

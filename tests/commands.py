@@ -12,7 +12,7 @@ from pathlib import Path
 from subprocess import CompletedProcess
 from typing import NoReturn
 
-from functions.contract import table
+from functions.table import table
 from triggers.cli.__main__ import COMMANDS, main
 
 PATIENCE_S = 300.0

@@ -18,8 +18,8 @@ from starlette.applications import Starlette
 from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
-from functions.contract import table
 from functions.process.lifecycle import Process, opened
+from functions.table import table
 from state.embedded import EmbeddedRedis
 from state.errors import NightjarError
 from state.settings import Settings

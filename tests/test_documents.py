@@ -12,9 +12,10 @@ import click
 import pytest
 
 from functions.__main__ import markdown
-from functions.contract import Cron, Every, On, check, function, table
+from functions.contract import Cron, Every, On, function
 from functions.experiment.best import best
 from functions.rules.branches.schedulers import SCHEDULERS, checked_params
+from functions.table import check, table
 from state.policy import Policy
 from state.records import RETESTED, ROLES, STATUSES
 from state.settings import Settings

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from functions.contract import Function, schedules, table
+from functions.contract import Function
 from functions.process.lifecycle import Process, opened, run, stop_signals
 from functions.rules.ticks import Schedule, due
+from functions.table import schedules, table
 from state.errors import Unavailable
 from state.schedules import Schedules
 from state.settings import Settings

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 from starlette.applications import Starlette
 
-from functions.contract import table
 from functions.process.lifecycle import ended, opened, run, stop_signals
+from functions.table import table
 from state.settings import Settings
 from triggers.http.connection import Connection
 from triggers.http.guard import check_bind

@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from functions.contract import table
 from functions.process.context import bound
 from functions.process.lifecycle import opened
 from functions.process.logs import start_logging
+from functions.table import table
 from state.client import Lab, all_scripts
 from state.experiments import Experiments
 from state.settings import Settings

@@ -6,7 +6,8 @@ from typing import Annotated
 
 from pydantic import StringConstraints
 
-from functions.contract import Cron, Every, table
+from functions.contract import Cron, Every
+from functions.table import table
 from state.errors import NotFound
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z]+::[a-z_]+$", max_length=100)]

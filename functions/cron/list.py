@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import builtins
 
-from functions.contract import Cron, Every, Http, Request, Response, function, schedules, table
+from functions.contract import Cron, Every, Http, Request, Response, function
 from functions.cron._ticking import ticking
 from functions.rules.ticks import Missed, Overlap, Schedule
+from functions.table import schedules, table
 from state.records import stamp
 from state.schedules import Look, Schedules
 from state.settings import Settings

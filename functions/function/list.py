@@ -5,7 +5,8 @@ from __future__ import annotations
 import builtins
 from typing import Any
 
-from functions.contract import Http, Request, Response, function, table
+from functions.contract import Http, Request, Response, function
+from functions.table import table
 
 
 class Ask(Request):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from functions.contract import Http, Request, Response, function, table
+from functions.contract import Http, Request, Response, function
+from functions.table import table
 from functions.views.event_hints import event_hints
 from functions.views.gpus import pool_counts
 from functions.views.hints import ADD_WORKER

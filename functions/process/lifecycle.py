@@ -17,13 +17,14 @@ from typing import Any
 
 import psutil
 
-from functions.contract import Lane, table
+from functions.contract import Lane
 from functions.invoke import Invoker
 from functions.plugins import Schedulers
 from functions.process.logs import start_logging
 from functions.process.meters import Meters
 from functions.process.redaction import hide, scrubbed
 from functions.process.tracing import Tracing, exporting
+from functions.table import table
 from state.answers import Answers
 from state.backup import back_up
 from state.client import SCHEMA, Lab

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from functions.contract import MIB, table
+from functions.contract import MIB
 from functions.process.lifecycle import Process
+from functions.table import table
 from tests.labs import add_gpu, asked, curl, dump, idea, open_tag, problem, refused, registered, told, tried
 
 COMPLETE = "/api/experiment/complete"

@@ -9,8 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.contract import On, table
+from functions.contract import On
 from functions.process.lifecycle import Process
+from functions.table import table
 from state.experiments import Experiments
 from tests.labs import (
     add_gpu,

@@ -11,8 +11,9 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from functions.contract import CATEGORIES, Http, table
+from functions.contract import CATEGORIES, Http
 from functions.process.lifecycle import Process
+from functions.table import table
 from state.experiments import Experiments
 from tests.labs import (
     add_gpu,

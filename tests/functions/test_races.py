@@ -14,8 +14,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from functions.contract import table
 from functions.process.lifecycle import Process
+from functions.table import table
 from state.experiments import Experiments
 from tests.labs import (
     add_gpu,

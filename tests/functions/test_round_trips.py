@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from functions.contract import table
 from functions.process.lifecycle import Process, opened
+from functions.table import table
 from state.client import Lab
 from state.presence import Presence
 from state.settings import Settings

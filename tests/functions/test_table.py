@@ -12,23 +12,11 @@ import httpx
 import pytest
 
 import state
-from functions.contract import (
-    BadTable,
-    Call,
-    Cron,
-    Every,
-    Function,
-    Http,
-    On,
-    Request,
-    Response,
-    check,
-    function,
-    table,
-)
+from functions.contract import BadTable, Call, Cron, Every, Function, Http, On, Request, Response, function
 from functions.invoke import Invoker
 from functions.process.lifecycle import Process
 from functions.rules.access import Caller
+from functions.table import check, table
 from state.client import Lab, scripts
 from state.errors import Forbidden, Invalid, NotFound
 from state.events import CATALOGUE

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from functions.contract import Cron, Every, Function, Request, Response, function, schedules, table
+from functions.contract import Cron, Every, Function, Request, Response, function
 from functions.process.lifecycle import Process, opened
 from functions.rules.ticks import Schedule, Steady
+from functions.table import schedules, table
 from state.schedules import Ticks
 from state.settings import Settings
 from tests.labs import claimed

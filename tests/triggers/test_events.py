@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from functions.contract import Call, Every, Function, On, Request, Response, function, table
+from functions.contract import Call, Every, Function, On, Request, Response, function
 from functions.invoke import Invoker
 from functions.process.lifecycle import Process, ended
 from functions.rules.ticks import Overlap
+from functions.table import table
 from state.errors import NotFound, Unavailable
 from state.pool import Pool
 from state.records import Gpu

@@ -25,8 +25,8 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
-from functions.contract import table
 from functions.process.lifecycle import opened
+from functions.table import table
 from state.embedded import EmbeddedRedis
 from state.settings import Settings
 from tests.conftest import http_client

@@ -14,8 +14,9 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.contract import Function, Request, table
+from functions.contract import Function, Request
 from functions.process.lifecycle import Process
+from functions.table import table
 from state.records import ROLES, Role
 from tests.conftest import http_client, served_client
 from tests.labs import PRESENCE, add_gpu, dump, idea, open_tag, problem, tried

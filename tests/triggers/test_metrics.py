@@ -15,9 +15,9 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
-from functions.contract import table
 from functions.process.lifecycle import Process, opened
 from functions.process.meters import Meters
+from functions.table import table
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable
 from state.records import STATUSES

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from functions.contract import table
 from functions.process.lifecycle import Process
+from functions.table import table
 from state.records import ROLES
 from tests.conftest import http_client, served_client
 from tests.functions.test_table import a_long_story

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from functions.contract import table
 from functions.invoke import Invoker
 from functions.process.lifecycle import until_ready
+from functions.table import table
 from state.client import Lab
 from state.embedded import serving
 from state.settings import Settings

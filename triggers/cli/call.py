@@ -10,8 +10,9 @@ from typing import Any
 import click
 from pydantic import BaseModel, ValidationError
 
-from functions.contract import Function, table
+from functions.contract import Function
 from functions.invoke import invalid
+from functions.table import table
 from state.errors import Invalid
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from

@@ -8,8 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from functions.contract import Function, On, Ticking, table
+from functions.contract import Function, On, Ticking
 from functions.process.lifecycle import Process, opened, run, stop_signals
+from functions.table import table
 from state.events import Event
 from state.pool import Pool
 from state.receivers import Receivers

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from functions.contract import table
 from functions.process.lifecycle import Process
+from functions.table import table
 from state.errors import Exhausted, NightjarError, NotFound
 from tests.labs import add_gpu, crashed, dump, idea, open_tag, registered, running, told, tried
 from triggers.http.problems import STATUS, problem_document, problem_response

@@ -1,0 +1,99 @@
+"""The function table: every declaration by name, collected from `functions/<noun>/<verb>.py` and checked."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import functions as package
+from functions.contract import BadTable, Cron, Every, Function, On
+from functions.rules.ticks import Schedule
+from state.events import CATALOGUE
+from state.settings import Settings
+
+WITHOUT_FUNCTIONS = {"formats", "process", "rules", "views"}
+"""Folders beside the groups: what the groups are written with."""
+
+
+_NAME = re.compile(r"([a-z]\w*)::([a-z]\w*)")
+
+
+@cache
+def table() -> Mapping[str, Function[Any, Any]]:
+    """Every function by name, in alphabetical order.
+
+    Raises:
+        BadTable: a name that does not match its path, a duplicate route, a GET that writes, an event that nothing
+            emits, no role.
+    """
+    found: dict[str, Function[Any, Any]] = {}
+    for noun in pkgutil.iter_modules(package.__path__):
+        if not noun.ispkg or noun.name in WITHOUT_FUNCTIONS:
+            continue
+        group = importlib.import_module(f"functions.{noun.name}")
+        for verb in pkgutil.iter_modules(group.__path__):
+            if not verb.name.startswith("_"):  # else a group's own helper
+                found[f"{noun.name}::{verb.name}"] = _declared(noun.name, verb.name)
+    check(found)
+    return dict(sorted(found.items()))
+
+
+def find(name: str) -> Function[Any, Any] | None:
+    """The function of this name, without importing any other; None where there is none."""
+    parts = _NAME.fullmatch(name)
+    if parts is None or parts[1] in WITHOUT_FUNCTIONS:
+        return None
+    try:
+        return _declared(parts[1], parts[2])
+    except ModuleNotFoundError as problem:
+        if f"functions.{parts[1]}.{parts[2]}".startswith(problem.name or "?"):
+            return None
+        raise
+
+
+def _declared(noun: str, verb: str) -> Function[Any, Any]:
+    declared = getattr(importlib.import_module(f"functions.{noun}.{verb}"), verb, None)
+    if not isinstance(declared, Function):
+        raise BadTable(f"functions/{noun}/{verb}.py declares no function named {verb!r}")
+    return declared
+
+
+def check(found: Mapping[str, Function[Any, Any]]) -> None:
+    """Refuse a table that cannot work."""
+    routes: dict[tuple[str, str], str] = {}
+    for name, declared in found.items():
+        if declared.name != name:
+            raise BadTable(f"{declared.name!r} is declared in the file of {name!r}")
+        if not declared.roles:
+            raise BadTable(f"{name!r} names no role")
+        if sum(isinstance(trigger, Every | Cron) for trigger in declared.triggers) > 1:
+            raise BadTable(f"{name!r} has two triggers of the clock: declare two functions")
+        for trigger in declared.triggers:
+            if isinstance(trigger, On) and (unknown := set(trigger.events) - CATALOGUE):
+                raise BadTable(f"{name!r} waits for {sorted(unknown)}, which nothing emits")
+        for door in declared.doors:
+            taken = routes.setdefault((door.method, door.path), name)
+            if taken != name:
+                raise BadTable(f"{name!r} and {taken!r} share the route {door.method} {door.path}")
+            if door.method == "GET" and declared.writes and declared.roles != ("worker",):
+                raise BadTable(
+                    f"{name!r} writes, but {door} may be fetched by any page or link: declare a POST"
+                )
+    schedules(found, Settings.model_construct())
+
+
+def schedules(functions: Mapping[str, Function[Any, Any]], settings: Settings) -> dict[str, Schedule]:
+    """The schedule of every function that the clock fires, by name.
+
+    Raises:
+        BadTable: one that cannot work.
+    """
+    return {
+        name: trigger.schedule(name, settings)
+        for name, declared in functions.items()
+        if (trigger := declared.clock) is not None
+    }
