@@ -92,6 +92,7 @@ def _set_aside(e: Experiment) -> float | None:
 # What 2 to 3 has to write, beside what policies lose:
 # - `queue_round` of every experiment in `queue`, `queue:<gpu>`, `parked:<tag>` and `parked:<tag>:<gpu>` that is no retest
 #   and whose score % 1e15 is not 0: floor(score % 1e15 / 1e6). The scores stay as they are.
+# - `gpu_class` of every open experiment with a `gpu_id` that is no retest: `gpu_name` of that GPU.
 # - `trace_id` of every `best:<tag>` and `best:<tag>:<key>`, where its experiment has one: register reads it there.
 STEPS: Mapping[int, Step] = {1: open_books}
 """The step that leads on from each earlier schema."""

@@ -1,37 +1,25 @@
-"""The GPU pool: slots with leases, fences and health; each move is one guarded script."""
+"""The GPU pool: slots with leases, fences and health; each change is one guarded script."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from state.client import Lab
 from state.errors import NotFound
-from state.records import Experiment, Gpu, GpuStatus, flatten
+from state.experiments.ending import named_by
+from state.experiments.queueing import time_of
+from state.experiments.reading import no_experiment
+from state.indexes import members, records
+from state.leases import Flagged, Holding, Lease, Line, Roster, Wanted
+from state.moves import Arg
+from state.policy import read_policy
+from state.records import Experiment, Gpu, GpuStatus, Tag, flatten, words
 
-
-@dataclass(frozen=True)
-class Lease:
-    """A GPU lent to one attempt."""
-
-    gpu_id: str
-    gpu_index: int
-    fence: int
-    expires_at: float
-    held_before: bool
-    """The experiment had it already."""
-
-
-@dataclass(frozen=True)
-class Pulse:
-    """What the pool knows of a GPU that has just sent a heartbeat."""
-
-    status: GpuStatus
-    holder: str | None
-    fence: int
-    fence_right: bool
+ALL = -1
+DESCRIBED = {"gpu_id", "gpu_index", "gpu_name", "vram_mb", "uuid", "host", "boot_id", "labels"}
+"""What a keeper says of its GPU."""
 
 
 class Pool:
@@ -61,73 +49,165 @@ class Pool:
             raise unknown(gpu_id)
         return found
 
+    async def roster(self) -> Roster:
+        """Every GPU, oldest first."""
+        time, gpus = await self._lab.pipeline([("TIME",), self._listed("gpus")])
+        return Roster(time_of(time), gpus_of(gpus))
+
     async def all(self) -> list[Gpu]:
         """Every GPU, oldest first."""
-        ids = await self._lab.command("ZRANGE", self._keys("gpus"), 0, -1)
-        stored = await self._lab.hashes([self._keys.gpu(i) for i in ids])
-        return [Gpu.parse(fields) for fields in stored if fields]
+        return list((await self.roster()).gpus)
 
     async def ids(self) -> list[str]:
         """Ids of every GPU."""
         ids: list[str] = await self._lab.command("ZRANGE", self._keys("gpus"), 0, -1)
         return ids
 
-    async def idle(self) -> list[Gpu]:
-        """Idle GPUs, longest idle first."""
-        ids = await self._lab.command("ZRANGE", self._keys("idle_gpus"), 0, -1)
-        stored = await self._lab.hashes([self._keys.gpu(i) for i in ids])
-        return [Gpu.parse(fields) for fields in stored if fields]
-
-    async def register(self, gpu: Gpu, *, of_any: bool = True) -> GpuStatus | Literal["other"]:
-        """Add a GPU, or bring it back; a lease on it stays. Answers its status.
-
-        A new one is `gpu.owner`'s. "other": it is somebody else's, and was to be brought back only if it is not
-        (`of_any=False`).
-        """
-        keys = self._keys
-        fields = gpu.model_dump(
-            include={
-                "gpu_id",
-                "gpu_index",
-                "gpu_name",
-                "vram_mb",
-                "uuid",
-                "host",
-                "boot_id",
-                "labels",
-            },
-            exclude_none=True,
-        )
-        status: GpuStatus | Literal["other"] = await self._lab.run(
-            "register_gpu",
-            [keys.gpu(gpu.gpu_id), keys("gpus"), keys("idle_gpus"), keys("events")],
-            [gpu.gpu_id, json.dumps(flatten(fields)), gpu.owner, "any" if of_any else "own"],
-        )
-        return status
-
-    async def heartbeat(
-        self, gpu_id: str, *, fence: int | None, lease_s: float, health: Mapping[str, Any] | None
-    ) -> Pulse:
-        """Note that a GPU is alive; the right fence prolongs the lease too.
+    async def holding(self, gpu_id: str) -> Holding:
+        """The GPU with the experiment that holds it; two round trips.
 
         Raises:
             NotFound: it is not registered.
         """
         keys = self._keys
-        answer = await self._lab.run(
-            "heartbeat_gpu",
-            [keys.gpu(gpu_id), keys("idle_gpus"), keys("leases"), keys("events")],
-            [
-                gpu_id,
-                fence,
-                lease_s,
-                json.dumps(dict(health), allow_nan=False) if health is not None else "",
-            ],
-        )
-        if answer[0] == "unknown":
+        time, stored = await self._lab.pipeline([("TIME",), ("HGETALL", keys.gpu(gpu_id))])
+        if not stored:
             raise unknown(gpu_id)
-        _, status, holder, found_fence, right = answer
-        return Pulse(status, holder or None, int(found_fence), right == "1")
+        gpu = Gpu.parse(stored)
+        if gpu.holder is None:
+            return Holding(time_of(time), gpu, None, None)
+        held, policy = await self._lab.pipeline(
+            [
+                ("HGETALL", keys.experiment(gpu.holder)),
+                ("HGET", keys("policy", named_by(gpu.holder)[1]), "values"),
+            ]
+        )
+        return Holding(
+            now=time_of(time),
+            gpu=gpu,
+            experiment=Experiment.parse(held) if held else None,
+            policy=read_policy(policy) if policy else None,
+        )
+
+    async def wanted(self, experiment_id: str) -> Wanted:
+        """An experiment for which a GPU is wanted, with the idle GPUs; at most two round trips.
+
+        Raises:
+            NotFound: no such experiment.
+        """
+        keys, (_, tag) = self._keys, named_by(experiment_id)
+        time, stored, of_tag, policy, idle, registered = await self._lab.pipeline(
+            [
+                ("TIME",),
+                ("HGETALL", keys.experiment(experiment_id)),
+                ("HGETALL", keys.tag(tag)),
+                ("HGET", keys("policy", tag), "values"),
+                self._listed("idle_gpus"),
+                ("ZCARD", keys("gpus")),
+            ]
+        )
+        if "experiment_id" not in stored:
+            raise no_experiment(experiment_id)
+        e = Experiment.parse(stored)
+        last = await self.find(e.gpu_id) if e.gpu_id else None
+        holds = last is not None and (last.holder, last.fence) == (experiment_id, e.fence)
+        return Wanted(
+            now=time_of(time),
+            experiment=e,
+            tag=Tag.parse(of_tag),
+            policy=read_policy(policy),
+            held=last if holds else None,
+            idle=gpus_of(idle),
+            registered=int(registered),
+        )
+
+    async def line(self, *, start_grace_s: float, passed: int = 0) -> Line:
+        """Who waits for the idle GPUs, and who should have begun; two round trips.
+
+        The common queue is read as far as there are idle GPUs, and `passed` experiments further. The GPUs are read
+        after the queues: whoever was served in between must not make room for one further behind.
+        """
+        keys, lab = self._keys, self._lab
+        time, ids, leased = await lab.pipeline(
+            [
+                ("TIME",),
+                ("ZRANGE", keys("idle_gpus"), 0, -1),
+                ("ZRANGE", keys("starting"), 0, -1, "WITHSCORES"),
+            ]
+        )
+        now = time_of(time)
+        late = [
+            i for i, at in zip(leased[::2], leased[1::2], strict=True) if float(at) <= now - start_grace_s
+        ]
+        heads = [(keys.queue(), len(ids) + passed), *((keys.queue(i), 1) for i in ids)] if ids else []
+        answers = await lab.pipeline(
+            [
+                *(("ZRANGE", queue, 0, most - 1, "WITHSCORES") for queue, most in heads),
+                *(members(lab, queue, keys("experiments", ""), limit=most) for queue, most in heads),
+                *(("HGETALL", keys.experiment(i)) for i in late),
+                self._listed("idle_gpus"),
+            ]
+        )
+        scores = {
+            i: float(at) for row in answers[: len(heads)] for i, at in zip(row[::2], row[1::2], strict=True)
+        }
+        found = {i: e for row in answers[len(heads) : 2 * len(heads)] for i, e in records(row).items() if e}
+        waiting = [
+            Experiment.parse(found[i]) for i in sorted(found.keys() & scores.keys(), key=lambda i: scores[i])
+        ]
+        return Line(
+            now=now,
+            idle=gpus_of(answers[-1]),
+            waiting=[e for e in waiting if e.status == "queued"],
+            starting=[Experiment.parse(stored) for stored in answers[2 * len(heads) : -1] if stored],
+        )
+
+    async def register(self, gpu: Gpu, *, of_any: bool = True) -> tuple[Gpu, float] | None:
+        """Add a GPU, or bring it back; a lease on it stays. Answers it as it stands then, with Redis' clock.
+
+        A new one is `gpu.owner`'s. None: it is another owner's, and `of_any` is false.
+        """
+        fields = gpu.model_dump(include=DESCRIBED, exclude_none=True)
+        answer = await self._lab.move(
+            "register_gpu",
+            keys={"gpu": self._keys.gpu(gpu.gpu_id)},
+            args={
+                "gpu_id": gpu.gpu_id,
+                "fields": words(flatten(fields)),
+                "owner": gpu.owner,
+                "owner_before": None if of_any else gpu.owner,
+            },
+        )
+        if answer[0] == "other":
+            return None
+        _, now, *stored = answer
+        return Gpu.parse(dict(zip(stored[::2], stored[1::2], strict=True))), float(now)
+
+    async def heartbeat(
+        self, gpu_id: str, health: Mapping[str, Any] | None, *, renewed: Experiment | None, lease_s: float
+    ) -> GpuStatus | None:
+        """Note that a GPU is alive, and prolong the lease of the experiment `renewed`; answers the GPU's status.
+
+        None where the lease is another's by now: read and decide again.
+
+        Raises:
+            NotFound: it is not registered.
+        """
+        args: dict[str, Arg | None] = {
+            "gpu_id": gpu_id,
+            "health": json.dumps(dict(health), allow_nan=False) if health is not None else None,
+        }
+        if renewed is not None:
+            args |= {"holder": renewed.experiment_id, "fence": renewed.fence}
+            args |= {"lease_s": lease_s, "patience_s": renewed.patience_s}
+        answer: GpuStatus | Literal["unknown", "stale"] = await self._lab.move(
+            "heartbeat_gpu",
+            keys={"gpu": self._keys.gpu(gpu_id)},
+            args=args,
+        )
+        if answer == "unknown":
+            raise unknown(gpu_id)
+        return None if answer == "stale" else answer
 
     async def lend(
         self,
@@ -145,67 +225,54 @@ class Pool:
         none is left, other GPUs are idle than those that the candidates were `chosen_from`.
         """
         keys = self._keys
-        answer = await self._lab.run(
+        status_before, category_before = keys.indexes(e, "queued")
+        status_after, category_after = keys.indexes(e, "leased")
+        answer = await self._lab.move(
             "lease_gpu",
-            [
-                keys.experiment(e.experiment_id),
-                keys.attempts(e.experiment_id),
-                *keys.indexes(e, "queued"),
-                *keys.indexes(e, "leased"),
-                keys.queue(e.pinned_gpu),
-                keys("queue_clock"),
-                keys("starting"),
-                keys("leases"),
-                keys("idle_gpus"),
-                keys("fence"),
-                keys("events"),
-                keys.gpu(e.gpu_id) if e.gpu_id else keys.experiment(e.experiment_id),
-                keys.tag(e.tag),
-                keys("paused"),
-                *(keys.gpu(c) for c in candidates),
-            ],
-            [
-                e.experiment_id,
-                e.number,
-                e.tag,
-                e.status,
-                e.attempt,
-                lease_s,
-                stale_s,
-                e.traceparent,
-                e.gpu_id,
-                "-" if chosen_from is None else ",".join(chosen_from),
-            ],
+            keys={
+                "experiment": keys.experiment(e.experiment_id),
+                "attempts": keys.attempts(e.experiment_id),
+                "status_before": status_before,
+                "category_before": category_before,
+                "status_after": status_after,
+                "category_after": category_after,
+                "queue": keys.queue(e.pinned_gpu),
+                "held_gpu": keys.gpu(e.gpu_id) if e.gpu_id else None,
+                "candidates": [keys.gpu(gpu_id) for gpu_id in candidates],
+            },
+            args={
+                "id": e.experiment_id,
+                "number": e.number,
+                "tag": e.tag,
+                "status_before": e.status,
+                "attempt": e.attempt,
+                "held_before": e.gpu_id,
+                "lease_s": lease_s,
+                "stale_s": stale_s,
+                "chosen_from": None if chosen_from is None else ",".join(chosen_from),
+                "experiment_traceparent": e.traceparent,
+            },
         )
-        match answer[0]:
-            case "leased" | "held":
-                _, gpu_id, index, fence, expiry = answer
-                return Lease(gpu_id, int(index), int(fence), float(expiry), answer[0] == "held")
-            case "none":
-                return "none"
-            case "paused":
-                return "paused"
+        match answer:
+            case ["leased" | "held" as how, gpu_id, index, fence, expiry]:
+                return Lease(gpu_id, int(index), int(fence), float(expiry), how == "held")
+            case ["none" | "paused" | "stale" as why]:
+                refused: Literal["none", "paused", "stale"] = why
+                return refused
             case _:
-                return "stale"
+                raise AssertionError(answer)
 
     async def release(
         self, gpu_id: str, experiment_id: str, fence: int | None, *, proven: bool
     ) -> Literal["ok", "free", "other", "busy"]:
         """Take a GPU back from its holder; its keeper has to look where a worker ran and it is not `proven` empty.
 
-        `free` where nobody held it, `other` where somebody else does, `busy` while a worker has the experiment on it.
+        `free`: nobody held it; `other`: another experiment does; `busy`: a worker has the experiment on it.
         """
-        keys = self._keys
-        answer: Literal["ok", "free", "other", "busy"] = await self._lab.run(
+        answer: Literal["ok", "free", "other", "busy"] = await self._lab.move(
             "release_gpu",
-            [
-                keys.gpu(gpu_id),
-                keys.experiment(experiment_id),
-                keys("idle_gpus"),
-                keys("leases"),
-                keys("events"),
-            ],
-            [gpu_id, experiment_id, fence, proven],
+            keys={"gpu": self._keys.gpu(gpu_id), "experiment": self._keys.experiment(experiment_id)},
+            args={"gpu_id": gpu_id, "id": experiment_id, "fence": fence, "proven": "yes" if proven else None},
         )
         return answer
 
@@ -217,50 +284,53 @@ class Pool:
         clear: Sequence[str] = (),
         reason: str,
         fence: int | None = None,
-        silent_for_s: float | None = None,
-    ) -> GpuStatus | None:
-        """Set or clear flags (offline, sick, drained, unproven, leaving, ...); answers the status that follows.
+        heartbeat_at: float | None = None,
+        tripped_until: float | None = None,
+    ) -> Flagged | None:
+        """Set or clear flags (offline, sick, drained, unproven, leaving, ...); the status follows from them.
 
-        None where the GPU is unknown, its fence is another, or, with `silent_for_s`, it was heard of since then or is
-        offline already.
+        None where the GPU is unknown, or one of `fence`, `heartbeat_at` and `tripped_until` was given and is another.
         """
-        keys = self._keys
-        answer = await self._lab.run(
+        answer = await self._lab.move(
             "flag_gpu",
-            [keys.gpu(gpu_id), keys("idle_gpus"), keys("events")],
-            [gpu_id, json.dumps(flatten(set_ or {})), ",".join(clear), reason, fence, silent_for_s],
+            keys={"gpu": self._keys.gpu(gpu_id)},
+            args={
+                "gpu_id": gpu_id,
+                "flags": words(flatten(set_ or {})),
+                "cleared": list(clear),
+                "reason": reason,
+                "fence": fence,
+                "heartbeat_at": heartbeat_at,
+                "tripped_until": tripped_until,
+            },
         )
-        status: GpuStatus | None = answer[1] if answer[0] == "ok" else None
-        return status
-
-    async def allow_trial(self, gpu_id: str) -> bool:
-        """Let a GPU that was taken out for its crashes try one run; False before its cool-down is over."""
-        keys = self._keys
-        answer = await self._lab.run(
-            "try_gpu", [keys.gpu(gpu_id), keys("idle_gpus"), keys("events")], [gpu_id]
-        )
-        return bool(answer == "ok")
+        return Flagged(answer[1], answer[2] or None) if answer[0] == "ok" else None
 
     async def begin_sweep(self, longest_gap_s: float, grace_s: float) -> bool:
-        """Note that a sweep begins; True while nobody is to be given up because sweeps themselves were missing."""
-        answer = await self._lab.run("note_sweep", [self._keys("sweep")], [longest_gap_s, grace_s])
+        """Note that a sweep begins; True during a grace, because sweeps themselves were missing."""
+        answer = await self._lab.move(
+            "note_sweep",
+            args={"longest_gap_s": longest_gap_s, "grace_s": grace_s},
+        )
         return int(answer) == 1
 
     async def deregister(self, gpu_id: str) -> Literal["ok", "unknown", "held"]:
-        """Forget a GPU that nobody holds."""
-        keys = self._keys
-        answer: Literal["ok", "unknown", "held"] = await self._lab.run(
+        """Forget a GPU that no experiment holds."""
+        answer: Literal["ok", "unknown", "held"] = await self._lab.move(
             "deregister_gpu",
-            [keys.gpu(gpu_id), keys("gpus"), keys("idle_gpus"), keys("events")],
-            [gpu_id],
+            keys={"gpu": self._keys.gpu(gpu_id)},
+            args={"gpu_id": gpu_id},
         )
         return answer
 
-    async def expired(self) -> list[str]:
-        """GPUs whose lease is over."""
-        now = await self._lab.now()
-        ids: list[str] = await self._lab.command("ZRANGEBYSCORE", self._keys("leases"), "-inf", repr(now))
-        return ids
+    def _listed(self, index: str) -> Sequence[Arg]:
+        """The GPUs of an index, as a command of a pipeline."""
+        return members(self._lab, self._keys(index), self._keys.gpu(""), limit=ALL)
+
+
+def gpus_of(answer: Sequence[Any]) -> list[Gpu]:
+    """The GPUs of an index."""
+    return [Gpu.parse(fields) for fields in records(answer).values() if fields]
 
 
 def unknown(gpu_id: str) -> NotFound:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from functions.contract import Call, Every, Http, Request, Response, function
-from functions.rules.pool.health import complaint, is_stale
+from functions.rules.pool.health import complaint, is_stale, judge_sample
 from state.ids import GpuId
 from state.pool import Pool
-from state.records import Gpu, stamp
+from state.records import stamp
 from state.settings import Settings
 
 
@@ -38,31 +38,23 @@ class Health(Response):
 )
 async def health(request: Ask, call: Call, pool: Pool, settings: Settings) -> Health:
     """The newest sample that a GPU's keeper took; fired by the clock, it also takes a sick GPU out of the pool."""
-    gpu = await pool.get(request.gpu_id)
+    found = await pool.holding(request.gpu_id)
+    gpu = found.gpu
     if gpu.sampled_at is None:
         return Health(gpu_id=gpu.gpu_id, error="no sample yet: its worker sends one with each heartbeat")
-    now = await pool.now()
     problem = complaint(
         gpu,
-        now,
+        found.now,
         stale_s=settings.stale_s,
         temperature_limit_c=settings.temperature_limit_c,
         min_free_mb=settings.min_free_mb,
     )
     # While nothing at all is heard of it, it is offline: that says nothing about its health when it comes back.
-    if call.trigger == "cron" and not is_stale(gpu.heartbeat_at, now, settings.stale_s):
-        await _judge(gpu, problem, pool, settings.good_samples)
+    if call.trigger == "cron" and not is_stale(gpu.heartbeat_at, found.now, settings.stale_s):
+        judged = judge_sample(gpu, problem, settings.good_samples)
+        if judged is not None:
+            await pool.flag(gpu.gpu_id, set_=judged.flags, clear=judged.cleared, reason=judged.reason)
     sample = {name: value for name, value in (gpu.health or {}).items() if name in Health.model_fields}
     return Health.model_validate(
         sample | {"gpu_id": gpu.gpu_id, "sampled_at": stamp(gpu.sampled_at), "error": problem}
     )
-
-
-async def _judge(gpu: Gpu, problem: str | None, pool: Pool, enough: int) -> None:
-    """A sick GPU gets no new lease; it comes back after `enough` good samples in a row."""
-    if problem is not None:
-        await pool.flag(gpu.gpu_id, set_={"sick": problem, "good_samples": 0}, reason=problem)
-    elif gpu.sick is not None and gpu.good_samples + 1 < enough:
-        await pool.flag(gpu.gpu_id, set_={"good_samples": gpu.good_samples + 1}, reason="a good sample")
-    elif gpu.sick is not None:
-        await pool.flag(gpu.gpu_id, clear=("sick", "good_samples"), reason="healthy again")

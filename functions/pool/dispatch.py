@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from functions.contract import Command, Every, On, Response, function
-from functions.rules.pool.dispatch import pairs
-from functions.rules.pool.health import is_stale
-from state.experiments import Experiments
-from state.pool import Lease, Pool
+from functions.pool._stores import Stores
+from functions.rules.pool.dispatch import lendable, pairs
+from state.leases import Lease
 from state.records import Experiment
 from state.settings import Settings
-from state.train_queue import TrainQueue
 
 ROUNDS = 5
 """Looks again after meeting another dispatcher, at most so often; the next tick does the rest."""
@@ -36,56 +34,39 @@ class Dispatched(Response):
     role="operator",
     writes=True,
 )
-async def dispatch(
-    request: Dispatch,
-    experiments: Experiments,
-    pool: Pool,
-    train_queue: TrainQueue,
-    settings: Settings,
-) -> Dispatched:
+async def dispatch(request: Dispatch, stores: Stores, settings: Settings) -> Dispatched:
     """Give every idle GPU to the next experiment; safe to run twice, anywhere, at once."""
     leased: list[str] = []
+    late: dict[str, Experiment] = {}
+    passed = 0
     for _ in range(ROUNDS):
-        missed = await _one_round(experiments, pool, train_queue, settings, leased)
-        if not missed:
+        line = await stores.pool.line(start_grace_s=settings.start_grace_s, passed=passed)
+        late |= {e.experiment_id: e for e in line.starting}
+        idle = lendable(line, settings.stale_s)
+        matched = pairs(line.waiting, idle)
+        served = [e.experiment_id for e, gpu_id in matched if await _lend(e, gpu_id, stores, settings)]
+        leased += served
+        is_short = not passed and len(matched) < len(idle) and any(e.retest_of for e in line.waiting)
+        passed = RETESTS_PASSED if is_short else passed
+        if len(served) == len(matched) and not is_short:
             break
-    again = await experiments.starting(settings.start_grace_s)
-    for e in again:
+    for e in late.values():
         if e.gpu_id is not None:
-            await train_queue.enqueue(e.gpu_id, payload(e, e.fence), e.timeout_s)
-    return Dispatched(leased=leased, enqueued_again=[e.experiment_id for e in again])
+            await _hand_over(e, e.gpu_id, e.fence, stores)
+    return Dispatched(leased=leased, enqueued_again=list(late))
 
 
-async def _one_round(
-    experiments: Experiments, pool: Pool, train_queue: TrainQueue, settings: Settings, leased: list[str]
-) -> bool:
-    """Match and lend once; whether another dispatcher came between, so that it is worth looking again."""
-    # a GPU that somebody registered with a token has no queue of ours: its worker comes and asks
-    known = {g.gpu_id for g in await pool.idle() if g.owner is None}
-    waiting = await experiments.waiting(sorted(known), limit=len(known))
-    if any(e.retest_of is not None for e in waiting):
-        # One that waits for its own class of GPU must not keep those behind it from the others.
-        waiting = await experiments.waiting(sorted(known), limit=len(known) + RETESTS_PASSED)
-    if not waiting:
+async def _lend(e: Experiment, gpu_id: str, stores: Stores, settings: Settings) -> bool:
+    """Lease this GPU to the experiment; False where another dispatcher came between."""
+    lease = await stores.pool.lend(e, [gpu_id], lease_s=settings.stale_s, stale_s=settings.stale_s)
+    if not isinstance(lease, Lease):
         return False
-    now = await pool.now()
-    # Read once more, after the queue: whoever was served meanwhile must not make room for one further behind.
-    idle = [
-        g
-        for g in await pool.idle()
-        if g.gpu_id in known and not is_stale(g.heartbeat_at, now, settings.stale_s)
-    ]
-    missed = False
-    for e, gpu_id in pairs(waiting, idle):
-        lease = await pool.lend(e, [gpu_id], lease_s=settings.stale_s, stale_s=settings.stale_s)
-        if not isinstance(lease, Lease):
-            missed = True
-        elif not lease.held_before:
-            await train_queue.enqueue(lease.gpu_id, payload(e, lease.fence), e.timeout_s)
-            leased.append(e.experiment_id)
-    return missed
+    if not lease.held_before:
+        await _hand_over(e, lease.gpu_id, lease.fence, stores)
+    return True
 
 
-def payload(e: Experiment, fence: int) -> dict[str, object]:
-    """The request of gpu::train for one leased attempt."""
-    return {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": fence}
+async def _hand_over(e: Experiment, gpu_id: str, fence: int, stores: Stores) -> None:
+    """Put a leased attempt on its GPU's queue, unless it stands there."""
+    payload = {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": fence}
+    await stores.train_queue.enqueue(gpu_id, payload, e.timeout_s)

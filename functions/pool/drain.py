@@ -16,21 +16,17 @@ class Drained(Response):
     gpu_id: str
     status: str
     experiment_id: str | None
-    """The run it still finishes."""
+    """The experiment that it is lent to."""
 
 
 @function("pool::drain", role="operator", writes=True)
 async def drain(request: Drain, pool: Pool) -> Drained:
-    """Lend a GPU to nobody any more; what runs on it may finish. `undo` lends it again, its crashes forgotten."""
+    """Do not lend a GPU any more; what runs on it may finish. `undo` lends it again and forgets its crashes."""
     if request.undo:
-        status = await pool.flag(
-            request.gpu_id,
-            clear=("drained", "tripped", "tripped_until", "trips", "consecutive_crashes"),
-            reason="an operator took the drain back",
-        )
+        forgotten = ("drained", "tripped", "tripped_until", "trips", "consecutive_crashes")
+        gpu = await pool.flag(request.gpu_id, clear=forgotten, reason="an operator took the drain back")
     else:
-        status = await pool.flag(request.gpu_id, set_={"drained": True}, reason="an operator drains it")
-    if status is None:
+        gpu = await pool.flag(request.gpu_id, set_={"drained": True}, reason="an operator drains it")
+    if gpu is None:
         raise unknown(request.gpu_id)
-    gpu = await pool.get(request.gpu_id)
-    return Drained(gpu_id=gpu.gpu_id, status=status, experiment_id=gpu.holder)
+    return Drained(gpu_id=request.gpu_id, status=gpu.status, experiment_id=gpu.holder)

@@ -7,13 +7,11 @@ from typing import Annotated
 from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
-from functions.pool._bearer import check_bearer
+from functions.pool._stores import Stores
+from functions.rules.access import check_own_gpu
 from functions.rules.pool.broken_lease import broken
 from state.decisions import Gone
-from state.experiments import Experiments
 from state.ids import GpuId
-from state.policies import Policies
-from state.pool import Pool
 from state.settings import Settings
 
 
@@ -31,30 +29,25 @@ class GivenBack(Response):
 
 
 @function("pool::give_back", role="worker", writes=True)
-async def give_back(
-    request: GiveBack,
-    call: Call,
-    pool: Pool,
-    experiments: Experiments,
-    policies: Policies,
-    settings: Settings,
-) -> GivenBack:
+async def give_back(request: GiveBack, call: Call, stores: Stores, settings: Settings) -> GivenBack:
     """End the lease of a dead run: its experiment waits for another attempt, the GPU is idle once proven empty."""
-    await check_bearer(call.caller, request.gpu_id, pool)
-    gpu = await pool.get(request.gpu_id)
-    if gpu.holder is None:
-        status = await pool.flag(
-            request.gpu_id,
-            clear=("unproven", "footprint") if request.proven else (),
-            reason=request.reason,
-            fence=request.fence,
+    while True:
+        held = await stores.pool.holding(request.gpu_id)
+        check_own_gpu(call.caller, held.gpu.owner, request.gpu_id)
+        if held.gpu.fence != request.fence:
+            return GivenBack(given_back=False, experiment_status=None)
+        if held.experiment is None or held.policy is None:
+            flagged = await stores.pool.flag(
+                request.gpu_id,
+                clear=("unproven", "footprint") if request.proven else (),
+                reason=request.reason,
+                fence=request.fence,
+            )
+            return GivenBack(given_back=flagged is not None, experiment_status=None)
+        why: Gone = "dead" if request.proven else "unproven"
+        end = broken(
+            held.gpu, held.experiment, why, reason=request.reason, max_attempts=held.policy.max_attempts
         )
-        return GivenBack(given_back=status is not None, experiment_status=None)
-    if gpu.fence != request.fence:
-        return GivenBack(given_back=False, experiment_status=None)
-    e = await experiments.get(gpu.holder)
-    policy, _ = await policies.get(e.tag)
-    why: Gone = "dead" if request.proven else "unproven"
-    lease = broken(gpu, e, why, reason=request.reason, max_attempts=policy.max_attempts)
-    became = await experiments.break_lease(lease, stale_s=settings.stale_s)
-    return GivenBack(given_back=became is not None, experiment_status=became)
+        became = await stores.experiments.break_lease(end, stale_s=settings.stale_s)
+        if became is not None:
+            return GivenBack(given_back=True, experiment_status=became)

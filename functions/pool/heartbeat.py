@@ -7,8 +7,8 @@ from typing import Annotated
 from pydantic import ConfigDict, Field, model_validator
 
 from functions.contract import Call, Command, Request, Response, function
-from functions.pool._bearer import check_bearer
-from state.experiments import Experiments
+from functions.rules.access import check_own_gpu
+from functions.rules.pool.heartbeats import beat
 from state.ids import GpuId
 from state.pool import Pool
 from state.settings import Settings
@@ -58,25 +58,16 @@ class Alive(Response):
 
 
 @function("pool::heartbeat", role="worker", writes=True, keeps_answer=False)
-async def heartbeat(
-    request: Heartbeat, call: Call, pool: Pool, experiments: Experiments, settings: Settings
-) -> Alive:
+async def heartbeat(request: Heartbeat, call: Call, pool: Pool, settings: Settings) -> Alive:
     """Say that a GPU is alive; the right fence renews the lease, a wrong one is told to stop."""
-    await check_bearer(call.caller, request.gpu_id, pool)
-    pulse = await pool.heartbeat(
-        request.gpu_id,
-        fence=request.fence,
-        lease_s=settings.stale_s,
-        health=request.health.model_dump(exclude_none=True) if request.health else None,
-    )
-    action = None
-    if not pulse.fence_right:
-        action = "stop"
-    elif pulse.holder is not None and request.fence is not None:
-        held = await experiments.get(pulse.holder)
-        await experiments.touch(held)
-        action = "stop" if held.stopping else None
-    if action is None:
-        gpu = await pool.get(request.gpu_id)
-        action = "prove" if gpu.unproven else "drain" if gpu.drained else None
-    return Alive(ok=True, status=pulse.status, fence=pulse.fence, experiment_id=pulse.holder, action=action)
+    health = request.health.model_dump(exclude_none=True) if request.health else None
+    while True:
+        held = await pool.holding(request.gpu_id)
+        gpu = held.gpu
+        check_own_gpu(call.caller, gpu.owner, gpu.gpu_id)
+        decided = beat(gpu, held.experiment, request.fence)
+        status = await pool.heartbeat(gpu.gpu_id, health, renewed=decided.renewed, lease_s=settings.stale_s)
+        if status is not None:
+            return Alive(
+                ok=True, status=status, fence=gpu.fence, experiment_id=gpu.holder, action=decided.action
+            )

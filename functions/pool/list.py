@@ -27,9 +27,8 @@ class Listed(Response):
 @function("pool::list", Http("GET", "/api/pool/list"), Http("POST", "/api/pool/list"), role="viewer")
 async def list(request: Ask, pool: Pool, settings: Settings) -> Listed:
     """Every GPU and CPU slot with its lease and health; a pure read."""
-    now = await pool.now()
-    gpus = await pool.all()
+    found = await pool.roster()
     return Listed(
-        workers=[worker_view(gpu, now, settings.stale_s) for gpu in gpus],
-        **pool_counts(gpus, now, settings.stale_s),
+        workers=[worker_view(gpu, found.now, settings.stale_s) for gpu in found.gpus],
+        **pool_counts(found.gpus, found.now, settings.stale_s),
     )

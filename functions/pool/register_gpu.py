@@ -43,7 +43,11 @@ class Registered(Response):
 async def register_gpu(request: Register, call: Call, pool: Pool, settings: Settings) -> Registered:
     """Add a GPU, or bring a known one back; a lease on it stays."""
     asked = Gpu.model_validate(request.model_dump(exclude={"request_id"}) | {"owner": call.caller.owner})
-    if await pool.register(asked, of_any=call.caller.may_do_all) == "other":
-        check_own_gpu(call.caller, (await pool.get(request.gpu_id)).owner, request.gpu_id)
-    gpu = await pool.get(request.gpu_id)
-    return Registered(registered=True, worker=worker_view(gpu, await pool.now(), settings.stale_s))
+    while True:
+        found = await pool.register(asked, of_any=call.caller.may_do_all)
+        if found is not None:
+            gpu, now = found
+            return Registered(registered=True, worker=worker_view(gpu, now, settings.stale_s))
+        other = await pool.find(request.gpu_id)
+        if other is not None:
+            check_own_gpu(call.caller, other.owner, request.gpu_id)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functions.contract import Command, Every, Response, function
-from functions.rules.pool.broken_lease import broken
-from functions.rules.pool.health import is_stale
-from state.experiments import Experiments
-from state.policies import Policies
-from state.pool import Pool
+from functions.pool._stores import Stores
+from functions.rules.pool.breaker import may_try
+from functions.rules.pool.broken_lease import broken, why_gone
+from functions.rules.pool.health import is_newly_silent
+from state.records import Gpu
 from state.settings import Settings
+
+REASONS = {"silent": "its worker fell silent", "expired": "its lease ran out"}
 
 
 class Sweep(Command):
@@ -26,41 +28,54 @@ class Swept(Response):
 
 
 @function("pool::sweep", Every("sweep_s"), role="operator", writes=True)
-async def sweep(
-    request: Sweep, pool: Pool, experiments: Experiments, policies: Policies, settings: Settings
-) -> Swept:
+async def sweep(request: Sweep, stores: Stores, settings: Settings) -> Swept:
     """Write down who is gone and send their experiments back to the queue; safe to run twice."""
-    if await pool.begin_sweep(settings.stale_s / 2 + settings.sweep_s, settings.stale_s):
-        return Swept(offline=[], leases_ended=[], trials=[], experiments={})
-    now = await pool.now()
-    offline: list[str] = []
-    ended: list[str] = []
-    trials: list[str] = []
-    became: dict[str, str] = {}
-    expired = set(await pool.expired())
-    for gpu in await pool.all():
-        if gpu.tripped_until is not None and await pool.allow_trial(gpu.gpu_id):
-            trials.append(gpu.gpu_id)
-        silent = is_stale(gpu.heartbeat_at, now, settings.stale_s)
-        if gpu.holder is not None and (silent or gpu.gpu_id in expired):
-            e = await experiments.get(gpu.holder)
-            policy, _ = await policies.get(e.tag)
-            lease = broken(
-                gpu,
-                e,
-                "silent" if silent else "expired",
-                reason="its worker fell silent" if silent else "its lease ran out",
-                max_attempts=policy.max_attempts,
-            )
-            status = await experiments.break_lease(lease, stale_s=settings.stale_s)
-            if status is not None:
-                ended.append(gpu.gpu_id)
-                offline += [gpu.gpu_id] if silent else []
-                became |= {e.experiment_id: status} if status else {}
-        elif silent and not gpu.offline:
-            flagged = await pool.flag(
-                gpu.gpu_id, set_={"offline": True}, reason="silent", silent_for_s=settings.stale_s
-            )
-            offline += [gpu.gpu_id] if flagged is not None else []
-    became |= await experiments.close_forgotten()
-    return Swept(offline=offline, leases_ended=ended, trials=trials, experiments=became)
+    pool, stale_s = stores.pool, settings.stale_s
+    swept = Swept(offline=[], leases_ended=[], trials=[], experiments={})
+    if await pool.begin_sweep(stale_s / 2 + settings.sweep_s, stale_s):
+        return swept
+    roster = await pool.roster()
+    for gpu in roster.gpus:
+        if may_try(gpu, roster.now) and await _close_breaker(gpu, stores):
+            swept.trials.append(gpu.gpu_id)
+        if why_gone(gpu, roster.now, stale_s) is not None:
+            await _end_lease(gpu.gpu_id, swept, stores, stale_s)
+        elif is_newly_silent(gpu, roster.now, stale_s) and await _take_offline(gpu, stores):
+            swept.offline.append(gpu.gpu_id)
+    swept.experiments.update(await stores.experiments.close_forgotten())
+    return swept
+
+
+async def _close_breaker(gpu: Gpu, stores: Stores) -> bool:
+    reason = "may try one run after its crashes"
+    tried = await stores.pool.flag(
+        gpu.gpu_id, clear=("tripped", "tripped_until"), reason=reason, tripped_until=gpu.tripped_until
+    )
+    return tried is not None
+
+
+async def _take_offline(gpu: Gpu, stores: Stores) -> bool:
+    flagged = await stores.pool.flag(
+        gpu.gpu_id, set_={"offline": True}, reason="silent", heartbeat_at=gpu.heartbeat_at
+    )
+    return flagged is not None
+
+
+async def _end_lease(gpu_id: str, swept: Swept, stores: Stores, stale_s: float) -> None:
+    """End the lease on a GPU, unless its holder is heard of by now."""
+    while True:
+        held = await stores.pool.holding(gpu_id)
+        why = why_gone(held.gpu, held.now, stale_s)
+        if why is None or held.experiment is None or held.policy is None:
+            return
+        end = broken(
+            held.gpu, held.experiment, why, reason=REASONS[why], max_attempts=held.policy.max_attempts
+        )
+        became = await stores.experiments.break_lease(end, stale_s=stale_s)
+        if became is not None:
+            swept.leases_ended.append(gpu_id)
+            if why == "silent":
+                swept.offline.append(gpu_id)
+            if became:
+                swept.experiments[held.experiment.experiment_id] = became
+            return

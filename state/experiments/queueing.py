@@ -110,14 +110,6 @@ class Queueing(Reading):
         )
         return Census(counts, min((float(at) for at in since if at), default=None))
 
-    async def starting(self, older_than_s: float) -> list[Experiment]:
-        """Leased experiments that no worker has begun for so long."""
-        now = await self._lab.now()
-        ids = await self._lab.command(
-            "ZRANGEBYSCORE", self._keys("starting"), "-inf", repr(now - older_than_s)
-        )
-        return await self.many(ids)
-
     async def train_facts(self, experiment_id: str) -> TrainFacts:
         """What is decided on as an experiment is to be trained.
 

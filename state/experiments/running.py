@@ -1,4 +1,4 @@
-"""Experiments, run: an attempt begins, renews its lease, reports, is asked to stop."""
+"""Experiments, run: an attempt begins, renews its lease, reports, and is asked to stop."""
 
 from __future__ import annotations
 
@@ -32,29 +32,30 @@ class Running(Store):
         if e.gpu_id is None:
             return False
         keys = self._keys
-        answer = await self._lab.run(
+        status_before, category_before = keys.indexes(e, "leased")
+        status_after, category_after = keys.indexes(e, "running")
+        answer = await self._lab.move(
             "start_attempt",
-            [
-                keys.experiment(e.experiment_id),
-                keys.gpu(e.gpu_id),
-                keys.attempts(e.experiment_id),
-                keys("starting"),
-                keys("leases"),
-                *keys.indexes(e, "leased"),
-                *keys.indexes(e, "running"),
-                keys("events"),
-            ],
-            [
-                e.experiment_id,
-                e.number,
-                e.tag,
-                attempt,
-                fence,
-                runner,
-                lease_s,
-                e.traceparent,
-                footprint.model_dump_json() if footprint else "",
-            ],
+            keys={
+                "experiment": keys.experiment(e.experiment_id),
+                "gpu": keys.gpu(e.gpu_id),
+                "attempts": keys.attempts(e.experiment_id),
+                "status_before": status_before,
+                "category_before": category_before,
+                "status_after": status_after,
+                "category_after": category_after,
+            },
+            args={
+                "id": e.experiment_id,
+                "number": e.number,
+                "tag": e.tag,
+                "attempt": attempt,
+                "fence": fence,
+                "runner": runner,
+                "lease_s": lease_s,
+                "footprint": footprint.model_dump_json() if footprint else None,
+                "experiment_traceparent": e.traceparent,
+            },
         )
         return bool(answer == "ok")
 
@@ -69,15 +70,21 @@ class Running(Store):
         """Prolong a running attempt's lease, keep a (metric, progress) tick, and answer the lab's order."""
         keys = self._keys
         metric, progress = tick or (None, None)
-        answer: Order = await self._lab.run(
+        answer: Order = await self._lab.move(
             "renew_lease",
-            [
-                keys.experiment(experiment_id),
-                keys.gpu(gpu_id),
-                keys("leases"),
-                keys("reports", experiment_id),
-            ],
-            [experiment_id, fence, lease_s, metric, progress, TICKS_KEPT],
+            keys={
+                "experiment": keys.experiment(experiment_id),
+                "gpu": keys.gpu(gpu_id),
+                "ticks": keys("reports", experiment_id),
+            },
+            args={
+                "id": experiment_id,
+                "fence": fence,
+                "lease_s": lease_s,
+                "metric": metric,
+                "progress": progress,
+                "most": TICKS_KEPT,
+            },
         )
         return answer
 

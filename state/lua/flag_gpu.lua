@@ -1,13 +1,14 @@
 -- Set or clear flags of a GPU; its status follows from them.
--- KEYS  1 GPU  2 idle GPUs  3 events
--- ARGV  1 gpu  2 fields to set as JSON  3 fields to clear, separated by commas  4 reason  5 expected fence, or empty
---       6 seconds without heartbeat that are expected, of a GPU not yet offline, or empty
--- Returns {ok, status} | {stale}
-local g = redis.call('HMGET', KEYS[1], 'fence', 'heartbeat_at', 'offline')
-if not g[1] then return {'stale'} end
-local t = now()
-if ARGV[5] ~= '' and g[1] ~= ARGV[5] then return {'stale'} end
-if ARGV[6] ~= '' and (g[3] or t - tonumber(g[2]) < tonumber(ARGV[6])) then return {'stale'} end
-put(KEYS[1], ARGV[2])
-for field in string.gmatch(ARGV[3], '[^,]+') do redis.call('HDEL', KEYS[1], field) end
-return {'ok', settle(KEYS[1], KEYS[2], KEYS[3], ARGV[1], t, ARGV[4])}
+-- parts: gpu
+-- keys: gpu
+-- args: gpu_id flags* cleared* reason fence? heartbeat_at? tripped_until?
+-- Guards: those of fence, heartbeat_at and tripped_until that are given.
+-- returns: {ok, status, holder or empty} | {unknown} | {stale}
+if redis.call('EXISTS', K.gpu) == 0 then return {'unknown'} end
+for _, field in ipairs({'fence', 'heartbeat_at', 'tripped_until'}) do
+  if A[field] and tonumber(redis.call('HGET', K.gpu, field) or '-1') ~= tonumber(A[field]) then return {'stale'} end
+end
+if #A.flags > 0 then redis.call('HSET', K.gpu, unpack(A.flags)) end
+if #A.cleared > 0 then redis.call('HDEL', K.gpu, unpack(A.cleared)) end
+local status = derive_status(K.gpu, A.gpu_id, now(), A.reason)
+return {'ok', status, redis.call('HGET', K.gpu, 'holder') or ''}

@@ -1,21 +1,19 @@
--- A GPU is alive; with its fence the holder's lease is renewed too.
--- KEYS  1 GPU  2 idle GPUs  3 leases  4 events
--- ARGV  1 gpu  2 fence, or empty  3 least lease in seconds  4 health as JSON, or empty
--- Returns {unknown} | {ok, status, holder or empty, fence, 1 where the fence was right or not given}
-local g = redis.call('HMGET', KEYS[1], 'status', 'holder', 'fence', 'lease_expires_at')
-if not g[1] then return {'unknown'} end
+-- A GPU is alive. With `lease_s` the lease of its holder is renewed, and the holder's agent was heard of, too.
+-- parts: gpu
+-- keys: gpu leases open
+-- args: gpu_id health? holder? fence? lease_s? patience_s?
+-- returns: the GPU's status | unknown | stale
+local g = redis.call('HMGET', K.gpu, 'status', 'holder', 'fence', 'lease_expires_at')
+if not g[1] then return 'unknown' end
+if A.lease_s and (g[2] ~= A.holder or g[3] ~= A.fence) then return 'stale' end
 local t = now()
-redis.call('HSET', KEYS[1], 'heartbeat_at', clock(t))
-redis.call('HDEL', KEYS[1], 'offline')
-if ARGV[4] ~= '' then redis.call('HSET', KEYS[1], 'health', ARGV[4], 'sampled_at', clock(t)) end
-local status = settle(KEYS[1], KEYS[2], KEYS[4], ARGV[1], t, 'heard of again')
-local right = '1'
-if ARGV[2] ~= '' then
-  right = (g[2] and g[3] == ARGV[2]) and '1' or '0'
-  if right == '1' then
-    local expiry = math.max(t + tonumber(ARGV[3]), tonumber(g[4] or '0'))
-    redis.call('HSET', KEYS[1], 'lease_expires_at', clock(expiry))
-    redis.call('ZADD', KEYS[3], clock(expiry), ARGV[1])
-  end
+redis.call('HSET', K.gpu, 'heartbeat_at', clock(t))
+redis.call('HDEL', K.gpu, 'offline')
+if A.health then redis.call('HSET', K.gpu, 'health', A.health, 'sampled_at', clock(t)) end
+if A.lease_s then
+  local expiry = clock(math.max(t + tonumber(A.lease_s), tonumber(g[4] or '0')))
+  redis.call('HSET', K.gpu, 'lease_expires_at', expiry)
+  redis.call('ZADD', K.leases, expiry, A.gpu_id)
+  redis.call('ZADD', K.open, 'XX', clock(t + tonumber(A.patience_s)), A.holder)
 end
-return {'ok', status, g[2] or '', g[3] or '0', right}
+return derive_status(K.gpu, A.gpu_id, t, 'heard of again')

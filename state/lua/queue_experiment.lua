@@ -39,6 +39,8 @@ if A.lease then
   redis.call('HDEL', K.held_gpu, 'holder', 'leased_at', 'lease_expires_at')
   redis.call('ZREM', K.leases, A.gpu_id)
   redis.call('HDEL', K.experiment, 'gpu_id')
+  -- a retest waits for the class of GPU that it has to run on
+  if redis.call('HEXISTS', K.experiment, 'retest_of') == 0 then redis.call('HDEL', K.experiment, 'gpu_class') end
   redis.call('HSET', K.experiment, 'fence', 0)
   derive_status(K.held_gpu, A.gpu_id, t, 'its holder waits: the tag is paused')
 end

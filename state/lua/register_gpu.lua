@@ -1,21 +1,23 @@
--- A GPU appears, or appears again; a lease on it stays, and so does what an operator or its health decided. Its samples
--- are of an earlier worker's life. What the lab's own keeper (no owner) brings is the lab's, whoever had taken its name.
--- KEYS  1 GPU  2 index of GPUs  3 idle GPUs  4 events
--- ARGV  1 gpu  2 fields as JSON  3 owner, or ''  4 any | own: whether a known GPU has to be the owner's
--- Returns the GPU's status | other
+-- A GPU appears, or appears again. A lease on it stays, and what an operator or its health decided; its samples are of
+-- an earlier worker. Without an owner the lab's own keeper registers it: the GPU is the lab's from now on.
+-- parts: gpu
+-- keys: gpu gpus
+-- args: gpu_id fields* owner? owner_before?
+-- `owner_before`: a known GPU has to be this owner's.
+-- returns: {other} | {ok, Redis' clock, fields of the GPU ...}
 local t = now()
-local before = redis.call('HGET', KEYS[1], 'status')
-if before and ARGV[4] == 'own' and (redis.call('HGET', KEYS[1], 'owner') or '') ~= ARGV[3] then return 'other' end
-put(KEYS[1], ARGV[2])
-redis.call('HSET', KEYS[1], 'heartbeat_at', clock(t))
-redis.call('HDEL', KEYS[1], 'offline', 'leaving', 'health', 'sampled_at')
-if ARGV[3] == '' then redis.call('HDEL', KEYS[1], 'owner') end
-if not before then
-  redis.call('HSET', KEYS[1], 'registered_at', clock(t), 'fence', 0)
-  if ARGV[3] ~= '' then redis.call('HSET', KEYS[1], 'owner', ARGV[3]) end
-  redis.call('ZADD', KEYS[2], clock(t), ARGV[1])
+local before = redis.call('HMGET', K.gpu, 'status', 'owner')
+if before[1] and A.owner_before and before[2] ~= A.owner_before then return {'other'} end
+redis.call('HSET', K.gpu, 'heartbeat_at', clock(t), unpack(A.fields))
+redis.call('HDEL', K.gpu, 'offline', 'leaving', 'health', 'sampled_at')
+if not A.owner then redis.call('HDEL', K.gpu, 'owner') end
+if not before[1] then
+  redis.call('HSET', K.gpu, 'registered_at', clock(t), 'fence', 0)
+  if A.owner then redis.call('HSET', K.gpu, 'owner', A.owner) end
+  redis.call('ZADD', K.gpus, clock(t), A.gpu_id)
 end
-if not before or before == 'offline' then
-  emit(KEYS[4], 'gpu.registered', '', ARGV[1], cjson.encode({gpu_id = ARGV[1]}))
+if not before[1] or before[1] == 'offline' then
+  emit('gpu.registered', '', A.gpu_id, cjson.encode({gpu_id = A.gpu_id}))
 end
-return settle(KEYS[1], KEYS[3], KEYS[4], ARGV[1], t, 'registered')
+derive_status(K.gpu, A.gpu_id, t, 'registered')
+return {'ok', clock(t), unpack(redis.call('HGETALL', K.gpu))}

@@ -1,17 +1,18 @@
--- Prolong a lease for its holder and answer the lab's order; with a tick, keep the tick.
--- KEYS  1 experiment  2 GPU  3 leases  4 ticks
--- ARGV  1 id  2 fence  3 lease in seconds  4 metric or empty  5 progress  6 how many ticks are kept
--- Returns continue | stop | lost
-local e = redis.call('HMGET', KEYS[1], 'status', 'fence', 'stopping')
-local g = redis.call('HMGET', KEYS[2], 'holder', 'fence', 'gpu_id')
-if e[1] ~= 'running' or e[2] ~= ARGV[2] or g[1] ~= ARGV[1] or g[2] ~= ARGV[2] then return 'lost' end
+-- Prolong the lease of a running attempt and answer the lab's order; a tick (metric, progress) is kept.
+-- keys: experiment gpu leases ticks
+-- args: id fence lease_s metric? progress? most
+-- At most `most` ticks are kept.
+-- returns: continue | stop | lost
+local e = redis.call('HMGET', K.experiment, 'status', 'fence', 'stopping')
+local g = redis.call('HMGET', K.gpu, 'holder', 'fence', 'gpu_id')
+if e[1] ~= 'running' or e[2] ~= A.fence or g[1] ~= A.id or g[2] ~= A.fence then return 'lost' end
 local t = now()
-local expiry = clock(t + tonumber(ARGV[3]))
-redis.call('HSET', KEYS[2], 'lease_expires_at', expiry)
-redis.call('ZADD', KEYS[3], expiry, g[3])
-if ARGV[4] ~= '' then
-  redis.call('HSET', KEYS[1], 'last_metric', ARGV[4], 'last_progress', ARGV[5])
-  redis.call('RPUSH', KEYS[4], '[' .. ARGV[5] .. ',' .. ARGV[4] .. ',' .. clock(t) .. ']')
-  redis.call('LTRIM', KEYS[4], -tonumber(ARGV[6]), -1)
+local expiry = clock(t + tonumber(A.lease_s))
+redis.call('HSET', K.gpu, 'lease_expires_at', expiry)
+redis.call('ZADD', K.leases, expiry, g[3])
+if A.metric then
+  redis.call('HSET', K.experiment, 'last_metric', A.metric, 'last_progress', A.progress)
+  redis.call('RPUSH', K.ticks, '[' .. A.progress .. ',' .. A.metric .. ',' .. clock(t) .. ']')
+  redis.call('LTRIM', K.ticks, -tonumber(A.most), -1)
 end
 return e[3] == 'true' and 'stop' or 'continue'

@@ -14,7 +14,8 @@ import httpx
 from functions.formats.constants import read_constants
 from functions.process.lifecycle import Process
 from state.experiments import Experiments
-from state.pool import Lease, Pool
+from state.leases import Lease
+from state.pool import Pool
 from state.tags import Tags
 
 ROOT = Path(__file__).parents[2]

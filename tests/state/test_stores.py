@@ -15,7 +15,8 @@ from state.decisions import BestAfter, Ending
 from state.entries import Entry
 from state.errors import NotFound, Unavailable
 from state.experiments import Experiments
-from state.pool import Lease, Pool
+from state.leases import Lease
+from state.pool import Pool
 from state.records import Best
 from tests.labs import (
     add_gpu,

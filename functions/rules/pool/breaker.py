@@ -27,3 +27,11 @@ def after_crash(gpu: Gpu, crash_limit: int, cooldown_s: float, longest_s: float 
         return None
     doubled = 2.0 ** min(gpu.trips, 64)
     return Trip(f"{crashes} runs in a row have crashed on it", min(cooldown_s * doubled, longest_s))
+
+
+def may_try(gpu: Gpu, now: float) -> bool:
+    """Whether a GPU whose breaker is open has cooled down, so that it may try one run.
+
+    The count of its crashes stays: one more takes it out again, a success closes the breaker.
+    """
+    return gpu.tripped is not None and gpu.tripped_until is not None and gpu.tripped_until <= now

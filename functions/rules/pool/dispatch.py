@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
+from functions.rules.pool.health import is_stale
+from state.leases import Line
 from state.records import Experiment, Gpu
 
 
 def pairs(waiting: Sequence[Experiment], idle: Sequence[Gpu]) -> list[tuple[Experiment, str]]:
-    """Matches for as many of the first as there are idle GPUs: one pinned gets its own, the others the longest idle.
+    """Matches for the first of those that wait, as many as there are idle GPUs; the longest idle GPU goes first.
 
-    Only the place in the queue decides who is matched; a GPU is left for the one pinned to it where both find one.
-    A retest gets a GPU of the class that its experiment ran on: on another its value would say nothing.
+    Only the place in the queue decides which experiments are matched; among these, a GPU is left for the experiment
+    that is pinned to it. A retest gets a GPU of the class that its experiment ran on: values of other classes are not
+    comparable.
     """
     free = {gpu.gpu_id: gpu for gpu in idle}
     pinned: dict[str, Experiment] = {}
@@ -39,14 +42,9 @@ def may_run(e: Experiment, gpu: Gpu) -> bool:
     return e.retest_of is None or e.gpu_class in (None, gpu.gpu_name)
 
 
-def suitable(
-    idle: Sequence[Gpu], *, now: float, stale_s: float, labels: Mapping[str, str], min_vram_mb: float
-) -> list[str]:
-    """Idle GPUs that are fresh, large enough and carry the labels, longest idle first."""
-    return [
-        gpu.gpu_id
-        for gpu in idle
-        if now - gpu.heartbeat_at < stale_s
-        and gpu.vram_mb >= min_vram_mb
-        and all(gpu.labels.get(name) == value for name, value in labels.items())
-    ]
+def lendable(line: Line, stale_s: float) -> list[Gpu]:
+    """Idle GPUs that a dispatcher lends, longest idle first.
+
+    A GPU with an owner has no queue of ours: its worker asks for its leases.
+    """
+    return [g for g in line.idle if g.owner is None and not is_stale(g.heartbeat_at, line.now, stale_s)]

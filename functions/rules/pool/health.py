@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from state.entries import Slot
 from state.records import Footprint, Gpu, GpuStatus
 
 
 def is_stale(heartbeat_at: float, now: float, stale_s: float) -> bool:
-    """Nobody has heard of it for `stale_s` seconds."""
+    """Whether it has been silent for `stale_s` seconds or longer."""
     return now - heartbeat_at >= stale_s
+
+
+def is_newly_silent(gpu: Gpu, now: float, stale_s: float) -> bool:
+    """Whether a GPU that is not known to be offline has to be."""
+    return not gpu.offline and is_stale(gpu.heartbeat_at, now, stale_s)
 
 
 def effective_status(gpu: Gpu | Slot, now: float, stale_s: float) -> GpuStatus:
@@ -56,3 +63,26 @@ def complaint(
     if free is not None and free < min_free_mb:
         return f"its disk has {free:.0f} MB free, under the least of {min_free_mb:g} MB"
     return None
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a sample changes of a GPU's flags."""
+
+    reason: str
+    flags: Mapping[str, Any]
+    cleared: Sequence[str] = ()
+
+
+def judge_sample(gpu: Gpu, problem: str | None, good_samples: int) -> Judgement | None:
+    """What the newest sample, with this complaint or none, changes of a GPU; None where it changes nothing.
+
+    A sick GPU gets no new lease; it is healthy again after `good_samples` good samples in a row.
+    """
+    if problem is not None:
+        return Judgement(problem, {"sick": problem, "good_samples": 0})
+    if gpu.sick is None:
+        return None
+    if gpu.good_samples + 1 < good_samples:
+        return Judgement("a good sample", {"good_samples": gpu.good_samples + 1})
+    return Judgement("healthy again", {}, ("sick", "good_samples"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from functions.rules.pool.breaker import Trip, after_crash
+from functions.rules.pool.breaker import Trip, after_crash, may_try
 from tests.functions.rules.sample import gpu
 
 
@@ -30,3 +30,11 @@ def test_a_crash_of_the_trial_opens_it_again_and_one_while_it_is_open_changes_no
 
     assert after_crash(trying, 3, 100.0) is not None
     assert after_crash(trying.model_copy(update={"tripped": "crashes"}), 3, 100.0) is None
+
+
+def test_a_gpu_that_is_out_may_try_one_run_once_it_has_cooled_down() -> None:
+    out = gpu(tripped="crashes", tripped_until=100.0)
+
+    assert not may_try(out, 99.9)
+    assert may_try(out, 100.0)
+    assert not may_try(gpu(tripped_until=None), 100.0)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.rules.pool.dispatch import pairs, suitable
+from functions.rules.pool.dispatch import lendable, pairs
+from state.leases import Line
 from tests.functions.rules.sample import experiment, gpu
 
 PINS = st.lists(st.sampled_from([None, None, "g0", "g1", "g9"]), max_size=8)
@@ -47,15 +48,7 @@ def test_only_the_place_in_the_queue_decides_between_pinned_and_not() -> None:
     assert {e.number: g for e, g in matched} == {1: "g0"}
 
 
-def test_an_agent_gets_a_fresh_gpu_that_is_large_enough_and_carries_its_labels() -> None:
-    idle = [
-        gpu("silent", heartbeat_at=0.0, labels={"rack": "a"}),
-        gpu("small", heartbeat_at=90.0, vram_mb=8000, labels={"rack": "a"}),
-        gpu("elsewhere", heartbeat_at=90.0, labels={"rack": "b"}),
-        gpu("right", heartbeat_at=90.0, labels={"rack": "a", "more": "x"}),
-        gpu("too", heartbeat_at=95.0, labels={"rack": "a"}),
-    ]
+def test_a_dispatcher_lends_fresh_gpus_of_the_labs_own_workers() -> None:
+    idle = [gpu("fresh", heartbeat_at=90.0), gpu("silent"), gpu("remote", heartbeat_at=90.0, owner="ann")]
 
-    found = suitable(idle, now=100.0, stale_s=60, labels={"rack": "a"}, min_vram_mb=40000)
-
-    assert found == ["right", "too"]
+    assert [g.gpu_id for g in lendable(Line(100.0, idle, [], []), stale_s=60.0)] == ["fresh"]

@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from functions.rules.pool.health import complaint, effective_status, is_memory_back, is_stale
+from functions.rules.pool.health import (
+    Judgement,
+    complaint,
+    effective_status,
+    is_memory_back,
+    is_stale,
+    judge_sample,
+)
 from functions.views.gpus import pool_counts, worker_view
 from state.records import Footprint, Gpu
 from tests.functions.rules.sample import gpu
@@ -101,3 +108,16 @@ def test_counts_add_up_to_the_total() -> None:
     counts = pool_counts(gpus, 60.0, 60)
 
     assert counts == {"total": 4, "idle": 2, "training": 1, "draining": 0, "offline": 0, "unhealthy": 1}
+
+
+def test_a_sick_gpu_is_healthy_again_after_enough_good_samples_in_a_row() -> None:
+    sick = gpu(sick="hot")
+
+    assert judge_sample(sick, None, 3) == Judgement("a good sample", {"good_samples": 1})
+    nearly = sick.model_copy(update={"good_samples": 2})
+    assert judge_sample(nearly, None, 3) == Judgement("healthy again", {}, ("sick", "good_samples"))
+    assert judge_sample(nearly, "hot", 3) == Judgement("hot", {"sick": "hot", "good_samples": 0})
+
+
+def test_a_good_sample_of_a_healthy_gpu_changes_nothing() -> None:
+    assert judge_sample(gpu(), None, 3) is None

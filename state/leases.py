@@ -1,0 +1,80 @@
+"""The pool as it was read for a decision; values only, no IO."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from state.policy import Policy
+from state.records import Experiment, Gpu, GpuStatus, Tag
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A GPU lent to one attempt."""
+
+    gpu_id: str
+    gpu_index: int
+    fence: int
+    expires_at: float
+    held_before: bool
+    """The experiment had it already."""
+
+
+@dataclass(frozen=True)
+class Roster:
+    """GPUs at one moment of Redis' clock."""
+
+    now: float
+    gpus: Sequence[Gpu]
+
+
+@dataclass(frozen=True)
+class Holding:
+    """A GPU, and the experiment that holds it."""
+
+    now: float
+    """Redis' clock."""
+    gpu: Gpu
+    experiment: Experiment | None
+    policy: Policy | None
+    """Of the experiment's tag."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """An experiment for which a GPU is wanted, and the GPUs that there are."""
+
+    now: float
+    """Redis' clock."""
+    experiment: Experiment
+    tag: Tag
+    policy: Policy
+    held: Gpu | None
+    """The GPU that the experiment holds already."""
+    idle: Sequence[Gpu]
+    """Longest idle first."""
+    registered: int
+    """GPUs of the lab, whatever their status."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """Who waits for the GPUs that are idle."""
+
+    now: float
+    """Redis' clock."""
+    idle: Sequence[Gpu]
+    """Longest idle first; read after the experiments."""
+    waiting: Sequence[Experiment]
+    """The head of the queues, in one order."""
+    starting: Sequence[Experiment]
+    """Leased experiments whose worker should have begun by now."""
+
+
+@dataclass(frozen=True)
+class Flagged:
+    """A GPU after its flags were changed."""
+
+    status: GpuStatus
+    holder: str | None

@@ -1,0 +1,77 @@
+"""Which GPUs may be lent to an experiment that asks for one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from functions.rules.access import LOCAL, Caller
+from functions.rules.pool.lending import candidates, suitable, why_none
+from state.errors import Conflict, Forbidden
+from state.leases import Wanted
+from state.policy import Policy
+from state.records import Gpu, Tag
+from tests.functions.rules.sample import experiment, gpu
+
+ANN = Caller("ann", "worker", token_id="t1")
+MAR11 = Tag(name="mar11", branch="research/mar11", created_at=0.0)
+
+
+def wanted(*idle: Gpu, held: Gpu | None = None, registered: int = 9, **fields: Any) -> Wanted:
+    """An experiment that asks while these GPUs are idle."""
+    return Wanted(100.0, experiment(**fields), MAR11, Policy(), held, idle, registered)
+
+
+def chosen(caller: Caller, asked: Wanted) -> list[str]:
+    return candidates(caller, asked, labels={}, min_vram_mb=0, stale_s=1000.0)
+
+
+def test_an_agent_gets_a_fresh_gpu_that_is_large_enough_and_carries_its_labels() -> None:
+    idle = [
+        gpu("silent", heartbeat_at=0.0, labels={"rack": "a"}),
+        gpu("small", heartbeat_at=90.0, vram_mb=8000, labels={"rack": "a"}),
+        gpu("elsewhere", heartbeat_at=90.0, labels={"rack": "b"}),
+        gpu("right", heartbeat_at=90.0, labels={"rack": "a", "more": "x"}),
+        gpu("too", heartbeat_at=95.0, labels={"rack": "a"}),
+    ]
+
+    found = suitable(idle, now=100.0, stale_s=60, labels={"rack": "a"}, min_vram_mb=40000)
+
+    assert found == ["right", "too"]
+
+
+def test_a_worker_is_lent_only_gpus_that_it_registered() -> None:
+    idle = [gpu("lab's"), gpu("hers", owner="ann"), gpu("his", owner="bob")]
+
+    assert chosen(ANN, wanted(*idle)) == ["hers"]
+    assert chosen(LOCAL, wanted(*idle)) == ["lab's", "hers", "his"]
+
+
+def test_a_retest_is_lent_only_the_class_of_gpu_that_its_experiment_ran_on() -> None:
+    idle = [gpu("a", gpu_name="A100"), gpu("h", gpu_name="H100")]
+
+    assert chosen(LOCAL, wanted(*idle, retest_of="mar11-1", gpu_class="H100")) == ["h"]
+    assert chosen(LOCAL, wanted(*idle, gpu_class="H100")) == ["a", "h"]
+
+
+@pytest.mark.parametrize("status", ["queued", "leased", "running"])
+def test_while_a_worker_has_it_or_will_have_it_no_gpu_is_lent(status: str) -> None:
+    asked = wanted(gpu("free"), status=status)
+
+    assert chosen(LOCAL, asked) == []
+    assert status in why_none(asked)
+
+
+def test_what_is_finished_or_anothers_is_refused() -> None:
+    with pytest.raises(Conflict, match="finished: keep"):
+        chosen(LOCAL, wanted(gpu("free"), status="keep"))
+    with pytest.raises(Forbidden):
+        chosen(ANN, wanted(gpu("free"), owner="bob"))
+    with pytest.raises(Forbidden):
+        chosen(ANN, wanted(held=gpu("his", owner="bob")))
+
+
+def test_an_agent_is_told_to_start_a_worker_where_there_is_none() -> None:
+    assert "start a worker" in why_none(wanted(registered=0))
+    assert "no idle, healthy GPU" in why_none(wanted())
