@@ -30,11 +30,12 @@ from typing import IO, Any
 
 from redis.exceptions import ResponseError
 
-from state.client import SCHEMA, Lab, load
+from state.client import SCHEMA, Lab
 from state.decisions import BrokenLease, Ended, Outcome, Requeued, SameAttempt
 from state.errors import Conflict, Invalid, NotFound, Unavailable
 from state.experiments import Experiments
 from state.migrations import migrate
+from state.moves import GivenArgs, load
 from state.pool import Pool
 from state.presence import Presence
 from state.records import stamp
@@ -262,7 +263,7 @@ async def back_up(lab: Lab, file: Path, *, alive_s: float = 15.0, tell: Tell = l
         raise NotFound(f"there is no lab {lab.name!r} on this Redis", hint="name it with --lab or --data")
     facts = await lab.facts()
     header = Header(FORMAT, VERSION, int(found), lab.name, stamp(await lab.now()), str(facts["version"]))
-    await lab.command("SCRIPT", "LOAD", load("read_page")[0])
+    await lab.command("SCRIPT", "LOAD", load("read_page").text)
     for _ in range(TRIES):
         if done := await _attempt(lab, file, header, alive_s, tell):
             return done
@@ -367,7 +368,8 @@ async def _pages(lab: Lab) -> AsyncIterator[list[str]]:
 
 
 async def _read(lab: Lab, page: Sequence[str]) -> list[Entry]:
-    rows = await lab.command("EVALSHA_RO", load("read_page")[1], len(page), *page, NEVER_DECODE=True)
+    read_page = lab.reading("read_page", keys={"page": list(page)})
+    rows = await lab.command(*read_page, NEVER_DECODE=True)
     prefix = lab.keys("")
     return [
         (key.removeprefix(prefix), payload, max(0, int(expiry)))
@@ -409,11 +411,8 @@ async def restore(lab: Lab, file: Path, *, tell: Tell = lambda _: None) -> Resto
         if header.schema < SCHEMA:
             await migrate(lab, header.schema)
         waiting = await _end_leases(lab)
-    answer = await lab.run(
-        "finish_restore",
-        [lab.keys("restoring"), lab.keys("identity"), lab.keys("fence")],
-        [token, secrets.token_hex(8), FENCE_LEAP],
-    )
+    opened: GivenArgs = {"token": token, "identity": secrets.token_hex(8), "fence_leap": FENCE_LEAP}
+    answer = await lab.move("finish_restore", args=opened)
     if answer != "ok":
         raise _overtaken(lab)
     return Restored(header, keys, waiting)
@@ -421,9 +420,9 @@ async def restore(lab: Lab, file: Path, *, tell: Tell = lambda _: None) -> Resto
 
 async def _begin(lab: Lab, token: str, file: Path) -> None:
     keys = lab.keys
-    marked = [keys("restoring"), keys("schema"), keys("identity"), keys("tags"), keys("processes")]
+    mark: GivenArgs = {"token": token, "silent_s": SILENT_S, "file": str(file)}
     give_up = time.monotonic() + 2 * SILENT_S
-    while (answer := await lab.run("begin_restore", marked, [token, SILENT_S, str(file)])) == "busy":
+    while (answer := await lab.move("begin_restore", args=mark)) == "busy":
         if time.monotonic() > give_up:
             raise Conflict(f"another restore into the lab {lab.name!r} is at work", hint="wait for it")
         await asyncio.sleep(0.2)  # or it was killed, which is known in a moment
@@ -466,10 +465,17 @@ async def _remove(lab: Lab, token: str, page: Sequence[str]) -> None:
 
 
 async def _write(lab: Lab, token: str, page: Sequence[Entry], header: Header | None) -> None:
-    names = [lab.keys("restoring"), *(lab.keys(name) for name, _, _ in page)]
-    values = [value for _, payload, expiry in page for value in (payload, expiry)]
     try:
-        answer = await lab.run("restore_page", names, [token, SILENT_S, *values])
+        answer = await lab.move(
+            "restore_page",
+            keys={"page": [lab.keys(name) for name, _, _ in page]},
+            args={
+                "token": token,
+                "silent_s": SILENT_S,
+                "payloads": [payload for _, payload, _ in page],
+                "expiries": [expiry for _, _, expiry in page],
+            },
+        )
     except ResponseError as problem:
         if header is None or "DUMP payload" not in str(problem):
             raise

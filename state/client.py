@@ -215,11 +215,8 @@ class Lab:
             Unavailable: a newer version wrote it, it is only half restored, or it is no longer the lab that this
                 process began with.
         """
-        answer = await self.run(
-            "open_lab",
-            [self.keys("schema"), self.keys("identity"), self.keys("restoring")],
-            [SCHEMA, self.identity or secrets.token_hex(8)],
-        )
+        name = self.identity or secrets.token_hex(8)
+        answer = await self.move("open_lab", args={"schema": SCHEMA, "identity": name})
         if answer[0] == "restoring":
             raise Unavailable(
                 f"the lab {self.name!r} is only half restored",

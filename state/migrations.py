@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from state.budgets import SET_ASIDE, in_seconds, milliseconds
 from state.client import SCHEMA, Lab
 from state.errors import Unavailable
+from state.moves import GivenArgs
 from state.presence import Presence
 from state.records import Experiment
 from state.snapshots import Snapshots
@@ -31,15 +32,10 @@ class Turn:
     lab: Lab
     token: str
 
-    @property
-    def key(self) -> str:
-        """Holds the token of whose turn it is: the first key of every script of a step, which checks it."""
-        return self.lab.keys("migration")
-
     async def begin(self, found: int) -> str:
         """Take the turn, or prolong it: ours, busy, or moved."""
-        keys = [self.lab.keys("schema"), self.key]
-        return str(await self.lab.run("begin_migration", keys, [self.token, found, TURN_S]))
+        turn: GivenArgs = {"token": self.token, "found": found, "turn_s": TURN_S}
+        return str(await self.lab.move("begin_migration", args=turn))
 
     async def advance(self, before: int, *, last: bool) -> None:
         """A step is done.
@@ -47,8 +43,13 @@ class Turn:
         Raises:
             Unavailable: it is another's turn by now.
         """
-        keys = [self.lab.keys("schema"), self.key]
-        answer = await self.lab.run("advance_schema", keys, [self.token, before, before + 1, int(last)])
+        step: GivenArgs = {
+            "token": self.token,
+            "before": before,
+            "after": before + 1,
+            "last": 1 if last else None,
+        }
+        answer = await self.lab.move("advance_schema", args=step)
         if answer != "ok":
             raise _elsewhere(self.lab, "has taken over to bring")
 
@@ -69,17 +70,20 @@ async def open_books(turn: Turn) -> None:
         for begin in range(0, max(1, len(changed)), PAGE):
             page = changed[begin : begin + PAGE]
             held = [e.reserved_gpu_seconds for e in page]
-            answer = await lab.run(
+            answer = await lab.move(
                 "fill_books",
-                [turn.key, lab.keys.tag(name), *(lab.keys.experiment(e.experiment_id) for e in page)],
-                [
-                    turn.token,
-                    in_seconds(books.reserved_ms),
-                    books.reserved_runs,
-                    in_seconds(books.spent_ms),
-                    books.spent_runs,
-                    *(None if seconds is None else in_seconds(milliseconds(seconds)) for seconds in held),
-                ],
+                keys={
+                    "tag": lab.keys.tag(name),
+                    "experiments": [lab.keys.experiment(e.experiment_id) for e in page],
+                },
+                args={
+                    "token": turn.token,
+                    "reserved_gpu_seconds": in_seconds(books.reserved_ms),
+                    "reserved_runs": books.reserved_runs,
+                    "spent_gpu_seconds": in_seconds(books.spent_ms),
+                    "spent_runs": books.spent_runs,
+                    "held": ["" if s is None else in_seconds(milliseconds(s)) for s in held],
+                },
             )
             if answer != "ok":
                 raise _elsewhere(lab, "has taken over to bring")
@@ -90,8 +94,8 @@ def _set_aside(e: Experiment) -> float | None:
 
 
 # What 2 to 3 has to write, beside what policies lose:
-# - `queue_round` of every experiment in `queue`, `queue:<gpu>`, `parked:<tag>` and `parked:<tag>:<gpu>` that is no retest
-#   and whose score % 1e15 is not 0: floor(score % 1e15 / 1e6). The scores stay as they are.
+# - `queue_round` of every experiment in `queue`, `queue:<gpu>`, `parked:<tag>` and `parked:<tag>:<gpu>` that is no
+#   retest and whose score % 1e15 is not 0: floor(score % 1e15 / 1e6). The scores stay as they are.
 # - `gpu_class` of every open experiment with a `gpu_id` that is no retest: `gpu_name` of that GPU.
 # - `trace_id` of every `best:<tag>` and `best:<tag>:<key>`, where its experiment has one: register reads it there.
 STEPS: Mapping[int, Step] = {1: open_books}

@@ -29,10 +29,7 @@ class Presence:
 
     async def announce(self, name: str, facts: Mapping[str, Any]) -> None:
         """Say that this process is alive."""
-        keys = self._lab.keys
-        await self._lab.run(
-            "announce_process", [keys("processes"), keys("process_facts")], [name, json.dumps(dict(facts))]
-        )
+        await self._lab.move("announce_process", args={"name": name, "facts": json.dumps(dict(facts))})
 
     async def leave(self, name: str) -> None:
         """Say that this process ends."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from state.client import Lab
 from state.events import Event
+from state.moves import Arg
 from state.records import Record
 from state.stream import Subscription
 
@@ -55,16 +56,13 @@ class Schedules:
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
 
-    def _keys(self, function: str) -> list[str]:
-        return [self._lab.keys("tick", function), self._lab.keys("ticks", function)]
-
     def subscription(self, function: str, consumer: str) -> TickSubscription:
         """The ticks that wait for this function."""
         return TickSubscription(self._lab, function, consumer)
 
     async def look(self, function: str) -> Look:
         """How a function's ticks stand."""
-        now, handled, unread, *flat = await self._lab.run("read_schedule", self._keys(function), [function])
+        now, handled, unread, *flat = await self._move("read_schedule", function)
         ticks = Ticks.parse(dict(zip(flat[::2], flat[1::2], strict=True)))
         return Look(float(now), int(handled), int(unread), ticks)
 
@@ -84,10 +82,16 @@ class Schedules:
 
         A process that was stopped between its look and this must look again: after `holds_until` it is late.
         """
-        answer: Literal["claimed", "taken", "paused", "early", "late"] = await self._lab.run(
+        answer: Literal["claimed", "taken", "paused", "early", "late"] = await self._move(
             "claim_tick",
-            self._keys(function),
-            [function, text, before, until, missed, overlap, " ".join(map(repr, fire)), holds_until],
+            function,
+            text=text,
+            before=before,
+            until=until,
+            fire=list(fire),
+            missed=missed,
+            overlap=overlap,
+            holds_until=holds_until,
         )
         return answer
 
@@ -95,23 +99,26 @@ class Schedules:
         self, function: str, overlap: str, request_id: str | None
     ) -> tuple[Literal["fired", "waits", "overlaps"], float]:
         """Fire now, by hand; the same request id again gets the first answer, for 24 hours."""
-        digest = hashlib.sha256(f"{function}|{request_id}".encode()).hexdigest() if request_id else "none"
-        became, when = await self._lab.run(
+        answer = None
+        if request_id:
+            answer = self._lab.keys("runs", hashlib.sha256(f"{function}|{request_id}".encode()).hexdigest())
+        became, when = await self._lab.move(
             "run_schedule",
-            [*self._keys(function), self._lab.keys("runs", digest)],
-            [function, overlap, REQUEST_TTL_S if request_id else 0],
+            keys={**_keys(self._lab, function), "answer": answer},
+            args={"function": function, "overlap": overlap, "ttl_s": REQUEST_TTL_S},
         )
         return became, float(when)
 
     async def pause(self, function: str, reason: str) -> float:
         """Fire it no more; answers since when it is paused."""
-        keys = [self._lab.keys("tick", function), self._lab.keys("events")]
-        return float(await self._lab.run("pause_schedule", keys, [function, reason]))
+        schedule = {"schedule": self._lab.keys("tick", function)}
+        args = {"function": function, "reason": reason}
+        return float(await self._lab.move("pause_schedule", keys=schedule, args=args))
 
     async def resume(self, function: str) -> float | None:
         """Fire it again from its next tick on; answers since when it had been paused, if it was."""
-        keys = [self._lab.keys("tick", function), self._lab.keys("events")]
-        since = await self._lab.run("resume_schedule", keys, [function])
+        schedule = {"schedule": self._lab.keys("tick", function)}
+        since = await self._lab.move("resume_schedule", keys=schedule, args={"function": function})
         return float(since) if since else None
 
     async def paused(self, functions: Sequence[str]) -> list[str]:
@@ -123,7 +130,11 @@ class Schedules:
 
     async def release(self, function: str) -> None:
         """Let a waiting tick go ahead, where the one before it is handled."""
-        await self._lab.run("finish_ticks", self._keys(function), [function, ""])
+        await self._move("finish_ticks", function)
+
+    async def _move(self, name: str, function: str, **args: Arg | Sequence[Arg] | None) -> Any:
+        keys = _keys(self._lab, function)
+        return await self._lab.move(name, keys=keys, args={"function": function, **args})
 
 
 class TickSubscription(Subscription):
@@ -131,14 +142,21 @@ class TickSubscription(Subscription):
 
     def __init__(self, lab: Lab, function: str, consumer: str) -> None:
         super().__init__(lab, f"ticks:{function}", function, consumer)
-        self._keys = [lab.keys("tick", function), self.stream]
 
     async def done(self, ids: Sequence[str]) -> None:
         """Acknowledge."""
         if ids:
-            await self._lab.run("finish_ticks", self._keys, [self.group, " ".join(ids)])
+            await self._finish(ids)
 
     async def bury(self, event: Event, error: str, deliveries: int) -> None:
         """Move a hopeless tick to the dead letters."""
         await super().bury(event, error, deliveries)
-        await self._lab.run("finish_ticks", self._keys, [self.group, ""])
+        await self._finish()
+
+    async def _finish(self, ids: Sequence[str] = ()) -> None:
+        keys = _keys(self._lab, self.group)
+        await self._lab.move("finish_ticks", keys=keys, args={"function": self.group, "ids": list(ids)})
+
+
+def _keys(lab: Lab, function: str) -> dict[str, str]:
+    return {"schedule": lab.keys("tick", function), "ticks": lab.keys("ticks", function)}

@@ -141,4 +141,4 @@ class Snapshots:
     async def report(self, violations: Sequence[str]) -> None:
         """Write down that an audit found something, as an event."""
         data = json.dumps({"violations": list(violations[:20]), "count": len(violations)})
-        await self._lab.run("report_audit", [self._lab.keys("events")], [data])
+        await self._lab.move("report_audit", args={"event_data": data})

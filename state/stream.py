@@ -13,7 +13,7 @@ from redis.exceptions import ResponseError
 from state.client import Lab
 from state.errors import NightjarError, Unavailable
 from state.events import Event
-from state.moves import Arg
+from state.moves import GivenArgs
 
 UNSERVED_S = 7 * 86400.0
 """A group whose binding nobody served for so long is dropped: its function left the table."""
@@ -106,11 +106,10 @@ class Subscription:
 
     async def serve(self) -> bool:
         """Say that this group is served, and create it where it is missing; False where its webhook is gone."""
-        keys = self._lab.keys
-        answer = await self._lab.run(
+        answer = await self._lab.move(
             "serve_binding",
-            [self.stream, keys("bindings")],
-            [self.group, self._binding, "made" if self._made else ""],
+            keys={"stream": self.stream},
+            args={"group": self.group, "binding": self._binding, "made": 1 if self._made else None},
         )
         return bool(answer == "ok")
 
@@ -178,10 +177,16 @@ class Subscription:
 
     async def bury(self, event: Event, error: str, deliveries: int) -> None:
         """Move a hopeless entry to the dead letters."""
-        await self._lab.run(
+        await self._lab.move(
             "bury_event",
-            [self.stream, self._lab.keys("dead_letters")],
-            [self.group, event.id, error[:4000], deliveries, json.dumps(event.envelope())],
+            keys={"stream": self.stream},
+            args={
+                "group": self.group,
+                "entry": event.id,
+                "error": error[:4000],
+                "deliveries": deliveries,
+                "event": json.dumps(event.envelope()),
+            },
         )
 
     @contextmanager
@@ -258,14 +263,14 @@ class Stream:
 
     async def discard(self, letter: DeadLetter) -> str:
         """Throw a dead letter away: ok, or gone."""
-        return await self._take_out(letter, "")
+        return await self._take_out(letter, None)
 
-    async def _take_out(self, letter: DeadLetter, event: str) -> str:
-        keys, redriven = self._lab.keys, f"redriven:{letter.binding}"
-        answer = await self._lab.run(
+    async def _take_out(self, letter: DeadLetter, event: str | None) -> str:
+        redriven = f"redriven:{letter.binding}"
+        answer = await self._lab.move(
             "redrive_event",
-            [keys("dead_letters"), keys(redriven), keys("bindings")],
-            [letter.id, event, f"{redriven} {letter.binding}"],
+            keys={"redriven": self._lab.keys(redriven)},
+            args={"letter": letter.id, "event": event, "binding": f"{redriven} {letter.binding}"},
         )
         return str(answer)
 
@@ -332,12 +337,20 @@ class Stream:
 
         It goes in steps that are short enough for everybody who waits for Redis meanwhile.
         """
-        keys = [self._lab.keys(stream), self._lab.keys("bindings")]
-        forget = "" if stream == "events" else "forget"
-        argv: list[Arg] = [stream, keep_s, keep, UNSERVED_S, SILENT_S, TRIM_STEP, forget]
+        limits: GivenArgs = {
+            "name": stream,
+            "keep_s": keep_s,
+            "keep": keep,
+            "unserved_s": UNSERVED_S,
+            "silent_s": SILENT_S,
+            "most": TRIM_STEP,
+            "forget": None if stream == "events" else 1,
+        }
         whole = Trimmed()
         while True:
-            answer = json.loads(await self._lab.run("trim_stream", keys, argv))
+            answer = json.loads(
+                await self._lab.move("trim_stream", keys={"stream": self._lab.keys(stream)}, args=limits)
+            )
             held = answer.get("held")
             step = Trimmed(
                 answer["dropped"],

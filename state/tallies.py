@@ -15,8 +15,9 @@ class Tallies:
 
     async def add(self, counted: Mapping[str, float]) -> None:
         """Add to the sums, all at once."""
-        pairs = [word for name, amount in counted.items() for word in (name, repr(amount))]
-        await self._lab.run("add_tallies", [self._lab.keys("tallies")], pairs)
+        await self._lab.move(
+            "add_tallies", args={"names": list(counted), "amounts": [float(n) for n in counted.values()]}
+        )
 
     async def all(self) -> dict[str, float]:
         """Every sum by its name."""

@@ -113,10 +113,9 @@ class Webhooks:
             "description": description,
         }
         told = {"webhook_id": webhook_id, "types": types, "tag": tag, "description": description}
-        keys = self._keys(webhook_id)
-        group, bindings = _names(webhook_id)
-        argv: list[Arg] = [webhook_id, json.dumps(fields), group, bindings, MOST, json.dumps(told)]
-        if await self._lab.run("add_webhook", keys[:5], argv) == "full":
+        args: dict[str, Arg] = {"fields": json.dumps(fields), "most": MOST, "event_data": json.dumps(told)}
+        keys = self._keys(webhook_id, "webhook", "redriven")
+        if await self._lab.move("add_webhook", keys=keys, args={**args, **_names(webhook_id)}) == "full":
             raise Conflict(
                 f"there are {MOST} webhooks, as many as a lab has", hint="POST /api/webhook/remove some"
             )
@@ -150,7 +149,7 @@ class Webhooks:
         Raises:
             NotFound: there is none of this id.
         """
-        if not await self._end(webhook_id, "", {"webhook_id": webhook_id}):
+        if not await self._end(webhook_id, None, {"webhook_id": webhook_id}):
             raise NotFound(f"there is no webhook {webhook_id!r}", hint="POST /api/webhook/list names them")
 
     async def disable(self, webhook_id: str, reason: str) -> bool:
@@ -159,8 +158,8 @@ class Webhooks:
 
     async def note(self, webhook_id: str, status: int | None, error: str) -> None:
         """Write down how a delivery went; `error` is empty where it went well."""
-        keys = [self._lab.keys("webhooks"), self._lab.keys("deliveries", webhook_id)]
-        await self._lab.run("note_delivery", keys, [webhook_id, status, error[:500]])
+        args = {"id": webhook_id, "status": status, "error": error[:500]}
+        await self._lab.move("note_delivery", keys=self._keys(webhook_id, "deliveries"), args=args)
 
     async def now(self) -> float:
         """Redis' clock, with which deliveries are signed."""
@@ -173,26 +172,30 @@ class Webhooks:
             self._stream.redriven(webhook.binding, consumer, made=True),
         ]
 
-    async def _end(self, webhook_id: str, reason: str, told: dict[str, Any]) -> bool:
-        group, bindings = _names(webhook_id)
-        answer = await self._lab.run(
-            "end_webhook", self._keys(webhook_id), [webhook_id, group, bindings, reason, json.dumps(told)]
+    async def _end(self, webhook_id: str, reason: str | None, told: dict[str, Any]) -> bool:
+        answer = await self._lab.move(
+            "end_webhook",
+            keys=self._keys(webhook_id, "webhook", "redriven", "deliveries"),
+            args={"reason": reason, "event_data": json.dumps(told), **_names(webhook_id)},
         )
         return bool(answer == "ok")
 
-    def _keys(self, webhook_id: str) -> list[str]:
+    def _keys(self, webhook_id: str, *names: str) -> dict[str, str]:
         keys = self._lab.keys
-        return [
-            keys("webhooks"),
-            keys("webhooks", webhook_id),
-            keys("events"),
-            keys("bindings"),
-            keys("redriven", f"webhook:{webhook_id}"),
-            keys("deliveries", webhook_id),
-        ]
+        own = {
+            "webhook": keys("webhooks", webhook_id),
+            "redriven": keys("redriven", f"webhook:{webhook_id}"),
+            "deliveries": keys("deliveries", webhook_id),
+        }
+        return {name: own[name] for name in names}
 
 
-def _names(webhook_id: str) -> tuple[str, str]:
-    """Its consumer group, and its bindings on the events and on what is redriven."""
+def _names(webhook_id: str) -> dict[str, str]:
+    """Its id, its consumer group, and its bindings on the events and on what is redriven."""
     group = f"webhook:{webhook_id}"
-    return group, f"events {group},redriven:{group} {group}"
+    return {
+        "id": webhook_id,
+        "group": group,
+        "events_binding": f"events {group}",
+        "redriven_binding": f"redriven:{group} {group}",
+    }

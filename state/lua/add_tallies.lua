@@ -1,7 +1,6 @@
--- Add what a process counted to the lab's sums. Presence, not state.
--- KEYS  1 tallies
--- ARGV  pairs of name and amount
-for i = 1, #ARGV, 2 do
-  redis.call('HINCRBYFLOAT', KEYS[1], ARGV[i], ARGV[i + 1])
-end
+-- Add what a process counted to the lab's sums: for graphs, no decision reads them.
+-- keys: tallies
+-- args: names* amounts*
+-- returns: ok
+for i, name in ipairs(A.names) do redis.call('HINCRBYFLOAT', K.tallies, name, A.amounts[i]) end
 return 'ok'

@@ -1,14 +1,15 @@
--- Register a receiver of events; it is owed everything that happens from now on.
--- KEYS  1 webhooks  2 webhook  3 events  4 bindings  5 its redriven events
--- ARGV  1 id  2 fields as JSON  3 group  4 its two bindings, apart by a comma  5 most webhooks  6 event data
--- Returns ok | full
-if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[5]) then return 'full' end
+-- Register a receiver of events; it gets every event from now on.
+-- parts: events
+-- keys: webhooks webhook bindings redriven
+-- args: id fields group events_binding redriven_binding most event_data
+-- returns: ok | full
+if redis.call('ZCARD', K.webhooks) >= tonumber(A.most) then return 'full' end
 local t = clock(now())
-emit(KEYS[3], 'webhook.added', '', ARGV[1], ARGV[6])
-redis.call('XGROUP', 'CREATE', KEYS[3], ARGV[3], '$')
-redis.call('XGROUP', 'CREATE', KEYS[5], ARGV[3], '0', 'MKSTREAM')
-for binding in string.gmatch(ARGV[4], '[^,]+') do redis.call('ZADD', KEYS[4], t, binding) end
-put(KEYS[2], ARGV[2])
-redis.call('HSET', KEYS[2], 'created_at', t)
-redis.call('ZADD', KEYS[1], t, ARGV[1])
+emit('webhook.added', '', A.id, A.event_data)
+redis.call('XGROUP', 'CREATE', K.events, A.group, '$')
+redis.call('XGROUP', 'CREATE', K.redriven, A.group, '0', 'MKSTREAM')
+redis.call('ZADD', K.bindings, t, A.events_binding, t, A.redriven_binding)
+put(K.webhook, A.fields)
+redis.call('HSET', K.webhook, 'created_at', t)
+redis.call('ZADD', K.webhooks, t, A.id)
 return 'ok'

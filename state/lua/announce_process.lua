@@ -1,11 +1,12 @@
--- A process says it is there; those silent for an hour are forgotten. Presence, not state.
--- KEYS  1 last seen  2 what they are
--- ARGV  1 process  2 description as JSON
+-- A process says that it is alive; those silent for an hour are forgotten. Presence: no decision relies on it.
+-- keys: processes process_facts
+-- args: name facts
+-- returns: ok
 local t = now()
-redis.call('ZADD', KEYS[1], clock(t), ARGV[1])
-redis.call('HSET', KEYS[2], ARGV[1], ARGV[2])
-for _, old in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', clock(t - 3600))) do
-  redis.call('ZREM', KEYS[1], old)
-  redis.call('HDEL', KEYS[2], old)
+redis.call('ZADD', K.processes, clock(t), A.name)
+redis.call('HSET', K.process_facts, A.name, A.facts)
+for _, old in ipairs(redis.call('ZRANGEBYSCORE', K.processes, '-inf', clock(t - 3600))) do
+  redis.call('ZREM', K.processes, old)
+  redis.call('HDEL', K.process_facts, old)
 end
 return 'ok'

@@ -1,8 +1,9 @@
 -- Move an event that failed too often to the dead letters of its binding.
--- KEYS  1 stream  2 dead letters
--- ARGV  1 group  2 entry id  3 error  4 deliveries  5 event as JSON
--- Returns ok | gone
-if redis.call('XACK', KEYS[1], ARGV[1], ARGV[2]) == 0 then return 'gone' end
-redis.call('XADD', KEYS[2], '*', 'binding', ARGV[1], 'entry', ARGV[2], 'error', ARGV[3], 'deliveries', ARGV[4], 'event',
-  ARGV[5], 'time', rfc3339(now()))
+-- parts: events
+-- keys: stream dead_letters
+-- args: group entry error deliveries event
+-- returns: ok | gone
+if redis.call('XACK', K.stream, A.group, A.entry) == 0 then return 'gone' end
+redis.call('XADD', K.dead_letters, '*', 'binding', A.group, 'entry', A.entry, 'error', A.error, 'deliveries', A.deliveries, 'event',
+  A.event, 'time', rfc3339(now()))
 return 'ok'

@@ -1,8 +1,8 @@
--- Write down how a delivery to a receiver went; what operators look at, no state that decides anything.
--- KEYS  1 webhooks  2 how its deliveries went
--- ARGV  1 id  2 HTTP status, or empty  3 what went wrong, or empty
--- Returns ok | gone
-if not redis.call('ZSCORE', KEYS[1], ARGV[1]) then return 'gone' end
-redis.call('HINCRBY', KEYS[2], ARGV[3] == '' and 'delivered' or 'failed', 1)
-redis.call('HSET', KEYS[2], 'last_at', clock(now()), 'last_status', ARGV[2], 'last_error', ARGV[3])
+-- Note how a delivery to a receiver went: for operators, no decision reads it.
+-- keys: webhooks deliveries
+-- args: id status? error
+-- returns: ok | gone
+if not redis.call('ZSCORE', K.webhooks, A.id) then return 'gone' end
+redis.call('HINCRBY', K.deliveries, A.error == '' and 'delivered' or 'failed', 1)
+redis.call('HSET', K.deliveries, 'last_at', clock(now()), 'last_status', A.status or '', 'last_error', A.error)
 return 'ok'

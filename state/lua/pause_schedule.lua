@@ -1,10 +1,11 @@
--- Let the clock fire a function no more.
--- KEYS  1 schedule  2 events
--- ARGV  1 function  2 reason
--- Returns when it was paused
-local since = redis.call('HGET', KEYS[1], 'paused_at')
+-- Stop the clock from firing a function.
+-- parts: events
+-- keys: schedule
+-- args: function reason
+-- returns: when it was paused
+local since = redis.call('HGET', K.schedule, 'paused_at')
 if since then return since end
 local t = now()
-redis.call('HSET', KEYS[1], 'paused_at', clock(t), 'paused_reason', ARGV[2])
-emit(KEYS[2], 'cron.paused', '', ARGV[1], cjson.encode({['function'] = ARGV[1], reason = ARGV[2]}))
+redis.call('HSET', K.schedule, 'paused_at', clock(t), 'paused_reason', A.reason)
+emit('cron.paused', '', A['function'], cjson.encode({['function'] = A['function'], reason = A.reason}))
 return clock(t)

@@ -1,8 +1,7 @@
--- A schedule as it stands, in one look.
--- KEYS  1 schedule  2 its ticks
--- ARGV  1 function
--- Returns {Redis' time, ticks being handled, ticks that nobody has read, field, value, ...}
-local handled, unread = unhandled(KEYS[2], ARGV[1], 1000)
+-- A schedule as it stands at one moment.
+-- parts: ticks
+-- returns: {Redis' time, ticks being handled, ticks that no handler has read, field, value, ...}
+local handled, unread = unhandled(1000)
 local found = {clock(now()), handled, unread}
-for _, word in ipairs(redis.call('HGETALL', KEYS[1])) do found[#found + 1] = word end
+for _, word in ipairs(redis.call('HGETALL', K.schedule)) do found[#found + 1] = word end
 return found

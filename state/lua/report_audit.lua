@@ -1,5 +1,6 @@
--- Tell everybody that an audit found something.
--- KEYS  1 events
--- ARGV  1 event data
-emit(KEYS[1], 'lab.audit_failed', '', 'lab', ARGV[1])
+-- Tell that an audit found something.
+-- parts: events
+-- args: event_data
+-- returns: ok
+emit('lab.audit_failed', '', 'lab', A.event_data)
 return 'ok'

@@ -1,12 +1,13 @@
 -- Fire a function by hand, also where it is paused; once per request.
--- KEYS  1 schedule  2 its ticks  3 answer by request id
--- ARGV  1 function  2 overlap policy  3 request ttl in seconds, 0 without a request id
--- Returns {fired | waits | overlaps, when}
-local first = redis.call('GET', KEYS[3])
-if first and ARGV[3] ~= '0' then return {string.match(first, '^(%S+) (%S+)$')} end
+-- parts: ticks
+-- keys: answer?
+-- args: overlap ttl_s
+-- returns: {fired | waits | overlaps, when}
+local first = K.answer and redis.call('GET', K.answer)
+if first then return {string.match(first, '^(%S+) (%S+)$')} end
 local t = now()
-local became = fire_unless_overlapping(KEYS[1], KEYS[2], ARGV[1], t, ARGV[2], clock(t), 0, 'true')
-if ARGV[3] ~= '0' and became ~= 'overlaps' then
-  redis.call('SET', KEYS[3], became .. ' ' .. clock(t), 'EX', ARGV[3])
+local became = fire_unless_overlapping(t, A.overlap, clock(t), 0, 'true')
+if K.answer and became ~= 'overlaps' then
+  redis.call('SET', K.answer, became .. ' ' .. clock(t), 'EX', A.ttl_s)
 end
 return {became, clock(t)}

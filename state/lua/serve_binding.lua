@@ -1,23 +1,24 @@
--- A process says that it serves a consumer group: the group is there, and stays as long as somebody says so.
--- KEYS  1 stream  2 when each binding was last served
--- ARGV  1 group  2 binding  3 made: the group was made with its webhook, and goes with it
--- Returns ok | gone
-if ARGV[3] == 'made' then
-  if not redis.call('ZSCORE', KEYS[2], ARGV[2]) then return 'gone' end
+-- A process serves a consumer group: the group exists, and stays as long as a process says so.
+-- `made`: the group was made with its webhook, and goes with it.
+-- keys: stream bindings
+-- args: group binding made?
+-- returns: ok | gone
+if A.made then
+  if not redis.call('ZSCORE', K.bindings, A.binding) then return 'gone' end
 else
-  local created = redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], '0', 'MKSTREAM')
+  local created = redis.pcall('XGROUP', 'CREATE', K.stream, A.group, '0', 'MKSTREAM')
   if type(created) == 'table' and created.err and not string.find(created.err, 'BUSYGROUP', 1, true) then
     return created
   end
 end
--- Hours in which nobody served anything count for no group: the lab was off.
+-- Hours without any served group do not count: the lab was off.
 local t = now()
-local newest = redis.call('ZRANGE', KEYS[2], -1, -1, 'WITHSCORES')
+local newest = redis.call('ZRANGE', K.bindings, -1, -1, 'WITHSCORES')
 if newest[2] and t - tonumber(newest[2]) > 600 then
   local silence = clock(t - tonumber(newest[2]))
-  for _, binding in ipairs(redis.call('ZRANGE', KEYS[2], 0, -1)) do
-    redis.call('ZINCRBY', KEYS[2], silence, binding)
+  for _, binding in ipairs(redis.call('ZRANGE', K.bindings, 0, -1)) do
+    redis.call('ZINCRBY', K.bindings, silence, binding)
   end
 end
-redis.call('ZADD', KEYS[2], clock(t), ARGV[2])
+redis.call('ZADD', K.bindings, clock(t), A.binding)
 return 'ok'

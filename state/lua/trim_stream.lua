@@ -1,10 +1,8 @@
--- Drop what nobody is due any more: entries that are old, beyond the newest, and finished by every group; groups that
--- nobody serves; consumers that are gone and left nothing unfinished.
--- KEYS  1 stream  2 when each binding was last served
--- ARGV  1 the stream's name among the bindings  2 seconds for which entries are kept  3 newest entries that are kept
---       4 seconds after which an unserved group is dropped  5 seconds after which a silent consumer is dropped
---       6 most entries to drop now  7 forget: the stream goes with its last group
--- Returns JSON: dropped, length, groups and consumers (dropped), held (group, since) where a group holds entries back
+-- Drop entries that are old, beyond the newest, and finished by every group; groups that no process serves; consumers
+-- that are gone and left nothing unfinished. `forget`: the stream goes with its last group.
+-- keys: stream bindings
+-- args: name keep_s keep unserved_s silent_s most forget?
+-- returns: JSON: dropped, length, groups and consumers (dropped), held (group, since) where a group holds entries back
 local t = now()
 
 local function parts(id)
@@ -29,31 +27,31 @@ local function facts(row)
   return found
 end
 
-local length = redis.call('XLEN', KEYS[1])
+local length = redis.call('XLEN', K.stream)
 local dropped_groups, dropped_consumers = {}, 0
 local floor, holder, groups = nil, nil, 0
 
-for _, row in ipairs(redis.call('EXISTS', KEYS[1]) == 1 and redis.call('XINFO', 'GROUPS', KEYS[1]) or {}) do
+for _, row in ipairs(redis.call('EXISTS', K.stream) == 1 and redis.call('XINFO', 'GROUPS', K.stream) or {}) do
   local group = facts(row)
-  local binding = ARGV[1] .. ' ' .. group.name
-  redis.call('ZADD', KEYS[2], 'NX', clock(t), binding) -- one that was there before anybody stamped it
-  if t - tonumber(redis.call('ZSCORE', KEYS[2], binding)) > tonumber(ARGV[4]) then
-    redis.call('XGROUP', 'DESTROY', KEYS[1], group.name)
-    redis.call('ZREM', KEYS[2], binding)
+  local binding = A.name .. ' ' .. group.name
+  redis.call('ZADD', K.bindings, 'NX', clock(t), binding) -- a group older than these stamps
+  if t - tonumber(redis.call('ZSCORE', K.bindings, binding)) > tonumber(A.unserved_s) then
+    redis.call('XGROUP', 'DESTROY', K.stream, group.name)
+    redis.call('ZREM', K.bindings, binding)
     dropped_groups[#dropped_groups + 1] = group.name
   else
     groups = groups + 1
     local needs = after(group['last-delivered-id'])
     if group.pending > 0 then
-      local oldest = redis.call('XPENDING', KEYS[1], group.name)[2]
+      local oldest = redis.call('XPENDING', K.stream, group.name)[2]
       if before(oldest, needs) then needs = oldest end
     end
     if not floor or before(needs, floor) then floor, holder = needs, group.name end
-    for _, each in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], group.name)) do
+    for _, each in ipairs(redis.call('XINFO', 'CONSUMERS', K.stream, group.name)) do
       local consumer = facts(each)
       -- With something pending it stays: deleting it would lose that.
-      if consumer.pending == 0 and consumer.idle > tonumber(ARGV[5]) * 1000 then
-        redis.call('XGROUP', 'DELCONSUMER', KEYS[1], group.name, consumer.name)
+      if consumer.pending == 0 and consumer.idle > tonumber(A.silent_s) * 1000 then
+        redis.call('XGROUP', 'DELCONSUMER', K.stream, group.name, consumer.name)
         dropped_consumers = dropped_consumers + 1
       end
     end
@@ -61,18 +59,18 @@ for _, row in ipairs(redis.call('EXISTS', KEYS[1]) == 1 and redis.call('XINFO', 
 end
 
 local dropped, held = 0, nil
-local excess = math.min(length - tonumber(ARGV[3]), tonumber(ARGV[6]))
-if groups == 0 and ARGV[7] == 'forget' then
+local excess = math.min(length - tonumber(A.keep), tonumber(A.most))
+if groups == 0 and A.forget then
   dropped = length
-  redis.call('DEL', KEYS[1])
+  redis.call('DEL', K.stream)
 elseif excess > 0 then
-  local cut = string.format('%.0f-0', math.max(0, (t - tonumber(ARGV[2])) * 1000))
-  local next_one = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', excess + 1)[excess + 1]
+  local cut = string.format('%.0f-0', math.max(0, (t - tonumber(A.keep_s)) * 1000))
+  local next_one = redis.call('XRANGE', K.stream, '-', '+', 'COUNT', excess + 1)[excess + 1]
   if next_one and before(next_one[1], cut) then cut = next_one[1] end
   if floor and before(floor, cut) then
     cut, held = floor, {group = holder, since = floor}
   end
-  dropped = redis.call('XTRIM', KEYS[1], 'MINID', '=', cut)
+  dropped = redis.call('XTRIM', K.stream, 'MINID', '=', cut)
 end
 return cjson.encode({dropped = dropped, length = length - dropped, groups = dropped_groups,
   consumers = dropped_consumers, held = held})

@@ -22,6 +22,7 @@ from state.embedded import EmbeddedRedis
 from state.errors import Unavailable
 from state.experiments import Experiments
 from state.migrations import Turn, migrate, open_books
+from state.moves import GivenArgs
 from state.presence import Presence
 from state.settings import Settings
 from state.tags import Tags
@@ -139,13 +140,13 @@ async def test_no_other_restore_begins_while_one_migrates_for_long(
 ) -> None:
     monkeypatch.setattr(state.backup, "SILENT_S", 0.4)
     lab = Lab(settings.lab, redis_server.url)
-    marked = [lab.keys(name) for name in ("restoring", "schema", "identity", "tags", "processes")]
+    another: GivenArgs = {"token": "another", "silent_s": 0.4, "file": "file"}
     answers: list[str] = []
 
     async def slowly(lab: Lab, found: int) -> None:
         for _ in range(10):
             await asyncio.sleep(0.1)
-            answers.append(await lab.run("begin_restore", marked, ["another", 0.4, "file"]))
+            answers.append(await lab.move("begin_restore", args=another))
         await migrate(lab, found)
 
     monkeypatch.setattr(state.backup, "migrate", slowly)
