@@ -167,6 +167,10 @@ class Lab:
         except RedisError as problem:
             raise unavailable(problem) from problem
 
+    async def read(self, commands: Mapping[str, Sequence[Arg]]) -> dict[str, Any]:
+        """Several reads in one round trip, each answer under the name of its command."""
+        return dict(zip(commands, await self.pipeline(list(commands.values())), strict=True))
+
     async def _piped(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
         pipe = self._redis.pipeline(transaction=False)
         for words in commands:

@@ -58,17 +58,7 @@ class Policies:
             keys, own_line = self._lab.keys, trace_id_of(tag, OWN_LINE)
             answer = await self._lab.move(
                 "set_policy",
-                keys={
-                    "policy": keys("policy", tag),
-                    "forest": keys("forest", tag),
-                    "own_line": keys.trace(own_line),
-                    "traces": keys("traces", tag),
-                    "live_traces": keys("live_traces", tag),
-                    "open_selections": keys("open_selections", tag),
-                    "finished": keys("finished", tag),
-                    "best": keys.best(tag),
-                    "events": keys("events"),
-                },
+                keys={"own_line": keys.trace(own_line)},
                 args={
                     "tag": tag,
                     "version": version,

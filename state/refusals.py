@@ -30,3 +30,10 @@ def over(s: Selection) -> Conflict:
             "experiment_id": s.experiment_id,
         },
     )
+
+
+def unknown_trace(tag: str, trace_id: str) -> NotFound:
+    """The tag has no such trace."""
+    return NotFound(
+        f"{tag!r} has no trace {trace_id!r}", hint="POST /api/trace/list names them: <tag>-t<number>"
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functions.contract import Command, Line, Response, function
-from functions.trace._choosing import single_mode
+from functions.rules.branches.refusals import single_mode
 from state.ids import OWN_LINE, Id
 from state.ids import Tag as TagName
 from state.policies import Policies
@@ -30,5 +30,7 @@ async def close(request: Close, policies: Policies, traces: Traces) -> Closed:
     policy, _ = await policies.get(request.tag)
     if trace.number == OWN_LINE and policy.traces.mode == "single":
         raise single_mode(request.tag)
-    closed = await traces.close(trace, request.reason)
-    return Closed(trace_id=closed.trace_id, status=closed.status, reason=closed.reason)
+    if await traces.close(trace, request.reason):
+        return Closed(trace_id=trace.trace_id, status="closed", reason=request.reason)
+    trace = await traces.get(request.tag, request.trace_id)
+    return Closed(trace_id=trace.trace_id, status=trace.status, reason=trace.reason)

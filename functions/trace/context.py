@@ -8,9 +8,9 @@ from pydantic import Field, model_validator
 
 from functions.contract import Request, Response, function
 from functions.rules.branches.ancestry import FAILED, Siblings, branch, siblings
+from functions.rules.branches.parents import check_parents
 from functions.rules.keeps.verdict import Key
 from functions.rules.search.suggestions import short
-from functions.trace._nodes import parents_of
 from state.errors import Invalid
 from state.experiments import Experiments
 from state.ids import Id
@@ -101,7 +101,8 @@ async def context(request: Ask, tags: Tags, experiments: Experiments, traces: Tr
             )
         parent_ids, until, commit = chosen.parent_ids, chosen.finished_until, chosen.base_commit_sha
     else:
-        await parents_of(request.tag, parent_ids, experiments)
+        found = {e.experiment_id: e for e in await experiments.many(parent_ids)}
+        check_parents(request.tag, parent_ids, found)
     known, is_whole = await experiments.ancestors(parent_ids, ANCESTORS_READ)
     main = Key(tag.key_gpu_class, tag.key_evaluator_hash, tag.key_budget_seconds)
     under = branch(

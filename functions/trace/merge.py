@@ -7,17 +7,11 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from functions.contract import Call, Command, function
-from functions.plugins import Schedulers
-from functions.trace._choosing import Chooser, Selected, Wish, answered, request_key
-from state.experiments import Experiments
+from functions.trace._selecting import Selected, request_key, selected
+from functions.trace._stores import Stores
 from state.ids import Id
 from state.ids import Tag as TagName
-from state.policies import Policies
-from state.pool import Pool
-from state.settings import Settings
-from state.tags import Tags
-from state.traces import Traces
-from state.wakeups import Wakeups
+from state.selecting import Wish
 
 
 class Merge(Command):
@@ -40,32 +34,16 @@ class Merge(Command):
 
 
 @function("trace::merge", role="agent", writes=True, keeps_answer=False)
-async def merge(
-    request: Merge,
-    call: Call,
-    tags: Tags,
-    policies: Policies,
-    experiments: Experiments,
-    traces: Traces,
-    pool: Pool,
-    schedulers: Schedulers,
-    wakeups: Wakeups,
-    settings: Settings,
-) -> Selected:
+async def merge(request: Merge, call: Call, stores: Stores) -> Selected:
     """Select several parents: two traces with their bases, or two near misses; if it is kept, the others end."""
-    tag = await tags.get(request.tag)
-    asked = request_key("trace::merge", request, call)
-    if asked is not None and (first := await traces.first_answer(asked)) is not None:
-        return answered(first, tag)
     sources = [*([request.into] if request.into and request.sources else []), *request.sources]
-    chooser = Chooser(tags, policies, experiments, traces, pool, schedulers, wakeups, settings)
     wish = Wish(
         tag=request.tag,
         agent=request.agent,
+        owner=call.caller.owner,
         intent="merge",
         selector=request.selector or ("explicit" if sources else "best_base"),
         sources=sources,
         into=request.into,
-        wait=request.wait,
     )
-    return answered(await chooser.choose(wish, call, asked), tag)
+    return await selected(wish, request.wait, request_key("trace::merge", request, call), stores)

@@ -6,6 +6,7 @@ from functions.contract import Call, Command, Response, function
 from functions.rules.access import check_own
 from state.ids import Id
 from state.records import stamp
+from state.refusals import over
 from state.traces import Traces
 
 
@@ -27,6 +28,8 @@ async def renew(request: Renew, call: Call, traces: Traces) -> Renewed:
     found = await traces.selection(request.selection_id)
     check_own(call.caller, found.owner, found.selection_id)
     renewed = await traces.renew(found)
+    if renewed is None:
+        raise over(await traces.selection(request.selection_id))
     return Renewed(
         selection_id=renewed.selection_id,
         status=renewed.status,

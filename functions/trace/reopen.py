@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functions.contract import Command, Response, function
-from functions.trace._choosing import single_mode
+from functions.rules.branches.refusals import never_grown, no_room, single_mode
 from state.ids import Id
 from state.ids import Tag as TagName
 from state.policies import Policies
@@ -30,7 +30,14 @@ async def reopen(request: Reopen, policies: Policies, traces: Traces) -> Reopene
         policy, version = await policies.get(request.tag)
         if policy.traces.mode == "single":
             raise single_mode(request.tag)
-        opened = await traces.reopen(trace, policy.traces.target_traces, version)
-        if opened is not None:
-            break
-    return Reopened(trace_id=opened.trace_id, status=opened.status, tip=opened.tip, base=opened.base)
+        match await traces.reopen(trace, policy.traces.target_traces, version):
+            case "rootless":
+                raise never_grown(trace.trace_id)
+            case "no_room":
+                raise no_room(request.tag, policy.traces.target_traces)
+            case "growing":
+                return Reopened(trace_id=trace.trace_id, status=trace.status, tip=trace.tip, base=trace.base)
+            case "ok":
+                return Reopened(trace_id=trace.trace_id, status="live", tip=trace.tip, base=trace.base)
+            case "stale":
+                continue

@@ -5,19 +5,11 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from functions.contract import Call, Command, function
-from functions.plugins import Schedulers
-from functions.trace._choosing import Chooser, Intent, Selected, Waiting, Wish, answered, request_key
-from functions.trace._nodes import parents_of
-from state.experiments import Experiments
+from functions.trace._selecting import Selected, request_key, selected
+from functions.trace._stores import Stores
 from state.ids import Id
 from state.ids import Tag as TagName
-from state.policies import Policies
-from state.pool import Pool
-from state.records import Selection
-from state.settings import Settings
-from state.tags import Tags
-from state.traces import Traces
-from state.wakeups import Wakeups
+from state.selecting import Intent, Wish
 
 
 class Select(Command):
@@ -45,36 +37,20 @@ class Select(Command):
 
 
 @function("trace::select", role="agent", writes=True, keeps_answer=False)
-async def select(
-    request: Select,
-    call: Call,
-    tags: Tags,
-    policies: Policies,
-    experiments: Experiments,
-    traces: Traces,
-    pool: Pool,
-    schedulers: Schedulers,
-    wakeups: Wakeups,
-    settings: Settings,
-) -> Selected:
+async def select(request: Select, call: Call, stores: Stores) -> Selected:
     """Choose the trace and parents of one experiment, as a lease; without a free slot, `wait` and no idea."""
-    tag = await tags.get(request.tag)
-    asked = request_key("trace::select", request, call)
-    found: Selection | Waiting | None = await traces.first_answer(asked) if asked is not None else None
-    if found is None:
-        chooser = Chooser(tags, policies, experiments, traces, pool, schedulers, wakeups, settings)
-        parents = await parents_of(request.tag, request.parent_ids, experiments)
-        wish = Wish(
-            tag=request.tag,
-            agent=request.agent,
-            intent="merge" if len(parents) > 1 else request.intent,
-            trace_id=request.trace_id,
-            parents=parents,
-            selector="nodes" if request.parent_ids else "best_base",
-            wait=request.wait,
-        )
-        found = await chooser.choose(wish, call, asked)
-    if isinstance(found, Waiting) or not request.include_context:
-        return answered(found, tag)
+    parents = list(dict.fromkeys(request.parent_ids))
+    wish = Wish(
+        tag=request.tag,
+        agent=request.agent,
+        owner=call.caller.owner,
+        intent="merge" if len(parents) > 1 else request.intent,
+        trace_id=request.trace_id,
+        parent_ids=parents,
+        selector="nodes" if parents else "best_base",
+    )
+    found = await selected(wish, request.wait, request_key("trace::select", request, call), stores)
+    if found.selection_id is None or not request.include_context:
+        return found
     told = await call.invoke("trace::context", {"tag": request.tag, "selection_id": found.selection_id})
-    return answered(found, tag).model_copy(update={"context": told})
+    return found.model_copy(update={"context": told})

@@ -18,7 +18,4 @@ class Swept(Response):
 @function("trace::sweep", Every("sweep_s"), role="operator", writes=True)
 async def sweep(request: Sweep, traces: Traces) -> Swept:
     """Expire selections whose agents registered nothing in time; every select does the same for its own tag."""
-    expired: list[str] = []
-    for tag in await traces.with_expired():
-        expired += await traces.sweep(tag)
-    return Swept(expired=expired)
+    return Swept(expired=await traces.sweep())

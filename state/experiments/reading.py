@@ -9,8 +9,8 @@ from typing import Any, cast
 
 from state.errors import NotFound
 from state.experiments.store import Store
-from state.experiments.walking import ancestors, ancestry, base_above
-from state.indexes import fields_of, members, values
+from state.experiments.walking import ancestors, ancestry, base_above, base_found
+from state.indexes import members, values
 from state.records import Best, End, Experiment, Status
 
 
@@ -125,12 +125,8 @@ class Reading(Store):
         """
         if not parent_ids:
             return None
-        key = self._keys.experiment(parent_ids[0])
-        while True:
-            [(found, *rest)] = await self._lab.pipeline([base_above(self._lab, key)])
-            if found != "on":
-                return Experiment.parse(fields_of(rest[0])) if rest else None
-            [key] = rest
+        [answer] = await self._lab.pipeline([base_above(self._lab, self._keys.experiment(parent_ids[0]))])
+        return await base_found(self._lab, answer)
 
     async def ancestors(self, parent_ids: Sequence[str], most: int) -> tuple[dict[str, Experiment], bool]:
         """What these were made from, themselves included, by id; the nearest `most`, and whether that is all.

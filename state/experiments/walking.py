@@ -15,12 +15,19 @@ STEPS = 1000
 
 
 def base_above(lab: Lab, key: str) -> Sequence[Arg]:
-    """The kept experiment nearest to one of this key: answers {found, fields} | {none} | {on, key}."""
+    """The kept experiment nearest to the one of this key; `base_found` reads the answer."""
     return lab.reading(
         "walk_up",
         keys={"starts": [key]},
         args={"experiments": lab.keys.experiment(""), "most": STEPS, "base": "yes"},
     )
+
+
+async def base_found(lab: Lab, answer: Sequence[Any]) -> Experiment | None:
+    """The experiment that `base_above` led to, from its answer on; None: there is none."""
+    while answer[0] == "on":
+        [answer] = await lab.pipeline([base_above(lab, answer[1])])
+    return Experiment.parse(fields_of(answer[1])) if answer[0] == "found" else None
 
 
 def ancestors(lab: Lab, parent_ids: Sequence[str], most: int) -> Sequence[Arg]:

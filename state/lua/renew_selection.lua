@@ -1,6 +1,6 @@
 -- Prolong the lease of a selection that nothing was registered with yet.
 -- keys: selection open_selections
--- args: id lease_s
+-- args: tag id lease_s
 -- returns: {ok, when it ends} | {held, the experiment that keeps it open} | {over}
 local s = redis.call('HMGET', K.selection, 'status', 'experiment_id')
 local t = now()

@@ -113,7 +113,7 @@ class Trace(Record):
     since_best: int = 0
     """Nodes since its best value."""
     virtual_time: int = 0
-    """When its next turn comes, in the tag's virtual time; see `rules.traces.next_turn`."""
+    """When its next turn comes, in the tag's virtual time; see `rules.branches.schedulers`."""
     last_selected: int = 0
     """`select_seq` of its newest selection."""
     priority: float = 0.0
@@ -137,8 +137,15 @@ class Forest:
     last_trace: int = 0
     branches: int = 0
     """Traces that there are, ended ones too, the tag's own line aside."""
+    places: int = 0
+    """Places for traces that are taken: by live ones and pending ones."""
     growing: tuple[Trace, ...] = ()
     """Live and pending ones, by number."""
+
+    @property
+    def live(self) -> list[Trace]:
+        """Those that may be extended."""
+        return [trace for trace in self.growing if trace.status == "live"]
 
 
 @dataclass(frozen=True)

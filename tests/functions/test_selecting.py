@@ -7,7 +7,8 @@ import asyncio
 import httpx
 import pytest
 
-from state.traces import Plan, Refusal, Traces
+from state.selecting import SelectionDecision
+from state.traces import Traces
 from tests.labs import open_tag, registered, told
 
 AGENTS = 12
@@ -20,8 +21,8 @@ async def test_selections_asked_for_at_once_do_not_make_each_other_stale(
     answers = []
     select = Traces.select
 
-    async def seen(self: Traces, plan: Plan, *request: object) -> object:
-        answers.append(await select(self, plan, *request))  # type: ignore[arg-type]  # passed on as they come
+    async def seen(self: Traces, decision: SelectionDecision, *request: object) -> object:
+        answers.append(await select(self, decision, *request))  # type: ignore[arg-type]  # passed on as they come
         return answers[-1]
 
     monkeypatch.setattr(Traces, "select", seen)
@@ -32,7 +33,7 @@ async def test_selections_asked_for_at_once_do_not_make_each_other_stale(
     )
 
     assert sum(s["status"] == "selected" for s in selected) == AGENTS
-    assert not [a for a in answers if isinstance(a, Refusal) and a.why == "stale"]
+    assert None not in answers
 
 
 async def grown(http: httpx.AsyncClient, **asked: str) -> str:

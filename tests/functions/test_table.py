@@ -40,7 +40,7 @@ from tests.labs import (
     tried,
 )
 
-VARIADIC = frozenset({"end_experiment", "lease_gpu", "pause_tag", "select_trace", "unpause_tag"})
+VARIADIC = frozenset({"end_experiment", "lease_gpu", "pause_tag", "unpause_tag"})
 """Scripts whose last keys are a list."""
 LUA = Path(state.__file__).parent / "lua"
 

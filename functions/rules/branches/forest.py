@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from functions.rules.branches.ancestry import JUDGED
@@ -22,7 +22,7 @@ SCORES_KEPT = 100
 """Of the newest nodes, for schedulers that look back."""
 
 
-def forest_of(forest: Forest, live: Sequence[Trace], params: Mapping[str, float]) -> SchedulerForest:
+def schedulers_view(forest: Forest, live: Sequence[Trace], params: Mapping[str, float]) -> SchedulerForest:
     """The live traces as schedulers see them."""
     return SchedulerForest(
         tag=forest.tag,
@@ -54,11 +54,6 @@ def replanted(forest: Forest) -> bool:
     """Whether a slot is free because a trace has left it; at a cold start all slots are for roots."""
     numbered = [t for t in forest.growing if t.number != OWN_LINE]
     return forest.branches > len(numbered)
-
-
-def stood_on(traces: Iterable[Trace]) -> set[str]:
-    """Nodes that a trace has for its base, or began at."""
-    return {node for trace in traces for node in (trace.base, trace.origin) if node is not None}
 
 
 def is_node(e: Experiment, status: Status) -> bool:

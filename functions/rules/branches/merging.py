@@ -3,34 +3,111 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
+from typing import Any
 
+from functions.rules.branches.parents import parents_named
+from functions.rules.branches.refusals import ended, no_near_misses, one_base, rootless
 from functions.rules.keeps.verdict import score
-from state.errors import Conflict
+from state.ids import OWN_LINE, trace_id_of
 from state.records import Direction, Experiment, Trace
+from state.refusals import unknown_trace
+from state.selecting import SelectionFacts, Wish
 
 
-def by_best_base(
-    traces: Sequence[Trace], bases: Mapping[str, Experiment], direction: Direction
-) -> list[Trace]:
-    """The two traces with the best bases, which are not the same one; the best first.
+@dataclass(frozen=True)
+class Merge:
+    """Several parents, and the trace that goes on from them; the other traces end if the merged node is kept."""
+
+    into: Trace
+    fields: Mapping[str, Any]
+    """What the selection says."""
+
+
+def merged(wish: Wish, facts: SelectionFacts) -> Merge:
+    """What a merge brings together.
+
+    Raises:
+        Conflict: there is nothing to bring together, or no trace that could go on. NotFound: no such trace.
+    """
+    live = {t.trace_id: t for t in facts.forest.live}
+    if wish.into is not None and wish.into not in live:
+        raise ended(wish.into, _named(wish.into, wish, facts).status)
+    traces, nodes = _sources(wish, facts, live)
+    grows = [t for t in traces if t.trace_id in live]
+    name = wish.into or next((t.trace_id for t in grows), None)
+    if name is None:
+        raise ended(traces[0].trace_id, traces[0].status) if traces else rootless(nodes)
+    into = live[name]
+    parents = nodes
+    if wish.selector == "near_miss" and into.tip is not None and into.tip not in nodes:
+        parents = [into.tip, *nodes]  # what goes on from the tip descends from it
+    best = next(iter(in_order([into, *grows], facts.values, facts.tag.direction)), None)
+    by_bases = wish.selector in ("explicit", "best_base")
+    fields = {
+        **parents_named(parents),
+        "base_experiment_id": best.base if best else None,
+        "base_commit_sha": best.base_commit_sha if best else None,
+        "sources": {t.trace_id: t.tip for t in grows if t.trace_id != name},
+        "combines": [t.base for t in traces] if by_bases else nodes,
+        "reason": f"{wish.selector}: brings {', '.join(nodes)} together",
+    }
+    return Merge(into, fields)
+
+
+def _sources(wish: Wish, facts: SelectionFacts, live: Mapping[str, Trace]) -> tuple[list[Trace], list[str]]:
+    """The traces that a merge brings together, and the nodes that are its parents."""
+    match wish.selector:
+        case "explicit":
+            traces = [_named(name, wish, facts) for name in dict.fromkeys(wish.sources)]
+            for trace in traces:
+                if trace.status != "live":
+                    raise ended(trace.trace_id, trace.status)
+            if len({t.base for t in traces if t.base is not None}) < 2:
+                raise one_base(t.base for t in traces)
+        case "best_base":
+            traces = by_best_base(list(live.values()), facts.values, facts.tag.direction)
+        case "near_miss":
+            pair = near_pair(facts.near, facts.combined, None if wish.into else live)
+            grow = [live[e.trace_id] for e in pair if e.trace_id is not None and e.trace_id in live]
+            return grow, [e.experiment_id for e in pair]
+        case "nodes":
+            nodes = list(dict.fromkeys(wish.parent_ids))
+            if len(nodes) < 2:
+                raise one_base(nodes)
+            names = [name for n in nodes if (name := facts.nodes[n].trace_id) is not None]
+            # What was made before there were traces stands on the tag's own line.
+            of = dict.fromkeys(names or [trace_id_of(wish.tag, OWN_LINE)])
+            return [facts.traces[name] for name in of if name in facts.traces], nodes
+    return traces, [t.tip for t in traces if t.tip is not None]
+
+
+def _named(name: str, wish: Wish, facts: SelectionFacts) -> Trace:
+    found = facts.traces.get(name)
+    if found is None or found.tag != wish.tag:
+        raise unknown_trace(wish.tag, name)
+    return found
+
+
+def by_best_base(traces: Sequence[Trace], values: Mapping[str, float], direction: Direction) -> list[Trace]:
+    """The two traces with the best bases, which are not the same one; the best first. `values` are the bases'.
 
     Raises:
         Conflict: there are no two such bases.
     """
-    ranked = in_order(traces, bases, direction)
-    for one, other in combinations(ranked, 2):
+    for one, other in combinations(in_order(traces, values, direction), 2):
         if one.base != other.base:
             return [one, other]
     raise one_base(trace.base for trace in traces)
 
 
-def in_order(traces: Iterable[Trace], bases: Mapping[str, Experiment], direction: Direction) -> list[Trace]:
+def in_order(traces: Iterable[Trace], values: Mapping[str, float], direction: Direction) -> list[Trace]:
     """The traces that have a base, best first."""
     valued = [
-        (score(value, direction), trace.number, trace)
+        (score(values[trace.base], direction), trace.number, trace)
         for trace in traces
-        if trace.base is not None and trace.base in bases and (value := bases[trace.base].val_bpb) is not None
+        if trace.base is not None and trace.base in values
     ]
     return [trace for *_, trace in sorted(valued, key=lambda each: each[:2])]
 
@@ -51,19 +128,4 @@ def near_pair(
         goes_on = growing is None or one.trace_id in growing or other.trace_id in growing
         if apart and goes_on and frozenset((one.experiment_id, other.experiment_id)) not in done:
             return [one, other]
-    raise Conflict(
-        "there are no two near misses of different traces that were not combined yet",
-        hint="merge by best_base, name the nodes in parent_ids of POST /api/trace/select, or let the traces grow",
-        fields={"code": "no_near_misses"},
-    )
-
-
-def one_base(bases: Iterable[str | None]) -> Conflict:
-    """There is nothing to bring together."""
-    stands_on = sorted({base for base in bases if base is not None})
-    standing = f"on {stands_on[0]} alone" if len(stands_on) == 1 else "on nothing that was kept"
-    return Conflict(
-        f"what is to be merged stands {standing}: a merge takes two bases",
-        hint="name traces with different bases (POST /api/trace/list shows them), or extend this one",
-        fields={"code": "one_base"},
-    )
+    raise no_near_misses()

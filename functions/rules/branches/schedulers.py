@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median, pstdev
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from state.errors import Conflict, Invalid
 
@@ -268,7 +268,14 @@ def _unusable(name: str, problem: str) -> Conflict:
     )
 
 
-def next_turn(trace: TraceView, forest: Forest) -> tuple[int, int]:
+class HasTurn(Protocol):
+    """A trace or a forest, as a scheduler sees it or as it is kept."""
+
+    @property
+    def virtual_time(self) -> int: ...
+
+
+def next_turn(trace: HasTurn, forest: HasTurn) -> tuple[int, int]:
     """Virtual times of a trace and of its forest when the trace is selected.
 
     Stride scheduling with equal strides (Waldspurger and Weihl, MIT/LCS/TM-528, 1995), with the virtual time of

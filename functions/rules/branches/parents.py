@@ -1,24 +1,22 @@
-"""Experiments as nodes of the graph: what may be a parent, and the code that a node stands on."""
+"""Experiments as nodes of the graph: what may be a parent, and how a selection names its parents."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from functions.rules.branches.ancestry import JUDGED
 from state.errors import Conflict, Invalid
-from state.experiments import Experiments
+from state.ids import number_of
 from state.records import Experiment
 
-NODES = ("keep", "discard", "crash", "timeout")
 
-
-async def parents_of(tag: str, parent_ids: Sequence[str], experiments: Experiments) -> list[Experiment]:
-    """The nodes that a caller names as parents.
+def check_parents(tag: str, parent_ids: Sequence[str], found: Mapping[str, Experiment]) -> None:
+    """Refuse parents that nothing can be built on.
 
     Raises:
         Invalid: one is no experiment of the tag. Conflict: one is not finished, or came in from an earlier epoch.
     """
-    found = {e.experiment_id: e for e in await experiments.many(parent_ids)}
     for parent in parent_ids:
         e = found.get(parent)
         if e is None or e.tag != tag or e.retest_of is not None:
@@ -27,7 +25,7 @@ async def parents_of(tag: str, parent_ids: Sequence[str], experiments: Experimen
                 hint="POST /api/trace/list shows the graph; leave parent_ids out to have a parent chosen",
                 fields={"code": "unknown_parent"},
             )
-        if e.status not in NODES:
+        if e.status not in JUDGED:
             raise Conflict(
                 f"parent {parent!r} is {e.status}: only what has a result is built on",
                 hint=f"wait for it with GET /api/experiment/{parent}/wait, or name another",
@@ -39,14 +37,13 @@ async def parents_of(tag: str, parent_ids: Sequence[str], experiments: Experimen
                 hint="build on a node of the present epoch: POST /api/trace/list shows them",
                 fields={"code": "stale_epoch"},
             )
-    return [found[parent] for parent in dict.fromkeys(parent_ids)]
 
 
-def parents_named(parents: Sequence[Experiment], base: Experiment | None) -> dict[str, Any]:
+def parents_named(parent_ids: Sequence[str], base: Experiment | None = None) -> dict[str, Any]:
     """The part of a selection that names its parents and the code to check out."""
     return {
-        "parent_ids": [e.experiment_id for e in parents],
-        "local_selection": [e.number for e in parents],
+        "parent_ids": list(parent_ids),
+        "local_selection": [number_of(parent) for parent in parent_ids],
         "base_experiment_id": base.experiment_id if base else None,
         "base_commit_sha": base.commit_sha if base else None,
     }

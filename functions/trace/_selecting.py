@@ -1,0 +1,150 @@
+"""What select and merge share: try until something is selected, or the wait is over."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal
+
+from functions.contract import Call, Command, Response
+from functions.rules.branches.refusals import busy
+from functions.rules.branches.select import decide, needed
+from functions.trace._stores import Stores
+from functions.views.budgets import obstacle
+from state.digests import RequestKey
+from state.records import Selection, SelectionKind, Tag, stamp
+from state.selecting import Wait, Wish
+from state.wakeups import woken_within
+
+LOOK_AGAIN_S = 2.0
+"""A wake-up may be lost with its connection; the state never is."""
+FREEING = (
+    *("selection.committed", "selection.released", "selection.expired"),
+    *("trace.opened", "trace.ended", "trace.reopened", "tag.resumed"),
+)
+"""Events after which there may be a slot."""
+
+
+class Selected(Response):
+    """A selection, or why there is none now."""
+
+    status: Literal["selected", "wait"]
+    selection_id: str | None = None
+    kind: SelectionKind | None = None
+    trace_id: str | None = None
+    parent_ids: list[str] | None = None
+    local_selection: list[int] | None = None
+    """The parents' numbers in the tag; empty is a new root."""
+    base_experiment_id: str | None = None
+    base_commit_sha: str | None = None
+    """The code to check out."""
+    combines: list[str] | None = None
+    """Of a merge: the kept nodes, or the near misses, whose changes are to be brought together."""
+    sources: list[str] | None = None
+    """Of a merge: the traces that end with it, if it is kept."""
+    select_seq: int | None = None
+    epoch: int | None = None
+    lease_expires_at: str | None = None
+    """Until then an experiment is registered with it, or it is renewed."""
+    scheduler: str | None = None
+    scores: dict[str, float] | None = None
+    reason: str
+    """Why this one; or why none: no_slot, all_busy, paused, budget."""
+    retry_after: float | None = None
+    hint: str
+    context: dict[str, Any] | None = None
+
+
+async def selected(wish: Wish, wait_s: float, request: RequestKey | None, stores: Stores) -> Selected:
+    """A selection; where there is none now, tries again with whatever happens for `wait_s` seconds.
+
+    Raises:
+        Conflict: what was asked for cannot be selected, now or ever; the `code` says why.
+    """
+    time = asyncio.get_running_loop().time
+    deadline, next_look = time() + wait_s, 0.0
+    async with stores.wakeups.types(wish.tag, *FREEING) as woken:
+        while True:
+            async with stores.traces.deciding(wish.tag):
+                found, tag = await _try(wish, request, stores)
+            if isinstance(found, Selection):
+                return shown(found, tag)
+            if time() >= next_look and found.reason in ("no_slot", "all_busy"):
+                next_look = time() + LOOK_AGAIN_S
+                if wish.tag in await _forgotten_tags(stores):
+                    continue
+            left = deadline - time()
+            if left <= 0:
+                if found.reason == "all_busy" and wish.named_trace is not None:
+                    raise busy(wish.named_trace, found.retry_after)
+                return waiting(found, tag)
+            await woken_within(woken, min(left, LOOK_AGAIN_S))
+
+
+async def _try(wish: Wish, request: RequestKey | None, stores: Stores) -> tuple[Selection | Wait, Tag]:
+    while True:
+        facts = await stores.traces.facts(wish, request)
+        if facts.first is not None:
+            return facts.first, facts.tag
+        if facts.free_at is not None and facts.free_at <= facts.now:
+            await stores.traces.sweep([wish.tag])
+            continue
+        needs = needed(wish, facts)
+        facts = await stores.traces.more(facts, needs)
+        scheduler = await stores.schedulers.named(needs.scheduler) if needs.scheduler else None
+        decision = decide(wish, facts, scheduler, stores.settings.stale_s)
+        if isinstance(decision, Wait):
+            return decision, facts.tag
+        if (made := await stores.traces.select(decision, request)) is not None:
+            return made, facts.tag
+
+
+async def _forgotten_tags(stores: Stores) -> set[str]:
+    """Tags with slots again because the agents that held them are gone; without a clock nothing else sweeps."""
+    patience_s = stores.settings.stale_s
+    if await stores.pool.begin_sweep(patience_s / 2 + stores.settings.sweep_s, patience_s):
+        return set()
+    closed = await stores.experiments.close_forgotten()
+    return {name.rpartition("-")[0] for name in closed}
+
+
+def request_key(function: str, request: Command, call: Call) -> RequestKey | None:
+    """What a repeated request of this function is known by."""
+    given = call.key(request.request_id)
+    if given is None:
+        return None
+    return RequestKey.of(function, given, request)
+
+
+def shown(found: Selection, tag: Tag) -> Selected:
+    """A selection as callers see it."""
+    commit = found.base_commit_sha or tag.base_commit
+    return Selected(
+        status="selected",
+        selection_id=found.selection_id,
+        kind=found.kind,
+        trace_id=found.trace_id,
+        parent_ids=found.parent_ids,
+        local_selection=found.local_selection,
+        base_experiment_id=found.base_experiment_id,
+        base_commit_sha=commit,
+        combines=(found.combines or found.parent_ids) if found.kind == "merge" else None,
+        sources=sorted(found.sources) or None,
+        select_seq=found.select_seq,
+        epoch=found.epoch,
+        lease_expires_at=stamp(found.lease_expires_at),
+        scheduler=found.scheduler,
+        scores=found.scores,
+        reason=found.reason,
+        hint=f"Check out {commit or 'the base commit'}, change it, and register or submit with"
+        f" selection_id {found.selection_id} before the lease ends.",
+    )
+
+
+def waiting(found: Wait, tag: Tag) -> Selected:
+    """Why there is none, as callers see it."""
+    hints = {
+        "no_slot": "Every slot is taken: ask again, and keep no idea ready for a context that will have changed.",
+        "all_busy": "Every trace is being extended: ask again when a result is in.",
+    }
+    hint = hints.get(found.reason) or obstacle(tag) or "The tag has no room for a run now: ask again."
+    return Selected(status="wait", reason=found.reason, retry_after=found.retry_after, hint=hint)

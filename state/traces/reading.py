@@ -1,0 +1,118 @@
+"""Traces and selections, read: the forest that grows, single ones, pages, what is open."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from state.client import Lab
+from state.ids import OWN_LINE
+from state.indexes import members, records
+from state.moves import Arg
+from state.records import Forest, Selection, Trace
+from state.refusals import no_selection, unknown_trace
+
+GROWING_READ = 100_000
+"""More traces than a policy may ask for."""
+
+
+class Reading:
+    """Part of `Traces`."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._keys = lab.keys
+
+    def forest_reads(self, tag: str) -> dict[str, Sequence[Arg]]:
+        """What `forest_of` makes a forest of, by name, for `Lab.read`."""
+        keys = self._keys
+        return {
+            "forest": ("HGETALL", keys("forest", tag)),
+            "growing": members(self._lab, keys("live_traces", tag), keys.trace(""), limit=GROWING_READ),
+            "branches": ("ZCOUNT", keys("traces", tag), f"({OWN_LINE}", "+inf"),
+        }
+
+    async def forest(self, tag: str) -> Forest:
+        """What may be selected now."""
+        return forest_of(tag, await self._lab.read(self.forest_reads(tag)))
+
+    async def epoch(self, tag: str) -> int:
+        """The epoch that the tag's selections are made in now."""
+        return int(await self._lab.command("HGET", self._keys("forest", tag), "epoch") or 1)
+
+    async def many(self, trace_ids: Sequence[str]) -> list[Trace]:
+        """Several, in the order asked for; what is not there is left out."""
+        stored = await self._lab.hashes([self._keys.trace(i) for i in trace_ids])
+        return [Trace.parse(fields) for fields in stored if fields]
+
+    async def get(self, tag: str, trace_id: str) -> Trace:
+        """A trace of this tag.
+
+        Raises:
+            NotFound: it has none of that name.
+        """
+        found = await self.many([trace_id])
+        if not found or found[0].tag != tag:
+            raise unknown_trace(tag, trace_id)
+        return found[0]
+
+    async def standing_on(self, tag: str, experiment_id: str) -> list[Trace]:
+        """Traces, ended ones too, that have this experiment for their base; looks at every trace of the tag."""
+        ids = await self._lab.command("ZRANGE", self._keys("traces", tag), 0, -1)
+        bases = await self._lab.pipeline([("HGET", self._keys.trace(i), "base") for i in ids])
+        return await self.many([i for i, base in zip(ids, bases, strict=True) if base == experiment_id])
+
+    async def page(self, tag: str, limit: int, below: int | None = None) -> tuple[list[Trace], int]:
+        """The newest `limit` traces below a number, by number, and how many there are in all."""
+        index = self._keys("traces", tag)
+        top = f"({below}" if below is not None else "+inf"
+        ids, total = await self._lab.pipeline(
+            [("ZREVRANGEBYSCORE", index, top, "-inf", "LIMIT", 0, limit), ("ZCARD", index)]
+        )
+        return (await self.many(ids))[::-1], int(total)
+
+    async def selection(self, selection_id: str) -> Selection:
+        """A selection; one that is over is known for 24 h.
+
+        Raises:
+            NotFound: there is none of that name, or no longer.
+        """
+        stored = await self._lab.hash(self._keys.selection(selection_id))
+        if not stored:
+            raise no_selection(selection_id)
+        return Selection.parse(stored)
+
+    async def open_selections(self, tag: str) -> dict[str, float]:
+        """Open selections of a tag and when their leases end; infinity while an experiment holds one."""
+        rows = await self._lab.command(
+            "ZRANGE", self._keys("open_selections", tag), 0, -1, "WITHSCORES", withscores=True
+        )
+        return {str(member): float(score) for member, score in rows}
+
+    async def unused(self, tag: str, limit: int, agent: str | None = None) -> list[Selection]:
+        """Open selections, of one agent or all, that nothing was registered with, those that end first first."""
+        still_open = await self.open_selections(tag)
+        waiting = [name for name, ends in still_open.items() if math.isfinite(ends)]
+        found = await self.selections(waiting)
+        return [s for s in found if s.experiment_id is None and agent in (None, s.agent)][:limit]
+
+    async def selections(self, selection_ids: Sequence[str]) -> list[Selection]:
+        """Several; what is forgotten is left out."""
+        stored = await self._lab.hashes([self._keys.selection(i) for i in selection_ids])
+        return [Selection.parse(fields) for fields in stored if fields]
+
+
+def forest_of(tag: str, told: Mapping[str, Any]) -> Forest:
+    """The forest, from the answers to `forest_reads`."""
+    counters, growing = told["forest"], records(told["growing"])
+    return Forest(
+        tag=tag,
+        select_seq=int(counters.get("select_seq", 0)),
+        epoch=int(counters.get("epoch", 1)),
+        virtual_time=int(counters.get("virtual_time", 0)),
+        last_trace=int(counters.get("last_trace", OWN_LINE)),
+        branches=int(told["branches"]),
+        places=len(growing),
+        growing=tuple(Trace.parse(fields) for fields in growing.values() if fields),
+    )

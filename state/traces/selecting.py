@@ -1,0 +1,241 @@
+"""Selections: the facts that decide them, and one move for each step from open to over."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Literal
+from weakref import WeakValueDictionary
+
+from state.client import Lab
+from state.digests import REQUEST_TTL_S, RequestKey
+from state.experiments.walking import base_above, base_found
+from state.indexes import fields_of, members, records, values
+from state.moves import Arg
+from state.policy import read_policy
+from state.records import Best, Experiment, Selection, Tag, Trace, flatten
+from state.selecting import Needs, SelectionDecision, SelectionFacts, Wish
+from state.tags import unknown
+from state.traces.reading import Reading, forest_of
+
+GPUS_READ = 100_000
+KEPT_READ = 50
+"""Newest kept nodes that a freed slot may branch from."""
+STOOD_ON_READ = 200
+"""Newest traces whose bases are not branched from again."""
+NEAR_READ = 50
+COMBINED_READ = 200
+SWEPT = 1000
+"""Most selections of a tag that one sweep expires."""
+
+
+class Selecting(Reading):
+    """Part of `Traces`."""
+
+    def __init__(self, lab: Lab) -> None:
+        super().__init__(lab)
+        self._deciding = WeakValueDictionary[str, asyncio.Lock]()
+
+    def deciding(self, tag: str) -> asyncio.Lock:
+        """Hold it from the facts to the move, so that decisions of one process do not make each other stale."""
+        return self._deciding.setdefault(tag, asyncio.Lock())
+
+    # -- facts
+
+    async def facts(self, wish: Wish, request: RequestKey | None) -> SelectionFacts:
+        """What every selection is decided by, and what the wish names; what the same request selected before.
+
+        Raises:
+            NotFound: the tag does not exist. Invalid: the request of this id had another body.
+        """
+        keys, tag = self._keys, wish.tag
+        named = [i for i in dict.fromkeys((wish.trace_id, wish.into, *wish.sources)) if i is not None]
+        reads: dict[str, Sequence[Arg]] = {
+            "time": ("TIME",),
+            "tag": ("HGETALL", keys.tag(tag)),
+            "policy": ("HGETALL", keys("policy", tag)),
+            **self.forest_reads(tag),
+            "open": ("ZCARD", keys("open_selections", tag)),
+            "earliest": ("ZRANGE", keys("open_selections", tag), 0, 0, "WITHSCORES"),
+            **_each("trace", "HGETALL", {i: keys.trace(i) for i in named}),
+            **_each("node", "HGETALL", {i: keys.experiment(i) for i in wish.parent_ids}),
+        }
+        if request is not None:
+            reads["first"] = ("GET", keys("requests", request.name))
+        if wish.selector == "near_miss":
+            reads["best"] = ("HGETALL", keys.best(tag))
+        if len(wish.parent_ids) == 1:
+            reads["base"] = base_above(self._lab, keys.experiment(wish.parent_ids[0]))
+        told = await self._lab.read(reads)
+        if not told["tag"]:
+            raise unknown(tag)
+        first = told.get("first")
+        return SelectionFacts(
+            now=told["time"][0] + told["time"][1] / 1e6,
+            tag=Tag.parse(told["tag"]),
+            policy=read_policy(told["policy"]["values"]),
+            policy_version=int(told["policy"]["version"]),
+            forest=forest_of(tag, told),
+            open_selections=int(told["open"]),
+            free_at=float(told["earliest"][1]) if told["earliest"] else None,
+            first=await self.selection(request.registered(first)) if request and first else None,
+            best=Best.parse(told["best"]) if told.get("best") else None,
+            nodes={i: Experiment.parse(e) for i in wish.parent_ids if (e := told[f"node {i}"])},
+            base=await base_found(self._lab, told["base"]) if "base" in told else None,
+            traces={i: Trace.parse(t) for i in named if (t := told[f"trace {i}"])},
+        )
+
+    async def more(self, facts: SelectionFacts, needs: Needs) -> SelectionFacts:
+        """The facts with what else the decision needs."""
+        told = await self._lab.read(self._reads(facts.tag.name, needs))
+        gpus, stood_on, combined = (
+            values(told.get(of, ())).values() for of in ("gpus", "stood_on", "combined")
+        )
+        kept, near = (records(told.get(of, ())).values() for of in ("kept", "near"))
+        return replace(
+            facts,
+            traces={**facts.traces, **{i: Trace.parse(t) for i in needs.traces if (t := told[f"trace {i}"])}},
+            values={i: float(value) for i in needs.values if (value := told[f"value {i}"])},
+            gpus=[(status, float(heard_at)) for status, heard_at in gpus if status and heard_at],
+            kept=[Experiment.parse(fields) for fields in kept if fields],
+            stood_on=frozenset(node for pair in stood_on for node in pair if node),
+            near=[Experiment.parse(fields) for fields in near if fields],
+            combined=[json.loads(parents) for [parents] in combined if parents],
+        )
+
+    def _reads(self, tag: str, needs: Needs) -> dict[str, Sequence[Arg]]:
+        keys, lab = self._keys, self._lab
+        nodes = keys.experiment("")
+        reads: dict[str, Sequence[Arg]] = {
+            **_each("trace", "HGETALL", {i: keys.trace(i) for i in needs.traces}),
+            **_each("value", "HGET", {i: keys.experiment(i) for i in needs.values}, "val_bpb"),
+        }
+        if needs.gpus:
+            pulse = ("status", "heartbeat_at")
+            reads["gpus"] = members(lab, keys("gpus"), keys.gpu(""), limit=GPUS_READ, fields=pulse)
+        if needs.kept:
+            kept, opened = keys.status(tag, "keep", "")[0], keys("traces", tag)
+            reads["kept"] = members(lab, kept, nodes, limit=KEPT_READ, newest=True)
+            reads["stood_on"] = members(
+                lab, opened, keys.trace(""), limit=STOOD_ON_READ, newest=True, fields=("base", "origin")
+            )
+        if needs.near is not None:
+            index, lineage = keys("near_misses", tag), keys("lineage", tag)
+            low, high = needs.near
+            reads["near"] = members(lab, index, nodes, limit=NEAR_READ, low=low, high=high)
+            reads["combined"] = members(
+                lab, lineage, nodes, limit=COMBINED_READ, newest=True, fields=("parent_ids",)
+            )
+        return reads
+
+    # -- moves
+
+    async def select(self, d: SelectionDecision, request: RequestKey | None = None) -> Selection | None:
+        """Make a selection; None where what decided it has changed. The same request gets its first selection.
+
+        Raises:
+            Invalid: the request of this id had another body.
+        """
+        keys, tag = self._keys, d.tag
+        trace_turn, forest_turn = d.turn or (None, None)
+        answer = await self._lab.move(
+            "select_trace",
+            keys={
+                "trace": keys.trace(d.trace_id),
+                "request": keys("requests", request.name) if request else None,
+            },
+            args={
+                "tag": tag,
+                "policy_version": d.policy_version,
+                "select_seq": d.select_seq,
+                "places": d.places,
+                "tip": d.tip,
+                "most_open": d.most_open,
+                "most_in_flight": d.most_in_flight,
+                "selections": keys.selection(""),
+                "kind": d.kind,
+                "trace_id": d.trace_id,
+                "opens": d.opens,
+                "origin": d.origin,
+                "trace_turn": trace_turn,
+                "forest_turn": forest_turn,
+                "lease_s": d.lease_s,
+                "values": json.dumps(flatten(d.fields)),
+                "ttl_s": REQUEST_TTL_S if request else None,
+                "digest": request.body_digest if request else None,
+            },
+        )
+        match answer:
+            case ["selected", fields]:
+                return Selection.parse(fields_of(fields))
+            case ["repeat", first] if request is not None:
+                return await self.selection(request.registered(first))
+            case _:
+                return None
+
+    async def renew(self, s: Selection) -> Selection | None:
+        """Prolong the lease by its whole length; one that is held by an experiment needs none. None: it is over."""
+        answer = await self._lab.move(
+            "renew_selection",
+            keys={"selection": self._keys.selection(s.selection_id)},
+            args={"tag": s.tag, "id": s.selection_id, "lease_s": s.lease_s},
+        )
+        match answer:
+            case ["ok", ends]:
+                return s.model_copy(update={"lease_expires_at": float(ends)})
+            case ["held", experiment_id]:
+                return s.model_copy(update={"experiment_id": experiment_id})
+            case _:
+                return None
+
+    async def release(self, s: Selection, why: str) -> Selection:
+        """Give a selection back, unless an experiment was registered with it; answers what it is then."""
+        match await self._end(s.tag, s.selection_id, s.trace_id, "released", why):
+            case ["over", status, experiment_id]:
+                return s.model_copy(update={"status": status, "experiment_id": experiment_id or None})
+            case ["registered", experiment_id]:
+                return s.model_copy(update={"experiment_id": experiment_id})
+            case _:
+                return s.model_copy(update={"status": "released"})
+
+    async def sweep(self, tags: Sequence[str] | None = None) -> list[str]:
+        """Expire the selections of these tags, or of all, whose leases have ended; answers which."""
+        keys = self._keys
+        if tags is None:
+            tags = await self._lab.command("ZRANGE", keys("tags"), 0, -1)
+        ended = await self._lab.read(
+            {
+                tag: members(
+                    self._lab,
+                    keys("open_selections", tag),
+                    keys.selection(""),
+                    limit=SWEPT,
+                    high="now",
+                    fields=("trace_id",),
+                )
+                for tag in tags
+            }
+        )
+        found = [(tag, name, trace_id) for tag in tags for name, [trace_id] in values(ended[tag]).items()]
+        why = "its agent did not register an experiment in time"
+        answers = [await self._end(tag, name, trace_id, "expired", why) for tag, name, trace_id in found]
+        return [name for (_, name, _), [word, *_] in zip(found, answers, strict=True) if word == "ok"]
+
+    async def _end(
+        self, tag: str, name: str, trace_id: str | None, status: Literal["released", "expired"], why: str
+    ) -> Sequence[str]:
+        """One without a record only leaves the index of open ones."""
+        keys = self._keys
+        answer: Sequence[str] = await self._lab.move(
+            "end_selection",
+            keys={"selection": keys.selection(name), "trace": keys.trace(trace_id or "none")},
+            args={"id": name, "tag": tag, "status": status, "why": why},
+        )
+        return answer
+
+
+def _each(what: str, command: str, keys: Mapping[str, str], *more: str) -> dict[str, Sequence[Arg]]:
+    """One command for each key, named `<what> <id>`."""
+    return {f"{what} {i}": (command, key, *more) for i, key in keys.items()}
