@@ -10,14 +10,15 @@ from contextlib import contextmanager
 from dataclasses import is_dataclass, replace
 from typing import Any, get_type_hints
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 
-from functions.contract import BadTable, Call, FiredBy, Function, Lane, Request
+from functions.contract import BadTable, Call, FiredBy, Function, Lane
 from functions.process.context import bound
 from functions.process.meters import Meters
 from functions.process.tracing import Span, Tracing
 from functions.rules.access import Caller, check_tags
-from state.errors import Forbidden, Invalid, NightjarError, NotFound
+from functions.validation import validated
+from state.errors import Forbidden, NightjarError, NotFound
 from state.traceparent import trace_id
 
 log = logging.getLogger(__name__)
@@ -110,36 +111,6 @@ def check_role(declared: Function[Any, Any], caller: Caller) -> None:
             f"{declared.name} needs the role {' or '.join(declared.roles)}, {caller.name!r} is {caller.role}",
             hint="ask an operator for a token of that role",
         )
-
-
-def validated(declared: Function[Any, Any], request: BaseModel | Mapping[str, object]) -> Request:
-    """`request` as the function's own model.
-
-    Raises:
-        Invalid: with one entry per field under `errors`.
-    """
-    model: type[Request] = declared.request
-    if isinstance(request, model):
-        return request
-    try:
-        return model.model_validate(request)
-    except ValidationError as problem:
-        raise invalid(problem) from problem
-
-
-def invalid(problem: ValidationError) -> Invalid:
-    """pydantic's findings as our own error, without the values (they may be megabytes, or secret)."""
-    errors = [
-        {"field": ".".join(str(part) for part in e["loc"])[:200] or "body", "problem": e["msg"]}
-        for e in problem.errors(include_url=False, include_context=False, include_input=False)
-    ]
-    summary = "; ".join(f"{e['field']}: {e['problem']}" for e in errors[:3])
-    more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
-    return Invalid(
-        summary + more,
-        hint="correct the fields under `errors`; POST /api/function/list shows every request's schema",
-        fields={"errors": errors[:50]},
-    )
 
 
 def _bind(name: str, declared: Function[Any, Any], provided: Sequence[object]) -> dict[str, object]:

@@ -34,6 +34,7 @@ from pydantic import SecretStr
 from state.acl import WORKER, hashed, worker_rules
 from state.errors import Conflict, NotFound, Unavailable
 from state.fitness import check_door
+from state.private import write_private
 from state.redis_binary import Binary, find_binary, written_by
 from state.redis_endpoint import (
     OURS,
@@ -44,7 +45,6 @@ from state.redis_endpoint import (
     forget,
     says_anything,
     shut_down,
-    write_private,
 )
 from state.redis_log import read_from, reason, refusal
 from state.settings import Settings

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import socket
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -79,14 +78,3 @@ def shut_down(url: str) -> bool:
     except (redis.RedisError, OSError, ValueError):
         return False
     return True
-
-
-def write_private(path: Path, text: str) -> None:
-    """Whole or not at all, and for our eyes only."""
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    draft.replace(path)

@@ -25,7 +25,7 @@ from triggers.cli.bearer import bearer_of, forget, is_kept, keep, kept, kept_at
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.output import AUTH, exit_code
 from triggers.cli.token import Duration
-from triggers.http.problems import STATUS
+from triggers.http.status import STATUS
 from triggers.lab import Plan, specs
 
 HERE = "http://127.0.0.1:3999"
@@ -203,8 +203,8 @@ def test_a_token_goes_to_no_other_host_than_the_url_s(tmp_path: Path) -> None:
     with listening(200) as (elsewhere, heard_elsewhere), listening(307, elsewhere) as (url, heard):
         settings = settings_in(tmp_path, url=url, token=text)
         for anonymous in (False, True):
-            with LabHttp(settings, anonymous=anonymous) as lab, pytest.raises(NightjarError):
-                lab.ask("GET", "/api/lab/status")
+            with pytest.raises(NightjarError):
+                LabHttp(settings, anonymous=anonymous).ask("GET", "/api/lab/status")
 
     assert heard == [f"Bearer {text}", None]
     assert heard_elsewhere == []
@@ -217,8 +217,8 @@ def test_a_token_over_plain_http_to_another_machine_is_warned_of_once(
     text = token()
 
     for url in ("http://192.0.2.1:3111", "http://192.0.2.1:3111", "https://192.0.2.1", HERE):
-        LabHttp(settings_in(tmp_path, url=url, token=text)).close()
-    LabHttp(settings_in(tmp_path, url="http://192.0.2.9:3111")).close()
+        LabHttp(settings_in(tmp_path, url=url, token=text))
+    LabHttp(settings_in(tmp_path, url="http://192.0.2.9:3111"))
 
     said = capsys.readouterr().err
     assert said.count("unencrypted") == said.count("192.0.2.1") == 1

@@ -6,8 +6,7 @@ import json
 import os
 from ipaddress import ip_address
 from typing import Any
-
-import httpx
+from urllib.parse import urlsplit
 
 from state.settings import Settings
 
@@ -42,7 +41,7 @@ def is_own(settings: Settings) -> bool:
 
 def is_here(url: str) -> bool:
     """Whether it leads to this machine's own loopback interface."""
-    host = httpx.URL(url).host
+    host = urlsplit(url).hostname or ""
     try:
         return ip_address(host).is_loopback
     except ValueError:

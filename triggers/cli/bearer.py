@@ -14,7 +14,7 @@ from pathlib import Path
 
 from functions.process.redaction import hide
 from state.errors import Unauthenticated
-from state.redis_endpoint import write_private
+from state.private import write_private
 from state.settings import Settings
 from state.tokens import id_in
 from triggers.cli.address import is_own, is_up

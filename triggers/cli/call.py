@@ -11,8 +11,8 @@ import click
 from pydantic import BaseModel, ValidationError
 
 from functions.contract import Function
-from functions.invoke import invalid
-from functions.table import table
+from functions.table import find, table
+from functions.validation import invalid
 from state.errors import Invalid
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
@@ -26,7 +26,7 @@ class Calls(click.Group):
         return list(table())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        declared = table().get(cmd_name)
+        declared = find(cmd_name)
         return None if declared is None else _command(declared)
 
 

@@ -149,9 +149,9 @@ def schema(name: str, found: str | None) -> Finding:
 def running_lab(settings: Settings) -> Iterator[Finding]:
     """The web process: its audit and its hints; where none answers, whether its port is free."""
     try:
-        with LabHttp(settings) as http:
-            status = http.ask("GET", "/api/lab/status")
-            audit = http.ask("POST", "/api/lab/audit", {})
+        http = LabHttp(settings)
+        status = http.ask("GET", "/api/lab/status")
+        audit = http.ask("POST", "/api/lab/audit", {})
     except (Unauthenticated, Forbidden) as problem:
         yield Finding(REFUSED, "error", f"not audited: {problem.detail}", problem.hint or "")
         return

@@ -7,14 +7,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-import httpx
-
 from functions.process.supervision import Backoff
 from state.errors import Exhausted, TooManyRequests, Unavailable
 from state.settings import Settings
 from triggers.cli.lab_http import LabHttp
 
-TIMEOUT = httpx.Timeout(10.0, read=45.0)
+TIMEOUT_S = 45.0
 """Three heartbeats without a word: the connection is dead, whatever the network says."""
 BACKOFF = Backoff(first_s=0.2, most_s=5.0)
 
@@ -55,7 +53,7 @@ def _connection(
     """Ids with their events until the connection ends; first the id it begins after, without an event."""
     headers = {} if last_id is None else {"Last-Event-ID": last_id}
     # The address and the token are looked up each time: a lab may come back elsewhere, and a token be rotated.
-    with LabHttp(settings, timeout=TIMEOUT) as lab, lab.lines("/api/events", query, headers) as lines:
+    with LabHttp(settings, timeout_s=TIMEOUT_S).lines("/api/events", query, headers) as lines:
         yield from read(lines, last_id)
 
 

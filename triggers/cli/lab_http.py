@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import http.client
+import json
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlencode, urlsplit
 
 import click
-import httpx
 
 from state import errors
 from state.errors import Forbidden, NightjarError, Unauthenticated, Unavailable
 from state.settings import Settings
 from triggers.cli.address import base_url, is_here, is_own
 from triggers.cli.bearer import Bearer, bearer_of
-from triggers.http.problems import STATUS
+from triggers.http.status import STATUS
 
 BY_TITLE: dict[str, type[NightjarError]] = {kind.title: kind for kind in STATUS}
 BY_STATUS: dict[int, type[NightjarError]] = {status: kind for kind, status in reversed(STATUS.items())}
-TIMEOUT = httpx.Timeout(60.0)
+TIMEOUT_S = 60.0
+"""For a connection, and for each part of an answer."""
 
 _warned: set[str] = set()
 """URLs that were warned of in this process."""
@@ -27,34 +32,23 @@ _warned: set[str] = set()
 class LabHttp:
     """A client of one lab's web process, with the token that is meant for it; an `anonymous` one sends none.
 
-    It follows no redirect: a token goes to the lab's own URL or nowhere.
+    It follows no redirect: a token goes to the lab's own URL or nowhere. It is made of Python's own client, because
+    httpx takes longer to import than a command may take.
 
     Raises:
         Unauthenticated: the token that was found cannot be sent.
     """
 
-    def __init__(
-        self, settings: Settings, *, anonymous: bool = False, timeout: httpx.Timeout = TIMEOUT
-    ) -> None:
+    def __init__(self, settings: Settings, *, anonymous: bool = False, timeout_s: float = TIMEOUT_S) -> None:
         self.url = base_url(settings)
         self._is_own = is_own(settings)
         self._options = settings.options
         self._bearer = None if anonymous else bearer_of(settings)
-        headers = {"Authorization": f"Bearer {self._bearer.text}"} if self._bearer else {}
+        self._headers = {"Authorization": f"Bearer {self._bearer.text}"} if self._bearer else {}
         if self._bearer and not self._is_own:
             warn_of_plain_http(self.url)
-        self._http = httpx.Client(
-            base_url=self.url,
-            headers=headers,
-            timeout=timeout,
-            trust_env=not is_here(self.url),  # no proxy of the environment leads to this machine itself
-        )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self._timeout_s = timeout_s
+        self._opener = _opener(self.url)
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> Any:
         """The answer to one request.
@@ -62,14 +56,13 @@ class LabHttp:
         Raises:
             NightjarError: the problem document as our own error; Unavailable where no lab answers.
         """
-        try:
-            answer = self._http.request(method, path, json=body if method == "POST" else None)
-        except httpx.HTTPError as problem:
-            raise no_lab(self.url, problem) from problem
-        if answer.is_success:
+        sent = json.dumps(body).encode() if method == "POST" and body is not None else None
+        with self._answered(
+            method, path, {"Content-Type": "application/json"} if sent else {}, sent
+        ) as answer:
+            content: bytes = answer.read()
             is_json = answer.headers.get("content-type", "").startswith("application/json")
-            return answer.json() if is_json else answer.content
-        raise self._refused(answer)
+            return json.loads(content) if is_json else content
 
     @contextmanager
     def lines(
@@ -80,21 +73,30 @@ class LabHttp:
         Raises:
             NightjarError: as `ask`; also when the connection breaks while it is read.
         """
+        with self._answered("GET", f"{path}?{urlencode(query)}" if query else path, headers) as answer:
+            yield (line.decode(errors="replace").rstrip("\r\n") for line in answer)
+
+    @contextmanager
+    def _answered(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None
+    ) -> Iterator[http.client.HTTPResponse]:
+        """A successful answer, to be read within."""
+        headers = {**self._headers, **headers}
         try:
-            with self._http.stream("GET", path, params=dict(query), headers=dict(headers)) as answer:
-                if not answer.is_success:
-                    answer.read()
-                    raise self._refused(answer)
-                yield answer.iter_lines()
-        except httpx.HTTPError as problem:
+            request = urllib.request.Request(self.url + path, body, headers, method=method)
+            answer: http.client.HTTPResponse = self._opener.open(request, timeout=self._timeout_s)
+        except HTTPError as refusal:
+            raise self._refused(refusal.code, refusal.read()) from refusal
+        except (OSError, http.client.HTTPException, ValueError) as problem:  # the last: it is no URL
             raise no_lab(self.url, problem) from problem
+        with answer:
+            try:
+                yield answer
+            except (OSError, http.client.HTTPException) as problem:
+                raise no_lab(self.url, problem) from problem
 
-    def close(self) -> None:
-        """Give the connection back."""
-        self._http.close()
-
-    def _refused(self, answer: httpx.Response) -> NightjarError:
-        problem = problem_of(answer)
+    def _refused(self, status: int, content: bytes) -> NightjarError:
+        problem = problem_of(status, content)
         match problem:
             case Unauthenticated():
                 problem.detail = f"{self.url}: {problem.detail}"
@@ -102,6 +104,26 @@ class LabHttp:
             case Forbidden() if self._bearer:
                 problem.hint = f"{problem.hint or ''} (the token of {self._bearer.source} was sent)".strip()
         return problem
+
+
+def _opener(url: str) -> urllib.request.OpenerDirector:
+    """What opens the lab's URL; no proxy of the environment leads to this machine itself."""
+    by_proxy = not is_here(url)
+    handlers: list[urllib.request.BaseHandler] = [
+        urllib.request.ProxyHandler(None if by_proxy else {}),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        urllib.request.UnknownHandler(),
+    ]
+    if url.startswith("https:"):
+        import httpx  # the same authorities as everywhere
+
+        handlers.append(urllib.request.HTTPSHandler(context=httpx.create_ssl_context(trust_env=by_proxy)))
+    opener = urllib.request.OpenerDirector()
+    for handler in handlers:
+        opener.add_handler(handler)
+    return opener
 
 
 def advice(bearer: Bearer | None, is_own: bool, options: str) -> str:
@@ -121,30 +143,31 @@ def advice(bearer: Bearer | None, is_own: bool, options: str) -> str:
 
 def warn_of_plain_http(url: str) -> None:
     """Say, once, that whoever is on the way can read the token."""
-    if httpx.URL(url).scheme == "http" and not is_here(url) and url not in _warned:
+    if urlsplit(url).scheme == "http" and not is_here(url) and url not in _warned:
         _warned.add(url)
         click.echo(
-            f"nightjar: warning: the token travels unencrypted to {httpx.URL(url).host}: anybody on the way can"
+            f"nightjar: warning: the token travels unencrypted to {urlsplit(url).hostname}: anybody on the way can"
             " read it. Use https, or an SSH tunnel: ssh -L 3111:127.0.0.1:3111 HOST",
             err=True,
         )
 
 
-def no_lab(url: str, problem: httpx.HTTPError) -> Unavailable:
-    """Nobody answers there."""
+def no_lab(url: str, problem: Exception) -> Unavailable:
+    """Nothing that is a lab answers there."""
+    reason = getattr(problem, "reason", problem)
+    kind = type(reason if isinstance(reason, Exception) else problem).__name__
     return Unavailable(
-        f"no lab answers at {url} ({type(problem).__name__})",
-        hint="start one with ./nightjar up, or set NIGHTJAR_URL",
+        f"no lab answers at {url} ({kind})", hint="start one with ./nightjar up, or set NIGHTJAR_URL"
     )
 
 
-def problem_of(answer: httpx.Response) -> NightjarError:
+def problem_of(status: int, content: bytes) -> NightjarError:
     """A problem document as our own error."""
     try:
-        body: dict[str, Any] = answer.json()
-    except ValueError:
-        body = {"detail": answer.text[:500]}
-    kind = BY_TITLE.get(str(body.get("title"))) or BY_STATUS.get(answer.status_code, errors.Unavailable)
+        body: dict[str, Any] = dict(json.loads(content))
+    except (ValueError, TypeError):
+        body = {"detail": content.decode(errors="replace")[:500]}
+    kind = BY_TITLE.get(str(body.get("title"))) or BY_STATUS.get(status, errors.Unavailable)
     return kind(
         str(body.get("detail")),
         hint=body.get("hint"),

@@ -12,9 +12,9 @@ import click
 from pydantic import ValidationError
 from rich.table import Table
 
-from functions.invoke import invalid
 from functions.process.redaction import hide
 from functions.token.issue import Issue
+from functions.validation import invalid
 from state.errors import NotFound
 from state.records import ROLES
 from state.settings import Settings
@@ -132,8 +132,9 @@ def enroll(data: Path | None, lab: str | None, as_json: bool, url: str | None, n
     given = _enroll_token(settings)
     if not is_own(settings):
         warn_of_plain_http(base_url(settings))
-    with LabHttp(settings, anonymous=True) as http:
-        token = http.ask("POST", "/api/token/enroll", {"enroll_token": given, "name": name})
+    token = LabHttp(settings, anonymous=True).ask(
+        "POST", "/api/token/enroll", {"enroll_token": given, "name": name}
+    )
     _show(token, as_json)
     _say(f"{_described(token)}; it is shown this once. Set NIGHTJAR_TOKEN to it")
 
@@ -221,8 +222,8 @@ def revoke(data: Path | None, lab: str | None, as_json: bool, direct: bool, toke
 def whoami(data: Path | None, lab: str | None, as_json: bool) -> None:
     """Show whom the lab takes you for."""
     settings = settings_from(data=data, lab=lab)
-    with LabHttp(settings) as http:
-        me = http.ask("GET", "/api/token/whoami")
+    http = LabHttp(settings)
+    me = http.ask("GET", "/api/token/whoami")
     if as_json:
         print_json(me)
         return

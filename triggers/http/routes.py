@@ -19,9 +19,10 @@ from starlette.routing import BaseRoute, Route
 from starlette.types import Lifespan
 
 from functions.contract import Call, Command, Function, Http, Picture
-from functions.invoke import check_role, invalid
+from functions.invoke import check_role
 from functions.process.lifecycle import Process, ended
 from functions.rules.access import Caller
+from functions.validation import invalid
 from state.answers import Stored
 from state.errors import Conflict, Invalid, NightjarError, Unauthenticated, Unavailable
 from state.settings import Settings

@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from functions.contract import Request as Asked
-from functions.invoke import invalid
 from functions.process.lifecycle import Process
 from functions.rules.access import Caller, allows
+from functions.validation import invalid
 from state.errors import Conflict, NightjarError, Unauthenticated
 from state.tokens import SESSION_S, Proof
 from triggers.http.bodies import read_json

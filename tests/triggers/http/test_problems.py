@@ -11,7 +11,8 @@ from functions.process.lifecycle import Process
 from functions.table import table
 from state.errors import Exhausted, NightjarError, NotFound
 from tests.labs import add_gpu, crashed, dump, idea, open_tag, registered, running, told, tried
-from triggers.http.problems import STATUS, problem_document, problem_response
+from triggers.http.problems import problem_document, problem_response
+from triggers.http.status import STATUS
 
 
 def tree(root: type[NightjarError]) -> Iterator[type[NightjarError]]:

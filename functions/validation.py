@@ -1,0 +1,41 @@
+"""Requests against their models: what is wrong is told by field, without any value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+
+from functions.contract import Function, Request
+from state.errors import Invalid
+
+
+def validated(declared: Function[Any, Any], request: BaseModel | Mapping[str, object]) -> Request:
+    """`request` as the function's own model.
+
+    Raises:
+        Invalid: with one entry per field under `errors`.
+    """
+    model: type[Request] = declared.request
+    if isinstance(request, model):
+        return request
+    try:
+        return model.model_validate(request)
+    except ValidationError as problem:
+        raise invalid(problem) from problem
+
+
+def invalid(problem: ValidationError) -> Invalid:
+    """pydantic's findings as our own error, without the values (they may be megabytes, or secret)."""
+    errors = [
+        {"field": ".".join(str(part) for part in e["loc"])[:200] or "body", "problem": e["msg"]}
+        for e in problem.errors(include_url=False, include_context=False, include_input=False)
+    ]
+    summary = "; ".join(f"{e['field']}: {e['problem']}" for e in errors[:3])
+    more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
+    return Invalid(
+        summary + more,
+        hint="correct the fields under `errors`; POST /api/function/list shows every request's schema",
+        fields={"errors": errors[:50]},
+    )

@@ -1,0 +1,36 @@
+"""Functions called on the Redis of this data directory's lab, with the rights of whoever can read its files."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from functions.invoke import Invoker
+from functions.process.lifecycle import until_ready
+from functions.table import table
+from state.client import Lab
+from state.embedded import serving
+from state.settings import Settings
+from state.tokens import Tokens
+
+
+@contextmanager
+def called_on(
+    settings: Settings, *, make: bool
+) -> Iterator[Callable[[str, Mapping[str, Any]], dict[str, Any]]]:
+    """Call functions without the web process; Redis is started meanwhile where none runs. See `serving`."""
+    with serving(settings, make=make) as url:
+        yield lambda name, body: asyncio.run(_called(settings, url, name, body))
+
+
+async def _called(settings: Settings, url: str, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
+    lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
+    try:
+        await until_ready(lab)
+        invoker = Invoker({name: table()[name]}, [Tokens(lab)])
+        answer = await invoker.call(name, body, invoker.system("direct"))
+        return answer.model_dump(mode="json")
+    finally:
+        await lab.close()
