@@ -78,3 +78,13 @@ class Flagged:
 
     status: GpuStatus
     holder: str | None
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """An experiment that a worker is to train, with what that takes."""
+
+    experiment: Experiment
+    tag: Tag
+    patch: bytes | None
+    """Against the tag's base commit."""

@@ -4,45 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from functions.contract import Call, Command, Http, Response, function
-from functions.lanes import Failed, Halted, Order, Runner, Trained, TrainingJob, TrainingResult, Unfit
+from functions.gpu._lease import AttemptLease
+from functions.gpu._reporting import delivered, hand_in
+from functions.gpu._stores import Stores
+from functions.lanes import Runner, TrainingJob, Unfit
 from functions.rules.access import check_own
 from functions.rules.entering import run_of
 from functions.rules.pool.turns import next_turn
 from functions.views.budgets import obstacle
 from functions.views.hints import Queue, alive, next_step
-from state.decisions import Ending
 from state.entries import HeldLease, WaitQueue
-from state.errors import Conflict, Invalid, Unavailable
+from state.errors import Conflict, Invalid
 from state.experiments import Experiments
 from state.ids import GpuId, Id, Sha
-from state.pool import Pool, unknown
+from state.leases import Assignment
+from state.pool import unknown
 from state.records import OPEN, Experiment, Tag
 from state.settings import Settings
-from state.tags import Tags
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
-
-DELIVERY_PATIENCE_S = 600.0
-"""How long a finished run tries to hand in its result while Redis does not answer."""
-MEASURES = (
-    "peak_vram_mb",
-    "training_seconds",
-    "total_tokens_m",
-    "mfu_percent",
-    "num_steps",
-    "num_params_m",
-    "depth",
-)
 
 
 class Train(Command):
@@ -163,176 +148,53 @@ def accepted(e: Experiment, position: int, workers: int, tag: Tag) -> Accepted:
     writes=True,
     accept=accept,
 )
-async def train(
-    request: Train,
-    call: Call,
-    experiments: Experiments,
-    tags: Tags,
-    pool: Pool,
-    runner: Runner,
-    settings: Settings,
-) -> Done:
+async def train(request: Train, call: Call, stores: Stores, runner: Runner, settings: Settings) -> Done:
     """Train an experiment on a GPU: queued at once, run by the worker that the dispatcher leases for it."""
-    e = await experiments.get(request.experiment_id)
-    attempt, fence = request.attempt or e.attempt, request.fence or e.fence
-    gpu_id = e.gpu_id
+    given = await stores.experiments.assignment(request.experiment_id)
+    e, job = given.experiment, job_of(given, request, call.traceparent)
+    lease = AttemptLease(stores, e, job.attempt, job.fence, settings.stale_s)
     before = await runner.survey()
     if isinstance(before, Unfit):
-        await _hand_back(e, fence, before, call, pool)
-        return Done(experiment_id=e.experiment_id, attempt=attempt, outcome="handed back")
-    begun = await experiments.start(
-        e, attempt=attempt, fence=fence, runner=runner.name, lease_s=settings.stale_s, footprint=before
+        reason = before.reason
+        log.error("%s is unfit for %s: %s", e.gpu_id, e.experiment_id, reason)
+        await delivered(lambda: lease.hand_back(reason))
+        return done(job, "handed back")
+    if not await lease.begin(runner.name, before):
+        log.info("%s attempt %d is another's, or over: nothing to do", e.experiment_id, job.attempt)
+        return done(job, "refused")
+    log.info("%s attempt %d begins on %s", e.experiment_id, job.attempt, e.gpu_id)
+    async with lease.renewing():
+        result = await runner.run(job, lease, metric=given.tag.metric)
+    # at once: the next run waits for both
+    outcome, proven = await asyncio.gather(
+        delivered(lambda: hand_in(result, job, call, stores.experiments)), runner.is_empty(job, before)
     )
-    if not begun or gpu_id is None:
-        log.info("%s attempt %d is another's, or over: nothing to do", e.experiment_id, attempt)
-        return Done(experiment_id=e.experiment_id, attempt=attempt, outcome="refused")
-    tag = await tags.get(e.tag)
-    budget = e.budget_s or 300.0
-    job = TrainingJob(
+    log.info("%s attempt %d ended: %s", e.experiment_id, job.attempt, outcome)
+    if not proven:
+        log.error("%s attempt %d left something on its GPU: it is not lent yet", e.experiment_id, job.attempt)
+    if outcome != "lost":  # else the GPU is no longer ours
+        await delivered(lambda: lease.end(proven=proven))
+    return done(job, outcome)
+
+
+def job_of(given: Assignment, request: Train, traceparent: str | None) -> TrainingJob:
+    """What the runner is told of the attempt."""
+    e, tag, budget = given.experiment, given.tag, given.experiment.budget_s or 300.0
+    return TrainingJob(
         experiment_id=e.experiment_id,
-        attempt=attempt,
-        fence=fence,
+        attempt=request.attempt or e.attempt,
+        fence=request.fence or e.fence,
         commit_sha=e.commit_sha,
         base_commit=tag.base_commit,
-        patch=await experiments.patch(e),
+        patch=given.patch,
         config_delta=e.config_delta,
         evaluator=tag.evaluator,
         budget_s=budget,
         timeout_s=e.timeout_s or 2 * budget + 60,
         seed=e.seed,
-        traceparent=call.traceparent,
+        traceparent=traceparent,
     )
-    log.info("%s attempt %d begins on %s", e.experiment_id, attempt, gpu_id)
-    watcher = LeaseWatcher(experiments, e.experiment_id, gpu_id, fence, settings.stale_s)
-    async with watcher.renewing():
-        result = await runner.run(job, watcher, metric=tag.metric)
-    # at once: the next run waits for both
-    outcome, proven = await asyncio.gather(
-        delivered(lambda: hand_in(result, job, call, experiments)), runner.is_empty(job, before)
-    )
-    log.info("%s attempt %d ended: %s", e.experiment_id, attempt, outcome)
-    if outcome == "lost":  # the GPU is no longer ours
-        return Done(experiment_id=e.experiment_id, attempt=attempt, outcome=outcome)
-    if not proven:
-        log.error("%s attempt %d left something on its GPU: it is not lent yet", e.experiment_id, attempt)
-    await delivered(lambda: pool.release(gpu_id, e.experiment_id, fence, proven=proven))
-    return Done(experiment_id=e.experiment_id, attempt=attempt, outcome=outcome)
 
 
-async def _hand_back(e: Experiment, fence: int, unfit: Unfit, call: Call, pool: Pool) -> None:
-    """Leave the experiment to another GPU, with no attempt used up: this one is sick, and nothing was tried."""
-    gpu_id = e.gpu_id
-    if gpu_id is None or e.status != "leased":
-        return
-    log.error("%s is unfit for %s: %s", gpu_id, e.experiment_id, unfit.reason)
-    sick = {"sick": unfit.reason, "good_samples": 0}
-    # first sick, then free: between the two it would be lent again
-    await delivered(lambda: pool.flag(gpu_id, set_=sick, reason=unfit.reason, fence=fence))
-    back = {"gpu_id": gpu_id, "fence": fence, "reason": unfit.reason[:500]}
-    await delivered(lambda: call.invoke("pool::give_back", back))
-
-
-@dataclass(frozen=True)
-class LeaseWatcher:
-    """The lab's side of the running attempt: every look renews the lease and brings orders back."""
-
-    experiments: Experiments
-    experiment_id: str
-    gpu_id: str
-    fence: int
-    lease_s: float
-
-    async def tick(self, metric: float, progress: float) -> Order:
-        tick = (metric, progress)
-        return await self.experiments.renew(self.experiment_id, self.gpu_id, self.fence, self.lease_s, tick)
-
-    async def poll(self) -> Order:
-        return await self.experiments.renew(self.experiment_id, self.gpu_id, self.fence, self.lease_s)
-
-    async def tail(self, text: str) -> None:
-        await self.experiments.keep_log(self.experiment_id, text)
-
-    @asynccontextmanager
-    async def renewing(self) -> AsyncIterator[None]:
-        """Renew beside the run: checking the code out may take longer than a lease, and nobody polls meanwhile."""
-        over = asyncio.Event()
-        renewal = asyncio.create_task(self._renew_until(over))
-        try:
-            yield
-        finally:
-            over.set()
-            await renewal
-
-    async def _renew_until(self, over: asyncio.Event) -> None:
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.lease_s / 4):
-                    await over.wait()
-                    return
-            try:
-                await self.poll()  # an order is the runner's to obey: it asks for itself
-            except Unavailable as problem:
-                log.warning("the lease of %s is not renewed: %s", self.experiment_id, problem.detail)
-            except Exception:  # a fault beside the run must not end it
-                log.exception("the lease of %s is not renewed", self.experiment_id)
-
-
-async def hand_in(result: TrainingResult, job: TrainingJob, call: Call, experiments: Experiments) -> str:
-    """Report the result through the same functions that agents use; answers the experiment's status."""
-    who: dict[str, object] = {"experiment_id": job.experiment_id, "attempt": job.attempt, "fence": job.fence}
-    try:
-        match result:
-            case Trained():
-                finite = {name: value for name, value in result.metrics.items() if math.isfinite(value)}
-                measures = {name: finite[name] for name in MEASURES if finite.get(name, -1.0) >= 0}
-                completed = await call.invoke(
-                    "experiment::complete",
-                    {
-                        **who,
-                        **measures,
-                        "val_bpb": result.metric,
-                        "metrics": dict(list(finite.items())[:200]),
-                        "evaluator_hash": result.evaluator_hash,
-                        "gpu_class": result.gpu_class,
-                        "budget_seconds": job.budget_s,
-                    },
-                )
-                return str(completed["status"])
-            case Failed():
-                crashed = await call.invoke(
-                    "experiment::crash", {**who, "kind": result.kind, "error": result.error}
-                )
-                return str(crashed["status"])
-            case Halted(order="stop"):
-                return await _stopped(await experiments.get(job.experiment_id), job, experiments)
-            case Halted():
-                return "lost"
-    except Invalid as problem:
-        crashed = await call.invoke("experiment::crash", {**who, "kind": "other", "error": problem.detail})
-        return str(crashed["status"])
-    except Conflict as problem:
-        log.info("%s attempt %d: %s", job.experiment_id, job.attempt, problem.detail)
-        return "late"
-
-
-async def _stopped(e: Experiment, job: TrainingJob, experiments: Experiments) -> str:
-    reason = e.stop_reason or "stopped"
-    if e.attempt != job.attempt or e.fence != job.fence or e.status not in OPEN:
-        return "late"
-    ending = Ending(e, "stopped", {"error": reason, "val_bpb": e.last_metric}, reason=reason)
-    return "stopped" if await experiments.end(ending) else "late"
-
-
-async def delivered(step: Callable[[], Awaitable[T]]) -> T:
-    """Repeat an idempotent step while Redis does not answer."""
-    give_up = asyncio.get_running_loop().time() + DELIVERY_PATIENCE_S
-    pause = 0.2
-    while True:
-        try:
-            return await step()
-        except Unavailable as problem:
-            if asyncio.get_running_loop().time() + pause > give_up:
-                raise
-            log.warning("%s; handing in again in %.1f s", problem.detail, pause)
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, 10.0)
+def done(job: TrainingJob, outcome: str) -> Done:
+    return Done(experiment_id=job.experiment_id, attempt=job.attempt, outcome=outcome)

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 from typing import Literal
 
-from state.experiments.store import Store
-from state.records import Experiment, Footprint
+from state.experiments.ending import named_by
+from state.experiments.reading import Reading, no_experiment
+from state.leases import Assignment
+from state.records import Experiment, Footprint, Tag
 
 TICKS_KEPT = 500
 LOG_BYTES = 16 * 1024
 Order = Literal["continue", "stop", "lost"]
 
 
-class Running(Store):
+class Running(Reading):
     """Part of `Experiments`."""
+
+    async def assignment(self, experiment_id: str) -> Assignment:
+        """What a worker needs to train the experiment; two round trips.
+
+        Raises:
+            NotFound: no such experiment.
+        """
+        keys = self._keys
+        stored, tag = await self._lab.hashes(
+            [keys.experiment(experiment_id), keys.tag(named_by(experiment_id)[1])]
+        )
+        if "experiment_id" not in stored:
+            raise no_experiment(experiment_id)
+        e = Experiment.parse(stored)
+        return Assignment(e, Tag.parse(tag), await self.patch(e))
 
     async def start(
         self,

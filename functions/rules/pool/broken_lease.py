@@ -18,9 +18,13 @@ def why_gone(gpu: Gpu, now: float, stale_s: float) -> Gone | None:
     return "expired" if gpu.lease_expires_at is not None and gpu.lease_expires_at <= now else None
 
 
-def broken(gpu: Gpu, e: Experiment, why: Gone, *, reason: str, max_attempts: int) -> BrokenLease:
-    """The decision to end the lease that `e` holds on `gpu`, both as they were read."""
+def broken(
+    gpu: Gpu, e: Experiment, why: Gone, *, reason: str, max_attempts: int, sick: str | None = None
+) -> BrokenLease:
+    """The decision to end the lease that `e` holds on `gpu`, both as they were read; `sick`: the GPU is, and why."""
     flags, cleared = flags_after(gpu, e, why)
+    if sick is not None:
+        flags |= {"sick": sick, "good_samples": 0}
     return BrokenLease(gpu, e, why, reason, after_lease(gpu, e, max_attempts), flags, cleared)
 
 

@@ -86,3 +86,12 @@ def test_an_agents_own_lease_that_ran_out_leaves_its_gpu_idle() -> None:
     decided = broken(lent(), held(status="registered"), "expired", reason="its lease ran out", max_attempts=2)
 
     assert (decided.then, decided.flags, decided.cleared) == (None, {}, ())
+
+
+def test_a_gpu_that_is_unfit_for_a_run_is_sick_and_the_attempt_waits_for_another() -> None:
+    decided = broken(
+        lent(), held(status="leased"), "dead", reason="no driver", max_attempts=2, sick="no driver"
+    )
+
+    assert decided.then == SameAttempt()
+    assert decided.flags == {"sick": "no driver", "good_samples": 0}

@@ -1,0 +1,99 @@
+"""The lease under which a worker runs one attempt: begun, renewed, ended."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+
+from functions.gpu._stores import Stores
+from functions.lanes import Order
+from functions.rules.pool.broken_lease import broken
+from state.errors import Unavailable
+from state.records import Experiment, Footprint
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class AttemptLease:
+    """The lab's side of an attempt: every look of the runner renews the lease and brings orders back."""
+
+    stores: Stores
+    experiment: Experiment
+    """As it was leased."""
+    attempt: int
+    fence: int
+    lease_s: float
+
+    @property
+    def gpu_id(self) -> str:
+        return self.experiment.gpu_id or ""
+
+    async def begin(self, runner: str, before: Footprint | None) -> bool:
+        """Begin the attempt; False where it was begun before, or the lease is over."""
+        return await self.stores.experiments.start(
+            self.experiment,
+            attempt=self.attempt,
+            fence=self.fence,
+            runner=runner,
+            lease_s=self.lease_s,
+            footprint=before,
+        )
+
+    async def tick(self, metric: float, progress: float) -> Order:
+        return await self._renew((metric, progress))
+
+    async def poll(self) -> Order:
+        return await self._renew()
+
+    async def tail(self, text: str) -> None:
+        await self.stores.experiments.keep_log(self.experiment.experiment_id, text)
+
+    async def _renew(self, tick: tuple[float, float] | None = None) -> Order:
+        e = self.experiment
+        return await self.stores.experiments.renew(
+            e.experiment_id, self.gpu_id, self.fence, self.lease_s, tick
+        )
+
+    @asynccontextmanager
+    async def renewing(self) -> AsyncIterator[None]:
+        """Renew beside the run: a checkout, during which the runner does not poll, may take longer than a lease."""
+        over = asyncio.Event()
+        renewal = asyncio.create_task(self._renew_until(over))
+        try:
+            yield
+        finally:
+            over.set()
+            await renewal
+
+    async def _renew_until(self, over: asyncio.Event) -> None:
+        name = self.experiment.experiment_id
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self.lease_s / 4):
+                    await over.wait()
+                    return
+            try:
+                await self.poll()  # the runner asks for orders itself
+            except Unavailable as problem:
+                log.warning("the lease of %s is not renewed: %s", name, problem.detail)
+            except Exception:  # a fault beside the run must not end it
+                log.exception("the lease of %s is not renewed", name)
+
+    async def hand_back(self, reason: str) -> None:
+        """Give up the attempt before it begins: its GPU is sick, and the attempt waits for another."""
+        while self.experiment.status == "leased":
+            held = await self.stores.pool.holding(self.gpu_id)
+            e, policy = held.experiment, held.policy
+            if e is None or policy is None or held.gpu.fence != self.fence or e.status != "leased":
+                return
+            end = broken(held.gpu, e, "dead", reason=reason, max_attempts=policy.max_attempts, sick=reason)
+            if await self.stores.experiments.break_lease(end, stale_s=self.lease_s) is not None:
+                return
+
+    async def end(self, *, proven: bool) -> None:
+        """Give the GPU back after the run; its keeper has to look where it is not `proven` empty."""
+        await self.stores.pool.release(self.gpu_id, self.experiment.experiment_id, self.fence, proven=proven)
