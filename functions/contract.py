@@ -120,8 +120,8 @@ class On:
 class Ticking(ABC):
     """What every trigger of the clock declares beside its times.
 
-    A function whose request has the fields `scheduled`, `fired` (seconds since 1970, Redis' clock; a `datetime` field
-    reads them too), `missed` (ticks before it that nobody fires any more) and `by_hand` gets them.
+    A request may have the fields `scheduled` and `fired` (seconds since 1970, Redis' clock; `datetime` works too),
+    `missed` (ticks before it that will not be fired) and `by_hand`; they are filled in.
     """
 
     each: Literal["gpu"] | None = None
@@ -142,7 +142,7 @@ class Ticking(ABC):
         """When it ticks.
 
         Raises:
-            ValueError: never, or at no time that there is.
+            ValueError: it never ticks, or at times that do not exist.
         """
 
     def schedule(self, function: str, settings: Settings) -> Schedule:

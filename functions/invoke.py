@@ -31,7 +31,7 @@ class Invoker:
     """Calls the functions of `table` that `lane` can run, with what is `provided`, bound by type once.
 
     Raises:
-        BadTable: a function of this lane asks for something that nobody provides.
+        BadTable: a function of this lane asks for something that is not provided.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Invoker:
 
 
 def check_role(declared: Function[Any, Any], caller: Caller) -> None:
-    """Refuse a caller whose role may not call it.
+    """Refuse a caller of a role that may not call it.
 
     Raises:
         Forbidden: it may not.
@@ -123,7 +123,7 @@ def _bind(name: str, declared: Function[Any, Any], provided: Sequence[object]) -
 
 
 def _provide(who: str, kind: type, provided: Sequence[object]) -> object:
-    """The one thing of this type, or a bundle: a dataclass whose fields are things that are provided."""
+    """The one thing of this type, or a bundle: a dataclass of things that are provided."""
     found = [thing for thing in provided if isinstance(thing, kind)]
     if not found and is_dataclass(kind):
         parts = get_type_hints(kind)

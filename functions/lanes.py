@@ -1,6 +1,6 @@
 """What a lane provides: the protocols behind which a worker's own resources stand.
 
-A function whose handler asks for one of these runs only in a process that can provide it.
+A handler that asks for one of these runs only in a process that provides it.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class Runner(Protocol):
         ...
 
     async def is_empty(self, job: TrainingJob, before: Footprint | None) -> bool:
-        """Kill what is left of the attempt; whether nothing of it lives, and the memory is back as it was before."""
+        """Kill what is left of the attempt; True once its processes are gone and the memory is as it was before."""
         ...
 
 

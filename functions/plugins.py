@@ -1,4 +1,4 @@
-"""Plug-ins: somebody else's schedulers, `package.module:Class`, that a setting allows a tag's policy to name."""
+"""Plug-ins: external schedulers, `package.module:Class`, that a setting allows a tag's policy to name."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Schedulers:
             Invalid: there is none, or it is not allowed. Conflict: it is a plug-in that does not work.
         """
         if name in self._allowed and name not in self._loaded:
-            # In a thread, because nobody knows what it imports, and the loop has to say that the process is alive.
+            # In a thread: its imports may take long, and the loop has to announce that the process is alive.
             self._loaded[name] = await asyncio.to_thread(_load, name)
         return scheduler_named(name, self._loaded, self._allowed)
 
@@ -53,7 +53,7 @@ def _load(name: str) -> TraceScheduler:
     try:
         importlib.invalidate_caches()  # it may have been installed since we started
         made = getattr(importlib.import_module(module), attribute)()
-    except Exception as problem:  # whatever somebody else's module does
+    except Exception as problem:  # a foreign module may raise anything
         raise _broken(name, f"{type(problem).__name__}: {problem}") from problem
     if not isinstance(made, TraceScheduler):
         raise _broken(name, "it is no functions.rules.branches.schedulers.TraceScheduler")

@@ -30,7 +30,7 @@ besides. All of it is known to every Redis since 7.0: of a list with one unknown
 NOT_OF_WORKERS = frozenset(
     {"tokens", "token_names", "token_use", "rates", "tries", "sessions", "tickets", "webhooks"}
 )
-"""Keys that say who is let in, and the secrets of others: whoever could write them would be an operator."""
+"""Keys that decide who is let in, and secrets: a process that could write them would be an operator."""
 
 _OF_THE_LAB = (
     "@all",
@@ -43,7 +43,7 @@ _OF_THE_LAB = (
     "config|get",
     "keys",
 )
-"""RESTORE and CLIENT PAUSE are for backups, CONFIG GET tells how durable a write is, KEYS is for people who look."""
+"""RESTORE and CLIENT PAUSE are for backups, CONFIG GET tells how durable a write is, KEYS is for a prompt."""
 
 
 def worker_rules(lab: str) -> list[str]:

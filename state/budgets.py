@@ -2,7 +2,7 @@
 
 Every sum is one of whole milliseconds (a Redis hash shows it as seconds with three decimals), because floats lose
 bits when they are added up. The scripts keep the books with the same arithmetic (`lua/_books.lua`); the audit, and
-whoever fills the books of a lab that had none, use this module.
+the migration that opens the books of an older lab use this module.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from state.records import OPEN, Experiment, Status
 WARN_AT = 0.8
 """The share of a budget's limit that is told once, when so much is spent or reserved."""
 REPORTED: frozenset[Status] = frozenset({"keep", "discard", "crash", "timeout", "invalid", "measured"})
-"""Ends that somebody reported a result or a crash for."""
+"""Final statuses that follow from a reported result or crash."""
 SET_ASIDE: frozenset[Status] = frozenset({"queued", "leased", "running"})
 """While Nightjar has an experiment to train, `budget_s` seconds and one run are set aside for it."""
 

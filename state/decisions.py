@@ -84,7 +84,7 @@ class Growth:
 
 @dataclass(frozen=True)
 class Ending:
-    """An experiment's final status, with all that follows from it."""
+    """An experiment's final status and everything that follows from it."""
 
     experiment: Experiment
     """As it was read: its status, attempt and fence are the guard."""
@@ -174,7 +174,7 @@ Outcome = Requeued | SameAttempt | Ended
 
 @dataclass(frozen=True)
 class BrokenLease:
-    """The decision to end a lease whose holder is gone.
+    """The decision to end a lease because its holder is gone.
 
     `gpu` and `experiment` are as they were read. Guards: the GPU's holder and fence; for `silent` and `expired` also
     its heartbeat and the lease's end; with an outcome also the experiment's status, attempt, fence and stop order.

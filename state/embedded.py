@@ -2,7 +2,7 @@
 
 <data>/owner.lock         held by the process that started the server, for as long as it lives
 <data>/redis.json         where the server answers, its password, pid and version; mode 0600
-<data>/redis-worker.json  the same place as the user that workers are, who may touch little else than the lab; 0600
+<data>/redis-worker.json  the same place as the user that workers are, who may touch little beside the lab; 0600
 <data>/redis/server.lock  held by the server itself, so a dying one is never joined by a second
 <data>/redis/version      the newest server that ever wrote here, for example `redis 8.2.3`
 <data>/redis/redis.log    the server's log
@@ -134,7 +134,7 @@ class EmbeddedRedis:
         return says_anything(self._socket, within_s)
 
     def kill(self) -> None:
-        """End the server at once with what it forked; `revive` starts it with all that it had acknowledged."""
+        """Kill the server and what it forked; `revive` starts it again with everything that it had acknowledged."""
         if self._process is not None and self._process.returncode is None:  # else its pid may be another's
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -255,7 +255,7 @@ class EmbeddedRedis:
 def adopt(data_dir: Path, *, worker: bool = False) -> str | None:
     """URL of the server that already runs for `data_dir`; None when none answers.
 
-    Its passwords are random and known only from its endpoint files, so whoever takes them is ours.
+    Its passwords are random and known only from its endpoint files, so a server that accepts them is ours.
     """
     url = endpoint_url(data_dir, worker=worker)
     return url if url and answers(url) else None
@@ -315,7 +315,7 @@ def _lock(path: Path) -> int | None:
 
 
 def _server_lock(data: Path) -> int:
-    """The right to run a server, once the one whose owner died has ended."""
+    """The right to run a server, once a server left by a dead owner has ended."""
     path = data / "redis" / "server.lock"
     if (lock := _lock(path)) is not None:
         return lock

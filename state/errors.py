@@ -2,7 +2,7 @@
 
     NightjarError
     ├── Malformed          the request cannot be read                          400
-    ├── Unauthenticated    nobody we know                                      401
+    ├── Unauthenticated    unknown caller                                      401
     ├── Forbidden          known, but not allowed                              403
     ├── NotFound           the thing named does not exist                      404
     ├── Conflict           the thing is not in a state that allows this        409

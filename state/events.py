@@ -88,7 +88,7 @@ class Event:
     """Of a redriven event: its id in the lab's stream."""
 
     def envelope(self) -> dict[str, Any]:
-        """The event as everybody outside is told it, its `id` that of the lab's stream."""
+        """The event as subscribers receive it; `id` is its place in the lab's stream."""
         return {
             "id": self.origin or self.id,
             "type": self.type,

@@ -22,7 +22,7 @@ class Process:
 
 
 class Presence:
-    """Processes say that they are there; others ask who is."""
+    """Processes announce themselves; others ask which are alive."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
@@ -38,7 +38,7 @@ class Presence:
         await self._lab.command("HDEL", keys("process_facts"), name)
 
     async def alive(self, within_s: float) -> list[Process]:
-        """Processes that were heard of within so many seconds, newest last."""
+        """Processes heard of within that many seconds, newest last."""
         keys = self._lab.keys
         time, rows = await self._lab.pipeline([("TIME",), ("ZRANGE", keys("processes"), 0, -1, "WITHSCORES")])
         now = float(time[0]) + float(time[1]) / 1e6

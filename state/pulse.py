@@ -1,6 +1,6 @@
 """How a child shows that it still answers: a byte now and then through a pipe that its parent reads.
 
-A process that was stopped, or whose event loop hangs, sends none, although its pid lives on.
+A process that is stopped, or has a hanging event loop, sends none, although its pid lives on.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class Receivers:
         if not self._private and not all(is_public(address) for address in found):
             raise Invalid(
                 "the host's address is not public",
-                hint="NIGHTJAR_WEBHOOK_PRIVATE=true allows private addresses, for everybody who may add webhooks",
+                hint="NIGHTJAR_WEBHOOK_PRIVATE=true allows private addresses, to all callers who may add webhooks",
             )
         return found[:MOST_ADDRESSES]
 

@@ -15,7 +15,7 @@ from redis.retry import Retry
 from state.client import connection_options
 
 SOCKET_DIR = "nightjar-redis-"
-"""Prefix of the short directories that hold a socket whose place in the data directory is too long."""
+"""Prefix of the short directories for sockets whose path in the data directory would be too long."""
 
 OURS = "redis.json"
 WORKERS = "redis-worker.json"

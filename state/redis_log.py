@@ -24,7 +24,7 @@ def reason(said: str) -> str:
 
 
 def refusal(said: str, binary: Binary, directory: Path) -> Unavailable:
-    """The error for a server that logged `said` and ended. Damaged data stays as it is: see the hint."""
+    """The error for a server that logged `said` and ended. Damaged data is left untouched: see the hint."""
     why = reason(said)
     if "RDB format version" in said:
         return Unavailable(

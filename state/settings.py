@@ -79,7 +79,7 @@ class Settings(BaseSettings):
         default=15.0, gt=0, description="seconds after which an event of a silent consumer is claimed"
     )
     keep_events: int = Field(
-        default=100_000, ge=1, description="so many of the newest events are kept, however old they are"
+        default=100_000, ge=1, description="how many of the newest events are kept, however old"
     )
     keep_events_days: float = Field(
         default=7.0, gt=0, description="days for which events are kept, however many they are"
@@ -96,7 +96,7 @@ class Settings(BaseSettings):
         default=None, description="the token that the commands send to the running lab"
     )
     enroll_token: SecretStr | None = Field(
-        default=None, description="the enroll token that `token enroll` makes a token of its own of"
+        default=None, description="the enroll token from which `token enroll` makes a token"
     )
     rate_per_s: float = Field(
         default=50.0, gt=0, description="requests a second of one token in the long run"
@@ -187,7 +187,7 @@ class Settings(BaseSettings):
 
     @property
     def options(self) -> str:
-        """What names this lab to another command, as it is typed; empty for the default one."""
+        """The options that name this lab to another command; empty for the default lab."""
         lab = "" if self.lab == "lab" else f" --lab {self.lab}"
         return lab if self.data is None else f"{lab} --data {shlex.quote(str(self.data_dir))}"
 

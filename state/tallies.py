@@ -1,4 +1,4 @@
-"""What the lab's processes counted, summed over all that ever ran; for graphs, not for decisions."""
+"""Counts of the lab's processes, summed over all that ever ran; for graphs, not for decisions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from state.client import Lab
 
 
 class Tallies:
-    """Sums by name; whoever ends leaves its counts behind."""
+    """Sums by name; a process that ends leaves its counts behind."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab

@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 
 
 class Wakeups:
-    """Hands each published event to those who wait for its subject.
+    """Hands each published event to the waiters for its subject.
 
     Pub/Sub may lose messages (a reconnect), so waiting is always bounded and followed by a look at the state.
     """
@@ -98,7 +98,7 @@ def _of(tag: object, kind: object) -> str:
 
 
 async def woken_within(woken: asyncio.Event, seconds: float) -> None:
-    """Wait until the event is set, at most so long, and arm it again."""
+    """Wait until the event is set, at most that long, and clear it."""
     try:
         await asyncio.wait_for(woken.wait(), seconds)
     except TimeoutError:

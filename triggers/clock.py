@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 LONGEST_SLEEP_S = 30.0
 """Redis' clock may be set, and a machine may sleep: look again after this."""
 HOLDS_S = 1.0
-"""What a clock decided holds so long at least."""
+"""A clock's decision holds at least this long, in seconds."""
 
 
 async def serve(settings: Settings, functions: Mapping[str, Function[Any, Any]] | None = None) -> None:

@@ -31,7 +31,7 @@ from triggers.http.problems import problem_response
 from triggers.sse.stream import Broadcast
 
 TAGS_COUNTED = 200
-"""Experiments are counted over so many newest tags, so that a scrape costs the same in a lab of any size."""
+"""Experiments are counted over this many newest tags, so that a scrape costs the same in a lab of any size."""
 
 SAMPLES = (
     ("temperature_c", "nightjar_gpu_temperature_celsius", "Temperature of the GPU.", 1.0),
@@ -51,7 +51,7 @@ async def metrics(request: Request) -> Response:
         await admit(request, "viewer")
     except Unavailable as problem:
         if process.tokens.were_configured is not False:
-            return problem_response(problem)  # nobody can be recognised
+            return problem_response(problem)  # no caller can be identified
     except NightjarError as problem:
         return problem_response(problem)
     own = process.meters.families()
@@ -224,7 +224,9 @@ async def stream_families(process: Process) -> list[Metric]:
     behind = lags["bindings"]
     return [
         gauge("nightjar_stream_events", "Events that the stream holds.", lags["length"]),
-        gauge("nightjar_dead_letters", "Events whose handler failed too often.", lags["dead_letters"]),
+        gauge(
+            "nightjar_dead_letters", "Events that their handler failed on too often.", lags["dead_letters"]
+        ),
         labelled(
             "nightjar_binding_undelivered_events",
             "Events that a binding has not been given yet.",

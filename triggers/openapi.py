@@ -100,7 +100,7 @@ def _answered(answer: type[BaseModel], name: str, schemas: dict[str, Any]) -> di
 
 
 def _schema(model: type[BaseModel], function: str, schemas: dict[str, Any]) -> str:
-    """Add a model's schema under a name of its own; answers the name."""
+    """Add a model's schema under its own name; returns the name."""
     name = f"{function.replace('::', '_')}_{model.__name__}"
     if name not in schemas:
         schema = model.model_json_schema(ref_template=f"#/components/schemas/{name}.{{model}}")

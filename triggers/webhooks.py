@@ -1,4 +1,4 @@
-"""Webhooks: each is a binding of its own on the event stream, so that a slow receiver delays nobody else."""
+"""Webhooks: each is its own binding on the event stream, so that a slow receiver delays no other."""
 
 from __future__ import annotations
 

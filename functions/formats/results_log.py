@@ -38,7 +38,7 @@ WORDS: dict[Outcome, tuple[str, ...]] = {
 }
 OUTCOMES: dict[str, Outcome] = {word: outcome for outcome, words in WORDS.items() for word in words}
 NOTHING = frozenset({"", "-", "--", "n/a", "na", "none", "null", "?", "nan", "inf", "-inf", "+inf"})
-"""Cells that say that there is no value."""
+"""Cells that stand for no value."""
 SHA = re.compile(r"[0-9a-f]{7,40}", re.IGNORECASE)
 
 
@@ -49,7 +49,7 @@ class Row:
     line: int
     """Counted from 1."""
     commit: str | None
-    """None where the log names none that git would know: `baseline`, `-`, a number of its own."""
+    """None where the log has no commit that git would know: `baseline`, `-`, a running number."""
     value: float | None
     """None for nan, infinity and zero, which logs write where nothing was measured, whatever the status."""
     memory_gb: float | None

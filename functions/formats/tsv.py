@@ -1,4 +1,4 @@
-"""The flat results.tsv that everybody knows."""
+"""The flat results.tsv of autoresearch."""
 
 from __future__ import annotations
 

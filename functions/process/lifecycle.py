@@ -152,7 +152,7 @@ def _bound(kind: str, settings: Settings, lab: Lab, lane: Lane, extra: Sequence[
 def has_died(name: str) -> bool:
     """Whether a process, or one of its consumers (`<name>/<n>`), is known to be gone: no process here has its pid.
 
-    One of another host, or whose pid is taken again, may live.
+    A process of another host, or one with a reused pid, may be alive.
     """
     found = _NAME.fullmatch(name)
     return found is not None and found["host"] == host_name() and not psutil.pid_exists(int(found["pid"]))
@@ -228,9 +228,7 @@ async def _stay_present(
             await process.presence.announce(process.name, {**who, **said})
             if reason := await process.lab.outlived():
                 log.error("%s ends: %s", process.name, reason)
-                os.kill(
-                    os.getpid(), signal.SIGTERM
-                )  # drains; whoever starts it again starts the right version
+                os.kill(os.getpid(), signal.SIGTERM)  # drains; its supervisor starts the right version
                 return
             await _hand_over(process)
         except Unavailable as problem:

@@ -106,7 +106,7 @@ def _redact(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
 
 
 def _one_line(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
-    """Text of others cannot pretend to be a line of its own."""
+    """Foreign text cannot pose as a separate log line."""
     escaped = _CONTROL.sub(lambda found: repr(found[0])[1:-1], str(line.get("message", "")))
     return {**line, "message": escaped}
 

@@ -1,4 +1,4 @@
-"""What a process counts: calls of functions and HTTP requests, in a registry of its own.
+"""What a process counts: calls of functions and HTTP requests, in its own registry.
 
 Labels are names out of this code (functions, routes, kinds, outcomes), never ids or anything that a caller sent.
 """

@@ -76,5 +76,5 @@ def without_tokens(text: str) -> str:
 
 
 def secrets_in(environ: Mapping[str, str]) -> list[str]:
-    """Keys and tokens of other programs, whose errors may quote them."""
+    """Keys and tokens of other programs, which their errors may quote."""
     return [value for name, value in environ.items() if _SECRET_NAME.search(name) and len(value) >= 8]

@@ -58,7 +58,7 @@ class _Child:
 class ProcessGroup:
     """Children that are restarted when they die or fall silent, and drained together.
 
-    Each leads a process group of its own, so a Ctrl-C at the terminal reaches us alone. Should we be killed,
+    Each leads its own process group, so a Ctrl-C at the terminal reaches only us. Should we be killed,
     the kernel sends them SIGTERM, not SIGKILL: they still hand back what they hold.
     """
 
@@ -106,7 +106,7 @@ class ProcessGroup:
             task.result()
 
     async def drain(self) -> None:
-        """SIGTERM to all, the last started first, and wait for them; who exceeds its time is killed."""
+        """SIGTERM to all, the last started first, and wait; a process that exceeds its time is killed."""
         self._draining.set()
         now = asyncio.get_running_loop().time()
         deadlines: dict[str, float] = {}
@@ -120,7 +120,7 @@ class ProcessGroup:
         await asyncio.gather(*self._keepers.values(), return_exceptions=True)  # run_until has raised them
 
     def force(self) -> None:
-        """Kill every process with all that is in its process group. May be called from a signal handler."""
+        """Kill every process and its process group. May be called from a signal handler."""
         self._forced = True
         self._draining.set()
         for name in list(self._running):

@@ -1,6 +1,6 @@
 """Spans: a trace goes on through every request and call, and is exported where an operator asks for it.
 
-Without an exporter a `traceparent` passes through unchanged, as the standard asks of who records nothing.
+Without an exporter a `traceparent` passes through unchanged, as the standard asks where nothing is recorded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Span:
             self._recorded.update_name(name)
 
     def note(self, **facts: str | int | None) -> None:
-        """Attributes for those who read the trace; None is left out."""
+        """Attributes of the span; None is left out."""
         if self._recorded is not None:
             self._recorded.set_attributes(
                 {f"nightjar.{name}": value for name, value in facts.items() if value is not None}

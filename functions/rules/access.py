@@ -25,13 +25,13 @@ class Caller:
     name: str
     role: Role
     token_id: str | None = None
-    """None: a process of ours, or somebody on this machine while the lab has no tokens."""
+    """None: a process of Nightjar, or a caller on this machine while the lab has no tokens."""
     tags: frozenset[str] | None = None
     """The tags that an agent works on; None is all."""
 
     @property
     def owner(self) -> str | None:
-        """Whose a thing is that this caller makes; None: anybody's."""
+        """Owner of what this caller makes; None: no owner."""
         return self.name if self.token_id is not None else None
 
     @property
@@ -40,7 +40,7 @@ class Caller:
 
 
 LOCAL = Caller("local", "operator")
-"""Everybody on this machine, while the lab has no tokens."""
+"""Any caller on this machine, while the lab has no tokens."""
 
 
 def allows(audience: Iterable[Audience], role: Role) -> bool:
@@ -76,7 +76,7 @@ def tags_of(named: Mapping[str, object]) -> set[str]:
 
 
 def check_own(caller: Caller, owner: str | None, thing: str) -> None:
-    """Refuse an agent what another agent began; what nobody owns is everybody's.
+    """Refuse an agent what another agent began; what has no owner is open to all.
 
     Raises:
         Forbidden: it is another's.
@@ -94,7 +94,7 @@ def check_reporter(
 ) -> None:
     """Refuse a result of an experiment that is not the caller's: an agent's own, or one that a worker's GPU runs.
 
-    An agent speaks for what it trains itself, never for an attempt of a worker's: leases can be read by everybody.
+    An agent speaks for what it trains itself, never for an attempt of a worker: any agent can read a lease.
 
     Raises:
         Forbidden: it is another's, or a worker does not name the lease that it speaks for.
@@ -116,7 +116,7 @@ def check_reporter(
 
 
 def check_own_gpu(caller: Caller, owner: str | None, gpu_id: str) -> None:
-    """Refuse a worker a GPU that it did not register itself: nobody else's word counts for a GPU.
+    """Refuse a worker a GPU that it did not register itself.
 
     Raises:
         Forbidden: it is another's, or the lab's own.

@@ -129,7 +129,7 @@ def _implied(idea: Idea, facts: EntryFacts) -> dict[str, Any]:
     for name in idea.parent_ids:
         if facts.parents[name].outdated:
             raise Conflict(
-                f"parent {name!r} came in when its epoch was over: it is nobody's parent",
+                f"parent {name!r} came in when its epoch was over: it cannot be a parent",
                 hint="build on a node of the present epoch: POST /api/trace/list shows them",
                 fields={"code": "stale_epoch"},
             )

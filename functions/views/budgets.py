@@ -1,4 +1,4 @@
-"""How a tag's budget and its pause are shown, and what they mean for whoever wants a run."""
+"""How a tag's budget and its pause are shown, and what they mean for a new run."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def is_limited(tag: Tag) -> bool:
 
 
 def obstacle(tag: Tag) -> str | None:
-    """Why a run of this tag would not begin now, and who can change that, in one sentence; None where it would."""
+    """Why a run of this tag would not begin now and who can change that, in one sentence; None if it would."""
     if tag.paused_at is not None:
         because = f" ({tag.pause_reason})" if tag.pause_reason else ""
         return (

@@ -21,7 +21,7 @@ class Queue(BaseModel):
 
 
 def alive(gpus: Sequence[Gpu | Slot], now: float, stale_s: float) -> list[str]:
-    """The GPUs whose worker is there."""
+    """The GPUs with a live worker."""
     return [gpu.gpu_id for gpu in gpus if effective_status(gpu, now, stale_s) != "offline"]
 
 

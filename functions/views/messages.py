@@ -30,7 +30,7 @@ SENTENCES: Mapping[str, str] = {
     "gpu.registered": "{subject} joined the pool.",
     "gpu.idle": "{subject} is idle.",
     "gpu.leased": "{subject} was lent to {experiment_id}.",
-    "gpu.draining": "{subject} is lent to nobody any more: {reason}",
+    "gpu.draining": "{subject} takes no more runs: {reason}",
     "gpu.offline": "{subject} is offline: {reason}",
     "gpu.unhealthy": "{subject} is unhealthy: {reason}",
     "lab.audit_failed": "The audit found {count} violations.",
@@ -39,7 +39,7 @@ SENTENCES: Mapping[str, str] = {
     "tag.resumed": "{tag} was resumed.",
     "tag.budget_changed": "{tag} may use {gpu_seconds} GPU seconds and {runs} runs (None: no limit).",
     "tag.budget_warning": "{tag} has used most of its {resource}: {spent} spent, {reserved} reserved of {limit}.",
-    "cron.paused": "The clock fires {subject} no more: {reason}",
+    "cron.paused": "The clock no longer fires {subject}: {reason}",
     "cron.resumed": "The clock fires {subject} again.",
     "webhook.added": "The webhook {subject} was added.",
     "webhook.removed": "The webhook {subject} was removed.",
@@ -75,7 +75,7 @@ def harmless(value: object) -> str:
 def payload(envelope: Mapping[str, Any]) -> bytes:
     """The body: `type`, `timestamp` and `data` as the standard asks, the rest of the envelope, and the sentence.
 
-    Slack shows `text`, Discord `content`, each as it is; `allowed_mentions` tells Discord to notify nobody.
+    Slack shows `text`, Discord `content`, each as it is; `allowed_mentions` keeps Discord from notifying anyone.
     """
     said = sentence(envelope)
     rest = {name: envelope[name] for name in ("id", "lab", "tag", "subject", "trace")}

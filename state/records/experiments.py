@@ -38,12 +38,12 @@ OPEN: frozenset[Status] = frozenset({"registered", "queued", "leased", "running"
 
 
 Trust = Literal["provisional", "unconfirmed", "confirmed", "demoted"]
-"""How far a keep under the rule `confirmed` can be trusted: a retest will tell; nobody runs it again; it was borne
+"""How far a keep under the rule `confirmed` can be trusted: a retest will tell; it is not run again; it was borne
 out, or ahead by more than noise explains; it was not, and is a discard now."""
 
 
 class Idea(Record):
-    """What an agent wants to try, as it is registered."""
+    """An idea, as it is registered."""
 
     tag: str
     hypothesis: str

@@ -18,7 +18,7 @@ class Footprint(BaseModel):
 
     used_mb: float
     processes: dict[int, float] | None = None
-    """MiB by process id, whoever's; None where the driver does not list processes."""
+    """MiB by process id, of any owner; None where the driver does not list processes."""
 
 
 class Gpu(Record):
@@ -33,14 +33,14 @@ class Gpu(Record):
     boot_id: str | None = None
     labels: dict[str, str] = {}
     owner: str | None = None
-    """Whose token registered it; None: the lab's own worker."""
+    """Owner of the token that registered it; None: the lab's own worker."""
     status: GpuStatus = "idle"
     offline: bool = False
-    """Nobody has heard of it."""
+    """No heartbeat came for too long."""
     sick: str | None = None
     """Why it is unhealthy."""
     drained: bool = False
-    """An operator lends it to nobody."""
+    """An operator took it out: it takes no more runs."""
     unproven: bool = False
     """A run on it is over, and its keeper has not yet proven that nothing of it is left there."""
     footprint: Footprint | None = None
@@ -60,7 +60,7 @@ class Gpu(Record):
     """`<host>:<pid>:<start time>` of the process that runs the attempt; none for an agent's own lease."""
     consecutive_crashes: int = 0
     tripped: str | None = None
-    """Why its breaker is open: so many runs in a row crashed on it that it gets none until `tripped_until`."""
+    """Why its breaker is open: too many crashes in a row; it gets no run until `tripped_until`."""
     tripped_until: float | None = None
     trips: int = 0
     """How often the breaker opened since a run last succeeded."""

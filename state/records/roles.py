@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, get_args
 
 Role = Literal["viewer", "agent", "worker", "operator"]
-"""Whose callers there are: a viewer reads, an agent reads and researches, a worker serves its own GPUs."""
+"""Roles of callers: a viewer reads, an agent reads and researches, a worker serves its own GPUs."""
 
 
 ROLES: tuple[Role, ...] = get_args(Role)

@@ -52,7 +52,7 @@ class Binding(ABC):
         return [[event] for event in events]
 
     def backoff_s(self, deliveries: int, base_s: float) -> float:
-        """How long an entry rests after so many failures."""
+        """Seconds that an entry rests after that many failures."""
         return min(base_s * 2.0 ** min(deliveries - 1, 32), self.longest_backoff_s)
 
 
@@ -104,7 +104,7 @@ async def _ready(binding: Binding, stop: asyncio.Event) -> None:
 
 
 async def _due(binding: Binding, settings: Settings) -> list[Event]:
-    """Entries whose backoff is over; those of another consumer once it has died or fallen silent. Oldest first."""
+    """Entries due again, oldest first; those of another consumer once it has died or fallen silent."""
     due: dict[str, int] = {}
     for entry in await binding.subscription.pending():
         backoff = binding.backoff_s(entry.deliveries, settings.retry_base_s)
@@ -125,7 +125,7 @@ async def _due(binding: Binding, settings: Settings) -> list[Event]:
 async def _deliver(
     binding: Binding, events: Sequence[Event], settings: Settings, stop: asyncio.Event
 ) -> None:
-    """Handle what was read or claimed; after `stop` the rest is left to whoever claims it."""
+    """Handle what was read or claimed; after `stop` the rest is left for another process to claim."""
     sub = binding.subscription
     for event in events:
         if event.type == UNREADABLE:
@@ -169,7 +169,7 @@ async def _handle(binding: Binding, bundle: Sequence[Event]) -> None:
 
 @asynccontextmanager
 async def _kept(subscription: Subscription, waiting: Collection[str], every_s: float) -> AsyncIterator[None]:
-    """While a batch is worked on, nobody else claims what is left of it."""
+    """Keep the rest of a batch from being claimed while it is worked on."""
     if not waiting:
         yield
         return

@@ -65,7 +65,7 @@ class FunctionBinding(Binding):
 def bindings(functions: Mapping[str, Function[Any, Any]], process: Process) -> list[FunctionBinding]:
     """A binding for each `On`, and one for each function that the clock fires; several where its ticks may overlap.
 
-    What an operator redrives comes on a stream of its own, so that no other binding sees it again.
+    What an operator redrives comes on a separate stream, so that no other binding sees it again.
     """
     stream, consumer, pool = process.stream, process.name, Pool(process.lab)
 

@@ -2,8 +2,8 @@
 
 One task per web process reads the stream; what it reads is encoded once and handed to every subscriber.
 
-`min_interval=S` is for those who would rather know how things stand than everything that happened. They are sent
-something at most every S seconds: of all that happened since, the newest event of each tag and type, in the stream's
+`min_interval=S` is for clients that need the present state rather than every event. They are sent something at most
+every S seconds: of what happened since, the newest event of each tag and type, in the stream's
 order. `superseded` in its data counts the older ones that it stands for. An event is only ever left out for a newer
 one of its tag and type, which has the greater id; so wherever the connection is cut, Last-Event-ID resumes with
 everything that has not arrived, and what was left out is still in the stream: the same request without `min_interval`
@@ -50,7 +50,7 @@ SLOW_AFTER = 2000
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 ONLY: dict[str, frozenset[str]] = {"new_best": frozenset({"best.changed"})}
-"""Names for the types that most who look on want."""
+"""Names for the types that most subscribers want."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Subscriber:
 
     wanted: Filter
     proof: Proof | None = None
-    """What its caller has shown: None is somebody on this machine, while the lab has no tokens."""
+    """The caller's proof; None: a caller on this machine, while the lab has no tokens."""
     waiting: asyncio.Queue[tuple[Event, bytes] | None] = field(
         default_factory=lambda: asyncio.Queue(SLOW_AFTER)
     )
@@ -146,7 +146,7 @@ class Broadcast:
         self._most_each = most_each
         self._connected: set[Subscriber] = set()
         self._subscribers: set[Subscriber] = set()
-        """Those of them who are told what happens: who reads too slowly is not, and still holds a connection."""
+        """Subscribers that are still sent events: one that reads too slowly is not, but still holds a connection."""
         self._closed = False
 
     @property
@@ -155,16 +155,16 @@ class Broadcast:
         return len(self._subscribers)
 
     async def part_with_strangers(self, tokens: Tokens) -> None:
-        """End the connections of whoever would not be let in again, until cancelled."""
+        """End the connections of callers who would no longer be let in, until cancelled."""
         while True:
             await asyncio.sleep(LOOK_AGAIN_S)
             try:
                 admitted = await still_admitted(tokens, {s.proof for s in self._subscribers})
             except Unavailable as problem:
-                log.warning("event streams stay open, nobody can be recognised: %s", problem.detail)
+                log.warning("event streams stay open, no caller can be identified: %s", problem.detail)
                 continue
             except Exception:  # without this look a revoked token would keep its streams for ever
-                log.exception("looking at who reads the event streams")
+                log.exception("checking the readers of the event streams")
                 continue
             for subscriber in [s for s in self._subscribers if s.proof not in admitted]:
                 self._subscribers.discard(subscriber)
@@ -314,7 +314,7 @@ def encode(event: Event, superseded: int = 0) -> bytes:
 
 
 def reset(gap: Gap) -> bytes:
-    """Tell a gap: whoever kept a picture of the lab reads it again, then goes on from `first`."""
+    """Tell of a gap: a client that keeps a picture of the lab reads it again, then goes on from `first`."""
     data = json.dumps(asdict(gap))
     return f"event: reset\ndata: {data}\n\n".encode()
 

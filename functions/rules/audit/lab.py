@@ -53,13 +53,13 @@ class PoolSnapshot:
     queue: frozenset[str]
     starting: frozenset[str]
     open: frozenset[str] = frozenset()
-    """Experiments whose agent's silence makes them lost."""
+    """Experiments that are lost when their agent stays silent, by when."""
     parked: frozenset[str] = frozenset()
     """Experiments that wait aside."""
     paused: frozenset[str] = frozenset()
     """The index of paused tags."""
     paused_tags: frozenset[str] = frozenset()
-    """Tags whose record says so."""
+    """Tags that are paused by their record."""
     experiments: Mapping[str, Experiment] = field(default_factory=dict)
     """Every experiment that is open, or that a GPU names."""
 
@@ -209,7 +209,7 @@ def _retests(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
 
 
 def _chain(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
-    """Who stands, and who might: the best is the last of its chain, each better than the one before."""
+    """The best is the last of its chain, and each link is better than the one before."""
     if s.best is None:
         return
     name, chain, rivals = s.tag.name, s.best.chain, s.best.rivals

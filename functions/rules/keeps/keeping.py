@@ -10,7 +10,7 @@ from typing import Protocol
 from functions.rules.keeps.noise import standard_error
 
 SURE_SIGMAS = 4.0
-"""A margin beyond so many sigmas needs no second run."""
+"""A margin of more sigmas than this needs no second run."""
 LEAST_ERRORS = 0.5
 """A candidate that ran again has to lead by this many standard errors of the difference."""
 

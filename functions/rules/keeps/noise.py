@@ -153,5 +153,5 @@ def false_share(chances: Iterable[float | None]) -> float | None:
 
 
 def standard_error(sigma: float, runs: int, others: int) -> float:
-    """Standard error of the difference between the means of so many runs each."""
+    """Standard error of the difference between two means of `runs` and `others` runs."""
     return sigma * math.sqrt(1 / runs + 1 / others)

@@ -20,7 +20,7 @@ def replayed(stored: Mapping[str, Any] | None, op: str, digest: str) -> dict[str
 
 
 def is_evidence(experiment: Experiment, attempt: int | None) -> bool:
-    """Whether a report that does not count is kept: it is of an attempt that there was."""
+    """Whether a report that does not count is kept as evidence: its attempt existed."""
     return attempt is not None and 1 <= attempt <= experiment.attempt
 
 

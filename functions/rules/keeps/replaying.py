@@ -17,14 +17,14 @@ SURE = 0.95
 MANY = 10**9
 """Degrees of freedom of a sigma that is taken as known."""
 USUAL = Noise(0.0006, MANY)
-"""Of val_bpb where nobody measured it: public logs show 0.0003 to 0.0012."""
+"""The noise of val_bpb where it was not measured: public logs show 0.0003 to 0.0012."""
 
 Verdict = Literal["keep", "retest", "confirmed", "demoted", "discard"]
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run that has a value, as it was recorded."""
+    """One recorded run with a value."""
 
     name: str
     text: str

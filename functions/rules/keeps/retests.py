@@ -106,7 +106,7 @@ Step = RunAgain | Confirm | Demote | GiveUp | Promote | Dismiss
 def next_seed(own: int | None, used: Collection[int | None]) -> int:
     """The first fixed seed that is neither an experiment's own nor among the `used` ones.
 
-    All experiments take them in the same order, so that values are compared on the same seeds: one whose run was lost
+    All experiments take them in the same order, so that values are compared on the same seeds: one with a lost run
     is taken again.
     """
     return next(seed for n in count(1) if (seed := SEED_STEP * n) != own and seed not in used)
@@ -125,7 +125,7 @@ def due_step(
     if len(chain) == 1 and (raced := [r for r in racing if r.is_tested]):
         step = _step_of_rivals(chain[0], raced, sigma)
         if isinstance(step, Promote):
-            return step  # nobody else has to run for it
+            return step  # no other run is needed for it
     for contender, owed in _owed(chain, racing, effort):
         if not contender.broke and contender.trainable:
             there = len(contender.trial.fresh) + contender.under_way

@@ -1,4 +1,4 @@
-"""When so many runs in a row have crashed on a GPU that it is taken out for a while."""
+"""The breaker: too many crashes in a row take a GPU out for a while."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Trip:
 
 
 def after_crash(gpu: Gpu, crash_limit: int, cooldown_s: float, longest_s: float = 3600.0) -> Trip | None:
-    """What one more crash does to a GPU's breaker; None where it stays as it is.
+    """How one more crash changes a GPU's breaker; None where it stays as it is.
 
     `gpu` is as before the crash. Each time the breaker opens again, the cool-down doubles, up to `longest_s`; a run
     that succeeds closes it and starts over.
@@ -30,7 +30,7 @@ def after_crash(gpu: Gpu, crash_limit: int, cooldown_s: float, longest_s: float 
 
 
 def may_try(gpu: Gpu, now: float) -> bool:
-    """Whether a GPU whose breaker is open has cooled down, so that it may try one run.
+    """Whether a tripped GPU has cooled down, so that it may try one run.
 
     The count of its crashes stays: one more takes it out again, a success closes the breaker.
     """

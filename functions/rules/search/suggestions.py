@@ -13,7 +13,7 @@ HIGH_YIELD = 0.3
 
 
 def underexplored(stats: Mapping[str, tuple[int, int]], categories: Sequence[str]) -> list[str]:
-    """Categories with fewer than 3 tries, in the order of `categories`; `other` is nobody's direction."""
+    """Categories with fewer than 3 tries, in the order of `categories`; `other` is no direction."""
     return [c for c in categories if c != "other" and stats.get(c, (0, 0))[0] < ENOUGH_TRIES]
 
 
