@@ -36,11 +36,11 @@ from rich.table import Table
 from functions.process.lifecycle import Process, opened
 from functions.rules.branches.schedulers import (
     SCHEDULERS,
-    Forest,
+    ForestView,
     TraceView,
     checked_params,
-    next_turn,
     ranking,
+    turn_taken,
 )
 from state.embedded import EmbeddedRedis
 from state.settings import Settings
@@ -65,7 +65,7 @@ class Simulated:
         self.most_in_flight = most_in_flight
         params = checked_params(scheduler, SCHEDULERS[scheduler], {})
         views = [TraceView(f"t{n}", n) for n in range(traces)]
-        self.forest = Forest("bench", 1, views, params=params)
+        self.forest = ForestView("bench", 1, views, params=params)
         self.found = {t.trace_id: chance.gauss(MEAN, AMONG) for t in views}
 
     @property
@@ -86,11 +86,11 @@ class Simulated:
 
     def select(self, trace_id: str) -> None:
         def selected(t: TraceView) -> TraceView:
-            own, _ = next_turn(t, self.forest)
+            own, _ = turn_taken(t, self.forest)
             seq = self.forest.select_seq
             return replace(t, virtual_time=own, last_selected=seq, in_flight=t.in_flight + 1)
 
-        _, whole = next_turn(self._view(trace_id), self.forest)
+        _, whole = turn_taken(self._view(trace_id), self.forest)
         self._change(trace_id, selected)
         self.forest = replace(self.forest, select_seq=self.forest.select_seq + 1, virtual_time=whole)
 

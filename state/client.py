@@ -333,7 +333,7 @@ def connection_options(url: str) -> dict[str, Any]:
 def load(script: str) -> tuple[str, str]:
     """Text and SHA-1 of a script, with the shared helpers of `lua/_*.lua` in front."""
     folder = Path(__file__).parent / "lua"
-    parts = (folder / "_prelude.lua", folder / "_traces.lua", folder / f"{script}.lua")
+    parts = (folder / "_prelude.lua", folder / f"{script}.lua")
     text = "".join(part.read_text() for part in parts)
     return text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 

@@ -40,7 +40,7 @@ class Adapt(Part):
     plateau_after: int = Field(default=20, ge=0)
 
 
-class Traces(Part):
+class TracePolicy(Part):
     mode: Literal["single", "multi"] = "single"
     target_traces: int = Field(default=3, ge=1, le=10_000)
     max_parallel: int | None = Field(
@@ -138,7 +138,7 @@ class Policy(Part):
     adapt: Adapt = Adapt()
     strategy_pin: int = Field(default=5, ge=0)
     compare_by: Literal["value", "delta"] = "value"
-    traces: Traces = Traces()
+    traces: TracePolicy = TracePolicy()
     stopping: Stopping = Stopping()
     budgets: Budgets = Budgets()
     sampler: str = "thompson"

@@ -12,11 +12,11 @@ LOOKS = 5
 """What is only half read of a tag at work looks wrong, and may look so twice."""
 
 
-class Audit(Request):
+class AuditTraces(Request):
     tag: TagName
 
 
-class Audited(Response):
+class AuditedTraces(Response):
     ok: bool
     violations: list[str]
     traces: int
@@ -25,7 +25,7 @@ class Audited(Response):
 
 
 @function("trace::audit", role="operator")
-async def audit(request: Audit, policies: Policies, snapshots: Snapshots) -> Audited:
+async def audit(request: AuditTraces, policies: Policies, snapshots: Snapshots) -> AuditedTraces:
     """Compare every trace's tip, base, counters and leases with the tag's experiments; lab::audit does it for all.
 
     Reads the whole tag, while it goes on; what is only seen in passing is looked at again.
@@ -40,12 +40,12 @@ async def audit(request: Audit, policies: Policies, snapshots: Snapshots) -> Aud
     return seen
 
 
-async def _look(tag: str, policies: Policies, snapshots: Snapshots) -> Audited:
+async def _look(tag: str, policies: Policies, snapshots: Snapshots) -> AuditedTraces:
     policy, _ = await policies.get(tag)
     found = await snapshots.experiments(tag)
     forest = await snapshots.forest(tag)
     violations = list(forest_violations(policy.traces.mode, forest, found))
-    return Audited(
+    return AuditedTraces(
         ok=not violations,
         violations=violations,
         traces=len(forest.traces),

@@ -11,7 +11,7 @@ from functions.plugins import Schedulers
 from state.ids import Id
 from state.ids import Tag as TagName
 from state.policies import Policies
-from state.policy import Traces as TracePolicy
+from state.policy import TracePolicy
 from state.traces import Traces
 
 Count = Annotated[int, Field(ge=1)]

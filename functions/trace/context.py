@@ -25,7 +25,7 @@ BESIDE_READ = 200
 TEXT = 240
 
 
-class Ask(Request):
+class ReadContext(Request):
     tag: TagName
     selection_id: Id | None = None
     parent_ids: list[Id] = Field(default_factory=list, max_length=16)
@@ -38,7 +38,7 @@ class Ask(Request):
     siblings: Siblings = "until_first_keep"
 
     @model_validator(mode="after")
-    def _one_way_to_name_parents(self) -> Ask:
+    def _one_way_to_name_parents(self) -> ReadContext:
         if self.selection_id is not None and self.parent_ids:
             raise ValueError("a selection names its parents: send one of them")
         return self
@@ -89,7 +89,7 @@ class Context(Response):
 
 
 @function("trace::context", role="agent")
-async def context(request: Ask, tags: Tags, experiments: Experiments, traces: Traces) -> Context:
+async def context(request: ReadContext, tags: Tags, experiments: Experiments, traces: Traces) -> Context:
     """A branch's ancestors, keeps, newest failures, base and best, and the siblings that were tried beside it."""
     tag = await tags.get(request.tag)
     parent_ids, until, commit = request.parent_ids, None, None
@@ -140,7 +140,9 @@ async def context(request: Ask, tags: Tags, experiments: Experiments, traces: Tr
     )
 
 
-async def _of_all(request: Ask, experiments: Experiments) -> tuple[list[Experiment], list[Experiment]]:
+async def _of_all(
+    request: ReadContext, experiments: Experiments
+) -> tuple[list[Experiment], list[Experiment]]:
     """The newest keeps and failures of the whole tag."""
     kept = await experiments.by_number(request.tag, "keep", request.max_keep) if request.max_keep else []
     failures: list[Experiment] = []

@@ -17,7 +17,7 @@ from state.tags import Tags
 from state.traces import Traces
 
 
-class List(Request):
+class ListTraces(Request):
     tag: TagName
     status: TraceStatus | None = None
     limit: int = Field(200, ge=1, le=1000, description="newest nodes of the graph, and newest traces")
@@ -66,7 +66,7 @@ class Node(Response):
     is_base: bool
 
 
-class Listing(Response):
+class TraceList(Response):
     tag: str
     mode: str
     epoch: int
@@ -85,8 +85,8 @@ class Listing(Response):
 
 @function("trace::list", role="viewer")
 async def list(
-    request: List, tags: Tags, policies: Policies, experiments: Experiments, traces: Traces
-) -> Listing:
+    request: ListTraces, tags: Tags, policies: Policies, experiments: Experiments, traces: Traces
+) -> TraceList:
     """A tag's traces with their tips and bases, and its newest experiments as a graph: parents, status, value."""
     await tags.get(request.tag)
     policy, _ = await policies.get(request.tag)
@@ -97,7 +97,7 @@ async def list(
         request.tag, limit=request.limit, below=request.cursor, newest=True
     )
     tips, bases = {t.tip for t in shown.values()}, {t.base for t in shown.values()}
-    return Listing(
+    return TraceList(
         tag=request.tag,
         mode=policy.traces.mode,
         epoch=forest.epoch,

@@ -10,18 +10,18 @@ from state.refusals import over
 from state.traces import Traces
 
 
-class Release(Command):
+class ReleaseSelection(Command):
     selection_id: Id
     reason: Line = "its agent has no idea for it"
 
 
-class Released(Response):
+class ReleasedSelection(Response):
     selection_id: str
     status: str
 
 
 @function("trace::release", role="agent", writes=True, keeps_answer=False)
-async def release(request: Release, call: Call, traces: Traces) -> Released:
+async def release(request: ReleaseSelection, call: Call, traces: Traces) -> ReleasedSelection:
     """Give a selection back that no experiment will be made from: its trace is free at once."""
     found = await traces.selection(request.selection_id)
     check_own(call.caller, found.owner, found.selection_id)
@@ -34,4 +34,4 @@ async def release(request: Release, call: Call, traces: Traces) -> Released:
         )
     if after.status == "committed":
         raise over(after)
-    return Released(selection_id=after.selection_id, status=after.status)
+    return ReleasedSelection(selection_id=after.selection_id, status=after.status)

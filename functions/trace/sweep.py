@@ -6,16 +6,16 @@ from functions.contract import Command, Every, Response, function
 from state.traces import Traces
 
 
-class Sweep(Command):
+class SweepSelections(Command):
     """Nothing to say."""
 
 
-class Swept(Response):
+class SweptSelections(Response):
     expired: list[str]
     """Selections."""
 
 
 @function("trace::sweep", Every("sweep_s"), role="operator", writes=True)
-async def sweep(request: Sweep, traces: Traces) -> Swept:
+async def sweep(request: SweepSelections, traces: Traces) -> SweptSelections:
     """Expire selections whose agents registered nothing in time; every select does the same for its own tag."""
-    return Swept(expired=await traces.sweep())
+    return SweptSelections(expired=await traces.sweep())

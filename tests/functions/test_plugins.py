@@ -10,7 +10,7 @@ import pytest
 
 from functions.plugins import Schedulers
 from functions.process.lifecycle import opened
-from functions.rules.branches.schedulers import Forest, Ranked, TraceView, checked_params, ranking
+from functions.rules.branches.schedulers import ForestView, Ranked, TraceView, checked_params, ranking
 from state.errors import Conflict, Invalid
 from state.settings import Settings
 from tests.conftest import http_client
@@ -67,7 +67,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 async def test_a_plug_in_ranks_with_its_own_parameters() -> None:
     scheduler = await Schedulers([LONGEST]).named(LONGEST)
     params = checked_params(LONGEST, scheduler, {"bonus": 2.0})
-    forest = Forest("mar11", 1, [TraceView("t1", 1, length=1), TraceView("t2", 2, length=3)], params=params)
+    forest = ForestView(
+        "mar11", 1, [TraceView("t1", 1, length=1), TraceView("t2", 2, length=3)], params=params
+    )
 
     ranked = ranking(LONGEST, scheduler, forest)
 

@@ -6,14 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from functions.rules.branches.ancestry import JUDGED
-from functions.rules.branches.schedulers import Forest as SchedulerForest
-from functions.rules.branches.schedulers import TraceView
+from functions.rules.branches.schedulers import ForestView, TraceView
 from functions.rules.branches.trace_ends import Vitals, after_commit, death, ended_by_merge
 from functions.rules.keeps.verdict import score
 from state.decisions import Growth
 from state.facts import Comparison, RunFacts
 from state.ids import OWN_LINE
-from state.policy import Traces as TracePolicy
+from state.policy import TracePolicy
 from state.records import Experiment, Forest, Status, Trace
 
 CRASH = "x"
@@ -22,9 +21,9 @@ SCORES_KEPT = 100
 """Of the newest nodes, for schedulers that look back."""
 
 
-def schedulers_view(forest: Forest, live: Sequence[Trace], params: Mapping[str, float]) -> SchedulerForest:
+def schedulers_view(forest: Forest, live: Sequence[Trace], params: Mapping[str, float]) -> ForestView:
     """The live traces as schedulers see them."""
-    return SchedulerForest(
+    return ForestView(
         tag=forest.tag,
         select_seq=forest.select_seq + 1,
         traces=tuple(view_of(trace) for trace in live),

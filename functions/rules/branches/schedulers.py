@@ -25,7 +25,7 @@ class TraceView:
     number: int
     """In the order of creation in the tag."""
     virtual_time: int = 0
-    """When it is its turn, in selections of a trace; see `next_turn`."""
+    """When it is its turn, in selections of a trace; see `turn_taken`."""
     last_selected: int = 0
     """The `select_seq` of its newest selection; 0: none."""
     length: int = 0
@@ -43,7 +43,7 @@ class TraceView:
 
 
 @dataclass(frozen=True)
-class Forest:
+class ForestView:
     """A tag's traces that may be selected, at one moment."""
 
     tag: str
@@ -80,21 +80,21 @@ class TraceScheduler(ABC):
     parameters: ClassVar[Mapping[str, Parameter]] = {}
 
     @abstractmethod
-    def rank(self, forest: Forest) -> list[Ranked]:
+    def rank(self, forest: ForestView) -> list[Ranked]:
         """Every trace once, that to be selected first; chance comes from `drawn`."""
 
 
 class RoundRobin(TraceScheduler):
     """The trace whose turn it is: each gets as many selections as the others."""
 
-    def rank(self, forest: Forest) -> list[Ranked]:
+    def rank(self, forest: ForestView) -> list[Ranked]:
         return [Ranked(t.trace_id, None) for t in sorted(forest.traces, key=lambda t: turn(t, forest))]
 
 
 class Priority(TraceScheduler):
     """The trace of the highest priority, equal ones by turns."""
 
-    def rank(self, forest: Forest) -> list[Ranked]:
+    def rank(self, forest: ForestView) -> list[Ranked]:
         return _by_score(forest, {t.trace_id: t.priority for t in forest.traces})
 
 
@@ -107,7 +107,7 @@ class Weighted(TraceScheduler):
     trace without any node counts as the median one.
     """
 
-    def rank(self, forest: Forest) -> list[Ranked]:
+    def rank(self, forest: ForestView) -> list[Ranked]:
         best = {t.trace_id: -t.best_score for t in forest.traces if t.best_score is not None}
         promise = {name: max(LEAST_WEIGHT, _sigmoid(z)) for name, z in _deviations(best).items()}
         for trace in forest.traces:
@@ -135,14 +135,14 @@ class Softmax(TraceScheduler):
         "eps": Parameter(0.1, 0.001, 1.0),
     }
 
-    def rank(self, forest: Forest) -> list[Ranked]:
+    def rank(self, forest: ForestView) -> list[Ranked]:
         shares = self.shares(forest)
         # An exponential race: who has the share p arrives after a time of the mean 1 / p.
         arrival = {name: -math.log(drawn(forest, name, "order")) / p for name, p in shares.items()}
         order = sorted(forest.traces, key=lambda t: (arrival[t.trace_id], *turn(t, forest)))
         return [Ranked(t.trace_id, shares[t.trace_id]) for t in order]
 
-    def shares(self, forest: Forest) -> dict[str, float]:
+    def shares(self, forest: ForestView) -> dict[str, float]:
         """The probability of each trace to be the first; they add up to 1."""
         traces, eps = forest.traces, self._value(forest, "eps")
         potentials = {
@@ -162,7 +162,7 @@ class Softmax(TraceScheduler):
             t.trace_id: (1 - eps) * g / whole + eps / len(traces) for t, g in zip(traces, grown, strict=True)
         }
 
-    def _value(self, forest: Forest, name: str) -> float:
+    def _value(self, forest: ForestView, name: str) -> float:
         return forest.params.get(name, self.parameters[name].default)
 
 
@@ -178,7 +178,7 @@ class Uct(TraceScheduler):
 
     parameters: ClassVar[Mapping[str, Parameter]] = {"c": Parameter(math.sqrt(2), 0.0, 100.0)}
 
-    def rank(self, forest: Forest) -> list[Ranked]:
+    def rank(self, forest: ForestView) -> list[Ranked]:
         c = forest.params.get("c", self.parameters["c"].default)
         begun = sum(t.children + t.in_flight for t in forest.traces)
         quality = _qualities(forest)
@@ -239,7 +239,7 @@ def checked_params(name: str, scheduler: TraceScheduler, params: Mapping[str, fl
     return {each: float(params.get(each, p.default)) for each, p in known.items()}
 
 
-def ranking(name: str, scheduler: TraceScheduler, forest: Forest) -> list[Ranked]:
+def ranking(name: str, scheduler: TraceScheduler, forest: ForestView) -> list[Ranked]:
     """A scheduler's order, of which nobody has to believe a plug-in that it is one.
 
     Raises:
@@ -275,7 +275,7 @@ class HasTurn(Protocol):
     def virtual_time(self) -> int: ...
 
 
-def next_turn(trace: HasTurn, forest: HasTurn) -> tuple[int, int]:
+def turn_taken(trace: HasTurn, forest: HasTurn) -> tuple[int, int]:
     """Virtual times of a trace and of its forest when the trace is selected.
 
     Stride scheduling with equal strides (Waldspurger and Weihl, MIT/LCS/TM-528, 1995), with the virtual time of
@@ -286,7 +286,7 @@ def next_turn(trace: HasTurn, forest: HasTurn) -> tuple[int, int]:
     return start + 1, start
 
 
-def turn(trace: TraceView, forest: Forest) -> tuple[int, int, int]:
+def turn(trace: TraceView, forest: ForestView) -> tuple[int, int, int]:
     """Orders traces by their turns, no two alike; a plug-in may break its ties by it.
 
     Of those whose turn it is together the one not selected for longest comes first: so no other trace passes a free
@@ -295,14 +295,14 @@ def turn(trace: TraceView, forest: Forest) -> tuple[int, int, int]:
     return max(trace.virtual_time, forest.virtual_time), trace.last_selected, trace.number
 
 
-def drawn(forest: Forest, *what: str) -> float:
+def drawn(forest: ForestView, *what: str) -> float:
     """A number between 0 and 1, both excluded: the same for the same selection and text, in any process."""
     text = "\n".join((forest.tag, str(forest.select_seq), *what))
     bits = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 12
     return (bits + 0.5) / 2.0**52
 
 
-def _by_score(forest: Forest, scores: Mapping[str, float]) -> list[Ranked]:
+def _by_score(forest: ForestView, scores: Mapping[str, float]) -> list[Ranked]:
     """The largest score first, equal ones by their turns."""
     order = sorted(forest.traces, key=lambda t: (-scores[t.trace_id], *turn(t, forest)))
     return [Ranked(t.trace_id, scores[t.trace_id]) for t in order]
@@ -328,7 +328,7 @@ def _sigmoid(z: float) -> float:
     return 1 / (1 + math.exp(-z)) if z >= 0 else math.exp(z) / (1 + math.exp(z))
 
 
-def _qualities(forest: Forest) -> dict[str, float]:
+def _qualities(forest: ForestView) -> dict[str, float]:
     """The mean reward of every trace's nodes; a crash is beaten by all successes."""
     nodes = sorted(_worth(s) for t in forest.traces for s in t.scores)
 

@@ -10,7 +10,7 @@ from functions.rules.branches.forest import replanted, schedulers_view
 from functions.rules.branches.merging import merged
 from functions.rules.branches.parents import check_parents, parents_named
 from functions.rules.branches.refusals import ended, no_parent, no_room, no_trace, single_mode
-from functions.rules.branches.schedulers import TraceScheduler, checked_params, next_turn, ranking
+from functions.rules.branches.schedulers import TraceScheduler, checked_params, ranking, turn_taken
 from functions.rules.branches.trace_ends import next_start
 from functions.rules.keeps.verdict import Key, near_band
 from functions.rules.pool.health import is_stale
@@ -216,7 +216,7 @@ def _extending(decision: SelectionDecision, pick: _Pick, facts: SelectionFacts) 
             return replace(
                 decision,
                 trace_id=trace.trace_id,
-                turn=next_turn(trace, facts.forest),
+                turn=turn_taken(trace, facts.forest),
                 tip=pick.tip,
                 most_in_flight=most,
             )

@@ -16,15 +16,15 @@ from hypothesis import strategies as st
 from functions.rules.branches.schedulers import (
     LEAST_WEIGHT,
     SCHEDULERS,
-    Forest,
+    ForestView,
     Ranked,
     Softmax,
     TraceScheduler,
     TraceView,
     checked_params,
     drawn,
-    next_turn,
     ranking,
+    turn_taken,
 )
 from functions.rules.keeps.verdict import score
 from state.errors import Conflict, Invalid
@@ -50,7 +50,7 @@ def trace(number: int, scores: Sequence[float | None] = (), **more: Any) -> Trac
 
 
 @st.composite
-def forests(draw: st.DrawFn) -> Forest:
+def forests(draw: st.DrawFn) -> ForestView:
     """Traces of any history."""
     histories = draw(st.lists(st.lists(SCORES, max_size=6), min_size=1, max_size=7))
     traces = [
@@ -63,25 +63,25 @@ def forests(draw: st.DrawFn) -> Forest:
         )
         for number, scores in enumerate(histories)
     ]
-    return Forest("mar11", draw(st.integers(1, 1000)), traces, virtual_time=draw(st.integers(0, 3)))
+    return ForestView("mar11", draw(st.integers(1, 1000)), traces, virtual_time=draw(st.integers(0, 3)))
 
 
-def select(forest: Forest, trace_id: str) -> Forest:
+def select(forest: ForestView, trace_id: str) -> ForestView:
     """The forest after a selection of this trace."""
     chosen = next(t for t in forest.traces if t.trace_id == trace_id)
-    own, whole = next_turn(chosen, forest)
+    own, whole = turn_taken(chosen, forest)
     after = replace(chosen, virtual_time=own, last_selected=forest.select_seq, in_flight=chosen.in_flight + 1)
     traces = [after if t is chosen else t for t in forest.traces]
     return replace(forest, select_seq=forest.select_seq + 1, virtual_time=whole, traces=traces)
 
 
-def first(name: str, forest: Forest) -> str:
+def first(name: str, forest: ForestView) -> str:
     return SCHEDULERS[name].rank(forest)[0].trace_id
 
 
 @given(st.integers(1, 9), st.integers(1, 60))
 def test_by_turns_every_trace_has_the_same_number_of_selections_after_any_prefix(k: int, n: int) -> None:
-    forest = Forest("mar11", 1, [trace(number) for number in range(k)])
+    forest = ForestView("mar11", 1, [trace(number) for number in range(k)])
     picks = Counter[str]({t.trace_id: 0 for t in forest.traces})
 
     for made in range(1, n + 1):
@@ -96,7 +96,7 @@ def test_by_turns_every_trace_has_the_same_number_of_selections_after_any_prefix
 def test_by_turns_a_free_trace_is_passed_over_at_most_once_by_each_other_one(
     k: int, data: st.DataObject
 ) -> None:
-    forest = Forest("mar11", 1, [trace(number) for number in range(k)])
+    forest = ForestView("mar11", 1, [trace(number) for number in range(k)])
     passed = Counter[str]()
 
     for _ in range(40):
@@ -111,7 +111,7 @@ def test_by_turns_a_free_trace_is_passed_over_at_most_once_by_each_other_one(
 
 
 def test_a_trace_that_was_away_neither_makes_up_for_its_turns_nor_waits_for_those_it_had() -> None:
-    forest = Forest("mar11", 1, [trace(0), trace(1)])
+    forest = ForestView("mar11", 1, [trace(0), trace(1)])
     for _ in range(10):
         forest = select(forest, "t0")
 
@@ -127,7 +127,7 @@ def test_a_trace_that_was_away_neither_makes_up_for_its_turns_nor_waits_for_thos
 def test_a_turn_begins_where_the_trace_or_the_forest_is_whichever_is_later(
     own: int, whole: int, expected: tuple[int, int]
 ) -> None:
-    assert next_turn(trace(1, virtual_time=own), Forest("mar11", 1, [], whole)) == expected
+    assert turn_taken(trace(1, virtual_time=own), ForestView("mar11", 1, [], whole)) == expected
 
 
 def test_of_traces_that_were_away_the_one_not_selected_for_longest_comes_first() -> None:
@@ -137,14 +137,14 @@ def test_of_traces_that_were_away_the_one_not_selected_for_longest_comes_first()
         trace(2, virtual_time=9, last_selected=1),
     ]
 
-    ranked = SCHEDULERS["round_robin"].rank(Forest("mar11", 9, traces, virtual_time=6))
+    ranked = SCHEDULERS["round_robin"].rank(ForestView("mar11", 9, traces, virtual_time=6))
 
     assert [r.trace_id for r in ranked] == ["t1", "t0", "t2"]
 
 
 @EVERY
 @given(forests())
-def test_every_trace_has_one_place_and_a_finite_score(name: str, forest: Forest) -> None:
+def test_every_trace_has_one_place_and_a_finite_score(name: str, forest: ForestView) -> None:
     ranked = ranking(name, SCHEDULERS[name], forest)
 
     assert len(ranked) == len(forest.traces)
@@ -154,7 +154,7 @@ def test_every_trace_has_one_place_and_a_finite_score(name: str, forest: Forest)
 @pytest.mark.parametrize("scores", [[], [None], [0.97], [0.97, 0.97, None]], ids=str)
 @pytest.mark.parametrize("k", [1, 2, 5])
 def test_equal_traces_have_equal_scores(name: str, scores: list[float | None], k: int) -> None:
-    forest = Forest("mar11", 1, [trace(number, scores) for number in range(k)])
+    forest = ForestView("mar11", 1, [trace(number, scores) for number in range(k)])
 
     ranked = ranking(name, SCHEDULERS[name], forest)
 
@@ -164,7 +164,7 @@ def test_equal_traces_have_equal_scores(name: str, scores: list[float | None], k
 @EVERY
 @given(forests(), st.randoms())
 def test_the_same_log_replays_the_same_selections_however_the_traces_are_listed(
-    name: str, forest: Forest, chance: Random
+    name: str, forest: ForestView, chance: Random
 ) -> None:
     listed = list(forest.traces)
     chance.shuffle(listed)
@@ -173,7 +173,7 @@ def test_the_same_log_replays_the_same_selections_however_the_traces_are_listed(
 
 
 def test_chance_is_the_same_in_every_process_and_of_its_own_for_every_selection() -> None:
-    forest = Forest("mar11", 7, [])
+    forest = ForestView("mar11", 7, [])
 
     numbers = [drawn(replace(forest, select_seq=n), "t1") for n in range(1000)]
 
@@ -186,9 +186,9 @@ def test_chance_is_the_same_in_every_process_and_of_its_own_for_every_selection(
 @pytest.mark.parametrize("name", ["weighted", "uct"])
 @given(st.lists(st.lists(st.none() | st.floats(0.5, 2), max_size=5), min_size=1, max_size=5))
 def test_to_maximise_mirrors_to_minimise(name: str, runs: list[list[float | None]]) -> None:
-    def forest(direction: Direction, sign: int) -> Forest:
+    def forest(direction: Direction, sign: int) -> ForestView:
         scores = [[None if v is None else score(sign * v, direction) for v in each] for each in runs]
-        return Forest("mar11", 1, [trace(number, each) for number, each in enumerate(scores)])
+        return ForestView("mar11", 1, [trace(number, each) for number, each in enumerate(scores)])
 
     assert SCHEDULERS[name].rank(forest("maximize", -1)) == SCHEDULERS[name].rank(forest("minimize", 1))
 
@@ -196,7 +196,7 @@ def test_to_maximise_mirrors_to_minimise(name: str, runs: list[list[float | None
 @pytest.mark.parametrize("name", ["weighted", "uct"])
 @pytest.mark.parametrize(("direction", "expected"), [("minimize", "t0"), ("maximize", "t1")])
 def test_the_better_of_two_traces_comes_first(name: str, direction: Direction, expected: str) -> None:
-    forest = Forest("mar11", 1, [trace(0, [score(0.96, direction)]), trace(1, [score(0.97, direction)])])
+    forest = ForestView("mar11", 1, [trace(0, [score(0.96, direction)]), trace(1, [score(0.97, direction)])])
 
     assert first(name, forest) == expected
 
@@ -204,7 +204,7 @@ def test_the_better_of_two_traces_comes_first(name: str, direction: Direction, e
 @pytest.mark.parametrize("name", ["weighted", "softmax", "uct"])
 @given(forests(), st.lists(st.floats(-1e100, 1e100), min_size=1, max_size=4), st.integers(0, 4))
 def test_a_trace_that_crashed_is_never_worth_more_than_one_that_succeeded(
-    name: str, others: Forest, successes: list[float], kept: int
+    name: str, others: ForestView, successes: list[float], kept: int
 ) -> None:
     crashed = trace(50, [None] * len(successes))
     succeeded = trace(51, successes, kept=min(kept, len(successes)))
@@ -217,7 +217,7 @@ def test_a_trace_that_crashed_is_never_worth_more_than_one_that_succeeded(
 
 @given(forests(), st.floats(-1e100, 1e100), st.data())
 def test_under_uct_no_trace_would_stand_better_with_a_crash_in_place_of_a_success(
-    forest: Forest, success: float, data: st.DataObject
+    forest: ForestView, success: float, data: st.DataObject
 ) -> None:
     changed = data.draw(st.sampled_from(forest.traces))
     crashes = [place for place, s in enumerate(changed.scores) if s is None]
@@ -239,7 +239,7 @@ def test_under_uct_no_trace_would_stand_better_with_a_crash_in_place_of_a_succes
 
 
 def test_weighted_goes_by_how_far_a_trace_lies_above_the_median_over_its_visits() -> None:
-    forest = Forest(
+    forest = ForestView(
         "mar11",
         1,
         [
@@ -272,14 +272,14 @@ def test_weighted_goes_by_how_far_a_trace_lies_above_the_median_over_its_visits(
 
 
 def test_weighted_still_tells_the_better_trace_where_most_are_equal() -> None:
-    forest = Forest("mar11", 1, [trace(0, [0.97]), trace(1, [0.96]), trace(2, [0.97]), trace(3, [0.97])])
+    forest = ForestView("mar11", 1, [trace(0, [0.97]), trace(1, [0.96]), trace(2, [0.97]), trace(3, [0.97])])
 
     assert first("weighted", forest) == "t1"
 
 
 @given(forests(), st.floats(0.001, 1), st.floats(-100, 100), st.floats(0, 100), st.floats(0.01, 100))
 def test_under_softmax_no_trace_has_less_than_its_floor(
-    forest: Forest, eps: float, length: float, kept: float, temperature: float
+    forest: ForestView, eps: float, length: float, kept: float, temperature: float
 ) -> None:
     params = {"eps": eps, "length": length, "kept": kept, "random": 1.0, "temperature": temperature}
 
@@ -290,7 +290,7 @@ def test_under_softmax_no_trace_has_less_than_its_floor(
 
 
 def test_softmax_draws_traces_as_often_as_their_shares_say_among_the_free_ones_too() -> None:
-    forest = Forest("mar11", 0, [trace(0, kept=0), trace(1, kept=1), trace(2, kept=4)])
+    forest = ForestView("mar11", 0, [trace(0, kept=0), trace(1, kept=1), trace(2, kept=4)])
     shares = Softmax().shares(forest)
 
     orders = [
@@ -308,13 +308,13 @@ def test_softmax_can_prefer_long_traces_or_short_ones(length: float, expected: s
     traces = [trace(0, [1.0]), trace(1, [1.0] * 2), trace(2, [1.0] * 3)]
     params = {"length": length, "kept": 0.0, "eps": 0.001}
 
-    shares = Softmax().shares(Forest("mar11", 1, traces, params=params))
+    shares = Softmax().shares(ForestView("mar11", 1, traces, params=params))
 
     assert shares[expected] > 0.99
 
 
 def test_uct_adds_what_a_trace_earned_and_what_it_may_hide() -> None:
-    forest = Forest("mar11", 1, [trace(0, [0.96, None], in_flight=1), trace(1, [0.97]), trace(2)])
+    forest = ForestView("mar11", 1, [trace(0, [0.96, None], in_flight=1), trace(1, [0.97]), trace(2)])
 
     ranked = SCHEDULERS["uct"].rank(replace(forest, params={"c": 0.5}))
 
@@ -329,7 +329,7 @@ def test_uct_adds_what_a_trace_earned_and_what_it_may_hide() -> None:
 
 
 def test_under_uct_selections_made_together_spread_over_the_traces() -> None:
-    forest = Forest("mar11", 1, [trace(n, [0.96 + n / 1000] * 2) for n in range(8)])
+    forest = ForestView("mar11", 1, [trace(n, [0.96 + n / 1000] * 2) for n in range(8)])
 
     together, alone = Counter[str](), Counter[str]()
     for _ in range(8):
@@ -345,7 +345,7 @@ def test_under_uct_selections_made_together_spread_over_the_traces() -> None:
 
 
 def test_the_highest_priority_comes_first_and_equal_ones_take_turns() -> None:
-    forest = Forest("mar11", 1, [trace(0), trace(1, [None], priority=1.0), trace(2, [0.9], priority=1.0)])
+    forest = ForestView("mar11", 1, [trace(0), trace(1, [None], priority=1.0), trace(2, [0.9], priority=1.0)])
 
     picks = []
     for _ in range(4):
@@ -386,7 +386,7 @@ class Fixed(TraceScheduler):
     def __init__(self, *ranked: Ranked) -> None:
         self.ranked = list(ranked)
 
-    def rank(self, forest: Forest) -> list[Ranked]:
+    def rank(self, forest: ForestView) -> list[Ranked]:
         return self.ranked
 
 
@@ -402,7 +402,7 @@ class Fixed(TraceScheduler):
 def test_a_plug_in_that_ranks_anything_but_the_traces_is_not_believed(
     ranked: list[Ranked], problem: str
 ) -> None:
-    forest = Forest("mar11", 1, [trace(0), trace(1)])
+    forest = ForestView("mar11", 1, [trace(0), trace(1)])
 
     with pytest.raises(Conflict, match=problem) as refused:
         ranking("mine:Fixed", Fixed(*ranked), forest)
@@ -425,6 +425,6 @@ def test_a_plug_in_that_fails_says_why_and_is_no_fault_of_ours(answer: str, prob
     exec(f"class Mine(TraceScheduler):\n    def rank(self, forest):\n        {answer}", known)
 
     with pytest.raises(Conflict, match=problem) as refused:
-        ranking("mine:Mine", known["Mine"](), Forest("mar11", 1, [trace(0), trace(1)]))
+        ranking("mine:Mine", known["Mine"](), ForestView("mar11", 1, [trace(0), trace(1)]))
 
     assert refused.value.fields["code"] == "broken_scheduler"
