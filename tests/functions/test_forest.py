@@ -22,7 +22,7 @@ from state.events import Event
 from state.experiments import Experiments
 from state.traces import Traces
 from tests.growers import Grower
-from tests.labs import open_tag, told
+from tests.labs import open_tag, told, tried
 
 TAG = "mar11"
 AGENTS = 16
@@ -196,9 +196,14 @@ async def test_without_a_cap_every_prefix_of_the_selections_is_shared_out_evenly
             math.ceil(nth / traces),
         }, nth
     await parents_are_as_selected(process, told_by)
+
+    twice = [await told(client, "/api/trace/select", tag=TAG, agent=f"late{n}") for n in range(2 * traces)]
+    for chosen in twice:
+        await tried(client, 1.5, TAG, selection_id=chosen["selection_id"])
+
     await audited(client)
     nodes = (await told(client, "/api/trace/list", tag=TAG, limit=1000))["nodes"]
-    assert any(node["forked"] for node in nodes)  # several at once on one trace
+    assert sum(node["forked"] for node in nodes) >= traces  # two at once on each
 
 
 async def test_what_agents_leave_behind_when_they_die_is_selected_again_without_a_clock(
