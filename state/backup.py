@@ -251,13 +251,19 @@ def _exactly(stream: gzip.GzipFile, size: int) -> bytes:
 async def back_up(lab: Lab, file: Path, *, alive_s: float = 15.0, tell: Tell = lambda _: None) -> BackedUp:
     """Write the whole lab, as it is at one moment, to a file.
 
-    Where processes of the lab were heard of within `alive_s`, Redis lets every writer wait meanwhile, and answers
-    reads. Their waiting stays well below the time after which they would give up, or there is no backup.
+    Where processes of the lab were heard of within `alive_s`, Redis lets every writer wait meanwhile, and what a
+    process asks after a write waits with it. That stays well below the time after which they would give up, or there
+    is no backup.
 
     Raises:
         NotFound: there is no such lab. Conflict: it is too large to be read in that time, or was written meanwhile.
         Unavailable: Redis does not let us pause its writers.
     """
+    async with lab.apart() as own:
+        return await _backed_up(own, file, alive_s, tell)
+
+
+async def _backed_up(lab: Lab, file: Path, alive_s: float, tell: Tell) -> BackedUp:
     found = await lab.command("GET", lab.keys("schema"))
     if found is None or await lab.command("EXISTS", lab.keys("restoring")):
         raise NotFound(f"there is no lab {lab.name!r} on this Redis", hint="name it with --lab or --data")
@@ -368,8 +374,7 @@ async def _pages(lab: Lab) -> AsyncIterator[list[str]]:
 
 
 async def _read(lab: Lab, page: Sequence[str]) -> list[Entry]:
-    read_page = lab.reading("read_page", keys={"page": list(page)})
-    rows = await lab.command(*read_page, NEVER_DECODE=True)
+    rows = await lab.binary(*lab.reading("read_page", keys={"page": list(page)}))
     prefix = lab.keys("")
     return [
         (key.removeprefix(prefix), payload, max(0, int(expiry)))

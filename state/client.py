@@ -8,6 +8,7 @@ import secrets
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from state.errors import Invalid, Unavailable
 from state.keys import Keys
 from state.moves import Arg, GivenArgs, GivenKeys, moves, wire
 from state.moves import load as load_move
+from state.pipe import Pipe
 from state.traceparent import current
 
 SCHEMA = 2
@@ -31,7 +33,7 @@ SCHEMA = 2
 NOTHING: Mapping[str, str] = {}
 
 CONNECTIONS = 256
-"""Most connections of each kind in one process; who needs one more waits its turn."""
+"""Most connections of one process beside the shared one; a call that needs one more waits its turn."""
 
 
 class Lab:
@@ -48,8 +50,19 @@ class Lab:
         """How long an answer may take before Redis counts as silent."""
         self.identity = ""
         """Random, made with the lab: tells labs of the same name apart. Known after `check`."""
-        self._redis = _connect(url, timeout_s, read_timeout_s=timeout_s)
-        self._blocking = _connect(url, timeout_s, read_timeout_s=None)
+        self._redis = _connect(url, timeout_s)
+        self._pipe = Pipe(self._redis.connection_pool, timeout_s)
+        self._presents: Mapping[str | bytes, Any] = self._redis.response_callbacks
+        """How redis-py presents the replies of some commands, by name."""
+
+    @asynccontextmanager
+    async def apart(self) -> AsyncIterator[Lab]:
+        """The same lab on connections of its own: a write that Redis holds up holds up nothing else there."""
+        lab = Lab(self.name, self.url, timeout_s=self.timeout_s)
+        try:
+            yield lab
+        finally:
+            await lab.close()
 
     def channel(self, kind: str) -> str:
         """The Pub/Sub channel of an event type, or a pattern of them."""
@@ -106,18 +119,46 @@ class Lab:
         except NoScriptError:
             return await self.command("EVAL", text, len(keys), *keys, *argv)
 
-    async def command(self, *words: Arg, **options: Any) -> Any:
-        """One Redis command.
+    async def command(self, *words: Arg, **shape: bool) -> Any:
+        """One Redis command, on the connection that all calls share; `shape` says how redis-py presents the reply.
 
         Raises:
             Unavailable: Redis does not answer, refuses us, or cannot write; see `unavailable`.
         """
+        (reply,) = await self._replies([words])
+        return self._presented(words[0], reply, **shape)
+
+    async def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
+        """Several reads in one round trip, those of `reading` too.
+
+        Raises:
+            Unavailable: as `command`.
+        """
+        replies = await self._replies(commands) if commands else []
+        if any(isinstance(reply, NoScriptError) for reply in replies):
+            await self._load_scripts()
+            replies = await self._replies(commands)
+        return [self._presented(words[0], reply) for words, reply in zip(commands, replies, strict=True)]
+
+    async def _replies(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
         try:
-            return await self._redis.execute_command(*words, **options)  # type: ignore[no-untyped-call]
-        except NoScriptError:
-            raise
+            return await self._pipe.ask(commands)
         except RedisError as problem:
             raise unavailable(problem) from problem
+
+    def _presented(self, name: Arg, reply: Any, **shape: bool) -> Any:
+        if isinstance(reply, ResponseError):
+            raise unavailable(reply) from reply
+        present = self._presents.get(name)  # type: ignore[arg-type]  # a name is a text
+        return reply if present is None else present(reply, **shape)
+
+    async def binary(self, *words: Arg) -> Any:
+        """One command whose reply is bytes.
+
+        Raises:
+            Unavailable: as `command`.
+        """
+        return await self._alone(words, self.timeout_s, NEVER_DECODE=True)
 
     async def raw(self, words: Sequence[str]) -> Any:
         """A command that a person typed; what Redis refuses is answered in its own words.
@@ -126,7 +167,7 @@ class Lab:
             Invalid: Redis refuses it. Unavailable: Redis does not answer.
         """
         try:
-            return await self.command(*words)
+            return await self._alone(words, self.timeout_s)
         except ResponseError as problem:
             raise Invalid(f"Redis: {problem}") from problem
 
@@ -136,11 +177,15 @@ class Lab:
         Raises:
             Unavailable: as `command`; also when nothing at all comes back in time, as on a half-open connection.
         """
+        return await self._alone(words, wait_s + self.timeout_s)
+
+    async def _alone(self, words: Sequence[Arg], within_s: float, **options: bool) -> Any:
+        """One command on a connection of its own."""
         try:
-            async with asyncio.timeout(wait_s + self.timeout_s):
-                return await self._blocking.execute_command(*words)  # type: ignore[no-untyped-call]
+            async with asyncio.timeout(within_s):
+                return await self._redis.execute_command(*words, **options)  # type: ignore[no-untyped-call]
         except TimeoutError as problem:
-            raise unavailable(exceptions.TimeoutError("no answer to a blocking read")) from problem
+            raise unavailable(exceptions.TimeoutError("no reply in time")) from problem
         except RedisError as problem:
             raise unavailable(problem) from problem
 
@@ -154,29 +199,9 @@ class Lab:
             if int(cursor) == 0:
                 return
 
-    async def pipeline(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
-        """Several reads in one round trip, those of `reading` too."""
-        if not commands:
-            return []
-        try:
-            try:
-                return await self._piped(commands)
-            except NoScriptError:
-                await self._load_scripts()
-                return await self._piped(commands)
-        except RedisError as problem:
-            raise unavailable(problem) from problem
-
     async def read(self, commands: Mapping[str, Sequence[Arg]]) -> dict[str, Any]:
         """Several reads in one round trip, each answer under the name of its command."""
         return dict(zip(commands, await self.pipeline(list(commands.values())), strict=True))
-
-    async def _piped(self, commands: Sequence[Sequence[Arg]]) -> list[Any]:
-        pipe = self._redis.pipeline(transaction=False)
-        for words in commands:
-            pipe.execute_command(*words)
-        answers: list[Any] = await pipe.execute()
-        return answers
 
     async def hash(self, key: str) -> dict[str, str]:
         """All fields of a hash; empty where there is none."""
@@ -290,20 +315,20 @@ class Lab:
 
     def pubsub(self) -> PubSub:
         """A subscriber; its reads have no timeout but the one that each asks for."""
-        return self._blocking.pubsub()
+        return self._redis.pubsub()
 
     async def close(self) -> None:
         """Give the connections back."""
+        await self._pipe.close()
         await self._redis.aclose()
-        await self._blocking.aclose()
 
 
-def _connect(url: str, timeout_s: float, *, read_timeout_s: float | None) -> redis.asyncio.Redis:
+def _connect(url: str, timeout_s: float) -> redis.asyncio.Redis:
     pool = redis.asyncio.BlockingConnectionPool.from_url(
         url,
         decode_responses=True,
         protocol=2,
-        socket_timeout=read_timeout_s,
+        socket_timeout=None,
         socket_connect_timeout=5.0,
         retry=Retry(NoBackoff(), 0),
         health_check_interval=0,
@@ -453,5 +478,5 @@ def _forbidden(problem: RedisError) -> Unavailable:
 
 
 def _code(problem: RedisError) -> str:
-    """The word in capitals before Redis' text; in a pipeline redis-py puts its own words in front."""
-    return str(problem).rpartition("caused error: ")[2].partition(" ")[0]
+    """The word in capitals before Redis' text."""
+    return str(problem).partition(" ")[0]

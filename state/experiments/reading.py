@@ -166,7 +166,7 @@ class Reading(Store):
         """The patch against the tag's base commit, as it was sent; None where none was."""
         if experiment.diff_id is None:
             return None
-        packed = await self._lab.command("GET", self._keys("diffs", experiment.diff_id), NEVER_DECODE=True)
+        packed = await self._lab.binary("GET", self._keys("diffs", experiment.diff_id))
         return zlib.decompress(packed) if packed is not None else None
 
     async def attempts(self, experiment_id: str) -> dict[int, dict[str, str]]:

@@ -111,7 +111,7 @@ CEILINGS: dict[str, Most] = {
     "lab::status": Most(10, goal=(2, 0)),
     "function::list": Most(0),
     "event::list": Most(1),
-    "cron::list": Most(0, 2, goal=(2, 0)),
+    "cron::list": Most(0, 1, goal=(2, 0)),
     "search::set_policy": Most(1, 1),
     "search::set_strategy": Most(1, 1),
     "experiment::resume": Most(0, 1),

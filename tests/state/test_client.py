@@ -51,14 +51,18 @@ class Relay:
         finally:
             listener.close()
             await ended(*(t for t in asyncio.all_tasks() - pumps if t.get_name() == "pump"))
-            for writer in self._writers:
-                writer.close()
+            self.cut()
 
     def fall_silent(self) -> None:
         """Nothing that is connected now is heard of again."""
         self._open.clear()
         self._open = asyncio.Event()
         self._open.set()
+
+    def cut(self) -> None:
+        """Close every connection."""
+        for writer in self._writers:
+            writer.close()
 
     async def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1

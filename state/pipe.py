@@ -1,0 +1,194 @@
+"""One connection to Redis that all calls of a process share.
+
+What concurrent calls ask in one turn of the event loop goes out in one write, and the replies go to them in the same
+order. redis-py opens, secures and reads the connection; its asyncio client, which takes a connection for each call,
+costs more CPU than the rest of a request.
+
+Nothing is asked twice: a lost connection fails every call that waits, and the next call opens a new one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import hiredis
+from redis.asyncio.connection import AbstractConnection, ConnectionPool
+from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
+
+Words = Sequence[str | int | float | bytes]
+
+
+class Pipe:
+    """The shared connection, opened at the first call."""
+
+    def __init__(self, pool: ConnectionPool, timeout_s: float) -> None:
+        self._pool = pool
+        """Knows how connections are made; none is taken from it."""
+        self._timeout_s = timeout_s
+        self._line: _Line | None = None
+        self._opening: asyncio.Task[_Line] | None = None
+
+    async def ask(self, commands: Sequence[Words]) -> list[Any]:
+        """The replies to several commands; an error that Redis replies stands in its place as an exception.
+
+        No command may block in Redis, change the connection's state, or begin a transaction: it is everyone's.
+
+        Raises:
+            redis.exceptions.ConnectionError: the connection is lost. redis.exceptions.TimeoutError: no reply in time.
+                Whether Redis did what was asked is then unknown.
+        """
+        packed = [_packed(words) for words in commands]
+        line = self._line
+        if line is None or line.lost is not None:
+            line = await self._opened()
+        return await line.ask(packed)
+
+    async def close(self) -> None:
+        """End the connection; calls that still wait fail."""
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        if self._line is not None:
+            self._line.lose(ConnectionError("closed"))
+            await asyncio.wait([self._line.ended])
+
+    async def _opened(self) -> _Line:
+        """A new connection, which all who wait for one share; none of them ends the attempt by giving up."""
+        if self._opening is None:
+            self._opening = asyncio.create_task(self._open())
+            self._opening.add_done_callback(self._has_opened)
+        return await asyncio.shield(self._opening)
+
+    def _has_opened(self, _: asyncio.Task[_Line]) -> None:
+        self._opening = None
+
+    async def _open(self) -> _Line:
+        connection: AbstractConnection = self._pool.make_connection()  # type: ignore[no-untyped-call]
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                await connection.connect()  # type: ignore[no-untyped-call]
+        except BaseException as problem:
+            await connection.disconnect(nowait=True)
+            if isinstance(problem, asyncio.TimeoutError):
+                raise TimeoutError("no connection in time") from problem
+            raise
+        self._line = _Line(connection, self._timeout_s)
+        return self._line
+
+
+@dataclass(slots=True)
+class _Question:
+    """What one call waits for."""
+
+    expects: int
+    answered: asyncio.Future[list[Any]]
+    overdue_at: float
+    replies: list[Any] = field(default_factory=list)
+
+
+class _Line:
+    """One connection while it lasts."""
+
+    def __init__(self, connection: AbstractConnection, timeout_s: float) -> None:
+        self.lost: RedisError | None = None
+        self._connection = connection
+        self._timeout_s = timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._unsent: list[bytes] = []
+        self._something_to_send = asyncio.Event()
+        self._asked: deque[_Question] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._loops = [asyncio.create_task(self._send()), asyncio.create_task(self._receive())]
+        self.ended = asyncio.create_task(self._end())
+
+    def ask(self, packed: Sequence[bytes]) -> asyncio.Future[list[Any]]:
+        """The replies, when they have come. A caller that gives up leaves the order of the others as it is."""
+        question = _Question(len(packed), self._loop.create_future(), self._loop.time() + self._timeout_s)
+        if self.lost is not None:
+            question.answered.set_exception(self.lost)
+            return question.answered
+        self._asked.append(question)
+        self._unsent += packed
+        self._something_to_send.set()
+        if self._timer is None:
+            self._timer = self._loop.call_at(question.overdue_at, self._look)
+        return question.answered
+
+    def lose(self, problem: RedisError) -> None:
+        """Give the connection up: every call that waits fails."""
+        if self.lost is not None:
+            return
+        self.lost = problem
+        if self._timer is not None:
+            self._timer.cancel()
+        for question in self._asked:
+            if not question.answered.done():
+                question.answered.set_exception(problem)
+        self._asked.clear()
+        for loop in self._loops:
+            loop.cancel()
+
+    async def _end(self) -> None:
+        await asyncio.wait(self._loops)
+        with contextlib.suppress(RedisError):
+            await self._connection.disconnect(nowait=True)
+
+    async def _send(self) -> None:
+        try:
+            while True:
+                await self._something_to_send.wait()
+                self._something_to_send.clear()
+                packed = b"".join(self._unsent)
+                self._unsent.clear()
+                await self._connection.send_packed_command(packed, check_health=False)
+        except RedisError as problem:
+            self.lose(problem)
+
+    async def _receive(self) -> None:
+        """Read all the time, also while nothing is asked: so it is known when Redis hangs up."""
+        try:
+            while True:
+                self._hand_over(await self._reply())
+        except RedisError as problem:
+            self.lose(problem)
+        except ValueError as problem:  # UnicodeDecodeError: what follows cannot be read either
+            self.lose(ConnectionError(f"Redis sent what is no text: {problem}"))
+
+    async def _reply(self) -> Any:
+        try:
+            return await self._connection.read_response(disconnect_on_error=False)
+        except ResponseError as refusal:
+            return refusal
+
+    def _hand_over(self, reply: Any) -> None:
+        if not self._asked:
+            raise ConnectionError("Redis sent what nothing asked for")
+        question = self._asked[0]
+        question.replies.append(reply)
+        if len(question.replies) == question.expects:
+            self._asked.popleft()
+            if not question.answered.done():
+                question.answered.set_result(question.replies)
+
+    def _look(self) -> None:
+        """Lose the connection if the call that has waited longest is overdue."""
+        self._timer = None
+        if not self._asked:
+            return
+        if self._loop.time() >= (overdue_at := self._asked[0].overdue_at):
+            self.lose(TimeoutError("no reply in time"))
+        else:
+            self._timer = self._loop.call_at(overdue_at, self._look)
+
+
+def _packed(words: Words) -> bytes:
+    """A command as it is sent; a name of two words, such as XINFO STREAM, as two."""
+    first, *others = words
+    split = (*first.split(), *others) if isinstance(first, str) and " " in first else tuple(words)
+    packed: bytes = hiredis.pack_command(split)  # type: ignore[arg-type]  # its stub means a tuple of any length
+    return packed

@@ -1,0 +1,153 @@
+"""The connection that concurrent calls share: order, one lost caller, one lost connection."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
+
+import pytest
+import redis
+
+from functions.process.lifecycle import ended
+from state.client import Lab
+from state.embedded import EmbeddedRedis
+from state.errors import Unavailable
+from state.settings import Settings
+from tests.state.test_client import relayed
+
+
+@pytest.fixture
+async def lab(redis_server: EmbeddedRedis, settings: Settings) -> AsyncIterator[Lab]:
+    found = Lab(settings.lab, redis_server.url)
+    yield found
+    await found.close()
+
+
+@pytest.fixture
+def admin(redis_server: EmbeddedRedis) -> Iterator[redis.Redis]:
+    with closing(redis.Redis.from_url(redis_server.url)) as connection:
+        yield connection
+
+
+def clients(admin: redis.Redis) -> set[str]:
+    return {client["id"] for client in admin.client_list()}
+
+
+async def test_calls_at_the_same_time_get_their_own_replies_on_one_connection(
+    lab: Lab, admin: redis.Redis
+) -> None:
+    before = clients(admin)
+
+    answers = await asyncio.gather(*(lab.pipeline([("ECHO", n), ("ECHO", -n)]) for n in range(500)))
+
+    assert answers == [[str(n), str(-n)] for n in range(500)]
+    assert len(clients(admin) - before) == 1
+
+
+async def test_a_refused_command_fails_its_own_pipeline_alone(lab: Lab) -> None:
+    key = lab.keys("text")
+    await lab.command("SET", key, "text")
+
+    refused = asyncio.create_task(lab.pipeline([("ECHO", "a"), ("LPUSH", key, "b"), ("SET", key, "c")]))
+    fine = asyncio.create_task(lab.pipeline([("ECHO", "d")]))
+
+    with pytest.raises(redis.ResponseError):
+        await refused
+    assert await fine == ["d"]
+    assert await lab.command("GET", key) == "c"
+
+
+async def test_a_caller_that_gives_up_leaves_the_others_their_replies(lab: Lab) -> None:
+    await lab.command("PING")
+    calls = [asyncio.create_task(lab.command("ECHO", n)) for n in range(100)]
+    await asyncio.sleep(0)
+
+    for call in calls[::2]:
+        call.cancel()
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+
+    assert answers[1::2] == [str(n) for n in range(1, 100, 2)]
+    assert {type(answer) for answer in answers[::2]} == {asyncio.CancelledError}
+    assert await lab.command("ECHO", "after") == "after"
+
+
+async def test_whoever_gives_up_while_the_connection_is_opened_ends_it_for_nobody(lab: Lab) -> None:
+    first, second = (asyncio.create_task(lab.command("ECHO", n)) for n in (1, 2))
+    await asyncio.sleep(0)
+
+    await ended(first)
+
+    assert await second == "2"
+
+
+async def test_a_lost_connection_fails_every_call_in_flight_and_the_next_call_opens_another(
+    redis_server: EmbeddedRedis, settings: Settings
+) -> None:
+    async with relayed(redis_server, settings, timeout_s=5.0) as (relay, lab):
+        await lab.command("PING")
+        relay.fall_silent()
+        calls = [asyncio.create_task(lab.command("INCR", lab.keys("n"))) for _ in range(10)]
+        await asyncio.sleep(0.1)
+
+        relay.cut()
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+
+        assert {type(answer) for answer in answers} == {Unavailable}
+        assert await lab.command("ECHO", "back") == "back"
+        assert await lab.command("GET", lab.keys("n")) is None
+        assert relay.accepted == 2
+
+
+async def test_a_silent_connection_is_given_up_when_the_longest_waiting_call_is_overdue(
+    redis_server: EmbeddedRedis, settings: Settings
+) -> None:
+    async with relayed(redis_server, settings, timeout_s=0.4) as (relay, lab):
+        await lab.command("PING")
+        relay.fall_silent()
+        first = asyncio.create_task(lab.command("ECHO", 1))
+        await asyncio.sleep(0.2)
+        second = asyncio.create_task(lab.command("ECHO", 2))
+
+        answers = await asyncio.gather(first, second, return_exceptions=True)
+
+        assert [str(answer) for answer in answers] == ["Redis did not answer in time"] * 2
+        assert await lab.command("ECHO", "back") == "back"
+
+
+async def test_a_connection_that_redis_hangs_up_while_idle_costs_no_call(
+    lab: Lab, admin: redis.Redis
+) -> None:
+    before = clients(admin)
+    await lab.command("PING")
+    (ours,) = clients(admin) - before
+
+    admin.client_kill_filter(_id=ours)
+    await asyncio.sleep(0.1)
+
+    assert await lab.command("ECHO", "still") == "still"
+
+
+async def test_a_reply_that_is_no_text_fails_its_call_and_the_connection_is_opened_anew(lab: Lab) -> None:
+    await lab.command("SET", lab.keys("bytes"), b"\xff\xfe")
+
+    with pytest.raises(Unavailable):
+        await lab.command("GET", lab.keys("bytes"))
+
+    assert await lab.binary("GET", lab.keys("bytes")) == b"\xff\xfe"
+    assert await lab.command("ECHO", "after") == "after"
+
+
+async def test_a_lab_that_is_closed_fails_the_calls_that_wait(
+    redis_server: EmbeddedRedis, settings: Settings
+) -> None:
+    async with relayed(redis_server, settings, timeout_s=5.0) as (relay, lab):
+        await lab.command("PING")
+        relay.fall_silent()
+        waiting = asyncio.create_task(lab.command("ECHO", 1))
+        await asyncio.sleep(0.1)
+
+        await lab.close()
+
+        with pytest.raises(Unavailable):
+            await waiting
