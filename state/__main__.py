@@ -1,9 +1,14 @@
-"""`python -m state` prints the key families, and of a running lab how many keys each has."""
+"""`python -m state` prints the key families, with how many keys of each a running lab has.
+
+`python -m state --policy` prints the policy values, each with its default and the functions that read it.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import re
+import sys
 from collections import Counter
 
 from rich.console import Console
@@ -13,6 +18,8 @@ from state.client import Lab
 from state.embedded import redis_url
 from state.errors import Unavailable
 from state.keys import FAMILIES, Family
+from state.policy import Policy, names
+from state.policy_readers import readers
 from state.settings import Settings
 
 
@@ -47,14 +54,29 @@ def pattern_of(family: Family) -> str:
     return "".join(inner.get(p, "[^:]+") if p.startswith("<") else re.escape(p) for p in parts)
 
 
-def main() -> None:
-    settings = Settings()
+def policy_table() -> Table:
+    """Every policy value with its default and its readers."""
+    printed, read_by, default = Table("value", "default", "read by"), readers(), Policy()
+    for name in names():
+        value: object = default
+        for part in name.split("."):
+            value = getattr(value, part)
+        printed.add_row(name, json.dumps(value), "\n".join(read_by.get(name, [])))
+    return printed
+
+
+def family_table(settings: Settings) -> Table:
+    """Every family of keys."""
     found = asyncio.run(counts(settings))
     printed = Table("key", "type", "meaning", *(["keys"] if found is not None else []))
     for family in FAMILIES:
         row = [f"{{{settings.lab}}}:{family.pattern}", family.kind, family.meaning]
         printed.add_row(*row, *([str(found[family.pattern])] if found is not None else []))
-    Console().print(printed)
+    return printed
+
+
+def main() -> None:
+    Console().print(policy_table() if sys.argv[1:] == ["--policy"] else family_table(Settings()))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from state.moves import load as load_move
 from state.pipe import Pipe
 from state.traceparent import current
 
-SCHEMA = 2
+SCHEMA = 3
 """Version of the data's layout; a lab of another version is refused."""
 
 NOTHING: Mapping[str, str] = {}

@@ -1,28 +1,36 @@
 """Brings a lab that an earlier version wrote to the present schema, once, whoever starts first.
 
-A step brings every record from one schema to the next. It writes only through scripts that check the turn's token
-(`Turn.key`, `Turn.token`), and may be broken off anywhere and begun again: the schema's number moves after it.
+A step brings every record from one schema to the next. It writes only by `Turn.write`, which checks whose turn it is.
+It may be broken off anywhere and begun again: the schema's number moves after it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 from state.budgets import SET_ASIDE, in_seconds, milliseconds
 from state.client import SCHEMA, Lab
+from state.codes import code_of
 from state.errors import Unavailable
+from state.experiments import Experiments
 from state.moves import GivenArgs
+from state.policy import known_values, validated
+from state.pool import Pool
 from state.presence import Presence
-from state.records import Experiment
+from state.records import Best, Experiment
 from state.snapshots import Snapshots
 
 TURN_S = 15.0
 """A process that is silent for so long in the middle of a migration was killed: the next one goes on."""
 PAGE = 1000
+
+Changes = dict[str, Mapping[str, str | None]]
+"""Fields of hashes, by key; None removes a field."""
 
 
 @dataclass(frozen=True)
@@ -36,6 +44,23 @@ class Turn:
         """Take the turn, or prolong it: ours, busy, or moved."""
         turn: GivenArgs = {"token": self.token, "found": found, "turn_s": TURN_S}
         return str(await self.lab.move("begin_migration", args=turn))
+
+    async def write(self, changes: Changes) -> None:
+        """Change fields of hashes; None removes a field.
+
+        Raises:
+            Unavailable: it is another's turn by now.
+        """
+        rows = list(changes.items())
+        for begin in range(0, len(rows), PAGE):
+            page = rows[begin : begin + PAGE]
+            answer = await self.lab.move(
+                "rewrite_hashes",
+                keys={"hashes": [key for key, _ in page]},
+                args={"token": self.token, "fields": [_as_pairs(fields) for _, fields in page]},
+            )
+            if answer != "ok":
+                raise _elsewhere(self.lab, "has taken over to bring")
 
     async def advance(self, before: int, *, last: bool) -> None:
         """A step is done.
@@ -54,6 +79,11 @@ class Turn:
             raise _elsewhere(self.lab, "has taken over to bring")
 
 
+def _as_pairs(fields: Mapping[str, str | None]) -> str:
+    """As `rewrite_hashes.lua` reads them; what is removed has no value."""
+    return json.dumps([[name] if value is None else [name, value] for name, value in fields.items()])
+
+
 Step = Callable[[Turn], Awaitable[None]]
 
 
@@ -61,44 +91,113 @@ async def open_books(turn: Turn) -> None:
     """1 to 2: what each tag has spent and reserved, from its experiments and their attempts."""
     lab = turn.lab
     snapshots = Snapshots(lab)
-    for name in await lab.command("ZRANGE", lab.keys("tags"), 0, -1):
+    for name in await _tags(lab):
         stored = await snapshots.experiments(name)
         found = [e.model_copy(update={"reserved_gpu_seconds": _set_aside(e)}) for e in stored]
         books = await snapshots.books(found)
+        written: Changes = {
+            lab.keys.tag(name): {
+                "reserved_gpu_seconds": in_seconds(books.reserved_ms),
+                "reserved_runs": str(books.reserved_runs),
+                "spent_gpu_seconds": in_seconds(books.spent_ms),
+                "spent_runs": str(books.spent_runs),
+            }
+        }
         # a migration that was killed may have set aside for what an older process has finished since
-        changed = [e for e, was in zip(found, stored, strict=True) if e.status in SET_ASIDE or e != was]
-        for begin in range(0, max(1, len(changed)), PAGE):
-            page = changed[begin : begin + PAGE]
-            held = [e.reserved_gpu_seconds for e in page]
-            answer = await lab.move(
-                "fill_books",
-                keys={
-                    "tag": lab.keys.tag(name),
-                    "experiments": [lab.keys.experiment(e.experiment_id) for e in page],
-                },
-                args={
-                    "token": turn.token,
-                    "reserved_gpu_seconds": in_seconds(books.reserved_ms),
-                    "reserved_runs": books.reserved_runs,
-                    "spent_gpu_seconds": in_seconds(books.spent_ms),
-                    "spent_runs": books.spent_runs,
-                    "held": ["" if s is None else in_seconds(milliseconds(s)) for s in held],
-                },
-            )
-            if answer != "ok":
-                raise _elsewhere(lab, "has taken over to bring")
+        for e, was in zip(found, stored, strict=True):
+            if e.status in SET_ASIDE or e != was:
+                held = e.reserved_gpu_seconds
+                text = None if held is None else in_seconds(milliseconds(held))
+                written[lab.keys.experiment(e.experiment_id)] = {"reserved_gpu_seconds": text}
+        await turn.write(written)
 
 
 def _set_aside(e: Experiment) -> float | None:
     return (e.budget_s or 0.0) if e.status in SET_ASIDE else None
 
 
-# What 2 to 3 has to write, beside what policies lose:
-# - `queue_round` of every experiment in `queue`, `queue:<gpu>`, `parked:<tag>` and `parked:<tag>:<gpu>` that is no
-#   retest and whose score % 1e15 is not 0: floor(score % 1e15 / 1e6). The scores stay as they are.
-# - `gpu_class` of every open experiment with a `gpu_id` that is no retest: `gpu_name` of that GPU.
-# - `trace_id` of every `best:<tag>` and `best:<tag>:<key>`, where its experiment has one: register reads it there.
-STEPS: Mapping[int, Step] = {1: open_books}
+async def strip_policies(turn: Turn) -> None:
+    """2 to 3: no policy has a value that no function reads."""
+    keys = [turn.lab.keys("policy", name) for name in await _tags(turn.lab)]
+    written: Changes = {}
+    for key, stored in zip(keys, await turn.lab.hashes(keys), strict=True):
+        values = known_values(json.loads(stored["values"]))
+        written[key] = {"values": validated(values).model_dump_json()}
+    await turn.write(written)
+
+
+async def name_bests(turn: Turn) -> None:
+    """2 to 3: every best, with its chain and rivals, names its code and its branch as their experiments do."""
+    lab = turn.lab
+    keys = [key async for key in lab.scan("best:*")]
+    bests = [Best.parse(stored) for stored in await lab.hashes(keys)]
+    ids = {link.experiment_id for best in bests for link in (*best.standing(), *best.rivals)}
+    found = {e.experiment_id: e for e in await Experiments(lab).many(sorted(ids))}
+
+    written: Changes = {}
+    for key, best in zip(keys, bests, strict=True):
+        _, _, other_key = key.removeprefix(lab.keys("best:")).partition(":")
+        named = {
+            i: {"code": code_of(found[i], other_key or None), "trace_id": found[i].trace_id}
+            for i in ids & found.keys()
+        }
+        links = {
+            name: [link.model_copy(update=named.get(link.experiment_id, {})) for link in some]
+            for name, some in (("chain", best.chain), ("rivals", best.rivals))
+        }
+        now = best.model_copy(update=links | named.get(best.experiment_id, {})).flat()
+        written[key] = {name: now.get(name) for name in ("code", "trace_id", "chain", "rivals")}
+    await turn.write(written)
+
+
+async def class_runs(turn: Turn) -> None:
+    """2 to 3: every open experiment that has a GPU knows the GPU's class."""
+    lab = turn.lab
+    classes = {gpu.gpu_id: gpu.gpu_name for gpu in await Pool(lab).all()}
+    found = (await Snapshots(lab).open_experiments(await _tags(lab), ())).values()
+    await turn.write(
+        {
+            lab.keys.experiment(e.experiment_id): {"gpu_class": classes[e.gpu_id]}
+            for e in found
+            if e.gpu_class is None and e.gpu_id in classes and e.retest_of is None
+        }
+    )
+
+
+async def number_rounds(turn: Turn) -> None:
+    """2 to 3: every waiting experiment knows its round, which was read from its place in the queue before."""
+    lab = turn.lab
+    queues = [lab.keys.queue(), *[key for some in ("queue:*", "parked:*") async for key in lab.scan(some)]]
+    rows = await lab.pipeline([("ZRANGE", key, 0, -1, "WITHSCORES") for key in queues])
+    places = {name: int(place) for row in rows for name, place in zip(row[::2], row[1::2], strict=True)}
+    written: Changes = {}
+    for e in await Experiments(lab).many(list(places)):
+        if e.retest_of is None and (within := places[e.experiment_id] % PRIORITY_STEP):
+            round_ = within // ROUND_STEP
+            written[lab.keys.experiment(e.experiment_id)] = {"queue_round": str(round_)}
+    await turn.write(written)
+
+
+PRIORITY_STEP, ROUND_STEP = 10**15, 10**6
+"""Of a place in the queue of schema 2: its priority, the round of its agent, the order in which they came."""
+
+
+async def _tags(lab: Lab) -> list[str]:
+    names: list[str] = await lab.command("ZRANGE", lab.keys("tags"), 0, -1)
+    return names
+
+
+def in_turn(*steps: Step) -> Step:
+    """Several steps as one."""
+
+    async def every(turn: Turn) -> None:
+        for step in steps:
+            await step(turn)
+
+    return every
+
+
+STEPS: Mapping[int, Step] = {1: open_books, 2: in_turn(strip_policies, name_bests, class_runs, number_rounds)}
 """The step that leads on from each earlier schema."""
 
 

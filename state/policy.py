@@ -1,4 +1,8 @@
-"""Research policy: every threshold of a tag's research, with its default; values only, no IO."""
+"""Research policy: every threshold of a tag's research, with its default; values only, no IO.
+
+`python -m state --policy` prints each value with the functions that read it. A value that no function reads has no
+place here.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 
 from state.errors import Invalid
 
@@ -26,10 +31,11 @@ class Part(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-
-class Rate(Part):
-    per_second: float = Field(default=50, gt=0)
-    burst: int = Field(default=200, ge=1)
+    @classmethod
+    def group(cls, name: str) -> type[Part] | None:
+        """The group of values that this name stands for; None where it is one value."""
+        found = cls.model_fields[name].annotation
+        return found if isinstance(found, type) and issubclass(found, Part) else None
 
 
 class Adapt(Part):
@@ -54,71 +60,8 @@ class TracePolicy(Part):
     stale_after: int = Field(default=30, ge=1, le=1_000_000)
 
 
-class Stopping(Part):
-    rule: Literal["none", "stochastic", "adaptive", "asha", "median"] = "none"
-    eta: float = Field(default=3, gt=1)
-    max_prob: float = Field(default=0.65, ge=0, le=1)
-    warmup_runs: int = Field(default=25, ge=0)
-    min_peers: int = Field(default=5, ge=1)
-    tick_source: Literal["report", "stdout"] = "report"
-
-
 class Budgets(Part):
     base_s: float = Field(default=300, gt=0, le=7 * 86400)
-    extend_s: float = Field(default=120, ge=0)
-    min_s: float = Field(default=180, ge=0)
-
-
-class Duplicates(Part):
-    max_trials: int = Field(default=6, ge=1)
-    max_inflight: int = Field(default=2, ge=1)
-
-
-class Belief(Part):
-    support_at: tuple[float, float] = (0.60, 0.40)
-    support_mass: float = Field(default=0.90, gt=0, lt=1)
-    min_n: int = Field(default=10, ge=1)
-    archive_n: int = Field(default=12, ge=1)
-    e_value: float = Field(default=20, gt=1)
-
-
-class Allocation(Part):
-    temperature: float = Field(default=1, gt=0)
-    min_workers: int = Field(default=3, ge=0)
-    llm_min_workers: int = Field(default=1, ge=0)
-    moonshot_share: float = Field(default=0.05, ge=0, le=1)
-    converge_share: float = Field(default=0.70, ge=0, le=1)
-
-
-class Indecision(Part):
-    band: tuple[float, float] = (0.45, 0.55)
-    streak: int = Field(default=20, ge=1)
-    sprint: int = Field(default=12, ge=1)
-    cooldown: int = Field(default=30, ge=0)
-    penalty: float = Field(default=0.5, ge=0, le=1)
-
-
-class Proposals(Part):
-    importance_min: float = Field(default=0.15, ge=0, le=1)
-    similarity_max: float | None = Field(default=None, ge=0, le=1)
-    stall_window: int = Field(default=50, ge=1)
-    stall_gain: float = Field(default=0.0005, ge=0)
-
-
-class Canary(Part):
-    probability: float = Field(default=0.12, ge=0, le=1)
-    importance: float = Field(default=0.08, ge=0, le=1)
-    after: int = Field(default=40, ge=1)
-    gain: float = Field(default=0.001, ge=0)
-
-
-class Program(Part):
-    every: int = Field(default=50, ge=1)
-    journal_every: int = Field(default=100, ge=1)
-
-
-class Pipeline(Part):
-    enabled: bool = False
 
 
 class Policy(Part):
@@ -132,29 +75,12 @@ class Policy(Part):
     )
     max_retests: int = Field(default=2, ge=0, le=20)
     retest_top_k: int = Field(default=4, ge=1, le=20)
-    rate_limit: Rate = Rate()
     max_attempts: int = Field(default=2, ge=1, le=20)
     stale_after_s: float = Field(default=1800, gt=0)
     adapt: Adapt = Adapt()
     strategy_pin: int = Field(default=5, ge=0)
-    compare_by: Literal["value", "delta"] = "value"
     traces: TracePolicy = TracePolicy()
-    stopping: Stopping = Stopping()
     budgets: Budgets = Budgets()
-    sampler: str = "thompson"
-    duplicates: Duplicates = Duplicates()
-    queue_target: int | None = Field(default=None, ge=1, description="default: max(50, 2 x active workers)")
-    evidence: Literal["matched", "baseline"] = "matched"
-    dead_zone: float = Field(default=0, ge=0)
-    belief: Belief = Belief()
-    equivalence_margin: float = Field(default=1, gt=0)
-    allocation: Allocation = Allocation()
-    indecision: Indecision = Indecision()
-    protocol_decision: Literal["threshold", "significant"] = "threshold"
-    proposals: Proposals = Proposals()
-    canary: Canary = Canary()
-    program: Program = Program()
-    pipeline: Pipeline = Pipeline()
 
     def changed(self, changes: dict[str, Any]) -> Policy:
         """This policy with some values replaced, nested or dotted names.
@@ -189,7 +115,7 @@ def validated(values: dict[str, Any]) -> Policy:
         return Policy.model_validate_json(json.dumps(values), strict=True)
     except ValidationError as problem:
         errors = [
-            {"field": ".".join(("policy", *(str(p) for p in e["loc"]))), "problem": e["msg"]}
+            {"field": ".".join(("policy", *(str(p) for p in e["loc"]))), "problem": _told(e)}
             for e in problem.errors(include_url=False, include_context=False, include_input=False)
         ]
         raise Invalid(
@@ -197,6 +123,34 @@ def validated(values: dict[str, Any]) -> Policy:
             hint="POST /api/search/policy shows every name with its value",
             fields={"errors": errors},
         ) from problem
+
+
+def _told(problem: ErrorDetails) -> str:
+    """What is wrong with one value; an unknown name is told the known ones beside it."""
+    if problem["type"] != "extra_forbidden":
+        return problem["msg"]
+    *group, _ = [str(part) for part in problem["loc"]]
+    prefix = "".join(f"{part}." for part in group)
+    known = [name.removeprefix(prefix) for name in names() if name.startswith(prefix)]
+    return f"there is no such value, only {', '.join(known)}"
+
+
+def names(part: type[Part] = Policy, prefix: str = "") -> list[str]:
+    """The dotted name of every policy value."""
+    found: list[str] = []
+    for name in part.model_fields:
+        inner = part.group(name)
+        found += names(inner, f"{prefix}{name}.") if inner else [prefix + name]
+    return found
+
+
+def known_values(values: dict[str, Any], part: type[Part] = Policy) -> dict[str, Any]:
+    """An earlier version's policy values, without those that this version does not have."""
+    return {
+        name: known_values(value, inner) if (inner := part.group(name)) else value
+        for name, value in values.items()
+        if name in part.model_fields
+    }
 
 
 def own_names(values: dict[str, Any]) -> dict[str, Any]:

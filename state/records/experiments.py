@@ -159,7 +159,7 @@ class Link(BaseModel):
     val_bpb: float
     commit_sha: str
     code: str | None = None
-    """By which its runs are known among the noise; see `state.noise.code_of`."""
+    """By which its runs are known among the noise; see `state.codes.code_of`."""
     trace_id: str | None = None
     """The branch that it was made for."""
 

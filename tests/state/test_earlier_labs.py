@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ import pytest
 from functions.process.lifecycle import Process, opened
 from state.backup import restore
 from state.client import Lab
+from state.codes import code_of
 from state.embedded import EmbeddedRedis
 from state.experiments import Experiments
 from state.policies import Policies
 from state.pool import Pool
+from state.records import Best
 from state.schedules import Schedules
 from state.settings import Settings
 from tests.conftest import http_client
@@ -132,30 +135,59 @@ async def test_every_record_of_the_last_versions_lab_is_there_and_agrees_with_th
 
 async def test_policies_keep_every_value_that_this_version_knows(process: Process) -> None:
     policy, version = await Policies(process.lab).get("plain")
+    stored = await process.lab.hash(process.lab.keys("policy", "plain"))
 
     assert (policy.near_miss_margin, policy.crash_limit, policy.max_attempts) == (0.01, 4, 3)
     assert policy.adapt.window == 7
     assert version == 2
+    assert json.loads(stored["values"]) == policy.model_dump(mode="json")
+
+
+async def test_every_best_names_its_code_and_its_branch(process: Process) -> None:
+    keys, experiments = process.lab.keys, Experiments(process.lab)
+    bests = {
+        "branches-6": keys.best("branches"),
+        "plain-8": keys.best("plain"),
+        "plain-9": keys.best("plain", "bbc421a2d6a8a36c"),
+        "trusted-5": keys.best("trusted"),
+    }
+
+    for name, key in bests.items():
+        best = Best.parse(await process.lab.hash(key))
+        assert best.experiment_id == name
+        for link in (*best.standing(), *best.rivals):
+            e = await experiments.get(link.experiment_id)
+            assert (link.code, link.trace_id) == (code_of(e, e.best_key), e.trace_id)
+    trusted = Best.parse(await process.lab.hash(bests["trusted-5"]))
+    assert [link.experiment_id for link in (*trusted.chain, *trusted.rivals)] == [
+        *("trusted-2", "trusted-3", "trusted-5"),
+        "trusted-4",
+    ]
+
+
+async def test_what_waits_knows_its_round_and_a_retest_takes_none(process: Process) -> None:
+    names = ["plain-16", "plain-14", "plain-17", "plain-18", "held-3", "plain-21", "trusted-2.2"]
+
+    rounds = [(await Experiments(process.lab).get(name)).queue_round for name in names]
+
+    assert rounds == [4, 5, 7, 4, 1, 8, None]
 
 
 async def test_what_waited_is_dispatched_in_its_order_and_ends_as_if_nothing_had_happened(
     http: httpx.AsyncClient, process: Process
 ) -> None:
-    pool = Pool(process.lab)
-    await add_gpus(process, 4)
+    values = {"trusted-2.2": 0.9001, "trusted-3.2": 0.8991, "trusted-5.2": 0.8987}
+    await add_gpus(process, 1)
 
-    first = (await told(http, "/api/pool/dispatch"))["leased"]
-    for name, value in zip(QUEUE[:3], (0.9001, 0.8991, 0.8987), strict=True):
-        await finished(http, process, name, value)
-    served = [*first, *(await told(http, "/api/pool/dispatch"))["leased"]]
-    while any(gpu.holder for gpu in await pool.all()):
-        for gpu in await pool.all():
-            if gpu.holder is not None:
-                await finished(http, process, gpu.holder, 0.5)
-        served += (await told(http, "/api/pool/dispatch"))["leased"]
+    served: list[str] = []
+    while leased := (await told(http, "/api/pool/dispatch"))["leased"]:
+        served += leased
+        await finished(http, process, leased[0], values.get(leased[0], 0.5))
+    await add_gpus(process, 2)
+    pinned = (await told(http, "/api/pool/dispatch"))["leased"]
 
-    assert [name for name in served if name in QUEUE] == list(QUEUE)
-    assert set(served) - set(QUEUE) >= {"plain-21"}
+    assert served == list(QUEUE)
+    assert pinned == ["plain-21"]
     trusted = (await told(http, "/api/experiment/best", tag="trusted"))["best"]
     assert trusted["trust"] == "confirmed"
     assert await faults(http) == []

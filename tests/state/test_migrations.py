@@ -9,25 +9,26 @@ import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 import functions.process.lifecycle
 import state.backup
 import state.client
 import state.migrations
-from functions.process.lifecycle import opened, until_ready
+from functions.process.lifecycle import Process, opened, until_ready
 from state.backup import entries, read_header, restore
 from state.client import SCHEMA, Lab
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable
 from state.experiments import Experiments
-from state.migrations import Turn, migrate, open_books
+from state.migrations import Turn, class_runs, migrate, open_books
 from state.moves import GivenArgs
 from state.presence import Presence
 from state.settings import Settings
 from state.tags import Tags
 from tests.conftest import http_client
-from tests.labs import idea, open_tag, told
+from tests.labs import add_gpu, idea, open_tag, running, told
 
 
 @pytest.fixture
@@ -178,6 +179,30 @@ async def test_what_a_killed_migration_set_aside_is_freed_where_an_older_process
         assert (await told(http, "/api/lab/audit"))["violations"] == []
         assert (await Tags(process.lab).get("mar11")).reserved_runs == 1
         assert (await Experiments(process.lab).get(waits)).reserved_gpu_seconds == 300.0
+
+
+async def test_experiments_on_a_gpu_get_its_class_where_they_have_none(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    lab, experiments = process.lab, Experiments(process.lab)
+    await open_tag(client)
+    for n, name in enumerate(("H100", "A100")):
+        await add_gpu(client, f"host:gpu{n}", gpu_name=name)
+    runs = [(await running(client, process)).experiment_id for _ in "12"]
+    waits = str((await told(client, "/api/experiment/submit", **idea()))["experiment_id"])
+    for name in (*runs, waits):
+        await lab.command("HDEL", lab.keys.experiment(name), "gpu_class")
+    turn = Turn(lab, "ours")
+    assert await turn.begin(SCHEMA) == "ours"
+
+    await class_runs(turn)
+
+    found = {name: await experiments.get(name) for name in (*runs, waits)}
+    assert {e.gpu_id: e.gpu_class for e in found.values()} == {
+        "host:gpu0": "H100",
+        "host:gpu1": "A100",
+        None: None,
+    }
 
 
 async def test_a_step_that_lost_its_turn_writes_nothing(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,7 +14,8 @@ from hypothesis import strategies as st
 from functions.process.lifecycle import Process
 from state.errors import Conflict, Invalid, NotFound
 from state.policies import Policies
-from state.policy import Policy, merged, nested
+from state.policy import Policy, known_values, merged, names, nested
+from state.policy_readers import readers
 from tests.labs import open_tag
 
 DICTS = st.recursive(
@@ -35,8 +37,51 @@ def test_the_defaults_are_the_published_ones() -> None:
         0.3,
         20,
     )
-    assert (policy.budgets.base_s, policy.budgets.extend_s, policy.budgets.min_s) == (300, 120, 180)
-    assert (policy.rate_limit.per_second, policy.rate_limit.burst) == (50, 200)
+    assert policy.budgets.base_s == 300
+    traces = policy.traces
+    assert (traces.mode, traces.target_traces, traces.max_parallel) == ("single", 3, None)
+    assert (traces.scheduler, traces.lease_ttl_s, traces.stale_after) == ("round_robin", 900, 30)
+
+
+def test_every_value_is_read_by_a_function() -> None:
+    assert readers().keys() == set(names())
+
+
+def test_readers_are_found_whatever_the_value_is_called_on_its_way(tmp_path: Path) -> None:
+    (tmp_path / "direct.py").write_text("limit = facts.policy.crash_limit\n")
+    (tmp_path / "group.py").write_text("rules = policy.traces\nrules.lease_ttl_s + other.stale_after\n")
+    (tmp_path / "rule.py").write_text(
+        "from state.policy import Adapt as Limits\ndef f(limits: Limits): return limits.window\n"
+    )
+
+    assert readers(tmp_path) == {
+        "crash_limit": ["direct.py"],
+        "traces.lease_ttl_s": ["group.py"],
+        "adapt.window": ["rule.py"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("change", "known"),
+    [
+        ({"rate_limit": {"burst": 5}}, "near_miss_margin, crash_limit, on_abort"),
+        ({"budgets.extend_s": 60}, "policy.budgets.extend_s: there is no such value, only base_s"),
+        ({"adapt": {"nothing": 1}}, "only min_finished, window, crash_rate, keep_rate, plateau_after"),
+    ],
+    ids=range(3),
+)
+def test_an_unknown_name_is_told_the_known_ones(change: dict[str, Any], known: str) -> None:
+    with pytest.raises(Invalid) as refusal:
+        Policy().changed(change)
+
+    assert known in refusal.value.detail
+
+
+def test_what_an_earlier_version_knew_is_left_out_and_the_rest_stays() -> None:
+    stored = {"crash_limit": 4, "sampler": "thompson", "budgets": {"base_s": 7, "extend_s": 3}}
+
+    assert known_values(stored) == {"crash_limit": 4, "budgets": {"base_s": 7}}
+    assert known_values(Policy().model_dump()) == Policy().model_dump()
 
 
 @pytest.mark.parametrize(
@@ -74,7 +119,7 @@ def test_dotted_and_nested_names_mean_the_same() -> None:
     grouped = Policy().changed({"budgets": {"base_s": 5}, "adapt": {"window": 7}})
 
     assert dotted == grouped
-    assert (dotted.budgets.base_s, dotted.budgets.extend_s, dotted.adapt.window) == (5, 120, 7)
+    assert (dotted.budgets.base_s, dotted.adapt.keep_rate, dotted.adapt.window) == (5, 0.3, 7)
 
 
 def test_the_proposal_s_names_of_the_traces_mean_ours() -> None:
@@ -115,7 +160,6 @@ def test_another_scheduler_does_not_inherit_the_parameters_of_the_last() -> None
 
 def test_a_policy_survives_its_own_change() -> None:
     assert Policy().changed({}) == Policy()
-    assert Policy().changed({"belief.support_at": [0.7, 0.3]}).belief.support_at == (0.7, 0.3)
 
 
 @given(DICTS, DICTS)
