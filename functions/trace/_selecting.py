@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Literal
 
-from functions.contract import Call, Command, Response
+from functions.contract import Response
 from functions.rules.branches.refusals import busy
 from functions.rules.branches.select import decide, needed
 from functions.trace._stores import Stores
@@ -105,14 +105,6 @@ async def _forgotten_tags(stores: Stores) -> set[str]:
         return set()
     closed = await stores.experiments.close_forgotten()
     return {name.rpartition("-")[0] for name in closed}
-
-
-def request_key(function: str, request: Command, call: Call) -> RequestKey | None:
-    """What a repeated request of this function is known by."""
-    given = call.key(request.request_id)
-    if given is None:
-        return None
-    return RequestKey.of(function, given, request)
 
 
 def shown(found: Selection, tag: Tag) -> Selected:

@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from functions.contract import Call, Command, function
-from functions.trace._selecting import Selected, request_key, selected
+from functions.trace._selecting import Selected, selected
 from functions.trace._stores import Stores
 from state.ids import Id
 from state.ids import Tag as TagName
@@ -46,4 +46,4 @@ async def merge(request: Merge, call: Call, stores: Stores) -> Selected:
         sources=sources,
         into=request.into,
     )
-    return await selected(wish, request.wait, request_key("trace::merge", request, call), stores)
+    return await selected(wish, request.wait, call.request_key("trace::merge", request), stores)

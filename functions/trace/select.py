@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field, model_validator
 
 from functions.contract import Call, Command, function
-from functions.trace._selecting import Selected, request_key, selected
+from functions.trace._selecting import Selected, selected
 from functions.trace._stores import Stores
 from state.ids import Id
 from state.ids import Tag as TagName
@@ -49,7 +49,7 @@ async def select(request: Select, call: Call, stores: Stores) -> Selected:
         parent_ids=parents,
         selector="nodes" if parents else "best_base",
     )
-    found = await selected(wish, request.wait, request_key("trace::select", request, call), stores)
+    found = await selected(wish, request.wait, call.request_key("trace::select", request), stores)
     if found.selection_id is None or not request.include_context:
         return found
     told = await call.invoke("trace::context", {"tag": request.tag, "selection_id": found.selection_id})
