@@ -214,8 +214,7 @@ class Lab:
 
     async def now(self) -> float:
         """Redis' clock, in seconds since 1970."""
-        seconds, micros = await self.command("TIME")
-        return float(seconds) + float(micros) / 1e6
+        return time_of(await self.command("TIME"))
 
     async def check(self) -> None:
         """Load every script and refuse a lab whose data has another layout than this code.
@@ -321,6 +320,11 @@ class Lab:
         """Give the connections back."""
         await self._pipe.close()
         await self._redis.aclose()
+
+
+def time_of(answer: Sequence[str]) -> float:
+    """What TIME answers, in seconds since 1970."""
+    return int(answer[0]) + int(answer[1]) / 1e6
 
 
 def _connect(url: str, timeout_s: float) -> redis.asyncio.Redis:

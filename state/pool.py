@@ -6,16 +6,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from state.client import Lab
-from state.errors import NotFound
+from state.client import Lab, time_of
 from state.experiments.ending import named_by
-from state.experiments.queueing import time_of
 from state.experiments.reading import no_experiment
 from state.indexes import members, records
 from state.leases import Flagged, Holding, Lease, Line, Roster, Wanted
 from state.moves import Arg
 from state.policy import read_policy
 from state.records import Experiment, Gpu, GpuStatus, Tag, flatten, words
+from state.refusals import no_gpu
 
 ALL = -1
 DESCRIBED = {"gpu_id", "gpu_index", "gpu_name", "vram_mb", "uuid", "host", "boot_id", "labels"}
@@ -46,12 +45,12 @@ class Pool:
         """
         found = await self.find(gpu_id)
         if found is None:
-            raise unknown(gpu_id)
+            raise no_gpu(gpu_id)
         return found
 
     async def roster(self) -> Roster:
         """Every GPU, oldest first."""
-        time, gpus = await self._lab.pipeline([("TIME",), self._listed("gpus")])
+        time, gpus = await self._lab.pipeline([("TIME",), listed_gpus(self._lab, "gpus")])
         return Roster(time_of(time), gpus_of(gpus))
 
     async def all(self) -> list[Gpu]:
@@ -72,7 +71,7 @@ class Pool:
         keys = self._keys
         time, stored = await self._lab.pipeline([("TIME",), ("HGETALL", keys.gpu(gpu_id))])
         if not stored:
-            raise unknown(gpu_id)
+            raise no_gpu(gpu_id)
         gpu = Gpu.parse(stored)
         if gpu.holder is None:
             return Holding(time_of(time), gpu, None, None)
@@ -102,7 +101,7 @@ class Pool:
                 ("HGETALL", keys.experiment(experiment_id)),
                 ("HGETALL", keys.tag(tag)),
                 ("HGET", keys("policy", tag), "values"),
-                self._listed("idle_gpus"),
+                listed_gpus(self._lab, "idle_gpus"),
                 ("ZCARD", keys("gpus")),
             ]
         )
@@ -145,7 +144,7 @@ class Pool:
                 *(("ZRANGE", queue, 0, most - 1, "WITHSCORES") for queue, most in heads),
                 *(members(lab, queue, keys("experiments", ""), limit=most) for queue, most in heads),
                 *(("HGETALL", keys.experiment(i)) for i in late),
-                self._listed("idle_gpus"),
+                listed_gpus(self._lab, "idle_gpus"),
             ]
         )
         scores = {
@@ -206,7 +205,7 @@ class Pool:
             args=args,
         )
         if answer == "unknown":
-            raise unknown(gpu_id)
+            raise no_gpu(gpu_id)
         return None if answer == "stale" else answer
 
     async def lend(
@@ -323,16 +322,12 @@ class Pool:
         )
         return answer
 
-    def _listed(self, index: str) -> Sequence[Arg]:
-        """The GPUs of an index, as a command of a pipeline."""
-        return members(self._lab, self._keys(index), self._keys.gpu(""), limit=ALL)
+
+def listed_gpus(lab: Lab, index: str) -> Sequence[Arg]:
+    """The GPUs of an index, as a command of a pipeline for `gpus_of`."""
+    return members(lab, lab.keys(index), lab.keys.gpu(""), limit=ALL)
 
 
 def gpus_of(answer: Sequence[Any]) -> list[Gpu]:
     """The GPUs of an index."""
     return [Gpu.parse(fields) for fields in records(answer).values() if fields]
-
-
-def unknown(gpu_id: str) -> NotFound:
-    """The GPU is not registered."""
-    return NotFound(f"there is no GPU {gpu_id!r}", hint="register it with POST /api/pool/register")

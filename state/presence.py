@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from state.client import Lab
+from state.client import Lab, time_of
+from state.moves import Arg
 
 
 @dataclass(frozen=True)
@@ -39,21 +40,25 @@ class Presence:
 
     async def alive(self, within_s: float) -> list[Process]:
         """Processes heard of within that many seconds, newest last."""
-        keys = self._lab.keys
-        time, rows = await self._lab.pipeline([("TIME",), ("ZRANGE", keys("processes"), 0, -1, "WITHSCORES")])
-        now = float(time[0]) + float(time[1]) / 1e6
-        ages = {name: now - float(at) for name, at in zip(rows[::2], rows[1::2], strict=True)}
-        names = [name for name, age in ages.items() if age <= within_s]
-        if not names:
-            return []
-        facts = await self._lab.command("HMGET", keys("process_facts"), *names)
-        return [
-            Process(name, ages[name], json.loads(text))
-            for name, text in zip(names, facts, strict=True)
-            if text is not None
-        ]
+        time, rows, facts = await self._lab.pipeline([("TIME",), *reading_presence(self._lab)])
+        return alive_of(time_of(time), rows, facts, within_s)
 
     async def repository_head(self) -> str | None:
         """HEAD of the repository that the newest worker trains from; None without a worker."""
         heads = [p.facts.get("repository_head") for p in await self.alive(3600)]
         return next((str(head) for head in reversed(heads) if head), None)
+
+
+def reading_presence(lab: Lab) -> Sequence[Sequence[Arg]]:
+    """Two commands of a pipeline, whose answers `alive_of` takes."""
+    keys = lab.keys
+    return [("ZRANGE", keys("processes"), 0, -1, "WITHSCORES"), ("HGETALL", keys("process_facts"))]
+
+
+def alive_of(now: float, rows: Sequence[str], facts: Mapping[str, str], within_s: float) -> list[Process]:
+    """Processes heard of within that many seconds, newest last."""
+    return [
+        Process(name, now - float(at), json.loads(facts[name]))
+        for name, at in zip(rows[::2], rows[1::2], strict=True)
+        if name in facts and now - float(at) <= within_s
+    ]

@@ -6,6 +6,11 @@ from state.errors import Conflict, NotFound
 from state.records import Selection
 
 
+def no_gpu(gpu_id: str) -> NotFound:
+    """The GPU is not registered."""
+    return NotFound(f"there is no GPU {gpu_id!r}", hint="register it with POST /api/pool/register")
+
+
 def no_selection(selection_id: str) -> NotFound:
     """There is no such selection, or no longer."""
     return NotFound(

@@ -121,13 +121,6 @@ class Schedules:
         since = await self._lab.move("resume_schedule", keys=schedule, args={"function": function})
         return float(since) if since else None
 
-    async def paused(self, functions: Sequence[str]) -> list[str]:
-        """Those of these that are paused."""
-        found = await self._lab.pipeline(
-            [("HEXISTS", self._lab.keys("tick", name), "paused_at") for name in functions]
-        )
-        return [name for name, yes in zip(functions, found, strict=True) if yes]
-
     async def release(self, function: str) -> None:
         """Let a waiting tick go ahead, where the one before it is handled."""
         await self._move("finish_ticks", function)

@@ -11,9 +11,9 @@ from typing import Any
 from redis.exceptions import ResponseError
 
 from state.client import Lab
-from state.errors import NightjarError, Unavailable
+from state.errors import NightjarError
 from state.events import Event
-from state.moves import GivenArgs
+from state.moves import Arg, GivenArgs
 
 UNSERVED_S = 7 * 86400.0
 """A group whose binding nobody served for so long is dropped: its function left the table."""
@@ -365,40 +365,26 @@ class Stream:
 
     async def lags(self) -> dict[str, Any]:
         """Length of the stream; per binding what is not delivered and not acknowledged yet, and the oldest's age."""
-        key = self._lab.keys("events")
-        length, dead, (seconds, micros) = await self._lab.pipeline(
-            [("XLEN", key), ("XLEN", self._lab.keys("dead_letters")), ("TIME",)]
-        )
-        try:
-            groups = await self._lab.command("XINFO", "GROUPS", key)
-        except (ResponseError, Unavailable):
-            groups = []
-        found = [g if isinstance(g, dict) else dict(zip(g[::2], g[1::2], strict=True)) for g in groups]
-        now = float(seconds) + float(micros) / 1e6
-        bindings = {
-            str(group["name"]): {
-                "undelivered": group.get("lag"),
-                "unacknowledged": group.get("pending"),
-                "oldest_s": round(max(0.0, now - _parts(oldest)[0] / 1000), 1) if oldest else None,
-            }
-            for group, oldest in zip(found, await self._oldest(key, found), strict=True)
-        }
-        return {"length": int(length), "dead_letters": int(dead), "bindings": bindings}
+        return lags_of((await self._lab.pipeline([reading_lags(self._lab)]))[0])
 
-    async def _oldest(self, key: str, groups: Sequence[Mapping[str, Any]]) -> list[str | None]:
-        """Per group the id of the first entry that it has not finished."""
-        answers = await self._lab.pipeline(
-            [
-                ("XPENDING", key, str(group["name"]))
-                if group.get("pending")
-                else ("XRANGE", key, f"({group['last-delivered-id']}", "+", "COUNT", 1)
-                for group in groups
-            ]
-        )
-        return [
-            answer["min"] if isinstance(answer, dict) else answer[0][0] if answer else None
-            for answer in answers
-        ]
+
+def reading_lags(lab: Lab) -> Sequence[Arg]:
+    """`Stream.lags` as a command of a pipeline, for `lags_of`."""
+    return lab.reading("read_lags")
+
+
+def lags_of(answer: Sequence[Any]) -> dict[str, Any]:
+    """How far the event handlers are behind, as the script says."""
+    now, length, dead, *groups = answer
+    bindings = {
+        str(name): {
+            "undelivered": None if undelivered < 0 else undelivered,
+            "unacknowledged": unacknowledged,
+            "oldest_s": round(max(0.0, float(now) - _parts(oldest)[0] / 1000), 1) if oldest else None,
+        }
+        for name, undelivered, unacknowledged, oldest in groups
+    }
+    return {"length": length, "dead_letters": dead, "bindings": bindings}
 
 
 def follows(one: str, other: str) -> bool:

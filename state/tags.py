@@ -194,11 +194,6 @@ class Tags:
             "parked": [keys.parked(tag, gpu) for gpu in waits_for],
         }
 
-    async def paused(self) -> list[str]:
-        """Paused tags, longest paused first."""
-        names: list[str] = await self._lab.command("ZRANGE", self._lab.keys("paused"), 0, -1)
-        return names
-
     async def set_budget(self, tag: str, *, gpu_seconds: Limit, runs: Limit) -> bool:
         """Limit what the tag may spend; False where the limits were these already.
 

@@ -23,8 +23,8 @@ from state.errors import Conflict, Invalid
 from state.experiments import Experiments
 from state.ids import GpuId, Id, Sha
 from state.leases import Assignment
-from state.pool import unknown
 from state.records import OPEN, Experiment, Tag
+from state.refusals import no_gpu
 from state.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ async def accept(request: Train, call: Call, experiments: Experiments, settings:
             return accepted(e, await experiments.position(e, workers), len(workers), facts.tag)
         pinned = request.gpu_id or e.pinned_gpu
         if pinned is not None and pinned not in (slot.gpu_id for slot in facts.slots):
-            raise unknown(pinned)
+            raise no_gpu(pinned)
         run = run_of(
             facts.policy,
             priority=request.priority,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from functions.contract import Http, Request, Response, function
@@ -9,13 +11,8 @@ from functions.table import table
 from functions.views.event_hints import event_hints
 from functions.views.gpus import pool_counts
 from functions.views.hints import ADD_WORKER
-from state.experiments import Experiments
-from state.pool import Pool
-from state.presence import Presence
-from state.schedules import Schedules
+from state.overview import Overview, Overviews
 from state.settings import Settings
-from state.stream import Stream
-from state.tags import Tags
 
 
 class Ask(Request):
@@ -37,46 +34,34 @@ class Status(Response):
 
 
 @function("lab::status", Http("GET", "/api/lab/status"), role="viewer")
-async def status(
-    request: Ask,
-    presence: Presence,
-    pool: Pool,
-    experiments: Experiments,
-    tags: Tags,
-    stream: Stream,
-    schedules: Schedules,
-    settings: Settings,
-) -> Status:
+async def status(request: Ask, overviews: Overviews, settings: Settings) -> Status:
     """Who is alive, what waits, how far the event handlers are behind."""
-    alive = await presence.alive(settings.stale_s)
-    kinds = [str(p.facts.get("kind")) for p in alive]
-    queue = await experiments.queue_length()
-    gpus = pool_counts(await pool.all(), await pool.now(), settings.stale_s)
-    hints = []
-    if queue and not gpus["idle"] + gpus["training"]:
-        hints.append(f"{queue} experiments wait and {ADD_WORKER}")
-    paused = await tags.paused()
-    hints += [f"{tag} is paused: POST /api/tag/unpause runs what waits" for tag in paused[:10]]
-    hints += [
-        f"no {kind} process is alive: start the lab with ./nightjar up"
-        for kind in ("events", "clock")
-        if kind not in kinds
-    ]
     ticking = [name for name, declared in table().items() if declared.clock is not None]
-    hints += [
-        f"the clock does not fire {name}, it is paused: ./nightjar call cron::resume --function {name}"
-        for name in await schedules.paused(ticking)
-    ]
-    events = await stream.lags()
-    hints += event_hints(events)
+    lab = await overviews.read(ticking, alive_s=settings.stale_s)
+    gpus = pool_counts(lab.gpus.gpus, lab.gpus.now, settings.stale_s)
+    kinds = Counter(str(p.facts.get("kind")) for p in lab.processes)
     return Status(
         lab=settings.lab,
-        processes=[{"name": p.name, "seen_s_ago": round(p.seen_s_ago, 1), **p.facts} for p in alive],
-        counts={kind: kinds.count(kind) for kind in sorted(set(kinds))},
+        processes=[{"name": p.name, "seen_s_ago": round(p.seen_s_ago, 1), **p.facts} for p in lab.processes],
+        counts=dict(sorted(kinds.items())),
         gpu_pool=gpus,
-        queue=queue,
-        tags=await tags.count(),
-        paused_tags=paused,
-        events=events,
-        hints=hints,
+        queue=lab.queued,
+        tags=lab.tags,
+        paused_tags=list(lab.paused_tags),
+        events=dict(lab.events),
+        hints=list(hints(lab, kinds, gpus)),
     )
+
+
+def hints(lab: Overview, kinds: Collection[str], gpus: Mapping[str, int]) -> Iterator[str]:
+    """What an operator should do about it."""
+    if lab.queued and not gpus["idle"] + gpus["training"]:
+        yield f"{lab.queued} experiments wait and {ADD_WORKER}"
+    for tag in lab.paused_tags[:10]:
+        yield f"{tag} is paused: POST /api/tag/unpause runs what waits"
+    for kind in ("events", "clock"):
+        if kind not in kinds:
+            yield f"no {kind} process is alive: start the lab with ./nightjar up"
+    for name in lab.paused_functions:
+        yield f"the clock does not fire {name}, it is paused: ./nightjar call cron::resume --function {name}"
+    yield from event_hints(lab.events)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functions.contract import Command, Response, function
 from state.errors import Conflict
 from state.ids import GpuId
-from state.pool import Pool, unknown
+from state.pool import Pool
+from state.refusals import no_gpu
 
 
 class Deregister(Command):
@@ -23,7 +24,7 @@ async def deregister(request: Deregister, pool: Pool) -> Deregistered:
         case "ok":
             return Deregistered(deregistered=True)
         case "unknown":
-            raise unknown(request.gpu_id)
+            raise no_gpu(request.gpu_id)
         case "held":
             raise Conflict(
                 f"{request.gpu_id} is lent", hint="POST /api/pool/drain first, then wait until it is free"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functions.contract import Command, Response, function
 from state.ids import GpuId
-from state.pool import Pool, unknown
+from state.pool import Pool
+from state.refusals import no_gpu
 
 
 class Drain(Command):
@@ -28,5 +29,5 @@ async def drain(request: Drain, pool: Pool) -> Drained:
     else:
         gpu = await pool.flag(request.gpu_id, set_={"drained": True}, reason="an operator drains it")
     if gpu is None:
-        raise unknown(request.gpu_id)
+        raise no_gpu(request.gpu_id)
     return Drained(gpu_id=request.gpu_id, status=gpu.status, experiment_id=gpu.holder)

@@ -34,6 +34,7 @@ from state.experiments import Experiments
 from state.fitness import look, refuse
 from state.migrations import migrate
 from state.noise import Noises
+from state.overview import Overviews
 from state.policies import Policies
 from state.pool import Pool
 from state.presence import Presence
@@ -129,7 +130,7 @@ def _bound(kind: str, settings: Settings, lab: Lab, lane: Lane, extra: Sequence[
         Traces(lab),
         Pool(lab),
     ]
-    stores += [Snapshots(lab), presence, stream, wakeups, schedules, tokens, settings, *extra]
+    stores += [Snapshots(lab), Overviews(lab), presence, stream, wakeups, schedules, tokens, settings, *extra]
     stores += [Schedulers(settings.plugin_names), Webhooks(lab), Receivers(private=settings.webhook_private)]
     name = f"{kind}@{host_name()}:{os.getpid()}"
     meters, tracing = Meters(kind), exporting(settings, name)

@@ -10,7 +10,7 @@ from typing import Any, cast
 from weakref import WeakValueDictionary
 
 from state.budgets import WARN_AT
-from state.client import Lab
+from state.client import Lab, time_of
 from state.entries import HeldLease, Queued, Rounds, Run, Slot, TrainFacts, Turn, WaitQueue
 from state.experiments.ending import named_by
 from state.experiments.reading import Reading, no_experiment
@@ -80,12 +80,6 @@ class Queueing(Reading):
         if paused:
             rivals += [keys.queue(pinned_gpu), *(keys.parked(tag, other) for other in others)]
         return rivals
-
-    async def queue_length(self) -> int:
-        """How many experiments wait for a GPU, pinned to one or not."""
-        tags = await self._lab.command("ZRANGE", self._keys("tags"), 0, -1)
-        cards = await self._lab.pipeline([("ZCARD", self._keys.status(tag, "queued", "")[0]) for tag in tags])
-        return sum(int(card) for card in cards)
 
     async def waiting_count(self, gpu_ids: Sequence[str]) -> int:
         """How many wait for any GPU or for one of these; by the queues themselves, whatever the number of tags."""
@@ -273,8 +267,3 @@ def slots_of(stored: Sequence[Any]) -> list[Slot]:
         Slot(gpu_id, cast("GpuStatus", status), float(heartbeat_at or 0))
         for gpu_id, (status, heartbeat_at) in values(stored).items()
     ]
-
-
-def time_of(stored: Sequence[str]) -> float:
-    """Redis' clock, in seconds since 1970."""
-    return int(stored[0]) + int(stored[1]) / 1e6

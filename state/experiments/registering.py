@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from state.budgets import WARN_AT
+from state.client import time_of
 from state.digests import REQUEST_TTL_S, RequestKey
 from state.entries import Entered, Entry, EntryFacts, Parent, Run, Turn, WaitQueue
 from state.experiments.queueing import (
@@ -17,14 +18,12 @@ from state.experiments.queueing import (
     rounds_of,
     run_fields,
     slots_of,
-    time_of,
     turn_of,
 )
 from state.moves import Arg
 from state.policy import Policy, read_policy
-from state.pool import unknown as unknown_gpu
 from state.records import Experiment, Idea, Selection, Status, Tag, Trace, words
-from state.refusals import no_selection
+from state.refusals import no_gpu, no_selection
 from state.tags import exhausted, unknown
 
 NO_FIELDS: Mapping[str, str] = {}
@@ -48,7 +47,7 @@ class Registering(Queueing):
             raise no_selection(idea.selection_id)
         slots = slots_of(found.get("slots", ()))
         if to_train and idea.pinned_gpu is not None and idea.pinned_gpu not in (s.gpu_id for s in slots):
-            raise unknown_gpu(idea.pinned_gpu)
+            raise no_gpu(idea.pinned_gpu)
         values, version = found["policy"]
         policy = read_policy(values)
         named = {name: _parent(found[f"parent {name}"]) for name in idea.parent_ids}

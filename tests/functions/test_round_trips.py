@@ -108,7 +108,7 @@ CEILINGS: dict[str, Most] = {
     "search::policy": Most(1),
     "search::strategy": Most(1),
     "pool::list": Most(1),
-    "lab::status": Most(10, goal=(2, 0)),
+    "lab::status": Most(2),
     "function::list": Most(0),
     "event::list": Most(1),
     "cron::list": Most(0, 1, goal=(2, 0)),

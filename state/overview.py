@@ -1,0 +1,67 @@
+"""The lab at a glance: who is alive, what waits, how far the event handlers are behind."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from state.client import Lab, time_of
+from state.leases import Roster
+from state.pool import gpus_of, listed_gpus
+from state.presence import Process, alive_of, reading_presence
+from state.stream import lags_of, reading_lags
+
+
+@dataclass(frozen=True)
+class Overview:
+    """How the lab stands."""
+
+    processes: Sequence[Process]
+    """Alive, newest last."""
+    gpus: Roster
+    queued: int
+    """Experiments that wait for a GPU."""
+    tags: int
+    paused_tags: Sequence[str]
+    """Longest paused first."""
+    paused_functions: Sequence[str]
+    """Functions of the clock that it does not fire."""
+    events: Mapping[str, Any]
+    """As `Stream.lags`."""
+
+
+class Overviews:
+    """Reads how the lab stands."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+
+    async def read(self, ticking: Sequence[str], *, alive_s: float) -> Overview:
+        """How the lab stands; two round trips.
+
+        `ticking` are the functions of the clock; a process is alive that was heard of within `alive_s` seconds.
+        """
+        lab, keys = self._lab, self._lab.keys
+        time, rows, facts, gpus, tags, paused, events, *is_paused = await lab.pipeline(
+            [
+                ("TIME",),
+                *reading_presence(lab),
+                listed_gpus(lab, "gpus"),
+                ("ZRANGE", keys("tags"), 0, -1),
+                ("ZRANGE", keys("paused"), 0, -1),
+                reading_lags(lab),
+                *(("HEXISTS", keys("tick", name), "paused_at") for name in ticking),
+            ]
+        )
+        queued = await lab.pipeline([("ZCARD", keys.status(tag, "queued", "")[0]) for tag in tags])
+        now = time_of(time)
+        return Overview(
+            processes=alive_of(now, rows, facts, alive_s),
+            gpus=Roster(now, gpus_of(gpus)),
+            queued=sum(int(card) for card in queued),
+            tags=len(tags),
+            paused_tags=paused,
+            paused_functions=[name for name, yes in zip(ticking, is_paused, strict=True) if yes],
+            events=lags_of(events),
+        )
