@@ -61,7 +61,8 @@ class Move:
         }
         names, flat_keys = self._flat("key", self.keys, {**implied, **keys})
         values, flat_args = self._flat("value", self.args, args)
-        return [str(key) for key in flat_keys], [f"{names}|{values}", *map(wire, flat_args)]
+        argv = [value if type(value) is str else wire(value) for value in flat_args]
+        return [str(key) for key in flat_keys], [f"{names}|{values}", *argv]
 
     def _flat(
         self, what: str, declared: Mapping[str, Kind], given: Mapping[str, Arg | Sequence[Arg] | None]
@@ -80,7 +81,7 @@ class Move:
             elif value is not None:
                 names.append(name)
                 flat.append(value)  # type: ignore[arg-type]  # a list is refused by wire
-            elif not kind:
+            elif kind == "":
                 raise TypeError(f"the move {self.name!r} needs the {what} {name}")
         return " ".join(names), flat
 
