@@ -9,11 +9,11 @@ from functions.views.budgets import obstacle
 from state.experiments import Experiments
 
 
-class Register(NewIdea):
+class RegisterExperiment(NewIdea):
     """An idea that its agent trains itself, or has trained later."""
 
 
-class Registered(Response):
+class RegisteredExperiment(Response):
     experiment_id: str
     status: str
     number: int
@@ -23,14 +23,14 @@ class Registered(Response):
 
 
 @function("experiment::register", role="agent", writes=True, body_limit=6 * MIB)
-async def register(request: Register, call: Call, experiments: Experiments) -> Registered:
+async def register(request: RegisterExperiment, call: Call, experiments: Experiments) -> RegisteredExperiment:
     """Register an experiment with its hypothesis and patch; a repeated idea is reported, not refused."""
     idea, patch, asked = request.idea(call), request.patch, call.request_key("experiment::register", request)
     while True:
         facts = await experiments.entry_facts(idea, asked)
         new = facts.first or await experiments.register(admitted(idea, facts, call.caller), patch, asked)
         if new is not None:
-            return Registered(
+            return RegisteredExperiment(
                 experiment_id=new.experiment_id,
                 status="registered",
                 number=new.number,

@@ -7,16 +7,16 @@ from state.ids import Tag
 from state.tags import Tags
 
 
-class Resume(Command):
+class ResumeTag(Command):
     tag: Tag
 
 
-class Resumed(Response):
+class ResumedTag(Response):
     tag: str
     consecutive_crashes_before: int
 
 
 @function("experiment::resume", role="operator", writes=True)
-async def resume(request: Resume, tags: Tags) -> Resumed:
+async def resume(request: ResumeTag, tags: Tags) -> ResumedTag:
     """Start counting a tag's crashes in a row from zero."""
-    return Resumed(tag=request.tag, consecutive_crashes_before=await tags.resume(request.tag))
+    return ResumedTag(tag=request.tag, consecutive_crashes_before=await tags.resume(request.tag))

@@ -8,18 +8,18 @@ from state.policies import Policies
 from state.policy import Policy
 
 
-class Ask(Request):
+class ReadPolicy(Request):
     tag: TagName
 
 
-class Shown(Response):
+class CurrentPolicy(Response):
     tag: str
     version: int
     policy: Policy
 
 
 @function("search::policy", role="viewer")
-async def policy(request: Ask, policies: Policies) -> Shown:
+async def policy(request: ReadPolicy, policies: Policies) -> CurrentPolicy:
     """A tag's research policy with its version."""
     found, version = await policies.get(request.tag)
-    return Shown(tag=request.tag, version=version, policy=found)
+    return CurrentPolicy(tag=request.tag, version=version, policy=found)

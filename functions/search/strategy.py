@@ -8,11 +8,11 @@ from state.ids import Tag
 from state.tags import Strategies
 
 
-class Ask(Request):
+class ReadStrategy(Request):
     tag: Tag
 
 
 @function("search::strategy", role="viewer")
-async def strategy(request: Ask, strategies: Strategies) -> StrategyView:
+async def strategy(request: ReadStrategy, strategies: Strategies) -> StrategyView:
     """The current mode with its parameters and the reason for it."""
     return strategy_view(await strategies.get(request.tag))

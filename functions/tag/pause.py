@@ -12,13 +12,13 @@ from state.records import stamp
 from state.tags import Tags
 
 
-class Pause(Command):
+class PauseTag(Command):
     tag: TagName
     reason: Annotated[str, Field(min_length=1, max_length=500)] | None = None
     stop_running: bool = Field(False, description="stop its runs in progress too; else they go on")
 
 
-class Paused(Response):
+class PausedTag(Response):
     tag: str
     paused: bool
     changed: bool
@@ -32,11 +32,11 @@ class Paused(Response):
 
 
 @function("tag::pause", role="operator", writes=True)
-async def pause(request: Pause, tags: Tags) -> Paused:
+async def pause(request: PauseTag, tags: Tags) -> PausedTag:
     """Dispatch nothing of a tag: what waits keeps its place, what runs goes on, others are served at once."""
     stop_reason = (request.reason or "its tag was paused") if request.stop_running else None
     done = await tags.pause(request.tag, request.reason, stop_reason=stop_reason)
-    return Paused(
+    return PausedTag(
         tag=request.tag,
         paused=True,
         changed=done.changed,

@@ -7,11 +7,11 @@ from state.ids import Tag as TagName
 from state.tags import Tags
 
 
-class Unpause(Command):
+class UnpauseTag(Command):
     tag: TagName
 
 
-class Unpaused(Response):
+class UnpausedTag(Response):
     tag: str
     paused: bool
     changed: bool
@@ -21,7 +21,7 @@ class Unpaused(Response):
 
 
 @function("tag::unpause", role="operator", writes=True)
-async def unpause(request: Unpause, tags: Tags) -> Unpaused:
+async def unpause(request: UnpauseTag, tags: Tags) -> UnpausedTag:
     """Dispatch a paused tag again: what waited is back in its place."""
     changed, waiting = await tags.unpause(request.tag)
-    return Unpaused(tag=request.tag, paused=False, changed=changed, waiting=waiting)
+    return UnpausedTag(tag=request.tag, paused=False, changed=changed, waiting=waiting)
