@@ -199,9 +199,11 @@ class Lab:
             if int(cursor) == 0:
                 return
 
-    async def read(self, commands: Mapping[str, Sequence[Arg]]) -> dict[str, Any]:
-        """Several reads in one round trip, each answer under the name of its command."""
-        return dict(zip(commands, await self.pipeline(list(commands.values())), strict=True))
+    async def read(self, commands: Mapping[str, Sequence[Arg] | None]) -> dict[str, Any]:
+        """Several reads in one round trip, by name; None is not asked, and its answer is None."""
+        asked = {name: command for name, command in commands.items() if command is not None}
+        answers = await self.pipeline(list(asked.values()))
+        return dict.fromkeys(commands) | dict(zip(asked, answers, strict=True))
 
     async def hash(self, key: str) -> dict[str, str]:
         """All fields of a hash; empty where there is none."""

@@ -6,19 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from state.entries import Slot
 from state.policy import Policy
-from state.records import Best, Experiment, Gpu, Tag, Trace
+from state.records import Best, Direction, Experiment, Gpu, Tag, Trace
 
 
 @dataclass(frozen=True)
 class Spread:
     """What all repeats of one tag and GPU class say together."""
 
-    squares: float
+    squares: float = 0.0
     """Sum of the squared deviations, each from the mean of its own code."""
-    df: int
+    df: int = 0
     """Degrees of freedom: runs beyond the first of each code."""
-    runs: tuple[str, ...]
+    runs: tuple[str, ...] = ()
     """What is kept of each code that was asked for, as the end of the newest run left it; empty: nothing."""
 
 
@@ -77,3 +78,74 @@ class RaceFacts:
     gpus: tuple[Gpu, ...]
     now: float
     """Redis' clock."""
+
+
+@dataclass(frozen=True)
+class Runs:
+    """An experiment with every further run of its code, in the order in which they were begun."""
+
+    experiment: Experiment
+    retests: tuple[Experiment, ...] = ()
+
+
+@dataclass(frozen=True)
+class BestFacts:
+    """A tag's best under its main comparability key."""
+
+    tag: Tag
+    best: Best
+    runs: Runs
+    noise: Spread
+    """Of the best's class of GPU; read where there are retests."""
+
+
+@dataclass(frozen=True)
+class NearFacts:
+    """The discards that came near to a tag's best."""
+
+    direction: Direction
+    best: float | None
+    found: tuple[Experiment, ...]
+    """The nearest first, as many as were asked for."""
+    total: int
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An experiment with everything that is known of it."""
+
+    runs: Runs
+    noise: Spread
+    """Of its class of GPU; read where there are retests."""
+    patch: bytes | None
+    """Against the tag's base commit, as it was sent."""
+    attempts: Mapping[int, Mapping[str, str]]
+    """Status, GPU, fence and times of each, by number."""
+    ticks: Sequence[tuple[float, float, float]]
+    """The newest (progress, metric, time) that the run reported."""
+    log: str | None
+    """The newest lines of its log."""
+    late_results: Sequence[Mapping[str, Any]]
+    """Results that came too late to count."""
+
+
+@dataclass(frozen=True)
+class WaitFacts:
+    """An experiment that its agent waits for, as it is now."""
+
+    now: float
+    experiment: Experiment
+    tag: Tag
+    policy: Policy
+    best: Best | None
+    crashes_in_a_row: int
+    slots: Sequence[Slot]
+    """Every GPU."""
+
+
+@dataclass(frozen=True)
+class Patched:
+    """An experiment with its patch against the tag's base commit; None where none was sent."""
+
+    experiment: Experiment
+    patch: bytes | None

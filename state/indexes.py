@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from state.client import Lab
 from state.moves import Arg
+from state.records import Record
+
+R = TypeVar("R", bound=Record)
 
 
 def members(
@@ -15,6 +18,7 @@ def members(
     hashes: str,
     *,
     limit: int,
+    offset: int = 0,
     low: float | str = "-inf",
     high: float | str = "+inf",
     newest: bool = False,
@@ -32,6 +36,7 @@ def members(
             "hashes": hashes,
             "low": low,
             "high": high,
+            "offset": offset,
             "limit": limit,
             "newest": "yes" if newest else None,
             "fields": fields,
@@ -47,6 +52,21 @@ def records(answer: Sequence[Any]) -> dict[str, dict[str, str]]:
 def values(answer: Sequence[Any]) -> dict[str, list[str | None]]:
     """The members' values of the fields that were asked for."""
     return dict(answer)
+
+
+def fields_in(kind: type[Record]) -> tuple[str, ...]:
+    """The fields to ask for, for `read_as`."""
+    return tuple(kind.model_fields)
+
+
+def read_as(kind: type[R], answer: Sequence[Any]) -> list[R]:
+    """The members as records of a kind whose fields were asked for; what is not there is left out."""
+    names = fields_in(kind)
+    return [
+        kind.parse({name: value for name, value in zip(names, row, strict=True) if value is not None})
+        for row in values(answer).values()
+        if any(row)
+    ]
 
 
 def fields_of(pairs: Sequence[str]) -> dict[str, str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
-from state.client import Lab
 from state.facts import Spread
 from state.keys import Keys
 
@@ -14,15 +14,12 @@ def noise_key(keys: Keys, tag: str, gpu_class: str | None) -> str:
     return keys("noise", tag, hashlib.sha256((gpu_class or "").encode()).hexdigest()[:16])
 
 
-class Noises:
-    """The noise of every tag and GPU class of the lab."""
+def spread_at(keys: Keys, tag: str, gpu_class: str | None) -> Sequence[str]:
+    """The noise of a tag and GPU class, as a command for `spread_of`."""
+    return ("HMGET", noise_key(keys, tag, gpu_class), "squares", "df")
 
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
 
-    async def spread(self, tag: str, gpu_class: str | None, *codes: str) -> Spread:
-        """What is known by now, and of these codes in particular."""
-        squares, df, *runs = await self._lab.command(
-            "HMGET", noise_key(self._lab.keys, tag, gpu_class), "squares", "df", *codes
-        )
-        return Spread(float(squares or 0), int(df or 0), tuple(text or "" for text in runs))
+def spread_of(stored: Sequence[str | None]) -> Spread:
+    """What all repeats say together."""
+    squares, df = stored
+    return Spread(float(squares or 0), int(df or 0))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -215,12 +215,7 @@ class Tags:
 
     async def categories(self, tag: str) -> dict[str, tuple[int, int]]:
         """Total and kept of every category that was tried."""
-        stored = await self._lab.hash(self._lab.keys("categories", tag))
-        names = {field.rpartition(":")[0] for field in stored}
-        return {
-            name: (int(stored.get(f"{name}:total", 0)), int(stored.get(f"{name}:kept", 0)))
-            for name in sorted(names)
-        }
+        return categories_of(await self._lab.hash(self._lab.keys("categories", tag)))
 
 
 class Strategies:
@@ -292,6 +287,15 @@ def _restless(tag: str) -> Conflict:
 def unknown(tag: str) -> NotFound:
     """The tag does not exist."""
     return NotFound(f"there is no tag {tag!r}", hint="create it with POST /api/experiment/setup")
+
+
+def categories_of(stored: Mapping[str, str]) -> dict[str, tuple[int, int]]:
+    """Total and kept of every category."""
+    names = {field.rpartition(":")[0] for field in stored}
+    return {
+        name: (int(stored.get(f"{name}:total", 0)), int(stored.get(f"{name}:kept", 0)))
+        for name in sorted(names)
+    }
 
 
 def exhausted(tag: str, answer: Sequence[str]) -> BudgetExhausted:

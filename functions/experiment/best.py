@@ -5,51 +5,38 @@ from __future__ import annotations
 from typing import Any
 
 from functions.contract import Request, Response, function
-from functions.rules.keeps.noise import noise_of
-from functions.views.claims import claim_view
-from functions.views.experiments import View, view
-from state.errors import NotFound
+from functions.views.claims import claim_of
+from functions.views.experiments import ExperimentView, view
 from state.experiments import Experiments
 from state.ids import Tag
-from state.noise import Noises
 from state.records import stamp
-from state.tags import Tags
 
 
-class Ask(Request):
+class ReadBest(Request):
     tag: Tag
 
 
 class Incumbent(Response):
     best: dict[str, Any]
-    experiment: View
+    experiment: ExperimentView
     key: dict[str, Any]
 
 
 @function("experiment::best", role="viewer")
-async def best(request: Ask, tags: Tags, experiments: Experiments, noises: Noises) -> Incumbent:
+async def best(request: ReadBest, experiments: Experiments) -> Incumbent:
     """The best experiment of a tag under its main comparability key."""
-    tag = await tags.get(request.tag)
-    found = await experiments.best(request.tag)
-    if found is None:
-        raise NotFound(
-            f"{request.tag!r} has no finished experiment yet",
-            hint="run the unchanged train.py first: it is the baseline",
-        )
-    experiment = await experiments.get(found.experiment_id)
-    [retests] = await experiments.retests([experiment])
-    spread = await noises.spread(request.tag, experiment.gpu_class)
-    claim = claim_view(retests, noise_of(spread.squares, spread.df))
+    facts = await experiments.best_facts(request.tag)
+    tag, found, e = facts.tag, facts.best, facts.runs.experiment
     return Incumbent(
         best={
             "experiment_id": found.experiment_id,
             "val_bpb": found.val_bpb,
             "commit_sha": found.commit_sha,
             "updated_at": stamp(found.updated_at),
-            "trust": experiment.trust,
-            **claim.model_dump(),
+            "trust": e.trust,
+            **claim_of(facts.runs.retests, facts.noise).model_dump(),
         },
-        experiment=view(experiment),
+        experiment=view(e),
         key={
             "gpu_class": tag.key_gpu_class,
             "evaluator_hash": tag.key_evaluator_hash,

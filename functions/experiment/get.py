@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from functions.contract import Http, Request, Response, function
-from functions.rules.keeps.noise import noise_of
-from functions.views.claims import ClaimView, RetestView, claim_view, retest_view
-from functions.views.experiments import View, view
+from functions.formats.patches import text_of
+from functions.views.claims import ClaimView, RetestView, claim_of, retest_view
+from functions.views.experiments import ExperimentView, view
 from state.experiments import Experiments
 from state.ids import Id
-from state.noise import Noises
 
 
-class Ask(Request):
+class ReadExperiment(Request):
     experiment_id: Id
 
 
-class Shown(Response):
-    experiment: View
+class ExperimentShown(Response):
+    experiment: ExperimentView
     diff: str | None
     retests: list[RetestView]
     """Further runs of its code."""
@@ -32,19 +31,16 @@ class Shown(Response):
 
 
 @function("experiment::get", Http("GET", "/api/experiment/{experiment_id}"), role="viewer")
-async def get(request: Ask, experiments: Experiments, noises: Noises) -> Shown:
+async def get(request: ReadExperiment, experiments: Experiments) -> ExperimentShown:
     """One experiment with everything that is known of it."""
-    experiment = await experiments.get(request.experiment_id)
-    [retests] = await experiments.retests([experiment])
-    spread = await noises.spread(experiment.tag, experiment.gpu_class)
-    patch = await experiments.patch(experiment)
-    return Shown(
-        experiment=view(experiment),
-        diff=patch.decode("utf-8", "replace") if patch is not None else None,
-        retests=[retest_view(r) for r in retests],
-        claim=claim_view(retests, noise_of(spread.squares, spread.df)),
-        attempts=await experiments.attempts(request.experiment_id),
-        ticks=await experiments.ticks(request.experiment_id),
-        log_tail=await experiments.log(request.experiment_id),
-        late_results=await experiments.evidence(request.experiment_id),
+    found = await experiments.shown(request.experiment_id)
+    return ExperimentShown(
+        experiment=view(found.runs.experiment),
+        diff=text_of(found.patch),
+        retests=[retest_view(r) for r in found.runs.retests],
+        claim=claim_of(found.runs.retests, found.noise),
+        attempts=found.attempts,
+        ticks=found.ticks,
+        log_tail=found.log,
+        late_results=found.late_results,
     )

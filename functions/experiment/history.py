@@ -7,14 +7,13 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from functions.contract import Category, Request, Response, function
-from functions.views.experiments import View, view
-from state.experiments import Experiments
+from functions.views.experiments import ExperimentView
+from state.experiments import Experiments, Window
 from state.ids import Tag
 from state.records import Status
-from state.tags import Tags
 
 
-class History(Request):
+class ListHistory(Request):
     tag: Tag
     status: Status | None = None
     category: Category | None = None
@@ -26,23 +25,21 @@ class History(Request):
 
 
 class HistoryPage(Response):
-    experiments: list[View]
+    experiments: list[ExperimentView]
     total: int
     next_cursor: int | None
 
 
 @function("experiment::history", role="viewer")
-async def history(request: History, tags: Tags, experiments: Experiments) -> HistoryPage:
+async def history(request: ListHistory, experiments: Experiments) -> HistoryPage:
     """The last `limit` experiments, oldest first; `next_cursor` leads to those before them."""
-    await tags.get(request.tag)
-    newest = request.order == "newest"
-    found, total, following = await experiments.page(
+    window = Window(
         request.tag,
+        request.limit,
         status=request.status,
         category=request.category,
-        limit=request.limit,
-        below=request.cursor if newest else None,
-        above=None if newest else request.cursor,
-        newest=newest,
+        cursor=request.cursor,
+        newest=request.order == "newest",
     )
-    return HistoryPage(experiments=[view(e) for e in found], total=total, next_cursor=following)
+    page = await experiments.history(ExperimentView, window)
+    return HistoryPage(experiments=page.experiments, total=page.total, next_cursor=page.following)

@@ -13,12 +13,10 @@ from functions.rules.keeps.verdict import should_abort
 from functions.views.budgets import obstacle
 from functions.views.hints import Queue, alive, next_step
 from state.experiments import Experiments
+from state.facts import WaitFacts
 from state.ids import Id
-from state.policies import Policies
-from state.pool import Pool
 from state.records import OPEN, Experiment, Trust
 from state.settings import Settings
-from state.tags import Tags
 from state.wakeups import Wakeups, woken_within
 
 LOOK_AGAIN_S = 5.0
@@ -65,51 +63,35 @@ class Outcome(Response):
 
 @function("experiment::wait", Http("GET", "/api/experiment/{experiment_id}/wait"), role="agent")
 async def wait(
-    request: Wait,
-    call: Call,
-    experiments: Experiments,
-    tags: Tags,
-    policies: Policies,
-    pool: Pool,
-    wakeups: Wakeups,
-    settings: Settings,
+    request: Wait, call: Call, experiments: Experiments, wakeups: Wakeups, settings: Settings
 ) -> Outcome:
     """Wait until the status changes (or, with until=finished, is final); answers what to do next."""
     deadline = asyncio.get_running_loop().time() + request.timeout
     async with wakeups.subject(request.experiment_id) as woken:
-        first = now = await experiments.get(request.experiment_id)
+        facts = await experiments.wait_facts(request.experiment_id)
+        first = facts.experiment
         check_own(call.caller, first.owner, first.experiment_id)
-        while now.status in OPEN and (request.until == "finished" or now.status == first.status):
-            left = deadline - asyncio.get_running_loop().time()
-            if left <= 0:
-                break
-            await experiments.touch(now)
+        while (left := deadline - asyncio.get_running_loop().time()) > 0 and waits(request, first, facts):
+            await experiments.touch(facts.experiment)
             await woken_within(woken, min(left, LOOK_AGAIN_S))
-            now = await experiments.get(request.experiment_id)
-    return await outcome_of(now, now.status != first.status, experiments, tags, policies, pool, settings)
-
-
-async def outcome_of(
-    e: Experiment,
-    changed: bool,
-    experiments: Experiments,
-    tags: Tags,
-    policies: Policies,
-    pool: Pool,
-    settings: Settings,
-) -> Outcome:
-    """What is known of an experiment now, and what its agent does next."""
-    best = await experiments.best(e.tag)
-    tag = await tags.get(e.tag)
-    crashes = await tags.crashes_in_a_row(e.tag)
-    policy, _ = await policies.get(e.tag)
-    base = e.base_commit_sha
-    if base is None:
-        base = best.commit_sha if best else tag.base_commit
+            facts = await experiments.wait_facts(request.experiment_id)
     queue = None
-    if e.status == "queued":
-        workers = alive(await pool.all(), await pool.now(), settings.stale_s)
-        queue = Queue(position=await experiments.position(e, workers) or 0, workers=len(workers))
+    if facts.experiment.status == "queued":
+        workers = alive(facts.slots, facts.now, settings.stale_s)
+        position = await experiments.position(facts.experiment, workers)
+        queue = Queue(position=position, workers=len(workers))
+    return outcome(facts, queue, changed=facts.experiment.status != first.status)
+
+
+def waits(request: Wait, first: Experiment, facts: WaitFacts) -> bool:
+    """Whether what the caller waits for has not come."""
+    status = facts.experiment.status
+    return status in OPEN and (request.until == "finished" or status == first.status)
+
+
+def outcome(facts: WaitFacts, queue: Queue | None, *, changed: bool) -> Outcome:
+    """What is known of an experiment now, and what its agent does next."""
+    e, tag, best, crashes = facts.experiment, facts.tag, facts.best, facts.crashes_in_a_row
     finished = e.status not in OPEN
     return Outcome(
         experiment_id=e.experiment_id,
@@ -121,7 +103,7 @@ async def outcome_of(
         delta=e.delta,
         best_val_bpb=best.val_bpb if best else None,
         action=("keep_commit" if e.status == "keep" else "git_reset") if finished else None,
-        base_commit_sha=base,
+        base_commit_sha=e.base_commit_sha or (best.commit_sha if best else tag.base_commit),
         near_miss=e.near_miss,
         branch_improved=e.branch_improved,
         p_better=e.p_better,
@@ -129,7 +111,7 @@ async def outcome_of(
         error=e.error,
         error_kind=e.error_kind,
         consecutive_crashes=crashes,
-        should_abort=should_abort(crashes, policy.crash_limit),
+        should_abort=should_abort(crashes, facts.policy.crash_limit),
         progress=e.last_progress,
         metric=e.last_metric,
         queue=queue,

@@ -15,6 +15,11 @@ def between(patch_a: str, patch_b: str, name_a: str, name_b: str) -> str:
     )
 
 
+def text_of(patch: bytes | None) -> str | None:
+    """A patch as text; bytes that are no UTF-8 are replaced."""
+    return patch.decode("utf-8", "replace") if patch is not None else None
+
+
 def _essence(patch: str) -> list[str]:
     lines = []
     for line in patch.splitlines():

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import StringConstraints
 
 from functions.contract import Http, Request, Response, function
-from functions.views.experiments import view
+from functions.views.experiments import ExperimentView, view
 from state.errors import NotFound
 from state.experiments import Experiments
 from state.records import OPEN
 
 
-class Ask(Request):
+class ReadInvocation(Request):
     invocation_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.[0-9]{1,6}$")]
 
 
@@ -25,15 +25,15 @@ class Invocation(Response):
     finished: bool
     experiment_id: str
     attempt: dict[str, str]
-    result: dict[str, Any] | None
+    result: ExperimentView | None
 
 
 @function("invocation::get", Http("GET", "/api/invocation/{invocation_id}"), role="viewer")
-async def get(request: Ask, experiments: Experiments) -> Invocation:
+async def get(request: ReadInvocation, experiments: Experiments) -> Invocation:
     """Status and result of one attempt at training; its id is `<experiment>.<attempt>`."""
     experiment_id, _, number = request.invocation_id.rpartition(".")
-    e = await experiments.get(experiment_id)
-    attempt = (await experiments.attempts(experiment_id)).get(int(number))
+    e, attempts = await experiments.with_attempts(experiment_id)
+    attempt = attempts.get(int(number))
     if attempt is None:
         raise NotFound(f"{experiment_id} has no attempt {number}", hint=f"its newest attempt is {e.attempt}")
     last = int(number) == e.attempt

@@ -33,13 +33,13 @@ from state.errors import NightjarError, Unavailable
 from state.experiments import Experiments
 from state.fitness import look, refuse
 from state.migrations import migrate
-from state.noise import Noises
 from state.overview import Overviews
 from state.policies import Policies
 from state.pool import Pool
 from state.presence import Presence
 from state.pulse import Pulse
 from state.receivers import Receivers
+from state.reports import Reports
 from state.schedules import Schedules
 from state.settings import Settings, host_name
 from state.snapshots import Snapshots
@@ -126,7 +126,7 @@ def _bound(kind: str, settings: Settings, lab: Lab, lane: Lane, extra: Sequence[
         Strategies(lab),
         Policies(lab),
         Experiments(lab),
-        Noises(lab),
+        Reports(lab),
         Traces(lab),
         Pool(lab),
     ]

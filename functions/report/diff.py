@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from functions.contract import Request, Response, function
-from functions.formats.patches import between
+from functions.formats.patches import between, text_of
 from state.experiments import Experiments
 from state.ids import Id
 from state.records import Experiment
 
 
-class Ask(Request):
+class CompareExperiments(Request):
     experiment_a: Id
     experiment_b: Id
 
@@ -30,11 +30,11 @@ class Difference(Response):
 
 
 @function("report::diff", role="viewer")
-async def diff(request: Ask, experiments: Experiments) -> Difference:
+async def diff(request: CompareExperiments, experiments: Experiments) -> Difference:
     """Both sides, b minus a, and the code; a discarded experiment's patch can be read for ever."""
-    a = await experiments.get(request.experiment_a)
-    b = await experiments.get(request.experiment_b)
-    patch_a, patch_b = [await _text(experiments, e) for e in (a, b)]
+    one, other = await experiments.compared(request.experiment_a, request.experiment_b)
+    a, b = one.experiment, other.experiment
+    patch_a, patch_b = text_of(one.patch), text_of(other.patch)
     return Difference(
         a=_side(a),
         b=_side(b),
@@ -47,11 +47,6 @@ async def diff(request: Ask, experiments: Experiments) -> Difference:
         if patch_a is not None and patch_b is not None
         else None,
     )
-
-
-async def _text(experiments: Experiments, e: Experiment) -> str | None:
-    patch = await experiments.patch(e)
-    return patch.decode("utf-8", "replace") if patch is not None else None
 
 
 def _side(e: Experiment) -> dict[str, Any]:

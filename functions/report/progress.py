@@ -8,23 +8,22 @@ from typing import Literal
 from functions.contract import Http, Picture, Request, function
 from functions.report._plot import draw_progress
 from functions.views.progress import points, window
-from state.experiments import Experiments
 from state.ids import Tag
-from state.tags import Tags
+from state.reports import Reports
 
 MOST_RUNS = 10_000
 
 
-class Ask(Request):
+class DrawProgress(Request):
     tag: Tag
     format: Literal["png", "svg"] = "png"
 
 
 @function("report::progress", Http("GET", "/api/report/progress.{format}"), role="viewer")
-async def progress(request: Ask, tags: Tags, experiments: Experiments) -> Picture:
+async def progress(request: DrawProgress, reports: Reports) -> Picture:
     """A tag's progress plot as PNG or SVG; of very long tags the newest 10,000 runs."""
-    tag = await tags.get(request.tag)
-    found = points(await experiments.finished(request.tag, MOST_RUNS), tag.direction)
+    tag, results = await reports.results(request.tag, MOST_RUNS)
+    found = points(results, tag.direction)
     title = f"{tag.name}: {tag.total} experiments, {tag.kept} kept"
     # Drawing takes some tenths of a second: never on the event loop.
     content = await asyncio.to_thread(

@@ -7,21 +7,17 @@ from typing import Any
 from functions.contract import Request, Response, function
 from functions.rules.keeps.noise import Noise, false_share, noise_of
 from functions.views.budgets import Budget, budget_view, obstacle
-from functions.views.claims import claim_view
+from functions.views.claims import claim_of
 from functions.views.gpus import pool_counts
+from functions.views.sketches import result_view
 from functions.views.strategies import StrategyView, strategy_view
-from state.experiments import Experiments
+from state.facts import Runs, Spread
 from state.ids import Tag as TagName
-from state.noise import Noises
-from state.pool import Pool
-from state.records import Experiment, stamp
+from state.reports import Reports, SummaryFacts
 from state.settings import Settings
-from state.tags import Strategies, Tags
-
-KEEPS_SHOWN = 1000
 
 
-class Ask(Request):
+class Summarise(Request):
     tag: TagName
 
 
@@ -33,9 +29,9 @@ class Summary(Response):
     categories: dict[str, dict[str, int]]
     bpb_progression: list[dict[str, Any]]
     noise: Noise | None
-    """Run-to-run noise on the tag's main class of GPU; None while no code ran twice on it."""
+    """Run-to-run noise on the tag's main class of GPU; None while no code ran twice there."""
     false_keeps_at_least: float | None
-    """Estimated share of its newest 1,000 keeps that are not truly better; None while nobody can tell."""
+    """Estimated share of its newest 1,000 keeps that are not truly better; None while it cannot be told."""
     total_training_minutes: float
     strategy: StrategyView
     gpu_pool: dict[str, int]
@@ -47,48 +43,22 @@ class Summary(Response):
 
 
 @function("report::summary", role="viewer")
-async def summary(
-    request: Ask,
-    tags: Tags,
-    experiments: Experiments,
-    strategies: Strategies,
-    pool: Pool,
-    noises: Noises,
-    settings: Settings,
-) -> Summary:
+async def summary(request: Summarise, reports: Reports, settings: Settings) -> Summary:
     """Counters, categories, the keeps in order, the strategy and the pool."""
-    tag = await tags.get(request.tag)
-    best = await experiments.best(request.tag)
-    counts = await experiments.counts(request.tag, ("queued", "leased", "running"))
-    keeps = await experiments.by_number(request.tag, "keep", KEEPS_SHOWN)
-    spread = await noises.spread(tag.name, tag.key_gpu_class)
-    noise = noise_of(spread.squares, spread.df)
+    facts = await reports.summary(request.tag)
+    tag = facts.tag
     return Summary(
         tag=tag.name,
         branch=tag.branch,
-        best=(await _best_view(experiments, best.experiment_id, noise)) if best else None,
-        stats={
-            "total": tag.total,
-            "kept": tag.kept,
-            "discarded": tag.discarded,
-            "crashed": tag.crashed,
-            "running": counts["running"] + counts["leased"],
-            "queued": counts["queued"],
-            "stopped": tag.stopped,
-            "lost": tag.lost,
-            "invalid": tag.invalid,
-            "keep_rate": tag.kept / tag.total if tag.total else 0.0,
-        },
-        categories={
-            name: {"total": total, "kept": kept}
-            for name, (total, kept) in (await tags.categories(request.tag)).items()
-        },
-        bpb_progression=[point(e) for e in keeps],
-        noise=noise,
-        false_keeps_at_least=false_share(e.p_better for e in keeps),
+        best=_best(facts.best, facts.noise) if facts.best else None,
+        stats=_stats(facts),
+        categories={name: {"total": total, "kept": kept} for name, (total, kept) in facts.categories.items()},
+        bpb_progression=[result_view(e) for e in facts.keeps],
+        noise=noise_of(facts.noise.squares, facts.noise.df),
+        false_keeps_at_least=false_share(e.p_better for e in facts.keeps),
         total_training_minutes=tag.training_seconds / 60,
-        strategy=strategy_view(await strategies.get(request.tag)),
-        gpu_pool=pool_counts(await pool.all(), await pool.now(), settings.stale_s),
+        strategy=strategy_view(facts.strategy),
+        gpu_pool=pool_counts(facts.slots, facts.now, settings.stale_s),
         paused=tag.paused_at is not None,
         pause_reason=tag.pause_reason,
         budget=budget_view(tag),
@@ -96,20 +66,8 @@ async def summary(
     )
 
 
-def point(e: Experiment) -> dict[str, Any]:
-    """One keep on the way down."""
-    return {
-        "id": e.experiment_id,
-        "val_bpb": e.val_bpb,
-        "description": e.description,
-        "category": e.category,
-        "at": stamp(e.finished_at) if e.finished_at is not None else None,
-    }
-
-
-async def _best_view(experiments: Experiments, experiment_id: str, noise: Noise | None) -> dict[str, Any]:
-    e = await experiments.get(experiment_id)
-    [retests] = await experiments.retests([e])
+def _best(runs: Runs, noise: Spread) -> dict[str, Any]:
+    e = runs.experiment
     return {
         "experiment_id": e.experiment_id,
         "val_bpb": e.val_bpb,
@@ -117,5 +75,21 @@ async def _best_view(experiments: Experiments, experiment_id: str, noise: Noise 
         "description": e.description,
         "category": e.category,
         "trust": e.trust,
-        **claim_view(retests, noise).model_dump(),
+        **claim_of(runs.retests, noise).model_dump(),
+    }
+
+
+def _stats(facts: SummaryFacts) -> dict[str, int | float]:
+    tag, now = facts.tag, facts.in_progress
+    return {
+        "total": tag.total,
+        "kept": tag.kept,
+        "discarded": tag.discarded,
+        "crashed": tag.crashed,
+        "running": now["running"] + now["leased"],
+        "queued": now["queued"],
+        "stopped": tag.stopped,
+        "lost": tag.lost,
+        "invalid": tag.invalid,
+        "keep_rate": tag.kept / tag.total if tag.total else 0.0,
     }

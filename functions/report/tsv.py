@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from functions.contract import Request, Response, function
 from functions.formats.tsv import HEADER, rows
 from functions.rules.keeps.noise import false_share
-from state.experiments import Experiments
+from state.experiments import Experiments, Window
 from state.ids import Tag
-from state.tags import Tags
+from state.records import Experiment
 
 PAGE = 1000
 
 
-class Ask(Request):
+class WriteTsv(Request):
     tag: Tag
 
 
-class Table(Response):
+class Tsv(Response):
     tsv: str
     count: int
     false_keeps_at_least: float | None
-    """Estimated share of the keeps that are not truly better; None while nobody can tell."""
+    """Estimated share of the keeps that are not truly better; None while it cannot be told."""
 
 
 @function("report::tsv", role="viewer")
-async def tsv(request: Ask, tags: Tags, experiments: Experiments) -> Table:
+async def tsv(request: WriteTsv, experiments: Experiments) -> Tsv:
     """Every finished experiment as `commit val_bpb memory_gb status description`, oldest first."""
-    await tags.get(request.tag)
     lines: list[str] = []
     chances: list[float | None] = []
-    cursor: int | None = None
+    window = Window(request.tag, PAGE, newest=False)
     while True:
-        page, _, cursor = await experiments.page(request.tag, limit=PAGE, above=cursor, newest=False)
-        lines += rows(page)
-        chances += [e.p_better for e in page if e.status == "keep"]
-        if cursor is None:
-            return Table(
+        page = await experiments.history(Experiment, window)
+        lines += rows(page.experiments)
+        chances += [e.p_better for e in page.experiments if e.status == "keep"]
+        if page.following is None:
+            return Tsv(
                 tsv="\n".join([HEADER, *lines]) + "\n",
                 count=len(lines),
                 false_keeps_at_least=false_share(chances),
             )
+        window = replace(window, cursor=page.following)

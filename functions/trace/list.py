@@ -9,7 +9,7 @@ from pydantic import Field
 
 from functions.contract import Request, Response, function
 from functions.views.drawing import drawn
-from state.experiments import Experiments
+from state.experiments import Experiments, Window
 from state.ids import Tag as TagName
 from state.policies import Policies
 from state.records import Experiment, Trace, TraceStatus, stamp
@@ -93,9 +93,7 @@ async def list(
     forest = await traces.forest(request.tag)
     newest, total_traces = await traces.page(request.tag, request.limit)
     shown = {t.trace_id: t for t in (*forest.growing, *newest)}
-    nodes, total, following = await experiments.page(
-        request.tag, limit=request.limit, below=request.cursor, newest=True
-    )
+    page = await experiments.page(Window(request.tag, request.limit, cursor=request.cursor))
     tips, bases = {t.tip for t in shown.values()}, {t.base for t in shown.values()}
     return TraceList(
         tag=request.tag,
@@ -109,10 +107,10 @@ async def list(
             if request.status in (None, t.status)
         ],
         total_traces=total_traces,
-        nodes=[node(e, e.experiment_id in tips, e.experiment_id in bases) for e in nodes],
-        total_nodes=total,
-        next_cursor=following,
-        drawing="\n".join(drawn(nodes)) if request.draw else None,
+        nodes=[node(e, e.experiment_id in tips, e.experiment_id in bases) for e in page.experiments],
+        total_nodes=page.total,
+        next_cursor=page.following,
+        drawing="\n".join(drawn(page.experiments)) if request.draw else None,
     )
 
 

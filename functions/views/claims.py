@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel
 
-from functions.rules.keeps.noise import Noise, claim
+from functions.rules.keeps.noise import claim, noise_of
+from state.facts import Spread
 from state.records import RETESTED, Experiment
 
 
@@ -35,10 +36,10 @@ def retest_view(retest: Experiment) -> RetestView:
     )
 
 
-def claim_view(retests: Sequence[Experiment], noise: Noise | None) -> ClaimView:
+def claim_of(retests: Sequence[Experiment], noise: Spread) -> ClaimView:
     """What the retests of an experiment measured, with the noise of its tag and GPU class."""
     fresh = [r.val_bpb for r in retests if r.status == RETESTED and r.val_bpb is not None]
-    found = claim(fresh, noise)
+    found = claim(fresh, noise_of(noise.squares, noise.df))
     if found is None:
         return ClaimView()
     interval = None if found.low is None or found.high is None else (found.low, found.high)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, get_args
 
 from functions.rules.pool.health import effective_status
+from state.entries import Slot
 from state.records import Gpu, GpuStatus, stamp
 
 WorkerView = dict[str, Any]
@@ -35,7 +36,7 @@ def worker_view(gpu: Gpu, now: float, stale_s: float) -> WorkerView:
     return shown
 
 
-def pool_counts(gpus: Sequence[Gpu], now: float, stale_s: float) -> dict[str, int]:
+def pool_counts(gpus: Sequence[Gpu | Slot], now: float, stale_s: float) -> dict[str, int]:
     """How many GPUs there are, and how many have each status."""
     states = Counter(effective_status(gpu, now, stale_s) for gpu in gpus)
     return {"total": len(gpus)} | {status: states[status] for status in STATUSES}

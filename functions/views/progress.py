@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from functions.rules.keeps.verdict import score
-from state.records import Direction, Experiment
+from state.records import Direction, Result
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def window(drawn: Sequence[Point], direction: Direction) -> tuple[float, float] 
     return (low - near, high + far) if direction == "minimize" else (low - far, high + near)
 
 
-def points(finished: Sequence[Experiment], direction: Direction) -> list[Point]:
+def points(finished: Sequence[Result], direction: Direction) -> list[Point]:
     """Every run that has a value, in finish order; crashes leave a gap in the numbers."""
     drawn: list[Point] = []
     best: float | None = None

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from state.experiments.ending import EndingStore
+from state.experiments.reading import Page, Window
 from state.experiments.registering import Registering
 from state.experiments.retesting import Retesting
 from state.experiments.running import Running
+from state.experiments.showing import NearBand, Showing
+
+__all__ = ["Experiments", "NearBand", "Page", "Window"]
 
 
-class Experiments(Registering, Running, EndingStore, Retesting):
+class Experiments(Registering, Running, EndingStore, Retesting, Showing):
     """All experiments of the lab."""

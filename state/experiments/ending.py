@@ -46,7 +46,7 @@ class EndingStore(Reading):
             NotFound: no such experiment.
         """
         keys, (first, tag) = self._keys, named_by(experiment_id)
-        found = await self._read(
+        found = await self._lab.read(
             {
                 "experiment": ("HGETALL", keys.experiment(experiment_id)),
                 "first": ("HGETALL", keys.experiment(first)) if first != experiment_id else None,
@@ -85,7 +85,7 @@ class EndingStore(Reading):
         choice = e.selection if e.retest_of is None else None
         base_id = choice.base_experiment_id if choice else None
         names = [choice.trace_id, *choice.sources] if choice else []
-        found = await self._read(
+        found = await self._lab.read(
             {
                 "noise": ("HMGET", noise, "squares", "df", code, best_code or code),
                 "gpu": ("HGETALL", keys.gpu(e.gpu_id)) if e.gpu_id else None,

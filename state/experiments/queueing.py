@@ -111,13 +111,13 @@ class Queueing(Reading):
             NotFound: no such experiment.
         """
         keys, (_, tag) = self._keys, named_by(experiment_id)
-        found = await self._read(
+        found = await self._lab.read(
             {
                 "now": ("TIME",),
                 "experiment": ("HGETALL", keys.experiment(experiment_id)),
                 "tag": ("HGETALL", keys.tag(tag)),
                 "policy": ("HGET", keys("policy", tag), "values"),
-                "slots": self._slots(),
+                "slots": slots(self._lab),
             }
         )
         if "experiment_id" not in found["experiment"]:
@@ -222,11 +222,6 @@ class Queueing(Reading):
         """A command that reads the queue's rounds."""
         return ("HMGET", self._keys("queue_clock"), f"agent:{agent or ''}", "round")
 
-    def _slots(self) -> Sequence[Arg]:
-        """A command that reads every GPU."""
-        keys = self._keys
-        return members(self._lab, keys("gpus"), keys.gpu(""), limit=-1, fields=("status", "heartbeat_at"))
-
 
 @dataclass
 class _Line:
@@ -260,6 +255,11 @@ def run_fields(run: Run) -> dict[str, str]:
 def rounds_of(stored: Sequence[str | None]) -> Rounds:
     own, served = stored
     return Rounds(int(own) if own else None, int(served or 0))
+
+
+def slots(lab: Lab) -> Sequence[Arg]:
+    """A command that reads every GPU, for `slots_of`."""
+    return members(lab, lab.keys("gpus"), lab.keys.gpu(""), limit=-1, fields=("status", "heartbeat_at"))
 
 
 def slots_of(stored: Sequence[Any]) -> list[Slot]:

@@ -5,13 +5,43 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
 
 from state.errors import NotFound
 from state.experiments.store import Store
 from state.experiments.walking import ancestors, ancestry, base_above, base_found
-from state.indexes import members, values
-from state.records import Best, End, Experiment, Status
+from state.indexes import fields_of, members, values
+from state.moves import Arg
+from state.records import Best, End, Experiment, Record, Status
+from state.tags import unknown
+
+R = TypeVar("R", bound=Record)
+
+
+@dataclass(frozen=True)
+class Window:
+    """Some of a tag's experiments, by number."""
+
+    tag: str
+    limit: int
+    status: Status | None = None
+    category: str | None = None
+    cursor: int | None = None
+    """Where the page before ended."""
+    newest: bool = True
+    """Begin with the newest, or with the oldest."""
+
+
+@dataclass(frozen=True)
+class Page(Generic[R]):
+    """One page in the order of numbers; longer than asked for where retests of its last experiment are open, too."""
+
+    experiments: list[R]
+    total: int
+    """Of all pages."""
+    following: int | None
+    """The next page's cursor; None: this is the last page."""
 
 
 class Reading(Store):
@@ -38,49 +68,39 @@ class Reading(Store):
         stored = await self._lab.hashes([self._keys.experiment(i) for i in ids])
         return [Experiment.parse(fields) for fields in stored if fields]
 
-    async def page(
-        self,
-        tag: str,
-        *,
-        status: Status | None = None,
-        category: str | None = None,
-        limit: int,
-        below: int | None = None,
-        above: int | None = None,
-        newest: bool = True,
-    ) -> tuple[list[Experiment], int, int | None]:
-        """One page by index, in the order of numbers, with the total and where the next page begins.
+    async def page(self, window: Window) -> Page[Experiment]:
+        """One page by index, in the order of numbers."""
+        [answer] = await self._lab.pipeline([self._page(window)])
+        return page_of(Experiment, answer, newest=window.newest)
 
-        It holds more than `limit` where retests of its last experiment are open, too.
-        With `newest` the page ends at number `below` (exclusive) and the next one lies before it; otherwise it
-        begins after number `above`.
+    async def history(self, kind: type[R], window: Window) -> Page[R]:
+        """The same as records of another kind.
+
+        Raises:
+            NotFound: no such tag.
         """
-        if status and category:
-            index = self._keys.status(tag, status, category)[1]
-        elif status:
-            index = self._keys.status(tag, status, "")[0]
-        elif category:
-            index = self._keys("category", tag, category)
-        else:
-            index = self._keys("lineage", tag)
-        if newest:
-            top = f"({below}" if below is not None else "+inf"
-            ask = ("ZREVRANGEBYSCORE", index, top, "-inf", "LIMIT", 0, limit + 1)
-        else:
-            bottom = f"({above}" if above is not None else "-inf"
-            ask = ("ZRANGEBYSCORE", index, bottom, "+inf", "LIMIT", 0, limit + 1)
-        ids, total = await self._lab.pipeline([ask, ("ZCARD", index)])
-        found = await self.many(ids[:limit])
-        following = found[-1].number if len(ids) > limit and found else None
-        if following is not None:  # retests share the number of their experiment: a page holds all of one
-            same = await self._lab.command("ZRANGEBYSCORE", index, following, following)
-            found += await self.many([i for i in (same[::-1] if newest else same) if i not in ids[:limit]])
-        return (found[::-1] if newest else found), int(total), following
+        there, answer = await self._lab.pipeline([("EXISTS", self._keys.tag(window.tag)), self._page(window)])
+        if not there:
+            raise unknown(window.tag)
+        return page_of(kind, answer, newest=window.newest)
 
-    async def counts(self, tag: str, statuses: Sequence[Status]) -> dict[Status, int]:
-        """How many experiments have each status now."""
-        cards = await self._lab.pipeline([("ZCARD", self._keys.status(tag, s, "")[0]) for s in statuses])
-        return dict(zip(statuses, (int(c) for c in cards), strict=True))
+    def _page(self, window: Window) -> Sequence[Arg]:
+        """A command for `page_of`."""
+        keys, tag, status, category = self._keys, window.tag, window.status, window.category
+        if status:
+            index = keys.status(tag, status, category or "")[1 if category else 0]
+        else:
+            index = keys("category", tag, category) if category else keys("lineage", tag)
+        return self._lab.reading(
+            "read_history",
+            keys={"index": index},
+            args={
+                "experiments": keys.experiment(""),
+                "limit": window.limit,
+                "from": window.cursor,
+                "newest": "yes" if window.newest else None,
+            },
+        )
 
     async def finished(self, tag: str, last: int, until: int | None = None) -> list[Experiment]:
         """The last finished ones, oldest first, in finish order; with `until` (a finish number) as of then."""
@@ -109,7 +129,7 @@ class Reading(Store):
 
     async def by_number(self, tag: str, status: Status, limit: int) -> list[Experiment]:
         """The newest of one status, oldest first."""
-        return (await self.page(tag, status=status, limit=limit))[0]
+        return (await self.page(Window(tag, limit, status=status))).experiments
 
     async def parents(self, tag: str, last: int, category: str | None = None) -> list[list[str]]:
         """The parents of the last registered ones, of one category or of any."""
@@ -162,38 +182,24 @@ class Reading(Store):
         )
         return await self.many(ids), int(total)
 
-    async def patch(self, experiment: Experiment) -> bytes | None:
+    async def patch(self, e: Experiment) -> bytes | None:
         """The patch against the tag's base commit, as it was sent; None where none was."""
-        if experiment.diff_id is None:
-            return None
-        packed = await self._lab.binary("GET", self._keys("diffs", experiment.diff_id))
-        return zlib.decompress(packed) if packed is not None else None
+        return (await self.patches([e]))[0]
 
-    async def attempts(self, experiment_id: str) -> dict[int, dict[str, str]]:
-        """Every attempt's status, GPU, fence and times."""
-        return (await self.attempts_of([experiment_id]))[0]
+    async def patches(self, es: Sequence[Experiment]) -> list[bytes | None]:
+        """The patches of several experiments."""
+        keys = [self._keys("diffs", e.diff_id or "none") for e in es]
+        if not any(e.diff_id for e in es):
+            return [None] * len(es)
+        packed = await self._lab.binary("MGET", *keys)
+        return [zlib.decompress(patch) if patch is not None else None for patch in packed]
 
     async def attempts_of(self, experiment_ids: Sequence[str]) -> list[dict[int, dict[str, str]]]:
         """The attempts of several experiments."""
         return [
-            _by_attempt(stored)
+            by_attempt(stored)
             for stored in await self._lab.hashes([self._keys.attempts(i) for i in experiment_ids])
         ]
-
-    async def ticks(self, experiment_id: str) -> list[tuple[float, float, float]]:
-        """The newest (progress, metric, time) that the run reported."""
-        rows = await self._lab.command("LRANGE", self._keys("reports", experiment_id), 0, -1)
-        return [tuple(json.loads(row)) for row in rows]
-
-    async def log(self, experiment_id: str) -> str | None:
-        """The newest lines of its log."""
-        text: str | None = await self._lab.command("GET", self._keys("log", experiment_id))
-        return text
-
-    async def answer(self, experiment_id: str) -> dict[str, Any] | None:
-        """What its finishing operation was answered: {op, digest, answer}."""
-        stored = await self._lab.command("HGET", self._keys.experiment(experiment_id), "answer")
-        return json.loads(stored) if stored else None
 
     async def forgotten(self, limit: int = 100) -> list[Experiment]:
         """Registered experiments whose agent was not heard of within its patience."""
@@ -202,18 +208,21 @@ class Reading(Store):
             await self._lab.command("ZRANGEBYSCORE", self._keys("open"), "-inf", repr(now), "LIMIT", 0, limit)
         )
 
-    async def evidence(self, experiment_id: str) -> list[dict[str, Any]]:
-        """Results that came too late to count."""
-        stored = await self._lab.hash(self._keys("evidence", experiment_id))
-        return [json.loads(text) for text in stored.values()]
 
-
-def _by_attempt(stored: Mapping[str, str]) -> dict[int, dict[str, str]]:
+def by_attempt(stored: Mapping[str, str]) -> dict[int, dict[str, str]]:
+    """Every attempt's status, GPU, fence and times."""
     found: dict[int, dict[str, str]] = {}
     for field, value in stored.items():
         number, _, name = field.partition(":")
         found.setdefault(int(number), {})[name] = value
     return dict(sorted(found.items()))
+
+
+def page_of(kind: type[R], answer: Sequence[Any], *, newest: bool) -> Page[R]:
+    """A page as `read_history` answers it."""
+    total, following, *rows = answer
+    found = [kind.parse(fields_of(row)) for row in rows]
+    return Page(found[::-1] if newest else found, int(total), int(following) if following else None)
 
 
 def retest_id(e: Experiment, nth: int) -> str:

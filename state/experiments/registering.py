@@ -17,6 +17,7 @@ from state.experiments.queueing import (
     Queueing,
     rounds_of,
     run_fields,
+    slots,
     slots_of,
     turn_of,
 )
@@ -40,7 +41,7 @@ class Registering(Queueing):
         Raises:
             NotFound: no such tag, selection or GPU. Invalid: the request of this id had another body.
         """
-        found = await self._read(self._named_by(idea, asked, to_train=to_train))
+        found = await self._lab.read(self._named_by(idea, asked, to_train=to_train))
         if not found["tag"]:
             raise unknown(idea.tag)
         if idea.selection_id is not None and not found["selection"]:
@@ -53,7 +54,7 @@ class Registering(Queueing):
         named = {name: _parent(found[f"parent {name}"]) for name in idea.parent_ids}
         parents = {name: parent for name, parent in named.items() if parent is not None}
         first = asked.registered(found["first"]) if asked and found["first"] else None
-        found |= await self._read(self._implied_by(idea, policy, parents, first, found.get("best")))
+        found |= await self._lab.read(self._implied_by(idea, policy, parents, first, found.get("best")))
         return EntryFacts(
             now=time_of(found["now"]),
             tag=Tag.parse(found["tag"]),
@@ -91,7 +92,7 @@ class Registering(Queueing):
             reads["best"] = ("HGET", keys.best(tag), "trace_id")
         if to_train:
             reads["rounds"] = self._rounds(idea.agent)
-            reads["slots"] = self._slots()
+            reads["slots"] = slots(self._lab)
         return reads
 
     def _implied_by(

@@ -1,13 +1,13 @@
 -- Read the members of an index with the hashes that they name, in one round trip. Writes nothing.
 -- keys: index
--- args: hashes low high limit newest? fields*
+-- args: hashes low high offset limit newest? fields*
 -- returns: {{member, its values of the fields}, ...}; without fields {{member, {field, value, ...}}, ...}
 local high = A.high == 'now' and clock(now()) or A.high
 local members
 if A.newest then
-  members = redis.call('ZREVRANGEBYSCORE', K.index, high, A.low, 'LIMIT', 0, A.limit)
+  members = redis.call('ZREVRANGEBYSCORE', K.index, high, A.low, 'LIMIT', A.offset, A.limit)
 else
-  members = redis.call('ZRANGEBYSCORE', K.index, A.low, high, 'LIMIT', 0, A.limit)
+  members = redis.call('ZRANGEBYSCORE', K.index, A.low, high, 'LIMIT', A.offset, A.limit)
 end
 local found = {}
 for i, member in ipairs(members) do

@@ -42,6 +42,38 @@ Trust = Literal["provisional", "unconfirmed", "confirmed", "demoted"]
 out, or ahead by more than noise explains; it was not, and is a discard now."""
 
 
+class Sketch(Record):
+    """An experiment in a few words, for lists and suggestions."""
+
+    experiment_id: str
+    number: int
+    status: Status
+    category: str
+    description: str
+    diff_summary: str
+    commit_sha: str
+    agent: str | None = None
+    retest_of: str | None = None
+    """A retest: the experiment whose code it runs again; None for an experiment of its own."""
+    last_progress: float | None = None
+    val_bpb: float | None = None
+    """The tag's metric, whatever its name, as measured."""
+    error: str | None = None
+
+
+class Result(Record):
+    """How an experiment ended, for plots and statistics."""
+
+    experiment_id: str
+    status: Status
+    category: str
+    description: str
+    val_bpb: float | None = None
+    p_better: float | None = None
+    finished_at: float | None = None
+    finish_number: int | None = None
+
+
 class Idea(Record):
     """An idea, as it is registered."""
 
@@ -73,15 +105,10 @@ class Idea(Record):
     traceparent: str | None = None
 
 
-class Experiment(Idea):
+class Trial(Idea, Sketch):
     """One try: its idea, its attempts, its outcome."""
 
-    experiment_id: str
-    number: int
-    status: Status
     duplicate_of: str | None = None
-    retest_of: str | None = None
-    """A retest: the experiment whose code it runs again; None for an experiment of its own."""
     retests: int = 0
     """Retests that were begun: `<id>.2` is its second run, and so on."""
     committed: bool = False
@@ -111,16 +138,9 @@ class Experiment(Idea):
     stopping: bool = False
     stop_reason: str | None = None
 
-    registered_at: float
-    queued_at: float | None = None
-    started_at: float | None = None
-    finished_at: float | None = None
     finish_number: int | None = None
     last_metric: float | None = None
-    last_progress: float | None = None
 
-    val_bpb: float | None = None
-    """The tag's metric, whatever its name, as measured."""
     peak_vram_mb: float | None = None
     training_seconds: float | None = None
     total_tokens_m: float | None = None
@@ -138,8 +158,16 @@ class Experiment(Idea):
     """Probability that its true value beats the best's of its time; None: the noise was not known yet."""
     near_miss: bool | None = None
     base_commit_sha: str | None = None
-    error: str | None = None
     error_kind: str | None = None
+
+
+class Experiment(Trial):
+    """One try, with its times in seconds of Redis' clock."""
+
+    registered_at: float
+    queued_at: float | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,15 @@ import pytest
 
 from functions.process.lifecycle import Process
 from functions.rules.keeps.noise import Mean, Noise, p_better, pooled
-from state.noise import Noises
+from state.noise import spread_at, spread_of
 from tests.labs import asked, dump, open_tag, registered, told, tried
 
 BASE = "abc1234"
 
 
 async def spread(process: Process, gpu_class: str | None = None) -> tuple[float, int]:
-    found = await Noises(process.lab).spread("mar11", gpu_class)
+    lab = process.lab
+    found = spread_of(await lab.command(*spread_at(lab.keys, "mar11", gpu_class)))
     return found.squares, found.df
 
 

@@ -1,0 +1,191 @@
+"""Experiments, shown: the facts of one answer, in at most two round trips."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+
+from state.client import Lab, time_of
+from state.errors import NotFound
+from state.experiments.ending import named_by
+from state.experiments.queueing import Queueing, slots, slots_of
+from state.experiments.reading import by_attempt, no_experiment
+from state.facts import BestFacts, NearFacts, Patched, Runs, Shown, Spread, WaitFacts
+from state.indexes import fields_of, members, records
+from state.moves import Arg
+from state.noise import spread_at, spread_of
+from state.policy import read_policy
+from state.records import Best, Direction, Experiment, Tag
+from state.tags import unknown
+
+NearBand = Callable[[float, Direction, float], tuple[float, float]]
+"""The rule that says which scores are near misses: of a best value, the tag's direction and the policy's margin."""
+
+
+class Showing(Queueing):
+    """Part of `Experiments`."""
+
+    async def best_facts(self, tag: str) -> BestFacts:
+        """A tag's best with every run of its code.
+
+        Raises:
+            NotFound: no such tag, or nothing of it was kept.
+        """
+        found = await self._lab.read(
+            {
+                "tag": ("HGETALL", self._keys.tag(tag)),
+                "best": ("HGETALL", self._keys.best(tag)),
+                "runs": runs_of_best(self._lab, tag),
+            }
+        )
+        if not found["tag"]:
+            raise unknown(tag)
+        if not found["best"]:
+            raise NotFound(
+                f"{tag!r} has no finished experiment yet",
+                hint="run the unchanged train.py first: it is the baseline",
+            )
+        runs = runs_of(found["runs"])
+        return BestFacts(
+            tag=Tag.parse(found["tag"]),
+            best=Best.parse(found["best"]),
+            runs=runs,
+            noise=await self._noise(runs),
+        )
+
+    async def near_facts(self, tag: str, limit: int, near: NearBand) -> NearFacts:
+        """The discards that came nearest to a tag's best, as it is now.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        keys = self._keys
+        direction, best, policy = await self._lab.pipeline(
+            [
+                ("HGET", keys.tag(tag), "direction"),
+                ("HGET", keys.best(tag), "val_bpb"),
+                ("HGET", keys("policy", tag), "values"),
+            ]
+        )
+        if direction is None:
+            raise unknown(tag)
+        if best is None:
+            return NearFacts(direction, None, (), 0)
+        index = keys("near_misses", tag)
+        low, high = near(float(best), direction, read_policy(policy).near_miss_margin)
+        found, total = await self._lab.pipeline(
+            [
+                members(self._lab, index, keys.experiment(""), limit=limit, low=low, high=high),
+                ("ZCOUNT", index, repr(low), repr(high)),
+            ]
+        )
+        misses = tuple(Experiment.parse(fields) for fields in records(found).values() if fields)
+        return NearFacts(direction, float(best), misses, int(total))
+
+    async def shown(self, experiment_id: str) -> Shown:
+        """An experiment with everything that is known of it.
+
+        Raises:
+            NotFound: no such experiment.
+        """
+        keys = self._keys
+        found = await self._lab.read(
+            {
+                "runs": self._lab.reading("read_runs", keys={"experiment": keys.experiment(experiment_id)}),
+                "attempts": ("HGETALL", keys.attempts(experiment_id)),
+                "ticks": ("LRANGE", keys("reports", experiment_id), 0, -1),
+                "log": ("GET", keys("log", experiment_id)),
+                "evidence": ("HGETALL", keys("evidence", experiment_id)),
+            }
+        )
+        if not found["runs"]:
+            raise no_experiment(experiment_id)
+        runs = runs_of(found["runs"])
+        noise, patch = await asyncio.gather(self._noise(runs), self.patch(runs.experiment))
+        return Shown(
+            runs=runs,
+            noise=noise,
+            patch=patch,
+            attempts=by_attempt(found["attempts"]),
+            ticks=[tuple(json.loads(row)) for row in found["ticks"]],
+            log=found["log"],
+            late_results=[json.loads(text) for text in found["evidence"].values()],
+        )
+
+    async def wait_facts(self, experiment_id: str) -> WaitFacts:
+        """What is known of an experiment now, and of what its agent does next; one round trip.
+
+        Raises:
+            NotFound: no such experiment.
+        """
+        keys, (_, tag) = self._keys, named_by(experiment_id)
+        found = await self._lab.read(
+            {
+                "now": ("TIME",),
+                "experiment": ("HGETALL", keys.experiment(experiment_id)),
+                "tag": ("HGETALL", keys.tag(tag)),
+                "policy": ("HGET", keys("policy", tag), "values"),
+                "best": ("HGETALL", keys.best(tag)),
+                "crashes": ("HGET", keys("crashes", tag), "consecutive"),
+                "slots": slots(self._lab),
+            }
+        )
+        if "experiment_id" not in found["experiment"]:
+            raise no_experiment(experiment_id)
+        return WaitFacts(
+            now=time_of(found["now"]),
+            experiment=Experiment.parse(found["experiment"]),
+            tag=Tag.parse(found["tag"]),
+            policy=read_policy(found["policy"]),
+            best=Best.parse(found["best"]) if found["best"] else None,
+            crashes_in_a_row=int(found["crashes"] or 0),
+            slots=slots_of(found["slots"]),
+        )
+
+    async def compared(self, a: str, b: str) -> tuple[Patched, Patched]:
+        """Two experiments with their patches.
+
+        Raises:
+            NotFound: one of them does not exist.
+        """
+        stored = await self._lab.hashes([self._keys.experiment(name) for name in (a, b)])
+        for name, fields in zip((a, b), stored, strict=True):
+            if "experiment_id" not in fields:
+                raise no_experiment(name)
+        both = [Experiment.parse(fields) for fields in stored]
+        patches = await self.patches(both)
+        return Patched(both[0], patches[0]), Patched(both[1], patches[1])
+
+    async def with_attempts(self, experiment_id: str) -> tuple[Experiment, dict[int, dict[str, str]]]:
+        """An experiment with its attempts by number; one round trip.
+
+        Raises:
+            NotFound: no such experiment.
+        """
+        keys = self._keys
+        stored, attempts = await self._lab.hashes(
+            [keys.experiment(experiment_id), keys.attempts(experiment_id)]
+        )
+        if "experiment_id" not in stored:
+            raise no_experiment(experiment_id)
+        return Experiment.parse(stored), by_attempt(attempts)
+
+    async def _noise(self, runs: Runs) -> Spread:
+        """Of its tag and GPU class; nothing, where no code was run again that would be judged by it."""
+        if not runs.retests:
+            return Spread()
+        e = runs.experiment
+        stored = await self._lab.command(*spread_at(self._keys, e.tag, e.gpu_class))
+        return spread_of(stored)
+
+
+def runs_of_best(lab: Lab, tag: str) -> Sequence[Arg]:
+    """The runs of a tag's best, as a command of a pipeline for `runs_of`; empty where it has none."""
+    return lab.reading("read_runs", args={"tag": tag, "experiments": lab.keys.experiment("")})
+
+
+def runs_of(answer: Sequence[Sequence[str]]) -> Runs:
+    """An experiment with its retests."""
+    first, *retests = (Experiment.parse(fields_of(pairs)) for pairs in answer)
+    return Runs(first, tuple(retests))

@@ -1,0 +1,219 @@
+"""Reports: the facts of answers that tell of a whole tag, or of all tags, in at most two round trips."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from state.client import Lab, time_of
+from state.entries import Slot
+from state.experiments import NearBand
+from state.experiments.queueing import slots, slots_of
+from state.experiments.showing import runs_of, runs_of_best
+from state.facts import Runs, Spread
+from state.indexes import fields_in, members, read_as, records
+from state.moves import Arg
+from state.noise import spread_at, spread_of
+from state.policy import read_policy
+from state.records import Best, Result, Selection, Sketch, Status, Strategy, Tag
+from state.tags import categories_of, unknown
+
+OPEN_STATUSES: tuple[Status, ...] = ("running", "leased", "queued", "registered")
+OPEN_READ = 50
+"""Open experiments of one status."""
+RESULTS_READ = 10
+NEAR_READ = 5
+KEEPS_READ = 1000
+AT_ONCE = 1000
+"""Results that one command reads: Redis does nothing else meanwhile."""
+
+
+@dataclass(frozen=True)
+class BriefFacts:
+    """What an agent goes on with."""
+
+    tag: Tag
+    best: Best | None
+    strategy: Strategy
+    still_open: Sequence[Sketch]
+    """The newest of each status, by number; no retests."""
+    unused: Sequence[Selection]
+    """Open selections that nothing was registered with, those that end first first."""
+    results: Sequence[Sketch]
+    """The newest, in finish order."""
+    near: Sequence[Sketch]
+    """The near misses of the best, the nearest first."""
+
+
+@dataclass(frozen=True)
+class SummaryFacts:
+    """A tag's state."""
+
+    now: float
+    tag: Tag
+    best: Runs | None
+    in_progress: Mapping[Status, int]
+    """Experiments that are queued, leased and running now."""
+    keeps: Sequence[Result]
+    """The newest, by number."""
+    categories: Mapping[str, tuple[int, int]]
+    """Total and kept of every category that was tried."""
+    strategy: Strategy
+    slots: Sequence[Slot]
+    """Every GPU."""
+    noise: Spread
+    """On the tag's main class of GPU."""
+
+
+class Reports:
+    """Reads across all records of a tag."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._keys = lab.keys
+
+    async def brief(self, tag: str, near: NearBand) -> BriefFacts:
+        """What an agent with an empty context needs to go on.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        keys = self._keys
+        still_open: dict[str, Sequence[Arg]] = {
+            status: self._listed(Sketch, keys.status(tag, status, "")[0], OPEN_READ)
+            for status in OPEN_STATUSES
+        }
+        found = await self._lab.read(
+            {
+                "tag": ("HGETALL", keys.tag(tag)),
+                "best": ("HGETALL", keys.best(tag)),
+                "strategy": ("HGETALL", keys("strategy", tag)),
+                "policy": ("HGET", keys("policy", tag), "values"),
+                "results": self._listed(Sketch, keys("finished", tag), RESULTS_READ),
+                "selections": members(
+                    self._lab, keys("open_selections", tag), keys.selection(""), high="(inf", limit=-1
+                ),
+                **still_open,
+            }
+        )
+        if not found["tag"]:
+            raise unknown(tag)
+        of_tag, best = Tag.parse(found["tag"]), Best.parse(found["best"]) if found["best"] else None
+        misses: list[Sketch] = []
+        if best is not None:
+            margin = read_policy(found["policy"]).near_miss_margin
+            low, high = near(best.val_bpb, of_tag.direction, margin)
+            index = keys("near_misses", tag)
+            [nearest] = await self._lab.pipeline([self._listed(Sketch, index, NEAR_READ, band=(low, high))])
+            misses = read_as(Sketch, nearest)
+        selections = [Selection.parse(stored) for stored in records(found["selections"]).values() if stored]
+        return BriefFacts(
+            tag=of_tag,
+            best=best,
+            strategy=Strategy.parse(found["strategy"]),
+            still_open=[
+                e
+                for status in OPEN_STATUSES
+                for e in read_as(Sketch, found[status])[::-1]
+                if e.retest_of is None
+            ],
+            unused=[s for s in selections if s.experiment_id is None],
+            results=read_as(Sketch, found["results"])[::-1],
+            near=misses,
+        )
+
+    async def summary(self, tag: str) -> SummaryFacts:
+        """A tag's state on one page.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        keys = self._keys
+        counted: tuple[Status, ...] = ("queued", "leased", "running")
+        found = await self._lab.read(
+            {
+                "now": ("TIME",),
+                "tag": ("HGETALL", keys.tag(tag)),
+                "best": runs_of_best(self._lab, tag),
+                "keeps": self._listed(Result, keys.status(tag, "keep", "")[0], KEEPS_READ),
+                "categories": ("HGETALL", keys("categories", tag)),
+                "strategy": ("HGETALL", keys("strategy", tag)),
+                "slots": slots(self._lab),
+                **{status: ("ZCARD", keys.status(tag, status, "")[0]) for status in counted},
+            }
+        )
+        if not found["tag"]:
+            raise unknown(tag)
+        of_tag = Tag.parse(found["tag"])
+        noise = await self._lab.command(*spread_at(keys, tag, of_tag.key_gpu_class))
+        return SummaryFacts(
+            now=time_of(found["now"]),
+            tag=of_tag,
+            best=runs_of(found["best"]) if found["best"] else None,
+            in_progress={status: int(found[status]) for status in counted},
+            keeps=read_as(Result, found["keeps"])[::-1],
+            categories=categories_of(found["categories"]),
+            strategy=Strategy.parse(found["strategy"]),
+            slots=slots_of(found["slots"]),
+            noise=spread_of(noise),
+        )
+
+    async def results(self, tag: str, most: int) -> tuple[Tag, list[Result]]:
+        """A tag with its newest results, in finish order.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        keys = self._keys
+        stored, *pages = await self._lab.pipeline(
+            [
+                ("HGETALL", keys.tag(tag)),
+                *(
+                    self._listed(Result, keys("finished", tag), min(AT_ONCE, most - begin), offset=begin)
+                    for begin in range(0, most, AT_ONCE)
+                ),
+            ]
+        )
+        if not stored:
+            raise unknown(tag)
+        # one that finishes meanwhile moves the others on: then one is read twice
+        found = {e.experiment_id: e for page in pages for e in read_as(Result, page)}
+        return Tag.parse(stored), list(found.values())[::-1]
+
+    async def tags(self, offset: int, limit: int) -> tuple[list[tuple[Tag, Best | None]], int]:
+        """Tags with their bests, newest first, and how many there are."""
+        keys = self._keys
+        stored, total = await self._lab.pipeline(
+            [
+                members(self._lab, keys("tags"), keys.tag(""), offset=offset, limit=limit, newest=True),
+                ("ZCARD", keys("tags")),
+            ]
+        )
+        found = [Tag.parse(fields) for fields in records(stored).values() if fields]
+        bests = await self._lab.hashes([keys.best(tag.name) for tag in found])
+        return [
+            (tag, Best.parse(best) if best else None) for tag, best in zip(found, bests, strict=True)
+        ], int(total)
+
+    def _listed(
+        self,
+        kind: type[Sketch] | type[Result],
+        index: str,
+        most: int,
+        *,
+        offset: int = 0,
+        band: tuple[float, float] | None = None,
+    ) -> Sequence[Arg]:
+        """A command for `read_as`: the newest of an index, or those with the lowest scores within a band."""
+        low, high = band or ("-inf", "+inf")
+        return members(
+            self._lab,
+            index,
+            self._keys.experiment(""),
+            low=low,
+            high=high,
+            offset=offset,
+            limit=most,
+            newest=band is None,
+            fields=fields_in(kind),
+        )
