@@ -94,15 +94,15 @@ def strike_holding_an_event(case: Case) -> float:
     return begun if case.number == signal.SIGSTOP else case.strike()
 
 
-def strike_before_a_tick(case: Case) -> float:
-    """A tick falls due while nobody is there to fire it."""
+def strike_before_a_firing(case: Case) -> float:
+    """A firing falls due while no clock is alive."""
 
     def is_near() -> bool:
         clock = case.clock()
         due, now = (datetime.fromisoformat(t) for t in (clock["pool::dispatch"]["next_fire"], clock["now"]))
         return bool(0.0 < (due - now).total_seconds() < 0.5)
 
-    case.lab.until(is_near, "a tick is near")
+    case.lab.until(is_near, "a firing is near")
     return case.strike()
 
 
@@ -128,7 +128,7 @@ def writes(case: Case) -> bool:
 
 
 def delivers(case: Case) -> bool:
-    """Every event and every tick has been handled, what the victim held as well."""
+    """Every event and every firing has been handled, what the victim held as well."""
     bindings = case.lab.get("lab/status")["events"]["bindings"]
     clock = case.clock()
     clock.pop("now")
@@ -136,8 +136,8 @@ def delivers(case: Case) -> bool:
     return not any(unhandled) and not any(row["running"] or row["waiting"] for row in clock.values())
 
 
-def ticks(case: Case) -> bool:
-    """A tick that was due after the signal is fired."""
+def firings(case: Case) -> bool:
+    """A firing that was due after the signal has come."""
     clock = case.clock()
     clock.pop("now")
     return any((row["last_scheduled"] or "") > case.since for row in clock.values())
@@ -183,7 +183,7 @@ REPAIRS = {
     "workers' supervisor": Repair(KEEPER_S, is_kept_again),
     "web": Repair(PROCESS_S, answers),
     "events": Repair(PROCESS_S, delivers, strike_holding_an_event),
-    "clock": Repair(PROCESS_S, ticks, strike_before_a_tick),
+    "clock": Repair(PROCESS_S, firings, strike_before_a_firing),
     "Redis": Repair(PROCESS_S, writes),
 }
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get
 from pydantic import BaseModel, ConfigDict, Field
 
 from functions.rules.access import Audience, Caller, allows
-from functions.rules.ticks import Calendar, Missed, Overlap, Schedule, Steady, Times
+from functions.rules.firings import Calendar, Missed, Overlap, Schedule, Steady, Times
 from state.digests import RequestKey
 from state.ids import Id
 from state.records import Role
@@ -117,32 +117,32 @@ class On:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ticking(ABC):
+class Timed(ABC):
     """What every trigger of the clock declares beside its times.
 
     A request may have the fields `scheduled` and `fired` (seconds since 1970, Redis' clock; `datetime` works too),
-    `missed` (ticks before it that will not be fired) and `by_hand`; they are filled in.
+    `missed` (earlier firings that were given up) and `by_hand`; they are filled in.
     """
 
     each: Literal["gpu"] | None = None
     """Call it once for every GPU, with its `gpu_id`."""
     missed: Missed = "latest"
-    """Missed ticks: skip them, fire the latest, or fire all."""
+    """Missed firings: skip them, fire the latest, or fire all."""
     at_most: int = 0
     """With missed="all": at most this many, the newest."""
     overlap: Overlap = "skip"
-    """A tick while an earlier one is unhandled is dropped, waits (one at most), or runs beside it."""
+    """While an earlier firing is unhandled: drop the next one, let it wait (one at most), or run both."""
     jitter_s: float = 0.0
-    """Each tick is delayed by up to this many seconds; all clocks agree on each delay."""
+    """Each firing is delayed by up to this many seconds; all clocks agree on each delay."""
     grace_s: float = 5.0
-    """A tick that would be fired later than this counts as missed."""
+    """A firing later than this counts as missed."""
 
     @abstractmethod
     def times(self, settings: Settings) -> Times:
-        """When it ticks.
+        """When it fires.
 
         Raises:
-            ValueError: it never ticks, or at times that do not exist.
+            ValueError: it never fires, or at times that do not exist.
         """
 
     def schedule(self, function: str, settings: Settings) -> Schedule:
@@ -172,9 +172,9 @@ class Ticking(ABC):
         if self.missed not in get_args(Missed) or self.overlap not in get_args(Overlap):
             return f"there is no policy missed={self.missed!r}, overlap={self.overlap!r}"
         if (self.missed == "all") != (1 <= self.at_most <= 1000):
-            return 'missed="all" names at_most (1 to 1,000) ticks to make up, and nothing else does'
+            return 'missed="all" names at_most (1 to 1,000) firings to make up, and nothing else does'
         if self.missed == "all" and self.overlap != "allow":
-            return 'missed="all" makes several ticks up at once: declare overlap="allow"'
+            return 'missed="all" makes up several firings at once: declare overlap="allow"'
         if not math.isfinite(self.jitter_s) or self.jitter_s < 0:
             return f"jitter_s={self.jitter_s!r} are no seconds"
         if not math.isfinite(self.grace_s) or self.grace_s <= 0:
@@ -189,13 +189,13 @@ class Ticking(ABC):
 
 
 @dataclass(frozen=True)
-class Every(Ticking):
+class Every(Timed):
     """Fire at a steady interval, counted from 1970: seconds, or the name of the setting that holds them."""
 
     seconds: float | str
 
     def interval_s(self, settings: Settings) -> float:
-        """Seconds between two ticks."""
+        """Seconds between two firings."""
         if not isinstance(self.seconds, str):
             return self.seconds
         if self.seconds not in Settings.model_fields:
@@ -214,11 +214,11 @@ class Every(Ticking):
 
 
 @dataclass(frozen=True)
-class Cron(Ticking):
+class Cron(Timed):
     """Fire by a cron expression of 5 fields, or 6 with seconds first.
 
     Weekdays count from Sunday = 0 (7 and names do too); a day of the month and a weekday must both fit. See
-    `rules.ticks.Calendar` for hours that a time zone leaves out or repeats.
+    `rules.firings.Calendar` for hours that a time zone leaves out or repeats.
     """
 
     expression: str

@@ -11,7 +11,7 @@ from typing import Any
 
 import functions as package
 from functions.contract import BadTable, Cron, Every, Function, On
-from functions.rules.ticks import Schedule
+from functions.rules.firings import Schedule
 from state.events import CATALOGUE
 from state.settings import Settings
 

@@ -79,11 +79,11 @@ FAMILIES = (
     Family("deliveries:<id>", "hash", "how the deliveries to a webhook went"),
     Family("dead_letters", "stream", "events that their handler failed on too often"),
     Family("redriven:<binding>", "stream", "dead letters that are to be delivered again"),
-    Family("ticks:<function>", "stream", "clock ticks that wait for their function"),
+    Family("ticks:<function>", "stream", "firings of the clock that wait for their function"),
     Family(
         "tick:<function>",
         "hash",
-        "until when its ticks are decided, what became of them, whether it is paused",
+        "until when its firings are decided, counts of them, whether it is paused",
     ),
     Family("runs:<digest>", "string", "what became of a request to fire a function by hand, for 24 h"),
     Family(

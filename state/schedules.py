@@ -1,4 +1,4 @@
-"""What the clock has decided for each function: fired, missed and skipped ticks, and who is paused."""
+"""What the clock has decided for each function: its fired, missed and skipped firings, and whether it is paused."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from state.stream import Subscription
 REQUEST_TTL_S = 24 * 3600
 
 
-class Ticks(Record):
-    """One function's ticks so far; times are seconds of Redis' clock."""
+class Firings(Record):
+    """One function's firings so far; times are seconds of Redis' clock."""
 
     until: float | None = None
-    """Every tick up to here is decided; None where no clock has seen the function yet."""
+    """Every firing up to here is decided; None where no clock has seen the function yet."""
     text: str = ""
     """The trigger that this was decided by, in words."""
     fired: int = 0
     missed: int = 0
     skipped: int = 0
-    """Dropped because an earlier one was unhandled."""
+    """Dropped because an earlier firing was unhandled."""
     by_hand: int = 0
     fired_scheduled: float | None = None
     fired_at: float | None = None
     waiting: str | None = None
-    """A tick that waits for the one before it, by the policy `queue`."""
+    """A firing that waits for the one before it, by the policy `queue`."""
     paused_at: float | None = None
     paused_reason: str | None = None
 
@@ -40,31 +40,31 @@ class Look(NamedTuple):
 
     now: float
     handled: int
-    """Ticks that a handler works on, or that it died on."""
+    """Firings whose handler is at work, or died."""
     unread: int
-    ticks: Ticks
+    firings: Firings
 
     @property
     def waiting(self) -> int:
-        """Ticks whose handler has not begun."""
-        return self.unread + (self.ticks.waiting is not None)
+        """Firings whose handler has not begun."""
+        return self.unread + (self.firings.waiting is not None)
 
 
 class Schedules:
-    """The ticks of every function that the clock fires."""
+    """The firings of every function that the clock fires."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
 
-    def subscription(self, function: str, consumer: str) -> TickSubscription:
-        """The ticks that wait for this function."""
-        return TickSubscription(self._lab, function, consumer)
+    def subscription(self, function: str, consumer: str) -> FiringSubscription:
+        """The firings that wait for this function."""
+        return FiringSubscription(self._lab, function, consumer)
 
     async def look(self, function: str) -> Look:
-        """How a function's ticks stand."""
+        """How a function's firings stand."""
         now, handled, unread, *flat = await self._move("read_schedule", function)
-        ticks = Ticks.parse(dict(zip(flat[::2], flat[1::2], strict=True)))
-        return Look(float(now), int(handled), int(unread), ticks)
+        firings = Firings.parse(dict(zip(flat[::2], flat[1::2], strict=True)))
+        return Look(float(now), int(handled), int(unread), firings)
 
     async def claim(
         self,
@@ -78,12 +78,12 @@ class Schedules:
         overlap: str,
         holds_until: float,
     ) -> Literal["claimed", "taken", "paused", "early", "late"]:
-        """Decide the ticks up to `until`, if they still are decided up to `before` only.
+        """Decide the firings up to `until`, if they are still decided only up to `before`.
 
-        A process that was stopped between its look and this must look again: after `holds_until` it is late.
+        After `holds_until` the decision is late: the process was stopped since it looked, and must look again.
         """
         answer: Literal["claimed", "taken", "paused", "early", "late"] = await self._move(
-            "claim_tick",
+            "claim_firings",
             function,
             text=text,
             before=before,
@@ -110,28 +110,28 @@ class Schedules:
         return became, float(when)
 
     async def pause(self, function: str, reason: str) -> float:
-        """Fire it no more; answers since when it is paused."""
+        """Stop firing it; answers since when it is paused."""
         schedule = {"schedule": self._lab.keys("tick", function)}
         args = {"function": function, "reason": reason}
         return float(await self._lab.move("pause_schedule", keys=schedule, args=args))
 
     async def resume(self, function: str) -> float | None:
-        """Fire it again from its next tick on; answers since when it had been paused, if it was."""
+        """Fire it again from its next scheduled time on; answers since when it was paused, None where it was not."""
         schedule = {"schedule": self._lab.keys("tick", function)}
         since = await self._lab.move("resume_schedule", keys=schedule, args={"function": function})
         return float(since) if since else None
 
     async def release(self, function: str) -> None:
-        """Let a waiting tick go ahead, where the one before it is handled."""
-        await self._move("finish_ticks", function)
+        """Let a waiting firing go ahead if the one before it is handled."""
+        await self._move("finish_firings", function)
 
     async def _move(self, name: str, function: str, **args: Arg | Sequence[Arg] | None) -> Any:
         keys = _keys(self._lab, function)
         return await self._lab.move(name, keys=keys, args={"function": function, **args})
 
 
-class TickSubscription(Subscription):
-    """The ticks of one function: handling one lets the next go ahead."""
+class FiringSubscription(Subscription):
+    """The firings of one function: handling one lets the next go ahead."""
 
     def __init__(self, lab: Lab, function: str, consumer: str) -> None:
         super().__init__(lab, f"ticks:{function}", function, consumer)
@@ -142,14 +142,14 @@ class TickSubscription(Subscription):
             await self._finish(ids)
 
     async def bury(self, event: Event, error: str, deliveries: int) -> None:
-        """Move a hopeless tick to the dead letters."""
+        """Move a hopeless firing to the dead letters."""
         await super().bury(event, error, deliveries)
         await self._finish()
 
     async def _finish(self, ids: Sequence[str] = ()) -> None:
         keys = _keys(self._lab, self.group)
-        await self._lab.move("finish_ticks", keys=keys, args={"function": self.group, "ids": list(ids)})
+        await self._lab.move("finish_firings", keys=keys, args={"function": self.group, "ids": list(ids)})
 
 
 def _keys(lab: Lab, function: str) -> dict[str, str]:
-    return {"schedule": lab.keys("tick", function), "ticks": lab.keys("ticks", function)}
+    return {"schedule": lab.keys("tick", function), "firings": lab.keys("ticks", function)}

@@ -192,7 +192,7 @@ async def claimed(
     overlap: str = "skip",
     holds_until: float | None = None,
 ) -> str:
-    """What became of a clock's decision about the ticks of a function up to `until`."""
+    """What became of a clock's decision about the firings of a function up to `until`."""
     holds = holds_until or await process.lab.now() + 60
     return await process.schedules.claim(
         function, "every", before, until, fire=fire, missed=missed, overlap=overlap, holds_until=holds

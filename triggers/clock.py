@@ -1,4 +1,4 @@
-"""The clock process: claims ticks for the functions that time fires. `python -P -m triggers.clock`."""
+"""The clock process: fires functions on schedule. `python -P -m triggers.clock`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from functions.contract import Function
 from functions.process.lifecycle import Process, opened, run, stop_signals
-from functions.rules.ticks import Schedule, due
+from functions.rules.firings import Schedule, due
 from functions.table import schedules, table
 from state.errors import Unavailable
 from state.schedules import Schedules
@@ -20,13 +20,13 @@ from state.settings import Settings
 log = logging.getLogger(__name__)
 
 LONGEST_SLEEP_S = 30.0
-"""Redis' clock may be set, and a machine may sleep: look again after this."""
+"""Looks again after this at the latest: Redis' clock may be set, and a machine may sleep."""
 HOLDS_S = 1.0
-"""A clock's decision holds at least this long, in seconds."""
+"""A clock has at least so long to write its decision down, in seconds."""
 
 
 async def serve(settings: Settings, functions: Mapping[str, Function[Any, Any]] | None = None) -> None:
-    """Claim the ticks of the table until SIGTERM or SIGINT; any number of clocks may run, each tick is fired once."""
+    """Fire the table's functions until SIGTERM or SIGINT; each firing comes once, from any of the clocks."""
     stop = stop_signals()
     async with opened("clock", settings) as process:
         await keep_time(process, table() if functions is None else functions, stop)
@@ -35,7 +35,7 @@ async def serve(settings: Settings, functions: Mapping[str, Function[Any, Any]] 
 async def keep_time(
     process: Process, functions: Mapping[str, Function[Any, Any]], stop: asyncio.Event
 ) -> None:
-    """Claim every tick of these functions until `stop`."""
+    """Fire these functions on schedule until `stop`."""
     found = schedules(functions, process.settings).values()
     await asyncio.gather(*(_keep(process, schedule, stop) for schedule in found))
 
@@ -45,7 +45,7 @@ async def _keep(process: Process, schedule: Schedule, stop: asyncio.Event) -> No
         try:
             pause = await advance(process.schedules, schedule)
         except Unavailable as problem:
-            log.warning("the ticks of %s wait: %s", schedule.function, problem.detail)
+            log.warning("the firings of %s wait: %s", schedule.function, problem.detail)
             pause = process.settings.retry_base_s
         with suppress(TimeoutError):
             async with asyncio.timeout(min(pause, LONGEST_SLEEP_S)):
@@ -53,26 +53,26 @@ async def _keep(process: Process, schedule: Schedule, stop: asyncio.Event) -> No
 
 
 async def advance(store: Schedules, schedule: Schedule) -> float:
-    """Claim what is due by Redis' clock, unless another clock did; answers the seconds until the next tick."""
+    """Claim what is due by Redis' clock, unless another clock has; answers the seconds until the next firing."""
     look = await store.look(schedule.function)
-    ticks = look.ticks
-    if ticks.waiting is not None and not look.handled + look.unread:
-        await store.release(schedule.function)  # the one before it was buried
-    found = due(schedule, ticks.until, look.now, changed=ticks.text != schedule.text)
-    if found is not None and ticks.paused_at is None:
+    firings = look.firings
+    if firings.waiting is not None and not look.handled + look.unread:
+        await store.release(schedule.function)  # the earlier one became a dead letter
+    found = due(schedule, firings.until, look.now, changed=firings.text != schedule.text)
+    if found is not None and firings.paused_at is None:
         answer = await store.claim(
             schedule.function,
             schedule.text,
-            ticks.until,
+            firings.until,
             found.until,
             fire=found.fire,
             missed=found.missed,
             overlap=schedule.overlap,
             holds_until=look.now + max(schedule.grace_s, HOLDS_S),
         )
-        if answer in ("early", "late"):  # Redis' clock was set, or this process stood still, since we looked
+        if answer in ("early", "late"):  # since the look Redis' clock was set, or this process was stopped
             return 0.0
-    _, at = schedule.next_due(look.now if ticks.until is None else ticks.until, look.now)
+    _, at = schedule.next_due(look.now if firings.until is None else firings.until, look.now)
     return max(at - look.now, 0.0)
 
 

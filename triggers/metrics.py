@@ -193,24 +193,26 @@ def gpu_families(gpus: Sequence[Gpu], now: float, stale_s: float) -> Iterator[Me
 
 
 async def clock_families(process: Process) -> list[Metric]:
-    """What became of the clock's ticks, and which functions it does not fire now."""
+    """Counts of firings by outcome, and which functions are paused."""
     names = [name for name, declared in process.invoker.table.items() if declared.clock is not None]
     looks = await asyncio.gather(*(process.schedules.look(name) for name in names))
-    ticks = CounterMetricFamily(
-        "nightjar_clock_ticks", "Ticks by what became of them.", labels=["function", "outcome"]
+    firings = CounterMetricFamily(
+        "nightjar_clock_ticks", "Firings by outcome.", labels=["function", "outcome"]
     )
     for name, look in zip(names, looks, strict=True):
         for outcome in ("fired", "by_hand", "missed", "skipped"):
-            ticks.add_metric([name, outcome], getattr(look.ticks, outcome))
-    paused = {name: float(look.ticks.paused_at is not None) for name, look in zip(names, looks, strict=True)}
+            firings.add_metric([name, outcome], getattr(look.firings, outcome))
+    paused = {
+        name: float(look.firings.paused_at is not None) for name, look in zip(names, looks, strict=True)
+    }
     text = "Whether the clock does not fire the function, because an operator paused it."
     ages = {
-        name: max(0.0, look.now - look.ticks.fired_at)
+        name: max(0.0, look.now - look.firings.fired_at)
         for name, look in zip(names, looks, strict=True)
-        if look.ticks.fired_at is not None
+        if look.firings.fired_at is not None
     }
     return [
-        ticks,
+        firings,
         labelled("nightjar_clock_paused", text, "function", paused),
         labelled(
             "nightjar_clock_fired_age_seconds", "How long ago the clock fired it last.", "function", ages

@@ -1,4 +1,4 @@
-"""cron::list shows what the clock fires: when, by which policies, and what became of the ticks so far."""
+"""cron::list shows which functions the clock fires, when and by which policies, with counts of firings so far."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import asyncio
 import builtins
 
 from functions.contract import Cron, Every, Http, Request, Response, function
-from functions.cron._ticking import ticking
-from functions.rules.ticks import Missed, Overlap, Schedule
+from functions.cron._timed import timed
+from functions.rules.firings import Missed, Overlap, Schedule
 from functions.table import schedules, table
 from state.records import stamp
 from state.schedules import Look, Schedules
@@ -41,25 +41,25 @@ class Row(Response):
     fired: int
     by_hand: int
     missed: int
-    """Ticks that no clock was there for and that were not made up."""
+    """Firings that no clock made in time, and that were not made up."""
     skipped: int
-    """Ticks dropped because an earlier one was unhandled."""
+    """Firings that were dropped because an earlier one was unhandled."""
     waiting: int
-    """Fired ticks whose handler has not begun."""
+    """Firings whose handler has not begun."""
     running: int
-    """Ticks that a handler works on, or that wait for another try."""
+    """Firings whose handler is at work, or that wait for another try."""
 
 
 class Listed(Response):
     functions: builtins.list[Row]
     now: str
-    """Redis' clock, which all times here are of."""
+    """Redis' clock; all times here are by it."""
 
 
 @function("cron::list", Http("GET", "/api/cron/list"), Http("POST", "/api/cron/list"), role="viewer")
 async def list(request: Ask, store: Schedules, settings: Settings) -> Listed:
-    """What the clock fires: its next and last time, policies, missed and skipped ticks, who is paused."""
-    found, declared = ticking(), schedules(table(), settings)
+    """Which functions the clock fires: next and last time, policies, missed and skipped firings, pauses."""
+    found, declared = timed(), schedules(table(), settings)
     looks = await asyncio.gather(*(store.look(name) for name in found))
     rows = [
         _row(trigger, declared[name], look, settings)
@@ -69,9 +69,9 @@ async def list(request: Ask, store: Schedules, settings: Settings) -> Listed:
 
 
 def _row(trigger: Every | Cron, schedule: Schedule, look: Look, settings: Settings) -> Row:
-    ticks = look.ticks
-    following, at = schedule.next_due(look.now if ticks.until is None else ticks.until, look.now)
-    paused = ticks.paused_at is not None
+    firings = look.firings
+    following, at = schedule.next_due(look.now if firings.until is None else firings.until, look.now)
+    paused = firings.paused_at is not None
     return Row(
         function=schedule.function,
         trigger=str(trigger),
@@ -83,16 +83,16 @@ def _row(trigger: Every | Cron, schedule: Schedule, look: Look, settings: Settin
         overlap_policy=schedule.overlap,
         jitter_s=schedule.jitter_s,
         grace_s=schedule.grace_s,
-        paused_since=_stamp(ticks.paused_at),
-        paused_reason=ticks.paused_reason,
+        paused_since=_stamp(firings.paused_at),
+        paused_reason=firings.paused_reason,
         next_scheduled=None if paused else stamp(following),
         next_fire=None if paused else stamp(at),
-        last_scheduled=_stamp(ticks.fired_scheduled),
-        last_fired=_stamp(ticks.fired_at),
-        fired=ticks.fired,
-        by_hand=ticks.by_hand,
-        missed=ticks.missed,
-        skipped=ticks.skipped,
+        last_scheduled=_stamp(firings.fired_scheduled),
+        last_fired=_stamp(firings.fired_at),
+        fired=firings.fired,
+        by_hand=firings.by_hand,
+        missed=firings.missed,
+        skipped=firings.skipped,
         waiting=look.waiting,
         running=look.handled,
     )

@@ -1,11 +1,11 @@
-"""cron::pause lets the clock fire a function no more."""
+"""cron::pause stops the clock from firing a function."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
 from functions.contract import Command, Response, function
-from functions.cron._ticking import Name, trigger_of
+from functions.cron._timed import Name, trigger_of
 from state.records import stamp
 from state.schedules import Schedules
 
@@ -22,9 +22,9 @@ class Paused(Response):
 
 @function("cron::pause", role="operator", writes=True)
 async def pause(request: Pause, store: Schedules) -> Paused:
-    """Fire a function by the clock no more until it is resumed; what was fired before still runs.
+    """Stop the clock from firing a function until cron::resume; what was fired before still runs.
 
-    A pause is deliberate: the ticks in it count as neither missed nor skipped, and nothing of it is made up.
+    Firings that fall into the pause count as neither missed nor skipped, and are never made up.
     """
     trigger_of(request.function)
     since = await store.pause(request.function, request.reason)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functions.contract import Command, Response, function
-from functions.cron._ticking import Name, trigger_of
+from functions.cron._timed import Name, trigger_of
 from state.records import stamp
 from state.schedules import Schedules
 
@@ -20,7 +20,7 @@ class Resumed(Response):
 
 @function("cron::resume", role="operator", writes=True)
 async def resume(request: Resume, store: Schedules) -> Resumed:
-    """Let the clock fire a paused function again, from its next tick on."""
+    """Let the clock fire a paused function again, from its next scheduled time on."""
     trigger_of(request.function)
     since = await store.resume(request.function)
     return Resumed(function=request.function, paused_since=None if since is None else stamp(since))

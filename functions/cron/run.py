@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from functions.contract import Call, Command, Response, function
-from functions.cron._ticking import Name, trigger_of
+from functions.cron._timed import Name, trigger_of
 from state.errors import Conflict
 from state.records import stamp
 from state.schedules import Schedules
@@ -18,7 +18,7 @@ class Run(Command):
 class Ran(Response):
     function: str
     became: Literal["fired", "waits"]
-    """It waits where an earlier tick is unhandled and the overlap policy is queue."""
+    """It waits if an earlier firing is unhandled and the overlap policy is queue."""
     at: str
 
 
@@ -30,7 +30,7 @@ async def run(request: Run, call: Call, store: Schedules) -> Ran:
     became, when = await store.run(request.function, trigger.overlap, given)
     if became == "overlaps":
         raise Conflict(
-            f"an earlier tick of {request.function!r} is unhandled, and its overlap policy is {trigger.overlap!r}",
+            f"an earlier firing of {request.function!r} is unhandled, and its overlap policy is {trigger.overlap!r}",
             hint="try again when cron::list shows it neither waiting nor running",
             retry_after=1.0,
         )

@@ -40,7 +40,7 @@ async def trim(request: Trim, stream: Stream, settings: Settings) -> Trimmed:
     events, *others = await stream.bound_streams()
     told = await stream.trim(events, keep_s=settings.keep_events_days * DAY_S, keep=settings.keep_events)
     groups, consumers = set(told.groups), told.consumers
-    for name in others:  # redriven letters and ticks: of use only until they are handled
+    for name in others:  # redriven letters and firings: needed only until they are handled
         done = await stream.trim(name, keep_s=0.0, keep=0)
         groups |= set(done.groups)
         consumers += done.consumers

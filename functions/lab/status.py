@@ -36,8 +36,8 @@ class Status(Response):
 @function("lab::status", Http("GET", "/api/lab/status"), role="viewer")
 async def status(request: Ask, overviews: Overviews, settings: Settings) -> Status:
     """Who is alive, what waits, how far the event handlers are behind."""
-    ticking = [name for name, declared in table().items() if declared.clock is not None]
-    lab = await overviews.read(ticking, alive_s=settings.stale_s)
+    timed = [name for name, declared in table().items() if declared.clock is not None]
+    lab = await overviews.read(timed, alive_s=settings.stale_s)
     gpus = pool_counts(lab.gpus.gpus, lab.gpus.now, settings.stale_s)
     kinds = Counter(str(p.facts.get("kind")) for p in lab.processes)
     return Status(

@@ -10,7 +10,7 @@ from state.records import Experiment
 from state.settings import Settings
 
 ROUNDS = 5
-"""Looks again after meeting another dispatcher, at most so often; the next tick does the rest."""
+"""Looks again after meeting another dispatcher, at most so often; the next dispatch does the rest."""
 
 RETESTS_PASSED = 1000
 """Retests at the head of the queue that may wait for a class of GPU without holding up others."""

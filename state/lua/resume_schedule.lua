@@ -1,4 +1,4 @@
--- Let the clock fire a function again, from its next tick on.
+-- Let the clock fire a function again, from its next scheduled time on.
 -- parts: events
 -- keys: schedule
 -- args: function

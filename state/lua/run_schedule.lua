@@ -1,5 +1,5 @@
 -- Fire a function by hand, also where it is paused; once per request.
--- parts: ticks
+-- parts: firings
 -- keys: answer?
 -- args: overlap ttl_s
 -- returns: {fired | waits | overlaps, when}

@@ -19,7 +19,7 @@ async def row(client: httpx.AsyncClient, function: str = "pool::sweep") -> dict[
 
 
 async def handle(process: Process, function: str = "pool::sweep") -> list[dict[str, Any]]:
-    """As if the events process had handled every tick there is; answers what they said."""
+    """As if the events process had handled every firing there is; answers what they said."""
     reader = process.schedules.subscription(function, "test")
     await reader.serve()
     events = await reader.read(100, 0.01)
@@ -49,7 +49,7 @@ async def test_whatever_lists_functions_shows_the_policies_of_the_clock(client: 
     assert "every sweep_s (missed: latest, overlap: skip)" in (await client.get("/docs")).text
 
 
-async def test_the_list_shows_what_became_of_the_ticks(client: httpx.AsyncClient, process: Process) -> None:
+async def test_the_list_shows_what_became_of_the_firings(client: httpx.AsyncClient, process: Process) -> None:
     now = await process.lab.now()
     await claimed(process, "pool::sweep", now - 3, fire=[now - 3], missed=4)
     await claimed(process, "pool::sweep", now - 2, before=now - 3, fire=[now - 2])
@@ -78,11 +78,11 @@ async def test_a_run_by_hand_says_so_and_comes_once_per_request(
     await process.lab.command("DEL", *keys)  # as if the web process had died before it kept the answer
     third = await told(client, "/api/cron/run", function="pool::sweep", request_id="r1")
     other = await told(client, "/api/cron/run", function="pool::sweep", request_id="r2")
-    ticks = await handle(process)
+    firings = await handle(process)
 
     assert first == again == third
     assert other["became"] == "fired"
-    assert [tick["by_hand"] for tick in ticks] == [True]
+    assert [firing["by_hand"] for firing in firings] == [True]
     found = await row(client)
     assert (found["by_hand"], found["fired"]) == (2, 0)
 
@@ -110,7 +110,7 @@ async def test_a_run_by_hand_keeps_to_the_overlap_policy(client: httpx.AsyncClie
     assert "unhandled" in problem["detail"]
     assert waits["became"] == "waits"
     assert len(await handle(process, "pool::dispatch")) == 1
-    assert [tick["by_hand"] for tick in await handle(process, "pool::dispatch")] == [True]
+    assert [firing["by_hand"] for firing in await handle(process, "pool::dispatch")] == [True]
 
 
 async def test_pausing_and_resuming_happen_once_and_tell_it(

@@ -117,7 +117,7 @@ def test_a_function_without_a_role_is_refused() -> None:
     ("triggers", "problem"),
     [
         ((Every(1), Cron("* * * * *")), "two triggers of the clock"),
-        ((Every(0),), "an interval of 0 s is none"),
+        ((Every(0),), "an interval of 0 s is too short"),
         ((Every(float("nan")),), "NaN"),
         ((Every("sleep_s"),), "no setting 'sleep_s'"),
         ((Every(5, jitter_s=5),), "a jitter of 5 s is no part of an interval of 5 s"),

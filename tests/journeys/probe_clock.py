@@ -1,4 +1,4 @@
-"""A clock process whose table is three functions, one for each policy of missed ticks."""
+"""A clock process whose table is three functions, one for each policy of missed firings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three clock processes on one lab, killed and stopped: every tick once, the missed ones by their policy."""
+"""Three clock processes on one lab, killed and stopped: every firing once, the missed ones by their policy."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ async def until(met: Callable[[], Awaitable[bool]], what: str) -> None:
 
 
 async def until_fired(process: Process, names: list[str], more: int = 3) -> None:
-    """Wait for so many further ticks of each of these functions."""
-    before = {name: (await process.schedules.look(name)).ticks.fired for name in names}
+    """Wait for so many further firings of each of these functions."""
+    before = {name: (await process.schedules.look(name)).firings.fired for name in names}
     for name in names:
 
         async def enough(name: str = name) -> bool:
-            return (await process.schedules.look(name)).ticks.fired >= before[name] + more
+            return (await process.schedules.look(name)).firings.fired >= before[name] + more
 
-        await until(enough, f"{more} more ticks of {name}")
+        await until(enough, f"{more} more firings of {name}")
 
 
 async def freeze(*clocks: subprocess.Popen[bytes]) -> None:
@@ -93,13 +93,13 @@ async def freeze(*clocks: subprocess.Popen[bytes]) -> None:
 
 
 async def fired(process: Process, name: str) -> list[dict[str, Any]]:
-    """What every tick says that was ever put before the function."""
+    """What every firing says that was ever put before the function."""
     key = process.lab.keys("ticks", name)
     rows = await process.lab.command("XRANGE", key, "-", "+")
     return [json.loads(fields["data"]) for _, fields in rows]
 
 
-async def test_of_three_clocks_one_is_killed_and_one_stopped_and_every_tick_is_fired_once(
+async def test_of_three_clocks_one_is_killed_and_one_stopped_and_every_firing_comes_once(
     process: Process, start: Start
 ) -> None:
     periods = {"pool::sweep": 0.4, "pool::dispatch": 0.5, "gpu::health": 0.7}
@@ -118,22 +118,22 @@ async def test_of_three_clocks_one_is_killed_and_one_stopped_and_every_tick_is_f
     assert clocks[1].wait(PATIENCE_S) == 0
 
     for name, period in periods.items():
-        ticks = await fired(process, name)
-        scheduled = [tick["scheduled"] for tick in ticks]
+        firings = await fired(process, name)
+        scheduled = [firing["scheduled"] for firing in firings]
         assert scheduled == sorted(set(scheduled))
-        numbers = [round(tick / period) for tick in scheduled]
+        numbers = [round(firing / period) for firing in scheduled]
         assert scheduled == pytest.approx([number * period for number in numbers], abs=1e-3)
-        counted = (await process.schedules.look(name)).ticks
-        assert counted.fired == len(ticks)
+        counted = (await process.schedules.look(name)).firings
+        assert counted.fired == len(firings)
         assert counted.until is not None
-        # From the first on, each tick was fired, missed or skipped, and none of them twice.
+        # From the first on, each firing was fired, missed or skipped, and none of them twice.
         dealt_with = round(counted.until / period) - numbers[0] + 1
         waits = counted.waiting is not None
-        assert dealt_with == counted.fired + counted.missed + counted.skipped + waits - ticks[0]["missed"]
+        assert dealt_with == counted.fired + counted.missed + counted.skipped + waits - firings[0]["missed"]
 
 
 @pytest.mark.parametrize("fate", ["stopped", "killed and started again"])
-async def test_ticks_that_all_clocks_missed_follow_their_policy_exactly_once(
+async def test_firings_that_all_clocks_missed_follow_their_policy_exactly_once(
     process: Process, start: Start, fate: str
 ) -> None:
     clocks = [start("tests.journeys.probe_clock") for _ in range(3)]
@@ -145,9 +145,9 @@ async def test_ticks_that_all_clocks_missed_follow_their_policy_exactly_once(
         for clock in clocks:
             clock.kill()
             clock.wait()
-    before = {name: (await process.schedules.look(name)).ticks for name in TRIGGERS}
-    last = max(ticks.until or 0.0 for ticks in before.values())
-    missed = await several_ticks_later(process, last)
+    before = {name: (await process.schedules.look(name)).firings for name in TRIGGERS}
+    last = max(firings.until or 0.0 for firings in before.values())
+    missed = await several_firings_later(process, last)
     if fate == "stopped":
         for clock in clocks:
             clock.send_signal(signal.SIGCONT)
@@ -159,38 +159,38 @@ async def test_ticks_that_all_clocks_missed_follow_their_policy_exactly_once(
         assert clock.wait(PATIENCE_S) == 0
 
     for name in TRIGGERS:
-        ticks = await fired(process, name)
-        scheduled = [tick["scheduled"] for tick in ticks]
+        firings = await fired(process, name)
+        scheduled = [firing["scheduled"] for firing in firings]
         assert scheduled == sorted(set(scheduled)), name
         old = before[name].until
         assert old is not None
-        first = next(tick for tick in ticks if tick["scheduled"] > old)
-        made_up = [t["scheduled"] for t in ticks if t["scheduled"] > old and t["fired"] == first["fired"]]
+        first = next(firing for firing in firings if firing["scheduled"] > old)
+        made_up = [t["scheduled"] for t in firings if t["scheduled"] > old and t["fired"] == first["fired"]]
         due = [old + n for n in range(1, round(made_up[-1] - old) + 1)]
         match name:
             case "probe::skip":
-                assert not [tick for tick in scheduled if old < tick <= missed]
+                assert not [firing for firing in scheduled if old < firing <= missed]
                 assert len(made_up) == 1
             case "probe::latest":
                 assert made_up == due[-1:]
             case "probe::all":
                 assert made_up == due[-AT_MOST - 1 :]
         assert first["missed"] == len(due) - len(made_up), name
-        counted = (await process.schedules.look(name)).ticks
+        counted = (await process.schedules.look(name)).firings
         assert counted.until is not None
         dealt_with = round(counted.until / PERIOD_S) - round(scheduled[0] / PERIOD_S) + 1
-        untold = dealt_with - (len(ticks) + sum(t["missed"] for t in ticks[1:]))
+        untold = dealt_with - (len(firings) + sum(t["missed"] for t in firings[1:]))
         assert untold >= 0, name  # missed since the last one fired, which the next would have said
-        assert counted.fired == len(ticks)
-        assert counted.missed == sum(t["missed"] for t in ticks) + untold
+        assert counted.fired == len(firings)
+        assert counted.missed == sum(t["missed"] for t in firings) + untold
 
 
-async def several_ticks_later(process: Process, last: float) -> int:
-    """Wait for a moment between two ticks; answers the last tick, by now too late for `probe::skip`."""
+async def several_firings_later(process: Process, last: float) -> int:
+    """Wait for a moment between two firings; answers the last firing, by now too late for `probe::skip`."""
     give_up = time.monotonic() + PATIENCE_S
     while True:
         now = await process.lab.now()
         if now > last + 5.5 * PERIOD_S and 0.3 < now % PERIOD_S < 0.8:
             return math.floor(now)
-        assert time.monotonic() < give_up, "it never was between two ticks"
+        assert time.monotonic() < give_up, "it never was between two firings"
         await asyncio.sleep(0.05)

@@ -108,7 +108,7 @@ async def test_every_record_of_the_last_versions_lab_is_there_and_agrees_with_th
     experiments = Experiments(process.lab)
     plain = (await told(http, "/api/experiment/best", tag="plain"))["best"]
     branches = await told(http, "/api/trace/list", tag="branches")
-    pause = (await Schedules(process.lab).look("trace::sweep")).ticks
+    pause = (await Schedules(process.lab).look("trace::sweep")).firings
 
     assert await faults(http) == []
     for status, names in STATUSES.items():

@@ -1,4 +1,4 @@
-"""The clock: any number of them fires each tick once, and decides the missed ones once."""
+"""Any number of clocks make each firing once, and decide the missed ones once."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 
 from functions.contract import Cron, Every, Function, Request, Response, function
 from functions.process.lifecycle import Process, opened
-from functions.rules.ticks import Schedule, Steady
+from functions.rules.firings import Schedule, Steady
 from functions.table import schedules, table
-from state.schedules import Ticks
+from state.schedules import Firings
 from state.settings import Settings
 from tests.labs import claimed
 from triggers.clock import advance, keep_time
@@ -35,7 +35,7 @@ async def answer(request: Ask) -> Told:
     return Told()
 
 
-def ticking(name: str, trigger: Every | Cron) -> dict[str, Function[Any, Any]]:
+def timed(name: str, trigger: Every | Cron) -> dict[str, Function[Any, Any]]:
     return {name: function(name, trigger, role="operator")(answer)}
 
 
@@ -44,7 +44,7 @@ def schedule(seconds: float = 10.0, **declared: Any) -> Schedule:
 
 
 async def fired(process: Process, name: str = NAME) -> list[dict[str, Any]]:
-    """What every tick says that was ever put before the function."""
+    """What every firing says that was ever put before the function."""
     reader = process.schedules.subscription(name, "reader")
     reader.group = "reader"
     await reader.serve()
@@ -52,48 +52,50 @@ async def fired(process: Process, name: str = NAME) -> list[dict[str, Any]]:
 
 
 async def until(
-    process: Process, met: Callable[[Ticks], bool], name: str = NAME, clock: Schedule | None = None
-) -> Ticks:
-    """Wait until a function's ticks are so, with this clock going meanwhile."""
+    process: Process, met: Callable[[Firings], bool], name: str = NAME, clock: Schedule | None = None
+) -> Firings:
+    """Wait until a function's firings are so, with this clock going meanwhile."""
     deadline = time.monotonic() + 60
     while True:
-        ticks = (await process.schedules.look(name)).ticks
-        if met(ticks):
-            return ticks
-        assert time.monotonic() < deadline, ticks
+        firings = (await process.schedules.look(name)).firings
+        if met(firings):
+            return firings
+        assert time.monotonic() < deadline, firings
         await asyncio.sleep(0.01 if clock is None else await advance(process.schedules, clock))
 
 
 async def decided(process: Process, until: float, text: str = "every") -> None:
-    """As if clocks had decided the ticks so far, and no further."""
+    """As if clocks had decided the firings so far, and no further."""
     key = process.lab.keys("tick", NAME)
     await process.lab.command("HSET", key, "until", repr(until), "text", text)
 
 
-async def test_three_clocks_fire_each_tick_once(settings: Settings) -> None:
-    functions = ticking("probe::fast", Every(0.05, overlap="allow", jitter_s=0.04))
-    functions |= ticking("probe::cron", Cron("* * * * * *", overlap="allow"))
+async def test_three_clocks_make_each_firing_once(settings: Settings) -> None:
+    functions = timed("probe::fast", Every(0.05, overlap="allow", jitter_s=0.04))
+    functions |= timed("probe::cron", Cron("* * * * * *", overlap="allow"))
     stop = asyncio.Event()
 
     async with AsyncExitStack() as stack:
         clocks = [await stack.enter_async_context(opened("clock", settings)) for _ in range(3)]
         tasks = [asyncio.create_task(keep_time(clock, functions, stop)) for clock in clocks]
         store = clocks[0].schedules
-        await until(clocks[0], lambda ticks: ticks.fired >= 20, "probe::fast")
-        await until(clocks[0], lambda ticks: ticks.fired >= 1, "probe::cron")
+        await until(clocks[0], lambda firings: firings.fired >= 20, "probe::fast")
+        await until(clocks[0], lambda firings: firings.fired >= 1, "probe::cron")
         stop.set()
         await asyncio.gather(*tasks)
         look = await store.look("probe::fast")
         found = await fired(clocks[0], "probe::fast")
 
-    ticks = [tick["scheduled"] for tick in found]
-    assert len(ticks) == look.ticks.fired >= 20
-    assert ticks == sorted(set(ticks))
-    assert [tick / 0.05 for tick in ticks] == pytest.approx([round(tick / 0.05) for tick in ticks], abs=1e-4)
-    assert all(tick["fired"] >= tick["scheduled"] for tick in found)
-    # Every tick since the first is there, or was counted as missed and told to the next.
-    span = round((ticks[-1] - ticks[0]) / 0.05)
-    assert span == len(ticks) - 1 + sum(tick["missed"] for tick in found[1:])
+    firings = [firing["scheduled"] for firing in found]
+    assert len(firings) == look.firings.fired >= 20
+    assert firings == sorted(set(firings))
+    assert [firing / 0.05 for firing in firings] == pytest.approx(
+        [round(firing / 0.05) for firing in firings], abs=1e-4
+    )
+    assert all(firing["fired"] >= firing["scheduled"] for firing in found)
+    # Every firing since the first is there, or was counted as missed and told to the next.
+    span = round((firings[-1] - firings[0]) / 0.05)
+    assert span == len(firings) - 1 + sum(firing["missed"] for firing in found[1:])
 
 
 @pytest.mark.parametrize(
@@ -104,11 +106,11 @@ async def test_three_clocks_fire_each_tick_once(settings: Settings) -> None:
         ({"missed": "all", "at_most": 3, "overlap": "allow"}, 3),
     ],
 )
-async def test_ticks_missed_by_all_clocks_follow_their_policy_once(
+async def test_firings_missed_by_all_clocks_follow_their_policy_once(
     process: Process, policy: dict[str, Any], made_up: int
 ) -> None:
     now = await process.lab.now()
-    last = 1000 * (now // 1000) - 5000  # five ticks of 1,000 s ago, none of them on time
+    last = 1000 * (now // 1000) - 5000  # five firings of 1,000 s ago, none of them on time
     await decided(process, last)
 
     for _ in range(2):  # at every start, of every clock
@@ -117,27 +119,27 @@ async def test_ticks_missed_by_all_clocks_follow_their_policy_once(
         )
 
     found = await fired(process)
-    ticks = (await process.schedules.look(NAME)).ticks
-    assert [tick["scheduled"] for tick in found] == [last + 1000 * n for n in range(6 - made_up, 6)]
-    assert (ticks.fired, ticks.missed) == (made_up, 5 - made_up)
-    assert [tick["missed"] for tick in found] == [5 - made_up, 0, 0][:made_up]
+    firings = (await process.schedules.look(NAME)).firings
+    assert [firing["scheduled"] for firing in found] == [last + 1000 * n for n in range(6 - made_up, 6)]
+    assert (firings.fired, firings.missed) == (made_up, 5 - made_up)
+    assert [firing["missed"] for firing in found] == [5 - made_up, 0, 0][:made_up]
 
 
-async def test_missed_ticks_that_were_not_made_up_are_told_to_the_next(process: Process) -> None:
+async def test_missed_firings_that_were_not_made_up_are_told_to_the_next(process: Process) -> None:
     now = await process.lab.now()
     await decided(process, now - 10)
     await claimed(process, NAME, now - 5, before=now - 10, missed=4)
 
     await claimed(process, NAME, now, before=now - 5, fire=[now], missed=1)
 
-    assert [tick["missed"] for tick in await fired(process)] == [5]
+    assert [firing["missed"] for firing in await fired(process)] == [5]
 
 
 async def test_a_function_seen_for_the_first_time_has_missed_nothing(process: Process) -> None:
     pause = await advance(process.schedules, schedule(1000.0, missed="all", at_most=9, overlap="allow"))
 
-    ticks = (await process.schedules.look(NAME)).ticks
-    assert (ticks.fired, ticks.missed) == (0, 0)
+    firings = (await process.schedules.look(NAME)).firings
+    assert (firings.fired, firings.missed) == (0, 0)
     assert 0 < pause <= 1000
 
 
@@ -152,7 +154,7 @@ async def test_of_clocks_that_decide_at_once_one_wins(process: Process) -> None:
     assert answers == ["claimed", "taken", "taken"]
 
 
-async def test_no_tick_is_fired_before_its_time_by_redis_clock(process: Process) -> None:
+async def test_no_firing_comes_before_its_time_by_redis_clock(process: Process) -> None:
     now = await process.lab.now()
     await decided(process, now)
 
@@ -172,25 +174,25 @@ async def test_what_a_clock_decided_before_it_stood_still_is_void(process: Proce
     assert await fired(process) == []
 
 
-async def test_ticks_go_on_when_the_clock_of_redis_was_set_back(process: Process) -> None:
+async def test_firings_go_on_when_the_clock_of_redis_was_set_back(process: Process) -> None:
     await decided(process, await process.lab.now() + 3600)
     steady = schedule(0.05)
 
-    ticks = await until(process, lambda ticks: ticks.fired > 0, clock=steady)
+    firings = await until(process, lambda firings: firings.fired > 0, clock=steady)
 
-    assert ticks.until is not None
-    assert ticks.until < await process.lab.now()
+    assert firings.until is not None
+    assert firings.until < await process.lab.now()
 
 
 async def test_clocks_of_two_schedules_do_not_keep_each_other_from_firing(process: Process) -> None:
     one, other = schedule(0.07), Schedule(NAME, "another", Steady(0.05))
 
-    while (await process.schedules.look(NAME)).ticks.fired < 5:
+    while (await process.schedules.look(NAME)).firings.fired < 5:
         await asyncio.sleep(min([await advance(process.schedules, s) for s in (one, other)]))
         await process.lab.command("DEL", process.lab.keys("ticks", NAME))  # handled
 
-    ticks = (await process.schedules.look(NAME)).ticks
-    assert ticks.missed == 0
+    firings = (await process.schedules.look(NAME)).firings
+    assert firings.missed == 0
 
 
 async def test_a_paused_function_is_not_fired_and_nothing_of_its_pause_is_made_up(process: Process) -> None:
@@ -200,20 +202,20 @@ async def test_a_paused_function_is_not_fired_and_nothing_of_its_pause_is_made_u
 
     await asyncio.sleep(0.2)
     await advance(process.schedules, steady)
-    paused = (await process.schedules.look(NAME)).ticks
+    paused = (await process.schedules.look(NAME)).firings
     await process.schedules.resume(NAME)
     resumed = (await process.schedules.look(NAME)).now
-    ticks = await until(process, lambda ticks: ticks.fired > 0, clock=steady)
+    firings = await until(process, lambda firings: firings.fired > 0, clock=steady)
 
-    assert paused.fired == ticks.missed == 0
-    assert min(tick["scheduled"] for tick in await fired(process)) > resumed - 0.05
+    assert paused.fired == firings.missed == 0
+    assert min(firing["scheduled"] for firing in await fired(process)) > resumed - 0.05
 
 
-async def test_a_clock_that_waits_for_a_tick_can_be_stopped(settings: Settings) -> None:
+async def test_a_clock_that_waits_for_a_firing_can_be_stopped(settings: Settings) -> None:
     stop = asyncio.Event()
     async with opened("clock", settings) as process:
-        waiting = asyncio.create_task(keep_time(process, ticking(NAME, Every(10_000)), stop))
-        await until(process, lambda ticks: ticks.until is not None)
+        waiting = asyncio.create_task(keep_time(process, timed(NAME, Every(10_000)), stop))
+        await until(process, lambda firings: firings.until is not None)
         assert not waiting.done()
 
         stop.set()

@@ -16,12 +16,12 @@ import pytest
 from functions.contract import Call, Every, Function, On, Request, Response, function
 from functions.invoke import Invoker
 from functions.process.lifecycle import Process, ended
-from functions.rules.ticks import Overlap
+from functions.rules.firings import Overlap
 from functions.table import table
 from state.errors import NotFound, Unavailable
 from state.pool import Pool
 from state.records import Gpu
-from state.schedules import Ticks
+from state.schedules import Firings
 from state.settings import Settings
 from tests.labs import claimed, gone
 from triggers.events.delivery import _keep, run_binding
@@ -338,43 +338,43 @@ async def test_a_poisoned_entry_is_buried_and_stops_nothing(process: Process, fi
     assert json.loads(letter["event"])["data"] == fields
 
 
-async def test_a_tick_of_the_clock_fires_its_function_once(process: Process) -> None:
+async def test_a_firing_of_the_clock_fires_its_function_once(process: Process) -> None:
     ears = Ears()
     declared = hearing("probe::tick", Every(60))
 
     async with delivering(process, (ears, declared)):
-        await tick(process)
+        await firing(process)
         await handled(process, 1)
 
     assert ears.callers == ["clock"]
 
 
-async def test_a_tick_for_each_gpu_fires_once_for_each(process: Process) -> None:
+async def test_a_firing_for_each_gpu_fires_once_for_each(process: Process) -> None:
     ears = Ears()
     for name in ("g0", "g1"):
         await Pool(process.lab).register(Gpu(gpu_id=name, gpu_index=0, gpu_name="H100", vram_mb=1))
 
     async with delivering(process, (ears, hearing("probe::tick", Every(60, each="gpu")))):
-        await tick(process)
+        await firing(process)
         await eventually(lambda: len(ears.heard) == 2)
 
     assert [f.gpu_id for f in ears.heard] == ["g0", "g1"]
 
 
-async def tick(process: Process, overlap: str = "skip") -> None:
+async def firing(process: Process, overlap: str = "skip") -> None:
     """As if the clock had fired probe::tick."""
     look = await process.schedules.look("probe::tick")
-    now, before = look.now, look.ticks.until
+    now, before = look.now, look.firings.until
     assert await claimed(process, "probe::tick", now, before=before, fire=[now], overlap=overlap) == "claimed"
 
 
-async def handled(process: Process, fired: int) -> Ticks:
-    """Wait until so many ticks were fired and handled."""
+async def handled(process: Process, fired: int) -> Firings:
+    """Wait until so many firings were fired and handled."""
     deadline = time.monotonic() + 30
     while True:
         look = await process.schedules.look("probe::tick")
-        if look.ticks.fired == fired and not look.handled + look.waiting:
-            return look.ticks
+        if look.firings.fired == fired and not look.handled + look.waiting:
+            return look.firings
         assert time.monotonic() < deadline, look
         await asyncio.sleep(0.01)
 
@@ -405,65 +405,65 @@ def working(overlap: Overlap) -> Function[Any, Any]:
     return function("probe::tick", Every(60, overlap=overlap), role="operator")(work)
 
 
-async def test_ticks_are_skipped_while_an_earlier_one_is_unhandled(process: Process) -> None:
+async def test_firings_are_skipped_while_an_earlier_one_is_unhandled(process: Process) -> None:
     slow = Slow()
 
     async with (
         delivering(process, (slow, working("skip"))),
         delivering(process, (slow, working("skip")), consumer="two"),
     ):
-        await tick(process)
+        await firing(process)
         await eventually(lambda: slow.at_work == 1)
         for _ in range(3):
-            await tick(process)
+            await firing(process)
         slow.end.set()
         first = await handled(process, 1)
-        await tick(process)
+        await firing(process)
         second = await handled(process, 2)
 
     assert (first.skipped, second.skipped) == (3, 3)
     assert (slow.done, slow.most_at_work) == (2, 1)
 
 
-async def test_one_tick_waits_for_an_earlier_one_and_never_runs_beside_it(process: Process) -> None:
+async def test_one_firing_waits_for_an_earlier_one_and_never_runs_beside_it(process: Process) -> None:
     slow = Slow()
 
     async with (
         delivering(process, (slow, working("queue"))),
         delivering(process, (slow, working("queue")), consumer="two"),
     ):
-        await tick(process, "queue")
+        await firing(process, "queue")
         await eventually(lambda: slow.at_work == 1)
         for _ in range(3):
-            await tick(process, "queue")
+            await firing(process, "queue")
         waiting = await process.schedules.look("probe::tick")
         slow.end.set()
-        ticks = await handled(process, 2)
+        firings = await handled(process, 2)
 
     assert (waiting.waiting, waiting.handled) == (1, 1)
-    assert ticks.skipped == 2
+    assert firings.skipped == 2
     assert (slow.done, slow.most_at_work) == (2, 1)
 
 
-async def test_ticks_that_may_overlap_run_beside_each_other(process: Process) -> None:
+async def test_firings_that_may_overlap_run_beside_each_other(process: Process) -> None:
     slow = Slow()
 
     async with delivering(process, (slow, working("allow"))):
         for _ in range(3):
-            await tick(process, "allow")
+            await firing(process, "allow")
         await eventually(lambda: slow.at_work == 3)
         slow.end.set()
-        ticks = await handled(process, 3)
+        firings = await handled(process, 3)
 
-    assert (slow.done, slow.most_at_work, ticks.skipped) == (3, 3, 0)
+    assert (slow.done, slow.most_at_work, firings.skipped) == (3, 3, 0)
 
 
-async def test_no_more_ticks_run_beside_each_other_than_a_process_can_bear(process: Process) -> None:
+async def test_no_more_firings_run_beside_each_other_than_a_process_can_bear(process: Process) -> None:
     slow = Slow()
 
     async with delivering(process, (slow, working("allow"))):
         for _ in range(AT_ONCE + 2):
-            await tick(process, "allow")
+            await firing(process, "allow")
         await eventually(lambda: slow.at_work == AT_ONCE)
         slow.end.set()
         await handled(process, AT_ONCE + 2)
@@ -471,11 +471,11 @@ async def test_no_more_ticks_run_beside_each_other_than_a_process_can_bear(proce
     assert (slow.done, slow.most_at_work) == (AT_ONCE + 2, AT_ONCE)
 
 
-async def test_a_tick_at_work_beside_others_is_not_begun_again(process: Process) -> None:
+async def test_a_firing_at_work_beside_others_is_not_begun_again(process: Process) -> None:
     slow = Slow()
 
     async with delivering(process, (slow, working("allow"))):
-        await tick(process, "allow")
+        await firing(process, "allow")
         await eventually(lambda: slow.at_work == 1)
         await asyncio.sleep(0.5)  # many times its first backoff
         slow.end.set()
@@ -485,27 +485,27 @@ async def test_a_tick_at_work_beside_others_is_not_begun_again(process: Process)
 
 
 @pytest.mark.parametrize("overlap", ["skip", "queue"])
-async def test_a_handler_that_died_holds_ticks_up_until_another_took_over(
+async def test_a_handler_that_died_holds_firings_up_until_another_took_over(
     process: Process, overlap: Overlap
 ) -> None:
     ears = Ears()
     dead = process.schedules.subscription("probe::tick", "dead")
     await dead.serve()
-    await tick(process, overlap)
+    await firing(process, overlap)
     assert len(await dead.read(10, 1.0)) == 1
     for _ in range(2):
-        await tick(process, overlap)
+        await firing(process, overlap)
     declared = hearing("probe::tick", Every(60, overlap=overlap))
 
     async with delivering(process, (ears, declared), consumer="alive"):
-        ticks = await handled(process, 1 if overlap == "skip" else 2)
+        firings = await handled(process, 1 if overlap == "skip" else 2)
 
-    assert len(ears.heard) == ticks.fired
-    assert ticks.skipped == 3 - ticks.fired
+    assert len(ears.heard) == firings.fired
+    assert firings.skipped == 3 - firings.fired
 
 
 @pytest.mark.parametrize("overlap", ["skip", "queue"])
-async def test_a_tick_that_always_fails_is_buried_and_the_next_goes_ahead(
+async def test_a_firing_that_always_fails_is_buried_and_the_next_goes_ahead(
     process: Process, overlap: Overlap
 ) -> None:
     ears = Ears()
@@ -515,13 +515,13 @@ async def test_a_tick_that_always_fails_is_buried_and_the_next_goes_ahead(
             raise ValueError("not yet")
 
     ears.then = fail_at_first
-    await tick(process, overlap)
-    await tick(process, overlap)
+    await firing(process, overlap)
+    await firing(process, overlap)
 
     async with delivering(process, (ears, hearing("probe::tick", Every(60, overlap=overlap)))):
         await handled(process, 1 if overlap == "skip" else 2)
         if overlap == "skip":
-            await tick(process, overlap)
+            await firing(process, overlap)
         await handled(process, 2)
 
     assert len(ears.heard) == 4
@@ -529,7 +529,7 @@ async def test_a_tick_that_always_fails_is_buried_and_the_next_goes_ahead(
     assert letter["error"] == "ValueError: not yet"
 
 
-async def test_a_dead_tick_is_delivered_again_where_its_function_hears_events_too(process: Process) -> None:
+async def test_a_dead_firing_is_delivered_again_where_its_function_hears_events_too(process: Process) -> None:
     ears = Ears()
     broken = True
 
@@ -542,7 +542,7 @@ async def test_a_dead_tick_is_delivered_again_where_its_function_hears_events_to
     call = process.invoker.system("operator")
 
     async with delivering(process, (ears, both)):
-        await tick(process)
+        await firing(process)
         await eventually(lambda: len(ears.heard) == 3)
         await handled(process, 1)
         broken = False
@@ -553,7 +553,7 @@ async def test_a_dead_tick_is_delivered_again_where_its_function_hears_events_to
     assert await letters(process) == []
 
 
-async def test_a_function_that_asks_for_them_gets_the_times_of_its_tick(process: Process) -> None:
+async def test_a_function_that_asks_for_them_gets_the_times_of_its_firing(process: Process) -> None:
     ears = Ears()
     declared = hearing("probe::tick", Every(60))
     now = (await process.schedules.look("probe::tick")).now
@@ -572,7 +572,7 @@ async def test_a_function_that_asks_for_them_gets_the_times_of_its_tick(process:
     assert (by_hand.missed, by_hand.by_hand) == (0, True)
 
 
-def test_every_function_with_an_event_or_a_tick_is_bound(process: Process) -> None:
+def test_every_function_with_an_event_or_a_firing_is_bound(process: Process) -> None:
     found = {(b.declared.name, type(b.trigger).__name__) for b in bindings(table(), process)}
 
     assert {

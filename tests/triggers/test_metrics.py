@@ -149,7 +149,9 @@ async def test_a_binding_s_lag_and_what_it_has_not_finished_are_shown(
     assert 0 <= (seen.value("nightjar_binding_oldest_seconds", binding="search::adapt") or 0) < 600
 
 
-async def test_what_became_of_the_clock_s_ticks_is_shown(client: httpx.AsyncClient, process: Process) -> None:
+async def test_what_became_of_the_clock_s_firings_is_shown(
+    client: httpx.AsyncClient, process: Process
+) -> None:
     now = await process.lab.now()
     await claimed(process, "pool::sweep", now - 2, fire=[now - 2], missed=3)
     await claimed(process, "pool::sweep", now - 1, before=now - 2, fire=[now - 1])

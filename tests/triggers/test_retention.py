@@ -188,10 +188,10 @@ async def test_consumers_that_are_gone_are_forgotten_unless_they_left_work(
     assert [e.id for e in await idle.claim([second.id], 0)] == [second.id]
 
 
-async def test_redriven_events_and_ticks_go_once_they_are_handled(process: Process) -> None:
+async def test_redriven_events_and_firings_go_once_they_are_handled(process: Process) -> None:
     redriven = process.stream.redriven("probe::hear", "one")
-    ticks = process.schedules.subscription("probe::hear", "one")
-    for sub in (redriven, ticks):
+    firings = process.schedules.subscription("probe::hear", "one")
+    for sub in (redriven, firings):
         await sub.serve()
         for _ in range(3):
             await process.lab.command("XADD", sub.stream, "*", "type", "t")
@@ -199,7 +199,7 @@ async def test_redriven_events_and_ticks_go_once_they_are_handled(process: Proce
 
     await trim(process)
 
-    for sub in (redriven, ticks):
+    for sub in (redriven, firings):
         assert await process.lab.command("XLEN", sub.stream) == 1
         assert len(await sub.read(2, 1.0)) == 1
 

@@ -1,1 +1,1 @@
-"""The events process: runs what events and clock ticks fire. `python -P -m triggers.events`."""
+"""The events process: runs the functions that events and the clock fire. `python -P -m triggers.events`."""

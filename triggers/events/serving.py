@@ -1,4 +1,4 @@
-"""The events process: runs the functions that events and clock ticks fire. `python -P -m triggers.events`."""
+"""The events process: runs the functions that events and the clock fire. `python -P -m triggers.events`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from functions.contract import Function, On, Ticking
+from functions.contract import Function, On, Timed
 from functions.process.lifecycle import Process, opened, run, stop_signals
 from functions.table import table
 from state.events import Event
@@ -19,10 +19,10 @@ from state.stream import Subscription
 from triggers.events.delivery import Binding, run_binding
 from triggers.webhooks import serve_webhooks
 
-TICK_DELIVERIES = 3
-"""A tick is tried so often: the next one comes anyway."""
+FIRING_DELIVERIES = 3
+"""How often a firing is tried; the next one comes anyway."""
 AT_ONCE = 8
-"""So many ticks of a function that lets them overlap run beside each other in one process."""
+"""How many overlapping firings of one function run at once in one process."""
 
 
 @dataclass(kw_only=True)
@@ -30,16 +30,16 @@ class FunctionBinding(Binding):
     """One function behind one consumer group."""
 
     declared: Function[Any, Any]
-    trigger: On | Ticking
+    trigger: On | Timed
     process: Process
     pool: Pool
 
     def concerns(self, event: Event) -> bool:
-        # A tick comes to an event's binding only where an operator redrives it.
+        # a firing comes to an event's binding only if an operator redrives it
         return not isinstance(self.trigger, On) or event.type in {*self.trigger.events, "cron.tick"}
 
     def bundles(self, events: Iterable[Event]) -> list[list[Event]]:
-        """Bursts are collapsed as the trigger declares; every tick counts."""
+        """One bundle for each burst that the trigger debounces, else for each event; a firing is never bundled."""
         debounce = self.trigger.debounce if isinstance(self.trigger, On) else None
         bundled: dict[str | None, list[Event]] = {}
         for event in events:
@@ -63,14 +63,14 @@ class FunctionBinding(Binding):
 
 
 def bindings(functions: Mapping[str, Function[Any, Any]], process: Process) -> list[FunctionBinding]:
-    """A binding for each `On`, and one for each function that the clock fires; several where its ticks may overlap.
+    """A binding for each `On` and for each function that the clock fires; several where firings may overlap.
 
-    What an operator redrives comes on a separate stream, so that no other binding sees it again.
+    Redriven dead letters come on a stream of their own, so that no other binding sees them again.
     """
     stream, consumer, pool = process.stream, process.name, Pool(process.lab)
 
-    def bound(subscription: Subscription, declared: Function[Any, Any], trigger: On | Ticking) -> None:
-        most = trigger.max_deliveries if isinstance(trigger, On) else TICK_DELIVERIES
+    def bound(subscription: Subscription, declared: Function[Any, Any], trigger: On | Timed) -> None:
+        most = trigger.max_deliveries if isinstance(trigger, On) else FIRING_DELIVERIES
         found.append(
             FunctionBinding(
                 name=declared.name,
@@ -90,7 +90,7 @@ def bindings(functions: Mapping[str, Function[Any, Any]], process: Process) -> l
             if isinstance(trigger, On):
                 bound(stream.events(name, consumer), declared, trigger)
                 bound(stream.redriven(name, consumer), declared, trigger)
-            elif isinstance(trigger, Ticking):
+            elif isinstance(trigger, Timed):
                 for nth in range(AT_ONCE if trigger.overlap == "allow" else 1):
                     one = f"{consumer}/{nth}" if nth else consumer
                     bound(process.schedules.subscription(name, one), declared, trigger)

@@ -14,7 +14,7 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z]+::[a-z_]+$", max_length
 """A function's name, `noun::verb`."""
 
 
-def ticking() -> dict[str, Every | Cron]:
+def timed() -> dict[str, Every | Cron]:
     """Every function's trigger of the clock, by name."""
     return {name: found.clock for name, found in table().items() if found.clock is not None}
 
@@ -25,7 +25,7 @@ def trigger_of(function: str) -> Every | Cron:
     Raises:
         NotFound: it declares none.
     """
-    found = ticking()
+    found = timed()
     if function not in found:
         raise NotFound(f"the clock does not fire {function!r}", hint=f"it fires {', '.join(found)}")
     return found[function]

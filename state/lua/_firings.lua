@@ -1,30 +1,30 @@
--- Ticks of the clock: each waits in its function's stream until a process of the lane fires it.
+-- Firings of the clock: each waits in its function's stream for a process of its lane.
 -- parts: events
--- keys: schedule ticks
+-- keys: schedule firings
 -- args: function
 
--- Ticks that no handler has finished: how many are being handled, and how many nobody has read (at most `most`).
+-- Firings that no handler has finished: how many are being handled, and how many nobody has read (at most `most`).
 local function unhandled(most)
-  if redis.call('EXISTS', K.ticks) == 0 then return 0, 0 end
+  if redis.call('EXISTS', K.firings) == 0 then return 0, 0 end
   local handled, last = 0, '0-0'
-  for _, row in ipairs(redis.call('XINFO', 'GROUPS', K.ticks)) do
+  for _, row in ipairs(redis.call('XINFO', 'GROUPS', K.firings)) do
     local facts = {}
     for i = 1, #row, 2 do facts[row[i]] = row[i + 1] end
     if facts['name'] == A['function'] then handled, last = tonumber(facts['pending']), facts['last-delivered-id'] end
   end
-  return handled, #redis.call('XRANGE', K.ticks, '(' .. last, '+', 'COUNT', most)
+  return handled, #redis.call('XRANGE', K.firings, '(' .. last, '+', 'COUNT', most)
 end
 
--- Put a tick before its function.
+-- Put a firing before its function.
 local function fire(t, scheduled, missed, by_hand)
   local data = string.format('{"scheduled":%s,"fired":%s,"missed":%d,"by_hand":%s}', scheduled, clock(t), missed, by_hand)
-  redis.call('XADD', K.ticks, 'MAXLEN', '~', '1000', '*', 'type', 'cron.tick', 'time', rfc3339(t), 'tag', '',
+  redis.call('XADD', K.firings, 'MAXLEN', '~', '1000', '*', 'type', 'cron.tick', 'time', rfc3339(t), 'tag', '',
     'subject', A['function'], 'data', data, 'trace', '')
   redis.call('HSET', K.schedule, 'fired_scheduled', scheduled, 'fired_at', clock(t))
   redis.call('HINCRBY', K.schedule, by_hand == 'true' and 'by_hand' or 'fired', 1)
 end
 
--- Put a tick that waited for an earlier one before its function, once that one is handled.
+-- Put the waiting firing before its function, if the earlier one is handled.
 local function release(t)
   local waiting = redis.call('HGET', K.schedule, 'waiting')
   if not waiting then return end
@@ -34,7 +34,7 @@ local function release(t)
   fire(t, string.match(waiting, '^(%S+) (%S+) (%S+)$'))
 end
 
--- Fire a tick as its overlap policy allows. Returns fired | waits | overlaps
+-- Fire, or wait, or drop it, as the overlap policy says. Returns fired | waits | overlaps
 local function fire_unless_overlapping(t, overlap, scheduled, missed, by_hand)
   release(t)
   local handled, unread = 0, 0

@@ -1,4 +1,4 @@
-"""When the clock fires a function: the times a schedule means, and what becomes of those that were missed."""
+"""When the clock fires a function, and what happens to firings that were missed."""
 
 from __future__ import annotations
 
@@ -12,43 +12,47 @@ Missed = Literal["skip", "latest", "all"]
 Overlap = Literal["skip", "queue", "allow"]
 
 MICROSECOND = 1e-6
-"""What Redis' clock can tell apart; also what is left of a time as a float."""
+"""The resolution of Redis' clock."""
 SET_BACK_S = 2.0
-"""A tick that lies further ahead was decided before Redis' clock was set back."""
+"""If decided firings end further ahead than this, Redis' clock was set back since."""
 COUNTED = 10_000
-"""Missed ticks of a cron expression are counted so far, and no further."""
+"""Missed firings of a cron expression are counted up to this number."""
 WEEKDAYS = ("sun", "mon", "tue", "wed", "thu", "fri", "sat")
 
 
 class Times(Protocol):
-    """The times of a schedule, in seconds since 1970."""
+    """The scheduled times of a trigger, in seconds since 1970."""
 
     def next_after(self, time: float) -> float:
-        """The first tick after `time`."""
+        """The first time after `time`."""
         ...
 
     def newest(self, after: float, until: float) -> float | None:
-        """The last tick in `(after, until]`."""
+        """The last time in `(after, until]`."""
         ...
 
     def count(self, after: float, until: float) -> int:
-        """How many ticks there are in `(after, until]`."""
+        """How many times lie in `(after, until]`."""
         ...
 
 
 class Steady:
-    """Every so many seconds, counted from 1970, so that all clocks name the same ticks."""
+    """Every so many seconds, counted from 1970 in whole microseconds, so that all clocks agree on every time.
+
+    APScheduler's IntervalTrigger counts in floats: at an interval of 1/3 s, clocks that ask at different moments get
+    times that differ by a microsecond.
+    """
 
     def __init__(self, seconds: float) -> None:
         self._period = round(seconds * 1_000_000)
         if self._period < 1:
-            raise ValueError(f"an interval of {seconds!r} s is none")
+            raise ValueError(f"an interval of {seconds!r} s is too short")
 
     def next_after(self, time: float) -> float:
-        return self._tick(self._number(time) + 1)
+        return self._nth(self._number(time) + 1)
 
     def newest(self, after: float, until: float) -> float | None:
-        return self._tick(self._number(until)) if self.count(after, until) else None
+        return self._nth(self._number(until)) if self.count(after, until) else None
 
     def count(self, after: float, until: float) -> int:
         return max(0, self._number(until) - self._number(after))
@@ -56,22 +60,22 @@ class Steady:
     def _number(self, time: float) -> int:
         return round(time * 1_000_000) // self._period
 
-    def _tick(self, number: int) -> float:
+    def _nth(self, number: int) -> float:
         return number * self._period / 1_000_000
 
 
 class Calendar:
     """A cron expression of 5 fields, or 6 with seconds first, in a time zone.
 
-    Where clocks are set forward, a time that is left out comes as much later. Where they are set back, an hour that
-    is named comes once, `*` and `*/n` come both times.
+    Where clocks go forward, a time in the skipped hour comes one hour later. Where they go back, a named hour comes
+    once; `*` and `*/n` come in both hours.
 
     Raises:
         ValueError: no expression, no time zone, or a time that never comes.
     """
 
     def __init__(self, expression: str, timezone: str) -> None:
-        from apscheduler.triggers.cron import CronTrigger  # a tenth of a second, for those who need it
+        from apscheduler.triggers.cron import CronTrigger  # half a second to import: only where it is needed
 
         fields = expression.split()
         if len(fields) == 5:
@@ -107,7 +111,7 @@ class Calendar:
         first = self.next_after(after)
         if first > until:
             return None
-        # The next tick never comes earlier when one asks later: so halving finds the last one that is not too late.
+        # `next_after` grows with its argument, so halving the span finds the last time that is not too late
         known, late = first, until
         while (following := self.next_after(known)) <= until:
             middle = (following + late) / 2
@@ -125,7 +129,7 @@ class Calendar:
 
 def _zone(name: str) -> tzinfo:
     if name == "UTC":
-        return UTC  # also where a machine has no time zones
+        return UTC  # also on a machine without time zone data
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as problem:
@@ -133,7 +137,7 @@ def _zone(name: str) -> tzinfo:
 
 
 def weekday_names(expression: str) -> str:
-    """Standard weekdays (0 and 7 are Sunday) as a list of names: APScheduler counts from Monday.
+    """Standard weekdays (0 and 7 are Sunday) as a list of names, because APScheduler counts from Monday.
 
     Raises:
         ValueError: no weekday.
@@ -149,7 +153,7 @@ def weekday_names(expression: str) -> str:
             weekday_number(last) if dash else 6 if slash else weekday_number(first),
         )
         if end < begin:
-            end += 7  # fri-mon goes over the end of the week
+            end += 7  # fri-mon crosses the end of the week
         days.update(day % 7 for day in range(begin, end + 1, max(1, int(step)) if slash else 1))
     return ",".join(WEEKDAYS[day] for day in sorted(days))
 
@@ -165,7 +169,7 @@ def weekday_number(text: str) -> int:
 
 @dataclass(frozen=True)
 class Schedule:
-    """When one function is fired, and by which rules."""
+    """When one function is fired, and by which policies."""
 
     function: str
     text: str
@@ -173,55 +177,55 @@ class Schedule:
     times: Times
     missed: Missed = "latest"
     at_most: int = 0
-    """With missed="all": how many missed ticks are made up, the newest."""
+    """With missed="all": how many missed firings are made up, the newest."""
     overlap: Overlap = "skip"
     grace_s: float = 5.0
-    """A tick that is claimed later than this counts as missed."""
+    """A firing later than this counts as missed."""
     jitter_s: float = 0.0
     salt: str = ""
-    """Makes labs that share a schedule fire apart."""
+    """Labs with the same schedule fire at different moments."""
 
-    def delay(self, tick: float) -> float:
-        """How long after its time a tick is fired: up to `jitter_s`, the same for all clocks."""
+    def delay(self, scheduled: float) -> float:
+        """Seconds between the scheduled time and the firing: up to `jitter_s`, the same for all clocks."""
         if not self.jitter_s:
             return 0.0
-        name = f"{self.salt}|{self.function}|{tick!r}".encode()
+        name = f"{self.salt}|{self.function}|{scheduled!r}".encode()
         drawn = int.from_bytes(hashlib.sha256(name).digest()[:8]) / 2**64
         return round(drawn * self.jitter_s, 6)
 
     def newest_due(self, after: float, now: float) -> float | None:
-        """The last tick after `after` that is to be fired by now, with all before it."""
+        """The last scheduled time after `after` whose firing is due by now, and all firings before it."""
         spread = now - self.jitter_s
         due = self.times.newest(after, spread) if spread > after else None
-        tick = self.times.next_after(max(after, spread))
-        while tick + self.delay(tick) <= now:
-            due, tick = tick, self.times.next_after(tick)
+        scheduled = self.times.next_after(max(after, spread))
+        while scheduled + self.delay(scheduled) <= now:
+            due, scheduled = scheduled, self.times.next_after(scheduled)
         return due
 
     def next_due(self, after: float, now: float) -> tuple[float, float]:
-        """The first tick after `after` that is still to be fired, and when."""
+        """The first firing after `after` that is not yet due: its scheduled time, and when it comes."""
         after = after if after <= now + SET_BACK_S else now
         newest = self.newest_due(after, now)
-        tick = self.times.next_after(after if newest is None else newest)
-        return tick, tick + self.delay(tick)
+        scheduled = self.times.next_after(after if newest is None else newest)
+        return scheduled, scheduled + self.delay(scheduled)
 
 
 @dataclass(frozen=True)
 class Due:
-    """What a clock does about the ticks up to `until`."""
+    """What a clock decides about the firings up to `until`."""
 
     until: float
     fire: tuple[float, ...] = ()
     """Scheduled times, oldest first."""
     missed: int = 0
-    """Ticks that nobody will fire any more."""
+    """Firings that are given up."""
 
 
 def due(schedule: Schedule, decided_until: float | None, now: float, *, changed: bool = False) -> Due | None:
-    """What to do about the ticks since `decided_until`, None where there is none.
+    """What to decide about the firings since `decided_until`; None where none is due.
 
-    A function that is new to the clock, or whose schedule was changed, has missed nothing; nor has one whose last
-    tick lies ahead, because Redis' clock was set back.
+    Nothing counts as missed where the function is new to the clock, where its schedule was changed, or where the last
+    decision lies ahead because Redis' clock was set back.
     """
     if decided_until is None:
         return Due(now)
@@ -241,14 +245,14 @@ def due(schedule: Schedule, decided_until: float | None, now: float, *, changed:
 
 
 def recent(schedule: Schedule, decided_until: float, now: float) -> float:
-    """From where to look for a tick that is still on time, whatever was decided under another clock or schedule."""
+    """Firings after this may still be on time, whatever another clock or schedule decided before."""
     begin = now - schedule.grace_s - schedule.jitter_s
     return max(begin, decided_until) if decided_until <= now + SET_BACK_S else begin
 
 
 def _newest(times: Times, after: float, until: float, most: int) -> tuple[float, ...]:
     found: list[float] = []
-    while len(found) < most and (tick := times.newest(after, until)) is not None:
-        found.append(tick)
-        until = tick - MICROSECOND
+    while len(found) < most and (scheduled := times.newest(after, until)) is not None:
+        found.append(scheduled)
+        until = scheduled - MICROSECOND
     return tuple(reversed(found))

@@ -1,7 +1,7 @@
--- One of several clocks decides the ticks up to a time: which are fired, and how many were missed.
--- parts: ticks
+-- One of several clocks decides the firings up to a time: which come now, and how many were missed.
+-- parts: firings
 -- args: text before? until missed overlap fire* holds_until
--- `before`: until when ticks were decided; `fire`: scheduled times in order; `holds_until`: the decision is late then.
+-- `before`: until when firings were decided; `fire`: scheduled times in order; `holds_until`: the decision is late then.
 -- returns: claimed | taken | paused | early | late
 local t = now()
 if redis.call('HEXISTS', K.schedule, 'paused_at') == 1 then return 'paused' end

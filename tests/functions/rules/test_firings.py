@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from functions.rules.ticks import WEEKDAYS, Calendar, Due, Schedule, Steady, Times, due, weekday_names
+from functions.rules.firings import WEEKDAYS, Calendar, Due, Schedule, Steady, Times, due, weekday_names
 
 BERLIN = "Europe/Berlin"
 
@@ -146,14 +146,14 @@ moments = st.floats(at("2026-01-01"), at("2027-01-01")).map(lambda t: round(t, 6
 @given(st.sampled_from(EXPRESSIONS), moments, st.floats(0, 30_000).map(lambda t: round(t, 6)))
 @example("30 2 * * *", at("2026-10-25T00:30:00"), 7200.0)
 @example("30 2 * * *", at("2026-03-28T20:00:00"), 86400.0)
-def test_the_newest_tick_and_the_count_are_those_of_walking_there(
+def test_the_newest_time_and_the_count_are_those_of_walking_there(
     expression: str, after: float, length: float
 ) -> None:
     calendar, walked = Calendar(expression, BERLIN), []
-    tick = calendar.next_after(after)
-    while tick <= after + length:
-        walked.append(tick)
-        tick = calendar.next_after(tick)
+    firing = calendar.next_after(after)
+    while firing <= after + length:
+        walked.append(firing)
+        firing = calendar.next_after(firing)
 
     assert calendar.newest(after, after + length) == (walked[-1] if walked else None)
     assert calendar.count(after, after + length) == len(walked)
@@ -162,7 +162,7 @@ def test_the_newest_tick_and_the_count_are_those_of_walking_there(
 
 @settings(deadline=None)
 @given(st.sampled_from([0.05, 1 / 3, 1.0, 2.5, 7.0, 86400.0]), moments, st.integers(0, 1000))
-def test_a_steady_interval_ticks_at_the_same_times_whenever_one_asks(
+def test_a_steady_interval_fires_at_the_same_times_whenever_one_asks(
     seconds: float, after: float, count: int
 ) -> None:
     times = Steady(seconds)
@@ -189,12 +189,12 @@ def test_a_function_that_is_new_to_the_clock_has_missed_nothing() -> None:
     assert due(every(missed="all", at_most=9), None, 1003.5) == Due(until=1003.5)
 
 
-def test_nothing_is_due_before_the_next_tick() -> None:
+def test_nothing_is_due_before_the_next_firing() -> None:
     assert due(every(), 1000.0, 1009.999) is None
 
 
 @pytest.mark.parametrize("missed", ["skip", "latest", "all"])
-def test_a_tick_on_time_is_fired_whatever_the_policy(missed: Any) -> None:
+def test_a_firing_on_time_comes_whatever_the_policy(missed: Any) -> None:
     found = due(every(missed=missed, at_most=2 * (missed == "all")), 1000.0, 1010.5)
 
     assert found == Due(until=1010.0, fire=(1010.0,))
@@ -212,7 +212,7 @@ def test_a_tick_on_time_is_fired_whatever_the_policy(missed: Any) -> None:
         ("all", 1020.5, (1010.0, 1020.0), 0),
     ],
 )
-def test_missed_ticks_follow_their_policy(
+def test_missed_firings_follow_their_policy(
     missed: Any, now: float, fire: tuple[float, ...], given_up: int
 ) -> None:
     found = due(every(missed=missed, at_most=3 * (missed == "all")), 1000.0, now)
@@ -230,7 +230,7 @@ def test_a_schedule_that_was_changed_has_missed_nothing() -> None:
     assert due(schedule, 1000.0, 1061.0, changed=True) == Due(until=1060.0, fire=(1060.0,))
 
 
-def test_after_redis_clock_was_set_back_ticks_go_on() -> None:
+def test_after_redis_clock_was_set_back_firings_go_on() -> None:
     assert due(every(), 5000.0, 1005.5) is None
     assert due(every(), 5000.0, 1010.5) == Due(until=1010.0, fire=(1010.0,))
     assert due(every(1.0), 1001.0, 1000.5) is None  # so little is waited for
@@ -253,27 +253,27 @@ def test_years_of_missed_seconds_are_counted_so_far_and_the_newest_made_up() -> 
 
 
 @given(st.floats(0.1, 9.9), moments)
-def test_all_clocks_delay_a_tick_alike_and_none_before_its_time(jitter_s: float, after: float) -> None:
+def test_all_clocks_delay_a_firing_alike_and_none_before_its_time(jitter_s: float, after: float) -> None:
     one, other = every(jitter_s=jitter_s, salt="lab"), every(jitter_s=jitter_s, salt="lab")
 
-    tick, fire = one.next_due(after, after)
+    firing, fire = one.next_due(after, after)
 
-    assert other.next_due(after, after) == (tick, fire)
-    assert 0 <= fire - tick <= jitter_s + 1e-6
+    assert other.next_due(after, after) == (firing, fire)
+    assert 0 <= fire - firing <= jitter_s + 1e-6
     assert one.newest_due(after, fire - 1e-5) is None
-    assert one.newest_due(after, fire + 1e-5) == tick
+    assert one.newest_due(after, fire + 1e-5) == firing
 
 
-def test_jitter_spreads_ticks_and_labs() -> None:
-    ticks = [1000.0 + 10 * n for n in range(100)]
+def test_jitter_spreads_firings_and_labs() -> None:
+    firings = [1000.0 + 10 * n for n in range(100)]
     one, other = every(jitter_s=8, salt="one"), every(jitter_s=8, salt="other")
 
-    assert len({one.delay(t) for t in ticks}) == 100
-    assert min(one.delay(t) for t in ticks) < 1 < 7 < max(one.delay(t) for t in ticks)
-    assert all(one.delay(t) != other.delay(t) for t in ticks)
+    assert len({one.delay(t) for t in firings}) == 100
+    assert min(one.delay(t) for t in firings) < 1 < 7 < max(one.delay(t) for t in firings)
+    assert all(one.delay(t) != other.delay(t) for t in firings)
 
 
-def test_ticks_keep_their_order_under_a_jitter_that_is_longer_than_the_gap_between_them() -> None:
+def test_firings_keep_their_order_under_a_jitter_that_is_longer_than_the_gap_between_them() -> None:
     schedule = Schedule("a::b", "", Calendar("* * * * * *", "UTC"), jitter_s=5.0)
     now = at("2026-03-11T12:00:00")
 
