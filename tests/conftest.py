@@ -90,12 +90,16 @@ def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedR
         yield server
 
 
+@pytest.fixture(scope="session")
+def defaults(redis_server: EmbeddedRedis) -> Settings:
+    """Settings of any lab on the private Redis."""
+    return Settings.model_validate({"redis_url": redis_server.url})
+
+
 @pytest.fixture
-def settings(redis_server: EmbeddedRedis, tmp_path: Path) -> Settings:
+def settings(defaults: Settings, tmp_path: Path) -> Settings:
     """Settings of a lab of its own."""
-    return Settings.model_validate(
-        {"lab": f"t{uuid.uuid4().hex[:12]}", "redis_url": redis_server.url, "data": tmp_path / "data"}
-    )
+    return defaults.model_copy(update={"lab": f"t{uuid.uuid4().hex[:12]}", "data": tmp_path / "data"})
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from functions.process.lifecycle import Process, opened
 from functions.table import table
 from state.client import Lab
+from state.embedded import EmbeddedRedis
 from state.presence import Presence
 from state.settings import Settings
 from tests.labs import begun, idea
@@ -336,22 +338,22 @@ async def bearers(a: Counter) -> None:
 
 
 @pytest.fixture
-async def day(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[int, int]]:
-    """Reads and moves of every call of the day."""
+async def day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[int, int]]:
+    """Reads and moves of every call of the day, on a Redis of its own: lab::audit looks through all keys."""
 
     async def silent(*_: object) -> None:
         """What says that the process is alive is no call's."""
         await asyncio.Event().wait()
 
     monkeypatch.setattr(Presence, "announce", silent)
-    assert settings.redis_url is not None
-    async with counted(settings.redis_url.get_secret_value()) as trips:
-        door = Settings.model_validate(
-            {"lab": settings.lab, "redis_url": trips.url, "data": settings.data, "webhook_private": True}
-        )
-        async with opened("web", door) as process:
-            counter = Counter(process, trips)
-            await the_day(counter)
+    with EmbeddedRedis.start(Settings.model_validate({"data": tmp_path / "redis"})) as server:
+        async with counted(server.url) as trips:
+            door = Settings.model_validate(
+                {"redis_url": trips.url, "data": tmp_path / "data", "webhook_private": True}
+            )
+            async with opened("web", door) as process:
+                counter = Counter(process, trips)
+                await the_day(counter)
     return counter.found
 
 

@@ -64,14 +64,16 @@ async def lab(process: Process) -> Past:
     for role in ROLES:
         issued = await process.tokens.issue(name=role, role=role, issued_by="root")
         people[role] = {"authorization": f"Bearer {issued.text}"}
+    for key in await dump(process.lab):
+        await process.lab.command("PERSIST", key)  # else a ticket would end while all is read
     unhurried = process.settings.model_copy(update={"rate_per_s": 1e6, "rate_burst": 100_000})
     return Past(replace(process, settings=unhurried), people, {"OPEN": opened, "QUEUED": queued})
 
 
 async def everything(process: Process) -> dict[str, Any]:
-    """All of the lab and of RQ. When its agent was last heard of is presence; that an experiment is open is not."""
+    """The whole lab, RQ's part too. Its agent's last word is presence; an open experiment is not."""
     lab = process.lab
-    cursor, queues = await lab.command("SCAN", 0, "MATCH", "rq:*", "COUNT", 1_000_000)
+    cursor, queues = await lab.command("SCAN", 0, "MATCH", f"rq:*{lab.name}*", "COUNT", 1_000_000)
     assert int(cursor) == 0
     found = await dump(lab, without=(PRESENCE - {"open"}))
     found[lab.keys("open")] = sorted(await lab.command("ZRANGE", lab.keys("open"), 0, -1))
