@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 from weakref import WeakValueDictionary
 
@@ -207,16 +206,19 @@ class Queueing(Reading):
     ) -> Any:
         """Make a move in the round that `decide` says; where the rounds have changed, again in the one that follows.
 
-        Of several requests of one agent in this process each goes on from the rounds that the one before it left.
+        Requests of one agent that come at once in this process are sent one behind the other, each in the round after
+        the one before it, and none waits for an answer. Where one of them fails, those behind it are sent again.
         """
         line = self._lines.setdefault(agent, _Line())
-        async with line.lock:
-            turn = decide(line.rounds or rounds)
-            while (answer := await move(turn))[0] == "turn":
-                turn = decide(rounds_of(answer[1:]))
-            is_taken = answer[0] in ("ok", "queued")
-            line.rounds = replace(turn.rounds, own=turn.round) if is_taken else turn.rounds
-            return answer
+        line.rounds = line.rounds or rounds
+        while True:
+            turn, sent_after = decide(line.rounds), line.failures
+            line.rounds = replace(turn.rounds, own=turn.round)
+            answer = await move(turn)
+            if answer[0] != "turn":
+                return answer
+            if sent_after == line.failures:
+                line.rounds, line.failures = rounds_of(answer[1:]), line.failures + 1
 
     def _rounds(self, agent: str | None) -> Sequence[Arg]:
         """A command that reads the queue's rounds."""
@@ -225,11 +227,12 @@ class Queueing(Reading):
 
 @dataclass
 class _Line:
-    """Requests of one agent that are to join the queue, one after the other."""
+    """Requests of one agent that are on their way into the queue."""
 
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     rounds: Rounds | None = None
-    """As the last one left them."""
+    """As they leave them, if none fails."""
+    failures: int = 0
+    """How often `rounds` had to be read anew."""
 
 
 def turn_of(turn: Turn | None) -> dict[str, int | None]:
