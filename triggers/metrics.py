@@ -134,7 +134,8 @@ async def lab_families(process: Process) -> AsyncIterator[Metric]:
     """
     stale_s = process.settings.stale_s
     pool, experiments = Pool(process.lab), Experiments(process.lab)
-    now, gpus = await pool.now(), await pool.all()
+    roster = await pool.roster()
+    now, gpus = roster.now, roster.gpus
     census = await experiments.census(TAGS_COUNTED)
     yield gauge(
         "nightjar_queue_experiments",

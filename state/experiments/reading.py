@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, cast
 from state.errors import NotFound
 from state.experiments.store import Store
 from state.experiments.walking import ancestors, ancestry, base_above, base_found
-from state.indexes import fields_of, members, values
+from state.indexes import fields_of, members, records, values
 from state.moves import Arg
 from state.records import Best, End, Experiment, Record, Status
 from state.tags import unknown
@@ -203,10 +203,11 @@ class Reading(Store):
 
     async def forgotten(self, limit: int = 100) -> list[Experiment]:
         """Registered experiments whose agent was not heard of within its patience."""
-        now = await self._lab.now()
-        return await self.many(
-            await self._lab.command("ZRANGEBYSCORE", self._keys("open"), "-inf", repr(now), "LIMIT", 0, limit)
+        keys = self._keys
+        [found] = await self._lab.pipeline(
+            [members(self._lab, keys("open"), keys.experiment(""), high="now", limit=limit)]
         )
+        return [Experiment.parse(fields) for fields in records(found).values() if fields]
 
 
 def by_attempt(stored: Mapping[str, str]) -> dict[int, dict[str, str]]:
