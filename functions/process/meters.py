@@ -1,4 +1,4 @@
-"""What a process counts: calls of functions and HTTP requests, in its own registry.
+"""What a process counts: calls of functions and HTTP requests.
 
 Labels are names out of this code (functions, routes, kinds, outcomes), never ids or anything that a caller sent.
 """
@@ -6,103 +6,167 @@ Labels are names out of this code (functions, routes, kinds, outcomes), never id
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
-from prometheus_client.process_collector import ProcessCollector
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from state.tallies import Tallies
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0)
 """Seconds: requests take milliseconds, waits up to 50 s, trainings minutes to hours."""
 HTTP_BUCKETS = BUCKETS[:-2]
 
+Sample = tuple[str, Mapping[str, str], float]
+"""Name, labels and value, as Prometheus has them."""
+
+
+@dataclass(frozen=True)
+class Count:
+    """How often something happened, by its labels."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...]
+    counts: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    kind = "counter"
+
+    def add(self, *labels: str) -> None:
+        self.counts[labels] += 1
+
+    def samples(self) -> Iterator[Sample]:
+        for labels, count in self.counts.items():
+            yield f"{self.name}_total", dict(zip(self.labels, labels, strict=True)), float(count)
+
+
+@dataclass(frozen=True)
+class Durations:
+    """How long something took, by its labels."""
+
+    name: str
+    help: str
+    labels: tuple[str, ...]
+    buckets: Sequence[float]
+    """Upper bounds in seconds."""
+    seen: dict[tuple[str, ...], list[float]] = field(default_factory=dict)
+    """How many fell into each bucket, and into none; then the sum of their seconds."""
+    kind = "histogram"
+
+    def add(self, seconds: float, *labels: str) -> None:
+        seen = self.seen.setdefault(labels, [0.0] * (len(self.buckets) + 2))
+        seen[bisect_left(self.buckets, seconds)] += 1
+        seen[-1] += seconds
+
+    def samples(self) -> Iterator[Sample]:
+        bounds = [*map(repr, self.buckets), "+Inf"]
+        for values, (*counts, total) in self.seen.items():
+            labels = dict(zip(self.labels, values, strict=True))
+            up_to = 0.0
+            for bound, count in zip(bounds, counts, strict=True):
+                up_to += count
+                yield f"{self.name}_bucket", {**labels, "le": bound}, up_to
+            yield f"{self.name}_count", labels, up_to
+            yield f"{self.name}_sum", labels, total
+
 
 class Meters:
-    """The counters of one process."""
+    """The counters of one process. They are plain numbers until somebody asks for them: prometheus_client takes a tenth
+    of a second to import.
+    """
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        self.registry = CollectorRegistry()
-        self._shared = CollectorRegistry()
-        """What other kinds than web hand over to the lab; gauges of a process mean nothing in a sum."""
-        self._calls = Counter(
+        self._calls = Count(
             "nightjar_function_calls",
             "Calls of functions, by what fired them and how they ended.",
             ("process", "function", "trigger", "outcome"),
-            registry=self._shared,
         )
-        self._seconds = Histogram(
+        self._seconds = Durations(
             "nightjar_function_duration_seconds",
             "How long calls of functions took.",
             ("process", "function", "trigger"),
-            registry=self._shared,
-            buckets=BUCKETS,
+            BUCKETS,
         )
-        self._running = Gauge(
-            "nightjar_functions_in_flight",
-            "Calls of functions that this web process is answering.",
-            registry=self.registry,
+        self._requests = Count(
+            "nightjar_http_requests", "HTTP requests, by route and status.", ("method", "route", "status")
         )
-        self._requests = Counter(
-            "nightjar_http_requests",
-            "HTTP requests, by route and status.",
-            ("method", "route", "status"),
-            registry=self.registry,
-        )
-        self._request_seconds = Histogram(
+        self._request_seconds = Durations(
             "nightjar_http_request_duration_seconds",
             "How long HTTP requests took to their last byte.",
             ("method", "route"),
-            registry=self.registry,
-            buckets=HTTP_BUCKETS,
+            HTTP_BUCKETS,
         )
-        self._open = Gauge(
-            "nightjar_http_requests_in_flight",
-            "HTTP requests that are being answered.",
-            registry=self.registry,
-        )
-        ProcessCollector(registry=self.registry)
+        self._running = 0
+        self._open = 0
         self._handed_over: dict[str, float] = {}
 
     @contextmanager
     def calling(self) -> Iterator[None]:
         """A call of a function is in flight."""
-        with self._running.track_inprogress():
+        self._running += 1
+        try:
             yield
+        finally:
+            self._running -= 1
 
     def called(self, function: str, trigger: str, outcome: str, seconds: float) -> None:
         """A call of a function ended."""
-        self._calls.labels(self.kind, function, trigger, outcome).inc()
-        self._seconds.labels(self.kind, function, trigger).observe(seconds)
+        self._calls.add(self.kind, function, trigger, outcome)
+        self._seconds.add(seconds, self.kind, function, trigger)
 
     @contextmanager
     def requesting(self) -> Iterator[None]:
         """An HTTP request is in flight."""
-        with self._open.track_inprogress():
+        self._open += 1
+        try:
             yield
+        finally:
+            self._open -= 1
 
     def requested(self, method: str, route: str, status: int, seconds: float) -> None:
         """An HTTP request ended."""
-        self._requests.labels(method, route, str(status)).inc()
-        self._request_seconds.labels(method, route).observe(seconds)
+        self._requests.add(method, route, str(status))
+        self._request_seconds.add(seconds, method, route)
 
     def families(self) -> list[Metric]:
-        """Everything that this process counted."""
-        return [*self._shared.collect(), *self.registry.collect()]
+        """Everything that this process counted, and what the system says of it."""
+        from prometheus_client import Metric
+        from prometheus_client.core import GaugeMetricFamily
+        from prometheus_client.process_collector import ProcessCollector
+
+        found = [
+            GaugeMetricFamily(
+                "nightjar_functions_in_flight",
+                "Calls of functions that this web process is answering.",
+                self._running,
+            ),
+            GaugeMetricFamily(
+                "nightjar_http_requests_in_flight", "HTTP requests that are being answered.", self._open
+            ),
+            *ProcessCollector(registry=None).collect(),
+        ]
+        for counted in (self._calls, self._seconds, self._requests, self._request_seconds):
+            family = Metric(counted.name, counted.help, counted.kind)
+            for name, labels, value in counted.samples():
+                family.add_sample(name, dict(labels), value)
+            found.append(family)
+        return found
 
     async def hand_over(self, tallies: Tallies) -> None:
-        """Add what was counted since the last time to the lab's tallies.
+        """Add the calls since the last time to the lab's tallies. (Gauges of a process mean nothing in a sum.)
 
         Raises:
             Unavailable: Redis does not answer; it is added the next time (twice, if only the answer was lost).
         """
         counted = {
-            json.dumps([s.name, s.labels]): s.value
-            for family in self._shared.collect()
-            for s in family.samples
-            if not s.name.endswith("_created")
+            json.dumps([name, labels]): value
+            for those in (self._calls, self._seconds)
+            for name, labels, value in those.samples()
         }
         fresh = {
             name: value - self._handed_over.get(name, 0.0)
