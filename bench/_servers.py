@@ -15,7 +15,8 @@ import psutil
 
 from state.settings import Settings
 from state.tether import tethered
-from triggers.lab import Plan, free_port, specs
+from triggers.lab_parts import LabParts
+from triggers.ports import free_port
 
 PATIENCE_S = 60.0
 
@@ -38,7 +39,7 @@ class Server:
 async def web(settings: Settings, *, wrapper: Sequence[str] = (), **changed: str) -> AsyncIterator[Server]:
     """A web process as `up` starts it, on a Redis that runs; `wrapper`: the module that runs it, with arguments."""
     at = settings.model_copy(update={"port": free_port(0)})
-    spec = next(spec for spec in specs(Plan(at, repo=None)) if spec.name == "web")
+    spec = next(spec for spec in LabParts(at, repo=None).specs() if spec.name == "web")
     *python, module = spec.argv
     ours = {
         "NIGHTJAR_DATA",

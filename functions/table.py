@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cache
 from typing import Any
 
@@ -53,6 +53,18 @@ def find(name: str) -> Function[Any, Any] | None:
         if f"functions.{parts[1]}.{parts[2]}".startswith(problem.name or "?"):
             return None
         raise
+
+
+def chosen(names: Collection[str]) -> Mapping[str, Function[Any, Any]]:
+    """These functions by name, without importing any other.
+
+    Raises:
+        BadTable: there is none of that name.
+    """
+    found = {name: find(name) for name in names}
+    if missing := [name for name, declared in found.items() if declared is None]:
+        raise BadTable(f"there is no function {', '.join(missing)}")
+    return {name: declared for name, declared in found.items() if declared is not None}
 
 
 def _declared(noun: str, verb: str) -> Function[Any, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from state.client import Lab, time_of
 from state.leases import Roster
 from state.pool import gpus_of, listed_gpus
-from state.presence import Process, alive_of, reading_presence
+from state.presence import Announced, alive_of, reading_presence
 from state.stream import lags_of, reading_lags
 
 
@@ -17,7 +17,7 @@ from state.stream import lags_of, reading_lags
 class Overview:
     """How the lab stands."""
 
-    processes: Sequence[Process]
+    processes: Sequence[Announced]
     """Alive, newest last."""
     gpus: Roster
     queued: int

@@ -12,8 +12,8 @@ from state.moves import Arg
 
 
 @dataclass(frozen=True)
-class Process:
-    """One process of the lab."""
+class Announced:
+    """A process as it announced itself."""
 
     name: str
     """`<kind>@<host>:<pid>`."""
@@ -35,10 +35,9 @@ class Presence:
     async def leave(self, name: str) -> None:
         """Say that this process ends."""
         keys = self._lab.keys
-        await self._lab.command("ZREM", keys("processes"), name)
-        await self._lab.command("HDEL", keys("process_facts"), name)
+        await self._lab.pipeline([("ZREM", keys("processes"), name), ("HDEL", keys("process_facts"), name)])
 
-    async def alive(self, within_s: float) -> list[Process]:
+    async def alive(self, within_s: float) -> list[Announced]:
         """Processes heard of within that many seconds, newest last."""
         time, rows, facts = await self._lab.pipeline([("TIME",), *reading_presence(self._lab)])
         return alive_of(time_of(time), rows, facts, within_s)
@@ -55,10 +54,10 @@ def reading_presence(lab: Lab) -> Sequence[Sequence[Arg]]:
     return [("ZRANGE", keys("processes"), 0, -1, "WITHSCORES"), ("HGETALL", keys("process_facts"))]
 
 
-def alive_of(now: float, rows: Sequence[str], facts: Mapping[str, str], within_s: float) -> list[Process]:
+def alive_of(now: float, rows: Sequence[str], facts: Mapping[str, str], within_s: float) -> list[Announced]:
     """Processes heard of within that many seconds, newest last."""
     return [
-        Process(name, now - float(at), json.loads(facts[name]))
+        Announced(name, now - float(at), json.loads(facts[name]))
         for name, at in zip(rows[::2], rows[1::2], strict=True)
         if name in facts and now - float(at) <= within_s
     ]

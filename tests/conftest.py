@@ -24,7 +24,7 @@ from state.embedded import EmbeddedRedis
 from state.errors import NightjarError
 from state.settings import Settings
 from triggers.http.routes import make_app
-from triggers.lab import free_port
+from triggers.ports import free_port
 from triggers.sse.stream import broadcasting
 from triggers.web import Server, server_config
 

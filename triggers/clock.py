@@ -10,7 +10,8 @@ from contextlib import suppress
 from typing import Any
 
 from functions.contract import Function
-from functions.process.lifecycle import Process, opened, run, stop_signals
+from functions.process.lifecycle import Process, opened
+from functions.process.running import run, stop_signals
 from functions.rules.firings import Schedule, due
 from functions.table import schedules, table
 from state.errors import Unavailable
@@ -28,7 +29,7 @@ HOLDS_S = 1.0
 async def serve(settings: Settings, functions: Mapping[str, Function[Any, Any]] | None = None) -> None:
     """Fire the table's functions until SIGTERM or SIGINT; each firing comes once, from any of the clocks."""
     stop = stop_signals()
-    async with opened("clock", settings) as process:
+    async with opened("clock", settings, functions=()) as process:
         await keep_time(process, table() if functions is None else functions, stop)
 
 

@@ -10,11 +10,12 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 from starlette.applications import Starlette
 
-from functions.process.lifecycle import ended, opened, run, stop_signals
+from functions.process.lifecycle import opened
+from functions.process.running import ended, run, stop_signals
 from functions.table import table
 from state.settings import Settings
+from triggers.http.binding import check_bind
 from triggers.http.connection import Connection
-from triggers.http.guard import check_bind
 from triggers.http.routes import make_app
 from triggers.sse.stream import broadcasting
 

@@ -15,9 +15,9 @@ from rq import Queue, Worker
 from rq.job import Job
 from rq.serializers import JSONSerializer
 
-from functions.process.lifecycle import exit_with
 from functions.process.logs import start_logging
 from functions.process.redaction import hide
+from functions.process.running import exit_with
 from state.embedded import broker_url
 from state.errors import NightjarError
 from state.pulse import Pulse

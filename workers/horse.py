@@ -35,12 +35,12 @@ async def attempt(
     """Call the function in the lane `gpu` of this slot; answers its response."""
     start_logging(settings, "runner")
 
-    def runner(lab: Lab) -> list[object]:
-        return [TrainingRunner(slot, settings, lab_identity=lab.identity, sampler=sampler, alone=True)]
+    def runner(lab: Lab) -> TrainingRunner:
+        return TrainingRunner(slot, settings, lab_identity=lab.identity, sampler=sampler, alone=True)
 
     async with (
         Sampler() as sampler,
-        opened("runner", settings, lane="gpu", worker=True, extra=runner) as process,
+        opened("runner", settings, worker=True, runner=runner) as process,
     ):
         e = await Experiments(process.lab).get(str(payload["experiment_id"]))
         call = process.invoker.system(f"worker:{slot.gpu_id}", "queue", e.traceparent)

@@ -18,8 +18,9 @@ from typing import Any
 
 import psutil
 
-from functions.process.lifecycle import Process, ended, exit_with, opened
+from functions.process.lifecycle import Process, opened
 from functions.process.logs import start_logging
+from functions.process.running import ended, exit_with
 from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from state.errors import Conflict, NightjarError, NotFound, Unavailable
 from state.pool import Pool
@@ -36,6 +37,7 @@ from workers.slot import Slot
 
 log = logging.getLogger(__name__)
 
+CALLED = ("pool::register_gpu", "pool::heartbeat", "pool::give_back", "pool::deregister")
 LOOKS_PER_HEARTBEAT = 5
 MEMORY_PATIENCE_S = 2.0
 """Short, since heartbeats wait meanwhile, and each of them proves again."""
@@ -189,7 +191,10 @@ async def keep(slot: Slot, settings: Settings) -> None:
         return {"gpu_id": slot.gpu_id, "repo": str(slot.repo), "repository_head": head}
 
     with stopping_on_signals(group) as stop:
-        async with opened("keeper", settings, worker=True, facts=facts) as process, Sampler() as sampler:
+        async with (
+            opened("keeper", settings, worker=True, functions=CALLED, facts=facts) as process,
+            Sampler() as sampler,
+        ):
             keeper = Keeper(process, Pool(process.lab), slot, group, sampler)
             if not await _registered(keeper, stop):
                 return

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import click
 
-from functions.process.lifecycle import exit_with, opened
+from functions.process.alive import announced
 from functions.process.logs import start_logging
+from functions.process.readiness import connected, until_ready
+from functions.process.running import exit_with
 from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from state.embedded import redis_url
 from state.errors import Invalid, NightjarError
@@ -39,13 +41,15 @@ async def supervise(options: WorkerOptions, devices: list[Device], settings: Set
     group = ProcessGroup(specs, settings.data_dir / "logs", lambda line: log.warning("%s", line))
     facts = {"slots": len(devices), "repo": str(options.repo)}
     with stopping_on_signals(group) as stop:
-        async with opened("supervisor", settings, worker=True, facts=lambda: facts):
-            await group.start()
-            log.info("training from %s on %s", options.repo, ", ".join(d.gpu_id for d in devices))
-            await group.run_until(stop)
-            if os.getppid() != parent:
-                group.force()
-            await group.drain()
+        async with connected(settings, worker=True) as lab:
+            await until_ready(lab)
+            async with announced("supervisor", settings, lab, facts=lambda: facts):
+                await group.start()
+                log.info("training from %s on %s", options.repo, ", ".join(d.gpu_id for d in devices))
+                await group.run_until(stop)
+                if os.getppid() != parent:
+                    group.force()
+                await group.drain()
 
 
 def devices_for(gpu: str, cpu: int | None) -> list[Device]:

@@ -75,9 +75,7 @@ class Durations:
 
 
 class Meters:
-    """The counters of one process. They are plain numbers until somebody asks for them: prometheus_client takes a tenth
-    of a second to import.
-    """
+    """The counters of one process: plain numbers until a scrape, since prometheus_client takes 0.1 s to import."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind

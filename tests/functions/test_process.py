@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from functions.process.lifecycle import Process, has_died, opened, until_ready
+from functions.process.alive import has_died
+from functions.process.lifecycle import Process, opened
+from functions.process.readiness import until_ready
 from state.client import Lab
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable

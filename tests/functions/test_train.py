@@ -83,7 +83,7 @@ async def leased(client: httpx.AsyncClient, process: Process) -> dict[str, objec
 async def trained(settings: Settings, runner: SlowToPrepare, request: dict[str, object]) -> str:
     """The outcome, as a worker with short leases reports it."""
     short = settings.model_copy(update={"stale_s": LEASE_S})
-    async with opened("runner", short, lane="gpu", extra=lambda _: [runner]) as worker:
+    async with opened("runner", short, runner=lambda _: runner) as worker:
         invoker: Invoker = worker.invoker
         done = await invoker.call("gpu::train", request, invoker.system("test"))
     return str(done.model_dump()["outcome"])

@@ -6,7 +6,7 @@ import sys
 from typing import Any
 
 from functions.contract import Every, Function, Request, Response, function
-from functions.process.lifecycle import run
+from functions.process.running import run
 from triggers.clock import serve
 
 PERIOD_S = 1.0

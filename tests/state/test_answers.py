@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from functions.process.lifecycle import Process, ended
+from functions.process.lifecycle import Process
+from functions.process.running import ended
 from state import answers
 from state.answers import Answers, Stored
 

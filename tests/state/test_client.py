@@ -15,7 +15,7 @@ import redis
 from redis import exceptions
 
 import state.client
-from functions.process.lifecycle import ended
+from functions.process.running import ended
 from state.client import Lab, unavailable
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable

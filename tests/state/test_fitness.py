@@ -16,7 +16,8 @@ import pytest
 import redis
 from pydantic import SecretStr
 
-from functions.process.lifecycle import opened, until_ready
+from functions.process.lifecycle import opened
+from functions.process.readiness import until_ready
 from state.acl import lab_rules, setuser
 from state.client import Lab
 from state.embedded import EmbeddedRedis, broker_url, redis_url
@@ -218,7 +219,7 @@ async def test_a_redis_that_forbids_to_be_asked_is_used_and_what_it_does_not_tel
     await lab.close()
 
     warnings = [
-        record.getMessage() for record in caplog.records if record.name == "functions.process.lifecycle"
+        record.getMessage() for record in caplog.records if record.name == "functions.process.readiness"
     ]
     assert len(warnings) == len(told)
     assert all(words in warning for words, warning in zip(told, warnings, strict=True))

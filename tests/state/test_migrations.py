@@ -12,11 +12,12 @@ from pathlib import Path
 import httpx
 import pytest
 
-import functions.process.lifecycle
+import functions.process.readiness
 import state.backup
 import state.client
 import state.migrations
-from functions.process.lifecycle import Process, opened, until_ready
+from functions.process.lifecycle import Process, opened
+from functions.process.readiness import until_ready
 from state.backup import entries, read_header, restore
 from state.client import SCHEMA, Lab
 from state.embedded import EmbeddedRedis
@@ -238,14 +239,14 @@ def newer(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     async def step(turn: Turn) -> None:
         took.append(turn.token)
 
-    for module in (state.client, functions.process.lifecycle):
+    for module in (state.client, functions.process.readiness):
         monkeypatch.setattr(module, "SCHEMA", SCHEMA + 1)
 
     async def later(lab: Lab, found: int, **options: object) -> None:
         steps = dict.fromkeys(range(1, SCHEMA + 1), step)
         await migrate(lab, found, steps=steps, to=SCHEMA + 1, **options)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(functions.process.lifecycle, "migrate", later)
+    monkeypatch.setattr(state.migrations, "migrate", later)
     return took
 
 

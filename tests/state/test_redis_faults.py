@@ -19,7 +19,8 @@ import redis
 from pydantic import SecretStr
 
 import state.answers
-from functions.process.lifecycle import Process, ended, opened
+from functions.process.lifecycle import Process, opened
+from functions.process.running import ended
 from state.client import load
 from state.embedded import EmbeddedRedis
 from state.moves import load as load_move
@@ -29,7 +30,7 @@ from state.settings import Settings
 from tests.conftest import http_client
 from tests.labs import PRESENCE, add_gpu, asked, begun, dump, events_of, idea, open_tag, registered, told
 from tests.state.test_client import password_of
-from triggers.lab import free_port
+from triggers.ports import free_port
 
 TIMEOUT_S = 1.0
 PASSING = PRESENCE | {"tallies"}

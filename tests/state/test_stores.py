@@ -9,7 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.process.lifecycle import Process, ended
+from functions.process.lifecycle import Process
+from functions.process.running import ended
 from state.client import Lab
 from state.decisions import BestAfter, Ending
 from state.entries import Entry

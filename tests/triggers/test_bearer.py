@@ -26,7 +26,7 @@ from triggers.cli.lab_http import LabHttp
 from triggers.cli.output import AUTH, exit_code
 from triggers.cli.token import Duration
 from triggers.http.status import STATUS
-from triggers.lab import Plan, specs
+from triggers.lab_parts import LabParts
 
 HERE = "http://127.0.0.1:3999"
 
@@ -238,7 +238,7 @@ def test_no_process_of_the_lab_is_given_the_token_of_a_person(
         monkeypatch.setenv(name, token())
     monkeypatch.setenv("NIGHTJAR_SWEEP_S", "7")
 
-    given = [spec.env or {} for spec in specs(Plan(settings_in(tmp_path), repo=tmp_path))]
+    given = [spec.env or {} for spec in LabParts(settings_in(tmp_path), repo=tmp_path).specs()]
 
     assert len(given) == 4
     assert not any(name in env for env in given for name in ("NIGHTJAR_TOKEN", "NIGHTJAR_ENROLL_TOKEN"))

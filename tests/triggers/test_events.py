@@ -15,7 +15,8 @@ import pytest
 
 from functions.contract import Call, Every, Function, On, Request, Response, function
 from functions.invoke import Invoker
-from functions.process.lifecycle import Process, ended
+from functions.process.lifecycle import Process
+from functions.process.running import ended
 from functions.rules.firings import Overlap
 from functions.table import table
 from state.errors import NotFound, Unavailable

@@ -15,11 +15,13 @@ import pytest
 import redis
 
 import triggers.lab
+import triggers.own_redis
 from functions.process.supervision import Backoff, ProcessGroup, ProcessSpec
 from state.embedded import EmbeddedRedis, adopt
 from state.errors import Unavailable
 from state.settings import Settings
-from triggers.lab import Lab, Plan
+from triggers.lab import LocalLab
+from triggers.lab_parts import LabParts
 
 pytestmark = pytest.mark.process
 
@@ -38,8 +40,8 @@ class Started:
         spec = ProcessSpec("worker", (sys.executable, "-c", STUBBORN), None, drain_s=float("inf"))
         self.group = ProcessGroup([spec], folder / "logs", self.said.append)
         self.log = folder / "logs" / "worker.log"
-        plan = Plan(self.settings, repo=None)
-        self.lab = Lab(plan, self.redis, self.group, self.stop, self.said.append)
+        parts = LabParts(self.settings, repo=None)
+        self.lab = LocalLab(parts, self.redis, self.group, self.stop, self.said.append)
 
     @property
     def aof(self) -> Path:
@@ -55,8 +57,8 @@ class Started:
 
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
-    monkeypatch.setattr(triggers.lab, "REDIS_LOOK_S", 0.05)
-    monkeypatch.setattr(triggers.lab, "REDIS_BACKOFF", Backoff(first_s=0.05, most_s=0.1))
+    monkeypatch.setattr(triggers.own_redis, "LOOK_S", 0.05)
+    monkeypatch.setattr(triggers.own_redis, "BACKOFF", Backoff(first_s=0.05, most_s=0.1))
     monkeypatch.setattr(triggers.lab, "WITHOUT_REDIS_S", 0.5)
     found = Started(tmp_path)
     with found.redis:

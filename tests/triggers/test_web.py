@@ -18,7 +18,7 @@ import pytest
 
 from functions.process.lifecycle import Process
 from state.settings import Settings
-from triggers.lab import free_port
+from triggers.ports import free_port
 
 pytestmark = pytest.mark.process
 

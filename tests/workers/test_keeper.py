@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import workers.keeper
-from functions.process.lifecycle import Process, ended, opened
+from functions.process.lifecycle import Process, opened
+from functions.process.running import ended
 from functions.process.supervision import ProcessGroup
 from state.pool import Pool
 from state.records import Footprint, Gpu

@@ -15,7 +15,7 @@ from pathlib import Path
 import click
 
 from functions.process.logs import start_logging
-from state.client import Lab as Client
+from state.client import Lab
 from state.embedded import serving
 from state.errors import NotFound, Unauthenticated, Unavailable
 from state.settings import Settings, own_environment
@@ -25,7 +25,9 @@ from triggers.cli.demo_view import DemoView
 from triggers.cli.lab_http import LabHttp, advice
 from triggers.cli.options import data_option, settings_from
 from triggers.cli.output import ERROR, OK
-from triggers.lab import Lab, Plan, free_port
+from triggers.lab import LocalLab
+from triggers.lab_parts import LabParts
+from triggers.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 AGENTS = ("ada", "grace")
@@ -57,7 +59,7 @@ async def check_token(settings: Settings, url: str, bearer: Bearer | None) -> No
     Raises:
         Unauthenticated: it has tokens, and we have none of them.
     """
-    lab = Client(settings.lab, url, timeout_s=settings.redis_timeout_s)
+    lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
     try:
         tokens = Tokens(lab)
         if bearer is None and not await tokens.are_configured():
@@ -75,8 +77,8 @@ async def _demo(settings: Settings, runs: int, budget: float, bearer: Bearer | N
     began = time.monotonic()
     say("starting Redis, web, events, clock and two CPU workers ...")
     project = make_project(settings.data_dir / "project")
-    plan = Plan(settings, repo=project, cpu=SLOTS, gpu="none")
-    async with Lab.started(plan, announce=say) as lab:
+    parts = LabParts(settings, repo=project, cpu=SLOTS, gpu="none")
+    async with LocalLab.started(parts, announce=say) as lab:
         say(f"the lab answers at {lab.url}; agents {' and '.join(AGENTS)} begin")
         http = LabHttp(settings)
         tag = f"demo{http.ask('GET', '/api/report/tags')['total'] + 1}"

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from functions.invoke import Invoker
-from functions.process.lifecycle import until_ready
+from functions.process.readiness import until_ready
 from functions.table import table
 from state.client import Lab
 from state.embedded import serving

@@ -9,7 +9,8 @@ import click
 
 from functions.process.logs import start_logging
 from triggers.cli.options import data_option, lab_option, settings_from
-from triggers.lab import Lab, Plan
+from triggers.lab import LocalLab
+from triggers.lab_parts import LabParts
 
 
 @click.command()
@@ -40,14 +41,14 @@ def command(
     """
     settings = settings_from(data=data, lab=lab, port=port)
     start_logging(settings, "up")
-    plan = Plan(settings, repo=repo or train_repository(Path.cwd()), cpu=cpu, gpu=gpu, command=train_command)
-    return asyncio.run(_run(plan))
+    repo = repo or train_repository(Path.cwd())
+    return asyncio.run(_run(LabParts(settings, repo=repo, cpu=cpu, gpu=gpu, command=train_command)))
 
 
-async def _run(plan: Plan) -> int:
-    async with Lab.started(plan, announce=lambda line: click.echo(line, err=True)) as lab:
-        click.echo(f"ready: {lab.url} (docs at {lab.url}/docs), data in {plan.settings.data_dir}", err=True)
-        if plan.repo is None:
+async def _run(parts: LabParts) -> int:
+    async with LocalLab.started(parts, announce=lambda line: click.echo(line, err=True)) as lab:
+        click.echo(f"ready: {lab.url} (docs at {lab.url}/docs), data in {parts.settings.data_dir}", err=True)
+        if parts.repo is None:
             click.echo(
                 "no worker: this folder has no train.py. Add one with: ./nightjar worker --repo PATH",
                 err=True,

@@ -2,7 +2,7 @@
 
 import sys
 
-from functions.process.lifecycle import run
+from functions.process.running import run
 from triggers.events.serving import serve
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from functions.contract import Function, On, Timed
-from functions.process.lifecycle import Process, opened, run, stop_signals
+from functions.process.lifecycle import Process, opened
+from functions.process.running import run, stop_signals
 from functions.table import table
 from state.events import Event
 from state.pool import Pool

@@ -7,16 +7,14 @@ machine serves carries ours, with its own port, and the browser's word that it b
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from state.errors import Forbidden, Invalid, NightjarError
+from state.errors import Forbidden, NightjarError
 from state.settings import Settings
-from state.tokens import Tokens
 from triggers.http.problems import problem_response
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -104,26 +102,3 @@ def added_hosts(settings: Settings) -> frozenset[str]:
     """The names that the operator added to our own."""
     added = (name.strip().lower() for name in settings.allowed_hosts.split(","))
     return frozenset(name for name in added if name)
-
-
-async def check_bind(settings: Settings, tokens: Tokens) -> None:
-    """Refuse an address that strangers can reach while the lab has no tokens: every caller is an operator then.
-
-    Raises:
-        Invalid: the host is not a loopback address.
-    """
-    if not is_loopback(settings.host) and not await tokens.are_configured():
-        raise Invalid(
-            f"refusing to listen on {settings.host!r}: without tokens every caller would be an operator",
-            hint="issue the first one, then start again: ./nightjar token issue NAME --role operator --direct"
-            f" --save{settings.options}; or keep NIGHTJAR_HOST=127.0.0.1 and use an SSH tunnel:"
-            " ssh -L 3111:127.0.0.1:3111 HOST",
-        )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what listens there."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

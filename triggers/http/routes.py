@@ -20,7 +20,8 @@ from starlette.types import Lifespan
 
 from functions.contract import Call, Command, Function, Http, Picture
 from functions.invoke import check_role
-from functions.process.lifecycle import Process, ended
+from functions.process.lifecycle import Process
+from functions.process.running import ended
 from functions.rules.access import Caller
 from functions.validation import invalid
 from state.answers import Stored

@@ -26,7 +26,8 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from functions.process.lifecycle import Process, ended
+from functions.process.lifecycle import Process
+from functions.process.running import ended
 from state.errors import Exhausted, Invalid, NightjarError, TooManyRequests, Unavailable
 from state.events import CATALOGUE, Event
 from state.ids import TAG_PATTERN

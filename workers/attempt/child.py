@@ -16,7 +16,7 @@ from typing import Literal
 
 from functions.formats.metrics_block import newest_lines
 from functions.lanes import Order, Watcher
-from functions.process.lifecycle import ended
+from functions.process.running import ended
 from workers.attempt import stamps
 from workers.attempt.capped_log import CappedLog
 from workers.attempt.disk import bytes_on_disk

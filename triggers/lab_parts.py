@@ -1,0 +1,44 @@
+"""What a lab on one machine consists of: the processes that `up` starts."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from functions.process.supervision import ProcessSpec
+from state.settings import Settings, own_environment
+
+KINDS = ("web", "events", "clock")
+
+
+@dataclass(frozen=True)
+class LabParts:
+    """The processes of a lab, and the slots of its workers."""
+
+    settings: Settings
+    repo: Path | None
+    """Without one there is no worker."""
+    cpu: int | None = None
+    gpu: str = "all"
+    command: str | None = None
+
+    def specs(self) -> list[ProcessSpec]:
+        """web, events, clock, and where there is a repository the workers' supervisor."""
+        settings = self.settings
+        env = own_environment() | {
+            "NIGHTJAR_DATA": str(settings.data_dir),
+            "NIGHTJAR_LAB": settings.lab,
+            "NIGHTJAR_PORT": str(settings.port),
+        }
+        python = (sys.executable, "-P", "-m")
+        silent_s = settings.silent_s
+        found = [ProcessSpec(kind, (*python, f"triggers.{kind}"), env, 15.0, silent_s) for kind in KINDS]
+        if self.repo is not None:
+            argv = [*python, "workers.supervisor", "--repo", str(self.repo), "--gpu", self.gpu]
+            argv += ["--cpu", str(self.cpu)] if self.cpu is not None else []
+            argv += ["--command", shlex.join(shlex.split(self.command))] if self.command else []
+            env = env | settings.worker_environment
+            found.append(ProcessSpec("worker", tuple(argv), env, float("inf"), silent_s))
+        return found
