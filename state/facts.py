@@ -8,7 +8,7 @@ from typing import Any
 
 from state.entries import Slot
 from state.policy import Policy
-from state.records import Best, Direction, Experiment, Gpu, Tag, Trace
+from state.records import Best, Direction, Experiment, Gpu, Selection, Status, Tag, Trace
 
 
 @dataclass(frozen=True)
@@ -149,3 +149,23 @@ class Patched:
 
     experiment: Experiment
     patch: bytes | None
+
+
+@dataclass(frozen=True)
+class ContextFacts:
+    """What stands above and beside some parents."""
+
+    tag: Tag
+    selection: Selection | None
+    """What names the parents; None: the caller does."""
+    parent_ids: Sequence[str]
+    ancestors: Mapping[str, Experiment]
+    """By id, the parents included; what was not read is nobody's parent."""
+    is_whole: bool
+    """Whether no ancestor was left out."""
+    beside: Sequence[Experiment]
+    """The newest traces' roots, and what finished last."""
+    newest: Mapping[Status, Sequence[Experiment]]
+    """Of the whole tag, by status, oldest first."""
+    best: Experiment | None
+    """Of the tag."""

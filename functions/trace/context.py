@@ -7,16 +7,15 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from functions.contract import Request, Response, function
-from functions.rules.branches.ancestry import FAILED, Siblings, branch, siblings
+from functions.rules.branches.ancestry import FAILED, Branch, Siblings, branch, siblings
 from functions.rules.branches.parents import check_parents
 from functions.rules.keeps.verdict import Key
 from functions.rules.search.suggestions import short
 from state.errors import Invalid
-from state.experiments import Experiments
+from state.facts import ContextFacts
 from state.ids import Id
 from state.ids import Tag as TagName
 from state.records import Experiment
-from state.tags import Tags
 from state.traces import Traces
 
 ANCESTORS_READ = 500
@@ -89,67 +88,59 @@ class Context(Response):
 
 
 @function("trace::context", role="agent")
-async def context(request: ReadContext, tags: Tags, experiments: Experiments, traces: Traces) -> Context:
+async def context(request: ReadContext, traces: Traces) -> Context:
     """A branch's ancestors, keeps, newest failures, base and best, and the siblings that were tried beside it."""
-    tag = await tags.get(request.tag)
-    parent_ids, until, commit = request.parent_ids, None, None
-    if request.selection_id is not None:
-        chosen = await traces.selection(request.selection_id)
-        if chosen.tag != request.tag:
-            raise Invalid(
-                f"{chosen.selection_id} is a selection of {chosen.tag!r}", hint="ask with its own tag"
-            )
-        parent_ids, until, commit = chosen.parent_ids, chosen.finished_until, chosen.base_commit_sha
-    else:
-        found = {e.experiment_id: e for e in await experiments.many(parent_ids)}
-        check_parents(request.tag, parent_ids, found)
-    known, is_whole = await experiments.ancestors(parent_ids, ANCESTORS_READ)
-    main = Key(tag.key_gpu_class, tag.key_evaluator_hash, tag.key_budget_seconds)
-    under = branch(
-        parent_ids, known, tag.direction, main, max_keep=request.max_keep, max_failed=request.max_failed
+    of_all = request.search_type == "all"
+    facts = await traces.context_facts(
+        request.tag,
+        request.selection_id or request.parent_ids,
+        most_ancestors=ANCESTORS_READ,
+        most_beside=BESIDE_READ if request.siblings != "never" else 0,
+        newest={"keep": request.max_keep, **dict.fromkeys(FAILED, request.max_failed)} if of_all else {},
     )
+    _check(request, facts)
+    main = Key(facts.tag.key_gpu_class, facts.tag.key_evaluator_hash, facts.tag.key_budget_seconds)
+    shown = {"max_keep": request.max_keep, "max_failed": request.max_failed}
+    under = branch(facts.parent_ids, facts.ancestors, facts.tag.direction, main, **shown)
+    return _told(request, facts, under)
+
+
+def _check(request: ReadContext, facts: ContextFacts) -> None:
+    """Refuse a selection of another tag, and parents that nothing can be built on."""
+    if facts.selection is None:
+        check_parents(request.tag, request.parent_ids, facts.ancestors)
+    elif facts.selection.tag != request.tag:
+        raise Invalid(
+            f"{facts.selection.selection_id} is a selection of {facts.selection.tag!r}",
+            hint="ask with its own tag",
+        )
+
+
+def _told(request: ReadContext, facts: ContextFacts, under: Branch) -> Context:
     kept, failures = under.kept, under.failures
     if request.search_type == "all":
-        kept, failures = await _of_all(request, experiments)
-    beside: list[Experiment] = []
-    if request.siblings != "never":
-        newest, _ = await traces.page(request.tag, BESIDE_READ)
-        roots = await experiments.many([t.root for t in newest if t.root is not None])
-        newly = await experiments.finished(request.tag, BESIDE_READ, until)
-        others = {e.experiment_id: e for e in [*roots, *newly]}
-        beside = siblings(
-            under, others.values(), request.siblings, finished_until=until, most=request.max_failed
-        )
-    best = await experiments.best(request.tag)
-    base_commit = under.base.commit_sha if under.base else None
+        kept = list(facts.newest["keep"])
+        failures = sorted((e for status in FAILED for e in facts.newest[status]), key=lambda e: e.number)
+        failures = failures[max(0, len(failures) - request.max_failed) :]
+    until = facts.selection.finished_until if facts.selection else None
+    beside = siblings(under, facts.beside, request.siblings, finished_until=until, most=request.max_failed)
+    commit = facts.selection.base_commit_sha if facts.selection else None
     return Context(
         tag=request.tag,
         selection_id=request.selection_id,
-        base_commit_sha=commit or base_commit or tag.base_commit,
+        base_commit_sha=commit or (under.base.commit_sha if under.base else facts.tag.base_commit),
         branch=Under(
-            parent_ids=parent_ids,
+            parent_ids=list(facts.parent_ids),
             ancestors=[e.experiment_id for e in under.ancestors],
-            is_whole=is_whole,
+            is_whole=facts.is_whole,
             kept=[entry(e) for e in kept] if request.return_type != "failed" else [],
             failures=[entry(e) for e in failures] if request.return_type != "kept" else [],
             base=entry(under.base) if under.base else None,
             best=entry(under.best) if under.best else None,
         ),
         siblings=[entry(e) for e in beside],
-        global_best=entry(await experiments.get(best.experiment_id)) if best else None,
+        global_best=entry(facts.best) if facts.best else None,
     )
-
-
-async def _of_all(
-    request: ReadContext, experiments: Experiments
-) -> tuple[list[Experiment], list[Experiment]]:
-    """The newest keeps and failures of the whole tag."""
-    kept = await experiments.by_number(request.tag, "keep", request.max_keep) if request.max_keep else []
-    failures: list[Experiment] = []
-    for status in sorted(FAILED) if request.max_failed else ():
-        failures += await experiments.by_number(request.tag, status, request.max_failed)
-    failures.sort(key=lambda e: e.number)
-    return kept, failures[max(0, len(failures) - request.max_failed) :]
 
 
 def entry(e: Experiment) -> Entry:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from state.errors import NotFound
-from state.experiments.store import Store
 from state.experiments.walking import ancestors, ancestry, base_above, base_found
 from state.indexes import fields_of, members, records, values
 from state.moves import Arg
 from state.records import Best, End, Experiment, Record, Status
+from state.store import Store
 from state.tags import unknown
 
 R = TypeVar("R", bound=Record)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from state.traces.growing import Growing
 from state.traces.selecting import Selecting
+from state.traces.surroundings import Surroundings
 
 
-class Traces(Selecting, Growing):
+class Traces(Selecting, Growing, Surroundings):
     """All traces and selections of the lab."""

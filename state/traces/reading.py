@@ -6,23 +6,19 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from state.client import Lab
 from state.ids import OWN_LINE
 from state.indexes import members, records
 from state.moves import Arg
 from state.records import Forest, Selection, Trace
 from state.refusals import no_selection, unknown_trace
+from state.store import Store
 
 GROWING_READ = 100_000
 """More traces than a policy may ask for."""
 
 
-class Reading:
+class Reading(Store):
     """Part of `Traces`."""
-
-    def __init__(self, lab: Lab) -> None:
-        self._lab = lab
-        self._keys = lab.keys
 
     def forest_reads(self, tag: str) -> dict[str, Sequence[Arg]]:
         """What `forest_of` makes a forest of, by name, for `Lab.read`."""

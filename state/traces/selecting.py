@@ -51,27 +51,26 @@ class Selecting(Reading):
             NotFound: the tag does not exist. Invalid: the request of this id had another body.
         """
         keys, tag = self._keys, wish.tag
+        one = wish.parent_ids[0] if len(wish.parent_ids) == 1 else None
         named = [i for i in dict.fromkeys((wish.trace_id, wish.into, *wish.sources)) if i is not None]
-        reads: dict[str, Sequence[Arg]] = {
-            "time": ("TIME",),
-            "tag": ("HGETALL", keys.tag(tag)),
-            "policy": ("HGETALL", keys("policy", tag)),
-            **self.forest_reads(tag),
-            "open": ("ZCARD", keys("open_selections", tag)),
-            "earliest": ("ZRANGE", keys("open_selections", tag), 0, 0, "WITHSCORES"),
-            **_each("trace", "HGETALL", {i: keys.trace(i) for i in named}),
-            **_each("node", "HGETALL", {i: keys.experiment(i) for i in wish.parent_ids}),
-        }
-        if request is not None:
-            reads["first"] = ("GET", keys("requests", request.name))
-        if wish.selector == "near_miss":
-            reads["best"] = ("HGETALL", keys.best(tag))
-        if len(wish.parent_ids) == 1:
-            reads["base"] = base_above(self._lab, keys.experiment(wish.parent_ids[0]))
-        told = await self._lab.read(reads)
+        told = await self._lab.read(
+            {
+                "time": ("TIME",),
+                "tag": ("HGETALL", keys.tag(tag)),
+                "policy": ("HGETALL", keys("policy", tag)),
+                **self.forest_reads(tag),
+                "open": ("ZCARD", keys("open_selections", tag)),
+                "earliest": ("ZRANGE", keys("open_selections", tag), 0, 0, "WITHSCORES"),
+                **_each("trace", "HGETALL", {i: keys.trace(i) for i in named}),
+                **_each("node", "HGETALL", {i: keys.experiment(i) for i in wish.parent_ids}),
+                "first": ("GET", keys("requests", request.name)) if request else None,
+                "best": ("HGETALL", keys.best(tag)) if wish.selector == "near_miss" else None,
+                "base": base_above(self._lab, keys.experiment(one)) if one else None,
+            }
+        )
         if not told["tag"]:
             raise unknown(tag)
-        first = told.get("first")
+        first = told["first"]
         return SelectionFacts(
             now=told["time"][0] + told["time"][1] / 1e6,
             tag=Tag.parse(told["tag"]),
@@ -81,9 +80,9 @@ class Selecting(Reading):
             open_selections=int(told["open"]),
             free_at=float(told["earliest"][1]) if told["earliest"] else None,
             first=await self.selection(request.registered(first)) if request and first else None,
-            best=Best.parse(told["best"]) if told.get("best") else None,
+            best=Best.parse(told["best"]) if told["best"] else None,
             nodes={i: Experiment.parse(e) for i in wish.parent_ids if (e := told[f"node {i}"])},
-            base=await base_found(self._lab, told["base"]) if "base" in told else None,
+            base=await base_found(self._lab, told["base"]) if one else None,
             traces={i: Trace.parse(t) for i in named if (t := told[f"trace {i}"])},
         )
 

@@ -1,0 +1,85 @@
+"""What stands above and beside an experiment's parents, read in two round trips."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from state.experiments.walking import ancestors, ancestry
+from state.facts import ContextFacts
+from state.indexes import members, records, values
+from state.records import Experiment, Selection, Status, Tag
+from state.refusals import no_selection
+from state.tags import unknown
+from state.traces.reading import Reading
+
+
+class Surroundings(Reading):
+    """Part of `Traces`."""
+
+    async def context_facts(
+        self,
+        tag: str,
+        parents: str | list[str],
+        *,
+        most_ancestors: int,
+        most_beside: int,
+        newest: Mapping[Status, int],
+    ) -> ContextFacts:
+        """What stands above and beside some parents, or those of a selection, which goes by its id.
+
+        Of the whole tag so many of the `newest` of each status are read.
+
+        Raises:
+            NotFound: the tag does not exist, or the selection.
+        """
+        keys, lab, nodes = self._keys, self._lab, self._keys.experiment("")
+        chosen = parents if isinstance(parents, str) else None
+        told = await lab.read(
+            {
+                "tag": ("HGETALL", keys.tag(tag)),
+                "best": ("HGET", keys.best(tag), "experiment_id"),
+                "selection": ("HGETALL", keys.selection(chosen)) if chosen else None,
+                "roots": members(
+                    lab, keys("traces", tag), keys.trace(""), limit=most_beside, newest=True, fields=("root",)
+                ),
+            }
+        )
+        if not told["tag"]:
+            raise unknown(tag)
+        if chosen and not told["selection"]:
+            raise no_selection(chosen)
+        selection = Selection.parse(told["selection"]) if chosen else None
+        parent_ids = selection.parent_ids if selection else list(parents)
+        roots = [root for [root] in values(told["roots"]).values() if root]
+        until = "+inf" if selection is None else selection.finished_until
+        found = await lab.read(
+            {
+                "above": ancestors(lab, parent_ids, most_ancestors) if parent_ids else None,
+                "best": ("HGETALL", keys.experiment(told["best"])) if told["best"] else None,
+                "finished": members(
+                    lab, keys("finished", tag), nodes, limit=most_beside, high=until, newest=True
+                ),
+                **{f"root {i}": ("HGETALL", keys.experiment(i)) for i in roots},
+                **{
+                    f"newest {status}": members(
+                        lab, keys.status(tag, status, "")[0], nodes, limit=most, newest=True
+                    )
+                    for status, most in newest.items()
+                },
+            }
+        )
+        known, is_whole = ancestry(found["above"]) if parent_ids else ({}, True)
+        beside = {i: found[f"root {i}"] for i in roots} | records(found["finished"])
+        return ContextFacts(
+            tag=Tag.parse(told["tag"]),
+            selection=selection,
+            parent_ids=parent_ids,
+            ancestors=known,
+            is_whole=is_whole,
+            beside=[Experiment.parse(fields) for fields in beside.values() if fields],
+            newest={
+                status: [Experiment.parse(f) for f in records(found[f"newest {status}"]).values() if f][::-1]
+                for status in newest
+            },
+            best=Experiment.parse(found["best"]) if found["best"] else None,
+        )
