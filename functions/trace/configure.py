@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from asyncio import gather
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
 from functions.contract import Command, Response, function
-from functions.plugins import Schedulers
+from functions.trace._stores import Stores
 from state.ids import Id
 from state.ids import Tag as TagName
-from state.policies import Policies
-from state.policy import TracePolicy
-from state.traces import Traces
+from state.policy import Policy, TracePolicy
 
 Count = Annotated[int, Field(ge=1)]
 Priority = Annotated[float, Field(ge=-1e6, le=1e6)]
@@ -48,27 +47,28 @@ class Configured(Response):
 
 
 @function("trace::configure", role="operator", writes=True)
-async def configure(
-    request: Configure, policies: Policies, traces: Traces, schedulers: Schedulers
-) -> Configured:
+async def configure(request: Configure, stores: Stores) -> Configured:
     """Change the part of a tag's policy that is about traces, and the priorities of single ones."""
-    for trace_id in request.priorities or {}:
-        await traces.get(request.tag, trace_id)
-    named = request.model_dump(exclude={"tag", "request_id", "priorities", "new_epoch"}, exclude_none=True)
-    changes: dict[str, Any] = {"traces": named} if named else {}
-    if changes or request.new_epoch:
-        policy, version = await policies.change(
-            request.tag, changes, check=schedulers.check, new_epoch=request.new_epoch
-        )
-    else:
-        policy, version = await policies.get(request.tag)
-    if request.priorities:
-        await traces.prioritise(request.priorities)
-    forest = await traces.forest(request.tag)
+    priorities = request.priorities or {}
+    await gather(*(stores.traces.get(request.tag, trace_id) for trace_id in priorities))
+    policy, version = await _changed(request, stores)
+    await stores.traces.prioritise(priorities)
+    forest = await stores.traces.forest(request.tag)
     return Configured(
         tag=request.tag,
         version=version,
         epoch=forest.epoch,
         traces=policy.traces,
         priorities={t.trace_id: t.priority for t in forest.growing},
+    )
+
+
+async def _changed(request: Configure, stores: Stores) -> tuple[Policy, int]:
+    """The policy after the request, and its version."""
+    named = request.model_dump(exclude={"tag", "request_id", "priorities", "new_epoch"}, exclude_none=True)
+    if not named and not request.new_epoch:
+        return await stores.policies.get(request.tag)
+    changes: dict[str, Any] = {"traces": named} if named else {}
+    return await stores.policies.change(
+        request.tag, changes, check=stores.schedulers.check, new_epoch=request.new_epoch
     )

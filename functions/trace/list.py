@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import builtins
+from asyncio import gather
 from typing import Annotated
 
 from pydantic import Field
 
 from functions.contract import Request, Response, function
+from functions.trace._stores import Stores
 from functions.views.drawing import drawn
-from state.experiments import Experiments, Window
+from state.experiments import Window
 from state.ids import Tag as TagName
-from state.policies import Policies
 from state.records import Experiment, Trace, TraceStatus, stamp
-from state.tags import Tags
-from state.traces import Traces
 
 
 class ListTraces(Request):
@@ -84,28 +83,26 @@ class TraceList(Response):
 
 
 @function("trace::list", role="viewer")
-async def list(
-    request: ListTraces, tags: Tags, policies: Policies, experiments: Experiments, traces: Traces
-) -> TraceList:
+async def list(request: ListTraces, stores: Stores) -> TraceList:
     """A tag's traces with their tips and bases, and its newest experiments as a graph: parents, status, value."""
-    await tags.get(request.tag)
-    policy, _ = await policies.get(request.tag)
-    forest = await traces.forest(request.tag)
-    newest, total_traces = await traces.page(request.tag, request.limit)
-    shown = {t.trace_id: t for t in (*forest.growing, *newest)}
-    page = await experiments.page(Window(request.tag, request.limit, cursor=request.cursor))
-    tips, bases = {t.tip for t in shown.values()}, {t.base for t in shown.values()}
+    tag = request.tag
+    _, (policy, _), forest, still_open, (newest, total_traces), page = await gather(
+        stores.tags.get(tag),
+        stores.policies.get(tag),
+        stores.traces.forest(tag),
+        stores.traces.open_selections(tag),
+        stores.traces.page(tag, request.limit),
+        stores.experiments.page(Window(tag, request.limit, cursor=request.cursor)),
+    )
+    by_number = sorted({t.trace_id: t for t in (*forest.growing, *newest)}.values(), key=lambda t: t.number)
+    tips, bases = {t.tip for t in by_number}, {t.base for t in by_number}
     return TraceList(
-        tag=request.tag,
+        tag=tag,
         mode=policy.traces.mode,
         epoch=forest.epoch,
         select_seq=forest.select_seq,
-        open_selections=len(await traces.open_selections(request.tag)),
-        traces=[
-            branch(t)
-            for t in sorted(shown.values(), key=lambda t: t.number)
-            if request.status in (None, t.status)
-        ],
+        open_selections=len(still_open),
+        traces=[branch(t) for t in by_number if request.status in (None, t.status)],
         total_traces=total_traces,
         nodes=[node(e, e.experiment_id in tips, e.experiment_id in bases) for e in page.experiments],
         total_nodes=page.total,

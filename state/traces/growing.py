@@ -16,6 +16,8 @@ class Growing(Reading):
 
     async def prioritise(self, priorities: Mapping[str, float]) -> None:
         """Set how much traces are wanted, higher first."""
+        if not priorities:
+            return
         keys = [self._keys.trace(trace_id) for trace_id in priorities]
         await self._lab.move(
             "prioritise_trace", keys={"traces": keys}, args={"priorities": list(priorities.values())}
