@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -39,13 +40,28 @@ def missing() -> list[str]:
 
 
 class Browser:
-    """One browser window."""
+    """One browser, and the window that it shows."""
 
     def __init__(self, http: httpx.Client, session: str) -> None:
         self._http = http
         self._session = f"/session/{session}"
+        self._origins: set[str] = set()
+
+    @contextmanager
+    def window(self) -> Iterator[Browser]:
+        """A new window that knows of nothing, as in a fresh profile."""
+        first = self._ask("GET", "/window")
+        new = self._ask("POST", "/window/new", type="window")["handle"]
+        self._ask("POST", "/window", handle=new)
+        try:
+            yield self
+        finally:
+            self._forget()
+            self._ask("DELETE", "/window")
+            self._ask("POST", "/window", handle=first)
 
     def open(self, url: str) -> None:
+        self._origins.add("{0.scheme}://{0.netloc}".format(urlsplit(url)))
         self._ask("POST", "/url", url=url)
 
     def run(self, script: str, *arguments: Any) -> Any:
@@ -124,6 +140,16 @@ class Browser:
     def close(self) -> None:
         self._http.delete(self._session)
 
+    def _forget(self) -> None:
+        """Forget everything that pages have kept, and what the console said."""
+        self._ask("POST", "/url", url="about:blank")
+        for origin in self._origins:
+            self.tell("Storage.clearDataForOrigin", origin=origin, storageTypes="all")
+        self.tell("Network.clearBrowserCookies")
+        self.tell("Network.clearBrowserCache")
+        self._origins.clear()
+        self.said()
+
     def _element(self, css: str) -> str:
         found = self._ask("POST", "/element", using="css selector", value=css)
         return str(found[ELEMENT])
@@ -161,7 +187,7 @@ def _port(driver: subprocess.Popen[bytes], log: Path) -> int:
 
 @contextmanager
 def browsing(driver: httpx.Client, profile: Path) -> Iterator[Browser]:
-    """A window with a fresh profile."""
+    """A browser with a fresh profile."""
     options = {"binary": shutil.which("chromium"), "args": [*FLAGS, f"--user-data-dir={profile}"]}
     wanted = {"goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
     answer = driver.post("/session", json={"capabilities": {"alwaysMatch": wanted}}).json()["value"]

@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from pathlib import Path
 
-import httpx
 import pytest
 
 from tests.browser import Browser, browsing, chromedriver, is_demanded, missing
 from tests.journeys.running import living_labs
 
 
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
+@pytest.fixture(scope="session")
+def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """One browser for all tests: it takes seconds to start."""
     if (absent := missing()) and not is_demanded():
         pytest.skip(f"not installed: {', '.join(absent)} (Debian: apt-get install chromium chromium-driver)")
     assert not absent, absent
-    with chromedriver(tmp_path_factory.mktemp("driver") / "log") as found:
+    folder = tmp_path_factory.mktemp("chromium")
+    with chromedriver(folder / "log") as driver, browsing(driver, folder / "profile") as found:
         yield found
 
 
 @pytest.fixture
-def browser(driver: httpx.Client, tmp_path: Path) -> Iterator[Browser]:
+def browser(chromium: Browser) -> Iterator[Browser]:
     """A window of its own."""
-    with browsing(driver, tmp_path / "profile") as found:
+    with chromium.window() as found:
         found.size(1280, 1000)
         yield found
 
