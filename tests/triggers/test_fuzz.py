@@ -33,9 +33,9 @@ from tests.conftest import http_client
 from tests.labs import add_gpu, crashed, idea, open_tag, problem, registered, told, tried
 from triggers.openapi import openapi
 
-EXAMPLES = 8
+EXAMPLES = pytest.mark.parametrize("most", [4, pytest.param(40, marks=pytest.mark.long)])
 DRAWN = 2
-"""Of what draws a picture: half a second each."""
+"""Most of what draws a picture: half a second each."""
 BASE = "http://127.0.0.1:3111"
 ANSWER_S = 60.0
 """Far more than any answer takes: what takes longer hangs."""
@@ -159,11 +159,14 @@ def at_known_things(case: Case[Any], draw: Any) -> None:
                 part[name] = draw(st.one_of(st.just(value), st.sampled_from(KNOWN[name])))
 
 
+@EXAMPLES
 @pytest.mark.parametrize(("name", "mode"), CASES)
-def test_a_function_answers_anything_as_documented(door: Door, name: str, mode: GenerationMode) -> None:
+def test_a_function_answers_anything_as_documented(
+    door: Door, name: str, mode: GenerationMode, most: int
+) -> None:
     operation: APIOperation[Any, Any, Any, Any] = OPERATIONS[name]
 
-    @examples(DRAWN if name == "report_progress" else EXAMPLES)
+    @examples(DRAWN if name == "report_progress" else most)
     @given(case=operation.as_strategy(mode), data=st.data())
     def ask(case: Case[Any], data: st.DataObject) -> None:
         at_known_things(case, data.draw)
