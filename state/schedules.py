@@ -60,11 +60,28 @@ class Schedules:
         """The firings that wait for this function."""
         return FiringSubscription(self._lab, function, consumer)
 
+    async def looks(self, functions: Sequence[str]) -> list[Look]:
+        """How these functions' firings stand, in one round trip."""
+        answers = await self._lab.pipeline(
+            [
+                self._lab.reading("read_schedule", keys=_keys(self._lab, name), args={"function": name})
+                for name in functions
+            ]
+        )
+        return [
+            Look(
+                now=float(now),
+                handled=int(handled),
+                unread=int(unread),
+                firings=Firings.parse(dict(zip(flat[::2], flat[1::2], strict=True))),
+            )
+            for now, handled, unread, *flat in answers
+        ]
+
     async def look(self, function: str) -> Look:
-        """How a function's firings stand."""
-        now, handled, unread, *flat = await self._move("read_schedule", function)
-        firings = Firings.parse(dict(zip(flat[::2], flat[1::2], strict=True)))
-        return Look(float(now), int(handled), int(unread), firings)
+        """How one function's firings stand."""
+        (found,) = await self.looks([function])
+        return found
 
     async def claim(
         self,

@@ -1,4 +1,4 @@
-"""The lab's streams, read through consumer groups: at least once, retried, buried when hopeless."""
+"""The lab's streams, read through consumer groups: delivered at least once, retried, then a dead letter."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from state.events import Event
 from state.moves import Arg, GivenArgs
 
 UNSERVED_S = 7 * 86400.0
-"""A group whose binding nobody served for so long is dropped: its function left the table."""
+"""A group is dropped once its binding was not served for so long: its function left the table."""
 SILENT_S = 3600.0
-"""A consumer that has not even asked for so long is gone; those that live ask every second."""
+"""A consumer that has not asked for so long is gone; living ones ask every second."""
 TRIM_STEP = 1000
 
 
 class GroupGone(NightjarError):
-    """A consumer group that is there no more: its webhook was removed, or Redis was emptied."""
+    """The consumer group no longer exists: its webhook was removed, or Redis was emptied."""
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ class Subscription:
         return self._events(answer[0][1]) if answer else []
 
     async def pending(self, most: int = 256) -> list[Pending]:
-        """Entries that somebody has not acknowledged yet, oldest first."""
+        """Entries that a consumer has not acknowledged yet, oldest first."""
         with self._group():
             rows = await self._lab.command(
                 "XPENDING", self.stream, self.group, "-", "+", most, parse_detail=True
@@ -163,7 +163,7 @@ class Subscription:
         return self._events([row for row in rows if row and row[1] is not None])
 
     async def keep(self, ids: Sequence[str]) -> None:
-        """Say that these are being worked on: nobody claims them, no delivery is counted."""
+        """Say that these are being worked on: no other consumer claims them, no delivery is counted."""
         if ids:
             with self._group():
                 await self._lab.command(
@@ -242,13 +242,13 @@ class Stream:
             found += page
         return [letter for letter in found if binding in (None, letter.binding)]
 
-    async def is_bound(self, binding: str) -> bool:
-        """Whether somebody serves what is redriven to this binding, or did so within the last days."""
-        member = f"redriven:{binding} {binding}"
-        return await self._lab.command("ZSCORE", self._lab.keys("bindings"), member) is not None
+    async def redriven_to(self) -> set[str]:
+        """Bindings whose redriven dead letters are served, or were within the last days."""
+        members = await self._lab.command("ZRANGE", self._lab.keys("bindings"), 0, -1)
+        return {str(m).partition(" ")[2] for m in members if str(m).startswith("redriven:")}
 
     async def revive(self, letter: DeadLetter) -> str:
-        """Deliver a dead letter again: ok, gone, or unbound (nobody would get it)."""
+        """Deliver a dead letter again: ok, gone, or unbound (its binding is no longer served)."""
         e = letter.event
         text = {
             "type": e["type"],
@@ -262,7 +262,7 @@ class Stream:
         return await self._take_out(letter, json.dumps(text))
 
     async def discard(self, letter: DeadLetter) -> str:
-        """Throw a dead letter away: ok, or gone."""
+        """Delete a dead letter: ok, or gone."""
         return await self._take_out(letter, None)
 
     async def _take_out(self, letter: DeadLetter, event: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Webhooks: who is sent the lab's events over HTTP, and how that goes.
+"""Webhooks: receivers of the lab's events over HTTP, with counts of their deliveries.
 
 The signing secret stands in Redis as it is, since every delivery is signed with it; so does the URL, which for some
 receivers is a secret by itself. Neither ever leaves through a function's answer but that of `webhook::add`, an event
@@ -63,7 +63,7 @@ class Webhook:
 
 @dataclass(frozen=True)
 class Deliveries:
-    """How the deliveries to one receiver went."""
+    """Delivery attempts to one receiver."""
 
     delivered: int = 0
     failed: int = 0
@@ -134,17 +134,21 @@ class Webhooks:
 
     async def all(self) -> list[Webhook]:
         """Every webhook, oldest first."""
-        ids: list[str] = await self._lab.command("ZRANGE", self._lab.keys("webhooks"), 0, -1)
-        stored = await self._lab.hashes([self._lab.keys("webhooks", i) for i in ids])
-        return [Webhook.parse(i, one) for i, one in zip(ids, stored, strict=True) if one]
+        return [webhook for webhook, _ in await self.with_deliveries()]
 
-    async def deliveries(self, ids: list[str]) -> list[Deliveries]:
-        """How it went, for each of these."""
-        stored = await self._lab.hashes([self._lab.keys("deliveries", i) for i in ids])
-        return [Deliveries.parse(one) for one in stored]
+    async def with_deliveries(self) -> list[tuple[Webhook, Deliveries]]:
+        """Every webhook with the counts of its deliveries, oldest first."""
+        keys = self._lab.keys
+        ids: list[str] = await self._lab.command("ZRANGE", keys("webhooks"), 0, -1)
+        stored = await self._lab.hashes([keys(part, i) for i in ids for part in ("webhooks", "deliveries")])
+        return [
+            (Webhook.parse(i, one), Deliveries.parse(went))
+            for i, one, went in zip(ids, stored[::2], stored[1::2], strict=True)
+            if one
+        ]
 
     async def remove(self, webhook_id: str) -> None:
-        """Forget a receiver, with its consumer group.
+        """Delete a receiver and its consumer group.
 
         Raises:
             NotFound: there is none of this id.
@@ -153,11 +157,11 @@ class Webhooks:
             raise NotFound(f"there is no webhook {webhook_id!r}", hint="POST /api/webhook/list names them")
 
     async def disable(self, webhook_id: str, reason: str) -> bool:
-        """Send it nothing any more, and keep it for operators to see; False where it was disabled or gone."""
+        """Stop sending to it, and keep it for operators to see; False where it was disabled already, or removed."""
         return await self._end(webhook_id, reason, {"webhook_id": webhook_id, "reason": reason})
 
     async def note(self, webhook_id: str, status: int | None, error: str) -> None:
-        """Write down how a delivery went; `error` is empty where it went well."""
+        """Count a delivery attempt; `error` is empty where it succeeded."""
         args = {"id": webhook_id, "status": status, "error": error[:500]}
         await self._lab.move("note_delivery", keys=self._keys(webhook_id, "deliveries"), args=args)
 
@@ -166,7 +170,7 @@ class Webhooks:
         return await self._lab.now()
 
     def subscriptions(self, webhook: Webhook, consumer: str) -> list[Subscription]:
-        """What it is owed: the lab's events, and its dead letters that are redriven."""
+        """What it receives: the lab's events, and its redriven dead letters."""
         return [
             self._stream.events(webhook.binding, consumer, made=True),
             self._stream.redriven(webhook.binding, consumer, made=True),

@@ -196,7 +196,7 @@ def gpu_families(gpus: Sequence[Gpu], now: float, stale_s: float) -> Iterator[Me
 async def clock_families(process: Process) -> list[Metric]:
     """Counts of firings by outcome, and which functions are paused."""
     names = [name for name, declared in process.invoker.table.items() if declared.clock is not None]
-    looks = await asyncio.gather(*(process.schedules.look(name) for name in names))
+    looks = await process.schedules.looks(names)
     firings = CounterMetricFamily(
         "nightjar_clock_ticks", "Firings by outcome.", labels=["function", "outcome"]
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import builtins
 
 from functions.contract import Cron, Every, Http, Request, Response, function
@@ -14,11 +13,11 @@ from state.schedules import Look, Schedules
 from state.settings import Settings
 
 
-class Ask(Request):
+class ListSchedules(Request):
     """Nothing to ask for."""
 
 
-class Row(Response):
+class ScheduleView(Response):
     function: str
     trigger: str
     """The declaration in words."""
@@ -50,29 +49,29 @@ class Row(Response):
     """Firings whose handler is at work, or that wait for another try."""
 
 
-class Listed(Response):
-    functions: builtins.list[Row]
+class ListedSchedules(Response):
+    functions: builtins.list[ScheduleView]
     now: str
     """Redis' clock; all times here are by it."""
 
 
 @function("cron::list", Http("GET", "/api/cron/list"), Http("POST", "/api/cron/list"), role="viewer")
-async def list(request: Ask, store: Schedules, settings: Settings) -> Listed:
+async def list(request: ListSchedules, store: Schedules, settings: Settings) -> ListedSchedules:
     """Which functions the clock fires: next and last time, policies, missed and skipped firings, pauses."""
     found, declared = timed(), schedules(table(), settings)
-    looks = await asyncio.gather(*(store.look(name) for name in found))
+    looks = await store.looks([*found])
     rows = [
         _row(trigger, declared[name], look, settings)
         for (name, trigger), look in zip(found.items(), looks, strict=True)
     ]
-    return Listed(functions=rows, now=stamp(max(look.now for look in looks)))
+    return ListedSchedules(functions=rows, now=stamp(max(look.now for look in looks)))
 
 
-def _row(trigger: Every | Cron, schedule: Schedule, look: Look, settings: Settings) -> Row:
+def _row(trigger: Every | Cron, schedule: Schedule, look: Look, settings: Settings) -> ScheduleView:
     firings = look.firings
     following, at = schedule.next_due(look.now if firings.until is None else firings.until, look.now)
     paused = firings.paused_at is not None
-    return Row(
+    return ScheduleView(
         function=schedule.function,
         trigger=str(trigger),
         interval_s=trigger.interval_s(settings) if isinstance(trigger, Every) else None,

@@ -10,22 +10,22 @@ from state.records import stamp
 from state.schedules import Schedules
 
 
-class Pause(Command):
+class PauseSchedule(Command):
     function: Name
     reason: str = Field("", max_length=500)
 
 
-class Paused(Response):
+class PausedSchedule(Response):
     function: str
     paused_since: str
 
 
 @function("cron::pause", role="operator", writes=True)
-async def pause(request: Pause, store: Schedules) -> Paused:
+async def pause(request: PauseSchedule, store: Schedules) -> PausedSchedule:
     """Stop the clock from firing a function until cron::resume; what was fired before still runs.
 
     Firings that fall into the pause count as neither missed nor skipped, and are never made up.
     """
     trigger_of(request.function)
     since = await store.pause(request.function, request.reason)
-    return Paused(function=request.function, paused_since=stamp(since))
+    return PausedSchedule(function=request.function, paused_since=stamp(since))

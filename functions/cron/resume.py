@@ -8,19 +8,19 @@ from state.records import stamp
 from state.schedules import Schedules
 
 
-class Resume(Command):
+class ResumeSchedule(Command):
     function: Name
 
 
-class Resumed(Response):
+class ResumedSchedule(Response):
     function: str
     paused_since: str | None
     """None where it was not paused."""
 
 
 @function("cron::resume", role="operator", writes=True)
-async def resume(request: Resume, store: Schedules) -> Resumed:
+async def resume(request: ResumeSchedule, store: Schedules) -> ResumedSchedule:
     """Let the clock fire a paused function again, from its next scheduled time on."""
     trigger_of(request.function)
     since = await store.resume(request.function)
-    return Resumed(function=request.function, paused_since=None if since is None else stamp(since))
+    return ResumedSchedule(function=request.function, paused_since=None if since is None else stamp(since))

@@ -11,11 +11,11 @@ from state.records import stamp
 from state.schedules import Schedules
 
 
-class Run(Command):
+class FireNow(Command):
     function: Name
 
 
-class Ran(Response):
+class FiredNow(Response):
     function: str
     became: Literal["fired", "waits"]
     """It waits if an earlier firing is unhandled and the overlap policy is queue."""
@@ -23,7 +23,7 @@ class Ran(Response):
 
 
 @function("cron::run", role="operator", writes=True)
-async def run(request: Run, call: Call, store: Schedules) -> Ran:
+async def run(request: FireNow, call: Call, store: Schedules) -> FiredNow:
     """Fire a function of the clock now, also while it is paused, once per request id; the events process runs it."""
     trigger = trigger_of(request.function)
     given = request.request_id or call.idempotency_key
@@ -34,4 +34,4 @@ async def run(request: Run, call: Call, store: Schedules) -> Ran:
             hint="try again when cron::list shows it neither waiting nor running",
             retry_after=1.0,
         )
-    return Ran(function=request.function, became=became, at=stamp(when))
+    return FiredNow(function=request.function, became=became, at=stamp(when))

@@ -11,12 +11,12 @@ from state.ids import StreamId
 from state.stream import Stream
 
 
-class Ask(Request):
+class ListDeadLetters(Request):
     limit: int = Field(50, ge=1, le=1000)
     cursor: StreamId | None = Field(None, description="next_cursor of the page before")
 
 
-class Letter(Response):
+class DeadLetterView(Response):
     id: str
     binding: str
     """The function that could not handle it."""
@@ -26,19 +26,19 @@ class Letter(Response):
     event: dict[str, Any]
 
 
-class Letters(Response):
-    dead: list[Letter]
+class DeadLetters(Response):
+    dead: list[DeadLetterView]
     total: int
     next_cursor: str | None
 
 
 @function("event::dead", role="viewer")
-async def dead(request: Ask, stream: Stream) -> Letters:
+async def dead(request: ListDeadLetters, stream: Stream) -> DeadLetters:
     """Dead letters, oldest first, each with the event, its binding and the last error."""
     found = await stream.dead(request.cursor, request.limit)
-    return Letters(
+    return DeadLetters(
         dead=[
-            Letter(
+            DeadLetterView(
                 id=letter.id,
                 binding=letter.binding,
                 error=letter.error,

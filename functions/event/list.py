@@ -19,7 +19,7 @@ MOST_READ = 5000
 """Events that one request looks at: a rare type is found by following the cursor."""
 
 
-class Ask(Request):
+class ListEvents(Request):
     tag: TagName | None = None
     types: builtins.list[EventType] | None = Field(None, min_length=1, max_length=100)
     since: Moment | None = Field(
@@ -34,27 +34,27 @@ class Ask(Request):
         return self.tag in (None, event.tag) and (self.types is None or event.type in self.types)
 
 
-class Listed(Response):
+class ListedEvents(Response):
     events: builtins.list[dict[str, Any]]
     next_cursor: str | None
     """Where the next page begins, even if this one found nothing; None at the end."""
 
 
 @function("event::list", role="viewer")
-async def list(request: Ask, stream: Stream) -> Listed:
+async def list(request: ListEvents, stream: Stream) -> ListedEvents:
     """The lab's events by tag, type and time, newest or oldest first; `next_cursor` leads on, even from no events."""
     found: builtins.list[dict[str, Any]] = []
     last, looked = None, 0
     async for event in _events(request, stream):
         if len(found) == request.limit or looked == MOST_READ:
-            return Listed(events=found, next_cursor=last)
+            return ListedEvents(events=found, next_cursor=last)
         last, looked = event.id, looked + 1
         if request.wants(event):
             found.append(event.envelope())
-    return Listed(events=found, next_cursor=None)
+    return ListedEvents(events=found, next_cursor=None)
 
 
-async def _events(request: Ask, stream: Stream) -> AsyncIterator[Event]:
+async def _events(request: ListEvents, stream: Stream) -> AsyncIterator[Event]:
     """Every event from the cursor on, page by page."""
     cursor, since = request.cursor, request.since or "0"
     if request.order == "oldest":

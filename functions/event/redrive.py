@@ -1,26 +1,15 @@
-"""event::redrive puts dead letters before their handlers once more."""
+"""event::redrive delivers dead letters again."""
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
-
-from functions.contract import Command, Response, function
-from state.errors import Conflict, NotFound
-from state.ids import StreamId
+from functions.contract import Response, function
+from functions.event._letters import ChooseLetters, chosen
+from state.errors import Conflict
 from state.stream import Stream
 
 
-class Redrive(Command):
-    id: StreamId | None = None
-    all: bool = False
-    binding: str | None = Field(None, max_length=100, description="with all: only those of this function")
-    dry_run: bool = False
-
-    @model_validator(mode="after")
-    def _one_or_all(self) -> Redrive:
-        if (self.id is None) != self.all:
-            raise ValueError("name one id, or say all")
-        return self
+class Redrive(ChooseLetters):
+    """One letter, or all."""
 
 
 class Redriven(Response):
@@ -31,13 +20,11 @@ class Redriven(Response):
 @function("event::redrive", role="operator", writes=True)
 async def redrive(request: Redrive, stream: Stream) -> Redriven:
     """Deliver one dead letter, or all of them, again; a dry run only says which."""
-    letters = await stream.dead_letters(request.id, request.binding)
-    if request.id is not None and not letters:
-        raise NotFound(f"there is no dead letter {request.id}", hint="POST /api/event/dead lists them")
-    served = [letter for letter in letters if await stream.is_bound(letter.binding)]
+    letters, bound = await chosen(request, stream), await stream.redriven_to()
+    served = [letter for letter in letters if letter.binding in bound]
     if request.id is not None and not served:
         raise Conflict(
-            f"nobody takes events for {letters[0].binding}",
+            f"no process takes events for {letters[0].binding}",
             hint="its function left the table or its webhook was removed: POST /api/event/discard;"
             " a function of the clock is fired with POST /api/cron/run",
         )

@@ -7,7 +7,7 @@ from state.errors import Conflict
 from state.tokens import TICKET_S, Tokens
 
 
-class Ask(Command):
+class OpenTicket(Command):
     """Nothing to ask for."""
 
 
@@ -18,8 +18,8 @@ class Ticket(Response):
 
 
 @function("event::ticket", role="viewer", writes=True, keeps_answer=False)
-async def ticket(request: Ask, call: Call, tokens: Tokens) -> Ticket:
-    """A name that opens one event stream within 30 seconds, so that no token has to stand in a URL."""
+async def ticket(request: OpenTicket, call: Call, tokens: Tokens) -> Ticket:
+    """A name that opens one event stream within 30 seconds, so that no URL has to carry a token."""
     if call.proof is None:
         raise Conflict("no token was sent, and none is needed", hint="GET /api/events without a ticket")
     return Ticket(ticket=await tokens.open_ticket(call.proof), expires_in_s=TICKET_S)

@@ -1,4 +1,4 @@
-"""event::trim drops events that are old and that everybody has handled."""
+"""event::trim drops old events that every binding has handled."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class Trimmed(Response):
     dropped: int
     kept: int
     held_back_by: HeldBack | None
-    """The binding that keeps events which are old enough to go."""
+    """The binding that keeps events which are old enough to be dropped."""
     bindings_dropped: list[str]
-    """Functions and webhooks that nobody served for seven days in which the lab ran."""
+    """Functions and webhooks that no process served for seven days in which the lab ran."""
     consumers_dropped: int
 
 
 @function("event::trim", Every("trim_s"), role="operator", writes=True)
 async def trim(request: Trim, stream: Stream, settings: Settings) -> Trimmed:
-    """Drop events that are too old and too many; never one that a function or webhook has yet to handle.
+    """Drop old events beyond the newest; never one that a function or webhook has yet to handle.
 
-    An event goes once it is older than NIGHTJAR_KEEP_EVENTS_DAYS and no more among the newest
-    NIGHTJAR_KEEP_EVENTS: a quiet lab can be replayed from long ago, and a busy night is kept whole. Dead letters stay
-    until they are redriven or discarded.
+    An event goes once it is older than NIGHTJAR_KEEP_EVENTS_DAYS and no longer among the newest NIGHTJAR_KEEP_EVENTS,
+    so that a quiet lab keeps its history and a busy one its last night. Dead letters stay until they are redriven or
+    discarded.
     """
     events, *others = await stream.bound_streams()
     told = await stream.trim(events, keep_s=settings.keep_events_days * DAY_S, keep=settings.keep_events)

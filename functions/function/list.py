@@ -9,11 +9,11 @@ from functions.contract import Http, Request, Response, function
 from functions.table import table
 
 
-class Ask(Request):
+class ListFunctions(Request):
     """Nothing to ask for."""
 
 
-class Row(Response):
+class FunctionView(Response):
     name: str
     description: str
     triggers: builtins.list[str]
@@ -24,18 +24,18 @@ class Row(Response):
     response: dict[str, Any]
 
 
-class Listed(Response):
-    functions: builtins.list[Row]
+class ListedFunctions(Response):
+    functions: builtins.list[FunctionView]
     total: int
 
 
 @function(
     "function::list", Http("GET", "/api/function/list"), Http("POST", "/api/function/list"), role="viewer"
 )
-async def list(request: Ask) -> Listed:
+async def list(request: ListFunctions) -> ListedFunctions:
     """Every function with its triggers, role, lane and schemas."""
     rows = [
-        Row(
+        FunctionView(
             name=name,
             description=declared.description,
             triggers=[str(trigger) for trigger in declared.triggers],
@@ -47,4 +47,4 @@ async def list(request: Ask) -> Listed:
         )
         for name, declared in table().items()
     ]
-    return Listed(functions=rows, total=len(rows))
+    return ListedFunctions(functions=rows, total=len(rows))

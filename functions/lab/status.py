@@ -15,11 +15,11 @@ from state.overview import Overview, Overviews
 from state.settings import Settings
 
 
-class Ask(Request):
+class ReadStatus(Request):
     """Nothing to ask for."""
 
 
-class Status(Response):
+class LabStatus(Response):
     lab: str
     processes: list[dict[str, Any]]
     counts: dict[str, int]
@@ -34,13 +34,13 @@ class Status(Response):
 
 
 @function("lab::status", Http("GET", "/api/lab/status"), role="viewer")
-async def status(request: Ask, overviews: Overviews, settings: Settings) -> Status:
+async def status(request: ReadStatus, overviews: Overviews, settings: Settings) -> LabStatus:
     """Who is alive, what waits, how far the event handlers are behind."""
     timed = [name for name, declared in table().items() if declared.clock is not None]
     lab = await overviews.read(timed, alive_s=settings.stale_s)
     gpus = pool_counts(lab.gpus.gpus, lab.gpus.now, settings.stale_s)
     kinds = Counter(str(p.facts.get("kind")) for p in lab.processes)
-    return Status(
+    return LabStatus(
         lab=settings.lab,
         processes=[{"name": p.name, "seen_s_ago": round(p.seen_s_ago, 1), **p.facts} for p in lab.processes],
         counts=dict(sorted(kinds.items())),

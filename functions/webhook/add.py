@@ -1,4 +1,4 @@
-"""webhook::add has the lab's events sent to a URL."""
+"""webhook::add sends the lab's events to a URL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _checked(secret: str) -> str:
     return secret
 
 
-class Add(Command):
+class AddWebhook(Command):
     url: str = Field(min_length=1, max_length=2000, description="https://..., without a user name")
     types: list[EventType] | None = Field(
         None, min_length=1, max_length=100, description="default: every type"
@@ -31,14 +31,14 @@ class Add(Command):
     )
 
 
-class Added(Response):
+class AddedWebhook(Response):
     id: str
     secret: str
     """Checks the signatures; it is shown here and never again."""
 
 
 @function("webhook::add", role="operator", writes=True)
-async def add(request: Add, webhooks: Webhooks, receivers: Receivers) -> Added:
+async def add(request: AddWebhook, webhooks: Webhooks, receivers: Receivers) -> AddedWebhook:
     """Send every event from now on to a URL, signed by Standard Webhooks; the secret is shown this once.
 
     The secret and the URL stand in Redis, as does this answer for 24 hours where it was asked for with an
@@ -52,4 +52,4 @@ async def add(request: Add, webhooks: Webhooks, receivers: Receivers) -> Added:
         tag=request.tag,
         description=request.description,
     )
-    return Added(id=added.id, secret=added.secret)
+    return AddedWebhook(id=added.id, secret=added.secret)

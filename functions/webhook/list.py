@@ -1,4 +1,4 @@
-"""webhook::list shows who is sent the lab's events."""
+"""webhook::list shows the webhooks and how their deliveries went."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from state.records import stamp
 from state.webhooks import Webhooks
 
 
-class Ask(Request):
+class ListWebhooks(Request):
     """Nothing to ask for."""
 
 
-class Row(Response):
+class WebhookView(Response):
     id: str
     url: str
     """Without its path, which for some receivers is a secret."""
@@ -33,18 +33,16 @@ class Row(Response):
     last_error: str | None
 
 
-class Listed(Response):
-    webhooks: builtins.list[Row]
+class ListedWebhooks(Response):
+    webhooks: builtins.list[WebhookView]
 
 
 @function("webhook::list", role="operator")
-async def list(request: Ask, webhooks: Webhooks) -> Listed:
-    """Every webhook with how its deliveries went; never its secret, nor the path of its URL."""
-    found = await webhooks.all()
-    went = await webhooks.deliveries([w.id for w in found])
-    return Listed(
+async def list(request: ListWebhooks, webhooks: Webhooks) -> ListedWebhooks:
+    """Every webhook with counts of its deliveries; never its secret, nor the path of its URL."""
+    return ListedWebhooks(
         webhooks=[
-            Row(
+            WebhookView(
                 id=w.id,
                 url=shown(w.url),
                 description=w.description,
@@ -59,6 +57,6 @@ async def list(request: Ask, webhooks: Webhooks) -> Listed:
                 last_status=d.last_status,
                 last_error=d.last_error,
             )
-            for w, d in zip(found, went, strict=True)
+            for w, d in await webhooks.with_deliveries()
         ]
     )

@@ -1,4 +1,4 @@
-"""webhook::remove sends a receiver nothing any more."""
+"""webhook::remove deletes a webhook."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from state.ids import Id
 from state.webhooks import Webhooks
 
 
-class Remove(Command):
+class RemoveWebhook(Command):
     id: Id
 
 
-class Removed(Response):
+class RemovedWebhook(Response):
     removed: str
 
 
 @function("webhook::remove", role="operator", writes=True)
-async def remove(request: Remove, webhooks: Webhooks) -> Removed:
-    """Forget a webhook and what it was still owed; its dead letters stay until they are discarded."""
+async def remove(request: RemoveWebhook, webhooks: Webhooks) -> RemovedWebhook:
+    """Delete a webhook and what was still to be delivered; its dead letters stay until they are discarded."""
     await webhooks.remove(request.id)
-    return Removed(removed=request.id)
+    return RemovedWebhook(removed=request.id)

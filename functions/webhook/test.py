@@ -1,4 +1,4 @@
-"""webhook::test sends a receiver a message now."""
+"""webhook::test sends a webhook one message now."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from state.settings import Settings
 from state.webhooks import Webhooks
 
 
-class Test(Command):
+class TestWebhook(Command):
     id: Id
 
 
-class Tested(Response):
+class TestedWebhook(Response):
     delivered: bool
     status: int | None
-    """What the receiver answered; null where nothing came."""
+    """What the receiver answered; null where no answer came."""
     error: str | None
     message_id: str
 
 
 @function("webhook::test", role="operator", writes=True)
-async def test(request: Test, webhooks: Webhooks, receivers: Receivers, settings: Settings) -> Tested:
-    """Send a `webhook.test` message now, once, and tell what the receiver answered."""
+async def test(
+    request: TestWebhook, webhooks: Webhooks, receivers: Receivers, settings: Settings
+) -> TestedWebhook:
+    """Send a `webhook.test` message now, once, and answer what the receiver said."""
     webhook, now = await webhooks.get(request.id), await webhooks.now()
     envelope: dict[str, Any] = {
         "id": f"test-{secrets.token_hex(8)}",
@@ -42,6 +44,6 @@ async def test(request: Test, webhooks: Webhooks, receivers: Receivers, settings
     }
     message, body = message_id(envelope["id"], webhook.id), payload(envelope)
     reply = await receivers.send(webhook.url, signed(webhook.secret, message, int(now), body), body)
-    return Tested(
+    return TestedWebhook(
         delivered=not reply.error, status=reply.status, error=reply.error or None, message_id=message
     )

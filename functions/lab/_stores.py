@@ -1,0 +1,22 @@
+"""What the audit of a lab reads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from state.experiments import Experiments
+from state.policies import Policies
+from state.pool import Pool
+from state.snapshots import Snapshots
+from state.tags import Tags
+
+
+@dataclass(frozen=True)
+class Stores:
+    """The stores of this group."""
+
+    tags: Tags
+    policies: Policies
+    experiments: Experiments
+    pool: Pool
+    snapshots: Snapshots
