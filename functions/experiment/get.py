@@ -39,8 +39,8 @@ async def get(request: ReadExperiment, experiments: Experiments) -> ExperimentSh
         diff=text_of(found.patch),
         retests=[retest_view(r) for r in found.runs.retests],
         claim=claim_of(found.runs.retests, found.noise),
-        attempts=found.attempts,
-        ticks=found.ticks,
+        attempts={n: dict(attempt) for n, attempt in found.attempts.items()},
+        ticks=list(found.ticks),
         log_tail=found.log,
-        late_results=found.late_results,
+        late_results=[dict(result) for result in found.late_results],
     )

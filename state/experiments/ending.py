@@ -29,7 +29,7 @@ COUNTERS: Mapping[Status, str] = {
 """The tag's counter of each final status."""
 JUDGED: frozenset[Status] = frozenset({"keep", "discard", "crash", "timeout"})
 """Ends that stand in the finish order and in the tag's total."""
-REPORTED: frozenset[Status] = JUDGED | {"invalid", RETESTED}
+REPORTED: frozenset[Status] = frozenset({*JUDGED, "invalid", RETESTED})
 """Ends that somebody reported a result or a crash for."""
 
 MoveKeys = dict[str, str | Sequence[str] | None]

@@ -202,8 +202,9 @@ class Selecting(Reading):
     async def sweep(self, tags: Sequence[str] | None = None) -> list[str]:
         """Expire the selections of these tags, or of all, whose leases have ended; answers which."""
         keys = self._keys
-        if tags is None:
-            tags = await self._lab.command("ZRANGE", keys("tags"), 0, -1)
+        named: Sequence[str] = (
+            tags if tags is not None else await self._lab.command("ZRANGE", keys("tags"), 0, -1)
+        )
         ended = await self._lab.read(
             {
                 tag: members(
@@ -214,10 +215,10 @@ class Selecting(Reading):
                     high="now",
                     fields=("trace_id",),
                 )
-                for tag in tags
+                for tag in named
             }
         )
-        found = [(tag, name, trace_id) for tag in tags for name, [trace_id] in values(ended[tag]).items()]
+        found = [(tag, name, trace_id) for tag in named for name, [trace_id] in values(ended[tag]).items()]
         why = "its agent did not register an experiment in time"
         answers = [await self._end(tag, name, trace_id, "expired", why) for tag, name, trace_id in found]
         return [name for (_, name, _), [word, *_] in zip(found, answers, strict=True) if word == "ok"]
