@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import hypothesis
 import pytest
+import uvloop
 from starlette.applications import Starlette
 from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
@@ -39,6 +40,15 @@ def pytest_configure() -> None:
     # A slow machine is no fault: no test of a rule has a deadline.
     hypothesis.settings.register_profile("nightjar", deadline=None)
     hypothesis.settings.load_profile("nightjar")
+
+
+SUPERVISING = ("tests/functions/test_supervision.py", "tests/workers/")
+
+
+def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Tests run on the event loop of the processes that run what they test: see `functions.process.running.run`."""
+    is_supervising = item.nodeid.startswith(SUPERVISING)
+    return {"loop": asyncio.new_event_loop if is_supervising else uvloop.new_event_loop}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

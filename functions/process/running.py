@@ -16,11 +16,17 @@ from state.settings import Settings
 
 
 def run(kind: str, serve: Callable[[Settings], Coroutine[Any, Any, None]]) -> int:
-    """Run a process of this kind to its end; answers its exit code."""
+    """Run a process of this kind to its end; answers its exit code.
+
+    On uvloop's event loop, which answers requests with less CPU. Processes that supervise others run on asyncio's:
+    uvloop starts no child in a process group of its own.
+    """
+    import uvloop
+
     settings = Settings()
     start_logging(settings, kind)
     try:
-        asyncio.run(serve(settings))
+        uvloop.run(serve(settings))
     except NightjarError as problem:
         return exit_with(problem)
     return 0
