@@ -8,7 +8,19 @@ from typing import Any
 
 from state.entries import Slot
 from state.policy import Policy
-from state.records import Best, Direction, Experiment, Gpu, Selection, Status, Tag, Trace
+from state.records import (
+    Best,
+    Direction,
+    End,
+    Experiment,
+    Gpu,
+    Selection,
+    Sketch,
+    Status,
+    Strategy,
+    Tag,
+    Trace,
+)
 
 
 @dataclass(frozen=True)
@@ -169,3 +181,48 @@ class ContextFacts:
     """Of the whole tag, by status, oldest first."""
     best: Experiment | None
     """Of the tag."""
+
+
+@dataclass(frozen=True)
+class TagGround:
+    """What the next idea of a tag stands on."""
+
+    best: Best | None
+    base: Sketch | None
+    """The best's experiment."""
+    near: Sequence[Sketch]
+    """Near misses of the best, the nearest first."""
+    recent: Sequence[Sketch]
+    """The newest that finished, oldest first."""
+
+
+@dataclass(frozen=True)
+class BranchGround:
+    """What the next idea of a branch stands on, whatever other branches do."""
+
+    chosen: Selection
+    ancestors: Mapping[str, Experiment]
+    """Its parents and what they were made from; what is left out is nobody's parent."""
+    base: Sketch | None
+    merging: Sequence[Sketch]
+    """What a merge brings together."""
+    beside: Sequence[Sketch] | None
+    """Of a new root that is not the tag's first: what the newest branches began with."""
+
+
+@dataclass(frozen=True)
+class SearchFacts:
+    """What a tag's next strategy and an agent's next idea are decided on."""
+
+    tag: Tag
+    policy: Policy
+    strategy: Strategy
+    ends: Sequence[End]
+    """How the newest experiments ended, oldest first; none where the strategy was decided after all of them."""
+    near_count: int
+    """Near misses of the tag's best."""
+    categories: Mapping[str, tuple[int, int]]
+    """Total and kept of every category that was tried."""
+    combined: Sequence[Sequence[str]]
+    """Parents of the newest experiments that have several; read where the mode is combine or may become so."""
+    ground: TagGround | BranchGround

@@ -61,12 +61,16 @@ def fields_in(kind: type[Record]) -> tuple[str, ...]:
 
 def read_as(kind: type[R], answer: Sequence[Any]) -> list[R]:
     """The members as records of a kind whose fields were asked for; what is not there is left out."""
-    names = fields_in(kind)
-    return [
-        kind.parse({name: value for name, value in zip(names, row, strict=True) if value is not None})
-        for row in values(answer).values()
-        if any(row)
-    ]
+    return [found for row in values(answer).values() if (found := row_as(kind, row)) is not None]
+
+
+def row_as(kind: type[R], row: Sequence[str | None]) -> R | None:
+    """A record of a kind whose fields were asked for; None where there is none."""
+    if not any(row):
+        return None
+    return kind.parse(
+        {name: value for name, value in zip(fields_in(kind), row, strict=True) if value is not None}
+    )
 
 
 def fields_of(pairs: Sequence[str]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from state.errors import Conflict, NotFound
+from state.errors import Conflict, Invalid, NotFound
 from state.records import Selection
 
 
@@ -17,6 +17,11 @@ def no_selection(selection_id: str) -> NotFound:
         f"there is no selection {selection_id!r}",
         hint="a selection that is over is forgotten after a day: POST /api/trace/select makes a new one",
     )
+
+
+def other_tag(s: Selection) -> Invalid:
+    """The selection is another tag's than the one asked about."""
+    return Invalid(f"{s.selection_id} is a selection of {s.tag!r}", hint="ask with its own tag")
 
 
 def over(s: Selection) -> Conflict:

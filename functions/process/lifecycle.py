@@ -30,6 +30,7 @@ from state.presence import Presence
 from state.receivers import Receivers
 from state.reports import Reports
 from state.schedules import Schedules
+from state.searches import Searches
 from state.settings import Settings
 from state.snapshots import Snapshots
 from state.stream import Stream
@@ -111,6 +112,7 @@ def _bound(
         Policies(lab),
         Experiments(lab),
         Reports(lab),
+        Searches(lab),
         Traces(lab),
     ]
     stores += [

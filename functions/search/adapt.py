@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from functions.contract import Command, On, function
 from functions.rules.keeps.verdict import near_band
-from functions.rules.search.strategy import next_direction
+from functions.rules.search.strategy import is_due, next_strategy
 from functions.views.strategies import StrategyView, strategy_view
 from state.experiments import Experiments
 from state.ids import Tag as TagName
-from state.records import Strategy
 from state.tags import Strategies
 
 
@@ -27,17 +26,10 @@ async def adapt(request: Adapt, strategies: Strategies, experiments: Experiments
     while True:
         facts = await strategies.facts(request.tag)
         before, finished, policy = facts.strategy, facts.finished, facts.policy
-        if finished < before.pinned_until or (before.decided_at == finished and before.version > 1):
+        if not is_due(before, finished):
             return Adapted(**strategy_view(before).model_dump(), changed=False)
         band = near_band(facts.best, facts.direction, policy.near_miss_margin) if facts.best else None
         recent, near = await experiments.ends(request.tag, policy.adapt.window, band)
-        found = next_direction(recent, finished, near, policy.adapt)
-        after = Strategy(
-            mode=found.mode,
-            explore_ratio=found.explore_ratio,
-            temperature=found.temperature,
-            reason=found.reason,
-            decided_at=finished,
-        )
+        after = next_strategy(recent, finished, near, policy.adapt)
         if (now := await strategies.replace(request.tag, before, after)) is not None:
             return Adapted(**strategy_view(now).model_dump(), changed=after.mode != before.mode)

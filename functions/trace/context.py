@@ -11,11 +11,11 @@ from functions.rules.branches.ancestry import FAILED, Branch, Siblings, branch, 
 from functions.rules.branches.parents import check_parents
 from functions.rules.keeps.verdict import Key
 from functions.rules.search.suggestions import short
-from state.errors import Invalid
 from state.facts import ContextFacts
 from state.ids import Id
 from state.ids import Tag as TagName
 from state.records import Experiment
+from state.refusals import other_tag
 from state.traces import Traces
 
 ANCESTORS_READ = 500
@@ -110,10 +110,7 @@ def _check(request: ReadContext, facts: ContextFacts) -> None:
     if facts.selection is None:
         check_parents(request.tag, request.parent_ids, facts.ancestors)
     elif facts.selection.tag != request.tag:
-        raise Invalid(
-            f"{facts.selection.selection_id} is a selection of {facts.selection.tag!r}",
-            hint="ask with its own tag",
-        )
+        raise other_tag(facts.selection)
 
 
 def _told(request: ReadContext, facts: ContextFacts, under: Branch) -> Context:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
+from state.client import Lab
 from state.errors import NotFound
 from state.experiments.walking import ancestors, ancestry, base_above, base_found
 from state.indexes import fields_of, members, records, values
@@ -111,32 +111,17 @@ class Reading(Store):
 
     async def ends(self, tag: str, last: int, near: tuple[float, float] | None) -> tuple[list[End], int]:
         """How the last ones ended, oldest first, in finish order; and how many near misses have a score in `near`."""
-        keys = self._keys
-        low, high = near or (0.0, 0.0)
-        newest = members(
-            self._lab,
-            keys("finished", tag),
-            keys.experiment(""),
-            limit=last,
-            newest=True,
-            fields=("status", "error_kind"),
+        found = await self._lab.read(
+            {
+                "ends": newest_ends(self._lab, tag, last),
+                "near": ("ZCOUNT", self._keys("near_misses", tag), *map(repr, near)) if near else None,
+            }
         )
-        ends, misses = await self._lab.pipeline(
-            [newest, ("ZCOUNT", keys("near_misses", tag), repr(low), repr(high))]
-        )
-        found = [End(cast("Status", status), kind) for status, kind in values(ends).values()]
-        return found[::-1], int(misses) if near else 0
+        return ends_of(found["ends"]), int(found["near"] or 0)
 
     async def by_number(self, tag: str, status: Status, limit: int) -> list[Experiment]:
         """The newest of one status, oldest first."""
         return (await self.page(Window(tag, limit, status=status))).experiments
-
-    async def parents(self, tag: str, last: int, category: str | None = None) -> list[list[str]]:
-        """The parents of the last registered ones, of one category or of any."""
-        index = self._keys("category", tag, category) if category else self._keys("lineage", tag)
-        ids = await self._lab.command("ZREVRANGE", index, 0, last - 1)
-        stored = await self._lab.pipeline([("HGET", self._keys.experiment(i), "parent_ids") for i in ids])
-        return [json.loads(parents) for parents in stored if parents]
 
     async def base_above(self, parent_ids: Sequence[str]) -> Experiment | None:
         """The nearest kept one among these and what they were made from; None is the tag's base.
@@ -168,19 +153,6 @@ class Reading(Store):
         """The best under the main comparability key, or under another."""
         stored = await self._lab.hash(self._keys.best(tag, other_key))
         return Best.parse(stored) if stored else None
-
-    async def near_misses(
-        self, tag: str, low: float, high: float, limit: int
-    ) -> tuple[list[Experiment], int]:
-        """Discarded experiments whose score (lower is better) lies in [low, high], best first, and how many."""
-        key = self._keys("near_misses", tag)
-        ids, total = await self._lab.pipeline(
-            [
-                ("ZRANGEBYSCORE", key, repr(low), repr(high), "LIMIT", 0, limit),
-                ("ZCOUNT", key, repr(low), repr(high)),
-            ]
-        )
-        return await self.many(ids), int(total)
 
     async def patch(self, e: Experiment) -> bytes | None:
         """The patch against the tag's base commit, as it was sent; None where none was."""
@@ -217,6 +189,18 @@ def by_attempt(stored: Mapping[str, str]) -> dict[int, dict[str, str]]:
         number, _, name = field.partition(":")
         found.setdefault(int(number), {})[name] = value
     return dict(sorted(found.items()))
+
+
+def newest_ends(lab: Lab, tag: str, last: int) -> Sequence[Arg]:
+    """How the last experiments ended, as a command for `ends_of`."""
+    index, fields = lab.keys("finished", tag), ("status", "error_kind")
+    return members(lab, index, lab.keys.experiment(""), limit=last, newest=True, fields=fields)
+
+
+def ends_of(answer: Sequence[Any]) -> list[End]:
+    """Oldest first, in finish order."""
+    ends = [End(cast("Status", status), kind) for status, kind in values(answer).values()]
+    return ends[::-1]
 
 
 def page_of(kind: type[R], answer: Sequence[Any], *, newest: bool) -> Page[R]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -85,13 +84,6 @@ class Reading(Store):
             "ZRANGE", self._keys("open_selections", tag), 0, -1, "WITHSCORES", withscores=True
         )
         return {str(member): float(score) for member, score in rows}
-
-    async def unused(self, tag: str, limit: int, agent: str | None = None) -> list[Selection]:
-        """Open selections, of one agent or all, that nothing was registered with, those that end first first."""
-        still_open = await self.open_selections(tag)
-        waiting = [name for name, ends in still_open.items() if math.isfinite(ends)]
-        found = await self.selections(waiting)
-        return [s for s in found if s.experiment_id is None and agent in (None, s.agent)][:limit]
 
     async def selections(self, selection_ids: Sequence[str]) -> list[Selection]:
         """Several; what is forgotten is left out."""

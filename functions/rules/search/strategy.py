@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from state.policy import Adapt
-from state.records import End, Mode
+from state.records import End, Mode, Strategy
 
 
 @dataclass(frozen=True)
@@ -17,6 +17,23 @@ class Direction:
     temperature: float
     explore_ratio: float
     reason: str
+
+
+def is_due(strategy: Strategy, finished: int) -> bool:
+    """Whether the next strategy is to be decided: runs have finished since, and no operator's choice stands."""
+    return finished >= strategy.pinned_until and (strategy.decided_at != finished or strategy.version <= 1)
+
+
+def next_strategy(recent: Sequence[End], finished: int, near_misses: int, policy: Adapt) -> Strategy:
+    """The strategy after `finished` finished experiments; see `next_direction`."""
+    found = next_direction(recent, finished, near_misses, policy)
+    return Strategy(
+        mode=found.mode,
+        explore_ratio=found.explore_ratio,
+        temperature=found.temperature,
+        reason=found.reason,
+        decided_at=finished,
+    )
 
 
 def counts_as_crash(end: End) -> bool:

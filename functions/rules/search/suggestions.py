@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
 from functions.rules.keeps.verdict import near_band, score
-from state.records import Direction, Experiment, Mode
+from state.records import Direction, Mode, Sketch
 
 ENOUGH_TRIES = 3
 HIGH_YIELD = 0.3
@@ -24,8 +24,8 @@ def high_yield(stats: Mapping[str, tuple[int, int]]) -> list[str]:
 
 
 def uncombined_pair(
-    near_misses: Sequence[Experiment], combined: Iterable[Sequence[str]]
-) -> tuple[Experiment, Experiment] | None:
+    near_misses: Sequence[Sketch], combined: Iterable[Sequence[str]]
+) -> tuple[Sketch, Sketch] | None:
     """The two best near misses of different categories that are not together among `combined`, others' parents."""
     done = {frozenset(pair) for parents in combined for pair in combinations(parents, 2)}
     return next(
@@ -39,8 +39,8 @@ def uncombined_pair(
 
 
 def near_to(
-    base: Experiment | None, among: Iterable[Experiment], direction: Direction, margin: float
-) -> list[Experiment]:
+    base: Sketch | None, among: Iterable[Sketch], direction: Direction, margin: float
+) -> list[Sketch]:
     """Discards whose values lie within the margin of this one's, best first."""
     if base is None or base.val_bpb is None:
         return []
@@ -60,11 +60,11 @@ def suggest(
     *,
     unexplored: Sequence[str],
     yielding: Sequence[str],
-    pair: tuple[Experiment, Experiment] | None,
-    best: Experiment | None,
-    recent: Sequence[Experiment],
-    merging: Sequence[Experiment] = (),
-    beside: Sequence[Experiment] | None = None,
+    pair: tuple[Sketch, Sketch] | None,
+    best: Sketch | None,
+    recent: Sequence[Sketch],
+    merging: Sequence[Sketch] = (),
+    beside: Sequence[Sketch] | None = None,
 ) -> list[str]:
     """One to four concrete directions, most wanted first; never empty.
 

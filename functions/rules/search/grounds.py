@@ -1,0 +1,61 @@
+"""What a suggestion stands on: the tag's best, or the base of the branch that was selected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from functions.rules.branches.ancestry import branch
+from functions.rules.keeps.verdict import Key
+from functions.rules.search.suggestions import near_to
+from state.facts import BranchGround, SearchFacts
+from state.records import Sketch
+
+RECENT = 10
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What the next idea is made from."""
+
+    base: Sketch | None
+    commit_sha: str | None
+    near: Sequence[Sketch]
+    """Near misses of the base, best first."""
+    near_count: int
+    recent: Sequence[Sketch]
+    """Oldest first."""
+    merging: Sequence[Sketch] = ()
+    """What a merge brings together."""
+    beside: Sequence[Sketch] | None = None
+    """Of a new root: what the other branches began with."""
+
+
+def ground_of(facts: SearchFacts) -> Ground:
+    """The tag's best, near misses and newest results; or those of the branch, whatever the others do."""
+    if isinstance(facts.ground, BranchGround):
+        return _of_branch(facts, facts.ground)
+    found = facts.ground
+    return Ground(
+        base=found.base,
+        commit_sha=found.best.commit_sha if found.best else facts.tag.base_commit,
+        near=found.near,
+        near_count=facts.near_count,
+        recent=found.recent,
+    )
+
+
+def _of_branch(facts: SearchFacts, found: BranchGround) -> Ground:
+    tag, chosen = facts.tag, found.chosen
+    main = Key(tag.key_gpu_class, tag.key_evaluator_hash, tag.key_budget_seconds)
+    above = branch(chosen.parent_ids, found.ancestors, tag.direction, main).ancestors
+    near = near_to(found.base, above, tag.direction, facts.policy.near_miss_margin)
+    return Ground(
+        base=found.base,
+        commit_sha=chosen.base_commit_sha or tag.base_commit,
+        near=near,
+        near_count=len(near),
+        recent=above[-RECENT:],
+        merging=found.merging,
+        beside=found.beside,
+    )

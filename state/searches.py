@@ -1,0 +1,216 @@
+"""Searches: what a tag's next strategy and an agent's next idea are decided on, in two round trips."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from state.client import Lab
+from state.experiments import NearBand
+from state.experiments.reading import ends_of, newest_ends
+from state.experiments.walking import ancestors, ancestry
+from state.facts import BranchGround, SearchFacts, TagGround
+from state.indexes import fields_in, members, read_as, row_as, values
+from state.moves import Arg
+from state.policy import read_policy
+from state.records import Best, Selection, Sketch, Strategy, Tag
+from state.refusals import no_selection, other_tag
+from state.tags import categories_of, unknown
+
+RECENT_READ = 10
+NEAR_READ = 50
+COMBINED_READ = 200
+ANCESTORS_READ = 200
+BESIDE_READ = 20
+
+Commands = dict[str, Sequence[Arg] | None]
+"""By name, for `Lab.read`."""
+Found = dict[str, Any]
+"""The answers."""
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What is known after the first round trip."""
+
+    tag: Tag
+    best: Best | None
+    band: tuple[float, float]
+    """The scores of near misses."""
+
+
+class Searches:
+    """Reads across all records of a tag's search."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+
+    async def facts(self, tag: str, selection_id: str | None, near: NearBand) -> SearchFacts:
+        """What is known of a tag's search, or of the branch that was selected.
+
+        Raises:
+            NotFound: no such tag, or no such selection. Invalid: the selection is another tag's.
+        """
+        lab, keys = self._lab, self._lab.keys
+        reads = _BranchReads(lab, tag, selection_id) if selection_id else _TagReads(lab, tag)
+        found = await lab.read(
+            {
+                "tag": ("HGETALL", keys.tag(tag)),
+                "policy": ("HGET", keys("policy", tag), "values"),
+                "strategy": ("HGETALL", keys("strategy", tag)),
+                "best": ("HGETALL", keys.best(tag)),
+                "categories": ("HGETALL", keys("categories", tag)),
+                **reads.first(),
+            }
+        )
+        if not found["tag"]:
+            raise unknown(tag)
+        of_tag, policy = Tag.parse(found["tag"]), read_policy(found["policy"])
+        strategy, best = (
+            Strategy.parse(found["strategy"]),
+            Best.parse(found["best"]) if found["best"] else None,
+        )
+        band = near(best.val_bpb, of_tag.direction, policy.near_miss_margin) if best else (0.0, 0.0)
+        is_old = strategy.decided_at < of_tag.total
+        may_combine = is_old or strategy.mode == "combine"
+        found |= await lab.read(
+            {
+                "ends": newest_ends(lab, tag, policy.adapt.window) if is_old else None,
+                "near_count": ("ZCOUNT", keys("near_misses", tag), *map(repr, band)) if best else None,
+                "combinations": self._parents(keys("category", tag, "combination")) if may_combine else None,
+                "newest": self._parents(keys("lineage", tag)) if may_combine else None,
+                **reads.second(_Seen(of_tag, best, band), found),
+            }
+        )
+        return SearchFacts(
+            tag=of_tag,
+            policy=policy,
+            strategy=strategy,
+            ends=ends_of(found["ends"]) if is_old else (),
+            near_count=int(found["near_count"] or 0),
+            categories=categories_of(found["categories"]),
+            combined=[*_several(found["combinations"]), *_several(found["newest"])],
+            ground=reads.ground(best, found),
+        )
+
+    def _parents(self, index: str) -> Sequence[Arg]:
+        """A command for `_several`."""
+        hashes = self._lab.keys.experiment("")
+        return members(self._lab, index, hashes, limit=COMBINED_READ, newest=True, fields=("parent_ids",))
+
+
+class _TagReads:
+    """Reads what the next idea of a tag stands on."""
+
+    def __init__(self, lab: Lab, tag: str) -> None:
+        self._lab, self._tag = lab, tag
+
+    def first(self) -> Commands:
+        lab, keys = self._lab, self._lab.keys
+        recent = keys("finished", self._tag)
+        return {
+            "recent": members(
+                lab, recent, keys.experiment(""), limit=RECENT_READ, newest=True, fields=fields_in(Sketch)
+            )
+        }
+
+    def second(self, seen: _Seen, found: Found) -> Commands:
+        if seen.best is None:
+            return {"base": None, "near": None}
+        lab, keys, (low, high) = self._lab, self._lab.keys, seen.band
+        return {
+            "base": _sketched(lab, seen.best.experiment_id),
+            "near": members(
+                lab,
+                keys("near_misses", self._tag),
+                keys.experiment(""),
+                limit=NEAR_READ,
+                low=low,
+                high=high,
+                fields=fields_in(Sketch),
+            ),
+        }
+
+    def ground(self, best: Best | None, found: Found) -> TagGround:
+        return TagGround(
+            best=best,
+            base=row_as(Sketch, found["base"]) if best else None,
+            near=read_as(Sketch, found["near"] or ()),
+            recent=read_as(Sketch, found["recent"])[::-1],
+        )
+
+
+class _BranchReads:
+    """Reads what the next idea of a branch stands on."""
+
+    def __init__(self, lab: Lab, tag: str, selection_id: str) -> None:
+        self._lab, self._tag, self._selection_id = lab, tag, selection_id
+
+    def first(self) -> Commands:
+        lab, keys = self._lab, self._lab.keys
+        return {
+            "chosen": ("HGETALL", keys.selection(self._selection_id)),
+            "branches": members(
+                lab,
+                keys("traces", self._tag),
+                keys.trace(""),
+                limit=BESIDE_READ,
+                newest=True,
+                fields=("root",),
+            ),
+        }
+
+    def second(self, seen: _Seen, found: Found) -> Commands:
+        if not found["chosen"]:
+            raise no_selection(self._selection_id)
+        chosen = Selection.parse(found["chosen"])
+        if chosen.tag != self._tag:
+            raise other_tag(chosen)
+        named = [*_merging(chosen), *(_beside(chosen, found) or ()), chosen.base_experiment_id or ""]
+        return {
+            "ancestors": ancestors(self._lab, chosen.parent_ids, ANCESTORS_READ)
+            if chosen.parent_ids
+            else None,
+            **{f"sketch of {name}": _sketched(self._lab, name) for name in named},
+        }
+
+    def ground(self, best: Best | None, found: Found) -> BranchGround:
+        chosen = Selection.parse(found["chosen"])
+
+        def sketches(names: Sequence[str]) -> list[Sketch]:
+            rows = [row_as(Sketch, found[f"sketch of {name}"]) for name in names]
+            return [sketch for sketch in rows if sketch is not None]
+
+        beside = _beside(chosen, found)
+        return BranchGround(
+            chosen=chosen,
+            ancestors=ancestry(found["ancestors"])[0] if chosen.parent_ids else {},
+            base=next(iter(sketches([chosen.base_experiment_id or ""])), None),
+            merging=sketches(_merging(chosen)),
+            beside=None if beside is None else sketches(beside),
+        )
+
+
+def _merging(chosen: Selection) -> Sequence[str]:
+    """What a merge brings together."""
+    return (chosen.combines or chosen.parent_ids) if chosen.kind == "merge" else ()
+
+
+def _beside(chosen: Selection, found: Found) -> Sequence[str] | None:
+    """What other branches began with, the oldest first; None where that is no matter."""
+    if chosen.kind != "new_root" or chosen.select_seq == 1:
+        return None
+    return [root for (root,) in values(found["branches"]).values() if root][::-1]
+
+
+def _sketched(lab: Lab, experiment_id: str) -> Sequence[Arg]:
+    """A command for `row_as`."""
+    return ("HMGET", lab.keys.experiment(experiment_id), *fields_in(Sketch))
+
+
+def _several(answer: Sequence[Any] | None) -> list[list[str]]:
+    """The parents of experiments that have more than one; a text without a comma names no second one."""
+    texts = [parents for (parents,) in values(answer or ()).values()]
+    return [json.loads(parents) for parents in texts if parents and "," in parents]
