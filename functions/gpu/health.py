@@ -10,7 +10,7 @@ from state.records import stamp
 from state.settings import Settings
 
 
-class Ask(Request):
+class ReadHealth(Request):
     gpu_id: GpuId
 
 
@@ -36,7 +36,7 @@ class Health(Response):
     Every("health_s", each="gpu"),
     role="viewer",
 )
-async def health(request: Ask, call: Call, pool: Pool, settings: Settings) -> Health:
+async def health(request: ReadHealth, call: Call, pool: Pool, settings: Settings) -> Health:
     """The newest sample that a GPU's keeper took; fired by the clock, it also takes a sick GPU out of the pool."""
     found = await pool.holding(request.gpu_id)
     gpu = found.gpu

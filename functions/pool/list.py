@@ -10,11 +10,11 @@ from state.pool import Pool
 from state.settings import Settings
 
 
-class Ask(Request):
+class ListGpus(Request):
     """Nothing to ask for."""
 
 
-class Listed(Response):
+class GpuList(Response):
     workers: builtins.list[WorkerView]
     total: int
     idle: int
@@ -25,10 +25,10 @@ class Listed(Response):
 
 
 @function("pool::list", Http("GET", "/api/pool/list"), Http("POST", "/api/pool/list"), role="viewer")
-async def list(request: Ask, pool: Pool, settings: Settings) -> Listed:
+async def list(request: ListGpus, pool: Pool, settings: Settings) -> GpuList:
     """Every GPU and CPU slot with its lease and health; a pure read."""
     found = await pool.roster()
-    return Listed(
+    return GpuList(
         workers=[worker_view(gpu, found.now, settings.stale_s) for gpu in found.gpus],
         **pool_counts(found.gpus, found.now, settings.stale_s),
     )

@@ -11,7 +11,7 @@ from state.ids import Tag as TagName
 from state.tags import Strategies
 
 
-class Adapt(Command):
+class AdaptStrategy(Command):
     tag: TagName
 
 
@@ -21,7 +21,7 @@ class Adapted(StrategyView):
 
 
 @function("search::adapt", On("experiment.finished", debounce="tag"), role="agent", writes=True)
-async def adapt(request: Adapt, strategies: Strategies, experiments: Experiments) -> Adapted:
+async def adapt(request: AdaptStrategy, strategies: Strategies, experiments: Experiments) -> Adapted:
     """Choose explore, exploit, combine or ablation from the last finished experiments; all who ask agree."""
     while True:
         facts = await strategies.facts(request.tag)

@@ -10,7 +10,7 @@ from state.records import stamp
 from state.tokens import Kind, Tokens
 
 
-class Ask(Request):
+class ListTokens(Request):
     """Nothing to ask for."""
 
 
@@ -30,15 +30,15 @@ class Row(Response):
     enrolled_with: str | None
 
 
-class Listed(Response):
+class TokenList(Response):
     tokens: builtins.list[Row]
 
 
 @function("token::list", role="operator")
-async def list(request: Ask, tokens: Tokens) -> Listed:
+async def list(request: ListTokens, tokens: Tokens) -> TokenList:
     """Every token with its bearer, role and state, oldest first; never a secret."""
     used, now = await tokens.last_used(), await tokens.now()
-    return Listed(
+    return TokenList(
         tokens=[
             Row(
                 id=t.id,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functions.contract import Call, Http, Request, Response, function
 
 
-class Ask(Request):
+class ReadIdentity(Request):
     """Nothing to ask for."""
 
 
@@ -23,7 +23,7 @@ class Identity(Response):
     Http("POST", "/api/token/whoami"),
     role=("viewer", "worker"),
 )
-async def whoami(request: Ask, call: Call) -> Identity:
+async def whoami(request: ReadIdentity, call: Call) -> Identity:
     """The caller's name, role and tags."""
     caller = call.caller
     return Identity(

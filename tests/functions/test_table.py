@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
 import httpx
 import pytest
+from pydantic import BaseModel
 
 import state
 from functions.contract import BadTable, Call, Cron, Every, Function, Http, On, Request, Response, function
@@ -144,6 +146,27 @@ def test_every_path_parameter_is_a_field_of_the_request() -> None:
     for name, found in table().items():
         for door in found.doors:
             assert set(re.findall(r"{(\w+)}", door.path)) <= set(found.request.model_fields), name
+
+
+def test_every_model_of_a_request_or_answer_has_a_name_of_its_own() -> None:
+    models: set[type[BaseModel]] = set()
+    for found in table().values():
+        models |= {*within(found.request), *within(found.response)}
+        models |= {*within(found.accept.response)} if found.accept else set()
+
+    named = Counter(model.__name__ for model in models)
+
+    assert [name for name, count in named.items() if count > 1] == []
+
+
+def within(annotation: Any) -> Iterator[type[BaseModel]]:
+    """The models that an annotation names, and those of their fields."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+        for field in annotation.model_fields.values():
+            yield from within(field.annotation)
+    for part in get_args(annotation):
+        yield from within(part)
 
 
 def test_a_get_that_writes_is_refused_unless_only_workers_send_it() -> None:
