@@ -183,29 +183,30 @@ class Pool:
         return Gpu.parse(dict(zip(stored[::2], stored[1::2], strict=True))), float(now)
 
     async def heartbeat(
-        self, gpu_id: str, health: Mapping[str, Any] | None, *, renewed: Experiment | None, lease_s: float
+        self, gpu: Gpu, health: Mapping[str, Any] | None, *, renewed: Experiment | None, lease_s: float
     ) -> GpuStatus | None:
         """Note that a GPU is alive, and prolong the lease of the experiment `renewed`; answers the GPU's status.
 
-        None where the lease is another's by now: read and decide again.
+        None where its holder or fence is no longer as it was read: read and decide again.
 
         Raises:
             NotFound: it is not registered.
         """
         args: dict[str, Arg | None] = {
-            "gpu_id": gpu_id,
+            "gpu_id": gpu.gpu_id,
+            "holder": gpu.holder,
+            "fence": gpu.fence,
             "health": json.dumps(dict(health), allow_nan=False) if health is not None else None,
         }
         if renewed is not None:
-            args |= {"holder": renewed.experiment_id, "fence": renewed.fence}
             args |= {"lease_s": lease_s, "patience_s": renewed.patience_s}
         answer: GpuStatus | Literal["unknown", "stale"] = await self._lab.move(
             "heartbeat_gpu",
-            keys={"gpu": self._keys.gpu(gpu_id)},
+            keys={"gpu": self._keys.gpu(gpu.gpu_id)},
             args=args,
         )
         if answer == "unknown":
-            raise no_gpu(gpu_id)
+            raise no_gpu(gpu.gpu_id)
         return None if answer == "stale" else answer
 
     async def lend(

@@ -1,11 +1,11 @@
 -- A GPU is alive. With `lease_s` the lease of its holder is renewed, and the holder's agent was heard of, too.
 -- parts: gpu
 -- keys: gpu leases open
--- args: gpu_id health? holder? fence? lease_s? patience_s?
+-- args: gpu_id health? holder? fence lease_s? patience_s?
 -- returns: the GPU's status | unknown | stale
 local g = redis.call('HMGET', K.gpu, 'status', 'holder', 'fence', 'lease_expires_at')
 if not g[1] then return 'unknown' end
-if A.lease_s and (g[2] ~= A.holder or g[3] ~= A.fence) then return 'stale' end
+if (g[2] or nil) ~= A.holder or g[3] ~= A.fence then return 'stale' end
 local t = now()
 redis.call('HSET', K.gpu, 'heartbeat_at', clock(t))
 redis.call('HDEL', K.gpu, 'offline')
