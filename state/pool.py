@@ -286,10 +286,12 @@ class Pool:
         fence: int | None = None,
         heartbeat_at: float | None = None,
         tripped_until: float | None = None,
+        unset: str | None = None,
     ) -> Flagged | None:
         """Set or clear flags (offline, sick, drained, unproven, leaving, ...); the status follows from them.
 
-        None where the GPU is unknown, or one of `fence`, `heartbeat_at` and `tripped_until` was given and is another.
+        None where the GPU is unknown, or is not as the caller read it: one of `fence`, `heartbeat_at` and
+        `tripped_until` was given and is another, or the flag `unset` is set already.
         """
         answer = await self._lab.move(
             "flag_gpu",
@@ -302,6 +304,7 @@ class Pool:
                 "fence": fence,
                 "heartbeat_at": heartbeat_at,
                 "tripped_until": tripped_until,
+                "unset": unset,
             },
         )
         return Flagged(answer[1], answer[2] or None) if answer[0] == "ok" else None

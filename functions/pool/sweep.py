@@ -56,7 +56,7 @@ async def _close_breaker(gpu: Gpu, stores: Stores) -> bool:
 
 async def _take_offline(gpu: Gpu, stores: Stores) -> bool:
     flagged = await stores.pool.flag(
-        gpu.gpu_id, set_={"offline": True}, reason="silent", heartbeat_at=gpu.heartbeat_at
+        gpu.gpu_id, set_={"offline": True}, reason="silent", heartbeat_at=gpu.heartbeat_at, unset="offline"
     )
     return flagged is not None
 
