@@ -33,6 +33,7 @@ def linearised(
     step: Callable[[S, Op], S | None],
     ends: Callable[[S], bool] = lambda _: True,
     hopeless: Callable[[S, Op], bool] = lambda *_: False,
+    fickle: Callable[[Op], bool] = lambda _: False,
     *,
     most: int = 50_000,
 ) -> list[Op] | None:
@@ -40,6 +41,7 @@ def linearised(
 
     `step` answers the state after an operation, or None where the model cannot answer what was answered.
     `hopeless` may say that from this state on an operation can never be answered so: it shortens the search.
+    `fickle` has to say which operations are answered the same whether they change something or nothing.
 
     Raises:
         Undecided: after looking at `most` states.
@@ -49,7 +51,7 @@ def linearised(
     visited: set[tuple[int, S]] = set()
     path: list[tuple[int, S, Iterator[tuple[int, S]]]] = []
     order: list[Op] = []
-    done, state, choices = 0, start, _next(ordered, 0, start, step)
+    done, state, choices = 0, start, _next(ordered, 0, start, step, fickle)
     while done != everything or not ends(state):
         for nth, after in choices:
             now_done = done | 1 << nth
@@ -62,7 +64,7 @@ def linearised(
                 continue
             path.append((done, state, choices))
             order.append(ordered[nth].op)
-            done, state, choices = now_done, after, _next(ordered, now_done, after, step)
+            done, state, choices = now_done, after, _next(ordered, now_done, after, step, fickle)
             break
         else:
             if not path:
@@ -73,18 +75,22 @@ def linearised(
 
 
 def _next(
-    ordered: Sequence[Seen[Op]], done: int, state: S, step: Callable[[S, Op], S | None]
+    ordered: Sequence[Seen[Op]],
+    done: int,
+    state: S,
+    step: Callable[[S, Op], S | None],
+    fickle: Callable[[Op], bool],
 ) -> Iterator[tuple[int, S]]:
     """Operations that may come next, called before any other that is left had returned, and the state after each.
 
-    One that changes nothing is the only choice: it can as well come now.
+    One that changes nothing is the only choice, unless it is fickle: it can as well come now.
     """
     left = [nth for nth in range(len(ordered)) if not done >> nth & 1]
     choices = []
     for nth in left:
         if ordered[nth].called <= ordered[left[0]].returned:
             after = step(state, ordered[nth].op)
-            if after == state:
+            if after == state and not fickle(ordered[nth].op):
                 return iter([(nth, state)])
             if after is not None:
                 choices.append((nth, after))
