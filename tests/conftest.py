@@ -42,7 +42,7 @@ def pytest_configure() -> None:
     hypothesis.settings.load_profile("nightjar")
 
 
-SUPERVISING = ("tests/functions/test_supervision.py", "tests/workers/")
+SUPERVISING = ("tests/functions/test_supervision.py", "tests/triggers/test_lab.py", "tests/workers/")
 
 
 def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], asyncio.AbstractEventLoop]]:
