@@ -24,6 +24,8 @@ from tests.journeys.probe_clock import AT_MOST, PERIOD_S, TRIGGERS
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 FAST = {"NIGHTJAR_SWEEP_S": "0.4", "NIGHTJAR_DISPATCH_S": "0.5", "NIGHTJAR_HEALTH_S": "0.7"}
+KEPT = {"NIGHTJAR_TRIM_S": "1e9"}
+"""Handled firings stay to be read; else they go whenever the clock shows a multiple of five minutes."""
 PATIENCE_S = 120.0
 
 Start = Callable[..., subprocess.Popen[bytes]]
@@ -38,7 +40,7 @@ def start(settings: Settings, tmp_path: Path) -> Iterator[Start]:
         "NIGHTJAR_REDIS_URL": settings.redis_url.get_secret_value(),
         "NIGHTJAR_DATA": str(tmp_path),
     }
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")} | FAST | ours
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")} | FAST | KEPT | ours
     started: list[subprocess.Popen[bytes]] = []
     log = tmp_path / "processes.log"
 
