@@ -14,6 +14,7 @@ from state.records import (
     End,
     Experiment,
     Gpu,
+    Mention,
     Selection,
     Sketch,
     Status,
@@ -190,7 +191,7 @@ class TagGround:
     best: Best | None
     base: Sketch | None
     """The best's experiment."""
-    near: Sequence[Sketch]
+    near: Sequence[Mention]
     """Near misses of the best, the nearest first."""
     recent: Sequence[Sketch]
     """The newest that finished, oldest first."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, TypeVar
 
 from state.client import Lab
@@ -23,11 +24,13 @@ def members(
     high: float | str = "+inf",
     newest: bool = False,
     fields: Sequence[str] = (),
+    holding: str | None = None,
 ) -> Sequence[Arg]:
     """A part of an index with its members' hashes, as a command of `Lab.pipeline` for `records` or `values`.
 
     `hashes` is what the hashes' keys begin with. Scores lie in [low, high], where "now" is Redis' clock. With
-    `newest` the highest come first. Without `fields` whole hashes are read.
+    `newest` the highest come first. Without `fields` whole hashes are read. With `holding` members are left out whose
+    first field does not hold this text.
     """
     return lab.reading(
         "read_members",
@@ -40,6 +43,7 @@ def members(
             "limit": limit,
             "newest": "yes" if newest else None,
             "fields": fields,
+            "holding": holding,
         },
     )
 
@@ -54,6 +58,7 @@ def values(answer: Sequence[Any]) -> dict[str, list[str | None]]:
     return dict(answer)
 
 
+@cache
 def fields_in(kind: type[Record]) -> tuple[str, ...]:
     """The fields to ask for, for `read_as`."""
     return tuple(kind.model_fields)
@@ -68,9 +73,7 @@ def row_as(kind: type[R], row: Sequence[str | None]) -> R | None:
     """A record of a kind whose fields were asked for; None where there is none."""
     if not any(row):
         return None
-    return kind.parse(
-        {name: value for name, value in zip(fields_in(kind), row, strict=True) if value is not None}
-    )
+    return kind.parse(dict(zip(fields_in(kind), row, strict=True)))
 
 
 def fields_of(pairs: Sequence[str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ from state.facts import BranchGround, SearchFacts, TagGround
 from state.indexes import fields_in, members, read_as, row_as, values
 from state.moves import Arg
 from state.policy import read_policy
-from state.records import Best, Selection, Sketch, Strategy, Tag
+from state.records import Best, Mention, Selection, Sketch, Strategy, Tag
 from state.refusals import no_selection, other_tag
 from state.tags import categories_of, unknown
 
@@ -96,9 +96,16 @@ class Searches:
         )
 
     def _parents(self, index: str) -> Sequence[Arg]:
-        """A command for `_several`."""
-        hashes = self._lab.keys.experiment("")
-        return members(self._lab, index, hashes, limit=COMBINED_READ, newest=True, fields=("parent_ids",))
+        """A command for `_several`: a list without a comma names one parent, or none."""
+        return members(
+            self._lab,
+            index,
+            self._lab.keys.experiment(""),
+            limit=COMBINED_READ,
+            newest=True,
+            fields=("parent_ids",),
+            holding=",",
+        )
 
 
 class _TagReads:
@@ -129,7 +136,7 @@ class _TagReads:
                 limit=NEAR_READ,
                 low=low,
                 high=high,
-                fields=fields_in(Sketch),
+                fields=fields_in(Mention),
             ),
         }
 
@@ -137,7 +144,7 @@ class _TagReads:
         return TagGround(
             best=best,
             base=row_as(Sketch, found["base"]) if best else None,
-            near=read_as(Sketch, found["near"] or ()),
+            near=read_as(Mention, found["near"] or ()),
             recent=read_as(Sketch, found["recent"])[::-1],
         )
 
@@ -211,6 +218,5 @@ def _sketched(lab: Lab, experiment_id: str) -> Sequence[Arg]:
 
 
 def _several(answer: Sequence[Any] | None) -> list[list[str]]:
-    """The parents of experiments that have more than one; a text without a comma names no second one."""
-    texts = [parents for (parents,) in values(answer or ()).values()]
-    return [json.loads(parents) for parents in texts if parents and "," in parents]
+    """The parents of experiments that have more than one."""
+    return [json.loads(parents) for (parents,) in values(answer or ()).values() if parents]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Self
+from typing import Any
 
 from pydantic import Field
 
@@ -29,11 +29,13 @@ class ExperimentView(Trial):
     fence: int = Field(0, exclude=True)
 
     @classmethod
-    def parse(cls, fields: Mapping[str, str]) -> Self:
+    def values(cls, fields: Mapping[str, str | None]) -> dict[str, Any]:
         """From an experiment's hash as Redis returns it."""
-        times = {name: stamp(float(fields[name])) for name in TIMES if fields.get(name)}
-        added = {"id": fields["experiment_id"], "has_diff": "true" if fields.get("diff_id") else "false"}
-        return super().parse({**fields, **times, **added})
+        values = super().values(fields)
+        for name in TIMES:
+            if name in values:
+                values[name] = stamp(float(values[name]))
+        return values | {"id": values["experiment_id"], "has_diff": "diff_id" in values}
 
 
 def view(e: Experiment) -> ExperimentView:

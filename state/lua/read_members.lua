@@ -1,7 +1,8 @@
 -- Read the members of an index with the hashes that they name, in one round trip. Writes nothing.
 -- keys: index
--- args: hashes low high offset limit newest? fields*
+-- args: hashes low high offset limit newest? fields* holding?
 -- returns: {{member, its values of the fields}, ...}; without fields {{member, {field, value, ...}}, ...}
+-- With `holding` members are left out whose first field does not hold this text.
 local high = A.high == 'now' and clock(now()) or A.high
 local members
 if A.newest then
@@ -10,10 +11,10 @@ else
   members = redis.call('ZRANGEBYSCORE', K.index, A.low, high, 'LIMIT', A.offset, A.limit)
 end
 local found = {}
-for i, member in ipairs(members) do
+for _, member in ipairs(members) do
   local hash = A.hashes .. member
   local values
   if #A.fields > 0 then values = redis.call('HMGET', hash, unpack(A.fields)) else values = redis.call('HGETALL', hash) end
-  found[i] = {member, values}
+  if not A.holding or string.find(values[1] or '', A.holding, 1, true) then found[#found + 1] = {member, values} end
 end
 return found

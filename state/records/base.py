@@ -21,13 +21,20 @@ class Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
 
     @classmethod
-    def parse(cls, fields: Mapping[str, str]) -> Self:
+    def parse(cls, fields: Mapping[str, str | None]) -> Self:
         """From a hash as Redis returns it."""
-        values: dict[str, Any] = {name: text for name, text in fields.items() if text != ""}
+        return cls.model_validate(cls.values(fields))
+
+    @classmethod
+    def values(cls, fields: Mapping[str, str | None]) -> dict[str, Any]:
+        """The fields that are there, lists and objects read; pydantic reads the rest from its text."""
+        values: dict[str, Any] = dict(fields)
+        if not all(values.values()):
+            values = {name: text for name, text in values.items() if text}
         for name in _structured(cls):
             if name in values:
                 values[name] = from_json(values[name])
-        return cls.model_validate(values)
+        return values
 
     def flat(self) -> dict[str, str]:
         """As fields of a hash."""
@@ -68,4 +75,4 @@ def _is_plain(annotation: Any) -> bool:
 
 def stamp(seconds: float) -> str:
     """Seconds of Redis' clock as RFC 3339 in UTC, milliseconds kept."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")[:-6] + "Z"

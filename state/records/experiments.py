@@ -42,15 +42,20 @@ Trust = Literal["provisional", "unconfirmed", "confirmed", "demoted"]
 out, or ahead by more than noise explains; it was not, and is a discard now."""
 
 
-class Sketch(Record):
-    """An experiment in a few words, for lists and suggestions."""
+class Mention(Record):
+    """What a suggestion says of an experiment's code."""
 
     experiment_id: str
+    category: str
+    diff_summary: str
+
+
+class Sketch(Mention):
+    """An experiment in a few words, for lists and suggestions."""
+
     number: int
     status: Status
-    category: str
     description: str
-    diff_summary: str
     commit_sha: str
     agent: str | None = None
     retest_of: str | None = None

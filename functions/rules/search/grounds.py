@@ -9,7 +9,7 @@ from functions.rules.branches.ancestry import branch
 from functions.rules.keeps.verdict import Key
 from functions.rules.search.suggestions import near_to
 from state.facts import BranchGround, SearchFacts
-from state.records import Sketch
+from state.records import Mention, Sketch
 
 RECENT = 10
 
@@ -20,7 +20,7 @@ class Ground:
 
     base: Sketch | None
     commit_sha: str | None
-    near: Sequence[Sketch]
+    near: Sequence[Mention]
     """Near misses of the base, best first."""
     near_count: int
     recent: Sequence[Sketch]

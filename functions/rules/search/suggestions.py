@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
 from functions.rules.keeps.verdict import near_band, score
-from state.records import Direction, Mode, Sketch
+from state.records import Direction, Mention, Mode, Sketch
 
 ENOUGH_TRIES = 3
 HIGH_YIELD = 0.3
@@ -24,8 +24,8 @@ def high_yield(stats: Mapping[str, tuple[int, int]]) -> list[str]:
 
 
 def uncombined_pair(
-    near_misses: Sequence[Sketch], combined: Iterable[Sequence[str]]
-) -> tuple[Sketch, Sketch] | None:
+    near_misses: Sequence[Mention], combined: Iterable[Sequence[str]]
+) -> tuple[Mention, Mention] | None:
     """The two best near misses of different categories that are not together among `combined`, others' parents."""
     done = {frozenset(pair) for parents in combined for pair in combinations(parents, 2)}
     return next(
@@ -60,7 +60,7 @@ def suggest(
     *,
     unexplored: Sequence[str],
     yielding: Sequence[str],
-    pair: tuple[Sketch, Sketch] | None,
+    pair: tuple[Mention, Mention] | None,
     best: Sketch | None,
     recent: Sequence[Sketch],
     merging: Sequence[Sketch] = (),
