@@ -105,10 +105,6 @@ class Tags:
         """How many tags there are."""
         return int(await self._lab.command("ZCARD", self._lab.keys("tags")))
 
-    async def crashes_in_a_row(self, tag: str) -> int:
-        """Crashes since the last run that was no crash."""
-        return int(await self._lab.command("HGET", self._lab.keys("crashes", tag), "consecutive") or 0)
-
     async def resume(self, tag: str) -> int:
         """Forget the crashes in a row; answers how many they were.
 
