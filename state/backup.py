@@ -520,7 +520,7 @@ async def _end_leases(lab: Lab) -> list[str]:
     pool, experiments = Pool(lab), Experiments(lab)
     waiting = []
     reason = "the lab was restored from a backup"
-    for gpu in await pool.all():
+    for gpu in (await pool.roster()).gpus:
         if gpu.holder is not None:
             e = await experiments.get(gpu.holder)
             then: Outcome | None = SameAttempt() if e.status == "leased" else Requeued()

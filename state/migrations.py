@@ -153,7 +153,7 @@ async def name_bests(turn: Turn) -> None:
 async def class_runs(turn: Turn) -> None:
     """2 to 3: every open experiment that has a GPU knows the GPU's class."""
     lab = turn.lab
-    classes = {gpu.gpu_id: gpu.gpu_name for gpu in await Pool(lab).all()}
+    classes = {gpu.gpu_id: gpu.gpu_name for gpu in (await Pool(lab).roster()).gpus}
     found = (await Snapshots(lab).open_experiments(await _tags(lab), ())).values()
     await turn.write(
         {

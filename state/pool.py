@@ -28,10 +28,6 @@ class Pool:
         self._lab = lab
         self._keys = lab.keys
 
-    async def now(self) -> float:
-        """Redis' clock, by which heartbeats and leases are judged."""
-        return await self._lab.now()
-
     async def find(self, gpu_id: str) -> Gpu | None:
         """The GPU, or None."""
         stored = await self._lab.hash(self._keys.gpu(gpu_id))
@@ -52,10 +48,6 @@ class Pool:
         """Every GPU, oldest first."""
         time, gpus = await self._lab.pipeline([("TIME",), listed_gpus(self._lab, "gpus")])
         return Roster(time_of(time), gpus_of(gpus))
-
-    async def all(self) -> list[Gpu]:
-        """Every GPU, oldest first."""
-        return list((await self.roster()).gpus)
 
     async def ids(self) -> list[str]:
         """Ids of every GPU."""

@@ -139,6 +139,11 @@ async def begun(process: Process, experiment_id: str) -> Experiment:
     return await experiments.get(experiment_id)
 
 
+async def waiting(lab: Lab, gpu_id: str | None = None) -> list[Experiment]:
+    """The experiments of the common queue, or of this GPU's, in order."""
+    return await Experiments(lab).many(await lab.command("ZRANGE", lab.keys.queue(gpu_id), 0, -1))
+
+
 async def dump(lab: Lab, *, without: frozenset[str] = PRESENCE) -> dict[str, Any]:
     """Everything that stands in the lab, presence aside."""
     cursor, names = "0", set[str]()

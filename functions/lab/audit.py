@@ -85,7 +85,7 @@ async def _snapshot(name: str, finished_events: Mapping[str, int] | None, stores
 
 
 async def _pool_snapshot(tags: Sequence[TagRecord], stores: Stores) -> PoolSnapshot:
-    snapshots, gpus = stores.snapshots, await stores.pool.all()
+    snapshots, gpus = stores.snapshots, list((await stores.pool.roster()).gpus)
     return PoolSnapshot(
         gpus=gpus,
         idle=await snapshots.members("idle_gpus"),

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
+from functions.pool._stores import Stores
 from functions.rules.access import check_own, check_own_gpu, check_tags
 from state.errors import Conflict
-from state.experiments import Experiments
 from state.ids import GpuId, Id
-from state.pool import Pool
+from state.records import Gpu
 
 
 class Release(Command):
     gpu_id: GpuId
-    experiment_id: Id | None = Field(None, description="default: whoever holds the only lease")
+    experiment_id: Id | None = Field(None, description="default: the experiment that holds the lease")
     fence: int | None = Field(None, ge=1)
 
 
@@ -23,31 +23,38 @@ class Released(Response):
 
 
 @function("pool::release", role=("agent", "worker"), writes=True, keeps_answer=False)
-async def release(request: Release, call: Call, pool: Pool, experiments: Experiments) -> Released:
-    """Give a GPU back; one that is free already is fine, another's is a conflict."""
-    gpu = await pool.get(request.gpu_id)
+async def release(request: Release, call: Call, stores: Stores) -> Released:
+    """Give a GPU back; it is fine if it is free already, and a conflict if another experiment holds it."""
+    gpu = await stores.pool.get(request.gpu_id)
     holder = request.experiment_id or gpu.holder
     if call.caller.role == "worker":
         check_own_gpu(call.caller, gpu.owner, gpu.gpu_id)
     if holder is None:
         return Released(released=True)
     if call.caller.role == "agent":
-        held = await experiments.get(holder)
+        held = await stores.experiments.get(holder)
         check_tags(call.caller, {"tag": held.tag})
         check_own(call.caller, held.owner, holder)
-    # whoever asks has not looked at the GPU: after a worker's run its keeper does
-    answer = await pool.release(request.gpu_id, holder, request.fence, proven=False)
-    if answer == "busy":
-        raise Conflict(
-            f"a worker runs {holder} on {request.gpu_id}",
-            hint="it gives the GPU back itself; POST /api/experiment/stop ends the run",
-            fields={"holder": holder},
-        )
-    if answer == "other":
-        raise Conflict(
-            f"{request.gpu_id} is lent to {gpu.holder!r} with fence {gpu.fence}, not to {holder!r} with"
-            f" {request.fence or 'any'}",
-            hint="only the holder releases a GPU; an operator drains it with POST /api/pool/drain",
-            fields={"holder": gpu.holder},
-        )
+    # the caller has not looked at the GPU: after a worker's run its keeper does
+    match await stores.pool.release(gpu.gpu_id, holder, request.fence, proven=False):
+        case "busy":
+            raise in_use(gpu, holder)
+        case "other":
+            raise lent_to_another(gpu, holder, request.fence)
     return Released(released=True)
+
+
+def in_use(gpu: Gpu, holder: str) -> Conflict:
+    return Conflict(
+        f"a worker runs {holder} on {gpu.gpu_id}",
+        hint="it gives the GPU back itself; POST /api/experiment/stop ends the run",
+        fields={"holder": holder},
+    )
+
+
+def lent_to_another(gpu: Gpu, holder: str, fence: int | None) -> Conflict:
+    return Conflict(
+        f"{gpu.gpu_id} is lent to {gpu.holder!r} with fence {gpu.fence}, not to {holder!r} with {fence or 'any'}",
+        hint="only the holder releases a GPU; an operator drains it with POST /api/pool/drain",
+        fields={"holder": gpu.holder},
+    )

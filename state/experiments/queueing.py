@@ -38,15 +38,6 @@ class Queueing(Reading):
         super().__init__(lab)
         self._lines = WeakValueDictionary[str | None, _Line]()
 
-    async def waiting(self, gpu_ids: Sequence[str] = (), limit: int = 256) -> list[Experiment]:
-        """The head of the common queue and the first that is pinned to each of these GPUs, in one order."""
-        heads = [(self._keys.queue(), limit), *((self._keys.queue(gpu_id), 1) for gpu_id in gpu_ids)]
-        rows = await self._lab.pipeline(
-            [("ZRANGE", queue, 0, most - 1, "WITHSCORES") for queue, most in heads if most > 0]
-        )
-        placed = [(float(score), i) for row in rows for i, score in zip(row[::2], row[1::2], strict=True)]
-        return [e for e in await self.many([i for _, i in sorted(placed)]) if e.status == "queued"]
-
     async def position(self, e: Experiment, gpu_ids: Sequence[str]) -> int:
         """Its place among those that wait for one of the GPUs `gpu_ids`, counted from 1; 0 where it does not wait."""
         [place] = await self._lab.pipeline([self.place(e.experiment_id, e.tag, e.pinned_gpu, gpu_ids)])

@@ -17,6 +17,7 @@ from state.experiments import Experiments
 from state.leases import Lease
 from state.pool import Pool
 from state.tags import Tags
+from tests.labs import waiting
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -32,6 +33,7 @@ class StandIn:
     def __init__(self, process: Process, http: httpx.AsyncClient, clone: Path, score: Score) -> None:
         self.scripts: dict[str, str] = {}
         """The script of each experiment, as a worker would have trained it."""
+        self._lab = process.lab
         self._experiments = Experiments(process.lab)
         self._pool = Pool(process.lab)
         self._tags = Tags(process.lab)
@@ -45,8 +47,8 @@ class StandIn:
             "pool/register", {"gpu_id": GPU, "gpu_index": 0, "gpu_name": "H100", "vram_mb": 1024}
         )
         while not stop.is_set():
-            for waiting in await self._experiments.waiting():
-                await self._train(waiting.experiment_id)
+            for e in await waiting(self._lab):
+                await self._train(e.experiment_id)
             await self._post("pool/heartbeat", {"gpu_id": GPU})
             await asyncio.sleep(0.02)
 

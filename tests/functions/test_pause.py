@@ -27,6 +27,7 @@ from tests.labs import (
     registered,
     running,
     told,
+    waiting,
 )
 
 
@@ -118,8 +119,8 @@ async def test_an_agents_own_stay_in_order_though_the_queue_ran_empty_while_it_w
     after = await submit(client, agent="ada")
     await unpause(client)
 
-    waiting = [e.experiment_id for e in await Experiments(process.lab).waiting()]
-    assert waiting == [*before, after]
+    found = [e.experiment_id for e in await waiting(process.lab)]
+    assert found == [*before, after]
 
 
 async def test_what_is_submitted_to_a_paused_tag_is_told_that_it_waits(
@@ -188,8 +189,8 @@ async def test_one_that_waits_can_be_stopped_and_its_agent_gets_the_turn_back(
     await in_order(client)
     await unpause(client)
     assert await status(client, goes) == "stopped"
-    waiting = [e.experiment_id for e in await Experiments(process.lab).waiting()]
-    assert waiting == ["mar11-1", stays, after]
+    found = [e.experiment_id for e in await waiting(process.lab)]
+    assert found == ["mar11-1", stays, after]
 
 
 async def test_pinned_experiments_wait_aside_too_though_their_gpu_is_gone(client: httpx.AsyncClient) -> None:

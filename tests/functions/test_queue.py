@@ -14,7 +14,7 @@ from state.entries import Rounds, Run, WaitQueue
 from state.experiments import Experiments
 from state.pool import Pool
 from state.settings import Settings
-from tests.labs import add_gpu, asked, begun, dump, idea, registered, silence, told
+from tests.labs import add_gpu, asked, begun, dump, idea, registered, silence, told, waiting
 
 
 async def submit(client: httpx.AsyncClient, agent: str, nth: int, **more: Any) -> str:
@@ -37,7 +37,7 @@ async def tag(client: httpx.AsyncClient) -> None:
 
 
 async def order(process: Process) -> list[str]:
-    return [str(e.commit_sha) for e in await Experiments(process.lab).waiting()]
+    return [str(e.commit_sha) for e in await waiting(process.lab)]
 
 
 async def test_agents_take_turns_and_each_one_s_own_stay_in_order(
@@ -182,7 +182,7 @@ async def test_a_pinned_experiment_that_is_stopped_waits_no_more(
 
     await told(client, "/api/experiment/stop", experiment_id=pinned)
 
-    assert await Experiments(process.lab).waiting(["g0"]) == []
+    assert await waiting(process.lab, "g0") == []
     assert await dispatched(client) == []
 
 
@@ -265,8 +265,8 @@ async def test_what_one_agent_submits_at_once_through_two_processes_takes_a_turn
             )
         )
 
-    waiting = await Experiments(process.lab).waiting()
-    assert sorted(e.queue_round or 0 for e in waiting) == list(range(24))
+    found = await waiting(process.lab)
+    assert sorted(e.queue_round or 0 for e in found) == list(range(24))
 
 
 async def test_a_turn_that_was_taken_is_not_given_back(client: httpx.AsyncClient, process: Process) -> None:

@@ -31,6 +31,7 @@ from tests.labs import (
     registered,
     running,
     told,
+    waiting,
 )
 
 
@@ -226,9 +227,9 @@ async def test_agents_take_turns_in_the_queue_and_priority_goes_first(
     for agent, priority in [("a", 0), ("a", 0), ("a", 0), ("b", 0), ("b", 0), ("c", 1)]:
         await told(client, "/api/experiment/submit", **idea(agent=agent, priority=priority))
 
-    waiting = await Experiments(process.lab).waiting()
+    found = await waiting(process.lab)
 
-    assert [(e.agent, e.number) for e in waiting] == [
+    assert [(e.agent, e.number) for e in found] == [
         ("c", 6),
         ("a", 1),
         ("b", 4),
