@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import re
 import sys
+import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from datetime import UTC, datetime
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pydantic import SecretStr
 
 from functions.process.context import bound_facts
-from functions.process.redaction import hide, redacted, secrets_in
+from functions.process.redaction import hide, redacted, scrubbed, secrets_in
 from state.settings import Settings
-
-if TYPE_CHECKING:
-    from structlog.typing import EventDict, Processor, WrappedLogger
 
 EXTRA = ("method", "route", "status", "duration_s", "refused", "experiment_id", "gpu_id", "invocation_id")
 """What a line may carry through `extra=`, beside the facts that are bound around it."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_WORD = re.compile(r"[^\s\"'=\x00-\x1f\x7f]+")
+_COLORS = {"DEBUG": 2, "INFO": 32, "WARNING": 33, "ERROR": 31, "CRITICAL": 41}
+"""ANSI codes."""
 
 
 def start_logging(settings: Settings, kind: str) -> None:
@@ -42,73 +44,83 @@ def start_logging(settings: Settings, kind: str) -> None:
 
 def formatter(log_format: str, kind: str, *, colors: bool = False) -> logging.Formatter:
     """What turns a record of any library into our line."""
-    with _without_rich():
-        import structlog
-
-    def named(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
-        return {"process": kind, "pid": os.getpid(), **bound_facts(), **line}
-
-    shared: list[Processor] = [
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.stdlib.ExtraAdder(allow=EXTRA),
-        named,
-    ]
-    if log_format == "json":
-        transformer = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
-        shown: list[Processor] = [
-            structlog.processors.ExceptionRenderer(transformer),
-            _redact,
-            structlog.processors.JSONRenderer(default=str),
-        ]
-    else:
-        shown = [
-            structlog.processors.format_exc_info,
-            _redact,
-            _one_line,
-            structlog.dev.ConsoleRenderer(
-                colors=colors,
-                timestamp_key="time",
-                event_key="message",
-                pad_event_to=0,
-                exception_formatter=structlog.dev.plain_traceback,
-            ),
-        ]
-    return structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=shared,
-        processors=[
-            structlog.stdlib.ProcessorFormatter.remove_processors_meta,
-            structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
-            structlog.processors.EventRenamer("message"),
-            *shown,
-        ],
-    )
+    return _Json(kind) if log_format == "json" else _Text(kind, colors=colors)
 
 
-@contextmanager
-def _without_rich() -> Iterator[None]:
-    """Let no import within find rich: structlog would only use it to show tracebacks in colours, and every process
-    would start a tenth of a second later.
-    """
-    if "rich" in sys.modules:
-        yield
-        return
-    sys.modules["rich"] = None  # type: ignore[assignment]  # Python's sign for what cannot be imported
-    try:
-        yield
-    finally:
-        del sys.modules["rich"]
+class _Line(logging.Formatter):
+    """The parts of a line, without secrets."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self._kind = kind
+
+    def time(self, record: logging.LogRecord) -> str:
+        """Such as 2026-03-11T08:15:00.123456Z."""
+        return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds")[:-6] + "Z"
+
+    def facts(self, record: logging.LogRecord) -> dict[str, Any]:
+        """The process, what is bound, and what the call of the logger added."""
+        known = record.__dict__
+        added = {name: known[name] for name in EXTRA if name in known}
+        facts = {"process": self._kind, "pid": record.process, **bound_facts(), **added}
+        return {name: redacted(name, value) for name, value in facts.items()}
 
 
-def _redact(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
-    """Hide what must not be read, by the name it stands under and by what it is."""
-    return {name: redacted(name, value) for name, value in line.items()}
+class _Json(_Line):
+    """One JSON object."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = self.facts(record) | {
+            "time": self.time(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": scrubbed(record.getMessage()),
+        }
+        if record.exc_info and record.exc_info[1]:
+            line["exception"] = redacted("exception", list(_told(record.exc_info[1])))
+        return json.dumps(line, default=str)
 
 
-def _one_line(_: WrappedLogger, __: str, line: EventDict) -> EventDict:
-    """Foreign text cannot pose as a separate log line."""
-    escaped = _CONTROL.sub(lambda found: repr(found[0])[1:-1], str(line.get("message", "")))
-    return {**line, "message": escaped}
+class _Text(_Line):
+    """`time [level] message [logger] name=value ...`; a traceback follows."""
+
+    def __init__(self, kind: str, *, colors: bool) -> None:
+        super().__init__(kind)
+        self._colors = _COLORS if colors else {}
+
+    def format(self, record: logging.LogRecord) -> str:
+        level = f"{record.levelname.lower():<9}"
+        if color := self._colors.get(record.levelname):
+            level = f"\x1b[{color}m{level}\x1b[0m"
+        facts = sorted(self.facts(record).items())
+        told = " ".join(f"{name}={_plain(value)}" for name, value in facts)
+        message = _escaped(scrubbed(record.getMessage()))
+        line = f"{self.time(record)} [{level}] {message} [{record.name}] {told}"
+        if record.exc_info and record.exc_info[1]:
+            line += "\n" + scrubbed(self.formatException(record.exc_info))
+        return line
+
+
+def _told(problem: BaseException | None) -> Iterator[dict[str, Any]]:
+    """An exception by its frames, without their variables; then the one that it came from."""
+    while problem is not None:
+        frames = traceback.extract_tb(problem.__traceback__)
+        yield {
+            "exc_type": type(problem).__name__,
+            "exc_value": str(problem),
+            "frames": [{"filename": f.filename, "lineno": f.lineno, "name": f.name} for f in frames],
+        }
+        problem = problem.__cause__ or (None if problem.__suppress_context__ else problem.__context__)
+
+
+def _plain(value: object) -> str:
+    """A value as it is, in quotes where it could be taken for several."""
+    return value if isinstance(value, str) and _WORD.fullmatch(value) else repr(value)
+
+
+def _escaped(text: str) -> str:
+    """Text that cannot pose as a separate line."""
+    return _CONTROL.sub(lambda found: repr(found[0])[1:-1], text)
 
 
 def _secrets_of(settings: Settings) -> list[str]:

@@ -27,6 +27,9 @@ _ASSIGNED = re.compile(
     r"""(?i)\b((?:[a-z0-9]+[_-])*(?:password|passwd|secret|token|api[_-]?key)["']?\s*[:=]\s*["']?)[^\s"',;)}\]]+"""
 )
 
+_MARKS = ("://", "Bearer ", "Basic ", "whsec_", "sk-")
+"""`_SECRET_TEXT` finds no text without one of them, and a search for them is much faster."""
+
 _known: set[str] = set()
 
 
@@ -59,7 +62,8 @@ def redacted(name: str, value: Any) -> Any:
 
 def scrubbed(text: str) -> str:
     """Text without any secret that we know, or know the look of, or that stands behind a secret's name."""
-    return _ASSIGNED.sub(rf"\1{HIDDEN}", presentable(text))
+    shown = presentable(text)
+    return _ASSIGNED.sub(rf"\1{HIDDEN}", shown) if "=" in shown or ":" in shown else shown
 
 
 def presentable(text: str) -> str:
@@ -67,12 +71,13 @@ def presentable(text: str) -> str:
     for secret in sorted(_known, key=len, reverse=True):
         if secret in text:
             text = text.replace(secret, HIDDEN)
-    return _SECRET_TEXT.sub(HIDDEN, without_tokens(text))
+    text = without_tokens(text)
+    return _SECRET_TEXT.sub(HIDDEN, text) if any(mark in text for mark in _MARKS) else text
 
 
 def without_tokens(text: str) -> str:
     """Text in which no token of ours can be read."""
-    return _TOKEN.sub(HIDDEN, text)
+    return _TOKEN.sub(HIDDEN, text) if "nj_" in text else text
 
 
 def secrets_in(environ: Mapping[str, str]) -> list[str]:
