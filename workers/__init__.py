@@ -1,1 +1,1 @@
-"""Processes bound to a resource: one keeper and one RQ worker per GPU or CPU slot."""
+"""Processes bound to a device: one keeper and one RQ worker per GPU or CPU slot."""

@@ -1,4 +1,4 @@
-"""The GPUs and CPU slots of this machine: which there are, and how one of them is doing."""
+"""The GPUs and CPU slots of this machine, and samples of their health."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ _HEALTH = TypeAdapter(Health)
 
 @dataclass(frozen=True)
 class Device:
-    """What one worker is bound to: a GPU, or a share of the CPU."""
+    """A GPU, or a share of the CPU."""
 
     gpu_id: str
     """`<host>:<uuid>` or `<host>:cpu<n>`."""
     index: int
     name: str
-    """The GPU's model as its driver says it, or `cpu`."""
+    """The GPU's model by its driver, or `cpu`."""
     vram_mb: int
     """0 for a CPU slot."""
     uuid: str | None
@@ -56,8 +56,7 @@ def discover(
 ) -> list[Device]:
     """The machine's GPUs (`all`, `none`, or the one with this index), then `cpu` CPU slots.
 
-    A machine without a GPU or driver has none. Blocks while the driver wakes up. Raises Invalid for an index
-    that is not there.
+    Without a driver there are no GPUs. Blocks while the driver starts. Raises Invalid for an unknown index.
     """
     gpus = [] if gpu == "none" else _gpus(host, helper, timeout_s)
     if gpu not in ("all", "none"):
@@ -70,24 +69,24 @@ def discover(
 
 
 class Sampler:
-    """Samples devices through a helper process, kept alive between samples and killed when it hangs."""
+    """Samples devices through a helper process, which lives between samples and is killed when it hangs."""
 
     def __init__(
         self, *, timeout_s: float = 3.0, start_timeout_s: float = 15.0, helper: Sequence[str] = HELPER
     ) -> None:
         self._timeout_s = timeout_s
-        self._start_timeout_s = start_timeout_s  # a driver that nobody holds open takes seconds to wake up
+        self._start_timeout_s = start_timeout_s  # the driver takes seconds to start if no process uses it
         self._command = helper
         self._helper: asyncio.subprocess.Process | None = None
         self._turn = asyncio.Lock()
 
     @property
     def pid(self) -> int | None:
-        """Process id of the helper, while there is one."""
+        """Process id of the helper, if there is one."""
         return self._helper.pid if self._helper is not None else None
 
     async def sample(self, device: Device) -> Health:
-        """The device's numbers now; never raises, and never waits much longer than the timeout."""
+        """The device's numbers now; errors and timeouts are told in `error`, not raised."""
         if device.kind == "cpu" or device.uuid is None:
             return await _sample_cpu()
         async with self._turn:
@@ -99,12 +98,12 @@ class Sampler:
             except (OSError, ValueError) as error:
                 self._kill()
                 return Health(error=f"the NVML helper failed: {error}")
-            except BaseException:  # cancelled in the middle: the next answer would be the wrong one
+            except BaseException:  # cancelled: the next sample would read this one's answer
                 self._kill()
                 raise
 
     async def close(self) -> None:
-        """End the helper; one that the kernel cannot kill is left behind after a second."""
+        """Kill the helper and wait for it for at most a second."""
         self._kill()
         if self._helper is not None:
             with contextlib.suppress(TimeoutError):
@@ -131,7 +130,7 @@ class Sampler:
         if self._helper is not None and self._helper.returncode is None:
             if not _is_closing(self._helper):
                 return self._helper
-            # killed for hanging: as long as it hangs in the driver, another one would only join it
+            # it was killed because it hung in the driver; until it ends, a new one would hang too
             async with asyncio.timeout(self._timeout_s):
                 await self._helper.wait()
         self._helper = await asyncio.create_subprocess_exec(
@@ -170,7 +169,7 @@ async def _line(helper: asyncio.subprocess.Process) -> dict[str, object]:
 
 
 async def _sample_cpu() -> Health:
-    psutil.cpu_percent()  # utilization is what lies between two looks
+    psutil.cpu_percent()  # utilization is measured between two calls
     await asyncio.sleep(_CPU_LOOK_S)
     memory = psutil.virtual_memory()
     return Health(
@@ -193,5 +192,5 @@ def _gpus(host: str, helper: Sequence[str], timeout_s: float) -> list[Device]:
 def _no_such_gpu(gpu: str | int, gpus: list[Device]) -> list[Device]:
     there = ", ".join(f"{one.index} ({one.name})" for one in gpus) or "none"
     raise Invalid(
-        f"there is no GPU {gpu!r} here; there are: {there}", hint="choose an index, `all` or `none`"
+        f"this machine has no GPU {gpu!r}; it has: {there}", hint="choose an index, `all` or `none`"
     )

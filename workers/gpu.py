@@ -34,21 +34,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 _bound: tuple[Slot, Settings] | None = None
-"""The slot of this process and its settings: RQ hands `perform` nothing but what stands in the queue."""
+"""The slot of this process and its settings: RQ passes `perform` only the job's payload."""
 
 RQ_TTL_S = 60
-"""RQ's life of a worker between two heartbeats. Its reads give up shortly before: a connection that is dead at
-the other end, or a broker that was stopped, would else hold the GPU for RQ's default of seven minutes."""
+"""Seconds until RQ counts a silent worker as gone; its blocking reads end shortly before. With RQ's default a GPU
+would be idle for seven minutes on a connection that is dead at the other end."""
 
 
 class GpuWorker(Worker):
-    """RQ's worker, whose horse dies with it: training never goes on unwatched."""
+    """RQ's worker, whose child process (RQ: work horse) dies with it."""
 
     max_connection_wait_time = 5.0
-    """Seconds between two tries to reach the broker; RQ's own would leave the GPU idle for up to a minute."""
+    """Most seconds between two tries to reach the broker; RQ's default is 60."""
 
     def _set_ip_address(self, connection: Redis) -> None:
-        """Not asked for: it stands in a list of everybody's addresses, which the workers' user may not see."""
+        """Replaced, because RQ reads CLIENT LIST, which the workers' Redis user may not."""
         connection.client_setname(self.name)
         self.ip_address = "unknown"
 
@@ -56,10 +56,10 @@ class GpuWorker(Worker):
         die_with(self.pid or 0)
         adopt_orphans()
         super().main_work_horse(job, queue)
-        os._exit(os.EX_OK)  # what the horse of rq ends with; not reached
+        os._exit(os.EX_OK)  # not reached: RQ's method ends so too
 
     def maintain_heartbeats(self, job: Job) -> None:
-        """RQ would end the worker, and with it the run, when Redis is away for longer than one heartbeat."""
+        """RQ would end the worker and its run if Redis does not answer one heartbeat."""
         try:
             super().maintain_heartbeats(job)
         except Exception:
@@ -67,14 +67,14 @@ class GpuWorker(Worker):
 
 
 def perform(function: str, payload: Mapping[str, Any]) -> dict[str, Any]:
-    """Run one job: call the function that a TrainJob may name. RQ finds this by name and gives it the payload."""
+    """Run one job; RQ finds this function by its name."""
     if _bound is None:
         raise RuntimeError("this process is bound to no slot")
     return asyncio.run(attempt(function, payload, *_bound))
 
 
 def work(argument: str) -> int:
-    """Run the jobs of one slot until told to stop; answers the exit code."""
+    """Run the jobs of one slot until a signal ends it; answers the exit code."""
     global _bound
     slot, settings = _bound = Slot.model_validate_json(argument), Settings()
     start_logging(settings, "worker")
@@ -83,15 +83,15 @@ def work(argument: str) -> int:
     except NightjarError as problem:
         return exit_with(problem)
     if (pulse := Pulse.inherited()) is not None:
-        pulse.from_thread()  # this thread waits: for jobs, and for the process of an attempt
+        pulse.from_thread()  # this thread blocks while it waits for jobs and attempts
     preload()
-    gc.freeze()  # else the first collection of each attempt would copy every page that it marks
+    gc.freeze()  # else a collection in the child would write to, and so copy, every shared page
     worker.work(logging_level=settings.log_level)
     return 0
 
 
 def rq_worker(settings: Settings, gpu_id: str) -> GpuWorker:
-    """RQ's side of one slot, known to the broker.
+    """The RQ worker of one slot.
 
     Raises:
         Unavailable: the broker does not answer, or refuses us.
@@ -102,7 +102,7 @@ def rq_worker(settings: Settings, gpu_id: str) -> GpuWorker:
     with plainly():
         return GpuWorker(
             [gpu_queue(settings.lab, gpu_id, connection)],
-            # RQ refuses the name of a worker that it believes alive: after a kill -9 a pid may come back
+            # random, because RQ refuses the name of a live worker, and after a kill -9 a pid may be used again
             name=f"{gpu_id}-{os.getpid()}-{secrets.token_hex(4)}",
             connection=connection,
             job_class=TrainJob,

@@ -1,4 +1,4 @@
-"""The process of one attempt (RQ calls it a work horse): opens the lab, calls gpu::train, ends."""
+"""The process of one attempt (RQ: work horse): opens the lab and calls gpu::train."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from workers.slot import Slot
 
 
 def preload() -> None:
-    """Import and build, before the fork, what every attempt would otherwise import and build after it."""
+    """Import modules and build models before the fork, so that attempts need not."""
     table()
     for model in _below(BaseModel):
         model.model_rebuild()
     all_scripts()
-    importlib.import_module("scipy.special")  # which only tags that know their noise need
+    importlib.import_module("scipy.special")  # needed by tags that judge noise
 
 
 async def attempt(
     function: str, payload: Mapping[str, Any], slot: Slot, settings: Settings
 ) -> dict[str, Any]:
-    """Call the function in the lane `gpu` of this slot; answers its response."""
+    """Call the function in the lane `gpu` of this slot and return its response."""
     start_logging(settings, "runner")
 
     def runner(lab: Lab) -> TrainingRunner:

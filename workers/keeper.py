@@ -1,4 +1,4 @@
-"""The keeper beside each GPU: registers it, sends heartbeats with health, cleans up after what has died.
+"""The keeper of one GPU: registers it, sends heartbeats with its health, cleans up after dead runs.
 
 `python -P -m workers.keeper SLOT`
 """
@@ -40,13 +40,11 @@ log = logging.getLogger(__name__)
 CALLED = ("pool::register_gpu", "pool::heartbeat", "pool::give_back", "pool::deregister")
 LOOKS_PER_HEARTBEAT = 5
 MEMORY_PATIENCE_S = 2.0
-"""Short, since heartbeats wait meanwhile, and each of them proves again."""
+"""Short, since heartbeats wait for it, and each heartbeat checks again."""
 
 
 @dataclass
 class Keeper:
-    """One GPU's keeper."""
-
     process: Process
     pool: Pool
     slot: Slot
@@ -70,11 +68,13 @@ class Keeper:
         return await call.invoke(function, request)
 
     async def register(self) -> bool:
-        """Add the GPU to the pool, unless something of an earlier life runs on it and does not die."""
+        """Add the GPU to the pool; False if processes or memory of an earlier run are left on it."""
         gpu = await self.pool.find(self.gpu_id)
         in_use = gpu is not None and gpu.runner is not None and is_alive(gpu.runner, host_name())
         if not in_use and not await self.is_empty(gpu):
-            log.error("%s stays out of the pool: something of an earlier run is left on it", self.gpu_id)
+            log.error(
+                "%s stays out of the pool: an earlier run has left processes or memory on it", self.gpu_id
+            )
             return False
         await self.call(
             "pool::register_gpu",
@@ -107,10 +107,10 @@ class Keeper:
             await self.register()
 
     async def look(self) -> None:
-        """See whether the run that holds the GPU still lives; if not, give its experiment back."""
+        """Give the experiment back if the process that runs it has died."""
         if (dead := await self._held_by_the_dead()) is None:
             return
-        # a run that had just ended well is dead too, and the next one may have begun before the answer was here
+        # read again: the run may just have ended well, and another may hold the GPU now
         gpu = await self._held_by_the_dead()
         if gpu is not None and gpu.fence == dead.fence:
             await self.give_back(gpu, "its worker process died")
@@ -122,23 +122,23 @@ class Keeper:
         return gpu
 
     def end_stopped(self) -> None:
-        """Kill what was stopped below the RQ worker: its run comes back as any other that died."""
+        """Kill processes below the RQ worker that have been stopped for too long."""
         for pid in self._standstills.end(self.group.pids.values(), time.monotonic()):
             silent_s = self.process.settings.silent_s
-            log.warning("%s: process %d stood still for %g s: killed", self.gpu_id, pid, silent_s)
+            log.warning("%s: process %d was stopped for %g s: killed", self.gpu_id, pid, silent_s)
 
     async def prove(self) -> None:
-        """After a broken lease: end whatever runs here, then say that the GPU is empty."""
+        """After a broken lease: kill the run, then tell the pool that the GPU is empty."""
         self.kill_horses()
         gpu = await self.pool.get(self.gpu_id)
         if gpu.holder is None:
             await self.give_back(gpu, "proven empty")
 
     async def give_back(self, gpu: Gpu, reason: str) -> None:
-        """Give the experiment to another GPU at once, this one to the pool once it is proven empty."""
+        """Give the experiment back to the queue, and this GPU to the pool once it is empty."""
         proven = await self.is_empty(gpu)
         if not proven:
-            log.error("%s is not lent: something of its last run is left on it", self.gpu_id)
+            log.error("%s is not lent: its last run has left processes or memory on it", self.gpu_id)
             if gpu.holder is None:
                 return
         answer = await self.call(
@@ -148,10 +148,10 @@ class Keeper:
         log.warning("%s: %s; %s is %s", self.gpu_id, reason, gpu.holder, answer["experiment_status"])
 
     async def is_empty(self, gpu: Gpu | None) -> bool:
-        """Kill every process of any attempt on this GPU; whether none is left, and the memory is back."""
+        """Kill every process of any attempt on this GPU; True if none is left and its memory is free."""
         if not await asyncio.to_thread(kill_all, f"{self.process.lab.identity}/{self.gpu_id}"):
             return False
-        if gpu is None or gpu.boot_id != boot_id():  # nothing in a GPU's memory outlives the machine
+        if gpu is None or gpu.boot_id != boot_id():  # a reboot empties the GPU's memory
             return True
         return await memory_came_back(
             self.sampler,
@@ -165,10 +165,10 @@ class Keeper:
         try:
             return {"disk_free_mb": free_mb(self.slot.work_dir(self.process.settings))}
         except OSError as error:
-            return {"error": f"the disk of its work folder is sick: {error}"}
+            return {"error": f"the disk of its work folder cannot be read: {error}"}
 
     def kill_horses(self) -> None:
-        """End RQ's horses on this GPU: their lease is broken, whatever they do is late."""
+        """Kill RQ's horses on this GPU, whose lease is broken."""
         for pid in self.group.pids.values():
             with contextlib.suppress(psutil.Error):
                 for horse in psutil.Process(pid).children():
@@ -176,13 +176,13 @@ class Keeper:
 
 
 def rq_worker(slot: Slot, silent_s: float) -> ProcessSpec:
-    """The RQ worker as a child; it finishes its run before it ends, however long that takes."""
+    """The RQ worker as a child process; it may finish its run, without a time limit, before it ends."""
     argv = (sys.executable, "-P", "-m", "workers.gpu", slot.model_dump_json())
     return ProcessSpec(f"rq-{slot.gpu_id.replace(':', '-')}", argv, None, math.inf, silent_s)
 
 
 async def keep(slot: Slot, settings: Settings) -> None:
-    """Keep one GPU in the pool until SIGTERM; then let its run finish and take it out."""
+    """Keep one GPU in the pool until SIGTERM; then let its run finish and deregister it."""
     parent = os.getppid()
     group = ProcessGroup([rq_worker(slot, settings.silent_s)], settings.data_dir / "logs", log.warning)
 
@@ -203,7 +203,7 @@ async def keep(slot: Slot, settings: Settings) -> None:
             try:
                 await group.run_until(stop, watching)
                 if os.getppid() != parent:
-                    group.force()  # who started us was killed: nobody would see a long goodbye
+                    group.force()  # the supervisor was killed: do not wait for the run
                 await _leave(keeper)
                 await group.drain()
                 await keeper.look()
@@ -213,7 +213,7 @@ async def keep(slot: Slot, settings: Settings) -> None:
 
 
 async def _registered(keeper: Keeper, stop: asyncio.Event) -> bool:
-    """Register as soon as the GPU is empty; False if asked to end before that."""
+    """Register as soon as the GPU is empty; False if stopped before."""
     while not stop.is_set():
         if await keeper.register():
             return True
@@ -223,7 +223,7 @@ async def _registered(keeper: Keeper, stop: asyncio.Event) -> bool:
 
 
 async def _watch(keeper: Keeper) -> None:
-    """Heartbeats, and between them looks at the run."""
+    """Send heartbeats, and look at the run between them."""
     pause = keeper.process.settings.heartbeat_s / LOOKS_PER_HEARTBEAT
     nth = 0
     while True:
@@ -234,20 +234,20 @@ async def _watch(keeper: Keeper) -> None:
             await keeper.look()
         except Unavailable as problem:
             log.warning("%s: %s", keeper.gpu_id, problem.detail)
-        except Exception:  # unwatched, the GPU would be lost to the pool until somebody looks
+        except Exception:  # without this loop the GPU would be lost to the pool
             log.exception("%s: watching it failed; going on", keeper.gpu_id)
         nth += 1
         await asyncio.sleep(pause)
 
 
 async def _leave(keeper: Keeper) -> None:
-    """Take no new run."""
+    """Take no new runs."""
     with contextlib.suppress(NightjarError):
         await keeper.pool.flag(keeper.gpu_id, set_={"leaving": True}, reason="its worker ends")
 
 
 async def _sign_off(keeper: Keeper) -> None:
-    """Take the GPU out of the pool; what keeps it from being lent is kept for its return."""
+    """Deregister the GPU; one that may not be lent stays, offline, so that it is not lent on its return."""
     gpu = await keeper.pool.find(keeper.gpu_id)
     if gpu is not None and (gpu.drained or gpu.sick or gpu.tripped or gpu.unproven):
         await keeper.pool.flag(keeper.gpu_id, set_={"offline": True}, reason="its worker has ended")

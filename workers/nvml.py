@@ -1,10 +1,10 @@
-"""Asks NVML, or nvidia-smi where there is no NVML, about this machine's GPUs, as a process of its own.
+"""A program that asks NVML, or nvidia-smi if there is no NVML, about this machine's GPUs.
 
     python -I nvml.py list     one JSON array of the GPUs
     python -I nvml.py sample   answers each line `<uuid>` on stdin with one JSON object
 
-A sick GPU can block NVML for minutes, and nothing interrupts that call but killing the process that made it.
-Run by path; imports nothing of Nightjar.
+A sick GPU can block an NVML call for minutes; only killing the calling process ends it.
+It is run by path and imports nothing of Nightjar.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _THROTTLES = {
 
 
 _XID_KEPT_S = 300.0
-"""An Xid error is told for so long: samples come more often than anybody judges them."""
+"""Seconds for which samples name an Xid error, since not every sample is judged."""
 _XIDS_OF_PROGRAMS = frozenset({13, 31, 43, 45, 68, 109})
-"""Xid errors that a faulty program causes on a healthy GPU, as NVIDIA's catalogue of Xid errors has it."""
+"""Xid errors that a faulty program causes on a healthy GPU (NVIDIA's catalogue of Xid errors)."""
 
 
 class SmiFailed(Exception):
-    """nvidia-smi is there, but has no numbers."""
+    """nvidia-smi exists but gives no numbers."""
 
 
 def list_by_nvml(nvml: Nvml) -> list[dict[str, object]]:
-    """Every GPU that an initialised NVML knows."""
+    """Every GPU; NVML must be initialised."""
     driver = _text(nvml.nvmlSystemGetDriverVersion())
     found: list[dict[str, object]] = []
     for index in range(nvml.nvmlDeviceGetCount()):
@@ -62,7 +62,7 @@ def list_by_nvml(nvml: Nvml) -> list[dict[str, object]]:
 
 
 def sample_by_nvml(nvml: Nvml, uuid: str) -> dict[str, object]:
-    """The numbers of one GPU; what this model does not measure is absent."""
+    """The numbers of one GPU, without those that its model does not measure."""
     handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
 
     def ask(question: Callable[[], object]) -> object:
@@ -71,9 +71,7 @@ def sample_by_nvml(nvml: Nvml, uuid: str) -> dict[str, object]:
         except nvml.NVMLError:
             return None
 
-    memory = nvml.nvmlDeviceGetMemoryInfo(
-        handle
-    )  # a GPU that cannot tell this is sick: the error is the answer
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle)  # may raise: without this number a GPU is sick
     throttle = ask(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
     numbers = {
         "temperature_c": ask(
@@ -101,7 +99,7 @@ def sample_by_nvml(nvml: Nvml, uuid: str) -> dict[str, object]:
 
 
 def _processes(found: Iterable[tuple[int, int | None]]) -> dict[str, float] | None:
-    """MiB by process id; None where the driver keeps to itself how much one uses."""
+    """MiB by process id; None if the driver does not say how much one of them uses."""
     used: dict[str, float] = {}
     for pid, size in found:
         if size is None:
@@ -111,7 +109,7 @@ def _processes(found: Iterable[tuple[int, int | None]]) -> dict[str, float] | No
 
 
 class XidWatch:
-    """Remembers the Xid errors of GPUs: NVML tells of one only who was listening when it came."""
+    """Remembers the Xid errors of GPUs: NVML sends them only to listeners, once."""
 
     def __init__(self, nvml: Nvml) -> None:
         self._nvml = nvml
@@ -119,7 +117,7 @@ class XidWatch:
         self._seen: dict[str, tuple[int, float]] = {}
 
     def newest(self, uuid: str) -> int | None:
-        """The newest one of the last minutes that is no fault of a program; None where there was none."""
+        """The newest Xid of the last `_XID_KEPT_S` seconds that is not a program's fault, or None."""
         if uuid not in self._listening:
             self._listening[uuid] = self._listen(uuid)
         for event in self._waiting(self._listening[uuid]):
@@ -129,7 +127,7 @@ class XidWatch:
         return xid if time.monotonic() - seen_at < _XID_KEPT_S else None
 
     def _listen(self, uuid: str) -> object:
-        """A set of events that collects them from now on; None for a model that tells of none."""
+        """An NVML event set that collects Xid errors from now on; None if the model reports none."""
         try:
             events = self._nvml.nvmlEventSetCreate()
             handle = self._nvml.nvmlDeviceGetHandleByUUID(uuid)
@@ -142,7 +140,7 @@ class XidWatch:
         while events is not None:
             try:
                 yield self._nvml.nvmlEventSetWait_v2(events, 0)
-            except self._nvml.NVMLError:  # a timeout: none waits any more
+            except self._nvml.NVMLError:  # a timeout: no event waits
                 return
 
 
@@ -207,7 +205,7 @@ def main(mode: str) -> None:
             answer = sample_by_nvml(nvml, uuid) if nvml is not None else sample_by_smi(uuid)
             if xids is not None and (xid := xids.newest(uuid)) is not None:
                 answer["xid"] = xid
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is what there is to say about this GPU
+        except Exception as error:  # noqa: BLE001 - any error is the answer for this GPU
             answer = {"error": f"{type(error).__name__}: {error}"}
         print(json.dumps(answer), flush=True)
 
@@ -217,7 +215,7 @@ def _nvml() -> Nvml | None:
         import pynvml
 
         pynvml.nvmlInit()
-    except Exception:  # noqa: BLE001 - no library, no driver, or one that does not fit: nvidia-smi may know
+    except Exception:  # noqa: BLE001 - no library, no driver, or versions that differ: try nvidia-smi
         return None
     return pynvml
 

@@ -1,4 +1,4 @@
-"""How an operator wants training to be run on this machine."""
+"""The operator's options for training on this machine."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class WorkerOptions(BaseModel):
 
 
 def repository_head(repo: Path) -> str | None:
-    """HEAD of the repository; None where it has no commit yet.
+    """HEAD of the repository; None if it has no commit yet.
 
     Raises:
-        Unavailable: git does not answer, as on a network drive that hangs.
+        Unavailable: git does not answer in time, e.g. because a network drive hangs.
     """
     try:
         done = subprocess.run(
@@ -41,20 +41,20 @@ def repository_head(repo: Path) -> str | None:
         )
     except subprocess.TimeoutExpired as problem:
         raise Unavailable(
-            f"git did not tell the HEAD of {str(repo)!r} within {_GIT_S:.0f} s", hint="is its drive well?"
+            f"git did not read the HEAD of {str(repo)!r} within {_GIT_S:.0f} s", hint="check its disk"
         ) from problem
     return done.stdout.strip() or None
 
 
 def check_repository(repo: Path, command: tuple[str, ...] | None) -> None:
-    """Refuse a folder that cannot be trained from.
+    """Check that runs can be started from this folder.
 
     Raises:
-        Invalid: no git repository, no commit, or no train.py and no command.
+        Invalid: it is not a git repository, has no commit, or has no train.py and no command is given.
     """
     if not (repo / ".git").exists():
         raise Invalid(
-            f"{repo} is no git repository", hint="git init, commit train.py, or name another --repo"
+            f"{repo} is not a git repository", hint="git init, commit train.py, or name another --repo"
         )
     if repository_head(repo) is None:
         raise Invalid(f"{repo} has no commit yet", hint="commit train.py first")
@@ -65,7 +65,7 @@ def check_repository(repo: Path, command: tuple[str, ...] | None) -> None:
 
 
 def boot_id() -> str | None:
-    """What Linux calls this boot; None elsewhere."""
+    """Linux's id of this boot; None on other systems."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:

@@ -1,4 +1,4 @@
-"""One slot of a worker: its device, how its runs are started, and where their files are."""
+"""One slot of a worker: its device, the options of its runs, and their folders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from workers.options import WorkerOptions
 
 
 class Slot(WorkerOptions):
-    """A GPU, or a share of the CPU; the processes of the slot get it as JSON on their command lines."""
+    """A device with the options of its runs; processes get it as JSON on their command line."""
 
     device: Device
 
@@ -20,11 +20,11 @@ class Slot(WorkerOptions):
         return self.device.gpu_id
 
     def work_dir(self, settings: Settings) -> Path:
-        """Where its attempts are checked out and run."""
+        """The folder in which its attempts are checked out and run."""
         return settings.data_dir / "work" / self._folder
 
     def kept(self, settings: Settings) -> Kept:
-        """What it keeps of its failed attempts."""
+        """The kept folders of its failed attempts."""
         root = settings.data_dir / "failed" / self._folder
         return Kept(root, settings.keep_failed_s, settings.keep_failed_mb * 1024 * 1024)
 

@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 
 
 def keeper_spec(options: WorkerOptions, device: Device, silent_s: float) -> ProcessSpec:
-    """The keeper of one slot as a child process; it lets its run finish before it ends."""
+    """The keeper of one slot as a child process; its run may finish, without a time limit, before it ends."""
     slot = Slot(**options.model_dump(), device=device)
     argv = (sys.executable, "-P", "-m", "workers.keeper", slot.model_dump_json())
     return ProcessSpec(f"keeper-{device.gpu_id.replace(':', '-')}", argv, None, math.inf, silent_s)
 
 
 async def supervise(options: WorkerOptions, devices: list[Device], settings: Settings) -> None:
-    """Run the keepers until told to stop; runs in progress are finished first."""
+    """Run the keepers until a signal; then let their runs finish."""
     parent = os.getppid()
     specs = [keeper_spec(options, device, settings.silent_s) for device in devices]
     group = ProcessGroup(specs, settings.data_dir / "logs", lambda line: log.warning("%s", line))
@@ -53,10 +53,10 @@ async def supervise(options: WorkerOptions, devices: list[Device], settings: Set
 
 
 def devices_for(gpu: str, cpu: int | None) -> list[Device]:
-    """The slots to serve; without any GPU one CPU slot, unless a number was named.
+    """The devices to serve; one CPU slot if there is no GPU and `cpu` is None.
 
     Raises:
-        Invalid: nothing to serve.
+        Invalid: there is no device.
     """
     found = discover(host_name(), gpu=gpu, cpu=cpu or 0)
     if not found and cpu is None:
@@ -72,8 +72,8 @@ def devices_for(gpu: str, cpu: int | None) -> list[Device]:
 @click.option("--cpu", type=click.IntRange(0, 256), default=None, help="CPU slots; 1 when no GPU is seen")
 @click.option("--command", default=None, help="train command, instead of python train.py")
 @click.option("--python", type=click.Path(path_type=Path), default=None, help="interpreter that trains")
-@click.option("--tier", type=click.Choice(["none", "limits"]), default="limits", help="how runs are confined")
-@click.option("--pass-env", multiple=True, metavar="NAME", help="environment variable that runs may see")
+@click.option("--tier", type=click.Choice(["none", "limits"]), default="limits", help="limits of runs")
+@click.option("--pass-env", multiple=True, metavar="NAME", help="environment variable for runs")
 def main(
     repo: Path,
     gpu: str,

@@ -212,7 +212,7 @@ def test_one_gpu_is_chosen_by_its_index_and_a_wrong_index_names_those_there_are(
     assert [device.uuid for device in discover("h", gpu="1", helper=only_smi)] == ["GPU-b"]
     assert discover("h", gpu="none", helper=only_smi) == []
     with pytest.raises(
-        Invalid, match=r"no GPU 7 here; there are: 0 \(NVIDIA H100 80GB HBM3\), 1 \(NVIDIA A100\)"
+        Invalid, match=r"this machine has no GPU 7; it has: 0 \(NVIDIA H100 80GB HBM3\), 1 \(NVIDIA A100\)"
     ):
         discover("h", gpu=7, helper=only_smi)
 

@@ -1,1 +1,1 @@
-"""One attempt on one device: checkout, run, limits, parsing, proof of emptiness."""
+"""One attempt on one device: checkout, run, limits, parsing, check that nothing is left."""

@@ -1,4 +1,4 @@
-"""The log of one attempt: its beginning and its end on disk, within a cap, whatever the script prints."""
+"""The log of one attempt, capped: its beginning and its end are kept."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ CAP_BYTES = 8 * 1024 * 1024
 
 
 class CappedLog:
-    """Half of the cap holds the beginning, the other half the end, since the metrics block stands there.
+    """Half of the cap is for the beginning, half for the end, which holds the metrics block.
 
-    The beginning is streamed to the file; the end is held in memory and written when the log is closed.
-    A disk that is full costs the file, never the run.
+    The beginning is written at once; the end stays in memory until the log is closed.
+    If the disk is full, the file is cut short and the run goes on.
     """
 
     def __init__(self, path: Path, *, cap_bytes: int = CAP_BYTES) -> None:
@@ -27,7 +27,7 @@ class CappedLog:
         self._path = path
         self._file = path.open("wb", buffering=0)
         self.written = 0
-        """Bytes that the script has printed so far."""
+        """Bytes received so far, kept or not."""
 
     def write(self, data: bytes) -> None:
         self.written += len(data)
@@ -41,7 +41,7 @@ class CappedLog:
             self._cut()
 
     def text(self) -> str:
-        """What is kept; a line in brackets stands for what is left out."""
+        """The kept text; a line in brackets says how many bytes are left out."""
         self._cut()
         return (self._head + self._gap() + self._tail).decode("utf-8", "replace")
 

@@ -1,4 +1,4 @@
-"""Runs one command to its end under the lab's orders and leaves no process of the attempt alive."""
+"""Runs one command until it ends or the lab ends it, then kills every process of the attempt."""
 
 from __future__ import annotations
 
@@ -34,8 +34,6 @@ Cause = Literal["exit"] | Ordered
 
 @dataclass(frozen=True)
 class Command:
-    """One command with everything it may see and use."""
-
     argv: Sequence[str]
     cwd: Path
     env: Mapping[str, str]
@@ -45,9 +43,9 @@ class Command:
     log: Path
     timeout_s: float
     limits: Mapping[str, int] = field(default_factory=dict)
-    """Resource limits by the names of launch.py: core, fsize, nofile."""
+    """Resource limits by the names that launch.py knows: core, fsize, nofile."""
     folder: Path | None = None
-    """What the command may fill, up to `folder_bytes`; over that it is killed."""
+    """The command is killed when this folder takes more than `folder_bytes`."""
     folder_bytes: float = math.inf
     spare: Container[int] | None = None
     """See stamps.kill_all."""
@@ -55,7 +53,7 @@ class Command:
 
 @dataclass(frozen=True)
 class Pace:
-    """How often the lab is asked, and how long its silence and a script's are borne; all in seconds."""
+    """How often to ask the lab, and how long to wait for it and for the script; in seconds."""
 
     poll_s: float = 0.5
     tail_s: float = 2.0
@@ -66,19 +64,19 @@ class Pace:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a command ended; `cause` is the first reason for its end, `exit` if it ended by itself."""
+    """How a command ended; `cause` is `exit` if it ended by itself, else the order that ended it."""
 
     cause: Cause
     returncode: int | None
     log: str
     is_empty: bool
-    """Whether nothing of the attempt lives any more."""
+    """Whether every process of the attempt has ended."""
 
 
 async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
-    """Run the command in this process group until it exits or the lab, its deadline or a lost lease ends it.
+    """Run the command in this process group until it exits, or the lab, a limit or a lost lease ends it.
 
-    Raises OSError if no process can be started. A cancelled call kills the attempt on its way out.
+    A cancelled call kills the attempt. Raises OSError if the process cannot be started.
     """
     with contextlib.ExitStack() as resources:
         log = resources.enter_context(CappedLog(command.log))
@@ -117,7 +115,7 @@ async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
 
 
 class _Run:
-    """One running process, and the first order that was given to end it."""
+    """One running process, and the order to end it, if there is one."""
 
     def __init__(
         self,
@@ -138,10 +136,10 @@ class _Run:
         self._ordered_at = 0.0
         self._handed_over = 0
         self._is_cooperating = False
-        """Whether the script is at a report, or was told to stop by one: it may end by itself."""
+        """Whether the script waits for the answer to a tick, or was answered `stop`: it may end by itself."""
 
     async def to_its_end(self, output: int, reports: int, answers: int) -> None:
-        """Return when the process has exited, or has ignored TERM for the grace."""
+        """Return when the process has exited, or `term_grace_s` after TERM."""
         helpers = [
             asyncio.ensure_future(helper)
             for helper in (
@@ -167,7 +165,7 @@ class _Run:
                     _log.error("a helper of %s failed", self._command.stamp, exc_info=outcome)
 
     async def bury(self) -> bool:
-        """Kill everything of the attempt; the killing blocks, so that no cancellation can cut it short."""
+        """Kill all processes of the attempt; blocks while it kills, so a cancellation cannot interrupt it."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -176,14 +174,14 @@ class _Run:
         return is_empty and self._exited.done()
 
     async def hand_over_tail(self) -> None:
-        """Give the watcher the newest lines, if there are newer ones than it has."""
+        """Give the watcher the newest lines, if it does not have them yet."""
         if self._handed_over == self._log.written:
             return
         self._handed_over = self._log.written
         try:
             async with asyncio.timeout(self._pace.lease_patience_s):
                 await self._watcher.tail(newest_lines(self._log.newest()))
-        except Exception:  # noqa: BLE001 - the log is a courtesy
+        except Exception:  # noqa: BLE001 - a run does not fail because its log cannot be shown
             _log.warning("the log of %s could not be shown", self._command.stamp, exc_info=True)
 
     async def _wait_for_end_or_order(self) -> None:
@@ -208,7 +206,7 @@ class _Run:
                 news.cancel()
 
     def _give(self, order: Ordered) -> None:
-        """The first order stands, but nothing outranks a lost lease."""
+        """Keep the first order, unless a later one is `lost`."""
         if self.order is None:
             self._ordered_at = asyncio.get_running_loop().time()
         if self.order is None or order == "lost":
@@ -224,7 +222,7 @@ class _Run:
             self._log.write(data)
 
     async def _answer(self, reports: int, answers: int) -> None:
-        """Hand every report to the watcher and the lab's answer back; reads no further while it asks."""
+        """Pass each tick to the watcher, and the lab's answer to the script; one at a time."""
         waiting = b""
         while True:
             await until_readable(reports)
@@ -236,7 +234,7 @@ class _Run:
             for line in lines:
                 if (tick := parse_tick(line)) is not None:
                     answer = await self._take(*tick)
-                    with contextlib.suppress(OSError):  # a script that never reads its answers, or has gone
+                    with contextlib.suppress(OSError):  # the script has ended, or does not read its answers
                         os.write(answers, f"{answer}\n".encode())
 
     async def _take(self, metric: float, progress: float) -> Literal["continue", "stop"]:
@@ -244,8 +242,8 @@ class _Run:
         order: Order = "continue"
         try:
             order = await self._watcher.tick(metric, progress)
-        except Exception:  # noqa: BLE001 - the next report tells more; poll judges whether the lab is gone
-            _log.warning("a report of %s could not be stored", self._command.stamp, exc_info=True)
+        except Exception:  # noqa: BLE001 - the next tick replaces this one; `_ask` notices a lost lab
+            _log.warning("a tick of %s could not be stored", self._command.stamp, exc_info=True)
         if order != "continue":
             self._give(order)
         if self.order is None:
@@ -254,7 +252,7 @@ class _Run:
         return "stop"
 
     async def _ask(self) -> None:
-        """Renew the lease and take orders; a lab that stays silent for too long counts as a lost lease."""
+        """Renew the lease and take orders; after `lease_patience_s` without an answer the lease is lost."""
         loop = asyncio.get_running_loop()
         heard_at = loop.time()
         while True:
@@ -264,7 +262,7 @@ class _Run:
                 async with asyncio.timeout_at(heard_at + self._pace.lease_patience_s):
                     order = await self._watcher.poll()
                 heard_at = loop.time()
-            except Exception:  # noqa: BLE001 - Redis may be down for a moment; a timeout is one of them
+            except Exception:  # noqa: BLE001 - a timeout, or Redis is down for a moment
                 silence = loop.time() - heard_at
                 _log.warning("%s got no answer for %.0f s", self._command.stamp, silence, exc_info=True)
                 if silence >= self._pace.lease_patience_s:
@@ -278,7 +276,7 @@ class _Run:
             await self.hand_over_tail()
 
     async def _measure(self) -> None:
-        """End a run whose files take too much of the disk; never spends more than a tenth of the time on it."""
+        """End the run when its files take too much of the disk; measures at most a tenth of the time."""
         folder, most = self._command.folder, self._command.folder_bytes
         loop = asyncio.get_running_loop()
         pause = self._pace.measure_s

@@ -1,4 +1,4 @@
-"""How much of a disk is free, and how much of it a folder takes."""
+"""Free space of a disk, and the space that a folder takes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from pathlib import Path
 _MIB = 1024 * 1024
 _BLOCK = 512
 _ENTRY = 512
-"""Bytes that every entry counts for at least: empty files fill a disk too."""
+"""Least number of bytes that an entry counts for: empty files fill a disk too."""
 
 
 def free_mb(folder: Path) -> float:
-    """MiB that the disk of a folder has left for us, whether the folder is there yet or not.
+    """MiB that this user may still write to the disk of a folder, which need not exist yet.
 
     Raises:
-        OSError: the disk does not tell.
+        OSError: the disk cannot be read.
     """
     place = folder.absolute()
     while not place.exists() and place != place.parent:
@@ -27,10 +27,9 @@ def free_mb(folder: Path) -> float:
 
 
 def bytes_on_disk(folder: Path, enough: float = float("inf")) -> int:
-    """Bytes that a folder takes, as blocks on its disk; stops counting once it is over `enough`.
+    """Bytes of disk blocks that a folder takes; stops counting once it is over `enough`.
 
-    Sparse files count what is written of them, hard links count once, links are not followed, and what vanishes
-    meanwhile counts nothing. A file that is deleted but still open cannot be seen.
+    Hard links count once. Symbolic links are not followed. Files that are deleted but still open are not seen.
     """
     total = 0
     linked: set[tuple[int, int]] = set()

@@ -1,4 +1,4 @@
-"""Proves that a run has left nothing in its GPU's memory, which no list of processes can show."""
+"""Checks that a run has left nothing in its GPU's memory."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ _PAUSE_S = 0.25
 
 
 async def look(sampler: Sampler, device: Device) -> Footprint | Unfit | None:
-    """What the device's memory holds now; None for a CPU slot, which has none of its own."""
+    """What the device's memory holds now; None for a CPU slot."""
     if device.uuid is None:
         return None
     health = await sampler.sample(device)
     if health.error is not None or health.memory_used_mb is None:
-        return Unfit(health.error or "its driver does not tell how much memory is in use")
+        return Unfit(health.error or "its driver does not say how much memory is in use")
     return Footprint(used_mb=health.memory_used_mb, processes=health.processes)
 
 
 async def look_until(sampler: Sampler, device: Device, *, patience_s: float) -> Footprint | Unfit | None:
-    """The same, asked again until the driver answers: it may be busy for a moment."""
+    """Look again until the driver answers, for at most `patience_s`."""
     give_up = asyncio.get_running_loop().time() + patience_s
     while isinstance(seen := await look(sampler, device), Unfit):
         if asyncio.get_running_loop().time() >= give_up:
@@ -40,9 +40,9 @@ async def look_until(sampler: Sampler, device: Device, *, patience_s: float) -> 
 async def memory_came_back(
     sampler: Sampler, device: Device, before: Footprint | None, *, tolerance_mb: float, patience_s: float
 ) -> bool:
-    """Whether the memory is as it was before a run, all of whose processes have ended.
+    """Whether the memory is as it was before the run; call it once all processes of the run have ended.
 
-    Drivers free memory late, so it is looked at again for `patience_s`. A driver that does not answer proves nothing.
+    Drivers free memory late, so it looks again for `patience_s`. No answer from the driver counts as no.
     """
     if before is None:
         return True
@@ -60,13 +60,13 @@ async def memory_came_back(
 
 
 def _living(footprint: Footprint) -> set[int]:
-    """Those of its processes that live; the driver may list others by the ids of another namespace."""
+    """Its processes that live here; the driver may also list ids of another pid namespace."""
     return {pid for pid in footprint.processes or {} if _lives(pid)}
 
 
 def _lives(pid: int) -> bool:
     try:
-        # a zombie's threads may still sit in the driver, and hold its memory
+        # not a zombie: its threads may still be in the driver and hold GPU memory
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False

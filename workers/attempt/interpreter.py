@@ -1,4 +1,4 @@
-"""The Python that trains, and the command line that it is started with."""
+"""The Python interpreter that runs the training script, and its command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RESOLVE_S = 60.0
 
 
 async def find_interpreter(repo: Path, environ: Mapping[str, str]) -> Path:
-    """The repository's own `.venv`, else what uv uses for the project, else Nightjar's Python."""
+    """The repository's `.venv`, else uv's interpreter for the project, else Nightjar's Python."""
     own = repo / ".venv" / "bin" / "python"
     if own.is_file():
         return own
@@ -23,9 +23,9 @@ async def find_interpreter(repo: Path, environ: Mapping[str, str]) -> Path:
 
 
 def command_line(command: Sequence[str] | None, python: str) -> list[str]:
-    """The operator's command with its `python` replaced by the interpreter; without one the training script.
+    """The operator's command with `python` replaced by the interpreter; by default it runs train.py.
 
-    `uv run` is left out, because its child would outlive it.
+    A leading `uv run` is dropped: its child process would outlive it.
     """
     if not command:
         return [python, SCRIPT]
@@ -40,14 +40,14 @@ def command_line(command: Sequence[str] | None, python: str) -> list[str]:
 
 
 def can_start(program: str, tree: Path, path: str) -> bool:
-    """Whether the program is found: relative to the tree, or by name in the folders of `path`."""
+    """Whether the program exists: relative to the tree, or by name in the folders of `path`."""
     if os.sep in program:
         return os.access(tree / program, os.X_OK)
     return shutil.which(program, path=path) is not None
 
 
 async def _found_by_uv(repo: Path, environ: Mapping[str, str]) -> Path | None:
-    """The interpreter of a uv project; None where this is no uv project, or uv is missing or fails."""
+    """The interpreter of a uv project; None if this is not one, or uv is missing or fails."""
     uv = shutil.which("uv", path=environ.get("PATH"))
     if uv is None or not (repo / "uv.lock").is_file():
         return None

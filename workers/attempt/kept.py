@@ -1,4 +1,4 @@
-"""Keeps the folders of failed attempts for a while, the newest within a cap, so that they can be looked into."""
+"""Keeps the folders of failed attempts for a while, so that people can look into them."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Kept:
-    """What one slot keeps under `root`: each folder for `for_s` seconds, all of them within `most_bytes`."""
+    """The kept folders of one slot, under `root`: for `for_s` seconds each, `most_bytes` together."""
 
     root: Path
     for_s: float
     most_bytes: float
 
     def keep(self, attempt: Path) -> Path | None:
-        """Move an attempt's folder here, oldest others first out; None where it is not to be kept, or cannot be."""
+        """Move an attempt's folder here, removing the oldest ones; None if it is too large or cannot be moved."""
         size = bytes_on_disk(attempt, self.most_bytes)
         if self.for_s <= 0 or size > self.most_bytes:
             return None
@@ -32,14 +32,14 @@ class Kept:
             self.root.mkdir(parents=True, exist_ok=True)
             self._make_room(self.most_bytes - size)
             attempt.rename(place)
-            os.utime(place)  # its age counts from now, whatever the script made of its times
+            os.utime(place)  # its age counts from now; the script may have set any time
         except OSError as error:
             _log.warning("the folder of a failed attempt is not kept: %s", error)
             return None
         return place
 
     def expire(self) -> None:
-        """Remove what was kept for long enough."""
+        """Remove the folders older than `for_s`."""
         for folder in self._oldest_first():
             if time.time() - folder.lstat().st_mtime >= self.for_s:
                 remove_tree(folder)

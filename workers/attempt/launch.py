@@ -1,9 +1,9 @@
-"""The first moments of a training process: ties it to its worker, limits it, becomes the command.
+"""Starts a training process: ties it to its worker, sets its limits, then execs the command.
 
     python -I -S launch.py <worker's pid> <name=limit,...> <program> <argument>...
 
-A program of its own instead of a `preexec_fn`, because Python code between fork and exec can deadlock when
-the worker has threads. Standard library only; it is run by path and imports nothing of Nightjar.
+This is a program and not a `preexec_fn`, because Python code between fork and exec can deadlock when
+the worker has threads. It is run by path and imports only the standard library.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _LIMITS = {"core": resource.RLIMIT_CORE, "fsize": resource.RLIMIT_FSIZE, "nofile
 
 
 def main(worker_pid: int, limits: str, command: list[str]) -> None:
-    """Never returns: the process turns into the command, or exits with 127 and says why on stderr."""
+    """Never returns: execs the command, or exits with 127 and writes the reason to stderr."""
     die_with(worker_pid)
     for limit in filter(None, limits.split(",")):
         name, _, value = limit.partition("=")
         _, hard = resource.getrlimit(_LIMITS[name])
         number = int(value) if hard == resource.RLIM_INFINITY else min(int(value), hard)
         resource.setrlimit(_LIMITS[name], (number, number))
-    for number in signal.valid_signals():  # exec would hand on what Python or a background shell ignores
+    for number in signal.valid_signals():  # background shells and Python ignore some, and exec keeps that
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     try:
@@ -39,16 +39,16 @@ def main(worker_pid: int, limits: str, command: list[str]) -> None:
 
 
 def die_with(worker_pid: int) -> None:
-    """Have the kernel kill this process when the worker dies, by kill -9 too (Linux only)."""
+    """Make the kernel kill this process when the worker dies, also by kill -9 (Linux only)."""
     if not sys.platform.startswith("linux"):
         return
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != worker_pid:  # it died before the kernel was told
+    if os.getppid() != worker_pid:  # the worker died before prctl
         os._exit(137)
 
 
 def adopt_orphans() -> None:
-    """Become the parent of orphaned descendants, so that none is lost from view (Linux only)."""
+    """Become the parent of orphaned descendants, so that they can be found (Linux only)."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 

@@ -1,4 +1,4 @@
-"""What a run that has ended means: its metrics, why it failed, or the order that ended it."""
+"""The result of a run that has ended: its metrics, why it failed, or the order that ended it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from workers.attempt.worktree import Checkout, read_inside
 
 
 def outcome(ended: Ended, built: Checkout, metric: str, gpu_class: str) -> TrainingResult:
-    """A finite metric of a run that exited with 0 counts, also where the run was told to stop."""
+    """A run that exited with 0 and a finite metric is trained, even if it was told to stop."""
     if ended.cause == "lost":
         return Halted("lost", newest_lines(ended.log))
     printed = parse_block(ended.log) or _results_file(built.path)
@@ -35,7 +35,7 @@ def outcome(ended: Ended, built: Checkout, metric: str, gpu_class: str) -> Train
 
 
 def not_started(error: OSError) -> Failed:
-    """A run whose process could not be started is no fault of the experiment."""
+    """The failure of a run whose process could not be started; it is not the experiment's fault."""
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     remedy = "make room on the worker's disk" if is_full else "check --command and --python of the worker"
     return Failed("infra", f"the run could not be started: {error}; {remedy}")
@@ -62,7 +62,7 @@ def _failed(ended: Ended, printed: Mapping[str, float], metric: str) -> Failed:
 
 
 def _results_file(tree: Path) -> dict[str, float]:
-    """Numbers of a `results.json` beside the script, for scripts that print no block."""
+    """The numbers in `results.json` beside the script, for scripts that print no metrics block."""
     content = read_inside(tree, "results.json")
     if content is None:
         return {}

@@ -1,4 +1,4 @@
-"""The pipes between a worker and its training script: how they are opened, named, read and understood."""
+"""The pipes between a worker and its training script."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from io import FileIO
 
 
 def parse_tick(line: bytes) -> tuple[float, float] | None:
-    """Metric and progress of one report; None for whatever else a script writes."""
+    """Metric and progress of one tick; None if the line is not a tick."""
     try:
         tick = json.loads(line)
         metric, progress = float(tick["m"]), float(tick["p"])
@@ -21,7 +21,7 @@ def parse_tick(line: bytes) -> tuple[float, float] | None:
 
 
 def open_pipe(resources: contextlib.ExitStack) -> tuple[FileIO, FileIO]:
-    """Reading and writing end, closed with the resources at the latest."""
+    """The reading and the writing end; `resources` closes them."""
     read_end, write_end = os.pipe()
     return (
         resources.enter_context(FileIO(read_end, "rb")),
@@ -30,12 +30,12 @@ def open_pipe(resources: contextlib.ExitStack) -> tuple[FileIO, FileIO]:
 
 
 def inheritable_name(pipe: FileIO) -> str:
-    """Descriptor and inode: the number alone may mean something else in another process."""
+    """`fd:inode`; in another process the descriptor alone may be another file."""
     return f"{pipe.fileno()}:{os.fstat(pipe.fileno()).st_ino}"
 
 
 def read_now(fd: int) -> bytes:
-    """What is there now; empty at the end, and when nothing is there."""
+    """The bytes that can be read without waiting; empty if there are none, or at the end."""
     try:
         return os.read(fd, 64 * 1024)
     except BlockingIOError:
@@ -43,7 +43,7 @@ def read_now(fd: int) -> bytes:
 
 
 async def until_readable(fd: int) -> None:
-    """Return when there is something to read, or the end."""
+    """Return when there are bytes to read, or at the end."""
     loop = asyncio.get_running_loop()
     readable: asyncio.Future[None] = loop.create_future()
 

@@ -1,4 +1,4 @@
-"""TrainingRunner runs one attempt on one device: check out, train, judge the output, prove the device empty."""
+"""TrainingRunner runs one attempt on one device: check out, train, read the result, check that nothing is left."""
 
 from __future__ import annotations
 
@@ -32,15 +32,14 @@ _PASSED = ("HOME", "LANG", "TZ", "USER")
 _MIB = 1024 * 1024
 _DRIVER_PATIENCE_S = 10.0
 _LIMITS = {"core": 0, "fsize": 16 * 1024**3, "nofile": 65536}
-# not here: an address-space limit breaks CUDA, and a process limit counts the whole user
+# no limit of address space, which breaks CUDA; none of processes, which counts the whole user
 
 
 class TrainingRunner:
     """The lane `gpu` of one slot; implements functions.lanes.Runner.
 
-    The interpreter is the slot's `python`, else the one that `find_interpreter` finds. Of `environ` only an
-    allow-list reaches the script, and the names in the slot's `pass_env`. A process that is `alone` with the attempt
-    adopts its orphans: every descendant of it belongs to the attempt.
+    The script sees only an allow-list of `environ` and the names in the slot's `pass_env`. `alone` says that this
+    process runs nothing else and adopts orphans: all its descendants belong to the attempt.
     """
 
     def __init__(
@@ -92,14 +91,14 @@ class TrainingRunner:
         try:
             free, least = free_mb(self._work_dir), self._settings.min_free_mb
         except OSError as error:
-            return Unfit(f"the disk of its work folder is sick: {error}")
+            return Unfit(f"the disk of its work folder cannot be read: {error}")
         if free < least:
             return Unfit(f"its disk has {free:.0f} MB free, under the least of {least:g} MB; make room there")
         return await look_until(self._sampler, self._slot.device, patience_s=_DRIVER_PATIENCE_S)
 
     async def is_empty(self, job: TrainingJob, before: Footprint | None) -> bool:
         """See functions.lanes.Runner."""
-        # nothing comes after the end of a run whose last process was seen to end
+        # once the run's last process was seen to end, none can follow
         if not self._is_buried and not await asyncio.to_thread(
             stamps.kill_all, self._stamp_of(job), spare=self._spare()
         ):
@@ -113,7 +112,7 @@ class TrainingRunner:
         )
 
     def _spare(self) -> list[int] | None:
-        """Processes below this one that are not the attempt's; None where others run below it too."""
+        """See stamps.kill_all."""
         if not self._is_alone:
             return None
         return [self._sampler.pid] if self._sampler.pid is not None else []
@@ -142,7 +141,7 @@ class TrainingRunner:
         return await run_command(command, watcher, self._pace)
 
     def _child_env(self, job: TrainingJob, built: Checkout, python: str) -> dict[str, str]:
-        """The script's whole environment; it holds nothing that opens the lab."""
+        """The script's whole environment, without any access to the lab."""
         private = built.folder / "tmp"
         private.mkdir(exist_ok=True)
         asked = (name for name in self._slot.pass_env if not name.startswith("NIGHTJAR_"))
@@ -170,7 +169,7 @@ class TrainingRunner:
         return {"CUDA_VISIBLE_DEVICES": "", **dict.fromkeys(one_thread, "1")}
 
     async def _keep(self, failed: Failed, built: Checkout) -> Failed:
-        """Keep the files of a failed attempt for a while, and name their folder in the error."""
+        """Keep the files of a failed attempt and name their folder in the error."""
         place = await asyncio.to_thread(self._slot.kept(self._settings).keep, built.folder)
         if place is None:
             return failed

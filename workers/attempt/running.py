@@ -1,4 +1,4 @@
-"""Whether the process that runs an attempt still lives, seen from beside it."""
+"""Names the process that runs an attempt, and tells whether it still lives."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from workers.options import boot_id
 
 
 def runner_name(host: str, pid: int) -> str:
-    """Names a process so that a recycled pid is not mistaken for it: `<host>:<pid>:<when it was born>`."""
+    """`<host>:<pid>:<start>`; the start time tells a recycled pid apart."""
     return f"{host}:{pid}:{_born(pid)}"
 
 
 def is_alive(runner: str, host: str) -> bool:
-    """Whether that process lives; one of another host is believed to."""
+    """Whether that process lives; True for another host, which cannot be asked."""
     where, _, rest = runner.partition(":")
     pid, _, born = rest.partition(":")
     if where != host:
@@ -24,9 +24,9 @@ def is_alive(runner: str, host: str) -> bool:
 
 
 def _born(pid: int) -> str:
-    """When a process was started; empty where there is none, or only its zombie.
+    """When a process was started; empty if there is none, or only a zombie.
 
-    On Linux the boot and the clock ticks since then: the time of day moves when the clock is set.
+    On Linux: the boot id and the clock ticks since boot, because the time of day can be set.
     """
     boot = boot_id()
     if boot is None:

@@ -1,7 +1,7 @@
 """Finds and ends every process of a training attempt by the stamp in its environment.
 
-Process groups do not suffice: a script may call setsid, and its orphans are adopted by init. The environment
-is inherited by whatever it starts; a descendant that cleared it is found as long as its parents live.
+Process groups are not enough: a script may call setsid, and init adopts its orphans. Child processes inherit the
+environment; a descendant that has cleared it is found as long as its parents live.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _PAUSE_S = 0.01
 def processes_of(stamp_prefix: str) -> list[psutil.Process]:
     """Living processes whose stamp begins with these whole segments, and all their descendants.
 
-    This process and its ancestors are never among them.
+    This process and its ancestors are left out.
     """
     return list(_found(stamp_prefix).values())
 
 
 def signal_all(stamp_prefix: str, number: int, *, spare: Container[int] = ()) -> None:
-    """Send one signal to everything of the attempt but the processes with these ids."""
+    """Send one signal to all processes of the attempt, except the ids in `spare`."""
     for process in processes_of(stamp_prefix):
         if process.pid in spare:
             continue
@@ -40,18 +40,17 @@ def signal_all(stamp_prefix: str, number: int, *, spare: Container[int] = ()) ->
 
 
 def kill_all(stamp_prefix: str, *, spare: Container[int] | None = None, timeout_s: float = 5.0) -> bool:
-    """KILL what is left of the attempt, again and again until nothing lives; False if something still does.
+    """KILL the attempt's processes until none lives; False if one still lives after about `timeout_s`.
 
-    With `spare` every descendant of this process is of the attempt, whatever its environment says, but for the
-    processes with these ids: for a process that adopts orphans and runs nothing else. Blocks for a few milliseconds
-    when there is nothing to do, and at most about `timeout_s`.
+    `spare` is for a process that runs only this attempt and adopts its orphans: every descendant counts, whatever
+    its environment says, except the ids in `spare`. Blocks; a few milliseconds when there is nothing to kill.
     """
     deadline = time.monotonic() + timeout_s
-    # a process in the middle of an exec shows no environment for a moment, but it always has its parents
+    # in the middle of an exec a process has no environment for a moment, but it is still a descendant
     looks = 2 if spare is None else 1
     known: dict[int, psutil.Process] = {}
     while True:
-        # descendants met before stay in view after their parents are gone
+        # descendants found before are remembered, since their parents may be gone
         known = {pid: p for pid, p in known.items() if _lives(p)} | _found(stamp_prefix)
         if spare is not None:
             known |= {p.pid: p for p in _descendants() if p.pid not in spare}
@@ -95,7 +94,7 @@ def _found(stamp_prefix: str) -> dict[int, psutil.Process]:
 
 
 def _stamped(prefix: str) -> set[int]:
-    """Ids of the processes with this stamp; read straight from /proc, since psutil takes ten times as long."""
+    """Ids of the processes with this stamp; reads /proc, because psutil takes ten times as long."""
     wanted = f"\0{STAMP}={prefix}".encode()
     found = set()
     for pid in filter(str.isdecimal, os.listdir("/proc")):
@@ -116,7 +115,7 @@ def _parent(process: psutil.Process) -> int:
 
 
 def _lives(process: psutil.Process) -> bool:
-    """A zombie has ended; only its exit status waits for its parent."""
+    """False for a zombie."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:

@@ -1,4 +1,4 @@
-"""Ends what was stopped below a worker: a run that is neither dead nor alive would hold its GPU for ever."""
+"""Ends stopped processes (SIGSTOP) below a worker, which would hold a GPU for ever."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class _Standstill:
 
 
 class Standstills:
-    """Who stands still below some processes, and since when.
+    """The stopped processes below some processes, and since when they are stopped.
 
-    What a debugger holds is left alone: somebody is looking at it, and the run's own time limit still counts.
+    Processes that a debugger holds do not count; their run still has its time limit.
     """
 
     def __init__(self, silent_s: float) -> None:
@@ -27,10 +27,10 @@ class Standstills:
     def end(self, roots: Iterable[int], now: float) -> list[int]:
         """KILL every descendant of these processes that has been stopped for too long; answers their pids.
 
-        `now` is in seconds, of any clock that never goes back.
+        `now`: seconds of a monotonic clock.
         """
         seen = {process: found for process in _below(roots) if (found := _standstill(process, now))}
-        # one that got some CPU meanwhile was continued and stopped again, as a CPU limiter does
+        # a process that used some CPU was continued and stopped again, as a CPU limiter does
         self._known = {
             process: known
             if (known := self._known.get(process)) is not None and known.cpu_s == found.cpu_s

@@ -1,8 +1,8 @@
-"""A private checkout for one attempt, which never touches the operator's own tree, index, branches or stash.
+"""A private checkout for one attempt; it never changes the operator's clone.
 
-Each attempt gets a repository of its own that borrows the clone's objects by `objects/info/alternates`.
-Unlike `git worktree add` this takes no lock and writes nothing in the clone: any number of workers may check
-out at once, a killed worker leaves nothing to prune, and a script that runs git cannot reach our branches.
+Each attempt gets its own repository, which reads the clone's objects through `objects/info/alternates`.
+Unlike `git worktree add` this takes no lock and writes nothing in the clone: any number of workers can check
+out at once, a killed worker leaves nothing to prune, and a script that runs git cannot change our branches.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ SCRIPT = "train.py"
 
 
 class Unbuildable(NightjarError):
-    """The worker cannot make the tree of this attempt; nothing is said about the experiment."""
+    """The worker cannot check this attempt out; it is not the experiment's fault."""
 
     title = "Checkout failed"
 
 
 @dataclass(frozen=True)
 class Checkout:
-    """A tree to train in, and the attempt's folder around it, which goes with it."""
-
     path: Path
+    """The tree to train in."""
     folder: Path
+    """The attempt's folder, which holds the tree, the log and temporary files."""
     evaluator_hash: str | None
-    """First 16 hexadecimal digits of the SHA-256 of the evaluator that stands in the tree."""
+    """First 16 hexadecimal digits of the SHA-256 of the evaluator in the tree."""
 
 
 @contextlib.asynccontextmanager
 async def checkout(repo: Path, job: TrainingJob, root_dir: Path) -> AsyncIterator[Checkout]:
-    """Build exactly the job's commit, or its base with its patch; the evaluator comes from the base.
+    """Check out the job's commit, or its base plus its patch; the evaluator always comes from the base.
 
-    Everything is removed on the way out. Raises Unbuildable for what is a fault of the clone or the disk, and
-    Invalid for a `config_delta` that the script cannot take.
+    The folder is removed at the end. Raises Unbuildable for a fault of the clone or the disk, Invalid for a
+    `config_delta` that the script cannot take.
     """
     folder = root_dir / _folder_name(job)
     _remove_leftovers(root_dir, job)
@@ -99,7 +99,7 @@ async def _build(repo: Path, job: TrainingJob, folder: Path) -> Checkout:
     if job.base_commit is not None:
         if base is None:
             raise Unbuildable(
-                f"base {job.base_commit!r}, which the evaluator is of, is not in the clone {str(repo)!r}",
+                f"base {job.base_commit!r}, the evaluator's commit, is not in the clone {str(repo)!r}",
                 hint=f"run `git -C {repo} fetch --all`",
             )
         await _restore_evaluator(tree, base, job.evaluator)
@@ -108,7 +108,7 @@ async def _build(repo: Path, job: TrainingJob, folder: Path) -> Checkout:
 
 
 async def _commit(repo: Path, sha: str) -> str | None:
-    """The full hash of a commit that the clone has; a branch that is named like a hash is not one."""
+    """The full hash of a commit in the clone, else None; a branch whose name looks like a hash does not count."""
     if not _SHA.fullmatch(sha):
         raise Unbuildable(
             f"{sha!r} is not a commit hash of 7 to 40 hexadecimal digits", hint="register the full hash"
@@ -116,19 +116,19 @@ async def _commit(repo: Path, sha: str) -> str | None:
     try:
         found = await _git(repo, "rev-parse", "--verify", "--quiet", "--end-of-options", sha + "^{commit}")
         full = found.decode().strip()
-        await _git(repo, "cat-file", "-e", full + "^{tree}")  # rev-parse believes any 40 digits
+        await _git(repo, "cat-file", "-e", full + "^{tree}")  # rev-parse accepts any 40 digits
     except _GitFailed:
         return None
     return full if full.startswith(sha.lower()) else None
 
 
 async def _restore_evaluator(tree: Path, base: str, evaluator: str) -> None:
-    """Put the trusted evaluator in the place of whatever the experiment made of it."""
+    """Replace the tree's evaluator by the one of the base commit."""
     relative = _inside(evaluator)
     try:
         trusted = await _git(tree, "cat-file", "blob", f"{base}:{relative}")
     except _GitFailed:
-        return  # the base has none
+        return  # the base has no evaluator
     place = tree / relative
     for parent in reversed(place.relative_to(tree).parents[:-1]):
         if (tree / parent).is_symlink() or (tree / parent).is_file():
@@ -136,13 +136,13 @@ async def _restore_evaluator(tree: Path, base: str, evaluator: str) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     if place.is_dir() and not place.is_symlink():
         remove_tree(place)
-    place.unlink(missing_ok=True)  # never written through: it may be a link to somewhere else
+    place.unlink(missing_ok=True)  # it may be a link: writing to it would change another file
     place.write_bytes(trusted)
     place.chmod(0o444)
 
 
 def _set_constants(tree: Path, job: TrainingJob) -> None:
-    """Patch `config_delta`, and SEED where the script has one, into the script."""
+    """Write `config_delta`, and the seed if the script has SEED, into the script."""
     values = dict(job.config_delta or {})
     script = tree / SCRIPT
     source = read_inside(tree, SCRIPT)
@@ -156,14 +156,14 @@ def _set_constants(tree: Path, job: TrainingJob) -> None:
             values["SEED"] = job.seed
     except (UnicodeDecodeError, Invalid):
         if not values:
-            return  # the script will say itself what is wrong with it
+            return  # the run will show the script's error
         raise Invalid(f"{SCRIPT!r} is not Python in UTF-8, so its constants cannot be set") from None
     if values:
         script.write_bytes(patch_constants(text, values).encode())
 
 
 def read_inside(tree: Path, relative: str) -> bytes | None:
-    """A regular file of a tree that is not trusted; None for links, pipes, devices and what is too large."""
+    """A regular file of an untrusted tree; None for links, pipes, devices and files over LARGEST_FILE."""
     path = tree / _inside(relative)
     try:
         if path.parent.resolve() != (tree.resolve() / _inside(relative)).parent:
@@ -199,7 +199,7 @@ def _folder_name(job: TrainingJob) -> str:
 
 
 def _remove_leftovers(root_dir: Path, job: TrainingJob) -> None:
-    """What a killed worker left of the same attempt; a higher fence is somebody else's."""
+    """Remove folders of the same attempt that a killed worker left; one with a higher fence is in use."""
     for left in root_dir.glob(f"{job.experiment_id}@{job.attempt}@*"):
         fence = left.name.rpartition("@")[2]
         if fence.isdecimal() and int(fence) <= job.fence:
@@ -207,23 +207,23 @@ def _remove_leftovers(root_dir: Path, job: TrainingJob) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder that belongs to us, whatever permissions a script has left in it; never follows a link."""
+    """Remove a folder of ours, whatever its permissions; links are not followed."""
     if path.is_symlink():  # chmod would follow it
         path.unlink()
         return
     with contextlib.suppress(RecursionError):
         shutil.rmtree(path, ignore_errors=True)
-    if path.exists():  # locked up, or nested deeper than Python can follow
+    if path.exists():  # without permissions, or too deep for Python's recursion
         for command in (("chmod", "-R", "--", "u+rwx"), ("rm", "-rf", "--")):
             subprocess.run([*command, str(path)], check=False, stderr=subprocess.DEVNULL)
 
 
 class _GitFailed(Unbuildable):
-    """A git command said no."""
+    """A git command exited with an error."""
 
 
 async def _git(where: Path, *arguments: str, stdin: bytes | None = None) -> bytes:
-    """Output of one git command in a folder, with hooks, monitors and replacements out of play."""
+    """Output of one git command in a folder, without hooks, monitors and replacements."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     env |= {
         "GIT_TERMINAL_PROMPT": "0",

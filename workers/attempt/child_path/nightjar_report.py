@@ -1,6 +1,6 @@
-"""report(metric, progress) tells the lab how a training run is doing, and ends the run when the lab says so.
+"""report(metric, progress) sends a tick to the lab, and ends the run when the lab asks for it.
 
-One file, standard library only. Without a worker around it does nothing, so a script may always call it.
+One file, standard library only. Without a worker it does nothing, so a script may always call it.
 
     from nightjar_report import report
 
@@ -8,7 +8,7 @@ One file, standard library only. Without a worker around it does nothing, so a s
         ...
         report(val_loss, step / steps)
 
-It never raises, except SystemExit(0) when the run is to stop, and never holds training up for over a second.
+It raises nothing but SystemExit(0), when the run is to stop, and blocks for at most about a second.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _PATIENCE_S = 1.0
 
 
 class _Line:
-    """The pipe to the worker; belongs to the process that imported this module first, not to its forks."""
+    """The pipes to the worker; only the process that imported this module first uses them, not its forks."""
 
     def __init__(self) -> None:
-        # taken out of the environment: a subprocess that imports this module must not write into the stream
+        # removed from the environment: a subprocess that imports this module must not write to these pipes
         self.report_fd = _pipe(os.environ.pop("NIGHTJAR_REPORT_FD", ""))
         self.answer_fd = _pipe(os.environ.pop("NIGHTJAR_ANSWER_FD", ""))
         self.owner = os.getpid()
@@ -50,13 +50,13 @@ class _Line:
         try:
             os.write(self.report_fd, message)  # shorter than PIPE_BUF, so it is written whole or not at all
         except BlockingIOError:
-            return  # the worker is behind: this report is lost, the next one tells more
+            return  # the pipe is full: this tick is lost, the next one replaces it
         self.unanswered += 1
-        # a worker that has just let us wait in vain is not waited for again
+        # wait only if the worker answered every earlier tick
         self.receive(_PATIENCE_S if was_answered else 0.0)
 
     def receive(self, patience_s: float) -> None:
-        """Take in every answer that is there, waiting for the first at most this long."""
+        """Read all answers that have come, and wait at most `patience_s` for missing ones."""
         deadline = time.monotonic() + patience_s
         while self.unanswered > 0 and _readable(self.answer_fd, deadline - time.monotonic()):
             received = os.read(self.answer_fd, 4096)
@@ -82,8 +82,8 @@ class _Line:
 def report(metric: float, progress: float = 0.0) -> None:
     """Tell the lab the newest value of the metric and how much of the run is done (0 to 1).
 
-    Numbers of NumPy or PyTorch will do; values that are not finite are not sent. Raises SystemExit(0), and
-    does so again on every later call, once the lab has asked this run to stop.
+    Takes any number, also of NumPy or PyTorch; values that are not finite are not sent. Once the lab has asked this
+    run to stop, every call raises SystemExit(0).
     """
     if _line.stopped and _line.owner == os.getpid():
         _stop()
@@ -95,7 +95,7 @@ def report(metric: float, progress: float = 0.0) -> None:
             _line.send(number, share)
     except OSError:
         _line.close()
-    except Exception:  # noqa: BLE001 - reporting must never be what ends a training run
+    except Exception:  # noqa: BLE001 - a failed tick must not end a training run
         return
     if _line.stopped:
         _stop()
@@ -109,7 +109,7 @@ def _stop() -> None:
 
 
 def _pipe(named: str) -> int:
-    """The descriptor named `fd` or `fd:inode`, if it is a pipe (that very one) in this process; else -1."""
+    """The descriptor named `fd` or `fd:inode`, if it is that pipe in this process; else -1."""
     try:
         fd, _, inode = named.partition(":")
         number = int(fd)
@@ -125,7 +125,7 @@ def _pipe(named: str) -> int:
 
 def _readable(fd: int, timeout_s: float) -> bool:
     timeout_s = max(0.0, timeout_s)
-    if hasattr(select, "poll"):  # select() cannot watch descriptors over 1023
+    if hasattr(select, "poll"):  # select() fails for descriptors over 1023
         poll = select.poll()
         poll.register(fd, select.POLLIN)
         return bool(poll.poll(timeout_s * 1000))

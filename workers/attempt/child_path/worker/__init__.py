@@ -1,1 +1,1 @@
-"""The older name of the reporting module: `from worker.report import report`."""
+"""The older name of nightjar_report: `from worker.report import report`."""

@@ -1,4 +1,4 @@
-"""The older place of nightjar_report: the same function under the name that existing scripts import."""
+"""nightjar_report under the older name that existing scripts import."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["report"]
 
 
 def __getattr__(name: str) -> object:
-    if name == "budget_s":  # it changes, so it is read at its source
+    if name == "budget_s":  # it changes during a run
         budget: object = nightjar_report.budget_s
         return budget
     raise AttributeError(name)
