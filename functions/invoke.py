@@ -68,7 +68,9 @@ class Invoker:
                 check_tags(call.caller, dict(asked))
             ids = {field: value for field in IDS if (value := getattr(asked, field, None)) is not None}
             span.note(**ids)
-            here = replace(call, traceparent=span.traceparent)
+            here = call
+            if span.traceparent != call.traceparent:
+                here = replace(call, traceparent=span.traceparent)
             arguments = {key: here if value is Call else value for key, value in needs.items()}
             with bound(**ids):
                 answer: BaseModel = await declared.handler(asked, **arguments)
@@ -77,7 +79,7 @@ class Invoker:
     @contextmanager
     def _observed(self, name: str, call: Call) -> Iterator[Span]:
         began, outcome = time.perf_counter(), "fault"
-        with self._tracing.span(name, call.traceparent) as span, self._meters.calling():
+        with self._tracing.span(name, call.traceparent) as span, self._meters.calling:
             known = {"function": name, "request_id": call.request_id, "trace_id": trace_id(span.traceparent)}
             with bound(**{field: value for field, value in known.items() if value is not None}):
                 try:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from contextvars import ContextVar
 from types import MappingProxyType
 
 _bound: ContextVar[Mapping[str, object]] = ContextVar("bound", default=MappingProxyType({}))
 
 
-@contextmanager
-def bound(**facts: object) -> Iterator[None]:
+class bound:
     """Add these facts to the lines that are logged within."""
-    before = _bound.set({**_bound.get(), **facts})
-    try:
-        yield
-    finally:
-        _bound.reset(before)
+
+    def __init__(self, **facts: object) -> None:
+        self._facts = facts
+
+    def __enter__(self) -> None:
+        self._before = _bound.set({**_bound.get(), **self._facts})
+
+    def __exit__(self, *_: object) -> None:
+        _bound.reset(self._before)
 
 
 def bound_facts() -> Mapping[str, object]:

@@ -9,7 +9,6 @@ import json
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -74,6 +73,18 @@ class Durations:
             yield f"{self.name}_sum", labels, total
 
 
+class InFlight:
+    """How many are within its block now."""
+
+    count = 0
+
+    def __enter__(self) -> None:
+        self.count += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.count -= 1
+
+
 class Meters:
     """The counters of one process: plain numbers until a scrape, since prometheus_client takes 0.1 s to import."""
 
@@ -99,32 +110,16 @@ class Meters:
             ("method", "route"),
             HTTP_BUCKETS,
         )
-        self._running = 0
-        self._open = 0
+        self.calling = InFlight()
+        """Calls of functions."""
+        self.requesting = InFlight()
+        """HTTP requests."""
         self._handed_over: dict[str, float] = {}
-
-    @contextmanager
-    def calling(self) -> Iterator[None]:
-        """A call of a function is in flight."""
-        self._running += 1
-        try:
-            yield
-        finally:
-            self._running -= 1
 
     def called(self, function: str, trigger: str, outcome: str, seconds: float) -> None:
         """A call of a function ended."""
         self._calls.add(self.kind, function, trigger, outcome)
         self._seconds.add(seconds, self.kind, function, trigger)
-
-    @contextmanager
-    def requesting(self) -> Iterator[None]:
-        """An HTTP request is in flight."""
-        self._open += 1
-        try:
-            yield
-        finally:
-            self._open -= 1
 
     def requested(self, method: str, route: str, status: int, seconds: float) -> None:
         """An HTTP request ended."""
@@ -141,10 +136,12 @@ class Meters:
             GaugeMetricFamily(
                 "nightjar_functions_in_flight",
                 "Calls of functions that this web process is answering.",
-                self._running,
+                self.calling.count,
             ),
             GaugeMetricFamily(
-                "nightjar_http_requests_in_flight", "HTTP requests that are being answered.", self._open
+                "nightjar_http_requests_in_flight",
+                "HTTP requests that are being answered.",
+                self.requesting.count,
             ),
             *ProcessCollector(registry=None).collect(),
         ]

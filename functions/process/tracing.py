@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Self
 
 from state import traceparent
 from state.settings import Settings
@@ -16,6 +16,7 @@ from state.settings import Settings
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.trace import Span as Recorded
+    from opentelemetry.trace import Tracer
 
 log = logging.getLogger(__name__)
 
@@ -30,6 +31,13 @@ class Span:
     def __init__(self, traceparent: str, recorded: Recorded | None = None) -> None:
         self.traceparent = traceparent
         self._recorded = recorded
+
+    def __enter__(self) -> Self:
+        self._before = traceparent.current.set(self.traceparent)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        traceparent.current.reset(self._before)
 
     def rename(self, name: str) -> None:
         """By what became known on the way."""
@@ -51,32 +59,29 @@ class Tracing:
         self._provider = provider
         self._tracer = provider.get_tracer("nightjar") if provider is not None else None
 
-    @contextmanager
-    def span(self, name: str, parent: str | None) -> Iterator[Span]:
+    def span(self, name: str, parent: str | None) -> AbstractContextManager[Span]:
         """Work of this name under `parent`; without one it begins a trace."""
-        with self._begun(name, parent) as span:
-            token = traceparent.current.set(span.traceparent)
-            try:
-                yield span
-            finally:
-                traceparent.current.reset(token)
+        return (
+            Span(parent or traceparent.begun())
+            if self._tracer is None
+            else self._recorded(self._tracer, name, parent)
+        )
 
     @contextmanager
-    def _begun(self, name: str, parent: str | None) -> Iterator[Span]:
-        if self._tracer is None:
-            yield Span(parent or traceparent.begun())
-            return
+    def _recorded(self, tracer: Tracer, name: str, parent: str | None) -> Iterator[Span]:
         from opentelemetry.context import Context
         from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
         carrier = {"traceparent": parent} if parent else {}
         context = TraceContextTextMapPropagator().extract(carrier, Context())
         # Exceptions are not recorded: their text may quote what a caller sent.
-        with self._tracer.start_as_current_span(
+        with tracer.start_as_current_span(
             name, context, record_exception=False, set_status_on_exception=False
         ) as recorded:
             own = recorded.get_span_context()
-            yield Span(f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}", recorded)
+            began = f"00-{own.trace_id:032x}-{own.span_id:016x}-{own.trace_flags:02x}"
+            with Span(began, recorded) as span:
+                yield span
 
     def close(self) -> None:
         """Hand over what is left; waits for the collector."""

@@ -54,7 +54,7 @@ class Access:
         method = scope["method"] if scope["method"] in METHODS else ELSEWHERE
         name = f"HTTP {method}"
         with (
-            process.meters.requesting(),
+            process.meters.requesting,
             process.tracing.span(name, accepted(*headers.getlist("traceparent"))) as span,
             bound(request_id=request_id, trace_id=trace_id(span.traceparent)),
         ):

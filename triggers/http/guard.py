@@ -8,6 +8,7 @@ machine serves carries ours, with its own port, and the browser's word that it b
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
@@ -31,7 +32,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, *, own: frozenset[str], added: frozenset[str]) -> None:
         self.app = app
-        self.own = own
+        self.served = own | added
         self.added = added
         """Names beside our own. Where a proxy serves them, its port is not ours: any will do."""
 
@@ -45,7 +46,7 @@ class Guard:
         """Why a request with these headers is not served; None where it is."""
         hosts = headers.getlist("host")
         host = hosts[0] if len(hosts) == 1 else ""
-        if _name_of(f"//{host}") not in self.own | self.added:
+        if _name_of(f"//{host}") not in self.served:
             return Forbidden(
                 f"the Host {host[:200]!r} is not served here",
                 hint="use 127.0.0.1 or localhost, or add the name to NIGHTJAR_ALLOWED_HOSTS",
@@ -64,6 +65,7 @@ class Guard:
         return None
 
 
+@lru_cache
 def _name_of(url: str) -> str:
     try:
         return (urlsplit(url).hostname or "").lower()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
-from typing import Any
+from dataclasses import is_dataclass
+from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
@@ -27,10 +28,12 @@ from functions.validation import invalid
 from state.answers import Stored
 from state.errors import Conflict, Invalid, NightjarError, Unauthenticated, Unavailable
 from state.settings import Settings
+from state.wakeups import Wakeups
 from triggers.dashboard.page import dashboard
 from triggers.docs import docs_page
 from triggers.http.access import Access
 from triggers.http.bodies import read_json
+from triggers.http.doors import Doors, Endpoint
 from triggers.http.guard import Guard, added_hosts, own_hosts
 from triggers.http.identity import LOOK_AGAIN_S, Visitor, identify, still_admitted
 from triggers.http.problems import problem_document, problem_response
@@ -41,7 +44,6 @@ from triggers.sse.stream import events
 
 log = logging.getLogger(__name__)
 
-Endpoint = Callable[[Request], Awaitable[Response]]
 JSON = "application/json"
 
 
@@ -59,16 +61,21 @@ def make_app(
         Route("/api/session", Session),
         *dashboard(settings),
     ]
-    doors = [(door, declared) for declared in functions.values() for door in declared.doors]
+    answers = {
+        (door.method, door.path): endpoint(declared, door)
+        for declared in functions.values()
+        for door in declared.doors
+    }
     # A fixed path is tried before one with a parameter: /api/report/tags before /api/{x}/tags.
-    doors.sort(key=lambda pair: (pair[0].path.count("{"), pair[0].path))
-    routes += [Route(door.path, endpoint(declared, door), methods=[door.method]) for door, declared in doors]
+    for method, path in sorted(answers, key=lambda at: (at[1].count("{"), at[1])):
+        routes.append(Route(path, answers[method, path], methods=[method]))
     return Starlette(
         routes=routes,
         lifespan=lifespan,
         middleware=[
             Middleware(Access, routes=routes),
             Middleware(Guard, own=own_hosts(settings), added=added_hosts(settings)),
+            Middleware(Doors, answers={at: answer for at, answer in answers.items() if "{" not in at[1]}),
         ],
         exception_handlers={HTTPException: no_such_route},
     )
@@ -79,10 +86,11 @@ DOCS_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsaf
 
 def endpoint(declared: Function[Any, Any], door: Http) -> Endpoint:
     """Answer requests at one route of one function."""
+    may_wait = can_wait(declared)
 
     async def answer(request: Request) -> Response:
         try:
-            return await _answer(declared, door, request)
+            return await _answer(declared, door, request, may_wait=may_wait)
         except NightjarError as problem:
             request.state.refused = type(problem).__name__
             log.debug("%s refuses: %s", declared.name, problem.detail[:200])  # it may quote the request
@@ -91,7 +99,14 @@ def endpoint(declared: Function[Any, Any], door: Http) -> Endpoint:
     return answer
 
 
-async def _answer(declared: Function[Any, Any], door: Http, request: Request) -> Response:
+def can_wait(declared: Function[Any, Any]) -> bool:
+    """Whether its handler can wait for something: only wake-ups end a wait."""
+    stores = [kind for kind in declared.needs.values() if is_dataclass(kind) and kind is not Call]
+    parts = [part for kind in stores for part in get_type_hints(kind).values()]
+    return Wakeups in (*declared.needs.values(), *parts)
+
+
+async def _answer(declared: Function[Any, Any], door: Http, request: Request, *, may_wait: bool) -> Response:
     process: Process = request.app.state.process
     visitor = await _visitor(declared, request)
     asked = await _asked(declared, door, request)
@@ -109,8 +124,7 @@ async def _answer(declared: Function[Any, Any], door: Http, request: Request) ->
     if given is not None and declared.keeps_answer:
         return await _once(process, declared, asked, call, given)
     calling = process.invoker.call(declared.name, asked, call)
-    is_known = "anyone" not in declared.roles
-    return _shown(declared, await (_while_admitted(process, visitor, calling) if is_known else calling))
+    return _shown(declared, await (_while_admitted(process, visitor, calling) if may_wait else calling))
 
 
 async def _while_admitted(
