@@ -69,66 +69,74 @@ async def checkout(repo: Path, job: TrainingJob, root_dir: Path) -> AsyncIterato
 
 
 async def _build(repo: Path, job: TrainingJob, folder: Path) -> Checkout:
+    _check_names(job)
     tree = folder / "tree"
     tree.mkdir(parents=True)
-    objects = (
-        (await _git(repo, "rev-parse", "--path-format=absolute", "--git-path", "objects")).decode().strip()
-    )
     await _git(folder, "init", "--quiet", "--template=", str(tree))
+    objects = await _git(repo, "rev-parse", "--path-format=absolute", "--git-path", "objects")
+    commit, base, trusted = await asyncio.gather(
+        _commit(repo, job.commit_sha),
+        _commit(repo, job.base_commit),
+        _evaluator_of_base(repo, job),
+    )
     alternates = tree / ".git" / "objects" / "info" / "alternates"
     alternates.parent.mkdir(parents=True, exist_ok=True)
-    alternates.write_text(objects + "\n")
-
-    base = await _commit(repo, job.base_commit) if job.base_commit is not None else None
-    commit = await _commit(repo, job.commit_sha)
-    if commit is not None:
-        await _git(tree, "checkout", "--quiet", "--detach", "--force", commit)
-    elif job.patch is not None and base is not None:
-        await _git(tree, "checkout", "--quiet", "--detach", "--force", base)
-        if job.patch:
-            await _git(tree, "apply", "--binary", "--whitespace=nowarn", "-", stdin=job.patch)
-    else:
+    alternates.write_bytes(objects)
+    if commit is None and (base is None or job.patch is None):
         missing = f"commit {job.commit_sha!r}" + (
             "" if job.patch is None else f" and its base {job.base_commit!r}"
         )
-        raise Unbuildable(
-            f"{missing} is not in the clone {str(repo)!r}",
-            hint=f"run `git -C {repo} fetch --all`, or register the experiment with its diff",
-        )
-
-    if job.base_commit is not None:
-        if base is None:
-            raise Unbuildable(
-                f"base {job.base_commit!r}, the evaluator's commit, is not in the clone {str(repo)!r}",
-                hint=f"run `git -C {repo} fetch --all`",
-            )
-        await _restore_evaluator(tree, base, job.evaluator)
+        raise _missing(missing, repo, ", or register the experiment with its diff")
+    await _git(tree, "checkout", "--quiet", "--detach", "--force", commit or base or "")
+    if commit is None and job.patch:
+        await _git(tree, "apply", "--binary", "--whitespace=nowarn", "-", stdin=job.patch)
+    if job.base_commit is not None and base is None:
+        raise _missing(f"base {job.base_commit!r}, the evaluator's commit,", repo)
+    if trusted is not None:
+        _restore_evaluator(tree, trusted, job.evaluator)
     _set_constants(tree, job)
     return Checkout(tree, folder, _hash(tree, job.evaluator))
 
 
-async def _commit(repo: Path, sha: str) -> str | None:
+def _check_names(job: TrainingJob) -> None:
+    _inside(job.evaluator)
+    for sha in (job.commit_sha, job.base_commit):
+        if sha is not None and not _SHA.fullmatch(sha):
+            raise Unbuildable(
+                f"{sha!r} is not a commit hash of 7 to 40 hexadecimal digits", hint="register the full hash"
+            )
+
+
+def _missing(what: str, repo: Path, remedy: str = "") -> Unbuildable:
+    return Unbuildable(
+        f"{what} is not in the clone {str(repo)!r}", hint=f"run `git -C {repo} fetch --all`{remedy}"
+    )
+
+
+async def _commit(repo: Path, sha: str | None) -> str | None:
     """The full hash of a commit in the clone, else None; a branch whose name looks like a hash does not count."""
-    if not _SHA.fullmatch(sha):
-        raise Unbuildable(
-            f"{sha!r} is not a commit hash of 7 to 40 hexadecimal digits", hint="register the full hash"
-        )
+    if sha is None:
+        return None
+    asked = f"{sha}^{{commit}}\n{sha}^{{tree}}\n".encode()
+    told = (await _git(repo, "cat-file", "--batch-check", stdin=asked)).decode().splitlines()
+    (full, kind, *_), (_, kind_of_tree, *_) = (line.split() for line in told)
+    is_there = (kind, kind_of_tree) == ("commit", "tree") and full.startswith(sha.lower())
+    return full if is_there else None
+
+
+async def _evaluator_of_base(repo: Path, job: TrainingJob) -> bytes | None:
+    """The trusted evaluator; None where no base is named, or the base has none."""
+    if job.base_commit is None:
+        return None
     try:
-        found = await _git(repo, "rev-parse", "--verify", "--quiet", "--end-of-options", sha + "^{commit}")
-        full = found.decode().strip()
-        await _git(repo, "cat-file", "-e", full + "^{tree}")  # rev-parse accepts any 40 digits
+        return await _git(repo, "cat-file", "blob", f"{job.base_commit}:{_inside(job.evaluator)}")
     except _GitFailed:
         return None
-    return full if full.startswith(sha.lower()) else None
 
 
-async def _restore_evaluator(tree: Path, base: str, evaluator: str) -> None:
-    """Replace the tree's evaluator by the one of the base commit."""
+def _restore_evaluator(tree: Path, trusted: bytes, evaluator: str) -> None:
+    """Put the trusted evaluator in the place of whatever the experiment made of it."""
     relative = _inside(evaluator)
-    try:
-        trusted = await _git(tree, "cat-file", "blob", f"{base}:{relative}")
-    except _GitFailed:
-        return  # the base has no evaluator
     place = tree / relative
     for parent in reversed(place.relative_to(tree).parents[:-1]):
         if (tree / parent).is_symlink() or (tree / parent).is_file():
