@@ -85,7 +85,7 @@ def check(found: Mapping[str, Function[Any, Any]]) -> None:
         if sum(isinstance(trigger, Every | Cron) for trigger in declared.triggers) > 1:
             raise BadTable(f"{name!r} has two triggers of the clock: declare two functions")
         for trigger in declared.triggers:
-            if isinstance(trigger, On) and (unknown := set(trigger.events) - CATALOGUE):
+            if isinstance(trigger, On) and (unknown := set(trigger.events) - CATALOGUE.keys()):
                 raise BadTable(f"{name!r} waits for {sorted(unknown)}, which nothing emits")
         for door in declared.doors:
             taken = routes.setdefault((door.method, door.path), name)

@@ -1,6 +1,7 @@
 """`python -m state` prints the key families, with how many keys of each a running lab has.
 
-`python -m state --policy` prints the policy values, each with its default and the functions that read it.
+`python -m state --policy` prints the policy values, each with its default and the functions that read it;
+`python -m state --events` prints the event types with what each says.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from rich.table import Table
 from state.client import Lab
 from state.embedded import redis_url
 from state.errors import Unavailable
+from state.events import CATALOGUE
 from state.keys import FAMILIES, Family
 from state.policy import Policy, names
 from state.policy_readers import readers
@@ -75,8 +77,23 @@ def family_table(settings: Settings) -> Table:
     return printed
 
 
+def event_table() -> Table:
+    """Every type of event."""
+    printed = Table("event", "meaning")
+    for name, meaning in CATALOGUE.items():
+        printed.add_row(name, meaning)
+    return printed
+
+
 def main() -> None:
-    Console().print(policy_table() if sys.argv[1:] == ["--policy"] else family_table(Settings()))
+    match sys.argv[1:]:
+        case ["--policy"]:
+            printed = policy_table()
+        case ["--events"]:
+            printed = event_table()
+        case _:
+            printed = family_table(Settings())
+    Console().print(printed)
 
 
 if __name__ == "__main__":

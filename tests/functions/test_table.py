@@ -309,7 +309,7 @@ def test_the_catalogue_is_what_the_scripts_emit() -> None:
     emitted |= {"trace.opened", "trace.ended"}
     emitted.add("tag.budget_warning")  # by `warn`, wherever the books change
 
-    assert emitted == CATALOGUE
+    assert emitted == CATALOGUE.keys()
 
 
 async def test_every_script_gets_the_keys_and_arguments_of_its_header(

@@ -633,7 +633,7 @@ def test_what_an_agent_writes_mentions_nobody_and_links_nothing() -> None:
 
 
 def test_there_is_no_sentence_for_an_event_that_does_not_exist() -> None:
-    assert set(SENTENCES) <= CATALOGUE | {"webhook.test"}
+    assert set(SENTENCES) <= {*CATALOGUE, "webhook.test"}
 
 
 def test_the_signature_is_the_standards() -> None:

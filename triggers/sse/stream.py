@@ -381,7 +381,7 @@ def _types(query: QueryParams) -> frozenset[str] | None:
             )
         return chosen
     named = frozenset(t.strip() for t in types.split(",")) if types else None
-    if named and (unknown := named - CATALOGUE):
+    if named and (unknown := named - CATALOGUE.keys()):
         raise Invalid(
             f"there are no events of type {sorted(unknown)[:5]}", hint=f"the types are {sorted(CATALOGUE)}"
         )
