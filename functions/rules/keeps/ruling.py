@@ -25,7 +25,7 @@ from functions.rules.keeps.retests import (
     next_seed,
 )
 from functions.rules.keeps.standing import falls, rises, stands, without_rivals
-from functions.rules.keeps.verdict import TOLERANCE, score
+from functions.rules.keeps.verdict import is_near, score
 from functions.rules.pool.health import is_stale
 from state.decisions import Retest, Ruling
 from state.facts import RaceFacts
@@ -107,18 +107,18 @@ class Race:
 
     def _demoted(self, e: Experiment, after: Best) -> Ruling:
         direction = self.facts.tag.direction
-        mine, theirs = score(e.val_bpb or math.nan, direction), score(after.val_bpb, direction)
+        value = e.val_bpb or math.nan
         fields = {
             "trust": "demoted",
             "improved": False,
-            "near_miss": abs(mine - theirs) <= self.facts.policy.near_miss_margin + TOLERANCE,
+            "near_miss": is_near(value, after.val_bpb, direction, self.facts.policy.near_miss_margin),
             "base_commit_sha": after.commit_sha,
             "p_better": self._chance(e),
         }
         told = self._told(e, after)
         if len(after.chain) == 1:
             told["retest"] = [rival.experiment_id for rival in after.rivals[: self.effort.top_k]]
-        near = mine if e.best_key is None else None
+        near = score(value, direction) if e.best_key is None else None
         return Ruling(e, "discard", fields, self.facts.best, after, near, "demoted", told)
 
     def _contender(self, name: str) -> Contender:

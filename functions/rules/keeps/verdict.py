@@ -36,16 +36,22 @@ def score(value: float, direction: Direction) -> float:
 
 
 def judge(value: float, best: float | None, direction: Direction, margin: float) -> Verdict:
-    """Keep what is strictly better; a miss within `margin` (inclusive) is near."""
+    """Keep what is strictly better; a discard may be a near miss."""
     if best is None:
         return Verdict(improved=True, delta=0.0, near_miss=False)
     delta = score(best, direction) - score(value, direction)
     improved = delta > 0
-    return Verdict(improved, delta, near_miss=not improved and -delta <= margin + TOLERANCE)
+    return Verdict(improved, delta, near_miss=not improved and is_near(value, best, direction, margin))
+
+
+def is_near(value: float, best: float, direction: Direction, margin: float) -> bool:
+    """Whether a discard with this value is a near miss of the best."""
+    low, high = near_band(best, direction, margin)
+    return low <= score(value, direction) <= high
 
 
 def near_band(best: float, direction: Direction, margin: float) -> tuple[float, float]:
-    """Scores (lower = better) within the margin of the best, inclusive; only what was demoted is better than it."""
+    """Scores (lower = better) of near misses: within the margin, inclusive; only what was demoted beats the best."""
     middle = score(best, direction)
     return middle - margin - TOLERANCE, middle + margin + TOLERANCE
 

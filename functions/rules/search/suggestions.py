@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
-from functions.rules.keeps.verdict import near_band, score
+from functions.rules.keeps.verdict import is_near, score
 from state.records import Direction, Mention, Mode, Sketch
 
 ENOUGH_TRIES = 3
@@ -41,16 +41,15 @@ def uncombined_pair(
 def near_to(
     base: Sketch | None, among: Iterable[Sketch], direction: Direction, margin: float
 ) -> list[Sketch]:
-    """Discards whose values lie within the margin of this one's, best first."""
+    """Near misses of an experiment, the best first."""
     if base is None or base.val_bpb is None:
         return []
-    low, high = near_band(base.val_bpb, direction, margin)
     near = [
-        (points, e.number, e)
+        (score(e.val_bpb, direction), e.number, e)
         for e in among
         if e.status == "discard"
         and e.val_bpb is not None
-        and low <= (points := score(e.val_bpb, direction)) <= high
+        and is_near(e.val_bpb, base.val_bpb, direction, margin)
     ]
     return [e for *_, e in sorted(near, key=lambda each: each[:2])]
 
