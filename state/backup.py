@@ -31,7 +31,7 @@ from typing import IO, Any
 from redis.exceptions import ResponseError
 
 from state.client import SCHEMA, Lab
-from state.decisions import BrokenLease, Ended, Outcome, Requeued, SameAttempt
+from state.decisions import AfterLease, BrokenLease, Ended, Requeued, SameAttempt
 from state.errors import Conflict, Invalid, NotFound, Unavailable
 from state.experiments import Experiments
 from state.migrations import migrate
@@ -523,7 +523,7 @@ async def _end_leases(lab: Lab) -> list[str]:
     for gpu in (await pool.roster()).gpus:
         if gpu.holder is not None:
             e = await experiments.get(gpu.holder)
-            then: Outcome | None = SameAttempt() if e.status == "leased" else Requeued()
+            then: AfterLease | None = SameAttempt() if e.status == "leased" else Requeued()
             if e.status not in ("leased", "running") or e.fence != gpu.fence:
                 then = None
             elif e.stopping:

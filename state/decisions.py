@@ -169,7 +169,8 @@ class Ended:
     status: Literal["stopped", "lost"]
 
 
-Outcome = Requeued | SameAttempt | Ended
+AfterLease = Requeued | SameAttempt | Ended
+"""What becomes of an experiment whose lease was broken."""
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ class BrokenLease:
     experiment: Experiment
     why: Gone
     reason: str
-    then: Outcome | None
+    then: AfterLease | None
     """None: no attempt of the experiment runs under the lease."""
     flags: Mapping[str, Any]
     """Flags of the GPU to set."""

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from functions.contract import Call, Command
 from functions.rules.access import check_reporter
-from functions.rules.keeps.outcome import check_open, is_evidence, replayed
+from functions.rules.keeps.reports import check_open, is_evidence, replayed
 from state.digests import digest_of
 from state.errors import Conflict
 from state.experiments import Experiments

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
 from functions.rules.access import check_own
-from functions.rules.keeps.outcome import check_repeatable
+from functions.rules.keeps.reports import check_repeatable
 from functions.rules.keeps.ruling import retest_of
 from functions.views.hints import next_step
 from state.experiments import Experiments

@@ -78,8 +78,13 @@ class RetestQueued:
     seed: int
 
 
+_KEPT = ("improved", "delta", "p_better", "near_miss", "base_commit_sha", "trust", "branch_improved")
+"""Fields of the verdict that an experiment keeps (`state.records.Trial`); `experiment::wait` answers them, too, and
+`ruling.py` sets again what retests change."""
+
+
 @dataclass(frozen=True)
-class Outcome:
+class CompleteAnswer:
     """What a report of a result is answered."""
 
     experiment_id: str
@@ -101,9 +106,13 @@ class Outcome:
         retest = dict(vars(self.retest)) if self.retest else None
         return {**vars(self), "retest": retest}
 
+    def kept(self) -> dict[str, Any]:
+        """The part of it that the experiment keeps as fields."""
+        return {name: vars(self)[name] for name in _KEPT}
+
 
 @dataclass(frozen=True)
-class Aborting:
+class CrashAnswer:
     """What a report of a crash is answered."""
 
     experiment_id: str
@@ -160,7 +169,7 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
     beats_base = None if base is None else base.is_beaten(report.value, tag)
     kept = verdict.improved or bool(beats_base)
     before = base.commit_sha if base is not None else reset_to(best, tag)
-    outcome = Outcome(
+    answer = CompleteAnswer(
         experiment_id=e.experiment_id,
         status="keep" if kept else "discard",
         val_bpb=report.value,
@@ -176,15 +185,14 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
         branch_improved=beats_base,
     )
     builds_on = under.agrees and (base is None or bool(beats_base))
-    growth, committed = grown(run, beside, outcome.status, report.value, builds_on)
+    growth, committed = grown(run, beside, answer.status, report.value, builds_on)
     after = new_best(e, report.value, best, tag.direction, policy.retest_top_k, under.code)
-    is_near = outcome.status == "discard" and under.agrees
-    told = {name: getattr(outcome, name) for name in _TOLD}
+    is_near = answer.status == "discard" and under.agrees
     return Ending(
         e,
-        outcome.status,
-        {**_measured(report, under.key, run), **told, "best_key": under.other_key, **committed},
-        answer=outcome.said(),
+        answer.status,
+        {**_measured(report, under.key, run), **answer.kept(), "best_key": under.other_key, **committed},
+        answer=answer.said(),
         report=_reported("complete", report.digest),
         best=BestAfter(best.version if best else 0, after, under.other_key),
         near_miss_score=score(report.value, tag.direction) if is_near else None,
@@ -198,10 +206,6 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
     )
 
 
-_TOLD = ("improved", "delta", "p_better", "near_miss", "base_commit_sha", "trust", "branch_improved")
-"""Fields of the answer that the experiment keeps."""
-
-
 def judge_failure(failure: Failure, run: RunFacts, beside: Comparison, breaker: Breaker) -> Ending:
     """How an experiment ends whose run has no result.
 
@@ -213,7 +217,7 @@ def judge_failure(failure: Failure, run: RunFacts, beside: Comparison, breaker: 
     status: Literal["crash", "timeout"] = "timeout" if failure.kind == "timeout" else "crash"
     base = branch_base(run, main_key(tag), beside)
     in_a_row = run.crashes_in_a_row + counts
-    answer = Aborting(
+    answer = CrashAnswer(
         experiment_id=e.experiment_id,
         status=status,
         consecutive_crashes=in_a_row,
@@ -297,7 +301,7 @@ def reset_to(best: Best | None, tag: Tag) -> str | None:
 def _invalid(report: Report, run: RunFacts, under: Conditions) -> Ending:
     """Another evaluator than the tag's: a result that is compared with nothing."""
     e, best = run.experiment, run.best
-    outcome = Outcome(
+    answer = CompleteAnswer(
         experiment_id=e.experiment_id,
         status="invalid",
         val_bpb=report.value,
@@ -308,12 +312,11 @@ def _invalid(report: Report, run: RunFacts, under: Conditions) -> Ending:
         base_commit_sha=reset_to(best, run.tag),
         near_miss=False,
     )
-    told = {name: getattr(outcome, name) for name in ("improved", "delta", "near_miss", "base_commit_sha")}
     return Ending(
         e,
         "invalid",
-        {**_measured(report, under.key, run), **told},
-        answer=outcome.said(),
+        {**_measured(report, under.key, run), **answer.kept()},
+        answer=answer.said(),
         report=_reported("complete", report.digest),
         crashes=TagCrashes(0),
         gpu=GpuCrashes(0),
@@ -327,7 +330,7 @@ def _measured_again(report: Report, run: RunFacts, under: Conditions, beside: Co
     e, best = run.experiment, beside.best
     weighed = _weigh(report.value, run, under, beside) if under.agrees else None
     delta = judge(report.value, best.val_bpb if best else None, run.tag.direction, 0.0).delta
-    outcome = Outcome(
+    answer = CompleteAnswer(
         experiment_id=e.experiment_id,
         status=RETESTED if under.agrees else "invalid",
         val_bpb=report.value,
@@ -339,12 +342,12 @@ def _measured_again(report: Report, run: RunFacts, under: Conditions, beside: Co
         near_miss=False,
         p_better=weighed.p_better if weighed else None,
     )
-    told = {"delta": delta, "base_commit_sha": outcome.base_commit_sha}
+    told = {"delta": delta, "base_commit_sha": answer.base_commit_sha}
     return Ending(
         e,
-        outcome.status,
+        answer.status,
         {**_measured(report, under.key, run), **told},
-        answer=outcome.said(),
+        answer=answer.said(),
         report=_reported("complete", report.digest),
         gpu=GpuCrashes(0),
         training_seconds=report.training_seconds,

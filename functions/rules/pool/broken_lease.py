@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from functions.rules.pool.health import is_stale
-from state.decisions import BrokenLease, Ended, Gone, Outcome, Requeued, SameAttempt
+from state.decisions import AfterLease, BrokenLease, Ended, Gone, Requeued, SameAttempt
 from state.records import Experiment, Gpu
 
 
@@ -28,7 +28,7 @@ def broken(
     return BrokenLease(gpu, e, why, reason, after_lease(gpu, e, max_attempts), flags, cleared)
 
 
-def after_lease(gpu: Gpu, e: Experiment, max_attempts: int) -> Outcome | None:
+def after_lease(gpu: Gpu, e: Experiment, max_attempts: int) -> AfterLease | None:
     """What becomes of the experiment; None where no attempt of it runs under this lease."""
     if e.status not in ("leased", "running") or e.fence != gpu.fence:
         return None
