@@ -1,4 +1,4 @@
-"""Webhooks: each is its own binding on the event stream, so that a slow receiver delays no other."""
+"""Webhooks: each has its own binding, so that a slow receiver delays no other."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from triggers.events.delivery import Binding, run_binding
 log = logging.getLogger(__name__)
 
 LOOK_S = 1.0
-"""How soon a webhook that was added or removed is taken up."""
+"""Seconds between two looks for webhooks that were added or removed."""
 MAX_DELIVERIES = 16
 LONGEST_BACKOFF_S = 600.0
-"""With a first backoff of a second, sixteen deliveries reach over more than an hour: 1, 2, 4 ... 512, then 600 s."""
+"""With a first backoff of 1 s, sixteen deliveries take over an hour: 1, 2, 4 ... 512, then 600 s."""
 BATCH = 32
 GONE = 410
 
@@ -35,7 +35,7 @@ class Undelivered(NightjarError):
 
 @dataclass(kw_only=True)
 class WebhookBinding(Binding):
-    """One receiver behind one consumer group."""
+    """The binding of one webhook."""
 
     webhook: Webhook
     webhooks: Webhooks
@@ -46,7 +46,7 @@ class WebhookBinding(Binding):
         return (w.types is None or event.type in w.types) and w.tag in (None, event.tag)
 
     async def fire(self, bundle: Sequence[Event]) -> None:
-        """Send them. A receiver that is gone for good is disabled; one that asks for a pause gets it."""
+        """Send these events; a 410 disables the webhook, a Retry-After pauses it."""
         for event in bundle:
             envelope = event.envelope()
             body = payload(envelope)
@@ -55,7 +55,7 @@ class WebhookBinding(Binding):
             reply = await self.receivers.send(self.webhook.url, headers, body)
             await self.webhooks.note(self.webhook.id, reply.status, reply.error)
             if reply.status == GONE:
-                log.error("%s: the receiver is gone for good (410): it is disabled", self.name)
+                log.error("%s: the receiver is gone (410): the webhook is disabled", self.name)
                 await self.webhooks.disable(self.webhook.id, reply.error)
                 raise GroupGone(f"{self.name} is disabled")
             if reply.error:
@@ -64,12 +64,12 @@ class WebhookBinding(Binding):
 
 
 async def serve_webhooks(process: Process, receivers: Receivers, stop: asyncio.Event) -> None:
-    """Deliver to every webhook until stopped; those added or removed meanwhile are taken up."""
+    """Deliver to every webhook until stopped, also to those added meanwhile."""
     webhooks = Webhooks(process.lab)
     serving: dict[str, tuple[asyncio.Event, list[asyncio.Task[None]]]] = {}
     try:
         while not stop.is_set():
-            with suppress(Unavailable):  # the deliveries themselves say so
+            with suppress(Unavailable):  # the deliveries log it
                 live = {w.id: w for w in await webhooks.all() if w.disabled_at is None}
                 for webhook_id, (halt, _) in serving.items():
                     if webhook_id not in live:
@@ -107,7 +107,7 @@ def _start(
 
 
 def _ended(tasks: Sequence[asyncio.Task[None]]) -> bool:
-    """Whether all have ended; what broke one of them is a fault of ours, and ends the process."""
+    """Whether all have ended; an error of one is raised, and so ends the process."""
     for task in tasks:
         if task.done():
             task.result()

@@ -119,7 +119,7 @@ def test_a_recorded_tag_is_replayed_under_another_keep_rule(lab: RunningLab) -> 
     ]
     assert [(s["name"], s["reason"]) for s in found["skipped"]] == [(crashed, "its status is 'crash'")]
     assert unknown.returncode == 1
-    assert "no file 'dawn' here, and no tag" in unknown.stderr
+    assert "no file 'dawn' and no such tag" in unknown.stderr
 
 
 def test_status_shows_processes_slots_and_tags(lab: RunningLab) -> None:

@@ -94,7 +94,7 @@ def test_following_survives_kills_of_the_web_process_and_loses_nothing(
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
-    assert "trying on" in said
+    assert "trying again" in said
     assert "connected again" in said
     assert "Traceback" not in said
 

@@ -290,9 +290,9 @@ def test_tokens_are_listed_with_their_state_and_revoked_by_name_or_id(lab: Runni
         (("issue", "x", "--role", "agent", "--save"), "--save keeps an operator's"),
         (("issue", "x", "--role", "king"), "king"),
         (("issue", "no spaces", "--role", "viewer"), "name"),
-        (("issue", "x", "--role", "viewer", "--expires", "soon"), "no duration"),
+        (("issue", "x", "--role", "viewer", "--expires", "soon"), "not a duration"),
         (("rotate", "--direct"), "name the token"),
-        (("enroll", "lab.example", "--name", "x"), "no URL"),
+        (("enroll", "lab.example", "--name", "x"), "not a URL"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
 )

@@ -121,7 +121,7 @@ def test_a_kept_token_of_another_user_is_refused(tmp_path: Path, monkeypatch: py
     somebody = os.geteuid() + 1
     monkeypatch.setattr(os, "geteuid", lambda: somebody)
 
-    with pytest.raises(Unauthenticated, match="no file of yours"):
+    with pytest.raises(Unauthenticated, match="not your own file"):
         kept(settings)
 
 
@@ -250,5 +250,5 @@ def test_durations_are_read_as_people_write_them() -> None:
 
     assert read == {"90": 90, "90s": 90, "1.5m": 90, "12h": 43_200, "30d": 2_592_000, "0": 0}
     for wrong in ("soon", "-1d", "1w", "", "1 d", "inf"):
-        with pytest.raises(click.BadParameter, match="no duration"):
+        with pytest.raises(click.BadParameter, match="not a duration"):
             Duration().convert(wrong, None, None)

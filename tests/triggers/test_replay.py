@@ -51,7 +51,7 @@ def test_a_person_sees_the_keeps_and_what_would_have_differed() -> None:
     assert "within noise" in rows["line 4"]
     assert "run again" in rows["line 4"]
     assert "within noise" not in rows["line 3"]
-    assert "Keeps after the first: 3. Within noise (less than 95% sure to be better): 2." in shown
+    assert "Keeps after the first: 3. Within noise (P(better) under 95%): 2." in shown
     assert "not judged, because its status is 'crash': line 6" in shown
 
 
@@ -103,7 +103,7 @@ def test_an_unusual_metric_needs_its_sigma_named(tmp_path: Path) -> None:
     refused = run(file).exception
 
     assert isinstance(refused, Invalid)
-    assert refused.hint == "name its standard deviation with --sigma"
+    assert refused.hint == "give its standard deviation with --sigma"
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Where the lab answers: NIGHTJAR_URL, else what `up` wrote down for the data directory, else the default port."""
+"""The lab's URL: NIGHTJAR_URL, else the one that `up` wrote to the data directory, else the default port."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from state.settings import Settings
 
 
 def base_url(settings: Settings) -> str:
-    """Where the commands ask."""
+    """The URL of the lab that the commands call."""
     return settings.base_url if settings.url is not None else own_url(settings)
 
 
 def own_url(settings: Settings) -> str:
-    """Where the lab of this data directory answers."""
+    """The URL of the lab of this data directory."""
     url = _written(settings).get("url")
     return url if isinstance(url, str) else settings.model_copy(update={"url": None}).base_url
 
 
 def is_up(settings: Settings) -> bool:
-    """Whether an `up` of ours runs on this data directory: else its port may be somebody else's by now."""
+    """Whether our `up` runs on this data directory; if not, another program may have its port now."""
     pid = _written(settings).get("pid")
     if not isinstance(pid, int) or pid <= 0:
         return False
@@ -35,12 +35,12 @@ def is_up(settings: Settings) -> bool:
 
 
 def is_own(settings: Settings) -> bool:
-    """Whether the commands ask the lab of this data directory."""
+    """Whether the commands call the lab of this data directory."""
     return base_url(settings) == own_url(settings)
 
 
 def is_here(url: str) -> bool:
-    """Whether it leads to this machine's own loopback interface."""
+    """Whether the URL's host is this machine's loopback interface."""
     host = urlsplit(url).hostname or ""
     try:
         return ip_address(host).is_loopback
@@ -49,7 +49,7 @@ def is_here(url: str) -> bool:
 
 
 def _written(settings: Settings) -> dict[str, Any]:
-    """What `up` wrote down; nothing where it never ran."""
+    """The URL and pid that `up` wrote; empty if it never ran."""
     try:
         written = json.loads((settings.data_dir / "web.json").read_text())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""How a command asks about tokens: over HTTP with its own, or on the lab's Redis, as who holds its data."""
+"""How the token commands call functions: over HTTP with a token, or directly on the lab's Redis."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from triggers.cli.address import is_own
 from triggers.cli.lab_http import LabHttp
 
 Ask = Callable[[str, Mapping[str, Any]], dict[str, Any]]
-"""Calls a function by name; answers its response as JSON would have it."""
+"""Calls a function by name and returns its response as JSON values."""
 
 
 @contextmanager
 def asking(settings: Settings, *, direct: bool, make: bool = False) -> Iterator[Ask]:
-    """Call functions over HTTP; or `direct`ly, on a Redis that is started meanwhile where none runs.
+    """Call functions over HTTP; or, if `direct`, on the lab's Redis, which is started if none runs.
 
-    With `make` a direct call may be the first that the lab ever hears. Call from the main thread, see `serving`.
+    `make` allows a direct call to create the lab. Call from the main thread, see `serving`.
 
     Raises:
-        click.UsageError: direct, but on another lab than that of the data directory.
+        click.UsageError: `direct`, but NIGHTJAR_URL names another lab than the data directory's.
     """
     if not direct:
         http = LabHttp(settings)
@@ -33,7 +33,7 @@ def asking(settings: Settings, *, direct: bool, make: bool = False) -> Iterator[
         raise click.UsageError(
             "--direct writes to the Redis of this data directory's lab, not to the lab at NIGHTJAR_URL: unset it"
         )
-    from triggers.cli.direct import called_on  # here: over HTTP nothing of what it imports is needed
+    from triggers.cli.direct import called_on  # imported late: HTTP calls do not need it
 
     with called_on(settings, make=make) as ask:
         yield ask

@@ -20,21 +20,21 @@ from triggers.cli.output import print_json
 @click.command()
 @data_option
 @lab_option
-@click.option("--force", is_flag=True, help="write over a file that exists")
+@click.option("--force", is_flag=True, help="overwrite an existing file")
 @click.option("--json", "as_json", is_flag=True)
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
 def command(data: Path | None, lab: str | None, force: bool, as_json: bool, file: Path) -> None:
-    """Write the lab, as it is at one moment, to FILE; `nightjar restore` makes a lab of it again.
+    """Write the state of the lab at one moment to FILE, which `nightjar restore` reads.
 
-    A running lab goes on: its writers wait for a moment, at most 0.6 of NIGHTJAR_REDIS_TIMEOUT_S.
+    The lab may run: its writers wait for at most 0.6 of NIGHTJAR_REDIS_TIMEOUT_S.
     """
     settings = settings_from(data=data, lab=lab)
     if file.exists() and not force:
         raise Conflict(
-            f"{str(file)!r} exists already", hint="name another file, or write over it with --force"
+            f"{str(file)!r} exists already", hint="name another file, or overwrite it with --force"
         )
     if not file.absolute().parent.is_dir():
-        raise Unavailable(f"there is no folder {str(file.absolute().parent)!r}", hint="make it first")
+        raise Unavailable(f"there is no folder {str(file.absolute().parent)!r}", hint="create it first")
     with serving(settings, make=False) as url:
         done = asyncio.run(_back_up(settings, url, file))
     if as_json:

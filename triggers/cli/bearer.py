@@ -1,6 +1,6 @@
-"""The token that the commands send: NIGHTJAR_TOKEN, else the operator's that is kept in the data directory.
+"""The token that the commands send: NIGHTJAR_TOKEN, else the operator's token kept in the data directory.
 
-<data>/operator.token    written by `token issue --save`, for the commands of this data directory's own lab; mode 0600
+<data>/operator.token    written by `token issue --save`, sent only to this data directory's lab; mode 0600
 """
 
 from __future__ import annotations
@@ -24,17 +24,15 @@ FILE = "operator.token"
 
 @dataclass(frozen=True)
 class Bearer:
-    """A token, and where it was found."""
-
     text: str = field(repr=False)
     source: str
 
 
 def bearer_of(settings: Settings) -> Bearer | None:
-    """The token for the lab that the commands ask; the kept one goes to its own lab alone, while that is up.
+    """The token for the lab that the commands call; the kept one only while that is our own lab and is up.
 
     Raises:
-        Unauthenticated: what was found is no token, or others may have read it.
+        Unauthenticated: the text found is not a token, or others may have read it.
     """
     return given(settings) or (kept(settings) if is_own(settings) and is_up(settings) else None)
 
@@ -43,7 +41,7 @@ def given(settings: Settings) -> Bearer | None:
     """The token in NIGHTJAR_TOKEN.
 
     Raises:
-        Unauthenticated: it is none.
+        Unauthenticated: it is not a token.
     """
     text = settings.token.get_secret_value().strip() if settings.token is not None else ""
     return _checked(Bearer(text, "NIGHTJAR_TOKEN")) if text else None
@@ -53,7 +51,7 @@ def kept(settings: Settings) -> Bearer | None:
     """The operator's token in the data directory.
 
     Raises:
-        Unauthenticated: others may have read or written it, or it is none.
+        Unauthenticated: others may have read or written it, or it is not a token.
     """
     path = kept_at(settings)
     try:
@@ -63,7 +61,7 @@ def kept(settings: Settings) -> Bearer | None:
     except OSError as problem:
         raise Unauthenticated(
             f"{str(path)!r} cannot be read: {problem.strerror}",
-            hint="it is a file of yours, no link, written by ./nightjar token issue --save; else remove it",
+            hint="it has to be your own file, not a link, written by ./nightjar token issue --save; else remove it",
         ) from problem
     try:
         _check_private(path, os.fstat(file), settings.options)
@@ -73,7 +71,7 @@ def kept(settings: Settings) -> Bearer | None:
 
 
 def keep(settings: Settings, text: str) -> Path:
-    """Write an operator's token down for the commands of this data directory; answers where."""
+    """Write an operator's token to the data directory; returns the file's path."""
     path = kept_at(settings)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_private(path, text)
@@ -81,12 +79,12 @@ def keep(settings: Settings, text: str) -> Path:
 
 
 def forget(settings: Settings) -> None:
-    """Remove what was kept."""
+    """Remove the kept token."""
     kept_at(settings).unlink(missing_ok=True)
 
 
 def is_kept(settings: Settings, token_id: str) -> bool:
-    """Whether it is this token that is kept."""
+    """Whether the kept token is this one."""
     with contextlib.suppress(Unauthenticated):
         found = kept(settings)
         return found is not None and id_in(found.text) == token_id
@@ -100,13 +98,13 @@ def kept_at(settings: Settings) -> Path:
 def _check_private(path: Path, found: os.stat_result, options: str) -> None:
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
         raise Unauthenticated(
-            f"{str(path)!r} is no file of yours, so the token in it is not sent",
+            f"{str(path)!r} is not your own file, so the token in it is not sent",
             hint="remove it, or set NIGHTJAR_TOKEN to a token of your own",
         )
     if found.st_mode & 0o077:
         raise Unauthenticated(
             f"{str(path)!r} is open to others (mode {stat.S_IMODE(found.st_mode):04o}), so it is not used",
-            hint=f"chmod 600 {shlex.quote(str(path))}; if somebody may have read it, then also:"
+            hint=f"chmod 600 {shlex.quote(str(path))}; if others may have read it, also:"
             f" ./nightjar token rotate --overlap 0{options}",
         )
 
@@ -115,6 +113,6 @@ def _checked(bearer: Bearer) -> Bearer:
     hide(bearer.text)
     if id_in(bearer.text) is None:
         raise Unauthenticated(
-            f"what stands in {bearer.source} is no token", hint="a token is nj_, its id, _ and its secret"
+            f"the text in {bearer.source} is not a token", hint="a token is nj_, its id, _ and its secret"
         )
     return bearer

@@ -1,4 +1,4 @@
-"""`nightjar demo`: a first research night in minutes, with real training and agents that only speak HTTP."""
+"""`nightjar demo`: a research night in minutes, with real training and two agents that use HTTP only."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ AGENTS = ("ada", "grace")
 SLOTS = 2
 LOOK_S = 0.5
 RETESTS_S = 120.0
-"""How long the last retests are waited for, beside what they train."""
+"""Seconds to wait for the last retests, besides their training time."""
 
 
 @click.command()
-@click.option("--runs", type=click.IntRange(2, 1000), default=16, help="experiments of both agents together")
-@click.option("--budget", type=click.FloatRange(0.2, 600), default=5.0, help="CPU seconds of each training")
+@click.option("--runs", type=click.IntRange(2, 1000), default=16, help="number of experiments of both agents")
+@click.option("--budget", type=click.FloatRange(0.2, 600), default=5.0, help="CPU seconds of each run")
 @click.option("--port", type=click.IntRange(0, 65535), default=3111, help="HTTP port, if it is free")
 @data_option
 def command(runs: int, budget: float, port: int, data: Path | None) -> int:
-    """Research a small language model with two agents on two CPU slots; keeps its lab."""
+    """Improve a small language model with two agents on two CPU slots; the lab's data is kept."""
     settings = settings_from(data=data or settings_from(lab="demo").data_dir, lab="lab", port=free_port(port))
     settings = settings.model_copy(update={"url": None})
     start_logging(settings, "up")
@@ -54,10 +54,10 @@ def command(runs: int, budget: float, port: int, data: Path | None) -> int:
 
 
 async def check_token(settings: Settings, url: str, bearer: Bearer | None) -> None:
-    """Refuse a kept lab that would refuse our agents, before anything of it runs.
+    """Check, before the lab starts, that it will accept our agents.
 
     Raises:
-        Unauthenticated: it has tokens, and we have none of them.
+        Unauthenticated: the lab has tokens, and `bearer` is not one of them.
     """
     lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
     try:
@@ -120,7 +120,7 @@ async def _demo(settings: Settings, runs: int, budget: float, bearer: Bearer | N
 async def agents(
     url: str, tag: str, project: Path, homes: Path, logs: Path, runs: int, environment: dict[str, str]
 ) -> AsyncIterator[list[asyncio.subprocess.Process]]:
-    """Both agents, each in a clone of its own; they are ended when we leave."""
+    """Both agents, each in its own clone; they are terminated at the end."""
     processes: list[asyncio.subprocess.Process] = []
     try:
         for nth, name in enumerate(AGENTS):
@@ -150,13 +150,13 @@ async def agents(
 
 
 def last_lines(logs: Path) -> str:
-    """What the agents said last."""
+    """The last line of each agent's log."""
     lines = [log.read_text().strip().splitlines()[-1:] for log in sorted(logs.glob("agent-*.log"))]
     return "; ".join(line[0] for line in lines if line)
 
 
 def make_project(folder: Path) -> Path:
-    """A git repository with the example project; one that is there already is used again."""
+    """Make a git repository of the example project, unless it exists."""
     if not (folder / ".git").exists():
         shutil.copytree(ROOT / "examples" / "tinylm", folder, ignore=shutil.ignore_patterns("__pycache__"))
         git(folder, "init", "--quiet", "--initial-branch=main")
@@ -166,7 +166,7 @@ def make_project(folder: Path) -> Path:
 
 
 def git(where: Path, *arguments: str) -> None:
-    """Run git in a folder, as nobody in particular."""
+    """Run git in a folder, with an identity of our own."""
     identity = (
         "-c",
         "user.name=nightjar",
@@ -183,5 +183,5 @@ def git(where: Path, *arguments: str) -> None:
 
 
 def say(line: str) -> None:
-    """To the person at the terminal."""
+    """Print to standard error."""
     click.echo(line, err=True)

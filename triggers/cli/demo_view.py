@@ -1,4 +1,4 @@
-"""What the demo shows: live progress, then the table, the files and how to go on."""
+"""What the demo shows: progress, then the table, the files and the next commands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from triggers.cli.lab_http import LabHttp
 FINISHED = ("keep", "discard", "crash", "timeout")
 VERDICTS = {
     "confirmed": "[bold green]confirmed[/] by a second run on another seed",
-    "demoted": "[red]demoted[/]: its second run, on another seed, did not bear it out",
+    "demoted": "[red]demoted[/]: a second run, on another seed, was not better",
 }
 STYLE = {"keep": "bold green", "discard": "dim", "crash": "red", "timeout": "red"}
 
@@ -39,7 +39,7 @@ class DemoView:
 
     @contextmanager
     def live(self) -> Iterator[None]:
-        """A progress bar while we follow, on a terminal only."""
+        """Show a progress bar, on a terminal only."""
         if not self._console.is_terminal:
             yield
             return
@@ -55,7 +55,7 @@ class DemoView:
         self._bar = None
 
     def update(self) -> None:
-        """Tell what has finished since, and what trains now."""
+        """Print the experiments that have finished since the last call; show those that run."""
         experiments = self._history()
         for e in experiments:
             if e["status"] in FINISHED and e["id"] not in self._told:
@@ -73,13 +73,13 @@ class DemoView:
             progress.update(task, completed=self.finished, description=", ".join(running) or "thinking")
 
     def retests_are_open(self) -> bool:
-        """Whether the last verdicts still wait for a run, or for what it decides."""
+        """Whether a retest still has to run or to be judged."""
         stats = self._http.ask("POST", "/api/report/summary", {"tag": self.tag})["stats"]
         waits = any(e["status"] == "keep" and e["trust"] == "provisional" for e in self._history())
         return bool(waits or stats["running"] + stats["queued"])
 
     def results(self, data: Path, project: Path) -> None:
-        """The table, results.tsv, progress.png, the best diff, and how to go on."""
+        """Print the table, the best diff and the next commands; write results.tsv and progress.png."""
         summary = self._http.ask("POST", "/api/report/summary", {"tag": self.tag})
         experiments = [e for e in self._history() if e["status"] in FINISHED]
         folder = data / "results" / self.tag
@@ -93,7 +93,7 @@ class DemoView:
         console.print(table(experiments))
         if summary["best"] is not None:
             self._show_best(console, summary["best"], folder, experiments[0])
-        # Printed as it is: a command that was wrapped cannot be copied.
+        # not by the console, which wraps lines: wrapped commands cannot be copied
         click.echo(HOW_TO_GO_ON.format(data=data, project=project, folder=folder, tag=self.tag))
 
     def _show_best(self, console: Console, best: dict[str, Any], folder: Path, first: dict[str, Any]) -> None:
@@ -102,7 +102,7 @@ class DemoView:
         (folder / "best.diff").write_text(patch)
         console.print(
             f"best: {best['experiment_id']} with val_bpb {best['val_bpb']:.6f}"
-            f" (first run: {first['val_bpb'] or 0:.6f}){claimed(best)}; what it changes:",
+            f" (first run: {first['val_bpb'] or 0:.6f}){claimed(best)}; its diff:",
             highlight=False,
         )
         console.print(
@@ -125,7 +125,7 @@ your agent:  give it program.md, your own repository with a train.py, and ./nigh
 
 
 def claimed(best: dict[str, Any]) -> str:
-    """What the best measured when it ran again; nothing where it never did."""
+    """What the best measured in its retests; empty if it had none."""
     if best["claimed_bpb"] is None:
         return ""
     runs = "one more run" if best["claimed_n"] == 1 else f"{best['claimed_n']} more runs"
@@ -133,7 +133,7 @@ def claimed(best: dict[str, Any]) -> str:
 
 
 def line(e: dict[str, Any]) -> str:
-    """One finished experiment."""
+    """One finished experiment, as a line with rich's markup."""
     value = f"{e['val_bpb']:.6f}" if e["val_bpb"] is not None else "-" * 8
     change = f" ({-e['delta']:+.6f})" if e["delta"] else ""
     return (
@@ -143,7 +143,6 @@ def line(e: dict[str, Any]) -> str:
 
 
 def table(experiments: list[dict[str, Any]]) -> Table:
-    """All finished experiments."""
     printed = Table("experiment", "agent", "status", "val_bpb", "trust", "category", "description")
     for e in experiments:
         value = f"{e['val_bpb']:.6f}" if e["val_bpb"] is not None else ""
@@ -161,5 +160,5 @@ def table(experiments: list[dict[str, Any]]) -> Table:
 
 
 def escape(text: str) -> str:
-    """Text of an agent, never markup."""
+    """Text of an agent, without terminal codes and markup."""
     return click.unstyle(text).replace("[", r"\[")

@@ -1,4 +1,4 @@
-"""Functions called on the Redis of this data directory's lab, with the rights of whoever can read its files."""
+"""Calls functions on the Redis of this data directory's lab; the right to read its files is enough."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from state.tokens import Tokens
 def called_on(
     settings: Settings, *, make: bool
 ) -> Iterator[Callable[[str, Mapping[str, Any]], dict[str, Any]]]:
-    """Call functions without the web process; Redis is started meanwhile where none runs. See `serving`."""
+    """Call functions without the web process; starts Redis if none runs, see `serving`."""
     with serving(settings, make=make) as url:
         yield lambda name, body: asyncio.run(_called(settings, url, name, body))
 

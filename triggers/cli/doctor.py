@@ -1,4 +1,4 @@
-"""`nightjar doctor` checks what a lab needs on this machine, and a running lab's invariants."""
+"""`nightjar doctor` checks this machine, and audits the lab if one runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NVML = Path(__file__).parents[2] / "workers" / "nvml.py"
 LEAST_FREE_GB = 5
 MOST_SKEW_S = 1.0
 REFUSED = "access"
-"""What is wrong where a lab answers, but not us."""
+"""The finding when the lab answers, but refuses our token."""
 
 
 @click.command()
@@ -38,7 +38,7 @@ REFUSED = "access"
 @lab_option
 @click.option("--json", "as_json", is_flag=True)
 def command(data: str | None, lab: str | None, as_json: bool) -> int:
-    """Check Python's surroundings, Redis, GPUs, disk, port and clock; audit the lab if one runs."""
+    """Check programs, Redis, GPUs, disk, port and clock; audit the lab if one runs."""
     settings = settings_from(data=data, lab=lab)
     findings = [*machine(settings), *asyncio.run(redis(settings)), *running_lab(settings)]
     if as_json:
@@ -73,12 +73,12 @@ def machine(settings: Settings) -> Iterator[Finding]:
         "disk",
         "warning" if low else "ok",
         f"{free:.0f} GB free at {folder}",
-        "free some, or choose another --data" if low else "",
+        "make room, or choose another --data" if low else "",
     )
 
 
 def gpus() -> Finding:
-    """What the NVIDIA driver shows, asked in a process of its own: a sick driver may hang."""
+    """The GPUs that the NVIDIA driver lists, asked by another process, since a sick driver may hang."""
     try:
         done = subprocess.run(
             [sys.executable, "-I", str(NVML), "list"], capture_output=True, text=True, timeout=60, check=False
@@ -92,7 +92,7 @@ def gpus() -> Finding:
 
 
 async def redis(settings: Settings) -> list[Finding]:
-    """The lab's Redis where it runs, else the binary that would be started."""
+    """The lab's Redis if it runs, else the binary that `up` would start."""
     try:
         url = redis_url(settings)
     except NightjarError as problem:
@@ -133,7 +133,7 @@ async def _redis_facts(lab: Lab) -> list[Finding]:
 
 
 def schema(name: str, found: str | None) -> Finding:
-    """Whether this version reads what stands in Redis."""
+    """Whether this version of Nightjar reads the lab's schema."""
     if found is None:
         return Finding("schema", "ok", f"there is no lab {name!r} yet")
     if int(found) > SCHEMA:
@@ -141,13 +141,13 @@ def schema(name: str, found: str | None) -> Finding:
         return Finding("schema", "error", f"{found}, and this version reads {SCHEMA}", remedy)
     if int(found) < SCHEMA:
         return Finding(
-            "schema", "warning", f"{found}, not {SCHEMA} yet", "./nightjar up brings it there, after a backup"
+            "schema", "warning", f"{found}, not {SCHEMA} yet", "make a backup; ./nightjar up migrates it"
         )
     return Finding("schema", "ok", found)
 
 
 def running_lab(settings: Settings) -> Iterator[Finding]:
-    """The web process: its audit and its hints; where none answers, whether its port is free."""
+    """The lab's audit and its hints; if no lab answers, whether the port is free."""
     try:
         http = LabHttp(settings)
         status = http.ask("GET", "/api/lab/status")
@@ -167,11 +167,11 @@ def running_lab(settings: Settings) -> Iterator[Finding]:
     if audit["ok"]:
         yield Finding("audit", "ok", seen)
     for violation in audit["violations"]:
-        yield Finding("audit", "error", violation, "report this: it is a fault of Nightjar's own")
+        yield Finding("audit", "error", violation, "report this: it is a fault in Nightjar")
 
 
 def port(settings: Settings) -> Finding:
-    """Whether `up` could listen."""
+    """Whether `up` can listen on the port."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -1,4 +1,4 @@
-"""`nightjar events` follows what happens in the running lab, one line per event."""
+"""`nightjar events` follows the running lab's events, one line each."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TOLD = {
     "best.changed": ("val_bpb",),
     "strategy.changed": ("mode", "reason"),
 }
-"""Which facts of an event stand in its line, without their names; of other types all do, by name."""
+"""The fields that the line of an event shows, without names; other types show all fields with names."""
 
 
 @click.command()
@@ -47,13 +47,13 @@ TOLD = {
 @click.option("--tag", help="only events of this tag")
 @click.option("--type", "types", multiple=True, help="only events of this type, such as experiment.finished")
 @click.option("--only-new-best", is_flag=True, help="only new bests")
-@click.option("--since", help="begin after the event with this id; 0 begins with the oldest kept")
-@click.option("--last", type=click.IntRange(0, 1000), default=None, help="begin with so many of the newest")
+@click.option("--since", help="begin after the event with this id; 0: with the oldest kept")
+@click.option("--last", type=click.IntRange(0, 1000), default=None, help="begin with this many of the newest")
 @click.option(
     "--min-interval",
     type=click.FloatRange(0, 3600),
     default=None,
-    help="seconds between two looks, each telling only the newest of every tag and type",
+    help="print every so many seconds, and then only the newest event of each tag and type",
 )
 @click.option("--json", "as_json", is_flag=True, help="one JSON object per line")
 def command(
@@ -67,9 +67,9 @@ def command(
     min_interval: float | None,
     as_json: bool,
 ) -> int:
-    """Follow the lab's events until Ctrl-C; a restart of the lab loses none."""
+    """Follow the lab's events until Ctrl-C, also over restarts of the lab."""
     if only_new_best and types:
-        raise click.UsageError("--only-new-best stands in the place of --type")
+        raise click.UsageError("give --only-new-best or --type, not both")
     asked = {
         "tag": tag,
         "types": ",".join(types) or None,
@@ -96,7 +96,7 @@ def _say(line: str) -> None:
 
 
 def line(event: dict[str, Any]) -> Text:
-    """One event for a person: local time, type, subject, what matters of it."""
+    """One event as a line: local time, type, subject, fields."""
     kind = str(event["type"])
     if kind == "reset":
         return Text(f"events after {event['since']} are no longer kept: a gap", style=STYLES["reset"])

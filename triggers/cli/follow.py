@@ -1,4 +1,4 @@
-"""The running lab's events, followed over HTTP however often the connection is cut."""
+"""Follows the running lab's events over HTTP, and connects again after each cut."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from state.settings import Settings
 from triggers.cli.lab_http import LabHttp
 
 TIMEOUT_S = 45.0
-"""Three heartbeats without a word: the connection is dead, whatever the network says."""
+"""Three heartbeats of the stream: after so many silent seconds the connection counts as dead."""
 BACKOFF = Backoff(first_s=0.2, most_s=5.0)
 
 
 def follow(
     settings: Settings, query: Mapping[str, str], say: Callable[[str], None]
 ) -> Iterator[dict[str, Any]]:
-    """Every event, once and in order; after a cut it goes on where it was, when the lab is back.
+    """Every event, once and in order, also over cuts of the connection.
 
-    A gap (events that are no longer kept) comes as `{"type": "reset", ...}`.
+    A gap (events that are no longer kept) is yielded as `{"type": "reset", ...}`.
 
     Raises:
-        NightjarError: the lab cannot be reached at the start, or refuses the request, then or later.
+        NightjarError: the lab does not answer at the start, or refuses the request at any time.
     """
     last_id: str | None = None
     failures, told = 0, False
@@ -41,7 +41,7 @@ def follow(
             if last_id is None:
                 raise
             if not told:
-                say(f"{problem.detail}; trying on")
+                say(f"{problem.detail}; trying again")
                 told = True
         failures += 1
         time.sleep(BACKOFF.delay(failures))
@@ -50,9 +50,9 @@ def follow(
 def _connection(
     settings: Settings, query: Mapping[str, str], last_id: str | None
 ) -> Iterator[tuple[str | None, dict[str, Any] | None]]:
-    """Ids with their events until the connection ends; first the id it begins after, without an event."""
+    """Ids and events until the connection ends; the first id is where it begins and has no event."""
     headers = {} if last_id is None else {"Last-Event-ID": last_id}
-    # The address and the token are looked up each time: a lab may come back elsewhere, and a token be rotated.
+    # looks the URL and the token up each time: they may have changed
     with LabHttp(settings, timeout_s=TIMEOUT_S).lines("/api/events", query, headers) as lines:
         yield from read(lines, last_id)
 
@@ -60,7 +60,7 @@ def _connection(
 def read(
     lines: Iterable[str], last_id: str | None = None
 ) -> Iterator[tuple[str | None, dict[str, Any] | None]]:
-    """The blocks of a stream of server-sent events, as (id, event); an unfinished last block is left out."""
+    """Parse server-sent events into (id, event); an unfinished last block is left out."""
     kind, data = "message", list[str]()
     begun = False
     for line in lines:

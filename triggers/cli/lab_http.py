@@ -1,4 +1,4 @@
-"""The running lab, over HTTP: so that the command line sees the same answers and roles as everybody."""
+"""The command line's HTTP client for the running lab."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from triggers.http.status import STATUS
 BY_TITLE: dict[str, type[NightjarError]] = {kind.title: kind for kind in STATUS}
 BY_STATUS: dict[int, type[NightjarError]] = {status: kind for kind, status in reversed(STATUS.items())}
 TIMEOUT_S = 60.0
-"""For a connection, and for each part of an answer."""
+"""Seconds for the connection, and for each part of an answer."""
 
 _warned: set[str] = set()
-"""URLs that were warned of in this process."""
+"""URLs of which this process has warned."""
 
 
 class LabHttp:
-    """A client of one lab's web process, with the token that is meant for it; an `anonymous` one sends none.
+    """A client of one lab's web process; sends the token for that lab unless it is `anonymous`.
 
-    It follows no redirect: a token goes to the lab's own URL or nowhere. It is made of Python's own client, because
-    httpx takes longer to import than a command may take.
+    It follows no redirects, so the token goes to the lab's URL only. It uses Python's own HTTP client, because
+    httpx takes too long to import.
 
     Raises:
         Unauthenticated: the token that was found cannot be sent.
@@ -54,7 +54,7 @@ class LabHttp:
         """The answer to one request.
 
         Raises:
-            NightjarError: the problem document as our own error; Unavailable where no lab answers.
+            NightjarError: the problem document as our own error; Unavailable if no lab answers.
         """
         sent = json.dumps(body).encode() if method == "POST" and body is not None else None
         with self._answered(
@@ -71,7 +71,7 @@ class LabHttp:
         """The lines of an answer that goes on until the connection ends.
 
         Raises:
-            NightjarError: as `ask`; also when the connection breaks while it is read.
+            NightjarError: as `ask`; Unavailable also if the connection breaks.
         """
         with self._answered("GET", f"{path}?{urlencode(query)}" if query else path, headers) as answer:
             yield (line.decode(errors="replace").rstrip("\r\n") for line in answer)
@@ -80,14 +80,13 @@ class LabHttp:
     def _answered(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes | None = None
     ) -> Iterator[http.client.HTTPResponse]:
-        """A successful answer, to be read within."""
         headers = {**self._headers, **headers}
         try:
             request = urllib.request.Request(self.url + path, body, headers, method=method)
             answer: http.client.HTTPResponse = self._opener.open(request, timeout=self._timeout_s)
         except HTTPError as refusal:
             raise self._refused(refusal.code, refusal.read()) from refusal
-        except (OSError, http.client.HTTPException, ValueError) as problem:  # the last: it is no URL
+        except (OSError, http.client.HTTPException, ValueError) as problem:  # ValueError: not a URL
             raise no_lab(self.url, problem) from problem
         with answer:
             try:
@@ -107,7 +106,7 @@ class LabHttp:
 
 
 def _opener(url: str) -> urllib.request.OpenerDirector:
-    """What opens the lab's URL; no proxy of the environment leads to this machine itself."""
+    """Opens the lab's URL; uses the environment's proxy unless the lab is on this machine."""
     by_proxy = not is_here(url)
     handlers: list[urllib.request.BaseHandler] = [
         urllib.request.ProxyHandler(None if by_proxy else {}),
@@ -117,7 +116,7 @@ def _opener(url: str) -> urllib.request.OpenerDirector:
         urllib.request.UnknownHandler(),
     ]
     if url.startswith("https:"):
-        import httpx  # the same authorities as everywhere
+        import httpx  # for its certificate authorities
 
         handlers.append(urllib.request.HTTPSHandler(context=httpx.create_ssl_context(trust_env=by_proxy)))
     opener = urllib.request.OpenerDirector()
@@ -127,7 +126,7 @@ def _opener(url: str) -> urllib.request.OpenerDirector:
 
 
 def advice(bearer: Bearer | None, is_own: bool, options: str) -> str:
-    """What to do about a lab that does not know us."""
+    """The hint when a lab does not accept our token."""
     found = (
         f"the token of {bearer.source} was sent; set NIGHTJAR_TOKEN to another"
         if bearer
@@ -136,24 +135,24 @@ def advice(bearer: Bearer | None, is_own: bool, options: str) -> str:
     if not is_own:
         return f"{found}: its operator issues them"
     return (
-        f"{found}, or let this data directory have an operator's:"
+        f"{found}, or save an operator's token in this data directory:"
         f" ./nightjar token issue NAME --role operator --direct --save{options}"
     )
 
 
 def warn_of_plain_http(url: str) -> None:
-    """Say, once, that whoever is on the way can read the token."""
+    """Warn, once per URL, that others on the network can read the token."""
     if urlsplit(url).scheme == "http" and not is_here(url) and url not in _warned:
         _warned.add(url)
         click.echo(
-            f"nightjar: warning: the token travels unencrypted to {urlsplit(url).hostname}: anybody on the way can"
-            " read it. Use https, or an SSH tunnel: ssh -L 3111:127.0.0.1:3111 HOST",
+            f"nightjar: warning: the token is sent unencrypted to {urlsplit(url).hostname}; others on the network"
+            " can read it. Use https, or an SSH tunnel: ssh -L 3111:127.0.0.1:3111 HOST",
             err=True,
         )
 
 
 def no_lab(url: str, problem: Exception) -> Unavailable:
-    """Nothing that is a lab answers there."""
+    """The error when no lab answers at this URL."""
     reason = getattr(problem, "reason", problem)
     kind = type(reason if isinstance(reason, Exception) else problem).__name__
     return Unavailable(

@@ -17,10 +17,10 @@ lab_option = click.option("--lab", default=None, help="name of the lab [NIGHTJAR
 
 
 def settings_from(**given: Any) -> Settings:
-    """The settings of the environment, what the command line names taking precedence.
+    """The settings of the command line, else of the environment.
 
     Raises:
-        click.UsageError: a setting does not validate.
+        click.UsageError: a setting is not valid.
     """
     named = {name: value for name, value in given.items() if value is not None}
     try:

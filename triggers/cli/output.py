@@ -1,4 +1,4 @@
-"""What the commands print, and the exit codes they end with."""
+"""How the commands print, and their exit codes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXIT_CODES = {
     STOPPED: "stopped",
     LOST: "lost",
 }
-"""What each exit code of a command means; stable, README shows them."""
+"""The meaning of each exit code; part of the interface, shown in README."""
 
 BY_STATUS = {
     "keep": OK,
@@ -48,11 +48,11 @@ BY_STATUS = {
 
 
 PLAIN_WIDTH = 1000
-"""Columns of what goes into a pipe or a file."""
+"""Columns of text that goes to a pipe or a file."""
 
 
 def explain(problem: NightjarError) -> int:
-    """What is wrong and what to do, on standard error; answers the exit code."""
+    """Print the error and its hint to standard error; returns the exit code."""
     click.echo(f"nightjar: {presentable(problem.detail)}", err=True)
     if problem.hint:
         click.echo(f"  -> {presentable(problem.hint)}", err=True)
@@ -60,7 +60,7 @@ def explain(problem: NightjarError) -> int:
 
 
 def exit_code(problem: NightjarError) -> int:
-    """What a command ends with that fails so."""
+    """The exit code of a command that fails with this error."""
     match problem:
         case BudgetExhausted():
             return BUDGET
@@ -71,18 +71,18 @@ def exit_code(problem: NightjarError) -> int:
 
 
 def printable(text: str) -> str:
-    """Text of an agent on one line, without what a terminal would obey."""
+    """Text of an agent on one line, without control characters."""
     return "".join(c if c.isprintable() else " " for c in text)
 
 
 def for_people() -> Console:
-    """Standard output for tables and lines: where it is no terminal, nothing in it is cut or wrapped."""
-    from rich.console import Console  # here: a command that prints JSON starts in half the time without it
+    """Standard output for tables and lines; in a pipe or a file nothing is cut or wrapped."""
+    from rich.console import Console  # imported late: commands that print JSON start faster without it
 
     return Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on standard output: indented for a person, on one line for a program."""
+    """Print one JSON document: indented on a terminal, else on one line."""
     indent = 2 if sys.stdout.isatty() else None
     click.echo(json.dumps(value, indent=indent, ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""`nightjar redis` sends one command to the lab's Redis, or prints the users that it should have."""
+"""`nightjar redis` sends one command to the lab's Redis, or prints the commands that make its users."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from triggers.cli.output import print_json
 def command(data: str | None, lab: str | None, as_json: bool, words: tuple[str, ...]) -> None:
     """Send WORDS to the lab's Redis, for example: KEYS '*' or HGETALL '{lab}:tags:mar11'.
 
-    The one word `acl` sends nothing: it prints the commands that make the lab's two users, with new passwords.
+    The word `acl` sends nothing: it prints the commands that make the lab's two users, with new passwords.
     """
     settings = settings_from(data=data, lab=lab)
     if words == ("acl",):
@@ -38,7 +38,7 @@ def command(data: str | None, lab: str | None, as_json: bool, words: tuple[str, 
 
 
 def _print_users(lab: str) -> None:
-    """The commands to standard output, ready for redis-cli; what to do with the passwords beside it."""
+    """Print the commands for redis-cli to standard output, and the settings to standard error."""
     ours, workers = (
         (f"nightjar.{lab}", secrets.token_hex(24)),
         (f"nightjar-worker.{lab}", secrets.token_hex(24)),
@@ -48,7 +48,7 @@ def _print_users(lab: str) -> None:
     click.echo(
         "for web, events, clock, up, backup and restore:\n"
         f"  NIGHTJAR_REDIS_URL=redis://{':'.join(ours)}@HOST:6379/0\n"
-        "for workers, beside it where up starts them, else as their NIGHTJAR_REDIS_URL:\n"
+        "for workers that up starts, also this; for other workers, as NIGHTJAR_REDIS_URL:\n"
         f"  NIGHTJAR_WORKER_REDIS_URL=redis://{':'.join(workers)}@HOST:6379/0",
         err=True,
     )

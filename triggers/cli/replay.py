@@ -1,4 +1,4 @@
-"""`nightjar replay` judges recorded runs again under a keep rule, and shows how far the keeps can be trusted."""
+"""`nightjar replay` judges recorded runs again under a keep rule and shows which keeps may be noise."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ MOST_NOTES = 20
 VERDICTS: dict[Verdict, str] = {
     "keep": "keeps at once",
     "retest": "keeps provisionally and runs again",
-    "confirmed": "confirms by the repeats that were made",
-    "demoted": "demotes by the repeats that were made",
+    "confirmed": "confirms by the recorded repeats",
+    "demoted": "demotes by the recorded repeats",
     "discard": "discards",
 }
 View = dict[str, Any]
@@ -41,19 +41,19 @@ View = dict[str, Any]
 
 @dataclass
 class Recorded:
-    """Runs as they were recorded, and what was left out of them."""
+    """Recorded runs, those that were skipped, and remarks."""
 
     metric: str
     direction: Direction
     runs: list[Run] = field(default_factory=list)
     skipped: list[tuple[str, str, str]] = field(default_factory=list)
-    """Which one, why, and what it says."""
+    """Run, reason, and its text; `notes` too."""
     notes: list[tuple[str, str, str]] = field(default_factory=list)
 
 
 def _finite(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
     if value is not None and not math.isfinite(value):
-        raise click.BadParameter("it has to be a finite number", context, parameter)
+        raise click.BadParameter("it must be a finite number", context, parameter)
     return value
 
 
@@ -65,10 +65,10 @@ def _finite(context: click.Context, parameter: click.Parameter, value: float | N
     "--sigma",
     type=click.FloatRange(min=0),
     callback=_finite,
-    help="run-to-run standard deviation of the metric [default: what repeats of the same code show]",
+    help="run-to-run standard deviation of the metric [default: measured from repeats of the same code]",
 )
-@click.option("--metric", help="a file's column of values [default: val_bpb, or what looks like it]")
-@click.option("--maximize", is_flag=True, help="in a file: higher is better (a tag knows its direction)")
+@click.option("--metric", help="the file's column of values [default: val_bpb, or a similar name]")
+@click.option("--maximize", is_flag=True, help="in a file, higher is better (a tag knows its direction)")
 @click.option("--json", "as_json", is_flag=True)
 @click.argument("what", metavar="FILE-OR-TAG")
 def command(
@@ -83,11 +83,11 @@ def command(
 ) -> None:
     """Judge the runs of a results.tsv, or of a tag of the running lab, again under a keep rule.
 
-    Prints the keeps that lie within noise, what the record claims, and what the rule would have kept at once,
-    asked to run again or discarded. What the record says was kept is believed, never computed. Changes nothing.
+    Prints the keeps that lie within noise, the gain that the record claims, and the runs that the rule would have
+    kept at once, run again or discarded. Keeps are taken from the record. Changes nothing.
     """
     file = Path(what)
-    if os.path.isfile(what):  # pathlib's raises for a name that no file can have
+    if os.path.isfile(what):  # Path.is_file raises if the name is not a possible file name
         recorded = _from_file(file, metric, "maximize" if maximize else "minimize")
     elif re.fullmatch(TAG_PATTERN, what) and file.suffix != ".tsv":
         recorded = _from_lab(LabHttp(settings_from(data=data, lab=lab)), what)
@@ -123,7 +123,7 @@ def _from_file(file: Path, metric: str | None, direction: Direction) -> Recorded
         elif row.value is None:
             recorded.skipped.append((name, NO_VALUE, row.description))
         else:
-            # Agents write a commit twice for other reasons too; with the same text it is the same code.
+            # agents also write one commit twice by mistake; only with the same text it is the same code
             code = (row.commit, row.description) if row.commit else None
             recorded.runs.append(Run(name, row.description, row.value, kept, code))
     return recorded
@@ -143,7 +143,7 @@ def _from_lab(http: LabHttp, tag: str) -> Recorded:
         if e["val_bpb"] is None:
             recorded.skipped.append((name, NO_VALUE, text))
         elif not agrees:
-            reason = "its GPU class, evaluator or budget is not the one of the tag's first run"
+            reason = "its GPU class, evaluator or budget differs from the tag's first run"
             recorded.skipped.append((name, reason, text))
         else:
             main = whole
@@ -163,7 +163,7 @@ def _tag(http: LabHttp, tag: str) -> View:
         offset += PAGE
         if offset >= page["total"]:
             hint = "./nightjar status shows the lab's tags"
-            raise NotFound(f"there is no file {tag!r} here, and no tag of that name in the lab", hint=hint)
+            raise NotFound(f"there is no file {tag!r} and no such tag in the lab", hint=hint)
 
 
 def _history(http: LabHttp, tag: str) -> list[View]:
@@ -179,16 +179,16 @@ def _history(http: LabHttp, tag: str) -> list[View]:
 
 
 def _noise(recorded: Recorded, sigma: float | None) -> tuple[Noise, str]:
-    """The noise to judge by, and where it comes from."""
+    """The noise to judge by, and its source."""
     if sigma is not None:
         return Noise(sigma, MANY), "given"
     if measured := noise_of(recorded.runs):
         return measured, f"measured by repeats, {measured.df} degrees of freedom"
     if recorded.metric == "val_bpb":
-        return USUAL, "usual for val_bpb; nothing was repeated, so name your own with --sigma"
+        return USUAL, "usual for val_bpb, since nothing was repeated; --sigma sets another"
     raise Invalid(
-        f"nobody knows how much {recorded.metric} differs from run to run: no code was run twice",
-        hint="name its standard deviation with --sigma",
+        f"the noise of {recorded.metric} is unknown: no code was run twice",
+        hint="give its standard deviation with --sigma",
     )
 
 
@@ -200,7 +200,7 @@ def _show(what: str, rule: str, recorded: Recorded, noise: Noise, source: str, f
         f"sigma of {printable(recorded.metric)} {noise.sigma:.6g} ({source})"
     )
     table = Table(
-        "run", recorded.metric, "better by", "in sigmas", "P(better)", "record", rule, "what it was"
+        "run", recorded.metric, "better by", "in sigmas", "P(better)", "record", rule, "description"
     )
     for judged in found.judged:
         if judged.run.kept or judged.differs:
@@ -233,11 +233,11 @@ def _row(judged: Judged, noise: Noise) -> tuple[str, ...]:
 def _summary(rule: str, found: Replay) -> list[str]:
     keeps = found.keeps
     if not keeps:
-        return ["Nothing was kept after the first run: there is nothing to doubt."]
+        return ["Nothing was kept after the first run."]
     noisy = sum(j.within_noise for j in keeps)
     lines = [
-        f"Keeps after the first: {len(keeps)}. Within noise (less than {SURE:.0%} sure to be better): {noisy}. "
-        f"Estimated to be false (no better than what they replaced): at least {found.false_share:.0%}.",
+        f"Keeps after the first: {len(keeps)}. Within noise (P(better) under {SURE:.0%}): {noisy}. "
+        f"Estimated to be false (not better than the best before): at least {found.false_share:.0%}.",
         f"The record claims {found.claimed:+.6f}. Of its keeps, {rule}",
     ]
     for verdict, text in VERDICTS.items():
@@ -245,7 +245,7 @@ def _summary(rule: str, found: Replay) -> list[str]:
             lines.append(f"  {text}: {len(those)}, which claim {_claim(those):+.6f}")
     others = [j for j in found.judged if not j.run.kept and j.differs]
     if others:
-        lines.append(f"  would not have discarded {len(others)} of the discards")
+        lines.append(f"  would have kept or run again {len(others)} of the discards")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""`nightjar restore` makes a lab of a backup."""
+"""`nightjar restore` makes a lab from a backup."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from triggers.cli.output import print_json
 @click.option("--json", "as_json", is_flag=True)
 @click.argument("file", type=click.Path(path_type=Path))
 def command(data: Path | None, lab: str | None, as_json: bool, file: Path) -> None:
-    """Make a lab of FILE, which `nightjar backup` wrote; only where no lab of that name is yet.
+    """Make a lab from FILE, which `nightjar backup` wrote; no lab of that name may exist.
 
-    What was with a worker waits for one again. One that was killed in the middle can be repeated.
+    Experiments that were running are queued again. A restore that was killed can be repeated.
     """
     settings = settings_from(data=data, lab=lab)
-    read_header(file)  # before a server is started for it
+    read_header(file)  # fails before Redis is started
     with serving(settings, make=True) as url:
         done = asyncio.run(_restore(settings, url, file))
     if as_json:

@@ -1,4 +1,4 @@
-"""`nightjar status` shows what is alive, what waits, and each tag's best."""
+"""`nightjar status` shows the running lab's processes, GPUs, queue and tags."""
 
 from __future__ import annotations
 
@@ -62,6 +62,6 @@ def _show(url: str, status: dict[str, Any], pool: dict[str, Any], tags: dict[str
 
 
 def _of_limit(account: dict[str, Any], unit: float) -> str:
-    """Spent and reserved, and the limit where there is one."""
+    """Spent plus reserved, and the limit if there is one."""
     used = f"{(account['spent'] + account['reserved']) / unit:.4g}"
     return used if account["limit"] is None else f"{used} of {account['limit'] / unit:.4g}"

@@ -20,9 +20,9 @@ STATIC = {
     "ruff format": ("ruff", "format", "--check", "."),
     "import-linter": ("lint-imports",),
 }
-"""The slowest first, since they run side by side."""
+"""The slowest first, since they run in parallel."""
 SIDE_BY_SIDE = ("-n", str((os.cpu_count() or 1) + 2), "--dist", "loadscope", "--no-loadscope-reorder")
-"""How the whole suite is run: more at once than cores, since many tests wait for processes; see tests/conftest.py."""
+"""For the whole suite: two workers more than cores, since many tests wait for processes; see tests/conftest.py."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -30,9 +30,9 @@ SIDE_BY_SIDE = ("-n", str((os.cpu_count() or 1) + 2), "--dist", "loadscope", "--
 @click.option("--long", "with_long", is_flag=True, help="run the tests that take minutes, too")
 @click.argument("pytest_arguments", nargs=-1)
 def command(no_static: bool, with_long: bool, pytest_arguments: tuple[str, ...]) -> int:
-    """Run pytest and, beside it, the static checks.
+    """Run pytest and the static checks in parallel.
 
-    The whole suite runs on every core; with PYTEST_ARGUMENTS pytest runs as they say.
+    The whole suite uses all cores; with PYTEST_ARGUMENTS pytest uses only these.
     """
     pytest = [sys.executable, "-m", "pytest", *(("-m", "") if with_long else ())]
     with ThreadPoolExecutor(os.cpu_count()) as beside:

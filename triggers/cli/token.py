@@ -1,4 +1,4 @@
-"""`nightjar token` says who may call the lab: issue, enroll, list, rotate, revoke, whoami."""
+"""`nightjar token` manages tokens: issue, enroll, list, rotate, revoke, whoami."""
 
 from __future__ import annotations
 
@@ -33,34 +33,34 @@ UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 class Duration(click.ParamType[float]):
-    """Seconds, or a number with s, m, h or d behind it."""
+    """Seconds, or a number followed by s, m, h or d."""
 
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", str(value))
         if found is None:
-            self.fail(f"{str(value)!r} is no duration: 90s, 5m, 12h or 30d", param, ctx)
+            self.fail(f"{str(value)!r} is not a duration such as 90s, 5m, 12h or 30d", param, ctx)
         return float(found[1]) * UNITS[found[2]]
 
 
 def common(run: Command) -> Command:
-    """The options of every one of these commands."""
+    """The options that all these commands take."""
     return data_option(lab_option(click.option("--json", "as_json", is_flag=True)(run)))
 
 
 direct_option = click.option(
     "--direct",
     is_flag=True,
-    help="write to the lab's Redis, not over HTTP: for the first token, and when the last operator's is lost",
+    help="use the lab's Redis, not HTTP: for the first token, or if the last operator's token is lost",
 )
 
 
 @click.group(subcommand_metavar="COMMAND [--OPTION]...")
 def command() -> None:
-    """Say who may call the lab.
+    """Manage tokens, which decide who may call the lab.
 
-    The first token is an operator's; from then on nobody is let in without one. A token is shown once, alone on
+    The first token is an operator's; from then on every call needs a token. A token is shown once, alone on
     standard output. The commands send NIGHTJAR_TOKEN, else the token that `issue --save` has kept.
     """
 
@@ -70,13 +70,15 @@ def command() -> None:
 @direct_option
 @click.argument("name")
 @click.option("--role", type=click.Choice(ROLES), required=True)
-@click.option("--tag", "tags", multiple=True, help="a tag that an agent works on (repeatable) [default: all]")
-@click.option("--expires", type=Duration(), help="for how long it is good: 12h, 30d [default: until revoked]")
+@click.option("--tag", "tags", multiple=True, help="a tag that the agent may use (repeatable) [default: all]")
+@click.option("--expires", type=Duration(), help="lifetime, such as 12h or 30d [default: until revoked]")
 @click.option(
-    "--enroll", is_flag=True, help="an enroll token: agents and workers make a token of theirs of it"
+    "--enroll", is_flag=True, help="an enroll token, with which agents and workers get their own tokens"
 )
-@click.option("--uses", type=click.IntRange(1), help="how many may enroll with it")
-@click.option("--save", is_flag=True, help="keep it for the commands of this data directory (an operator's)")
+@click.option("--uses", type=click.IntRange(1), help="how often an enroll token can be used")
+@click.option(
+    "--save", is_flag=True, help="keep the operator's token for the commands of this data directory"
+)
 def issue(
     data: Path | None,
     lab: str | None,
@@ -96,7 +98,7 @@ def issue(
         raise click.UsageError("--save keeps an operator's token, for the commands of this data directory")
     if save and not is_own(settings):
         raise click.UsageError(
-            "--save keeps no token of another lab: unset NIGHTJAR_URL, or leave --save out"
+            "--save keeps only tokens of this data directory's lab: unset NIGHTJAR_URL, or omit --save"
         )
     named = {"tags": list(tags) or None, "lasts_s": expires, "uses": uses}
     body: dict[str, Any] = {"name": name, "role": role, "kind": "enroll" if enroll else "access"}
@@ -111,24 +113,26 @@ def issue(
     if save:
         _say(f"{_described(token)}; kept in {keep(settings, token['token'])}, for the commands here")
     elif enroll:
-        _say(f"{_described(token)}; whom you give it to: ./nightjar token enroll URL --name N")
+        _say(f"{_described(token)}; its receiver runs: ./nightjar token enroll URL --name N")
     else:
-        _say(f"{_described(token)}; it is shown this once. Its bearer sets NIGHTJAR_TOKEN to it")
+        _say(f"{_described(token)}; it is shown only once. Its bearer sets NIGHTJAR_TOKEN to it")
 
 
 @command.command()
 @common
 @click.argument("url", required=False)
-@click.option("--name", required=True, help="what you will be known by; nobody had it before")
+@click.option("--name", required=True, help="your name in the lab; it must be new")
 def enroll(data: Path | None, lab: str | None, as_json: bool, url: str | None, name: str) -> None:
-    """Make an enroll token of the lab at URL (default: this machine's) a token of your own.
+    """Get a token of your own with an enroll token of the lab at URL (default: this machine's).
 
-    The enroll token is asked for, or read from standard input or NIGHTJAR_ENROLL_TOKEN: on the command line everybody
-    on the machine could see it.
+    The enroll token is asked for, or read from standard input or NIGHTJAR_ENROLL_TOKEN. It is not an argument,
+    because all users of the machine can read command lines.
     """
     settings = settings_from(data=data, lab=lab, url=url)
     if not re.match(r"https?://.", base_url(settings)):
-        raise click.UsageError(f"{base_url(settings)!r} is no URL: http://HOST:3111, or https://HOST")
+        raise click.UsageError(
+            f"{base_url(settings)!r} is not a URL such as http://HOST:3111 or https://HOST"
+        )
     given = _enroll_token(settings)
     if not is_own(settings):
         warn_of_plain_http(base_url(settings))
@@ -136,14 +140,14 @@ def enroll(data: Path | None, lab: str | None, as_json: bool, url: str | None, n
         "POST", "/api/token/enroll", {"enroll_token": given, "name": name}
     )
     _show(token, as_json)
-    _say(f"{_described(token)}; it is shown this once. Set NIGHTJAR_TOKEN to it")
+    _say(f"{_described(token)}; it is shown only once. Set NIGHTJAR_TOKEN to it")
 
 
 @command.command("list")
 @common
 @direct_option
 def show_all(data: Path | None, lab: str | None, as_json: bool, direct: bool) -> None:
-    """Show every token with its bearer and state; never a secret."""
+    """Show every token with its bearer and state, without secrets."""
     with asking(settings_from(data=data, lab=lab), direct=direct) as ask:
         answer = ask("token::list", {})
     if as_json:
@@ -171,18 +175,18 @@ def show_all(data: Path | None, lab: str | None, as_json: bool, direct: bool) ->
     type=Duration(),
     default="5m",
     show_default=True,
-    help="how long the secret before stays good; 0 ends it, and every session made with it, at once",
+    help="how long the old secret stays valid; 0 ends it and all its sessions at once",
 )
 def rotate(
     data: Path | None, lab: str | None, as_json: bool, direct: bool, token: str | None, overlap: float
 ) -> None:
     """Give a token a new secret: your own, or (as operator) another's.
 
-    One that is kept in the data directory is replaced there.
+    If the data directory keeps this token, it keeps the new secret.
     """
     settings = settings_from(data=data, lab=lab)
     if direct and token is None:
-        raise click.UsageError("name the token: --direct asks as nobody in particular")
+        raise click.UsageError("name the token: --direct has no token of its own")
     with asking(settings, direct=direct) as ask:
         body = {"overlap_s": overlap} | ({"id": _found(ask, token)["id"]} if token else {})
         rotated = ask("token::rotate", body)
@@ -190,7 +194,7 @@ def rotate(
     where = "; its bearer sets NIGHTJAR_TOKEN to it"
     if is_kept(settings, rotated["id"]):
         where = f"; kept in {keep(settings, rotated['token'])}"
-    _say(f"{_described(rotated)}: a new secret{where}. The one before is good for another {overlap:g} s")
+    _say(f"{_described(rotated)}: a new secret{where}. The old one is valid for another {overlap:g} s")
 
 
 @command.command()
@@ -198,7 +202,7 @@ def rotate(
 @direct_option
 @click.argument("token", metavar="ID|NAME")
 def revoke(data: Path | None, lab: str | None, as_json: bool, direct: bool, token: str) -> None:
-    """End a token, at once and for good."""
+    """Revoke a token, at once and for ever."""
     settings = settings_from(data=data, lab=lab)
     with asking(settings, direct=direct) as ask:
         rows = ask("token::list", {})["tokens"]
@@ -206,10 +210,10 @@ def revoke(data: Path | None, lab: str | None, as_json: bool, direct: bool, toke
         revoked = ask("token::revoke", {"id": found["id"]})
     if as_json:
         print_json(revoked)
-    _say(f"the token {revoked['id']} of {revoked['name']!r} opens nothing since {revoked['revoked_at']}")
+    _say(f"the token {revoked['id']} of {revoked['name']!r} is revoked since {revoked['revoked_at']}")
     if is_kept(settings, revoked["id"]):
         forget(settings)
-        _say(f"{kept_at(settings)} held it, and is removed")
+        _say(f"{kept_at(settings)} held it and is removed")
     if not any(_opens_all(row) for row in rows if row["id"] != revoked["id"]):
         _say(
             "no operator's token is left: ./nightjar token issue NAME --role operator --direct"
@@ -220,7 +224,7 @@ def revoke(data: Path | None, lab: str | None, as_json: bool, direct: bool, toke
 @command.command()
 @common
 def whoami(data: Path | None, lab: str | None, as_json: bool) -> None:
-    """Show whom the lab takes you for."""
+    """Show your name and role in the lab."""
     settings = settings_from(data=data, lab=lab)
     http = LabHttp(settings)
     me = http.ask("GET", "/api/token/whoami")
@@ -239,7 +243,7 @@ def _found(ask: Ask, token: str) -> Shown:
 
 
 def _chosen(rows: list[Shown], token: str) -> Shown:
-    """The token of this id, else the newest of this name, one that is not revoked first.
+    """The token with this id, else the newest with this name that is not revoked, else the newest revoked one.
 
     Raises:
         NotFound: there is none.
@@ -255,10 +259,10 @@ def _opens_all(row: Shown) -> bool:
 
 
 def _enroll_token(settings: Settings) -> str:
-    """From the setting, from whoever sits at the terminal, or from what is piped in.
+    """From the setting, a prompt on the terminal, or standard input.
 
     Raises:
-        click.UsageError: nothing was given.
+        click.UsageError: it is empty.
     """
     if settings.enroll_token is not None:
         given = settings.enroll_token.get_secret_value()
@@ -274,7 +278,7 @@ def _enroll_token(settings: Settings) -> str:
 
 
 def _show(token: Shown, as_json: bool) -> None:
-    """The token, alone on standard output."""
+    """Print the token, alone on standard output."""
     if as_json:
         print_json(token)
     else:

@@ -35,9 +35,9 @@ def command(
     gpu: str,
     train_command: str | None,
 ) -> int:
-    """Start Redis (unless NIGHTJAR_REDIS_URL names one), web, events, clock and this machine's workers.
+    """Start Redis (unless NIGHTJAR_REDIS_URL is set), web, events, clock and this machine's workers.
 
-    Ctrl-C lets runs in progress finish; a second one ends them.
+    Ctrl-C lets runs finish; a second Ctrl-C ends them.
     """
     settings = settings_from(data=data, lab=lab, port=port)
     start_logging(settings, "up")

@@ -1,4 +1,4 @@
-"""`nightjar wait` waits for one experiment and ends with the exit code of its outcome."""
+"""`nightjar wait` waits for one experiment and exits with the code of its outcome."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import BY_STATUS, print_json, printable
 
 LOOK_S = 1.0
-"""How long each request waits where somebody watches the bar."""
+"""How long each request waits when a progress bar is shown."""
 WAIT_S = 50.0
-"""How long it waits otherwise: as long as the lab holds one."""
+"""How long each request waits otherwise: the longest that the lab allows."""
 PATIENCE_S = 60.0
-"""For so long the lab may be gone in between."""
+"""How long the lab may be down while we wait."""
 RETRY_S = 1.0
 
 Outcome = dict[str, Any]
@@ -39,7 +39,7 @@ Outcome = dict[str, Any]
 )
 @click.option("--json", "as_json", is_flag=True, help="the outcome as JSON")
 def command(data: Path | None, lab: str | None, experiment: str, timeout: float | None, as_json: bool) -> int:
-    """Wait until EXPERIMENT has finished; prints its outcome.
+    """Wait until EXPERIMENT has finished, and print its outcome.
 
     Exit codes: 0 keep (a retest: measured), 3 discard, 4 crash (also timeout and invalid), 5 still running after
     --timeout, 8 stopped, 9 lost.
@@ -58,15 +58,15 @@ def command(data: Path | None, lab: str | None, experiment: str, timeout: float 
 def _finished(
     http: LabHttp, experiment: str, timeout: float | None, wait_s: float, show: Callable[[Outcome], None]
 ) -> Outcome:
-    """The outcome as soon as it is final, or as it is after `timeout` seconds.
+    """The outcome as soon as it is final, or after `timeout` seconds.
 
     Raises:
-        NightjarError: no lab, at the start or for a minute; no such experiment.
+        NightjarError: no lab answers at the start, or for PATIENCE_S; there is no such experiment.
     """
     path = f"/api/experiment/{urllib.parse.quote(experiment, safe='')}/wait?until=finished"
     now = heard_at = time.monotonic()
     end = now + timeout if timeout is not None else math.inf
-    # The first look does not wait: a lab that is not there, or does not know it, is told at once.
+    # the first request does not wait, so that a missing lab or experiment is reported at once
     outcome: Outcome = http.ask("GET", f"{path}&timeout=0")
     while not outcome["finished"] and now < end:
         show(outcome)
@@ -83,7 +83,7 @@ def _finished(
 
 @contextlib.contextmanager
 def _progress(console: Console, experiment: str) -> Iterator[Callable[[Outcome], None]]:
-    """A bar on standard error while somebody watches; answers what moves it."""
+    """Show a progress bar on a terminal; yields the function that updates it."""
     if not console.is_terminal:
         yield lambda _: None
         return
@@ -109,7 +109,7 @@ def _progress(console: Console, experiment: str) -> Iterator[Callable[[Outcome],
 
 
 def line(outcome: Outcome) -> str:
-    """The outcome for a person."""
+    """The outcome as text."""
     facts = [f"{outcome['experiment_id']}: {outcome['status']}"]
     if outcome["val_bpb"] is not None:
         facts.append(f"{outcome['val_bpb']:.6f}")

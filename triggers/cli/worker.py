@@ -23,5 +23,5 @@ def command(data: str | None, lab: str | None, arguments: tuple[str, ...]) -> No
     settings = settings_from(data=data, lab=lab)
     chosen = {"NIGHTJAR_DATA": str(settings.data_dir), "NIGHTJAR_LAB": settings.lab}
     environment = own_environment() | chosen | settings.worker_environment
-    # Triggers do not know workers: the process becomes one.
+    # triggers may not import workers, so this process becomes one
     os.execve(sys.executable, [sys.executable, "-P", "-m", "workers.supervisor", *arguments], environment)

@@ -1,4 +1,4 @@
-"""Delivery of stream entries to what is bound to them: at least once, retried ever later, buried when hopeless."""
+"""Delivery of stream entries to bindings: at least once, with retries, then to the dead letters."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ log = logging.getLogger(__name__)
 
 WAIT_S = 1.0
 SERVED_S = 60.0
-"""How often a binding says that it is served; retention counts in days."""
+"""Seconds between two notes that a binding is served; retention counts in days."""
 
 
 @dataclass(kw_only=True)
 class Binding(ABC):
-    """What is done with the entries of one consumer group, and how patiently."""
+    """One consumer group, the handler of its entries and its retries."""
 
     name: str
     subscription: Subscription
@@ -36,29 +36,29 @@ class Binding(ABC):
     longest_backoff_s: float = 60.0
     batch: int = 256
     errors: dict[str, str] = field(default_factory=dict)
-    """Last error per entry that failed here, for the dead letters."""
+    """Last error of each entry that failed in this process, for the dead letters."""
     paused_until: float = 0.0
-    """On this host's monotonic clock: until then it takes nothing; what it holds counts as no failure."""
+    """Time of this host's monotonic clock until which it handles nothing."""
 
     @abstractmethod
     def concerns(self, event: Event) -> bool:
-        """Whether it waits for this event; the others are acknowledged unseen."""
+        """Whether to handle this event; others are acknowledged at once."""
 
     @abstractmethod
     async def fire(self, bundle: Sequence[Event]) -> None:
-        """Handle these, oldest first; whatever it raises is a failure of all of them."""
+        """Handle these events, oldest first; an error counts for all of them."""
 
     def bundles(self, events: Iterable[Event]) -> list[list[Event]]:
-        """The events of each call."""
+        """The events of each call of `fire`."""
         return [[event] for event in events]
 
     def backoff_s(self, deliveries: int, base_s: float) -> float:
-        """Seconds that an entry rests after that many failures."""
+        """Seconds before an entry is tried again after this many deliveries."""
         return min(base_s * 2.0 ** min(deliveries - 1, 32), self.longest_backoff_s)
 
 
 async def run_binding(binding: Binding, settings: Settings, stop: asyncio.Event) -> None:
-    """Deliver until stopped, or until the group is gone for good; nothing that it suffers touches another."""
+    """Deliver until stopped, or until the group is gone for good."""
     while not stop.is_set():
         try:
             await _serve(binding, settings, stop)
@@ -77,7 +77,7 @@ async def _made_again(binding: Binding) -> bool:
     try:
         return await binding.subscription.serve()
     except Unavailable:
-        return True  # the loop asks again
+        return True  # the loop tries again
 
 
 async def _serve(binding: Binding, settings: Settings, stop: asyncio.Event) -> None:
@@ -96,7 +96,7 @@ async def _serve(binding: Binding, settings: Settings, stop: asyncio.Event) -> N
 
 
 async def _ready(binding: Binding, stop: asyncio.Event) -> None:
-    """Wait until the binding takes events again, or until told to stop."""
+    """Wait until the binding's pause is over, or until `stop`."""
     rest = binding.paused_until - time.monotonic()
     if rest > 0:
         with suppress(TimeoutError):
@@ -105,11 +105,11 @@ async def _ready(binding: Binding, stop: asyncio.Event) -> None:
 
 
 async def _due(binding: Binding, settings: Settings) -> list[Event]:
-    """Entries due again, oldest first; those of another consumer once it has died or fallen silent."""
+    """Claim the entries whose retry is due, oldest first; also those of a dead or silent consumer."""
     due: dict[str, int] = {}
     for entry in await binding.subscription.pending():
         backoff = binding.backoff_s(entry.deliveries, settings.retry_base_s)
-        backoff *= random.uniform(1.0, 1.25)  # spreads retries, guards nothing
+        backoff *= random.uniform(1.0, 1.25)  # spreads retries
         if entry.consumer != binding.subscription.consumer and not has_died(entry.consumer):
             backoff = max(backoff, settings.claim_idle_s)
         if entry.idle_s >= backoff and len(due) < binding.batch:
@@ -126,7 +126,7 @@ async def _due(binding: Binding, settings: Settings) -> list[Event]:
 async def _deliver(
     binding: Binding, events: Sequence[Event], settings: Settings, stop: asyncio.Event
 ) -> None:
-    """Handle what was read or claimed; after `stop` the rest is left for another process to claim."""
+    """Handle these events; after `stop` the rest is left for another process."""
     sub = binding.subscription
     for event in events:
         if event.type == UNREADABLE:
@@ -161,7 +161,7 @@ async def _handle(binding: Binding, bundle: Sequence[Event]) -> None:
             problem,
             exc_info=not isinstance(problem, NightjarError),
         )
-        await binding.subscription.keep(ids)  # its rest begins now, not when it was read
+        await binding.subscription.keep(ids)  # the backoff begins now, not when the entry was read
     else:
         await binding.subscription.done(ids)
         for i in ids:
@@ -170,7 +170,7 @@ async def _handle(binding: Binding, bundle: Sequence[Event]) -> None:
 
 @asynccontextmanager
 async def _kept(subscription: Subscription, waiting: Collection[str], every_s: float) -> AsyncIterator[None]:
-    """Keep the rest of a batch from being claimed while it is worked on."""
+    """Keep other consumers from claiming the `waiting` entries of a batch meanwhile."""
     if not waiting:
         yield
         return
