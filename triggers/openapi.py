@@ -26,7 +26,7 @@ PROBLEM = {
 
 
 def openapi(functions: Mapping[str, Function[Any, Any]]) -> dict[str, Any]:
-    """Every route of every function, with schemas; errors are problem documents."""
+    """The document: every route of every function, schemas by the models' names, errors as problem documents."""
     schemas: dict[str, Any] = {"Problem": PROBLEM}
     paths: dict[str, dict[str, Any]] = {}
     for name, declared in functions.items():
@@ -40,7 +40,7 @@ def openapi(functions: Mapping[str, Function[Any, Any]]) -> dict[str, Any]:
                 "x-role": list(declared.roles),
                 **_asked(declared, door, schemas),
                 "responses": {
-                    "200" if declared.lane == "web" else "202": _answered(answer, name, schemas),
+                    "200" if declared.lane == "web" else "202": _answered(answer, schemas),
                     "default": {
                         "description": "what is wrong, and what to do",
                         "content": {
@@ -58,10 +58,11 @@ def openapi(functions: Mapping[str, Function[Any, Any]]) -> dict[str, Any]:
 
 
 def _asked(declared: Function[Any, Any], door: Http, schemas: dict[str, Any]) -> dict[str, Any]:
-    whole = _schema(declared.request, declared.name, schemas)
+    body = _reference(declared.request, schemas)
     in_path = set(re.findall(r"{(\w+)}", door.path))
-    properties: dict[str, Any] = schemas[whole].get("properties", {})
-    required = set(schemas[whole].get("required", []))
+    request = schemas[declared.request.__name__]
+    properties: dict[str, Any] = request.get("properties", {})
+    required = set(request.get("required", []))
     asked: dict[str, Any] = {
         "parameters": [
             {
@@ -75,10 +76,9 @@ def _asked(declared: Function[Any, Any], door: Http, schemas: dict[str, Any]) ->
         ]
     }
     if door.method == "POST":
-        body = f"#/components/schemas/{whole}"
         asked["requestBody"] = {
             "required": bool(required - in_path),
-            "content": {"application/json": {"schema": {"$ref": body}}},
+            "content": {"application/json": {"schema": body}},
         }
         if declared.writes:
             asked["parameters"].append(
@@ -92,19 +92,16 @@ def _asked(declared: Function[Any, Any], door: Http, schemas: dict[str, Any]) ->
     return asked
 
 
-def _answered(answer: type[BaseModel], name: str, schemas: dict[str, Any]) -> dict[str, Any]:
+def _answered(answer: type[BaseModel], schemas: dict[str, Any]) -> dict[str, Any]:
     if issubclass(answer, Picture):
         return {"description": "a picture", "content": {"image/png": {}, "image/svg+xml": {}}}
-    ref = f"#/components/schemas/{_schema(answer, name, schemas)}"
-    return {"description": "the answer", "content": {"application/json": {"schema": {"$ref": ref}}}}
+    schema = _reference(answer, schemas)
+    return {"description": "the answer", "content": {"application/json": {"schema": schema}}}
 
 
-def _schema(model: type[BaseModel], function: str, schemas: dict[str, Any]) -> str:
-    """Add a model's schema under its own name; returns the name."""
-    name = f"{function.replace('::', '_')}_{model.__name__}"
-    if name not in schemas:
-        schema = model.model_json_schema(ref_template=f"#/components/schemas/{name}.{{model}}")
-        for inner, definition in schema.pop("$defs", {}).items():
-            schemas[f"{name}.{inner}"] = definition
-        schemas[name] = schema
-    return name
+def _reference(model: type[BaseModel], schemas: dict[str, Any]) -> dict[str, str]:
+    """A reference to a model's schema, which is added with those of its fields; their names are unique."""
+    if model.__name__ not in schemas:
+        schema = model.model_json_schema(ref_template="#/components/schemas/{model}")
+        schemas |= schema.pop("$defs", {}) | {model.__name__: schema}
+    return {"$ref": f"#/components/schemas/{model.__name__}"}
