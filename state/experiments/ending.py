@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from state.budgets import WARN_AT
-from state.codes import code_of
 from state.decisions import BrokenLease, Ended, Ending, Requeued, SameAttempt
 from state.experiments.reading import Reading, no_experiment
+from state.experiments.walking import base_above, base_found
 from state.facts import Comparison, RunFacts, Spread
 from state.moves import Arg
 from state.noise import noise_key
@@ -77,7 +77,8 @@ class EndingStore(Reading):
     ) -> Comparison:
         """What a run on this class of GPU is compared with; one round trip.
 
-        One more where another comparability key has a best of its own, or retests took its branch's base back.
+        One more where another comparability key has a best of its own, and one where retests took its branch's base
+        back.
         """
         e, keys = run.experiment, self._keys
         noise = noise_key(keys, e.tag, gpu_class)
@@ -90,21 +91,19 @@ class EndingStore(Reading):
                 "noise": ("HMGET", noise, "squares", "df", code, best_code or code),
                 "gpu": ("HGETALL", keys.gpu(e.gpu_id)) if e.gpu_id else None,
                 "best": ("HGETALL", keys.best(e.tag, other_key)) if other_key else None,
-                "base": ("HGETALL", keys.experiment(base_id)) if base_id else None,
+                "base": base_above(self._lab, keys.experiment(base_id)) if base_id else None,
                 **{name: ("HGETALL", keys.trace(name)) for name in names},
             }
         )
         best = run.best if other_key is None else Best.parse(found["best"]) if found["best"] else None
         squares, df, own, bests = found["noise"]
         if best is not None and best.code not in (code, best_code):
-            bests = await self._runs_of_best(best, noise, other_key)
+            bests = await self._lab.command("HGET", noise, best.code or "")
         traces = {name: Trace.parse(found[name]) for name in names if found[name]}
         trace = traces.pop(choice.trace_id, None) if choice else None
-        stands_on = begins_on = Experiment.parse(found["base"]) if found["base"] else None
-        if begins_on is not None and begins_on.status != "keep":
-            above = trace.base if trace and trace.base else begins_on.experiment_id
-            stands_on = await self.base_above([above])
-            begins_on = await self.base_above([begins_on.experiment_id])
+        stands_on = begins_on = await base_found(self._lab, found["base"]) if base_id else None
+        if trace is not None and trace.base and (begins_on is None or begins_on.experiment_id != base_id):
+            stands_on = await self.base_above([trace.base])
         return Comparison(
             gpu=Gpu.parse(found["gpu"]) if found["gpu"] else None,
             best=best,
@@ -115,11 +114,6 @@ class EndingStore(Reading):
             base=stands_on,
             begins_on=begins_on,
         )
-
-    async def _runs_of_best(self, best: Best, noise: str, other_key: str | None) -> str | None:
-        code = best.code or code_of(await self.get(best.experiment_id), other_key)
-        runs: str | None = await self._lab.command("HGET", noise, code)
-        return runs
 
     async def end(self, ending: Ending) -> bool:
         """Commit a final status; False where what the decision used has changed: read and decide again."""
