@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from state.client import Lab
 from state.errors import Conflict, NotFound
 from state.ids import OWN_LINE, trace_id_of
 from state.policy import Policy, read_policy
+
+NO_PRIORITIES: Mapping[str, float] = {}
 
 
 class Policies:
@@ -36,11 +38,12 @@ class Policies:
         *,
         check: Callable[[Policy], Awaitable[None]] | None = None,
         new_epoch: bool = False,
+        priorities: Mapping[str, float] = NO_PRIORITIES,
     ) -> tuple[Policy, int]:
         """Replace some values, if the version still is `expected` (None: whatever it is); answers the new version.
 
         `check` refuses what this store cannot know to be wrong. A new `traces.mode` begins a new epoch of the tag's
-        traces, and so does `new_epoch`.
+        traces, and so does `new_epoch`. `priorities` say how much single traces are wanted, higher first.
 
         Raises:
             Conflict: it was changed meanwhile. Invalid: the values. NotFound: no such tag.
@@ -58,7 +61,7 @@ class Policies:
             keys, own_line = self._lab.keys, trace_id_of(tag, OWN_LINE)
             answer = await self._lab.move(
                 "set_policy",
-                keys={"own_line": keys.trace(own_line)},
+                keys={"own_line": keys.trace(own_line), "prioritised": [keys.trace(t) for t in priorities]},
                 args={
                     "tag": tag,
                     "version": version,
@@ -68,6 +71,7 @@ class Policies:
                     "most_traces": new.traces.target_traces,
                     "own_line": own_line,
                     "new_epoch": "yes" if new_epoch else None,
+                    "priorities": list(priorities.values()),
                 },
             )
             if answer != "stale":

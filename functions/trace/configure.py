@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from asyncio import gather
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
@@ -51,8 +52,7 @@ async def configure(request: Configure, stores: Stores) -> Configured:
     """Change the part of a tag's policy that is about traces, and the priorities of single ones."""
     priorities = request.priorities or {}
     await gather(*(stores.traces.get(request.tag, trace_id) for trace_id in priorities))
-    policy, version = await _changed(request, stores)
-    await stores.traces.prioritise(priorities)
+    policy, version = await _changed(request, priorities, stores)
     forest = await stores.traces.forest(request.tag)
     return Configured(
         tag=request.tag,
@@ -63,12 +63,17 @@ async def configure(request: Configure, stores: Stores) -> Configured:
     )
 
 
-async def _changed(request: Configure, stores: Stores) -> tuple[Policy, int]:
+async def _changed(request: Configure, priorities: Mapping[str, float], stores: Stores) -> tuple[Policy, int]:
     """The policy after the request, and its version."""
     named = request.model_dump(exclude={"tag", "request_id", "priorities", "new_epoch"}, exclude_none=True)
     if not named and not request.new_epoch:
+        await stores.traces.prioritise(priorities)
         return await stores.policies.get(request.tag)
     changes: dict[str, Any] = {"traces": named} if named else {}
     return await stores.policies.change(
-        request.tag, changes, check=stores.schedulers.check, new_epoch=request.new_epoch
+        request.tag,
+        changes,
+        check=stores.schedulers.check,
+        new_epoch=request.new_epoch,
+        priorities=priorities,
     )

@@ -1,11 +1,13 @@
 -- Replace a tag's policy, if it still has the version that was read. Another mode of its traces begins an epoch, as
 -- new_epoch does. The tag's own line grows in single mode; in multi mode it is one trace of several, where there is room.
 -- parts: branch forest
--- keys: policy open_selections own_line traces best
--- args: version values mode_before mode_after most_traces own_line new_epoch?
+-- keys: policy open_selections own_line traces best prioritised*
+-- args: version values mode_before mode_after most_traces own_line new_epoch? priorities*
+-- `priorities`: how much the traces `prioritised` are wanted now.
 -- returns: the new version | stale
 if redis.call('HGET', K.policy, 'version') ~= A.version then return 'stale' end
 redis.call('HSET', K.policy, 'values', A.values)
+for i, trace in ipairs(K.prioritised) do redis.call('HSET', trace, 'priority', A.priorities[i]) end
 local t = now()
 if A.mode_before ~= A.mode_after or A.new_epoch then
   redis.call('HSET', K.forest, 'epoch', (redis.call('HGET', K.forest, 'epoch') or '1') + 1)
