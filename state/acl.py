@@ -27,9 +27,7 @@ _OF_WORKERS = """
 """To connect and ask how the server is; what scripts and stores send; wake-ups; in the last two lines what RQ does
 besides. All of it is known to every Redis since 7.0: of a list with one unknown name a server takes nothing."""
 
-NOT_OF_WORKERS = frozenset(
-    {"tokens", "token_names", "token_use", "rates", "tries", "sessions", "tickets", "webhooks"}
-)
+NOT_OF_WORKERS = frozenset({"tokens", "token_names", "token_use", "tries", "sessions", "tickets", "webhooks"})
 """Keys that decide who is let in, and secrets: a process that could write them would be an operator."""
 
 _OF_THE_LAB = (

@@ -50,7 +50,6 @@ LEFT_OUT = frozenset(
         "migration",
         "sessions",
         "tickets",
-        "rates",
         "tries",
     }
 )

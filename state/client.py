@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import secrets
 import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import redis.asyncio
@@ -22,8 +19,7 @@ from redis.exceptions import NoScriptError, RedisError, ResponseError
 
 from state.errors import Invalid, Unavailable
 from state.keys import Keys
-from state.moves import Arg, GivenArgs, GivenKeys, moves, wire
-from state.moves import load as load_move
+from state.moves import Arg, GivenArgs, GivenKeys, load, moves
 from state.pipe import Pipe
 from state.traceparent import current
 
@@ -84,7 +80,7 @@ class Lab:
         Raises:
             TypeError: a name is missing, or is not declared. Unavailable: as `command`.
         """
-        move = load_move(name)
+        move = load(name)
         keyed, argv = move.words(self.keys, keys, {"traceparent": current.get(), **args})
         try:
             return await self.command("EVALSHA", move.sha, len(keyed), *keyed, *argv)
@@ -103,21 +99,9 @@ class Lab:
         Raises:
             TypeError: as `move`.
         """
-        script = load_move(name)
+        script = load(name)
         keyed, argv = script.words(self.keys, keys, args)
         return ("EVALSHA_RO", script.sha, len(keyed), *keyed, *argv)
-
-    async def run(self, script: str, keys: Sequence[str], args: Sequence[Arg | None]) -> Any:
-        """Run `lua/<script>.lua`. None travels as an empty string, floats as their shortest exact text.
-
-        The trace of the present call goes along, for the events that the script writes.
-        """
-        text, sha = load(script)
-        argv = ["" if a is None else wire(a) for a in (*args, current.get())]
-        try:
-            return await self.command("EVALSHA", sha, len(keys), *keys, *argv)
-        except NoScriptError:
-            return await self.command("EVAL", text, len(keys), *keys, *argv)
 
     async def command(self, *words: Arg, **shape: bool) -> Any:
         """One Redis command, on the connection that all calls share; `shape` says how redis-py presents the reply.
@@ -232,11 +216,11 @@ class Lab:
             )
 
     async def _load_scripts(self) -> None:
-        scripts = all_scripts()
-        loaded = await self.command("SCRIPT", "EXISTS", *scripts)
-        for text, known in zip(scripts.values(), loaded, strict=True):
+        scripts = [load(name) for name in moves()]
+        loaded = await self.command("SCRIPT", "EXISTS", *(script.sha for script in scripts))
+        for script, known in zip(scripts, loaded, strict=True):
             if not known:
-                await self.command("SCRIPT", "LOAD", text)
+                await self.command("SCRIPT", "LOAD", script.text)
 
     async def recognise(self) -> int:
         """The schema of the lab, which is made where there is none; remembers its identity.
@@ -358,28 +342,6 @@ def connection_options(url: str) -> dict[str, Any]:
         return {"driver_info": None}
     known = {getattr(socket, name): value for name, value in _KEEPALIVE.items() if hasattr(socket, name)}
     return {"driver_info": None, "socket_keepalive": True, "socket_keepalive_options": known}
-
-
-@cache
-def load(script: str) -> tuple[str, str]:
-    """Text and SHA-1 of a script, with the shared helpers of `lua/_*.lua` in front."""
-    folder = Path(__file__).parent / "lua"
-    parts = (folder / "_prelude.lua", folder / f"{script}.lua")
-    text = "".join(part.read_text() for part in parts)
-    return text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-
-
-@cache
-def all_scripts() -> Mapping[str, str]:
-    """The text of every script by its SHA-1; read from the disk once."""
-    texts = {move.sha: move.text for move in map(load_move, moves())}
-    return texts | {sha: text for text, sha in map(load, scripts())}
-
-
-def scripts() -> list[str]:
-    """Names of the scripts that still take their keys and values by number."""
-    named = set(moves())
-    return sorted(p.stem for p in (Path(__file__).parent / "lua").glob("[a-z]*.lua") if p.stem not in named)
 
 
 _REFUSALS = {

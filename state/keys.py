@@ -98,7 +98,6 @@ FAMILIES = (
     Family(
         "token_use", "hash", "when each token was last used, and the digest of its newest secret that was"
     ),
-    Family("rates:<token>", "string", "until when the token's requests are counted"),
     Family("tries:<address>", "string", "wrong tokens that an address tried to sign in with, for a minute"),
     Family("sessions:<digest>", "string", "a browser's session: its token, for 12 h"),
     Family("tickets:<digest>", "string", "what opens one event stream: its token, for 30 s"),

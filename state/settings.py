@@ -99,9 +99,11 @@ class Settings(BaseSettings):
         default=None, description="the enroll token from which `token enroll` makes a token"
     )
     rate_per_s: float = Field(
-        default=50.0, gt=0, description="requests a second of one token in the long run"
+        default=50.0, gt=0, description="requests a second of one token in the long run, at each web process"
     )
-    rate_burst: int = Field(default=200, ge=1, description="requests of one token at once")
+    rate_burst: int = Field(
+        default=200, ge=1, description="requests of one token at once, at each web process"
+    )
     event_streams: int = Field(
         default=2000, ge=1, description="most event streams (GET /api/events) open at once in a web process"
     )

@@ -7,6 +7,7 @@ token carries the digest of the secret that it was made with, so a secret that i
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import hmac
@@ -15,6 +16,7 @@ import json
 import math
 import re
 import secrets
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -25,6 +27,11 @@ from state.records import Record, Role, flatten
 
 Kind = Literal["access", "enroll"]
 """An enroll token opens nothing but `token::enroll`, which makes an access token of it."""
+
+CHANGES = ("token.issued", "token.rotated", "token.revoked")
+"""Events after which a process looks again at whom it lets in."""
+REMEMBERED_S = 1.0
+"""How long a process lets somebody in without a look at Redis, where it hears of no change."""
 
 SESSION_S = 12 * 3600
 TICKET_S = 30
@@ -117,13 +124,27 @@ class Tokens:
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._keys = lab.keys
+        self.changed = asyncio.Event()
+        """Set when a token was issued, rotated or revoked: by us, or by the wake-up that tells of it."""
         self._configured: bool | None = None
+        self._open_until = 0.0
+        self._admitted: dict[Proof, tuple[Token, float]] = {}
+        """Tokens with the moment until which they are let in without a look at Redis."""
+        self._empty_at: dict[str, float] = {}
+        """When the bucket of each token is empty."""
+        self._noted_until: dict[str, float] = {}
 
     async def are_configured(self) -> bool:
-        """Whether a token was ever issued: from then on nobody is let in without one."""
-        if not self._configured:
+        """Whether a token was ever issued: from then on nobody is let in without one.
+
+        That there is none is remembered for a second, or until a first one is told.
+        """
+        self._forget_what_changed()
+        asked_at = time.monotonic()
+        if not self._configured and asked_at >= self._open_until:
             self._configured = bool(await self._lab.command("EXISTS", self._keys("tokens")))
-        return self._configured
+            self._open_until = asked_at + REMEMBERED_S
+        return bool(self._configured)
 
     @property
     def were_configured(self) -> bool | None:
@@ -163,26 +184,23 @@ class Tokens:
         token_id, secret = new_id(), new_secret()
         token_fields = fields | {"id": token_id, "digest": digest_of_secret(secret)}
         told = {"token_id": token_id, "name": fields["name"], "role": fields["role"], "kind": fields["kind"]}
-        answer = await self._lab.run(
+        answer = await self._lab.move(
             "issue_token",
-            [
-                self._keys("tokens"),
-                self._keys("tokens", token_id),
-                self._keys("token_names"),
-                self._keys("events"),
-                self._keys("tokens", enrolling.id if enrolling else token_id),
-            ],
-            [
-                token_id,
-                fields["name"],
-                json.dumps(flatten(token_fields)),
-                lasts_s,
-                fields["role"],
-                fields["kind"],
-                "enroll" if enrolling else "issue",
-                json.dumps(told),
-            ],
+            keys={
+                "token": self._keys("tokens", token_id),
+                "enroll_token": self._keys("tokens", enrolling.id) if enrolling else None,
+            },
+            args={
+                "id": token_id,
+                "name": fields["name"],
+                "role": fields["role"],
+                "kind": fields["kind"],
+                "fields": json.dumps(flatten(token_fields)),
+                "lasts_s": lasts_s,
+                "event_data": json.dumps(told),
+            },
         )
+        self.changed.set()
         match answer:
             case "taken":
                 raise Conflict(
@@ -230,9 +248,27 @@ class Tokens:
         Raises:
             Unauthenticated: nobody's, or one that has ended.
         """
-        found = _FORM.fullmatch(text)
-        token_id, secret = (found["id"], found["secret"]) if found else ("", text)
-        return await self._proven(Proof(token_id, digest_of_secret(secret)))
+        return await self._proven(_proof(text))
+
+    async def admit(self, text: str) -> tuple[Token, Proof]:
+        """As `recognise`; what it answered holds for a second, or until a change of a token is told.
+
+        Raises:
+            Unauthenticated: nobody's token, or one that has ended.
+        """
+        self._forget_what_changed()
+        proof, asked_at = _proof(text), time.monotonic()
+        token, until = self._admitted.get(proof, (None, 0.0))
+        if token is None or asked_at >= until:
+            token, _ = await self._proven(proof)
+            self._admitted[proof] = token, asked_at + REMEMBERED_S
+        return token, proof
+
+    def _forget_what_changed(self) -> None:
+        if self.changed.is_set():
+            self.changed.clear()
+            self._admitted.clear()
+            self._open_until = 0.0
 
     async def rotate(self, token: Token, overlap_s: float, shown: Proof | None = None) -> Issued:
         """A new secret for a token; one of those before is good for another `overlap_s` seconds, all others end.
@@ -251,18 +287,19 @@ class Tokens:
         by_bearer = shown is not None and shown.token_id == token.id
         if shown is not None and by_bearer:
             stays = shown.digest
-        answer = await self._lab.run(
+        answer = await self._lab.move(
             "rotate_token",
-            [self._keys("tokens", token.id), self._keys("events"), self._keys("token_use")],
-            [
-                token.digest,
-                digest_of_secret(secret),
-                overlap_s,
-                json.dumps(told),
-                stays,
-                token.id if by_bearer else None,
-            ],
+            keys={"token": self._keys("tokens", token.id)},
+            args={
+                "digest": token.digest,
+                "new_digest": digest_of_secret(secret),
+                "stays": stays,
+                "overlap_s": overlap_s,
+                "bearer": token.id if by_bearer else None,
+                "event_data": json.dumps(told),
+            },
         )
+        self.changed.set()
         if answer == "rotated_out":
             raise Forbidden(
                 f"this secret of {token.name!r} was rotated out: only the present one rotates the token",
@@ -278,11 +315,12 @@ class Tokens:
     async def revoke(self, token: Token) -> bool:
         """End a token, at once and for good; False where it was revoked before."""
         told = {"token_id": token.id, "name": token.name, "role": token.role}
-        answer = await self._lab.run(
+        answer = await self._lab.move(
             "revoke_token",
-            [self._keys("tokens", token.id), self._keys("token_names"), self._keys("events")],
-            [token.id, token.name, json.dumps(told)],
+            keys={"token": self._keys("tokens", token.id)},
+            args={"id": token.id, "name": token.name, "event_data": json.dumps(told)},
         )
+        self.changed.set()
         return bool(answer == "ok")
 
     async def open_session(self, proof: Proof) -> str:
@@ -345,19 +383,30 @@ class Tokens:
         }
 
     async def take(self, proof: Proof, per_s: float, burst: int) -> None:
-        """Note a request of a token, and that this secret of it has arrived.
+        """Count a request of a token; at most once a second Redis is told that this secret of it was used.
+
+        The generic cell rate algorithm (ITU-T I.371), which keeps one moment for each token: that at which its bucket
+        is empty. Each process counts for itself, so N web processes let up to N times as many requests through.
 
         Raises:
             TooManyRequests: more than `burst` at once, or than `per_s` a second for long.
         """
-        name = proof.token_id
-        keys = [self._keys("rates", name), self._keys("token_use"), self._keys("tokens", name)]
-        wait_s = float(await self._lab.run("take_rate", keys, [name, 1 / per_s, burst, proof.digest]))
-        if wait_s > 0:
+        now = time.monotonic()
+        empty_at = max(self._empty_at.get(proof.token_id, 0.0), now) + 1 / per_s
+        wait_s = empty_at - now - burst / per_s
+        if wait_s > 1e-6:
             raise TooManyRequests(
                 f"more than {per_s:g} requests a second (bursts of {burst})",
                 hint="come back after Retry-After; GET .../wait and GET /api/events spare asking often",
                 retry_after=math.ceil(wait_s * 1000) / 1000,
+            )
+        self._empty_at[proof.token_id] = empty_at
+        if now >= self._noted_until.get(proof.digest, 0.0):
+            self._noted_until[proof.digest] = now + REMEMBERED_S
+            await self._lab.move(
+                "note_use",
+                keys={"token": self._keys("tokens", proof.token_id)},
+                args={"id": proof.token_id, "digest": proof.digest},
             )
 
     async def take_try(self, address: str) -> None:
@@ -366,8 +415,13 @@ class Tokens:
         Raises:
             TooManyRequests: the address had 10 wrong tries within the last minute.
         """
-        keys = [self._keys("tries", _network(address))]
-        wait_s = float(await self._lab.run("take_try", keys, [WRONG_TRIES, TRIES_S]))
+        wait_s = float(
+            await self._lab.move(
+                "take_try",
+                keys={"tries": self._keys("tries", _network(address))},
+                args={"most": WRONG_TRIES, "within_s": TRIES_S},
+            )
+        )
         if wait_s > 0:
             raise TooManyRequests(
                 f"{WRONG_TRIES} wrong tokens came from this address within a minute",
@@ -394,6 +448,13 @@ class Tokens:
         if (end := token.end(now)) is not None:
             raise ended_token(end)
         return token, proof
+
+
+def _proof(text: str) -> Proof:
+    """What this text proves, if it is a token's."""
+    found = _FORM.fullmatch(text)
+    token_id, secret = (found["id"], found["secret"]) if found else ("", text)
+    return Proof(token_id, digest_of_secret(secret))
 
 
 def _holds(proof: Proof, stored: Mapping[str, str], now: float, *, ended_too: bool = False) -> bool:

@@ -70,10 +70,12 @@ class Wakeups:
                 del self._waiting[subject]
 
     @asynccontextmanager
-    async def types(self, tag: str, *types: str) -> AsyncIterator[asyncio.Event]:
-        """An event that is set as soon as one of these types happens in a tag."""
+    async def types(
+        self, tag: str | None, *types: str, woken: asyncio.Event | None = None
+    ) -> AsyncIterator[asyncio.Event]:
+        """An event that is set as soon as one of these types happens in a tag; None is the lab."""
         async with AsyncExitStack() as stack:
-            woken = asyncio.Event()
+            woken = woken or asyncio.Event()
             for each in types:
                 await stack.enter_async_context(self.subject(_of(tag, each), woken))
             yield woken

@@ -19,7 +19,7 @@ from state.settings import host_name
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 """What `curl -d` sends with its JSON."""
-PRESENCE = frozenset({"processes", "process_facts", "open", "bindings", "token_use", "rates", "tries"})
+PRESENCE = frozenset({"processes", "process_facts", "open", "bindings", "token_use", "tries"})
 """Last-seen stamps and allowances are presence, not state."""
 _commits = itertools.count(0xABC0000)
 

@@ -71,7 +71,7 @@ async def serve(settings: Settings) -> None:
 
 
 def collect_rarely() -> None:
-    """Keep the garbage collector off what stays for ever; by default it stops some request for 20 ms to look at it."""
+    """Keep the garbage collector off what stays for ever: one look at all of it takes 50 ms of some request."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GARBAGE)

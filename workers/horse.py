@@ -12,8 +12,9 @@ from functions.process.context import bound
 from functions.process.lifecycle import opened
 from functions.process.logs import start_logging
 from functions.table import table
-from state.client import Lab, all_scripts
+from state.client import Lab
 from state.experiments import Experiments
+from state.moves import load, moves
 from state.settings import Settings
 from workers.attempt.runner import TrainingRunner
 from workers.device import Sampler
@@ -25,7 +26,8 @@ def preload() -> None:
     table()
     for model in _below(BaseModel):
         model.model_rebuild()
-    all_scripts()
+    for name in moves():
+        load(name)
     importlib.import_module("scipy.special")  # needed by tags that judge noise
 
 

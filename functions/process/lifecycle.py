@@ -36,6 +36,7 @@ from state.snapshots import Snapshots
 from state.stream import Stream
 from state.tags import Strategies, Tags
 from state.tallies import Tallies
+from state.tokens import CHANGES as TOKEN_CHANGES
 from state.tokens import Tokens
 from state.traces import Traces
 from state.train_queue import TrainQueue
@@ -89,7 +90,10 @@ async def opened(
 
             listening = asyncio.create_task(process.wakeups.listen())
             try:
-                async with announced(kind, settings, lab, facts=facts, hand_over=hand_over):
+                async with (
+                    process.wakeups.types(None, *TOKEN_CHANGES, woken=process.tokens.changed),
+                    announced(kind, settings, lab, facts=facts, hand_over=hand_over),
+                ):
                     yield process
             finally:
                 await ended(listening)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -19,7 +19,6 @@ from functions.invoke import Invoker
 from functions.process.lifecycle import Process
 from functions.rules.access import Caller
 from functions.table import check, table
-from state.client import Lab, scripts
 from state.errors import Forbidden, Invalid, NotFound
 from state.events import CATALOGUE
 from state.experiments import Experiments
@@ -42,8 +41,6 @@ from tests.labs import (
     tried,
 )
 
-VARIADIC = frozenset({"end_experiment", "lease_gpu", "pause_tag", "unpause_tag"})
-"""Scripts whose last keys are a list."""
 LUA = Path(state.__file__).parent / "lua"
 
 
@@ -248,50 +245,14 @@ def code(script: str) -> str:
     return "\n".join(line.partition("--")[0] for line in (LUA / f"{script}.lua").read_text().splitlines())
 
 
-def header(script: str, what: str) -> list[int]:
-    """The numbers that a script's header gives to its KEYS or ARGV."""
-    comment = "".join(
-        line[2:] + "\n" for line in (LUA / f"{script}.lua").read_text().splitlines() if line.startswith("--")
-    )
-    found = re.search(rf"^ {what}  (.*?)(?=^ (?:KEYS|ARGV)  |^ Returns|\Z)", comment, re.M | re.S)
-    assert found or what == "ARGV", f"{script} does not list its {what}"
-    return [int(n) for n in re.findall(r"(?:^|  |\n\s+)(\d+)(?:\.\.\.)? ", found[1])] if found else []
-
-
 def test_there_are_scripts() -> None:
-    assert len(scripts()) + len(moves()) > 15
-
-
-@pytest.mark.parametrize("script", scripts())
-def test_a_script_addresses_only_the_keys_it_was_given(script: str) -> None:
-    calls = re.findall(r"redis\.p?call\('(X(?:INFO|GROUP)', '\w+|\w+)'(?:,\s*([^,)]+))?", code(script))
-    for command, first in calls:
-        assert first.startswith("KEYS[") or command == "TIME", (command, first)
-    for helper, first in re.findall(
-        r"\b(emit|put|move|unhandled|fire|release|fire_unless_overlapping|book|reserve|settle_books|shortage|close_selection|end_trace|follow)\(([^,)]+)",
-        code(script),
-    ):
-        assert first.startswith("KEYS["), (helper, first)
-
-
-@pytest.mark.parametrize("script", scripts())
-@pytest.mark.parametrize("what", ["KEYS", "ARGV"])
-def test_a_scripts_header_names_what_it_uses(script: str, what: str) -> None:
-    named = header(script, what)
-    used = {int(n) for n in re.findall(rf"{what}\[(\d+)\]", code(script))}
-
-    assert named == list(range(1, len(named) + 1))
-    assert used <= set(named)
-    if not re.search(rf"{what}\[[a-z]", code(script)):  # KEYS[from] may be any
-        assert used == set(named)
+    assert len(moves()) > 15
 
 
 def test_the_catalogue_is_what_the_scripts_emit() -> None:
     emitted: set[str] = set()
-    for script in (*scripts(), *moves()):
-        for call in re.findall(
-            r"\bemit\((?:KEYS\[\d+\],\s*)?(.*?),\s*(?:A\.|ARGV|''|data)", code(script), re.S
-        ):
+    for script in moves():
+        for call in re.findall(r"\bemit\((.*?),\s*(?:A\.|''|data)", code(script), re.S):
             emitted |= set(re.findall(r"'([a-z]+\.[a-z_]+)'", call))
         for names in re.findall(r"local told = \{(.*?)\}", code(script), re.S):
             emitted |= set(re.findall(r"'([a-z]+\.[a-z_]+)'", names))
@@ -310,41 +271,6 @@ def test_the_catalogue_is_what_the_scripts_emit() -> None:
     emitted.add("tag.budget_warning")  # by `warn`, wherever the books change
 
     assert emitted == CATALOGUE.keys()
-
-
-async def test_every_script_gets_the_keys_and_arguments_of_its_header(
-    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counts: dict[str, set[tuple[int, int]]] = {}
-    run = Lab.run
-
-    async def counted(self: Lab, script: str, keys: Sequence[str], args: Sequence[Any]) -> Any:
-        counts.setdefault(script, set()).add((len(keys), len(args)))
-        return await run(self, script, keys, args)
-
-    monkeypatch.setattr(Lab, "run", counted)
-    await a_long_story(client, process)
-
-    assert set(scripts()) - set(counts) <= {
-        "add_tallies",
-        "bury_event",
-        "redrive_event",
-        "report_audit",
-        "try_gpu",
-        "serve_binding",
-        "open_lab",
-        "begin_restore",
-        "finish_restore",
-        "restore_page",
-        "read_page",
-        "trim_stream",
-        "note_delivery",
-        "take_try",
-    }  # their own tests run these
-    for script, seen in counts.items():
-        keys, args = len(header(script, "KEYS")), len(header(script, "ARGV"))
-        for given in seen:
-            assert given == (keys, args) or (script in VARIADIC and given[0] >= keys - 1), (script, given)
 
 
 async def test_every_key_of_a_lab_belongs_to_a_named_family(

@@ -21,10 +21,8 @@ from pydantic import SecretStr
 import state.answers
 from functions.process.lifecycle import Process, opened
 from functions.process.running import ended
-from state.client import load
 from state.embedded import EmbeddedRedis
-from state.moves import load as load_move
-from state.moves import moves
+from state.moves import load
 from state.redis_binary import find_binary
 from state.settings import Settings
 from tests.conftest import http_client
@@ -360,7 +358,7 @@ async def test_a_write_whose_reply_was_lost_has_one_effect_however_often_it_is_r
         body = (await a_lab(http, process))[door]
         earlier = len(await events_of(process, event))
 
-        cutter.cut_at = (load_move(script).sha if script in moves() else load(script)[1]).encode()
+        cutter.cut_at = load(script).sha.encode()
         lost = await post(http, door, body, **{"Idempotency-Key": "k"})
         first = await repeated(http, door, body, "k")
         again = await repeated(http, door, body, "k")

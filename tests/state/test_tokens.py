@@ -343,19 +343,64 @@ async def test_a_hundred_requests_at_once_share_one_allowance(tokens: Tokens, op
     assert sum(a is None for a in answers) == 30
 
 
-async def test_a_clock_that_is_set_back_locks_nobody_out(
-    tokens: Tokens, process: Process, operator: Issued
+async def refused(tokens: Tokens, text: str) -> None:
+    """Wait until the token opens nothing any more."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                await tokens.admit(text)
+            except Unauthenticated:
+                return
+            await asyncio.sleep(0.01)
+
+
+async def hearing(process: Process) -> None:
+    """Wait until the process is subscribed to wake-ups."""
+    async with asyncio.timeout(30), process.wakeups.subject("test") as woken:
+        while not woken.is_set():
+            await process.lab.command("PUBLISH", process.lab.channel("test"), '{"subject": "test"}')
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(woken.wait(), 0.1)
+
+
+async def test_a_token_is_let_in_for_a_second_without_a_look_at_redis(
+    tokens: Tokens, process: Process, operator: Issued, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    proof, key = proof_of(operator), process.lab.keys("rates", operator.token.id)
-    await process.lab.command("SET", key, repr(await process.lab.now() + 3600), "EX", 3600)
+    await tokens.admit(operator.text)
+    with monkeypatch.context() as patch:
+        patch.delattr(Lab, "pipeline")  # what looks would fail
+        patch.setattr("state.tokens.REMEMBERED_S", 3600)
+        assert (await tokens.admit(operator.text))[0].name == "me"
 
-    with pytest.raises(TooManyRequests) as refusal:
-        await tokens.take(proof, per_s=10, burst=5)
+    await process.lab.command("HSET", process.lab.keys("tokens", operator.token.id), "revoked_at", "1.0")
 
-    assert refusal.value.retry_after is not None
-    assert refusal.value.retry_after <= 0.101
-    await asyncio.sleep(refusal.value.retry_after)
-    await tokens.take(proof, per_s=10, burst=5)
+    await refused(tokens, operator.text)
+
+
+async def test_a_change_that_another_process_makes_is_heard(
+    tokens: Tokens, process: Process, operator: Issued, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("state.tokens.REMEMBERED_S", 3600)
+    await hearing(process)
+    await tokens.admit(operator.text)
+
+    await Tokens(process.lab).revoke(operator.token)
+
+    await refused(tokens, operator.text)
+
+
+async def test_the_first_token_that_another_process_issues_is_heard(
+    tokens: Tokens, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("state.tokens.REMEMBERED_S", 3600)
+    await hearing(process)
+    assert not await tokens.are_configured()
+
+    await Tokens(process.lab).issue(name="me", role="operator", issued_by="local")
+
+    async with asyncio.timeout(30):
+        while not await tokens.are_configured():  # noqa: ASYNC110 (the wake-up sets no event of ours)
+            await asyncio.sleep(0.01)
 
 
 async def test_every_change_of_a_token_is_told_without_a_secret(tokens: Tokens, process: Process) -> None:

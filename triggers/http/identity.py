@@ -107,7 +107,7 @@ async def _shown(
     request: Request, process: Process, *, ticket: bool, writes: bool
 ) -> tuple[Token, Proof] | None:
     if (bearer := _bearer(request)) is not None:
-        return await process.tokens.recognise(bearer)
+        return await process.tokens.admit(bearer)
     if ticket and (name := request.query_params.get("ticket")) is not None:
         return await process.tokens.ticket(name)
     if (session := request.cookies.get(COOKIE)) is not None:
