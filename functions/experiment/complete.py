@@ -75,7 +75,8 @@ MEASURES = {
 async def complete(request: Complete, call: Call, experiments: Experiments) -> Completed:
     """Record a run's result: the status, by how much it beats the best, and what the agent does with its commit."""
     report = request.report
-    while True:
+
+    async def judged() -> Completed | None:
         run = await experiments.run_facts(request.experiment_id)
         under = conditions_of(report.key, run)
         beside = await experiments.comparison(run, under.key.gpu_class, under.other_key, under.code)
@@ -85,5 +86,6 @@ async def complete(request: Complete, call: Call, experiments: Experiments) -> C
         await check_counts("complete", request, run, experiments)
         await statistics_loaded(beside.noise)
         ending = judge_run(report, run, under, beside)
-        if await experiments.end(ending):
-            return Completed(**(ending.answer or {}))
+        return Completed(**(ending.answer or {})) if await experiments.end(ending) else None
+
+    return await experiments.in_turn(request.experiment_id, judged)

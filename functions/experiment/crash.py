@@ -36,7 +36,8 @@ async def crash(request: Crash, call: Call, experiments: Experiments, settings: 
     """Record a crash or timeout, and say whether so many in a row mean that something is broken for all."""
     failure = Failure(request.kind, request.error, request.digest, request.training_seconds)
     breaker = Breaker(settings.worker_crash_limit, settings.worker_cooldown_s)
-    while True:
+
+    async def judged() -> Crashed | None:
         run = await experiments.run_facts(request.experiment_id)
         under = conditions_of(Key(), run)
         beside = await experiments.comparison(run, under.key.gpu_class, under.other_key, under.code)
@@ -44,5 +45,6 @@ async def crash(request: Crash, call: Call, experiments: Experiments, settings: 
             return Crashed(**first, replayed=True)
         await check_counts("crash", request, run, experiments)
         ending = judge_failure(failure, run, beside, breaker)
-        if await experiments.end(ending):
-            return Crashed(**(ending.answer or {}))
+        return Crashed(**(ending.answer or {})) if await experiments.end(ending) else None
+
+    return await experiments.in_turn(request.experiment_id, judged)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Literal, TypeVar
+from weakref import WeakValueDictionary
 
 from state.budgets import WARN_AT
+from state.client import Lab
 from state.decisions import BrokenLease, Ended, Ending, Requeued, SameAttempt
 from state.experiments.reading import Reading, no_experiment
 from state.experiments.walking import base_above, base_found
@@ -32,12 +35,31 @@ JUDGED: frozenset[Status] = frozenset({"keep", "discard", "crash", "timeout"})
 REPORTED: frozenset[Status] = frozenset({*JUDGED, "invalid", RETESTED})
 """Ends that somebody reported a result or a crash for."""
 
+T = TypeVar("T")
 MoveKeys = dict[str, str | Sequence[str] | None]
 MoveArgs = dict[str, Arg | Sequence[Arg] | None]
 
 
 class EndingStore(Reading):
     """Part of `Experiments`."""
+
+    def __init__(self, lab: Lab) -> None:
+        super().__init__(lab)
+        self._retrying = WeakValueDictionary[str, asyncio.Lock]()
+
+    async def in_turn(self, experiment_id: str, judged: Callable[[], Awaitable[T | None]]) -> T:
+        """Read, judge and end a run, as `judged` does; again where it answers None: what it used has changed.
+
+        Of runs of a tag that end at once in this process, those that have to be judged again are judged one after the
+        other. So n runs of the same code take some 2 n judgements, not n * n / 2.
+        """
+        if (answer := await judged()) is not None:
+            return answer
+        _, tag = named_by(experiment_id)
+        async with self._retrying.setdefault(tag, asyncio.Lock()):
+            while (answer := await judged()) is None:
+                pass
+        return answer
 
     async def run_facts(self, experiment_id: str) -> RunFacts:
         """What a report about this experiment is judged by; one round trip.

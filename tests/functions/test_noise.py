@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+from unittest.mock import Mock
 
 import httpx
 import pytest
 
 from functions.process.lifecycle import Process
+from functions.rules.keeps.judging import judge_run
 from functions.rules.keeps.noise import Mean, Noise, p_better, pooled
 from state.noise import spread_at, spread_of
 from tests.labs import asked, dump, open_tag, registered, told, tried
@@ -150,6 +152,21 @@ async def test_twenty_repeats_finishing_together_are_all_counted_once(
         client, "/api/experiment/complete", experiment_id=names[0], val_bpb=values[0]
     )  # its answer was lost
     assert await dump(process.lab) == before
+
+
+async def test_repeats_that_finish_together_are_judged_three_times_each_at_most(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await open_tag(client)
+    names = [await registered(client, commit_sha=BASE) for _ in range(20)]
+    judged = Mock(side_effect=judge_run)
+    monkeypatch.setattr("functions.experiment.complete.judge_run", judged)
+
+    await asyncio.gather(
+        *(told(client, "/api/experiment/complete", experiment_id=name, val_bpb=1.0) for name in names)
+    )
+
+    assert judged.call_count <= 3 * len(names)  # one after the other, each again after the one before: 210
 
 
 async def test_a_run_whose_evaluator_changed_teaches_no_noise(
