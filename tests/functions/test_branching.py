@@ -525,8 +525,8 @@ async def test_a_suggestion_for_a_root_or_a_merge_says_what_stands_beside_it(
 
     of_merge = await told(client, "/api/search/suggest", tag=TAG, selection_id=merge["selection_id"])
 
-    assert "unlike what the other branches began with: mar11-1" in of_root["suggestions"][0]
-    assert all(name in of_merge["suggestions"][0] for name in ("mar11-1", "mar11-2", "together"))
+    assert "unlike the first changes of the other branches: mar11-1" in of_root["suggestions"][0]
+    assert all(name in of_merge["suggestions"][0] for name in ("mar11-1", "mar11-2", "Combine"))
     assert of_merge["base_commit_sha"] == merge["base_commit_sha"]
 
 

@@ -614,8 +614,8 @@ async def test_the_audit_sees_a_best_that_its_chain_does_not_bear(
     await process.lab.command("HSET", process.lab.keys.experiment("mar11-2"), "retests", "7")
     too_many = (await told(client, "/api/lab/audit"))["violations"]
 
-    assert without_chain == ["mar11-2 is provisional, but stands in no chain"]
-    assert "mar11-2: 7 retests were begun, 1 are there" in too_many
+    assert without_chain == ["mar11-2 is provisional, but in no chain"]
+    assert "mar11-2: its record counts 7 retests, there are 1" in too_many
 
 
 async def test_a_keep_above_what_only_its_agent_can_run_again_is_unconfirmed_after_its_retest(

@@ -171,7 +171,7 @@ async def test_a_plug_in_decides_what_is_selected_and_one_that_forgets_traces_se
 
     assert chosen == [second] * 3
     assert repr(forgetful) in broken["detail"]
-    assert "not the traces" in broken["detail"]
+    assert "not every trace once" in broken["detail"]
 
 
 @pytest.mark.parametrize("text", ["mine", "a.b:", "a b:C", ":C", "a:B;c:D"])

@@ -272,7 +272,7 @@ async def test_a_merge_takes_two_bases(forest: httpx.AsyncClient) -> None:
     same = await refused(forest, 409, "/api/trace/merge", tag=TAG, sources=["mar11-t1"])
 
     assert [alone["code"], same["code"]] == ["one_base"] * 2
-    assert "mar11-1 alone" in alone["detail"]
+    assert "only mar11-1" in alone["detail"]
 
 
 async def test_a_selection_of_an_earlier_epoch_makes_no_experiment(forest: httpx.AsyncClient) -> None:

@@ -1,4 +1,4 @@
-"""What must be true of a tag's traces: every tip, base, counter and lease against the experiments."""
+"""Checks a tag's traces: tips, bases, counters and leases against the experiments."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GROWING = ("live", "pending")
 
 
 def forest_violations(mode: str, forest: ForestRecords, experiments: Sequence[Experiment]) -> Iterator[str]:
-    """Everything that is wrong with the traces and selections of one tag, in words."""
+    """Every violation in the traces and selections of one tag, as text."""
     nodes = {e.experiment_id: e for e in experiments}
     yield from _index(mode, forest)
     yield from _leases(forest, nodes)
@@ -32,14 +32,14 @@ def _index(mode: str, forest: ForestRecords) -> Iterator[str]:
         if mode == "multi" and own.status == "live":
             growing.add(own.trace_id)
     for stray in sorted(growing ^ forest.live):
-        yield f"{stray}: its status and the index of the traces that grow disagree"
+        yield f"{stray}: its status and the index of growing traces disagree"
 
 
 def _leases(forest: ForestRecords, nodes: Mapping[str, Experiment]) -> Iterator[str]:
     for name, ends in sorted(forest.open.items()):
         s = forest.selections.get(name)
         if s is None or s.status != "open":
-            yield f"{name} stands among the open selections, its record says {s.status if s else 'nothing'}"
+            yield f"{name} is in the index of open selections, its record says {s.status if s else 'nothing'}"
             continue
         held = nodes.get(s.experiment_id) if s.experiment_id else None
         if s.experiment_id is None:
@@ -48,7 +48,7 @@ def _leases(forest: ForestRecords, nodes: Mapping[str, Experiment]) -> Iterator[
         elif held is None or held.status not in OPEN or held.selection_id != name:
             yield f"{name} is held open by {s.experiment_id}, which is over or was made from another"
         elif not math.isinf(ends):
-            yield f"{name} is held open by {s.experiment_id}, and its lease ends all the same"
+            yield f"{name} is held open by {s.experiment_id}, but its lease ends"
     for e in nodes.values():
         if e.status in OPEN and e.selection_id is not None and e.selection_id not in forest.open:
             yield f"{e.experiment_id} is {e.status}, its selection {e.selection_id} is over"
@@ -58,11 +58,11 @@ def _stands(trace: Trace, nodes: Mapping[str, Experiment]) -> Iterator[str]:
     for what, name in (("root", trace.root), ("tip", trace.tip), ("base", trace.base)):
         e = nodes.get(name) if name is not None else None
         if name is not None and (e is None or not is_node(e, e.status)):
-            yield f"{trace.trace_id}: its {what} {name} is no node"
+            yield f"{trace.trace_id}: its {what} {name} is not a node"
         elif e is not None and what == "base" and e.status != "keep":
             yield f"{trace.trace_id}: its base {name} is a {e.status}"
         elif e is not None and what == "tip" and e.outdated:
-            yield f"{trace.trace_id}: its tip {name} came in after its epoch"
+            yield f"{trace.trace_id}: its tip {name} finished after its epoch"
     if trace.status == "live" and trace.tip is None:
         yield f"{trace.trace_id} is live without a node"
 

@@ -1,4 +1,4 @@
-"""What must be true of a lab: every counter, index, lease and event against the records."""
+"""Checks a lab: every counter, index, lease and event against the records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COUNTED: Mapping[str, tuple[Status, ...]] = {
     "lost": ("lost",),
     "invalid": ("invalid",),
 }
-"""The tag's counters and the statuses that each counts."""
+"""The statuses that each of a tag's counters counts."""
 
 FINISHED: tuple[Status, ...] = ("keep", "discard", "crash", "timeout")
 
@@ -38,9 +38,9 @@ class Snapshot:
     best: Best | None
     retests: Sequence[Experiment] = ()
     finished_events: Mapping[str, int] | None = None
-    """How many events each experiment's finish has in the stream; None where the stream was trimmed."""
+    """How often each experiment finishes in the stream; None if the stream was trimmed."""
     books: Books = field(default_factory=Books)
-    """What the experiments have spent and reserved together."""
+    """The sums that the experiments have spent and reserved."""
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,19 @@ class PoolSnapshot:
     queue: frozenset[str]
     starting: frozenset[str]
     open: frozenset[str] = frozenset()
-    """Experiments that are lost when their agent stays silent, by when."""
+    """The index of registered experiments."""
     parked: frozenset[str] = frozenset()
-    """Experiments that wait aside."""
+    """Queued experiments of paused tags."""
     paused: frozenset[str] = frozenset()
     """The index of paused tags."""
     paused_tags: frozenset[str] = frozenset()
-    """Tags that are paused by their record."""
+    """Tags whose records say that they are paused."""
     experiments: Mapping[str, Experiment] = field(default_factory=dict)
     """Every experiment that is open, or that a GPU names."""
 
 
 def tag_violations(s: Snapshot) -> Iterator[str]:
-    """Everything that is wrong with one tag, in words."""
+    """Every violation in one tag, as text."""
     records = {e.experiment_id: e for e in s.experiments}
     yield from _counters(s)
     yield from _indexes(s, records)
@@ -107,7 +107,7 @@ def _indexes(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
     for nth, experiment_id in enumerate(s.finish_order, 1):
         e = records.get(experiment_id)
         if e is None or e.finish_number != nth:
-            yield f"{s.tag.name}: place {nth} in finish order is {experiment_id}, whose record says otherwise"
+            yield f"{s.tag.name}: place {nth} in finish order is {experiment_id}, its record says another place"
 
 
 def _best(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
@@ -116,7 +116,7 @@ def _best(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
         e
         for e in s.experiments
         if e.status == "keep"
-        and e.improved is not False  # else it is kept on its branch alone
+        and e.improved is not False  # else it is a keep of its branch only
         and e.val_bpb is not None
         and compare(main, Key(e.gpu_class, e.evaluator_hash, e.budget_seconds))[1]
     ]
@@ -129,7 +129,7 @@ def _best(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
         yield f"{s.tag.name}: best is {s.best.val_bpb!r}, the best keep's score {lowest!r}"
     named = records.get(s.best.experiment_id)
     if named is None or named.status != "keep" or named.val_bpb != s.best.val_bpb:
-        yield f"{s.tag.name}: best names {s.best.experiment_id}, which is no keep of that value"
+        yield f"{s.tag.name}: best names {s.best.experiment_id}, which is not a keep with that value"
 
 
 def _near_misses(s: Snapshot) -> Iterator[str]:
@@ -162,10 +162,10 @@ def _events(s: Snapshot) -> Iterator[str]:
         return
     for e in s.experiments:
         said = s.finished_events.get(e.experiment_id, 0)
-        # A late report on a lost experiment finishes it once more.
+        # a late report finishes a lost experiment a second time
         allowed = {0} if e.status in OPEN else {1, 2} if e.finished_at is not None else {0}
         if said not in allowed:
-            yield f"{e.experiment_id} is {e.status}, the stream tells of {said} finishes"
+            yield f"{e.experiment_id} is {e.status}, the stream has {said} finishes"
 
 
 def _budget(s: Snapshot) -> Iterator[str]:
@@ -198,7 +198,7 @@ def _retests(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
     have = Counter(r.retest_of for r in s.retests)
     for e in records.values():
         if have[e.experiment_id] != e.retests:
-            yield f"{e.experiment_id}: {e.retests} retests were begun, {have[e.experiment_id]} are there"
+            yield f"{e.experiment_id}: its record counts {e.retests} retests, there are {have[e.experiment_id]}"
     for r in s.retests:
         first = records.get(r.retest_of or "")
         same = first is not None and (first.commit_sha, first.diff_id) == (r.commit_sha, r.diff_id)
@@ -209,7 +209,7 @@ def _retests(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
 
 
 def _chain(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
-    """The best is the last of its chain, and each link is better than the one before."""
+    """The best is the last link of its chain, and each link is better than the one before."""
     if s.best is None:
         return
     name, chain, rivals = s.tag.name, s.best.chain, s.best.rivals
@@ -218,7 +218,7 @@ def _chain(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
     for e in records.values():
         stray = e.trust == "provisional" and e.best_key is None and e.experiment_id not in waiting
         if stray and best is not None and best.keep_rule != "strict":
-            yield f"{e.experiment_id} is provisional, but stands in no chain"
+            yield f"{e.experiment_id} is provisional, but in no chain"
     if not chain:
         return
     if chain[-1].experiment_id != s.best.experiment_id:
@@ -226,29 +226,29 @@ def _chain(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
     for link in (*chain, *rivals):
         found = records.get(link.experiment_id)
         if found is None or (found.val_bpb, found.commit_sha) != (link.val_bpb, link.commit_sha):
-            yield f"{name}: {link.experiment_id} stands in the best's chain or among its rivals, not as its record"
+            yield f"{name}: {link.experiment_id} in the best's chain or rivals differs from its record"
         elif (found.status == "keep" and found.improved is not False) != (link in chain):
             yield f"{name}: {link.experiment_id} is {found.status}, the chain of the best says otherwise"
     scores = [score(link.val_bpb, s.tag.direction) for link in chain]
     if any(later >= earlier for earlier, later in pairwise(scores)):
         yield f"{name}: the chain of the best gets worse"
     if any(score(rival.val_bpb, s.tag.direction) >= scores[0] for rival in rivals):
-        yield f"{name}: a rival is no better than the incumbent"
+        yield f"{name}: a rival is not better than the first link"
 
 
 def pool_violations(s: PoolSnapshot) -> Iterator[str]:
-    """Everything that is wrong with the pool and the queue, in words."""
+    """Every violation in the pool and the queue, as text."""
     for gpu in s.gpus:
         if (gpu.status == "idle") != (gpu.gpu_id in s.idle):
-            yield f"{gpu.gpu_id} is {gpu.status}, the index of idle GPUs says otherwise"
+            yield f"{gpu.gpu_id} is {gpu.status}, but the index of idle GPUs disagrees"
         if (gpu.holder is not None) != (gpu.gpu_id in s.leases):
-            yield f"{gpu.gpu_id} is held by {gpu.holder}, the index of leases says otherwise"
+            yield f"{gpu.gpu_id} is held by {gpu.holder}, but the index of leases disagrees"
         if gpu.status != (follows := _status_by_flags(gpu)):
             yield f"{gpu.gpu_id} is {gpu.status}, its flags say {follows}"
         if gpu.status == "idle" and gpu.footprint is not None:
-            yield f"{gpu.gpu_id} is idle, but its last run was not proven gone"
+            yield f"{gpu.gpu_id} is idle, but not proven empty after its last run"
         if (gpu.tripped is None) != (gpu.tripped_until is None):
-            yield f"{gpu.gpu_id} is taken out for its crashes without an end, or has an end without being out"
+            yield f"{gpu.gpu_id}: only one of tripped and tripped_until is set"
         if gpu.holder is not None and gpu.holder not in s.experiments:
             yield f"{gpu.gpu_id} is held by {gpu.holder}, which does not exist"
     holders = Counter(gpu.holder for gpu in s.gpus if gpu.holder is not None)
@@ -259,27 +259,27 @@ def pool_violations(s: PoolSnapshot) -> Iterator[str]:
     for e in s.experiments.values():
         waits_aside = e.status == "queued" and e.tag in s.paused_tags
         if (e.status == "queued" and not waits_aside) != (e.experiment_id in s.queue):
-            yield f"{e.experiment_id} is {e.status}, the wait queue says otherwise"
+            yield f"{e.experiment_id} is {e.status}, but the wait queue disagrees"
         if waits_aside != (e.experiment_id in s.parked):
-            yield f"{e.experiment_id} is {e.status}, the place of paused tags' experiments says otherwise"
+            yield f"{e.experiment_id} is {e.status}, but the queue of paused tags disagrees"
         if e.status in ("leased", "running") and fences.get(e.gpu_id or "") != (e.experiment_id, e.fence):
             yield f"{e.experiment_id} is {e.status}, but {e.gpu_id} is not lent to it with fence {e.fence}"
         if (e.status == "registered") != (e.experiment_id in s.open):
-            yield f"{e.experiment_id} is {e.status}, the index of those that wait for their agent says otherwise"
+            yield f"{e.experiment_id} is {e.status}, but the index of registered experiments disagrees"
     for experiment_id in sorted((s.queue | s.parked | s.open) - s.experiments.keys()):
-        yield f"{experiment_id} stands among those that wait, but is over or does not exist"
+        yield f"{experiment_id} is in an index of waiting experiments, but has ended or does not exist"
     for gpu_id in sorted((s.idle | s.leases) - {gpu.gpu_id for gpu in s.gpus}):
-        yield f"{gpu_id} stands among the idle or the leased GPUs, but is not in the pool"
+        yield f"{gpu_id} is in the index of idle or leased GPUs, but not in the pool"
     for tag in sorted(s.paused ^ s.paused_tags):
         yield f"{tag}: its record and the index of paused tags disagree"
     for experiment_id in sorted(s.starting):
         begins = s.experiments.get(experiment_id)
         if begins is None or begins.status != "leased":
-            yield f"{experiment_id} waits for its worker to begin, but is not leased"
+            yield f"{experiment_id} is in the index `starting`, but is not leased"
 
 
 def _status_by_flags(gpu: Gpu) -> GpuStatus:
-    """What the scripts derive, said once more on purpose: this is what checks them."""
+    """The status by its flags; repeats the scripts' rule on purpose, to check it."""
     if gpu.offline:
         return "offline"
     if gpu.holder is not None:

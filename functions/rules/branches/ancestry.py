@@ -1,4 +1,4 @@
-"""What an experiment is made from: the ancestors that its parents' ids name, and what stands beside them."""
+"""A branch: the ancestors of some parents, their keeps and failures, and the siblings beside them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from functions.rules.keeps.verdict import Key, compare, score
 from state.records import Direction, Experiment, Status
 
 Siblings = Literal["until_first_keep", "root", "always", "never"]
-"""When siblings are shown: while the branch has kept nothing, to a new root alone, always, or never."""
+"""When siblings are shown: while the branch has no keep, only for a new root, always, or never."""
 
 FAILED: frozenset[Status] = frozenset({"discard", "crash", "timeout"})
 JUDGED: frozenset[Status] = frozenset({"keep", *FAILED})
@@ -18,21 +18,21 @@ JUDGED: frozenset[Status] = frozenset({"keep", *FAILED})
 
 @dataclass(frozen=True)
 class Branch:
-    """What stands under some parents; every list is in the order of the experiments' numbers."""
+    """The parents and all their ancestors; every list is in the order of the experiments' numbers."""
 
     ancestors: list[Experiment]
     """From the roots to the parents, each once."""
     kept: list[Experiment]
     failures: list[Experiment]
-    """That no keep was built on since."""
+    """Failures with no keep between them and the parents."""
     base: Experiment | None
-    """The best kept one: the code to check out; None is the tag's base."""
+    """The best keep: the code to check out; None is the tag's base."""
     best: Experiment | None
     """The best value, kept or not."""
 
 
 def unread(parent_ids: Iterable[str], known: Mapping[str, Experiment]) -> list[str]:
-    """Ancestors that have to be read before `branch` can answer, as far as the known ones name them."""
+    """Ids of ancestors to read before `branch` is called, as far as the known experiments name them."""
     named = set(parent_ids)
     for experiment in _reached(parent_ids, known):
         named.update(experiment.parent_ids)
@@ -48,10 +48,10 @@ def branch(
     max_keep: int | None = None,
     max_failed: int | None = None,
 ) -> Branch:
-    """What stands under these parents: it depends on their ancestors alone, whatever other branches do.
+    """The branch that ends with these parents; it depends on their ancestors alone.
 
-    The newest `max_keep` keeps and `max_failed` failures are shown (None: all). Base and best are among those that
-    may be compared under the tag's `main` key.
+    It holds the newest `max_keep` keeps and `max_failed` failures (None: all). Base and best are comparable under
+    the tag's `main` key.
 
     Raises:
         KeyError: an ancestor is not known.
@@ -69,7 +69,7 @@ def branch(
 
 
 def best_of(experiments: Iterable[Experiment], direction: Direction, main: Key) -> Experiment | None:
-    """The best value that may be compared under the tag's main key; of equal ones the first."""
+    """The experiment with the best value comparable under the tag's main key; of equal ones the first."""
     measured = [
         (score(e.val_bpb, direction), e.number, e)
         for e in experiments
@@ -86,11 +86,10 @@ def siblings(
     finished_until: int | None = None,
     most: int | None = None,
 ) -> list[Experiment]:
-    """Of `others` those that were tried beside the branch, so that nobody tries them again: the newest `most`.
+    """Those of `others` that were tried beside the branch, so that they are not tried again: the newest `most`.
 
-    Beside it stands who has a parent in it without being of it, and every root that it did not come from. With
-    `finished_until` (a finish number) only those count that were judged by then: what a selection is shown stays
-    the same however many finish after it was made.
+    A sibling has a parent in the branch but is not in it; for a root, every other root is a sibling. Experiments
+    judged after the finish number `finished_until` do not count, so a selection is always shown the same ones.
     """
     shown = {
         "until_first_keep": all(e.status != "keep" for e in under.ancestors),
@@ -114,7 +113,7 @@ def siblings(
 
 
 def _tells(e: Experiment) -> bool:
-    """Whether how it ended says something of its idea: no fault of the infrastructure, and no retest of another."""
+    """Whether its result says something about its idea: not a fault of the infrastructure, and not a retest."""
     return e.error_kind != "infra" and e.retest_of is None
 
 
@@ -125,7 +124,7 @@ def _reached(
     until: Callable[[Experiment], bool] = lambda _: False,
     strict: bool = False,
 ) -> list[Experiment]:
-    """Each ancestor once; of those that `until` holds of neither they themselves nor what is behind them."""
+    """Each ancestor once; where `until` is true the walk stops, and leaves that ancestor out."""
     waiting, seen = list(parent_ids), set[str]()
     reached: list[Experiment] = []
     while waiting:
@@ -141,7 +140,7 @@ def _reached(
 
 
 def _in_order(experiments: Iterable[Experiment]) -> list[Experiment]:
-    # A parent is registered before its children, so its number is lower.
+    # a parent is registered before its children, so its number is lower
     return sorted(experiments, key=lambda e: e.number)
 
 

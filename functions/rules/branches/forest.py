@@ -1,4 +1,4 @@
-"""What grows next in a tag's forest: views for the schedulers, where a freed slot goes, what a commit changes."""
+"""A tag's forest: its traces as schedulers see them, and how a finished experiment changes its trace."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from state.policy import TracePolicy
 from state.records import Experiment, Forest, Status, Trace
 
 CRASH = "x"
-"""Stands among a trace's scores for a crash."""
+"""A crash among a trace's scores."""
 SCORES_KEPT = 100
-"""Of the newest nodes, for schedulers that look back."""
+"""Number of newest scores that schedulers see."""
 
 
 def schedulers_view(forest: Forest, live: Sequence[Trace], params: Mapping[str, float]) -> ForestView:
@@ -50,26 +50,26 @@ def view_of(trace: Trace) -> TraceView:
 
 
 def replanted(forest: Forest) -> bool:
-    """Whether a slot is free because a trace has left it; at a cold start all slots are for roots."""
+    """Whether a trace has ended and left its slot; before that, all slots are for roots."""
     numbered = [t for t in forest.growing if t.number != OWN_LINE]
     return forest.branches > len(numbered)
 
 
 def is_node(e: Experiment, status: Status) -> bool:
-    """Whether what ends so is a node of the graph; a fault of the infrastructure says nothing of the idea."""
+    """Whether an experiment with this final status is a node of the graph."""
     return status in JUDGED and e.retest_of is None
 
 
 def grown(
     run: RunFacts, beside: Comparison, status: Status, value: float | None, builds_on: bool
 ) -> tuple[Growth | None, dict[str, Any]]:
-    """What a node changes of its trace, and the fields that say on the experiment how it was committed.
+    """How a finished experiment changes its trace, and the fields that record this on the experiment.
 
-    Nothing for what is no node of a trace. The tip advances only to a child of its own: if it still is what it was
-    when the node was selected, and in the same epoch. The base advances with it on a keep that the branch builds on.
-    With its first node a trace begins on the nearest keep above. Anything else is a leaf beside the branch. A merge's
-    sources end only where it goes on: a leaf, or a trace that has ended, carries nothing on of what they found. What
-    comes in after its epoch is no sign of how the trace does.
+    None if it is not a node of a trace. The tip advances to the node if the tip has not moved since the selection
+    and the epoch is the same; else the node is a leaf beside the branch. The base advances with the tip if the node
+    is a keep that the branch builds on; the first node of a trace sets it to the nearest keep above. A merge's
+    sources end only if the merge is kept and its trace goes on. A node of an earlier epoch does not count for the
+    trace's health.
     """
     e, trace, epoch, rules = run.experiment, beside.trace, run.epoch, run.policy.traces
     choice = e.selection
@@ -111,7 +111,7 @@ def grown(
 
 def _fate(trace: Trace, advances: bool, vitals: Vitals, rules: TracePolicy) -> dict[str, Any]:
     if trace.status == "pending" and not advances:
-        return {"status": "dead", "why": "its first experiment came in when its epoch was over"}
+        return {"status": "dead", "why": "its first experiment finished after its epoch"}
     if trace.status not in ("pending", "live"):
         return {}
     if rules.mode == "multi":
@@ -124,9 +124,9 @@ def _fate(trace: Trace, advances: bool, vitals: Vitals, rules: TracePolicy) -> d
 
 
 def regrown(trace: Trace, epoch: int, e: Experiment, kept: bool, base: Experiment | None) -> Growth:
-    """What it changes of a trace that `e`, a node of it or its base, was demoted, or promoted, by retests.
+    """How a trace changes when retests demote or promote `e`, one of its nodes or its base.
 
-    `base` is what the branch stands on then: where its base has fallen, the best kept one under it.
+    `base` is the new base if the old one was demoted: the best keep under it.
     """
     fields: dict[str, Any] = {}
     if trace.trace_id == e.trace_id:

@@ -1,4 +1,4 @@
-"""What a merge brings together: traces by their bases, or nodes that nearly beat the best."""
+"""What a merge combines: traces by their bases, or near misses."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from state.selecting import SelectionFacts, Wish
 
 @dataclass(frozen=True)
 class Merge:
-    """Several parents, and the trace that goes on from them; the other traces end if the merged node is kept."""
+    """The trace that the merged node extends; the other traces end if the node is kept."""
 
     into: Trace
     fields: Mapping[str, Any]
-    """What the selection says."""
+    """Fields of the selection."""
 
 
 def merged(wish: Wish, facts: SelectionFacts) -> Merge:
-    """What a merge brings together.
+    """The merge that a wish asks for.
 
     Raises:
-        Conflict: there is nothing to bring together, or no trace that could go on. NotFound: no such trace.
+        Conflict: there is nothing to merge, or no trace to extend. NotFound: there is no such trace.
     """
     live = {t.trace_id: t for t in facts.forest.live}
     if wish.into is not None and wish.into not in live:
@@ -42,7 +42,7 @@ def merged(wish: Wish, facts: SelectionFacts) -> Merge:
     into = live[name]
     parents = nodes
     if wish.selector == "near_miss" and into.tip is not None and into.tip not in nodes:
-        parents = [into.tip, *nodes]  # what goes on from the tip descends from it
+        parents = [into.tip, *nodes]  # the merged node extends the tip, so the tip is a parent
     best = next(iter(in_order([into, *grows], facts.values, facts.tag.direction)), None)
     by_bases = wish.selector in ("explicit", "best_base")
     fields = {
@@ -51,13 +51,13 @@ def merged(wish: Wish, facts: SelectionFacts) -> Merge:
         "base_commit_sha": best.base_commit_sha if best else None,
         "sources": {t.trace_id: t.tip for t in grows if t.trace_id != name},
         "combines": [t.base for t in traces] if by_bases else nodes,
-        "reason": f"{wish.selector}: brings {', '.join(nodes)} together",
+        "reason": f"{wish.selector}: combines {', '.join(nodes)}",
     }
     return Merge(into, fields)
 
 
 def _sources(wish: Wish, facts: SelectionFacts, live: Mapping[str, Trace]) -> tuple[list[Trace], list[str]]:
-    """The traces that a merge brings together, and the nodes that are its parents."""
+    """The traces that a merge combines, and its parents."""
     match wish.selector:
         case "explicit":
             traces = [_named(name, wish, facts) for name in dict.fromkeys(wish.sources)]
@@ -77,7 +77,7 @@ def _sources(wish: Wish, facts: SelectionFacts, live: Mapping[str, Trace]) -> tu
             if len(nodes) < 2:
                 raise one_base(nodes)
             names = [name for n in nodes if (name := facts.nodes[n].trace_id) is not None]
-            # What was made before there were traces stands on the tag's own line.
+            # experiments from before there were traces are on the tag's own line
             of = dict.fromkeys(names or [trace_id_of(wish.tag, OWN_LINE)])
             return [facts.traces[name] for name in of if name in facts.traces], nodes
     return traces, [t.tip for t in traces if t.tip is not None]
@@ -91,10 +91,10 @@ def _named(name: str, wish: Wish, facts: SelectionFacts) -> Trace:
 
 
 def by_best_base(traces: Sequence[Trace], values: Mapping[str, float], direction: Direction) -> list[Trace]:
-    """The two traces with the best bases, which are not the same one; the best first. `values` are the bases'.
+    """The two traces with the best bases, which must differ; the best first. `values`: metric of each base.
 
     Raises:
-        Conflict: there are no two such bases.
+        Conflict: there are no two different bases.
     """
     for one, other in combinations(in_order(traces, values, direction), 2):
         if one.base != other.base:
@@ -117,10 +117,10 @@ def near_pair(
 ) -> list[Experiment]:
     """The two best near misses of different traces that were not combined yet; `near` is best first.
 
-    One of them has to be of one of the `growing` traces, in which the merge goes on (None: it goes on elsewhere).
+    One of them has to be in a `growing` trace, which the merge extends (None: it extends another trace).
 
     Raises:
-        Conflict: there are no two.
+        Conflict: there is no such pair.
     """
     done = {frozenset(pair) for parents in combined for pair in combinations(parents, 2)}
     for one, other in combinations([e for e in near if e.trace_id is not None], 2):

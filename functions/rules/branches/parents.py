@@ -1,4 +1,4 @@
-"""Experiments as nodes of the graph: what may be a parent, and how a selection names its parents."""
+"""Parents: which experiments may be one, and the fields that name them in a selection."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from state.records import Experiment
 
 
 def check_parents(tag: str, parent_ids: Sequence[str], found: Mapping[str, Experiment]) -> None:
-    """Refuse parents that nothing can be built on.
+    """Check that experiments can be built on these parents.
 
     Raises:
-        Invalid: one is no experiment of the tag. Conflict: one is not finished, or came in from an earlier epoch.
+        Invalid: one is not an experiment of the tag. Conflict: one is not finished, or is of an earlier epoch.
     """
     for parent in parent_ids:
         e = found.get(parent)
         if e is None or e.tag != tag or e.retest_of is not None:
             raise Invalid(
-                f"parent {parent!r} is no experiment of {tag!r}",
-                hint="POST /api/trace/list shows the graph; leave parent_ids out to have a parent chosen",
+                f"parent {parent!r} is not an experiment of {tag!r}",
+                hint="POST /api/trace/list shows the graph; omit parent_ids to have a parent chosen",
                 fields={"code": "unknown_parent"},
             )
         if e.status not in JUDGED:
             raise Conflict(
-                f"parent {parent!r} is {e.status}: only what has a result is built on",
+                f"parent {parent!r} is {e.status}: a parent must have a result",
                 hint=f"wait for it with GET /api/experiment/{parent}/wait, or name another",
                 fields={"code": "unfinished_parent"},
             )
         if e.outdated:
             raise Conflict(
-                f"parent {parent!r} was selected in an epoch that was over when it came in: it is nobody's parent",
+                f"parent {parent!r} finished after the epoch of its selection: it cannot be a parent",
                 hint="build on a node of the present epoch: POST /api/trace/list shows them",
                 fields={"code": "stale_epoch"},
             )

@@ -1,4 +1,4 @@
-"""Trace schedulers: which of a tag's traces grows next; they rank all, and whoever asks takes the first free one."""
+"""Trace schedulers rank a tag's traces; the first free trace in that order is selected."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ from typing import ClassVar, Protocol
 from state.errors import Conflict, Invalid
 
 LEAST_WEIGHT = 0.05
-"""Of a trace that did badly or only crashed: it is selected now and then, so that it gets better or dies."""
+"""Least weight of a trace, so that also a bad one is selected now and then, and gets better or dies."""
 
 
 @dataclass(frozen=True)
 class TraceView:
-    """What a scheduler knows of one trace."""
+    """One trace as schedulers see it."""
 
     trace_id: str
     number: int
-    """In the order of creation in the tag."""
+    """By creation, in the tag."""
     virtual_time: int = 0
-    """When it is its turn, in selections of a trace; see `turn_taken`."""
+    """The trace with the lowest one is next; see `turn_taken`."""
     last_selected: int = 0
     """The `select_seq` of its newest selection; 0: none."""
     length: int = 0
-    """Committed nodes, crashes too."""
+    """Number of committed nodes, including crashes."""
     kept: int = 0
     children: int = 0
-    """Its selections that were committed."""
+    """Number of its committed selections."""
     in_flight: int = 0
-    """Its selections that are open."""
+    """Number of its open selections."""
     scores: Sequence[float | None] = ()
-    """Of its newest committed nodes, newest last: lower is better (see `verdict.score`), None is a crash."""
+    """Scores of its newest committed nodes, newest last: lower is better (`verdict.score`), None is a crash."""
     best_score: float | None = None
-    """Of all its nodes."""
+    """The lowest score of all its nodes."""
     priority: float = 0.0
 
 
 @dataclass(frozen=True)
 class ForestView:
-    """A tag's traces that may be selected, at one moment."""
+    """A tag's traces at one moment."""
 
     tag: str
     select_seq: int
     """Number of the selection to be made."""
     traces: Sequence[TraceView]
     virtual_time: int = 0
-    """That of the newest selection."""
+    """The virtual time at which the newest selection started."""
     params: Mapping[str, float] = field(default_factory=dict)
-    """As `checked_params` answers them."""
+    """From `checked_params`."""
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,12 @@ class Ranked:
 
     trace_id: str
     score: float | None
-    """What it goes by, larger is better: a weight or a probability; None: by its turn alone."""
+    """A weight or probability, larger is better; None if traces take turns."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A value of `scheduler_params`, with its range (both ends included)."""
+    """A parameter in `scheduler_params`; the range includes both ends."""
 
     default: float
     least: float
@@ -75,24 +75,24 @@ class Parameter:
 
 
 class TraceScheduler(ABC):
-    """Orders traces. The answer depends on the forest alone, so that the same log replays the same selections."""
+    """Orders traces; the order depends on the forest alone, so that a replay selects the same traces."""
 
     parameters: ClassVar[Mapping[str, Parameter]] = {}
 
     @abstractmethod
     def rank(self, forest: ForestView) -> list[Ranked]:
-        """Every trace once, that to be selected first; chance comes from `drawn`."""
+        """Every trace once, most wanted first; random numbers come from `drawn`."""
 
 
 class RoundRobin(TraceScheduler):
-    """The trace whose turn it is: each gets as many selections as the others."""
+    """Traces take turns, so that all get the same number of selections."""
 
     def rank(self, forest: ForestView) -> list[Ranked]:
         return [Ranked(t.trace_id, None) for t in sorted(forest.traces, key=lambda t: turn(t, forest))]
 
 
 class Priority(TraceScheduler):
-    """The trace of the highest priority, equal ones by turns."""
+    """The trace with the highest priority; equal ones take turns."""
 
     def rank(self, forest: ForestView) -> list[Ranked]:
         return _by_score(forest, {t.trace_id: t.priority for t in forest.traces})
@@ -101,10 +101,10 @@ class Priority(TraceScheduler):
 class Weighted(TraceScheduler):
     """The trace with the largest sigmoid((score - median) / MAD) / (1 + children + in flight).
 
-    The weights are those by which ShinkaEvolve samples parents (Lange, Imajuku and Cetin 2025, arXiv:2509.19349). To
-    take the largest quotient each time is d'Hondt's method: without chance, selections come in proportion to the
-    numerators. A score is that of the trace's best node, better is larger; MAD is the median absolute deviation. A
-    trace without any node counts as the median one.
+    ShinkaEvolve samples parents by these weights (Lange, Imajuku and Cetin 2025, arXiv:2509.19349). The largest
+    quotient each time is d'Hondt's method: numbers of selections are proportional to the numerators, without chance.
+    The score is the negated best score of the trace; MAD is the median absolute deviation. A trace without a node
+    counts as median.
     """
 
     def rank(self, forest: ForestView) -> list[Ranked]:
@@ -119,12 +119,12 @@ class Weighted(TraceScheduler):
 
 
 class Softmax(TraceScheduler):
-    """A draw by softmax over standardised potentials, of which nobody gets less than `eps` / traces.
+    """A draw by softmax over potentials; each trace has at least the probability `eps` / number of traces.
 
     A trace's potential is the sum of its length, its keeps and a random number, each standardised over the traces
     and times its parameter. A negative `length` prefers short traces; `kept` cannot be negative, because then a crash
     would be worth more than a keep. The order is drawn without replacement (Efraimidis and Spirakis, Information
-    Processing Letters 97, 2006, algorithm A), so that the chances are as the shares among the free traces, too.
+    Processing Letters 97, 2006, algorithm A), so that the shares also hold among the free traces only.
     """
 
     parameters: ClassVar[Mapping[str, Parameter]] = {
@@ -137,13 +137,13 @@ class Softmax(TraceScheduler):
 
     def rank(self, forest: ForestView) -> list[Ranked]:
         shares = self.shares(forest)
-        # An exponential race: who has the share p arrives after a time of the mean 1 / p.
+        # an exponential race: the trace with share p arrives after a time with mean 1 / p
         arrival = {name: -math.log(drawn(forest, name, "order")) / p for name, p in shares.items()}
         order = sorted(forest.traces, key=lambda t: (arrival[t.trace_id], *turn(t, forest)))
         return [Ranked(t.trace_id, shares[t.trace_id]) for t in order]
 
     def shares(self, forest: ForestView) -> dict[str, float]:
-        """The probability of each trace to be the first; they add up to 1."""
+        """The probability of each trace to be first; they add up to 1."""
         traces, eps = forest.traces, self._value(forest, "eps")
         potentials = {
             "length": [float(t.length) for t in traces],
@@ -169,8 +169,8 @@ class Softmax(TraceScheduler):
 class Uct(TraceScheduler):
     """The trace with the largest Q + c * sqrt(ln(1 + N + O) / (1 + n + o)): WU-UCT (Liu et al., ICLR 2020).
 
-    n are the trace's committed selections, o its open ones, N and O their sums. An open selection makes its trace
-    less uncertain before anything is known of it, so selections made together spread. Q is the mean reward of the
+    n is the number of the trace's committed selections, o that of its open ones, N and O are their sums. Open
+    selections count, so that selections made at the same time spread over the traces. Q is the mean reward of the
     trace's committed nodes, 0.5 without any: a node's reward is the share of the forest's other nodes that it beats,
     equal ones count half. So every success is worth more than every crash, and the metric's scale, direction and
     outliers do not matter.
@@ -204,26 +204,26 @@ SCHEDULERS: Mapping[str, TraceScheduler] = {
 def scheduler_named(
     name: str, plugins: Mapping[str, TraceScheduler], allowed: Iterable[str] = ()
 ) -> TraceScheduler:
-    """One of ours, or one of `plugins`; `allowed` are those that might be loaded.
+    """A built-in scheduler or one of `plugins`; `allowed`: names of plug-ins, for the hint.
 
     Raises:
-        Invalid: there is none of this name.
+        Invalid: there is none with this name.
     """
     found = SCHEDULERS.get(name) or plugins.get(name)
     if found is None:
         raise Invalid(
             f"there is no scheduler {name!r}",
-            hint=f"name one of {', '.join([*SCHEDULERS, *allowed])}; a plug-in, package.module:Class, has to stand in"
+            hint=f"name one of {', '.join([*SCHEDULERS, *allowed])}; a plug-in, package.module:Class, must be in"
             " NIGHTJAR_PLUGINS",
         )
     return found
 
 
 def checked_params(name: str, scheduler: TraceScheduler, params: Mapping[str, float]) -> dict[str, float]:
-    """All parameters of a scheduler, those not given at their defaults.
+    """All parameters of a scheduler: those given, and defaults for the others.
 
     Raises:
-        Invalid: it has no parameter of that name, or not this value.
+        Invalid: it has no such parameter, or the value is out of range.
     """
     known = scheduler.parameters
     hint = (
@@ -240,10 +240,10 @@ def checked_params(name: str, scheduler: TraceScheduler, params: Mapping[str, fl
 
 
 def ranking(name: str, scheduler: TraceScheduler, forest: ForestView) -> list[Ranked]:
-    """A scheduler's order, of which nobody has to believe a plug-in that it is one.
+    """A scheduler's order; that of a plug-in is checked.
 
     Raises:
-        Conflict: a plug-in fails, does not name every trace once, or goes by what is no number.
+        Conflict: a plug-in fails, does not name every trace once, or gives a score that is not finite.
     """
     if name in SCHEDULERS:
         return scheduler.rank(forest)
@@ -251,70 +251,70 @@ def ranking(name: str, scheduler: TraceScheduler, forest: ForestView) -> list[Ra
         ranked = list(scheduler.rank(forest))
         named = [r.trace_id for r in ranked]
         counts = all(r.score is None or math.isfinite(r.score) for r in ranked)
-    except Exception as problem:  # whatever somebody else's class does
+    except Exception as problem:  # a plug-in may raise anything
         raise _unusable(name, f"failed with {type(problem).__name__}: {problem}") from problem
     if sorted(named, key=str) != sorted(t.trace_id for t in forest.traces):
-        raise _unusable(name, f"ranked {named!r}, which are not the traces, each once")
+        raise _unusable(name, f"ranked {named!r}, not every trace once")
     if not counts:
-        raise _unusable(name, "gave a trace a score that is no finite number")
+        raise _unusable(name, "gave a trace a score that is not a finite number")
     return ranked
 
 
 def _unusable(name: str, problem: str) -> Conflict:
     return Conflict(
         f"the scheduler {name!r} {problem}",
-        hint="mend the plug-in, or name another scheduler with POST /api/trace/configure",
+        hint="repair the plug-in, or choose another scheduler with POST /api/trace/configure",
         fields={"code": "broken_scheduler"},
     )
 
 
 class HasTurn(Protocol):
-    """A trace or a forest, as a scheduler sees it or as it is kept."""
+    """A trace or a forest: a record or a view."""
 
     @property
     def virtual_time(self) -> int: ...
 
 
 def turn_taken(trace: HasTurn, forest: HasTurn) -> tuple[int, int]:
-    """Virtual times of a trace and of its forest when the trace is selected.
+    """New virtual times of a trace and of its forest when the trace is selected.
 
     Stride scheduling with equal strides (Waldspurger and Weihl, MIT/LCS/TM-528, 1995), with the virtual time of
-    start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): a trace that was busy, closed or is new stands
-    where the forest is now, and neither makes up for the turns that it was away nor waits for those that it had.
+    start-time fair queueing (Goyal, Vin and Cheng, SIGCOMM 1996): a trace that is new, or was busy or closed, starts
+    at the forest's time; it gets no extra turns for the time that it was away.
     """
     start = max(trace.virtual_time, forest.virtual_time)
     return start + 1, start
 
 
 def turn(trace: TraceView, forest: ForestView) -> tuple[int, int, int]:
-    """Orders traces by their turns, no two alike; a plug-in may break its ties by it.
+    """Sort key: the trace whose turn is next has the least one, and no two are equal; plug-ins may use it for ties.
 
-    Of those whose turn it is together the one not selected for longest comes first: so no other trace passes a free
-    one over twice.
+    Of traces with the same virtual time the one not selected for longest comes first, so that no other trace is
+    selected twice before a free one.
     """
     return max(trace.virtual_time, forest.virtual_time), trace.last_selected, trace.number
 
 
 def drawn(forest: ForestView, *what: str) -> float:
-    """A number between 0 and 1, both excluded: the same for the same selection and text, in any process."""
+    """A pseudo-random number in (0, 1); the same selection and text give the same number in any process."""
     text = "\n".join((forest.tag, str(forest.select_seq), *what))
     bits = int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 12
     return (bits + 0.5) / 2.0**52
 
 
 def _by_score(forest: ForestView, scores: Mapping[str, float]) -> list[Ranked]:
-    """The largest score first, equal ones by their turns."""
+    """The largest score first; equal ones take turns."""
     order = sorted(forest.traces, key=lambda t: (-scores[t.trace_id], *turn(t, forest)))
     return [Ranked(t.trace_id, scores[t.trace_id]) for t in order]
 
 
 def _deviations(values: Mapping[str, float]) -> dict[str, float]:
-    """By how many median absolute deviations each lies above the median."""
+    """How many median absolute deviations each value lies above the median."""
     if not values:
         return {}
     middle = median(values.values())
     apart = [abs(value - middle) for value in values.values()]
-    # More than half may be equal: then the mean deviation says what is far.
+    # if more than half are equal, the median deviation is 0: take the mean
     scale = median(apart) or fmean(apart)
     return {name: (value - middle) / scale if scale else 0.0 for name, value in values.items()}
 
@@ -329,7 +329,7 @@ def _sigmoid(z: float) -> float:
 
 
 def _qualities(forest: ForestView) -> dict[str, float]:
-    """The mean reward of every trace's nodes; a crash is beaten by all successes."""
+    """The mean reward of each trace's nodes, see `Uct`; every success beats a crash."""
     nodes = sorted(_worth(s) for t in forest.traces for s in t.scores)
 
     def reward(worth: float) -> float:

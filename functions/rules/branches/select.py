@@ -1,4 +1,4 @@
-"""What an experiment is made from: the selection that a wish leads to in a tag's forest, or why there is none now."""
+"""Decides which selection a wish gets in a tag's forest, or why there is none now."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from state.refusals import unknown_trace
 from state.selecting import Needs, SelectionDecision, SelectionFacts, Wait, Wish
 
 RETRY_S = (1.0, 15.0)
-"""The least and the most that a caller without a slot is told to wait."""
+"""Least and most seconds that a caller without a slot is told to wait."""
 
 
 @dataclass(frozen=True)
 class _Pick:
-    """What to select, before it is known whether there is a slot for it."""
+    """What to select, if there is a slot."""
 
     kind: SelectionKind
     fields: Mapping[str, Any]
     candidates: Sequence[Trace] = ()
-    """Most wanted first; none where a trace is opened."""
+    """Traces to extend, most wanted first; empty if a trace is opened."""
     by_room: bool = False
-    """The room for traces decided whether one is opened."""
+    """Whether it depends on the number of traces, so that the move has to check that number."""
     origin: str | None = None
     tip: str | None = None
 
 
 def needed(wish: Wish, facts: SelectionFacts) -> Needs:
-    """What else has to be read for `decide`."""
+    """The further facts that `decide` needs."""
     rules = facts.policy.traces
     needs = Needs(gpus=rules.max_parallel is None)
     if rules.mode == "single":
@@ -66,13 +66,13 @@ def _needed_to_merge(wish: Wish, facts: SelectionFacts, needs: Needs) -> Needs:
 def decide(
     wish: Wish, facts: SelectionFacts, scheduler: TraceScheduler | None, stale_s: float
 ) -> SelectionDecision | Wait:
-    """The selection to make, or why there is none now; a GPU that is silent for `stale_s` is none.
+    """The selection to make, or why there is none now.
 
-    `scheduler` is the one that `needed` names.
+    `scheduler` is the one that `needed` names; GPUs that are silent for `stale_s` seconds do not count.
 
     Raises:
-        Conflict: what was asked for cannot be selected; the `code` says why. Invalid, NotFound: it names what is not
-        there.
+        Conflict: the wish cannot be fulfilled; `code` says why. Invalid, NotFound: it names an unknown experiment or
+        trace.
     """
     check_parents(wish.tag, wish.parent_ids, facts.nodes)
     rules, forest = facts.policy.traces, facts.forest
@@ -101,7 +101,7 @@ def decide(
 
 
 def _own_line(wish: Wish) -> _Pick:
-    """In single mode: the one trace, which follows the tag."""
+    """In single mode: the tag's one trace."""
     own = trace_id_of(wish.tag, OWN_LINE)
     if wish.intent not in ("auto", "extend") or wish.trace_id not in (None, own) or wish.parent_ids:
         raise single_mode(wish.tag)
@@ -135,13 +135,13 @@ def _branches(wish: Wish, facts: SelectionFacts) -> bool:
 
 
 def _open(wish: Wish, facts: SelectionFacts) -> _Pick:
-    """A new trace: a root, or in a slot that another trace has left a branch from what was kept before."""
+    """A new trace: a branch from a keep if asked for or if a trace has ended, else a root."""
     by_room = wish.intent == "auto"
     tag = facts.tag
     stood_on = facts.stood_on.union(n for t in facts.forest.growing for n in (t.base, t.origin) if n)
     node = next_start((e for e in facts.kept if not e.outdated), stood_on, tag.direction, _main_key(tag))
     if node is not None and _branches(wish, facts):
-        reason = f"a trace is wanted: {node.experiment_id} was kept, and none stands on it"
+        reason = f"there is room for a trace, and no trace is based on {node.experiment_id}, a keep"
         fields = {"reason": reason, **parents_named([node.experiment_id], node)}
         return _Pick("branch", fields, by_room=by_room, origin=node.experiment_id)
     if wish.intent == "branch":
@@ -151,7 +151,7 @@ def _open(wish: Wish, facts: SelectionFacts) -> _Pick:
 
 
 def _from_node(wish: Wish, facts: SelectionFacts) -> _Pick:
-    """From the node that the caller named: its trace where it is a tip, else a trace of its own."""
+    """From the node that the caller named: extend its trace if it is the tip, else open a trace."""
     [node] = set(wish.parent_ids)
     reason = {"reason": f"its caller named {node}"}
     for trace in facts.forest.growing:
@@ -161,7 +161,7 @@ def _from_node(wish: Wish, facts: SelectionFacts) -> _Pick:
 
 
 def _in_turn(wish: Wish, facts: SelectionFacts, scheduler: TraceScheduler) -> _Pick:
-    """The scheduler's order of the traces that grow."""
+    """The live traces in the scheduler's order."""
     if wish.intent == "extend" and not facts.forest.growing:
         raise no_trace(wish.tag)
     rules, live = facts.policy.traces, facts.forest.live
@@ -171,7 +171,7 @@ def _in_turn(wish: Wish, facts: SelectionFacts, scheduler: TraceScheduler) -> _P
     fields = {
         "scheduler": rules.scheduler,
         "scores": {r.trace_id: r.score for r in ranked if r.score is not None} or None,
-        "reason": f"{rules.scheduler} put it first of the traces that were free",
+        "reason": f"{rules.scheduler} ranked it first of the free traces",
     }
     return _Pick("extend", fields, [by_id[r.trace_id] for r in ranked], by_room=wish.intent == "auto")
 
@@ -180,7 +180,7 @@ def _in_turn(wish: Wish, facts: SelectionFacts, scheduler: TraceScheduler) -> _P
 
 
 def _without_slot(facts: SelectionFacts, most_open: int) -> Wait | None:
-    """Why nothing of the tag may be selected now."""
+    """Why nothing of the tag can be selected now; None if something can."""
     if facts.tag.paused_at is not None:
         return Wait("paused", RETRY_S[1])
     if not _affords_run(facts.tag, facts.policy.budgets.base_s):
@@ -191,7 +191,7 @@ def _without_slot(facts: SelectionFacts, most_open: int) -> Wait | None:
 
 
 def _opening(decision: SelectionDecision, pick: _Pick, facts: SelectionFacts) -> SelectionDecision:
-    """With a trace that is opened for it, whose turn it is now."""
+    """The decision, with a new trace."""
     forest, most = facts.forest, facts.policy.traces.target_traces
     if forest.places >= most:
         raise no_room(decision.tag, most)
@@ -207,7 +207,7 @@ def _opening(decision: SelectionDecision, pick: _Pick, facts: SelectionFacts) ->
 
 
 def _extending(decision: SelectionDecision, pick: _Pick, facts: SelectionFacts) -> SelectionDecision | Wait:
-    """With the first of the candidates that is free."""
+    """The decision, with the first free candidate."""
     most = facts.policy.traces.max_inflight_per_trace
     for trace in pick.candidates:
         if trace.status not in ("live", "pending"):
@@ -235,7 +235,7 @@ def _live_gpus(facts: SelectionFacts, stale_s: float) -> int:
 
 
 def _affords_run(tag: Tag, run_s: float) -> bool:
-    """Whether the tag's budget has room for one more run of so many seconds, to the millisecond."""
+    """Whether the tag's budget has room for one more run of `run_s` seconds, to the millisecond."""
     has_runs = tag.budget_runs is None or tag.spent_runs + tag.reserved_runs + 1 <= tag.budget_runs
     spent_s = tag.spent_gpu_seconds + tag.reserved_gpu_seconds + run_s
     return has_runs and (tag.budget_gpu_seconds is None or spent_s < tag.budget_gpu_seconds + 0.0005)

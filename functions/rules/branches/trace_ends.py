@@ -1,4 +1,4 @@
-"""When a trace ends, by crashes, without progress or in a merge, and where the next one starts."""
+"""When a trace ends (by crashes, without progress, in a merge), and where the next one starts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from state.records import Direction, Experiment
 
 @dataclass(frozen=True)
 class Vitals:
-    """How a trace has done, as of its newest committed node."""
+    """A trace's best score and counts, as of its newest committed node."""
 
     best: float | None = None
     """Its lowest score (see `verdict.score`)."""
@@ -22,7 +22,7 @@ class Vitals:
 
 
 def after_commit(before: Vitals, score: float | None) -> Vitals:
-    """With one more committed node; None is a crash. Faults of the infrastructure are no commits."""
+    """The vitals after one more committed node; a score of None is a crash."""
     crashes = before.crashes_in_a_row + 1 if score is None else 0
     if score is not None and (before.best is None or score < before.best):
         return Vitals(score, 0, crashes)
@@ -30,16 +30,16 @@ def after_commit(before: Vitals, score: float | None) -> Vitals:
 
 
 def death(vitals: Vitals, dead_after_crashes: int, stale_after: int) -> Literal["crashes", "stale"] | None:
-    """Why a trace has to make room for another: so many crashes in a row, or commits without a new best."""
+    """Why a trace has to end: too many crashes in a row, or too many commits without a new best."""
     if vitals.crashes_in_a_row >= dead_after_crashes:
         return "crashes"
     return "stale" if vitals.commits_since_best >= stale_after else None
 
 
 def ended_by_merge(selected: Mapping[str, str], tips: Mapping[str, str], goes_on: bool) -> list[str]:
-    """Of a merge's sources, those that end with it: only if it is kept and goes on, and only who has not grown since.
+    """The sources that end with a merge: those that have not grown since, if the merge `goes_on`.
 
-    `selected` are the sources' tips when the merge was selected, `tips` when it is committed, both by trace.
+    `selected`: tip of each source trace when the merge was selected; `tips`: the same when it is committed.
     """
     return [trace for trace, tip in selected.items() if goes_on and tips.get(trace) == tip]
 
@@ -47,8 +47,5 @@ def ended_by_merge(selected: Mapping[str, str], tips: Mapping[str, str], goes_on
 def next_start(
     kept: Iterable[Experiment], built_on: Collection[str], direction: Direction, main: Key
 ) -> Experiment | None:
-    """Where a trace starts in place of a dead one: the best keep that no trace, live or ended, has for its base.
-
-    None is a new root: everything worth building on has been, or is being, built on.
-    """
+    """Where a trace starts in place of a dead one: the best keep that is not in `built_on`; None is a new root."""
     return best_of((e for e in kept if e.experiment_id not in built_on), direction, main)

@@ -1,4 +1,4 @@
-"""What a suggestion stands on: the tag's best, or the base of the branch that was selected."""
+"""The ground of a suggestion: the tag's best, or the base of the selected branch, with what is near it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RECENT = 10
 
 @dataclass(frozen=True)
 class Ground:
-    """What the next idea is made from."""
+    """What the next idea builds on."""
 
     base: Sketch | None
     commit_sha: str | None
@@ -26,13 +26,13 @@ class Ground:
     recent: Sequence[Sketch]
     """Oldest first."""
     merging: Sequence[Sketch] = ()
-    """What a merge brings together."""
+    """The experiments that a merge combines."""
     beside: Sequence[Sketch] | None = None
-    """Of a new root: what the other branches began with."""
+    """For a new root: the roots of the other branches."""
 
 
 def ground_of(facts: SearchFacts) -> Ground:
-    """The tag's best, near misses and newest results; or those of the branch, whatever the others do."""
+    """The tag's best, near misses and newest results; or, with a selection, those of its branch."""
     if isinstance(facts.ground, BranchGround):
         return _of_branch(facts, facts.ground)
     found = facts.ground

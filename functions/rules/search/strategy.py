@@ -1,4 +1,4 @@
-"""How a tag's search goes on, from its last finished experiments."""
+"""A tag's search mode, decided from its last finished experiments."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Direction:
 
 
 def is_due(strategy: Strategy, finished: int) -> bool:
-    """Whether the next strategy is to be decided: runs have finished since, and no operator's choice stands."""
+    """Whether to decide the strategy again: runs have finished since, and an operator's choice is not in force."""
     return finished >= strategy.pinned_until and (strategy.decided_at != finished or strategy.version <= 1)
 
 
@@ -42,7 +42,7 @@ def counts_as_crash(end: End) -> bool:
 
 
 def next_direction(recent: Sequence[End], finished: int, near_misses: int, policy: Adapt) -> Direction:
-    """The mode after `finished` finished experiments; `recent` says how the newest of them ended, in finish order."""
+    """The mode after `finished` finished experiments; `recent`: the newest of them, in finish order."""
     if finished < policy.min_finished or not recent:
         return _direction(
             "explore", 1.0, f"too few finished experiments ({finished} of {policy.min_finished})"

@@ -1,4 +1,4 @@
-"""What an agent could try next, in words, from what the tag has learned."""
+"""What an agent could try next, as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HIGH_YIELD = 0.3
 
 
 def underexplored(stats: Mapping[str, tuple[int, int]], categories: Sequence[str]) -> list[str]:
-    """Categories with fewer than 3 tries, in the order of `categories`; `other` is no direction."""
+    """Categories with fewer than 3 tries, in the order of `categories`, without `other`."""
     return [c for c in categories if c != "other" and stats.get(c, (0, 0))[0] < ENOUGH_TRIES]
 
 
@@ -26,7 +26,7 @@ def high_yield(stats: Mapping[str, tuple[int, int]]) -> list[str]:
 def uncombined_pair(
     near_misses: Sequence[Mention], combined: Iterable[Sequence[str]]
 ) -> tuple[Mention, Mention] | None:
-    """The two best near misses of different categories that are not together among `combined`, others' parents."""
+    """The two best near misses of different categories that are not together in `combined`, lists of parents."""
     done = {frozenset(pair) for parents in combined for pair in combinations(parents, 2)}
     return next(
         (
@@ -65,23 +65,20 @@ def suggest(
     merging: Sequence[Sketch] = (),
     beside: Sequence[Sketch] | None = None,
 ) -> list[str]:
-    """One to four concrete directions, most wanted first; never empty.
+    """One to four concrete ideas, most wanted first; never empty.
 
-    `merging` is what a selected merge brings together; `beside` what other branches began with, where this is a new
-    root among them.
+    `merging`: the experiments that a selected merge combines; `beside`, for a new root: the roots of other branches.
     """
     if merging:
         parts = [f"{e.experiment_id} ({e.category}: {short(e.diff_summary, 120)})" for e in merging]
-        return [f"Bring {' and '.join(parts)} together, and let go of what contradicts the better one."]
+        return [f"Combine {' and '.join(parts)}; where they contradict each other, take the better one."]
     if best is None and beside is not None:
         where = unexplored[0] if unexplored else "a category with few recent tries"
         others = [f"{e.experiment_id} ({short(e.description, 60)})" for e in beside[-4:]]
-        unlike = f", unlike what the other branches began with: {', '.join(others)}" if others else ""
+        unlike = f", unlike the first changes of the other branches: {', '.join(others)}" if others else ""
         return [f"A new branch from the tag's base commit: try one change in {where}{unlike}."]
     if best is None:
-        return [
-            "Run the unchanged train.py first: its result is the baseline that everything is compared with."
-        ]
+        return ["Run the unchanged train.py first: its result is the baseline for all comparisons."]
     base = f"{short(best.experiment_id)} ({short(best.description, 80)})"
     crashed = [e for e in recent if e.status in ("crash", "timeout")]
     match mode:
@@ -93,20 +90,20 @@ def suggest(
                 " both just missed; register it with both as parent_ids."
             ]
         case "combine":
-            ideas = ["Every pair of near misses was tried: repeat the best near miss with a larger step."]
+            ideas = ["All pairs of near misses were tried: repeat the best near miss with a larger step."]
         case "ablation":
             ideas = [
-                f"Take the newest addition out of {base}: if the value stays within noise, simpler code is a gain.",
+                f"Remove the newest addition from {base}: if the value stays within noise, simpler code is a gain.",
             ]
         case "exploit":
             where = f" in {yielding[0]}" if yielding else ""
-            ideas = [f"Refine {base}: a smaller or larger step of the change that was kept last{where}."]
+            ideas = [f"Refine {base}: try a smaller or larger step of the last kept change{where}."]
         case "explore":
             where = unexplored[0] if unexplored else "a category with few recent tries"
             ideas = [f"Try one change in {where} on top of {base}."]
     if crashed:
         newest = crashed[-1]
-        ideas.append(f"Avoid what crashed {newest.experiment_id}: {short(newest.error or 'unknown', 160)}")
+        ideas.append(f"Avoid the crash of {newest.experiment_id}: {short(newest.error or 'unknown', 160)}")
     if mode != "explore" and unexplored:
         ideas.append(f"Not tried enough yet: {', '.join(unexplored[:4])}.")
     if mode not in ("exploit", "explore") and yielding:

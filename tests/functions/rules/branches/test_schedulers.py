@@ -393,10 +393,10 @@ class Fixed(TraceScheduler):
 @pytest.mark.parametrize(
     ("ranked", "problem"),
     [
-        ([Ranked("t0", None)], "not the traces"),
-        ([Ranked("t0", None), Ranked("t0", None)], "not the traces"),
-        ([Ranked("t0", None), Ranked("t1", None), Ranked("t9", None)], "not the traces"),
-        ([Ranked("t0", math.nan), Ranked("t1", 1.0)], "no finite number"),
+        ([Ranked("t0", None)], "not every trace once"),
+        ([Ranked("t0", None), Ranked("t0", None)], "not every trace once"),
+        ([Ranked("t0", None), Ranked("t1", None), Ranked("t9", None)], "not every trace once"),
+        ([Ranked("t0", math.nan), Ranked("t1", 1.0)], "not a finite number"),
     ],
 )
 def test_a_plug_in_that_ranks_anything_but_the_traces_is_not_believed(
@@ -417,7 +417,7 @@ def test_a_plug_in_that_ranks_anything_but_the_traces_is_not_believed(
         ("return None", "TypeError"),
         ("return ['t0', 't1']", "AttributeError"),
         ("return [Ranked('t0', 'high'), Ranked('t1', 'low')]", "TypeError"),
-        ("return [Ranked(None, 1.0), Ranked('t1', 1.0)]", "not the traces"),
+        ("return [Ranked(None, 1.0), Ranked('t1', 1.0)]", "not every trace once"),
     ],
 )
 def test_a_plug_in_that_fails_says_why_and_is_no_fault_of_ours(answer: str, problem: str) -> None:
