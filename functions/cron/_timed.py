@@ -1,4 +1,4 @@
-"""Which functions the clock fires, as declared."""
+"""The functions that the clock fires, from the function table."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z]+::[a-z_]+$", max_length
 
 
 def timed() -> dict[str, Every | Cron]:
-    """Every function's trigger of the clock, by name."""
+    """The clock trigger of each function that has one, by name."""
     return {name: found.clock for name, found in table().items() if found.clock is not None}
 
 
 def trigger_of(function: str) -> Every | Cron:
-    """The trigger of the clock that this function declares.
+    """The clock trigger of a function.
 
     Raises:
-        NotFound: it declares none.
+        NotFound: it has none.
     """
     found = timed()
     if function not in found:

@@ -1,4 +1,4 @@
-"""cron::list shows which functions the clock fires, when and by which policies, with counts of firings so far."""
+"""cron::list shows the functions that the clock fires: times, policies and counts of firings."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from state.settings import Settings
 
 
 class ListSchedules(Request):
-    """Nothing to ask for."""
+    """No fields."""
 
 
 class ScheduleView(Response):
@@ -34,30 +34,30 @@ class ScheduleView(Response):
     next_scheduled: str | None
     """None while it is paused."""
     next_fire: str | None
-    """The same with its jitter."""
+    """`next_scheduled` plus jitter."""
     last_scheduled: str | None
     last_fired: str | None
     fired: int
     by_hand: int
     missed: int
-    """Firings that no clock made in time, and that were not made up."""
+    """Firings that were not made, because no clock ran."""
     skipped: int
-    """Firings that were dropped because an earlier one was unhandled."""
+    """Firings that were not made, because an earlier one was unhandled."""
     waiting: int
     """Firings whose handler has not begun."""
     running: int
-    """Firings whose handler is at work, or that wait for another try."""
+    """Firings whose handler runs, or that wait for a retry."""
 
 
 class ListedSchedules(Response):
     functions: builtins.list[ScheduleView]
     now: str
-    """Redis' clock; all times here are by it."""
+    """The time of Redis' clock, which all times here use."""
 
 
 @function("cron::list", Http("GET", "/api/cron/list"), Http("POST", "/api/cron/list"), role="viewer")
 async def list(request: ListSchedules, store: Schedules, settings: Settings) -> ListedSchedules:
-    """Which functions the clock fires: next and last time, policies, missed and skipped firings, pauses."""
+    """The functions that the clock fires: next and last time, policies, missed and skipped firings, pauses."""
     found, declared = timed(), schedules(table(), settings)
     looks = await store.looks([*found])
     rows = [

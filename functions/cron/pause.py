@@ -22,9 +22,9 @@ class PausedSchedule(Response):
 
 @function("cron::pause", role="operator", writes=True)
 async def pause(request: PauseSchedule, store: Schedules) -> PausedSchedule:
-    """Stop the clock from firing a function until cron::resume; what was fired before still runs.
+    """Stop the clock from firing a function until cron::resume; earlier firings still run.
 
-    Firings that fall into the pause count as neither missed nor skipped, and are never made up.
+    Times within the pause are not made up, and count as neither missed nor skipped.
     """
     trigger_of(request.function)
     since = await store.pause(request.function, request.reason)

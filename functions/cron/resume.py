@@ -15,12 +15,12 @@ class ResumeSchedule(Command):
 class ResumedSchedule(Response):
     function: str
     paused_since: str | None
-    """None where it was not paused."""
+    """None if it was not paused."""
 
 
 @function("cron::resume", role="operator", writes=True)
 async def resume(request: ResumeSchedule, store: Schedules) -> ResumedSchedule:
-    """Let the clock fire a paused function again, from its next scheduled time on."""
+    """Let the clock fire a paused function again, at its next scheduled time."""
     trigger_of(request.function)
     since = await store.resume(request.function)
     return ResumedSchedule(function=request.function, paused_since=None if since is None else stamp(since))

@@ -1,4 +1,4 @@
-"""cron::run fires a function of the clock now."""
+"""cron::run fires a scheduled function now."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class FiredNow(Response):
 
 @function("cron::run", role="operator", writes=True)
 async def run(request: FireNow, call: Call, store: Schedules) -> FiredNow:
-    """Fire a function of the clock now, also while it is paused, once per request id; the events process runs it."""
+    """Fire a scheduled function now, even if it is paused, once per request id; the events process runs it."""
     trigger = trigger_of(request.function)
     given = request.request_id or call.idempotency_key
     became, when = await store.run(request.function, trigger.overlap, given)

@@ -1,4 +1,4 @@
-"""What the audit of a lab reads."""
+"""The stores that the audit of a lab reads."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ from state.tags import Tags
 
 @dataclass(frozen=True)
 class Stores:
-    """The stores of this group."""
-
     tags: Tags
     policies: Policies
     experiments: Experiments

@@ -13,11 +13,11 @@ from state.records import Tag as TagRecord
 
 PAGE = 1000
 LOOKS = 5
-"""A violation has to be seen in each of these looks: a lab at work changes while it is read."""
+"""A violation counts only if all these looks find it: the lab may change while it is read."""
 
 
 class AuditLab(Command):
-    """Nothing to say."""
+    """No fields."""
 
 
 class AuditedLab(Response):
@@ -32,7 +32,7 @@ class AuditedLab(Response):
 async def audit(request: AuditLab, stores: Stores) -> AuditedLab:
     """Compare counters, indexes, best, near misses, lineage, traces, leases, queue and stream with the records.
 
-    Reads everything, page by page, while the lab goes on; a violation counts only if every look finds it.
+    Reads everything, page by page, while the lab is in use; a violation counts only if every look finds it.
     """
     seen = await _look(stores)
     lasting = seen.violations

@@ -1,4 +1,4 @@
-"""lab::status shows the lab's processes, queues and lags."""
+"""lab::status shows the lab's processes, queue and event lags."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from state.settings import Settings
 
 
 class ReadStatus(Request):
-    """Nothing to ask for."""
+    """No fields."""
 
 
 class LabStatus(Response):
@@ -29,13 +29,13 @@ class LabStatus(Response):
     tags: int
     paused_tags: list[str]
     events: dict[str, Any]
-    """Length of the stream, and per binding what is undelivered and unacknowledged, and how old the oldest is."""
+    """Length of the stream; per binding the numbers of undelivered and unacknowledged events, age of the oldest."""
     hints: list[str]
 
 
 @function("lab::status", Http("GET", "/api/lab/status"), role="viewer")
 async def status(request: ReadStatus, overviews: Overviews, settings: Settings) -> LabStatus:
-    """Who is alive, what waits, how far the event handlers are behind."""
+    """The lab's living processes, GPUs, queue, paused tags and event lags, with hints."""
     timed = [name for name, declared in table().items() if declared.clock is not None]
     lab = await overviews.read(timed, alive_s=settings.stale_s)
     gpus = pool_counts(lab.gpus.gpus, lab.gpus.now, settings.stale_s)
@@ -54,7 +54,7 @@ async def status(request: ReadStatus, overviews: Overviews, settings: Settings) 
 
 
 def hints(lab: Overview, kinds: Collection[str], gpus: Mapping[str, int]) -> Iterator[str]:
-    """What an operator should do about it."""
+    """What an operator should do."""
     if lab.queued and not gpus["idle"] + gpus["training"]:
         yield f"{lab.queued} experiments wait and {ADD_WORKER}"
     for tag in lab.paused_tags[:10]:

@@ -1,4 +1,4 @@
-"""What select and merge share: try until something is selected, or the wait is over."""
+"""Shared by select and merge: try until something is selected or the wait is over."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from state.selecting import Wait, Wish
 from state.wakeups import woken_within
 
 LOOK_AGAIN_S = 2.0
-"""A wake-up may be lost with its connection; the state never is."""
+"""Seconds between two looks without a wake-up, which may be lost with its connection."""
 FREEING = (
     *("selection.committed", "selection.released", "selection.expired"),
     *("trace.opened", "trace.ended", "trace.reopened", "tag.resumed"),
 )
-"""Events after which there may be a slot."""
+"""Events that may free a slot."""
 
 
 class Selected(Response):
@@ -38,27 +38,27 @@ class Selected(Response):
     base_commit_sha: str | None = None
     """The code to check out."""
     combines: list[str] | None = None
-    """Of a merge: the kept nodes, or the near misses, whose changes are to be brought together."""
+    """For a merge: the kept nodes or near misses whose changes to combine."""
     sources: list[str] | None = None
-    """Of a merge: the traces that end with it, if it is kept."""
+    """For a merge: the traces that end if it is kept."""
     select_seq: int | None = None
     epoch: int | None = None
     lease_expires_at: str | None = None
-    """Until then an experiment is registered with it, or it is renewed."""
+    """Register an experiment with it, or renew it, before this time."""
     scheduler: str | None = None
     scores: dict[str, float] | None = None
     reason: str
-    """Why this one; or why none: no_slot, all_busy, paused, budget."""
+    """Why this selection; or why there is none: no_slot, all_busy, paused, budget."""
     retry_after: float | None = None
     hint: str
     context: dict[str, Any] | None = None
 
 
 async def selected(wish: Wish, wait_s: float, request: RequestKey | None, stores: Stores) -> Selected:
-    """A selection; where there is none now, tries again with whatever happens for `wait_s` seconds.
+    """A selection; if there is none, tries again after each event that may free a slot, for `wait_s` seconds.
 
     Raises:
-        Conflict: what was asked for cannot be selected, now or ever; the `code` says why.
+        Conflict: the wish cannot be fulfilled, even later; `code` says why.
     """
     time = asyncio.get_running_loop().time
     deadline, next_look = time() + wait_s, 0.0
@@ -99,7 +99,7 @@ async def _try(wish: Wish, request: RequestKey | None, stores: Stores) -> tuple[
 
 
 async def _forgotten_tags(stores: Stores) -> set[str]:
-    """Tags with slots again because the agents that held them are gone; without a clock nothing else sweeps."""
+    """Tags that have slots again because the agents holding them are gone; needed if no clock runs the sweeps."""
     patience_s = stores.settings.stale_s
     if await stores.pool.begin_sweep(patience_s / 2 + stores.settings.sweep_s, patience_s):
         return set()
@@ -108,7 +108,7 @@ async def _forgotten_tags(stores: Stores) -> set[str]:
 
 
 def shown(found: Selection, tag: Tag) -> Selected:
-    """A selection as callers see it."""
+    """A selection as an answer."""
     commit = found.base_commit_sha or tag.base_commit
     return Selected(
         status="selected",
@@ -133,10 +133,10 @@ def shown(found: Selection, tag: Tag) -> Selected:
 
 
 def waiting(found: Wait, tag: Tag) -> Selected:
-    """Why there is none, as callers see it."""
+    """The reason of a wait as an answer."""
     hints = {
-        "no_slot": "Every slot is taken: ask again, and keep no idea ready for a context that will have changed.",
-        "all_busy": "Every trace is being extended: ask again when a result is in.",
+        "no_slot": "Every slot is taken: ask again, and form the idea then, since the context will have changed.",
+        "all_busy": "Every trace is being extended: ask again when one of them has a result.",
     }
     hint = hints.get(found.reason) or obstacle(tag) or "The tag has no room for a run now: ask again."
     return Selected(status="wait", reason=found.reason, retry_after=found.retry_after, hint=hint)

@@ -1,4 +1,4 @@
-"""What the functions of traces work with."""
+"""The stores that the functions of traces use."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from state.wakeups import Wakeups
 
 @dataclass(frozen=True)
 class Stores:
-    """The stores of one process."""
-
     tags: Tags
     policies: Policies
     experiments: Experiments

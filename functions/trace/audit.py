@@ -1,4 +1,4 @@
-"""trace::audit checks every invariant of a tag's traces and says what is wrong."""
+"""trace::audit checks every invariant of a tag's traces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from state.policies import Policies
 from state.snapshots import Snapshots
 
 LOOKS = 5
-"""What is only half read of a tag at work looks wrong, and may look so twice."""
+"""A violation counts only if all these looks find it: the tag may change while it is read."""
 
 
 class AuditTraces(Request):
@@ -26,9 +26,9 @@ class AuditedTraces(Response):
 
 @function("trace::audit", role="operator")
 async def audit(request: AuditTraces, policies: Policies, snapshots: Snapshots) -> AuditedTraces:
-    """Compare every trace's tip, base, counters and leases with the tag's experiments; lab::audit does it for all.
+    """Compare each trace's tip, base, counters and leases with the tag's experiments; lab::audit checks all tags.
 
-    Reads the whole tag, while it goes on; what is only seen in passing is looked at again.
+    Reads the whole tag while it is in use; a violation counts only if every look finds it.
     """
     seen = await _look(request.tag, policies, snapshots)
     for _ in range(LOOKS - 1):

@@ -1,4 +1,4 @@
-"""trace::close has a trace selected no more."""
+"""trace::close ends a trace by hand."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Close(Command):
 class Closed(Response):
     trace_id: str
     status: str
-    """What it is now; a trace that had ended before stays as it ended."""
+    """The status now; a trace that had ended before keeps its status."""
     reason: str | None
 
 
 @function("trace::close", role="agent", writes=True)
 async def close(request: Close, policies: Policies, traces: Traces) -> Closed:
-    """Select a trace no more, and free its slot; what is under way on it may still come in."""
+    """End a trace and free its slot; its open experiments may still finish."""
     trace = await traces.get(request.tag, request.trace_id)
     policy, _ = await policies.get(request.tag)
     if trace.number == OWN_LINE and policy.traces.mode == "single":

@@ -30,10 +30,10 @@ class Configure(Command):
     dead_after_crashes: Count | None = None
     stale_after: Count | None = None
     priorities: dict[Id, Priority] | None = Field(
-        None, max_length=100, description="by trace, higher first: for the scheduler `priority`"
+        None, max_length=100, description="by trace id, higher first; used by the scheduler `priority`"
     )
     new_epoch: bool = Field(
-        False, description="record what was selected until now, and let nothing of it be a parent"
+        False, description="experiments of selections that are open now are recorded, but cannot be parents"
     )
 
 
@@ -44,12 +44,12 @@ class Configured(Response):
     epoch: int
     traces: TracePolicy
     priorities: dict[str, float]
-    """Of the traces that grow."""
+    """Of the growing traces."""
 
 
 @function("trace::configure", role="operator", writes=True)
 async def configure(request: Configure, stores: Stores) -> Configured:
-    """Change the part of a tag's policy that is about traces, and the priorities of single ones."""
+    """Change the traces part of a tag's policy, and the priorities of traces."""
     priorities = request.priorities or {}
     await gather(*(stores.traces.get(request.tag, trace_id) for trace_id in priorities))
     policy, version = await _changed(request, priorities, stores)

@@ -1,4 +1,4 @@
-"""trace::context tells what an experiment is made from: its branch, and what was tried beside it."""
+"""trace::context shows the branch that an experiment builds on, and what was tried beside it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from state.traces import Traces
 
 ANCESTORS_READ = 500
 BESIDE_READ = 200
-"""Newest finished experiments, and newest traces' roots, that siblings are looked for among."""
+"""Siblings are searched among so many newest finished experiments, and roots of newest traces."""
 TEXT = 240
 
 
@@ -29,7 +29,7 @@ class ReadContext(Request):
     selection_id: Id | None = None
     parent_ids: list[Id] = Field(default_factory=list, max_length=16)
     search_type: Literal["ancestors", "all"] = Field(
-        "ancestors", description="kept ones and failures of the branch, or of the whole tag"
+        "ancestors", description="keeps and failures of the branch, or of the whole tag"
     )
     return_type: Literal["all", "kept", "failed"] = "all"
     max_keep: int = Field(20, ge=0, le=500)
@@ -39,7 +39,7 @@ class ReadContext(Request):
     @model_validator(mode="after")
     def _one_way_to_name_parents(self) -> ReadContext:
         if self.selection_id is not None and self.parent_ids:
-            raise ValueError("a selection names its parents: send one of them")
+            raise ValueError("send selection_id or parent_ids, not both: a selection names its parents")
         return self
 
 
@@ -59,18 +59,18 @@ class Entry(Response):
 
 
 class Under(Response):
-    """What stands under the parents: the same for ever, whatever other branches do."""
+    """The parents and all their ancestors; other branches do not change it."""
 
     parent_ids: list[str]
     ancestors: list[str]
     """From the roots to the parents, each once."""
     is_whole: bool
-    """False where the oldest are left out."""
+    """False if the oldest are left out."""
     kept: list[Entry]
     failures: list[Entry]
-    """That no keep was built on since."""
+    """Failures with no keep between them and the parents."""
     base: Entry | None
-    """The best kept one."""
+    """The best keep."""
     best: Entry | None
     """The best value, kept or not."""
 
@@ -82,14 +82,14 @@ class Context(Response):
     """The code to check out."""
     branch: Under
     siblings: list[Entry]
-    """Tried beside the branch; what failed says so in its status."""
+    """Tried beside the branch, failures too."""
     global_best: Entry | None
-    """Of the tag, as of now."""
+    """The tag's best now."""
 
 
 @function("trace::context", role="agent")
 async def context(request: ReadContext, traces: Traces) -> Context:
-    """A branch's ancestors, keeps, newest failures, base and best, and the siblings that were tried beside it."""
+    """A branch's ancestors, keeps, newest failures, base and best, and the siblings tried beside it."""
     of_all = request.search_type == "all"
     facts = await traces.context_facts(
         request.tag,
@@ -106,7 +106,7 @@ async def context(request: ReadContext, traces: Traces) -> Context:
 
 
 def _check(request: ReadContext, facts: ContextFacts) -> None:
-    """Refuse a selection of another tag, and parents that nothing can be built on."""
+    """Refuse a selection of another tag, and parents that cannot be built on."""
     if facts.selection is None:
         check_parents(request.tag, request.parent_ids, facts.ancestors)
     elif facts.selection.tag != request.tag:
@@ -141,7 +141,7 @@ def _told(request: ReadContext, facts: ContextFacts, under: Branch) -> Context:
 
 
 def entry(e: Experiment) -> Entry:
-    """An experiment in a few words."""
+    """An experiment with shortened texts."""
     return Entry(
         experiment_id=e.experiment_id,
         number=e.number,

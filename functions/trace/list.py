@@ -20,7 +20,7 @@ class ListTraces(Request):
     tag: TagName
     status: TraceStatus | None = None
     limit: int = Field(200, ge=1, le=1000, description="newest nodes of the graph, and newest traces")
-    draw: bool = Field(False, description="answer the graph as text, too")
+    draw: bool = Field(False, description="also answer the graph as text")
     cursor: Annotated[int, Field(ge=0)] | None = Field(None, description="next_cursor of the page before")
 
 
@@ -31,17 +31,17 @@ class Branch(Response):
     kind: str
     root: str | None
     origin: str | None
-    """The node that a branch began at."""
+    """The node at which a branch began."""
     tip: str | None
     base: str | None
-    """The best that it has kept."""
+    """Its best keep."""
     base_commit_sha: str | None
     length: int
     kept: int
     in_flight: int
     selections: int
     best_score: float | None
-    """Lower is better, whatever the direction of the metric."""
+    """Lower is better, for metrics of both directions."""
     priority: float
     created_at: str
     ended_at: str | None
@@ -75,7 +75,7 @@ class TraceList(Response):
     """By number."""
     total_traces: int
     nodes: builtins.list[Node]
-    """The newest, by number; a parent that is not among them is older."""
+    """The newest, by number; a parent that is missing here is older."""
     total_nodes: int
     next_cursor: int | None
     drawing: str | None = None
@@ -112,7 +112,7 @@ async def list(request: ListTraces, stores: Stores) -> TraceList:
 
 
 def branch(trace: Trace) -> Branch:
-    """A trace as it is shown."""
+    """A trace as an answer."""
     return Branch(
         created_at=stamp(trace.created_at),
         ended_at=stamp(trace.ended_at) if trace.ended_at is not None else None,
@@ -121,5 +121,4 @@ def branch(trace: Trace) -> Branch:
 
 
 def node(e: Experiment, is_tip: bool, is_base: bool) -> Node:
-    """An experiment as a node."""
     return Node(is_tip=is_tip, is_base=is_base, **e.model_dump(include=set(Node.model_fields)))

@@ -1,4 +1,4 @@
-"""trace::merge selects several parents at once: what two traces have found is brought together."""
+"""trace::merge selects several parents, to combine what two traces have found."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from state.selecting import Wish
 class Merge(Command):
     tag: TagName
     agent: Id | None = None
-    into: Id | None = Field(None, description="the trace that goes on; default: that of the best")
+    into: Id | None = Field(None, description="the trace to extend; default: the one with the best base")
     sources: list[Id] = Field(default_factory=list, max_length=16, description="the traces to merge")
     selector: Literal["explicit", "best_base", "near_miss"] | None = Field(
-        None, description="default: explicit where sources are named, else best_base"
+        None, description="default: explicit if sources are named, else best_base"
     )
     wait: float = Field(0, ge=0, le=50, description="seconds to wait for a slot")
 
     @model_validator(mode="after")
     def _sources_are_named_or_found(self) -> Merge:
         if self.sources and self.selector not in (None, "explicit"):
-            raise ValueError(f"the selector {self.selector} finds the sources: leave them out")
+            raise ValueError(f"the selector {self.selector} finds the sources: omit them")
         if self.selector == "explicit" and not self.sources:
-            raise ValueError("an explicit merge names its sources")
+            raise ValueError("the selector explicit needs sources")
         return self
 
 
 @function("trace::merge", role="agent", writes=True, keeps_answer=False)
 async def merge(request: Merge, call: Call, stores: Stores) -> Selected:
-    """Select several parents: two traces with their bases, or two near misses; if it is kept, the others end."""
+    """Select several parents: the bases of two traces, or two near misses; if it is kept, the other traces end."""
     sources = [*([request.into] if request.into and request.sources else []), *request.sources]
     wish = Wish(
         tag=request.tag,

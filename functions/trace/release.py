@@ -12,7 +12,7 @@ from state.traces import Traces
 
 class ReleaseSelection(Command):
     selection_id: Id
-    reason: Line = "its agent has no idea for it"
+    reason: Line = "its agent had no idea for it"
 
 
 class ReleasedSelection(Response):
@@ -22,14 +22,14 @@ class ReleasedSelection(Response):
 
 @function("trace::release", role="agent", writes=True, keeps_answer=False)
 async def release(request: ReleaseSelection, call: Call, traces: Traces) -> ReleasedSelection:
-    """Give a selection back that no experiment will be made from: its trace is free at once."""
+    """Give a selection back unused; its trace is free at once."""
     found = await traces.selection(request.selection_id)
     check_own(call.caller, found.owner, found.selection_id)
     after = await traces.release(found, request.reason)
     if after.status == "open":
         raise Conflict(
             f"{after.experiment_id} was registered with {after.selection_id}",
-            hint=f"end that one with POST /api/experiment/stop: its selection ends with {after.experiment_id}",
+            hint=f"end {after.experiment_id} with POST /api/experiment/stop: its selection ends with it",
             fields={"code": "selection_registered", "experiment_id": after.experiment_id},
         )
     if after.status == "committed":

@@ -1,4 +1,4 @@
-"""trace::renew keeps a selection for longer."""
+"""trace::renew prolongs the lease of a selection."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Renewed(Response):
     status: str
     lease_expires_at: str
     held_by: str | None = None
-    """The experiment that keeps it open for as long as it is open itself: no renewal is needed."""
+    """The experiment made from it: while that is open, no renewal is needed."""
 
 
 @function("trace::renew", role="agent", writes=True, keeps_answer=False)
 async def renew(request: Renew, call: Call, traces: Traces) -> Renewed:
-    """Prolong a selection's lease by its whole length, while an idea is still being worked out."""
+    """Prolong a selection's lease by its whole length, while the agent works on its idea."""
     found = await traces.selection(request.selection_id)
     check_own(call.caller, found.owner, found.selection_id)
     renewed = await traces.renew(found)

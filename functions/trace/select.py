@@ -1,4 +1,4 @@
-"""trace::select chooses what one experiment is made from, as a lease."""
+"""trace::select leases the trace and parents of one experiment."""
 
 from __future__ import annotations
 
@@ -18,27 +18,25 @@ class Select(Command):
     intent: Intent = Field("auto", description="auto opens traces up to target_traces, then extends one")
     trace_id: Id | None = Field(None, description="extend this trace")
     parent_ids: list[Id] = Field(
-        default_factory=list, max_length=16, description="build on these; several are a merge"
+        default_factory=list, max_length=16, description="build on these experiments; several: a merge"
     )
-    include_context: bool = Field(False, description="answer trace::context with it")
+    include_context: bool = Field(False, description="also answer trace::context")
     wait: float = Field(0, ge=0, le=50, description="seconds to wait for a slot")
 
     @model_validator(mode="after")
     def _one_wish(self) -> Select:
         if self.trace_id is not None and (self.parent_ids or self.intent not in ("auto", "extend")):
-            raise ValueError(
-                "trace_id extends that trace: leave parent_ids out, and intent at auto or extend"
-            )
+            raise ValueError("trace_id extends that trace: omit parent_ids, and let intent be auto or extend")
         if self.parent_ids and self.intent == "new_root":
-            raise ValueError("a new root has no parents: leave parent_ids out")
+            raise ValueError("a new root has no parents: omit parent_ids")
         if len(set(self.parent_ids)) > 1 and self.intent not in ("auto", "merge"):
-            raise ValueError("several parent_ids are a merge: leave intent at auto or merge")
+            raise ValueError("several parent_ids are a merge: let intent be auto or merge")
         return self
 
 
 @function("trace::select", role="agent", writes=True, keeps_answer=False)
 async def select(request: Select, call: Call, stores: Stores) -> Selected:
-    """Choose the trace and parents of one experiment, as a lease; without a free slot, `wait` and no idea."""
+    """Lease the trace and parents of one experiment; if there is no free slot, the status is `wait`."""
     parents = list(dict.fromkeys(request.parent_ids))
     wish = Wish(
         tag=request.tag,

@@ -1,4 +1,4 @@
-"""trace::sweep gives back what agents have selected and never used."""
+"""trace::sweep expires selections that agents have not used in time."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from state.traces import Traces
 
 
 class SweepSelections(Command):
-    """Nothing to say."""
+    """No fields."""
 
 
 class SweptSelections(Response):
     expired: list[str]
-    """Selections."""
+    """Ids of selections."""
 
 
 @function("trace::sweep", Every("sweep_s"), role="operator", writes=True)
 async def sweep(request: SweepSelections, traces: Traces) -> SweptSelections:
-    """Expire selections whose agents registered nothing in time; every select does the same for its own tag."""
+    """Expire selections whose lease ended before an experiment was registered; trace::select does so for its tag."""
     return SweptSelections(expired=await traces.sweep())

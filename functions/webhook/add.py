@@ -34,15 +34,15 @@ class AddWebhook(Command):
 class AddedWebhook(Response):
     id: str
     secret: str
-    """Checks the signatures; it is shown here and never again."""
+    """Checks the signatures; it is not shown again."""
 
 
 @function("webhook::add", role="operator", writes=True)
 async def add(request: AddWebhook, webhooks: Webhooks, receivers: Receivers) -> AddedWebhook:
-    """Send every event from now on to a URL, signed by Standard Webhooks; the secret is shown this once.
+    """Send every event from now on to a URL, signed by Standard Webhooks; the secret is shown only once.
 
-    The secret and the URL stand in Redis, as does this answer for 24 hours where it was asked for with an
-    Idempotency-Key. To rotate a secret: add the URL again, let the receiver accept both, remove the old webhook.
+    Redis holds the secret and the URL, and this answer for 24 hours if the request has an Idempotency-Key. To rotate
+    a secret: add the URL again, let the receiver accept both, remove the old webhook.
     """
     await receivers.check(request.url)
     added = await webhooks.add(

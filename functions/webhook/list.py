@@ -1,4 +1,4 @@
-"""webhook::list shows the webhooks and how their deliveries went."""
+"""webhook::list shows the webhooks with counts of their deliveries."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from state.webhooks import Webhooks
 
 
 class ListWebhooks(Request):
-    """Nothing to ask for."""
+    """No fields."""
 
 
 class WebhookView(Response):
     id: str
     url: str
-    """Without its path, which for some receivers is a secret."""
+    """Without its path, which is a secret of some receivers."""
     description: str
     types: builtins.list[str] | None
     tag: str | None
@@ -27,7 +27,7 @@ class WebhookView(Response):
     disabled_reason: str | None
     delivered: int
     failed: int
-    """Attempts that failed; most were tried again."""
+    """Number of failed attempts, including those that were repeated."""
     last_at: str | None
     last_status: int | None
     last_error: str | None
@@ -39,7 +39,7 @@ class ListedWebhooks(Response):
 
 @function("webhook::list", role="operator")
 async def list(request: ListWebhooks, webhooks: Webhooks) -> ListedWebhooks:
-    """Every webhook with counts of its deliveries; never its secret, nor the path of its URL."""
+    """Every webhook with counts of its deliveries, without its secret and the path of its URL."""
     return ListedWebhooks(
         webhooks=[
             WebhookView(

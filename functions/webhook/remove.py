@@ -17,6 +17,6 @@ class RemovedWebhook(Response):
 
 @function("webhook::remove", role="operator", writes=True)
 async def remove(request: RemoveWebhook, webhooks: Webhooks) -> RemovedWebhook:
-    """Delete a webhook and what was still to be delivered; its dead letters stay until they are discarded."""
+    """Delete a webhook and its undelivered events; its dead letters stay until they are discarded."""
     await webhooks.remove(request.id)
     return RemovedWebhook(removed=request.id)

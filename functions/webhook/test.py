@@ -21,7 +21,7 @@ class TestWebhook(Command):
 class TestedWebhook(Response):
     delivered: bool
     status: int | None
-    """What the receiver answered; null where no answer came."""
+    """The receiver's HTTP status; null if there was no answer."""
     error: str | None
     message_id: str
 
@@ -30,7 +30,7 @@ class TestedWebhook(Response):
 async def test(
     request: TestWebhook, webhooks: Webhooks, receivers: Receivers, settings: Settings
 ) -> TestedWebhook:
-    """Send a `webhook.test` message now, once, and answer what the receiver said."""
+    """Send a `webhook.test` message now, once, and show the receiver's answer."""
     webhook, now = await webhooks.get(request.id), await webhooks.now()
     envelope: dict[str, Any] = {
         "id": f"test-{secrets.token_hex(8)}",
