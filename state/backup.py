@@ -1,4 +1,4 @@
-"""A lab in one file: `back_up` reads it at one moment while it runs, `restore` makes a lab of it again.
+"""A lab in one file: `back_up` writes its state at one moment while it runs, `restore` makes a lab from it.
 
 The file is a gzip stream of
 
@@ -7,7 +7,7 @@ The file is a gzip stream of
              1970, 0 for none; all big-endian), its name without the lab, and the payload of Redis' DUMP
     8 bytes of zero, then {"keys": ..., "sha256": <of everything before the zeros>}\\n
 
-so that `zcat FILE | head -1` says what it is, and a file that was cut or changed is known before anything is written.
+`zcat FILE | head -1` shows what it holds; `restore` detects a file that was cut or changed before it writes.
 """
 
 from __future__ import annotations
@@ -53,31 +53,31 @@ LEFT_OUT = frozenset(
         "tries",
     }
 )
-"""Who is alive or signed in, and which life of the lab this is: a restored lab is another."""
+"""Key names that a backup leaves out: processes, sessions and the lab's identity; a restored lab gets new ones."""
 KEYS_AT_ONCE = 1000
 PATCHES_AT_ONCE = 25
-"""A patch may have megabytes, the other keys hundreds of bytes."""
+"""Fewer, because a patch may have megabytes, other keys hundreds of bytes."""
 BYTES_AT_ONCE = 8 * 1024 * 1024
 PAUSE_MS = 1000
-"""Writers wait at most so long for a backup that was killed."""
+"""Longest wait of writers for a backup that was killed."""
 PAUSED_SHARE = 0.6
-"""Of the time after which a writer gives Redis up."""
+"""Share of the writers' timeout for which a backup may pause them."""
 TRIES = 3
 SILENT_S = 15.0
-"""A restore that says nothing for so long was killed: another may begin."""
+"""A restore that is silent for so long was killed: another may begin."""
 FENCE_LEAP = 1_000_000
-"""More leases than a lab gives between a backup and its loss."""
+"""Fences leap by more than the number of leases between a backup and the loss of its lab."""
 
 _LENGTHS = struct.Struct(">IIQ")
 _END = bytes(8)
 
 Tell = Callable[[int], None]
-"""Told how many keys are done."""
+"""Receives the number of keys that are done."""
 
 
 @dataclass(frozen=True)
 class Header:
-    """What a backup holds."""
+    """The first line of a backup."""
 
     format: str
     version: int
@@ -89,23 +89,23 @@ class Header:
 
 @dataclass(frozen=True)
 class BackedUp:
-    """What a backup did."""
+    """The result of a backup."""
 
     keys: int
     size: int
-    """Of the file, in bytes."""
+    """Bytes of the file."""
     paused_s: float
-    """How long the lab's writers waited; 0 where none of its processes was alive."""
+    """How long the lab's writers waited; 0 if no process of it was alive."""
 
 
 @dataclass(frozen=True)
 class Restored:
-    """What a restore did."""
+    """The result of a restore."""
 
     header: Header
     keys: int
     waiting_again: Sequence[str]
-    """Experiments that were with a worker: they run again."""
+    """Experiments that were leased or running: they run again."""
 
 
 Entry = tuple[str, bytes, int]
@@ -113,7 +113,7 @@ Entry = tuple[str, bytes, int]
 
 
 def is_left_out(name: str) -> bool:
-    """Whether a key, named without its lab, belongs to this life of the lab alone."""
+    """Whether a backup leaves out this key (its name without the lab)."""
     return name.partition(":")[0] in LEFT_OUT
 
 
@@ -121,7 +121,7 @@ def is_left_out(name: str) -> bool:
 
 
 class Writer:
-    """Writes a backup that has its name only once it is whole and on the disk."""
+    """Writes a backup under another name, and renames it once it is whole and on the disk."""
 
     def __init__(self, file: Path, header: Header) -> None:
         self._file = file
@@ -134,13 +134,13 @@ class Writer:
         self._put(_line(asdict(header)))
 
     def fill(self, keys: IO[bytes]) -> None:
-        """Append keys as `packed` wrote them, from a file's beginning to its end."""
+        """Append a whole file of keys that `packed` has encoded."""
         keys.seek(0)
         while part := keys.read(1024 * 1024):
             self._put(part)
 
     def finish(self, keys: int) -> int:
-        """Close the file and give it its name; answers its size."""
+        """Close and rename the file; returns its size in bytes."""
         self._gzip.write(_END + _line({"keys": keys, "sha256": self._digest.hexdigest()}))
         self._gzip.close()
         self._raw.flush()
@@ -155,7 +155,7 @@ class Writer:
         return self._file.stat().st_size
 
     def discard(self) -> None:
-        """Leave nothing behind; does nothing after `finish`."""
+        """Remove the unfinished file; does nothing after `finish`."""
         self._raw.close()
         self._draft.unlink(missing_ok=True)
 
@@ -165,7 +165,7 @@ class Writer:
 
 
 def packed(entries: Iterable[Entry]) -> bytes:
-    """Keys as they stand in the file."""
+    """Keys in the format of the file."""
     parts: list[bytes] = []
     for name, payload, expiry in entries:
         encoded = name.encode()
@@ -178,20 +178,20 @@ def _line(value: Any) -> bytes:
 
 
 def read_header(file: Path) -> Header:
-    """What the file says it holds.
+    """The header of a backup.
 
     Raises:
-        Invalid: it is no backup that this version reads. NotFound: there is no such file.
+        Invalid: it is not a backup that this version reads. NotFound: there is no such file.
     """
     with _opened(file) as (header, _, _):
         return header
 
 
 def entries(file: Path) -> Iterator[Entry]:
-    """Every key of a backup; at its end it is known to be whole.
+    """Every key of a backup; checks at the end that the file is whole.
 
     Raises:
-        Invalid: it is no backup, or was cut or changed.
+        Invalid: it is not a backup, or was cut or changed.
     """
     with _opened(file) as (_, first_line, stream):
         digest = hashlib.sha256(first_line)
@@ -205,7 +205,7 @@ def entries(file: Path) -> Iterator[Entry]:
             count += 1
             yield name.decode(), payload, expiry
         if json.loads(stream.readline()) != {"keys": count, "sha256": digest.hexdigest()} or stream.read(1):
-            raise ValueError("its check sum is another")
+            raise ValueError("its checksum differs")
 
 
 @contextlib.contextmanager
@@ -232,8 +232,8 @@ def _opened(file: Path) -> Iterator[tuple[Header, bytes, gzip.GzipFile]]:
         ) from problem
     except (EOFError, OSError, ValueError, TypeError, zlib.error) as problem:
         raise Invalid(
-            f"{str(file)!r} is no whole backup: {problem or type(problem).__name__}",
-            hint="take another one; nothing was written",
+            f"{str(file)!r} is not a whole backup: {problem or type(problem).__name__}",
+            hint="use another backup; nothing was written",
         ) from problem
 
 
@@ -248,11 +248,10 @@ def _exactly(stream: gzip.GzipFile, size: int) -> bytes:
 
 
 async def back_up(lab: Lab, file: Path, *, alive_s: float = 15.0, tell: Tell = lambda _: None) -> BackedUp:
-    """Write the whole lab, as it is at one moment, to a file.
+    """Write the state of the whole lab at one moment to a file.
 
-    Where processes of the lab were heard of within `alive_s`, Redis lets every writer wait meanwhile, and what a
-    process asks after a write waits with it. That stays well below the time after which they would give up, or there
-    is no backup.
+    If processes of the lab were alive within `alive_s`, Redis pauses all writers meanwhile (CLIENT PAUSE), for at
+    most PAUSED_SHARE of their timeout.
 
     Raises:
         NotFound: there is no such lab. Conflict: it is too large to be read in that time, or was written meanwhile.
@@ -274,15 +273,15 @@ async def _backed_up(lab: Lab, file: Path, alive_s: float, tell: Tell) -> Backed
             return done
     raise Conflict(
         f"the lab {lab.name!r} was written to while it was read, {TRIES} times",
-        hint="another backup may be running, or something else ends the pause (CLIENT UNPAUSE): try again later",
+        hint="another backup may be running, or another client ends the pause (CLIENT UNPAUSE): try again later",
     )
 
 
 async def _attempt(lab: Lab, file: Path, header: Header, alive_s: float, tell: Tell) -> BackedUp | None:
-    """One reading; None where it is of no single moment."""
+    """Try once; None if the lab changed while it was read."""
     presence = Presence(lab)
     runs = bool(await presence.alive(alive_s))
-    # compressed afterwards: nobody has to wait for that
+    # compressed later, when writers need not wait
     with tempfile.TemporaryFile(dir=file.parent) as read:
         async with _still(lab) if runs else _unbounded() as pause:
             before, began, keys = await _changes(lab), time.monotonic(), 0
@@ -311,7 +310,7 @@ def _write_file(file: Path, header: Header, read: IO[bytes], keys: int) -> int:
 
 @contextlib.asynccontextmanager
 async def _still(lab: Lab) -> AsyncIterator[Callable[[], Awaitable[None]]]:
-    """Let Redis' writers wait; the function inside has to be called again and again, and says when it is too long."""
+    """Pause Redis' writers; call the yielded function repeatedly to prolong it: it raises when it takes too long."""
     longest_s = lab.timeout_s * PAUSED_SHARE
     began = renewed = time.monotonic()
 
@@ -351,7 +350,7 @@ async def _unbounded() -> AsyncIterator[Callable[[], Awaitable[None]]]:
 
 
 async def _changes(lab: Lab) -> Any:
-    """Grows with every write to this Redis; None where it does not tell."""
+    """A number that grows with every write to this Redis; None if it does not tell."""
     found = await lab.command("INFO", "persistence")
     return found.get("rdb_changes_since_last_save") if isinstance(found, dict) else None
 
@@ -386,15 +385,15 @@ async def _read(lab: Lab, page: Sequence[str]) -> list[Entry]:
 
 
 async def restore(lab: Lab, file: Path, *, tell: Tell = lambda _: None) -> Restored:
-    """Make a lab of a backup, under whatever name `lab` has; the file is read as a whole before anything is written.
+    """Make a lab from a backup, under the name of `lab`; checks the whole file before it writes.
 
-    Killed in the middle it leaves a lab that no process opens, and that the next restore begins anew. At its end
-    nothing of the earlier life counts: the lab has another identity, its fences leap ahead, and what was with a
-    worker waits for one again.
+    A restore that is killed leaves a lab that no process opens and that the next restore replaces. The restored lab
+    has a new identity and higher fences, so that earlier leases are void; leased and running experiments are queued
+    again.
 
     Raises:
-        Invalid: no whole backup, or of a newer version, or written by a newer Redis. Conflict: the lab exists
-            already, or another restore is at work.
+        Invalid: the file is not a whole backup, or of a newer version, or written by a newer Redis. Conflict: the lab
+            exists already, or another restore is at work.
     """
     header = read_header(file)
     if header.schema > SCHEMA:
@@ -429,10 +428,10 @@ async def _begin(lab: Lab, token: str, file: Path) -> None:
     while (answer := await lab.move("begin_restore", args=mark)) == "busy":
         if time.monotonic() > give_up:
             raise Conflict(f"another restore into the lab {lab.name!r} is at work", hint="wait for it")
-        await asyncio.sleep(0.2)  # or it was killed, which is known in a moment
+        await asyncio.sleep(0.2)  # the other one may have been killed: it is free after SILENT_S
     if answer == "taken":
         raise Conflict(
-            f"the lab {lab.name!r} exists already: a restore overwrites nothing",
+            f"the lab {lab.name!r} exists already: a restore does not overwrite",
             hint="restore under another name (--lab NAME), or into another folder (--data PATH)",
         )
     page: list[str] = []
@@ -447,7 +446,7 @@ async def _begin(lab: Lab, token: str, file: Path) -> None:
 
 @contextlib.asynccontextmanager
 async def _at_work(lab: Lab, token: str) -> AsyncIterator[None]:
-    """Go on saying that this restore is at work, though it writes no pages."""
+    """Renew the mark that this restore is at work while it writes no pages."""
 
     async def say() -> None:
         while True:
@@ -463,7 +462,7 @@ async def _at_work(lab: Lab, token: str) -> AsyncIterator[None]:
 
 
 async def _remove(lab: Lab, token: str, page: Sequence[str]) -> None:
-    """Remove what an earlier restore left."""
+    """Remove keys that an earlier restore left."""
     gone: list[Entry] = [(key.removeprefix(lab.keys("")), b"", 0) for key in page]
     await _write(lab, token, gone, None)
 
@@ -493,9 +492,7 @@ async def _write(lab: Lab, token: str, page: Sequence[Entry], header: Header | N
 
 
 def _overtaken(lab: Lab) -> Conflict:
-    return Conflict(
-        f"another restore into the lab {lab.name!r} has begun meanwhile", hint="leave the lab to it"
-    )
+    return Conflict(f"another restore into the lab {lab.name!r} has begun meanwhile", hint="let it finish")
 
 
 def _by_size(found: Iterator[Entry]) -> Iterator[list[Entry]]:
@@ -512,9 +509,9 @@ def _by_size(found: Iterator[Entry]) -> Iterator[list[Entry]]:
 
 
 async def _end_leases(lab: Lab) -> list[str]:
-    """No worker of the earlier life is a worker of this one: every lease ends, every GPU is away.
+    """End every lease and set every GPU offline, since the workers of the backup are gone.
 
-    The restore is nobody's failure: an attempt that had begun is followed by another, however many there were.
+    Running experiments get another attempt, regardless of the limit: the restore is not their failure.
     """
     pool, experiments = Pool(lab), Experiments(lab)
     waiting = []

@@ -1,10 +1,10 @@
-"""The private Redis server of a lab that was given none: found, started, adopted and stopped.
+"""The Redis server that we start for a lab unless NIGHTJAR_REDIS_URL names one.
 
 <data>/owner.lock         held by the process that started the server, for as long as it lives
-<data>/redis.json         where the server answers, its password, pid and version; mode 0600
-<data>/redis-worker.json  the same place as the user that workers are, who may touch little beside the lab; 0600
-<data>/redis/server.lock  held by the server itself, so a dying one is never joined by a second
-<data>/redis/version      the newest server that ever wrote here, for example `redis 8.2.3`
+<data>/redis.json         the server's URL, password, pid and version; mode 0600
+<data>/redis-worker.json  its URL for the workers' user, which has fewer rights; mode 0600
+<data>/redis/server.lock  held by the server itself, so that a second one does not start while it ends
+<data>/redis/version      the newest server that has written here, for example `redis 8.2.3`
 <data>/redis/redis.log    the server's log
 """
 
@@ -52,10 +52,10 @@ from state.tether import tethered
 
 _log = logging.getLogger(__name__)
 
-_SOCKET_BYTES = 103  # Linux takes 107 and macOS 103; redis-server exits over that
+_SOCKET_BYTES = 103  # longest path of a socket: 107 on Linux, 103 on macOS
 _STOP_S = 10.0
 _MUTE_S = 60.0
-"""How long a server that starts may say nothing at all; while it loads its data it says so."""
+"""How long a starting server may give no answer; while it loads its data, it answers that."""
 _KEEP_LOG_BYTES = 5_000_000
 
 
@@ -81,9 +81,9 @@ class EmbeddedRedis:
     def start(cls, settings: Settings) -> EmbeddedRedis:
         """Start the server of `settings.data_dir` and wait until it answers.
 
-        Call from the main thread: the kernel ends the server together with the thread that started it.
-        Raises Conflict when another process already runs this directory (its server: `adopt`), Unavailable
-        when there is no server to start or it refuses its data.
+        Call from the main thread: the kernel ends the server with the thread that started it.
+        Raises Conflict if another process runs a server here (see `adopt`), Unavailable if there is no server
+        binary or the server refuses its data.
         """
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError(
@@ -96,12 +96,12 @@ class EmbeddedRedis:
         except OSError as error:
             raise Unavailable(
                 f"the data directory {str(data)!r} cannot be used: {error.strerror}",
-                hint="choose another: --data",
+                hint="choose another with --data",
             ) from error
         if lock is None:
             raise Conflict(
                 f"a lab is already running on {str(data)!r}",
-                hint="use it, stop it, or choose another with --data",
+                hint="use it, stop it, or choose another folder with --data",
             )
         try:
             binary = find_binary(settings)
@@ -123,30 +123,30 @@ class EmbeddedRedis:
         return self._process.pid if self._process else None
 
     def revive(self) -> bool:
-        """Start a dead server again, at the same addresses; True if it was. Call from the main thread."""
+        """Start the server again, at the same addresses, if it has died; True if so. Call from the main thread."""
         if self._process is None or not self._has_ended(self._process):
             return False
         self._launch(self.port)
         return True
 
     def is_heard(self, within_s: float) -> bool:
-        """Whether the server gives any answer in time; one that is stopped gives none. Blocks."""
+        """Whether the server gives any answer in time, which a stopped one (SIGSTOP) does not. Blocks."""
         return says_anything(self._socket, within_s)
 
     def kill(self) -> None:
-        """Kill the server and what it forked; `revive` starts it again with everything that it had acknowledged."""
-        if self._process is not None and self._process.returncode is None:  # else its pid may be another's
+        """Kill the server and its children; `revive` starts it again."""
+        if self._process is not None and self._process.returncode is None:  # else the pid may be used again
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
     def _has_ended(self, process: subprocess.Popen[bytes]) -> bool:
-        """Whether the server has; then what it forked to rewrite its data, which holds the lock too, ends as well."""
+        """Whether the server has ended; then its children, which also hold the lock, are killed."""
         if process.returncode is None and psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE:
             self.kill()
         return process.poll() is not None
 
     def stop(self) -> None:
-        """SHUTDOWN, KILL after ten seconds; the data stays. May be called twice."""
+        """Stop the server by SHUTDOWN, or KILL after ten seconds; may be called twice."""
         if self._process is not None:
             if not shut_down(self.url):
                 self._process.terminate()
@@ -201,7 +201,7 @@ class EmbeddedRedis:
         write_private(self._data / OURS, json.dumps(endpoint, indent=2))
 
     def _try(self, log: Path, lock: int) -> str | None:
-        """Start once. None when the server answers, what it logged when it ended instead."""
+        """Start once; None if the server answers, or its log if it has ended."""
         with log.open("ab") as out:
             begin = out.tell()
             self._process = subprocess.Popen(
@@ -210,7 +210,7 @@ class EmbeddedRedis:
                 stdout=out,
                 stderr=out,
                 pass_fds=[lock],
-                process_group=0,  # a Ctrl-C at the terminal must not reach it before its users have drained
+                process_group=0,  # else Ctrl-C would stop it before the processes that use it
             )
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
@@ -253,18 +253,18 @@ class EmbeddedRedis:
 
 
 def adopt(data_dir: Path, *, worker: bool = False) -> str | None:
-    """URL of the server that already runs for `data_dir`; None when none answers.
+    """URL of the server that runs for `data_dir`; None if none answers.
 
-    Its passwords are random and known only from its endpoint files, so a server that accepts them is ours.
+    The passwords in its files are random, so a server that accepts them is ours.
     """
     url = endpoint_url(data_dir, worker=worker)
     return url if url and answers(url) else None
 
 
 def redis_url(settings: Settings, *, worker: bool = False) -> str:
-    """URL of the lab's Redis: the one that was named, else ours; for workers as their own user, where there is one.
+    """URL of the lab's Redis: the one in the settings, else ours; `worker`: for the workers' user, if there is one.
 
-    Raises Unavailable when there is none, or when it stands open to the network.
+    Raises Unavailable if there is none, or if it is open to the network.
     """
     named = (worker and settings.worker_redis_url) or settings.redis_url
     if named:
@@ -278,17 +278,16 @@ def redis_url(settings: Settings, *, worker: bool = False) -> str:
 
 
 def broker_url(settings: Settings, *, worker: bool = False) -> str:
-    """URL of the Redis of RQ's queues: the one that was named, else the lab's. Raises as `redis_url`."""
+    """URL of the Redis of RQ's queues: the one in the settings, else the lab's. Raises as `redis_url`."""
     named = (worker and settings.worker_broker_url) or settings.broker_url
     return _entered(named, "NIGHTJAR_BROKER_URL") if named else redis_url(settings, worker=worker)
 
 
 @contextlib.contextmanager
 def serving(settings: Settings, *, make: bool) -> Iterator[str]:
-    """URL of the lab's Redis, for a command that is about the data: where none runs, ours is started meanwhile.
+    """URL of the lab's Redis, which is started meanwhile if none runs.
 
-    Call from the main thread, see `EmbeddedRedis.start`. Raises NotFound where there is no data yet and `make` does
-    not ask for it.
+    Call from the main thread, see `EmbeddedRedis.start`. Raises NotFound if there is no data yet, unless `make`.
     """
     if settings.redis_url or adopt(settings.data_dir):
         yield redis_url(settings)
@@ -315,11 +314,11 @@ def _lock(path: Path) -> int | None:
 
 
 def _server_lock(data: Path) -> int:
-    """The right to run a server, once a server left by a dead owner has ended."""
+    """The lock of the server, once a server left by a dead owner has ended."""
     path = data / "redis" / "server.lock"
     if (lock := _lock(path)) is not None:
         return lock
-    if url := endpoint_url(data):  # only Linux ends it by itself
+    if url := endpoint_url(data):  # only Linux ends the server with its owner
         shut_down(url)
     deadline = time.monotonic() + _STOP_S
     while time.monotonic() < deadline:
@@ -327,13 +326,13 @@ def _server_lock(data: Path) -> int:
             return lock
         time.sleep(0.02)
     raise Unavailable(
-        f"the Redis server of an earlier run still works on {str(data)!r}",
-        hint=f"see who has {str(path)!r} open",
+        f"an earlier Redis server still uses {str(data)!r}",
+        hint=f"end the process that has {str(path)!r} open",
     )
 
 
 def _socket_path(preferred: Path) -> Path:
-    """A path that fits a socket address, in a directory that only we can enter."""
+    """A path short enough for a socket, in a folder that only this user can enter."""
     path = preferred / "redis.sock"
     if len(os.fsencode(path)) > _SOCKET_BYTES:
         path = Path(tempfile.mkdtemp(prefix=SOCKET_DIR)) / "redis.sock"

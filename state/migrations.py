@@ -1,7 +1,7 @@
-"""Brings a lab that an earlier version wrote to the present schema, once, whoever starts first.
+"""Migrates a lab of an earlier version to the present schema, by the first process that starts.
 
-A step brings every record from one schema to the next. It writes only by `Turn.write`, which checks whose turn it is.
-It may be broken off anywhere and begun again: the schema's number moves after it.
+A step brings every record from one schema to the next. It writes only by `Turn.write`, which checks the turn. It may
+be killed at any point and begun again: the schema's number changes last.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from state.records import Best, Experiment
 from state.snapshots import Snapshots
 
 TURN_S = 15.0
-"""A process that is silent for so long in the middle of a migration was killed: the next one goes on."""
+"""A migrating process that is silent for so long was killed: another one continues."""
 PAGE = 1000
 
 Changes = dict[str, Mapping[str, str | None]]
@@ -41,15 +41,15 @@ class Turn:
     token: str
 
     async def begin(self, found: int) -> str:
-        """Take the turn, or prolong it: ours, busy, or moved."""
+        """Take the turn, or prolong it; answers `ours`, `busy`, or `moved` (the schema has changed)."""
         turn: GivenArgs = {"token": self.token, "found": found, "turn_s": TURN_S}
         return str(await self.lab.move("begin_migration", args=turn))
 
     async def write(self, changes: Changes) -> None:
-        """Change fields of hashes; None removes a field.
+        """Write these changes.
 
         Raises:
-            Unavailable: it is another's turn by now.
+            Unavailable: another process has taken the turn.
         """
         rows = list(changes.items())
         for begin in range(0, len(rows), PAGE):
@@ -63,10 +63,10 @@ class Turn:
                 raise _elsewhere(self.lab, "has taken over to bring")
 
     async def advance(self, before: int, *, last: bool) -> None:
-        """A step is done.
+        """Raise the schema's number after a step.
 
         Raises:
-            Unavailable: it is another's turn by now.
+            Unavailable: another process has taken the turn.
         """
         step: GivenArgs = {
             "token": self.token,
@@ -80,7 +80,7 @@ class Turn:
 
 
 def _as_pairs(fields: Mapping[str, str | None]) -> str:
-    """As `rewrite_hashes.lua` reads them; what is removed has no value."""
+    """JSON for `rewrite_hashes.lua`: pairs of name and value, or the name alone to remove a field."""
     return json.dumps([[name] if value is None else [name, value] for name, value in fields.items()])
 
 
@@ -88,7 +88,7 @@ Step = Callable[[Turn], Awaitable[None]]
 
 
 async def open_books(turn: Turn) -> None:
-    """1 to 2: what each tag has spent and reserved, from its experiments and their attempts."""
+    """1 to 2: add up what each tag has spent and reserved, from its experiments and their attempts."""
     lab = turn.lab
     snapshots = Snapshots(lab)
     for name in await _tags(lab):
@@ -103,7 +103,7 @@ async def open_books(turn: Turn) -> None:
                 "spent_runs": str(books.spent_runs),
             }
         }
-        # a migration that was killed may have set aside for what an older process has finished since
+        # after a killed migration an older process may have finished an experiment that had a reservation
         for e, was in zip(found, stored, strict=True):
             if e.status in SET_ASIDE or e != was:
                 held = e.reserved_gpu_seconds
@@ -117,7 +117,7 @@ def _set_aside(e: Experiment) -> float | None:
 
 
 async def strip_policies(turn: Turn) -> None:
-    """2 to 3: no policy has a value that no function reads."""
+    """2 to 3: remove policy values that no function reads."""
     keys = [turn.lab.keys("policy", name) for name in await _tags(turn.lab)]
     written: Changes = {}
     for key, stored in zip(keys, await turn.lab.hashes(keys), strict=True):
@@ -127,7 +127,7 @@ async def strip_policies(turn: Turn) -> None:
 
 
 async def name_bests(turn: Turn) -> None:
-    """2 to 3: every best, with its chain and rivals, names its code and its branch as their experiments do."""
+    """2 to 3: copy code and trace of each best, of its chain and rivals, from their experiments."""
     lab = turn.lab
     keys = [key async for key in lab.scan("best:*")]
     bests = [Best.parse(stored) for stored in await lab.hashes(keys)]
@@ -151,7 +151,7 @@ async def name_bests(turn: Turn) -> None:
 
 
 async def class_runs(turn: Turn) -> None:
-    """2 to 3: every open experiment that has a GPU knows the GPU's class."""
+    """2 to 3: copy the GPU's class to every open experiment that has a GPU."""
     lab = turn.lab
     classes = {gpu.gpu_id: gpu.gpu_name for gpu in (await Pool(lab).roster()).gpus}
     found = (await Snapshots(lab).open_experiments(await _tags(lab), ())).values()
@@ -165,7 +165,7 @@ async def class_runs(turn: Turn) -> None:
 
 
 async def number_rounds(turn: Turn) -> None:
-    """2 to 3: every waiting experiment knows its round, which was read from its place in the queue before."""
+    """2 to 3: write its round to every queued experiment; before, its place in the queue contained it."""
     lab = turn.lab
     queues = [lab.keys.queue(), *[key for some in ("queue:*", "parked:*") async for key in lab.scan(some)]]
     rows = await lab.pipeline([("ZRANGE", key, 0, -1, "WITHSCORES") for key in queues])
@@ -179,7 +179,7 @@ async def number_rounds(turn: Turn) -> None:
 
 
 PRIORITY_STEP, ROUND_STEP = 10**15, 10**6
-"""Of a place in the queue of schema 2: its priority, the round of its agent, the order in which they came."""
+"""A place in schema 2 is priority * PRIORITY_STEP + round of the agent * ROUND_STEP + order of arrival."""
 
 
 async def _tags(lab: Lab) -> list[str]:
@@ -198,7 +198,7 @@ def in_turn(*steps: Step) -> Step:
 
 
 STEPS: Mapping[int, Step] = {1: open_books, 2: in_turn(strip_policies, name_bests, class_runs, number_rounds)}
-"""The step that leads on from each earlier schema."""
+"""The step from each earlier schema to the next one."""
 
 
 async def migrate(
@@ -210,18 +210,18 @@ async def migrate(
     steps: Mapping[int, Step] = STEPS,
     to: int = SCHEMA,
 ) -> None:
-    """Bring a lab from the schema it was found with to the present one; `before` is done before the first step.
+    """Migrate a lab from the schema `found` to the present one; `before` is called before the first step.
 
     Raises:
-        Unavailable: processes of the older version were heard of within `alive_s`, or another process is at it.
-            Asking again later helps.
+        Unavailable: processes of an older version were alive within `alive_s`, or another process migrates the lab;
+            try again later.
     """
     older = [p.name for p in await Presence(lab).alive(alive_s) if int(p.facts.get("schema", 1)) < to]
     if older:
         raise Unavailable(
-            f"the lab {lab.name!r} is to be brought from schema {found} to {to}, but processes of the older version"
+            f"the lab {lab.name!r} has to be migrated from schema {found} to {to}, but processes of the older version"
             f" are alive: {', '.join(older[:5])}",
-            hint="stop them: they would write what nobody reads any more",
+            hint="stop them: they would write records of the old schema",
             retry_after=2.0,
         )
     turn = Turn(lab, secrets.token_hex(8))
@@ -256,7 +256,7 @@ async def _prolonged(turn: Turn, found: int) -> AsyncIterator[None]:
 def _elsewhere(lab: Lab, does: str) -> Unavailable:
     return Unavailable(
         f"another process {does} the lab {lab.name!r} to a newer schema",
-        hint="wait for it: whoever waits goes on by itself",
+        hint="wait: the migration ends by itself",
         retry_after=2.0,
         fields={"migrating": True},
     )

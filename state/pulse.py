@@ -1,6 +1,6 @@
-"""How a child shows that it still answers: a byte now and then through a pipe that its parent reads.
+"""A child process sends a byte through a pipe at intervals, so that its parent knows that it works.
 
-A process that is stopped, or has a hanging event loop, sends none, although its pid lives on.
+A stopped process, or one with a hanging event loop, sends none, although its pid exists.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from dataclasses import dataclass
 from typing import Self
 
 PULSE = "NIGHTJAR_PULSE"
-"""Environment variable `<descriptor>:<inode>:<seconds between two beats>` of a child that is listened to."""
+"""Environment variable of the child: `<descriptor>:<inode>:<seconds between two beats>`."""
 LOOKS = 10
-"""So many looks in a row without a beat make a silence."""
+"""A child is silent after so many looks in a row without a beat."""
 START_S = 180.0
-"""How long a child may take until its first beat: imports on a slow disk, a driver that wakes up."""
+"""How long a child may take until its first beat: imports from a slow disk, a driver that starts."""
 
 
 class Listener:
     """The parent's end.
 
-    Silence is counted in looks, not in seconds: while the parent itself is stopped, asleep or starved it does
-    not look, and what it did not look at does not count against its child.
+    Silence is counted in looks, not in seconds, so that time in which the parent itself was stopped does not count.
     """
 
     def __init__(self, silent_s: float) -> None:
@@ -34,29 +33,29 @@ class Listener:
         """Seconds between two looks, and between two beats."""
         self._read_end, self._write_end = os.pipe()
         for end in (self._read_end, self._write_end):
-            os.set_blocking(end, False)  # neither waits for the other
+            os.set_blocking(end, False)
         self._left = max(LOOKS, round(START_S / self.every_s))
         self._stopped = 0
 
     @property
     def descriptor(self) -> int:
-        """What the child inherits."""
+        """The end that the child inherits."""
         return self._write_end
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What tells the child of it; the inode, because a number alone may mean another file elsewhere."""
+        """Environment for the child; with the inode, because the same descriptor may be another file there."""
         return {PULSE: f"{self._write_end}:{os.fstat(self._write_end).st_ino}:{self.every_s!r}"}
 
     def hand_over(self) -> None:
-        """The child has its end: close ours."""
+        """Close our copy of the child's end, once the child has started."""
         os.close(self._write_end)
         self._write_end = -1
 
     def is_silent(self, *, stopped: bool = False) -> bool:
-        """One look, to be repeated every `every_s`: whether the child has missed too many of them.
+        """Look once: whether the child has missed too many beats; to be called every `every_s`.
 
-        One that is seen `stopped` all along need not be waited for until its first beat.
+        A child that is `stopped` in more than LOOKS looks in a row is silent even before its first beat.
         """
         if self._has_beaten():
             self._left = LOOKS
@@ -88,7 +87,7 @@ class Pulse:
 
     @classmethod
     def inherited(cls) -> Self | None:
-        """The pulse that this process's parent listens to, if it does; what this process starts gets none."""
+        """The pulse to this process's parent, if that listens; child processes do not inherit it."""
         descriptor, _, rest = os.environ.pop(PULSE, "").partition(":")
         inode, _, every_s = rest.partition(":")
         try:
@@ -100,18 +99,18 @@ class Pulse:
             return None
 
     def beat(self) -> None:
-        """Tell the parent once; a full pipe tells it as well, and one that has died need not know."""
-        with contextlib.suppress(OSError):
+        """Send one beat."""
+        with contextlib.suppress(OSError):  # the pipe is full of beats, or the parent has died
             os.write(self.descriptor, b".")
 
     async def from_loop(self) -> None:
-        """Beat until cancelled; an event loop that hangs counts as silence."""
+        """Beat until cancelled, and not while the event loop hangs."""
         while True:
             self.beat()
             await asyncio.sleep(self.every_s)
 
     def from_thread(self) -> None:
-        """Beat for good, beside a main thread that waits by design."""
+        """Beat for ever from a thread, for processes whose main thread blocks."""
 
         def go_on() -> None:
             while True:

@@ -1,8 +1,8 @@
-"""The receivers of webhooks: HTTP to addresses that are public, and to no other.
+"""Sends to the receivers of webhooks, over HTTP and to public addresses only.
 
-A name is resolved, every one of its addresses is checked, and the connection goes to an address that was checked: a
-name that resolves to something else a moment later gets nothing. Redirects are not followed, proxies of the
-environment are not asked, and of an answer only the status is read.
+A name is resolved, all its addresses are checked, and the connection goes to a checked address, so that a later
+change of the name has no effect. Redirects are not followed, proxies of the environment are not used, and only the
+status of an answer is read.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     import httpx
 
 TIMEOUT_S = 10.0
-"""For a whole delivery, from the name to the status."""
+"""For a whole delivery, from resolving the name to reading the status."""
 MOST_ADDRESSES = 4
 LONGEST_RETRY_AFTER_S = 300.0
 NAT64 = IPv6Network("64:ff9b::/96")
 GLOBAL_UNICAST = IPv6Network("2000::/3")
-"""All that is given out of IPv6; `is_global` alone takes the old site-local addresses for public."""
+"""The assigned public IPv6 addresses; `is_global` is also true for the old site-local ones."""
 
 Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """The addresses of a host name, for a port."""
@@ -37,14 +37,14 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 
 @dataclass(frozen=True)
 class Reply:
-    """What became of one delivery."""
+    """The result of one delivery."""
 
     status: int | None
-    """The HTTP status; None where none came."""
+    """The HTTP status; None if there was no answer."""
     error: str = ""
-    """What went wrong, without the URL; empty where it was taken."""
+    """The error, without the URL; empty if the event was delivered."""
     retry_after_s: float = 0.0
-    """For how long the receiver wants to be left alone."""
+    """How long the receiver asks us to wait."""
 
 
 async def resolve(host: str, port: int) -> list[str]:
@@ -62,10 +62,10 @@ class Receivers:
         self._timeout_s = timeout_s
 
     async def check(self, url: str) -> None:
-        """Refuse a URL that nothing may be sent to.
+        """Check that events may be sent to this URL.
 
         Raises:
-            Invalid: no plain http(s) URL, a name that does not resolve, or an address that is not public.
+            Invalid: it is not a plain http(s) URL, its name does not resolve, or an address is not public.
         """
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -75,7 +75,7 @@ class Receivers:
 
     async def send(self, url: str, headers: Mapping[str, str], body: bytes) -> Reply:
         """POST once."""
-        import httpx  # here and below, since it takes a tenth of a second that few processes need
+        import httpx  # imported late, here and below: it takes a tenth of a second, and few processes need it
 
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -98,14 +98,14 @@ class Receivers:
         host = url.raw_host.decode("ascii")
         try:
             found = await self._resolve(host, url.port or (443 if url.scheme == "https" else 80))
-        except (OSError, UnicodeError) as problem:  # the latter where a label is empty or too long
+        except (OSError, UnicodeError) as problem:  # UnicodeError: a label is empty or too long
             raise Invalid("the host's name does not resolve", hint="check the URL") from problem
         if not found:
             raise Invalid("the host's name has no address", hint="check the URL")
         if not self._private and not all(is_public(address) for address in found):
             raise Invalid(
                 "the host's address is not public",
-                hint="NIGHTJAR_WEBHOOK_PRIVATE=true allows private addresses, to all callers who may add webhooks",
+                hint="NIGHTJAR_WEBHOOK_PRIVATE=true allows private addresses, for all callers who may add webhooks",
             )
         return found[:MOST_ADDRESSES]
 
@@ -113,7 +113,7 @@ class Receivers:
         import httpx
 
         name = url.raw_host.decode("ascii")
-        # One client per delivery: connections to one address are never shared between two names.
+        # one client per delivery, so that two names with one address never share a connection
         async with (
             httpx.AsyncClient(verify=self._tls, trust_env=False, timeout=self._timeout_s / 2) as http,
             http.stream(
@@ -135,7 +135,7 @@ class Receivers:
 
 
 def reply(status: int, retry_after: str | None) -> Reply:
-    """What a status means: only 2xx is a delivery."""
+    """The result for a status: only 2xx is a delivery."""
     if 200 <= status < 300:
         return Reply(status)
     what = ": redirects are not followed" if 300 <= status < 400 else ""
@@ -144,7 +144,7 @@ def reply(status: int, retry_after: str | None) -> Reply:
 
 
 def seconds(retry_after: str | None) -> float:
-    """A Retry-After header in seconds, bounded; 0 where it says nothing."""
+    """A Retry-After header in seconds, at most LONGEST_RETRY_AFTER_S; 0 if it is empty or not valid."""
     if not retry_after:
         return 0.0
     try:
@@ -158,10 +158,10 @@ def seconds(retry_after: str | None) -> float:
 
 
 def parsed(url: str) -> httpx.URL:
-    """A URL that something can be sent to.
+    """Parse a webhook's URL.
 
     Raises:
-        Invalid: it is none.
+        Invalid: it is not a URL, not http(s), or holds a user name or password.
     """
     import httpx
 
@@ -169,18 +169,18 @@ def parsed(url: str) -> httpx.URL:
         found = httpx.URL(url)
         host = found.host  # decodes an international name
     except (httpx.InvalidURL, UnicodeError) as problem:
-        raise Invalid("this is no URL", hint="send https://host/path") from problem
+        raise Invalid("this is not a URL", hint="send https://host/path") from problem
     if found.scheme not in ("http", "https") or not host:
         raise Invalid("a webhook's URL begins with https:// or http://", hint="send https://host/path")
     if found.userinfo:
         raise Invalid(
-            "a webhook's URL holds no user name and no password", hint="check the signature instead"
+            "a webhook's URL must not hold a user name or password", hint="check the signature instead"
         )
     return found
 
 
 def shown(url: str) -> str:
-    """A URL without its path, which for some receivers is a secret."""
+    """A URL without its path, which is a secret of some receivers."""
     import httpx
 
     found = httpx.URL(url)
@@ -188,7 +188,7 @@ def shown(url: str) -> str:
 
 
 def is_public(address: str) -> bool:
-    """Whether an address belongs to the public internet, also where it only wraps an IPv4 address."""
+    """Whether an address, and any IPv4 address inside it, belongs to the public internet."""
     try:
         found = ip_address(address.partition("%")[0])
     except ValueError:
@@ -200,7 +200,7 @@ def is_public(address: str) -> bool:
 
 
 def _wrapped(address: IPv4Address | IPv6Address) -> tuple[IPv4Address, ...]:
-    """The IPv4 addresses that an IPv6 address leads to."""
+    """The IPv4 addresses inside an IPv6 address (mapped, 6to4, Teredo, NAT64)."""
     if isinstance(address, IPv4Address):
         return ()
     if address.ipv4_mapped:

@@ -1,4 +1,4 @@
-"""Which Redis server binary may serve a data directory."""
+"""Finds a Redis server binary that can read a data directory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from state.errors import Unavailable
 from state.settings import Settings
 
 OLDEST = (7, 0, 0)
-_LAST_COMMON = (7, 2, 99)  # Redis and Valkey read each other's files only up to the version where they parted
+_LAST_COMMON = (7, 2, 99)  # up to this version Redis and Valkey read each other's files
 _REMEDIES = (
     "install Redis or Valkey 7.0 or newer (for example the package redis-server), or name a binary with "
     "NIGHTJAR_REDIS_SERVER, or name a running Redis with NIGHTJAR_REDIS_URL, or use a platform that the "
@@ -31,14 +31,14 @@ class Binary(NamedTuple):
         return f"{self.product} {'.'.join(map(str, self.version))}"
 
     def reads(self, written: Binary) -> bool:
-        """Whether this server may be given files that `written` wrote."""
+        """Whether this server can read the files that `written` wrote."""
         if self.product == written.product:
             return self.version >= written.version
         return written.version <= _LAST_COMMON
 
 
 def inspect(path: str) -> Binary | None:
-    """Product and version of a server binary; None for what is not one."""
+    """Product and version of a server binary; None if it is not one."""
     try:
         said = subprocess.run(
             [path, "--version"], capture_output=True, text=True, timeout=10, check=False
@@ -52,17 +52,17 @@ def inspect(path: str) -> Binary | None:
 
 
 def find_binary(settings: Settings) -> Binary:
-    """The first server that suits the data directory. Raises Unavailable, naming what was found instead."""
+    """The first server that can read the data directory. Raises Unavailable, naming those found."""
     written = written_by(settings.data_dir)
     refused: list[str] = []
     for source, path in _candidates(settings):
         binary = inspect(path)
         if binary is None:
-            refused.append(f"{source} {path!r} does not run here or is no redis-server")
+            refused.append(f"{source} {path!r} does not run here or is not a redis-server")
         elif binary.version < OLDEST:
-            refused.append(f"{source} {path!r} is {binary}, and 7.0 is the oldest that works")
+            refused.append(f"{source} {path!r} is {binary}, older than 7.0")
         elif written is not None and not binary.reads(written):
-            refused.append(f"{source} {path!r} is {binary}, which cannot read what {written} has written")
+            refused.append(f"{source} {path!r} is {binary}, which cannot read files of {written}")
         else:
             return binary
     where = f"the data directory {str(settings.data_dir)!r}"

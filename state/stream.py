@@ -1,4 +1,4 @@
-"""The lab's streams, read through consumer groups: delivered at least once, retried, then a dead letter."""
+"""The lab's streams and their consumer groups: at-least-once delivery, retries, dead letters, trimming."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from state.events import Event
 from state.moves import Arg, GivenArgs
 
 UNSERVED_S = 7 * 86400.0
-"""A group is dropped once its binding was not served for so long: its function left the table."""
+"""A group is dropped when its binding was not served for so long: its function was removed."""
 SILENT_S = 3600.0
-"""A consumer that has not asked for so long is gone; living ones ask every second."""
+"""A consumer that was silent for so long is gone; living ones read every second."""
 TRIM_STEP = 1000
 
 
@@ -49,7 +49,7 @@ class DeadLetter:
 
     @classmethod
     def parse(cls, entry_id: str, fields: Mapping[str, str]) -> DeadLetter:
-        """An entry of the stream of dead letters."""
+        """From an entry of the stream of dead letters."""
         return cls(
             id=entry_id,
             binding=fields["binding"],
@@ -62,16 +62,16 @@ class DeadLetter:
 
 @dataclass(frozen=True)
 class Held:
-    """A consumer group that keeps entries from being dropped."""
+    """A consumer group whose unfinished entries cannot be dropped."""
 
     binding: str
     since: str
-    """The first entry that it has not finished; its id begins with milliseconds since 1970."""
+    """Id of the first entry that it has not finished; begins with milliseconds since 1970."""
 
 
 @dataclass(frozen=True)
 class Trimmed:
-    """What a trimming dropped."""
+    """The result of a trimming: numbers of dropped and kept entries, dropped groups and consumers."""
 
     entries: int = 0
     kept: int = 0
@@ -90,10 +90,10 @@ class Trimmed:
 
 
 class Subscription:
-    """One consumer group on one stream, as one consumer.
+    """One consumer of one group on one stream.
 
-    A group that is `made` was made with its webhook, and goes with it; every other begins at the stream's beginning
-    when it is first served.
+    A webhook's group is `made` with the webhook and removed with it; any other is created when it is first served, at
+    the beginning of the stream.
     """
 
     def __init__(self, lab: Lab, stream: str, group: str, consumer: str, *, made: bool = False) -> None:
@@ -105,7 +105,7 @@ class Subscription:
         self._binding = f"{stream} {group}"
 
     async def serve(self) -> bool:
-        """Say that this group is served, and create it where it is missing; False where its webhook is gone."""
+        """Note that this group is served, and create it if it is missing; False if its webhook is gone."""
         answer = await self._lab.move(
             "serve_binding",
             keys={"stream": self.stream},
@@ -114,10 +114,10 @@ class Subscription:
         return bool(answer == "ok")
 
     async def read(self, most: int, wait_s: float) -> list[Event]:
-        """New entries, waiting for the first at most so long.
+        """New entries; waits at most `wait_s` for the first.
 
         Raises:
-            GroupGone: as every method that asks for the group's entries.
+            GroupGone: as do `pending`, `claim` and `keep`.
         """
         with self._group():
             answer = await self._lab.blocking(
@@ -153,7 +153,7 @@ class Subscription:
         ]
 
     async def claim(self, ids: Sequence[str], idle_s: float) -> list[Event]:
-        """Take entries over that are still idle for so long; each counts as one more delivery."""
+        """Take over entries that were idle for `idle_s`; counts as one more delivery of each."""
         if not ids:
             return []
         with self._group():
@@ -163,7 +163,7 @@ class Subscription:
         return self._events([row for row in rows if row and row[1] is not None])
 
     async def keep(self, ids: Sequence[str]) -> None:
-        """Say that these are being worked on: no other consumer claims them, no delivery is counted."""
+        """Reset the idle time of these, so that no other consumer claims them; counts no delivery."""
         if ids:
             with self._group():
                 await self._lab.command(
@@ -171,12 +171,12 @@ class Subscription:
                 )
 
     async def done(self, ids: Sequence[str]) -> None:
-        """Acknowledge."""
+        """Acknowledge entries."""
         if ids:
             await self._lab.command("XACK", self.stream, self.group, *ids)
 
     async def bury(self, event: Event, error: str, deliveries: int) -> None:
-        """Move a hopeless entry to the dead letters."""
+        """Move an entry to the dead letters."""
         await self._lab.move(
             "bury_event",
             keys={"stream": self.stream},
@@ -196,7 +196,7 @@ class Subscription:
         except ResponseError as problem:
             if not str(problem).startswith("NOGROUP"):
                 raise
-            raise GroupGone(f"the consumer group {self.group} is there no more") from problem
+            raise GroupGone(f"the consumer group {self.group} does not exist any more") from problem
 
     def _events(self, rows: Sequence[Any]) -> list[Event]:
         return [
@@ -208,17 +208,17 @@ class Subscription:
 
 
 class Stream:
-    """The event stream, and what failed to be handled."""
+    """The event stream and the dead letters."""
 
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
 
     def events(self, group: str, consumer: str, *, made: bool = False) -> Subscription:
-        """Everything that happens, for one binding."""
+        """All events, for one binding."""
         return Subscription(self._lab, "events", group, consumer, made=made)
 
     def redriven(self, binding: str, consumer: str, *, made: bool = False) -> Subscription:
-        """Dead letters of one binding that an operator wants delivered again."""
+        """Dead letters of one binding that an operator has redriven."""
         return Subscription(self._lab, f"redriven:{binding}", binding, consumer, made=made)
 
     async def dead(self, after: str | None, count: int) -> list[DeadLetter]:
@@ -228,11 +228,11 @@ class Stream:
         return [DeadLetter.parse(entry_id, fields) for entry_id, fields in rows]
 
     async def dead_count(self) -> int:
-        """How many dead letters there are."""
+        """The number of dead letters."""
         return int(await self._lab.command("XLEN", self._lab.keys("dead_letters")))
 
     async def dead_letters(self, entry_id: str | None, binding: str | None) -> list[DeadLetter]:
-        """The one with this id, or all, of one binding or of any."""
+        """The dead letter with this id, or all, or all of one binding."""
         if entry_id is not None:
             key = self._lab.keys("dead_letters")
             rows = await self._lab.command("XRANGE", key, entry_id, entry_id)
@@ -243,12 +243,12 @@ class Stream:
         return [letter for letter in found if binding in (None, letter.binding)]
 
     async def redriven_to(self) -> set[str]:
-        """Bindings whose redriven dead letters are served, or were within the last days."""
+        """Bindings whose redriven dead letters were served within UNSERVED_S."""
         members = await self._lab.command("ZRANGE", self._lab.keys("bindings"), 0, -1)
         return {str(m).partition(" ")[2] for m in members if str(m).startswith("redriven:")}
 
     async def revive(self, letter: DeadLetter) -> str:
-        """Deliver a dead letter again: ok, gone, or unbound (its binding is no longer served)."""
+        """Deliver a dead letter again; answers `ok`, `gone`, or `unbound` (its binding is not served)."""
         e = letter.event
         text = {
             "type": e["type"],
@@ -262,7 +262,7 @@ class Stream:
         return await self._take_out(letter, json.dumps(text))
 
     async def discard(self, letter: DeadLetter) -> str:
-        """Delete a dead letter: ok, or gone."""
+        """Delete a dead letter; answers `ok` or `gone`."""
         return await self._take_out(letter, None)
 
     async def _take_out(self, letter: DeadLetter, event: str | None) -> str:
@@ -299,7 +299,7 @@ class Stream:
         return [Event.parse(self._lab.name, i, fields) for i, fields in rows]
 
     async def follow(self, entry_id: str, wait_s: float, count: int = 500) -> list[Event]:
-        """Events after this one, waiting for the first at most so long."""
+        """Events after this one; waits at most `wait_s` for the first."""
         answer = await self._lab.blocking(
             "XREAD",
             "COUNT",
@@ -314,7 +314,7 @@ class Stream:
         return [Event.parse(self._lab.name, i, fields) for i, fields in answer[0][1]] if answer else []
 
     async def gap_after(self, entry_id: str) -> str | None:
-        """The first event that is kept, where events between this one and it were trimmed."""
+        """Id of the first kept event if events between this id and it were trimmed, else None."""
         key = self._lab.keys("events")
         if not await self._lab.command("EXISTS", key):
             return None
@@ -328,14 +328,14 @@ class Stream:
         return str(first[0])
 
     async def bound_streams(self) -> list[str]:
-        """Names of all streams that were ever served, `events` first."""
+        """Names of all streams that have bindings, `events` first."""
         bindings = await self._lab.command("ZRANGE", self._lab.keys("bindings"), 0, -1)
         return ["events", *sorted({str(b).partition(" ")[0] for b in bindings} - {"events"})]
 
     async def trim(self, stream: str, *, keep_s: float, keep: int) -> Trimmed:
-        """Drop entries that are older than `keep_s`, beyond the `keep` newest, and finished by every live group.
+        """Drop entries that every live group has finished, older than `keep_s` and not among the `keep` newest.
 
-        It goes in steps that are short enough for everybody who waits for Redis meanwhile.
+        It works in short steps, since other clients of Redis wait meanwhile.
         """
         limits: GivenArgs = {
             "name": stream,
@@ -364,7 +364,7 @@ class Stream:
                 return whole
 
     async def lags(self) -> dict[str, Any]:
-        """Length of the stream; per binding what is not delivered and not acknowledged yet, and the oldest's age."""
+        """Length of the stream; per binding the undelivered and unacknowledged events, and the age of the oldest."""
         return lags_of((await self._lab.pipeline([reading_lags(self._lab)]))[0])
 
 
@@ -374,7 +374,7 @@ def reading_lags(lab: Lab) -> Sequence[Arg]:
 
 
 def lags_of(answer: Sequence[Any]) -> dict[str, Any]:
-    """How far the event handlers are behind, as the script says."""
+    """The answer of `reading_lags` as a dict."""
     now, length, dead, *groups = answer
     bindings = {
         str(name): {
@@ -388,12 +388,12 @@ def lags_of(answer: Sequence[Any]) -> dict[str, Any]:
 
 
 def follows(one: str, other: str) -> bool:
-    """Whether an event id lies after another; `<milliseconds>` alone stands for `<milliseconds>-0`."""
+    """Whether an event id is greater than another; `<milliseconds>` alone means `<milliseconds>-0`."""
     return _parts(one) > _parts(other)
 
 
 def before(entry_id: str) -> str:
-    """The id that stands for everything up to this event: no event has it, and it is no longer than ids may be."""
+    """The greatest id that is less than this one."""
     milliseconds, nth = _parts(entry_id)
     return f"{milliseconds}-{nth - 1}" if nth else f"{milliseconds - 1}-{2**63 - 1}"
 

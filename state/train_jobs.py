@@ -1,4 +1,4 @@
-"""The jobs that RQ hands to workers: each can only mean "train this attempt"."""
+"""The RQ jobs of workers: a job can only train one attempt."""
 
 from __future__ import annotations
 
@@ -22,55 +22,55 @@ from rq.utils import as_text
 log = logging.getLogger(__name__)
 
 ENTRY = "workers.gpu.perform"
-"""The one callable that a job may name."""
+"""The only callable that a job may name."""
 FUNCTION = "gpu::train"
-"""The one function of the table that a job may ask it for."""
+"""The only function of the table that a job may call."""
 SPARE_S = 180
-"""RQ's own timeout lies this much above the run's, which ends first in every normal case."""
+"""RQ's timeout is this much longer than the run's, so that the run's normally ends first."""
 MOST_BYTES = 16_384
-"""A job of ours has a few hundred."""
+"""Most bytes of a job; ours have a few hundred."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,600}")
 _OURS = (
     *("data", "origin", "status", "timeout", "result_ttl", "failure_ttl", "ttl", "worker_name"),
     *("created_at", "enqueued_at", "started_at", "ended_at", "last_heartbeat"),
 )
-"""What RQ has to know of a job of ours."""
+"""Fields that our jobs have."""
 _FOREIGN = (
     *("success_callback_name", "failure_callback_name", "stopped_callback_name", "webhooks"),
     *("dependency_id", "dependency_ids", "group_id"),
     *("retries_left", "number_of_retries", "retry_intervals", "repeats_left", "repeat_intervals"),
 )
-"""What would make RQ call, send or repeat something: it never stands in a job of ours."""
+"""Fields that make RQ call, send or repeat something; our jobs never have them."""
 
 
 class Refused(NoSuchJobError):
-    """A job that is not of our making.
+    """A job that we have not made.
 
-    To RQ it does not exist: RQ passes over it, and neither runs it nor calls what it names for a job that failed.
+    For RQ it does not exist: RQ neither runs it nor calls its failure callback.
     """
 
 
 class TrainJob(Job):
-    """A job that can mean nothing but `ENTRY(function=FUNCTION, payload={experiment_id, attempt, fence})`.
+    """A job that can only call `ENTRY(function=FUNCTION, payload={experiment_id, attempt, fence})`.
 
-    Anybody who can write to Redis can rewrite a job, and RQ would import and call whatever it names. So all of it is
-    looked at before RQ sees any of it; what is not of our making is removed, and the log says which job it was.
+    Other clients of Redis can rewrite a job, and RQ would import and call anything that it names. So the whole job is
+    checked before RQ uses it; a job that we have not made is removed and logged.
     """
 
     def __init__(self, id: str | None = None, connection: redis.Redis | None = None, serializer: Any = None):
-        super().__init__(id, connection, JSONSerializer)  # never pickle, whoever asks
+        super().__init__(id, connection, JSONSerializer)  # never pickle
 
     @classmethod
     def fetch(cls, id: str, connection: redis.Redis | None = None, serializer: Any = None) -> Job:
-        """The job of this id.
+        """The job with this id.
 
         Raises:
-            Refused: it is not of our making, and no longer there. NoSuchJobError: it was not there.
+            Refused: we have not made it; it is removed. NoSuchJobError: there is no such job.
         """
         try:
             if not _NAME.fullmatch(id.partition(":")[0]):
-                raise Refused("its id is none of ours")
+                raise Refused("its id is not one of ours")
             return super().fetch(id, connection, serializer)
         except Refused as problem:
             log.error("job %.100r is refused: %s; who else can write to this Redis?", id, problem)
@@ -79,7 +79,7 @@ class TrainJob(Job):
             raise
 
     def refresh(self) -> None:
-        """Read what we know of, unless it is too much to be ours."""
+        """Read the known fields, unless they are too large."""
         fields = [*_OURS, *_FOREIGN]
         try:
             with self.connection.pipeline(transaction=False) as pipe:
@@ -94,25 +94,25 @@ class TrainJob(Job):
             values: list[Any] = self.connection.hmget(self.key, fields)
         except ResponseError as problem:
             if "WRONGTYPE" in str(problem):
-                raise Refused("it is no hash") from None
+                raise Refused("it is not a hash") from None
             raise
         self.restore({field: value for field, value in zip(fields, values, strict=True) if value is not None})
 
     def restore(self, raw_data: Mapping[Any, Any]) -> None:
-        """Take over what Redis holds. Raises Refused where it is not of our making."""
+        """Set the job's fields from Redis. Raises Refused if we have not made it."""
         try:
             found = {as_text(name): value for name, value in raw_data.items()}
             foreign = [name for name in _FOREIGN if found.get(name)]
             data = _unpacked(found["data"])
             super().restore({name: found[name] for name in _OURS if name in found})
-        except Exception:  # noqa: BLE001 - whatever fails here, the job is not ours; its words are not for our log
+        except Exception:  # noqa: BLE001 - the job is not ours, and its text must not enter our log
             raise Refused("it cannot be read") from None
         if foreign:
             raise Refused(f"it carries {', '.join(foreign)}")
         if not self._is_ours(data):
-            raise Refused(f"it is no {ENTRY} of {FUNCTION} for the attempt that its id names")
+            raise Refused(f"it is not {ENTRY} of {FUNCTION} for the attempt that its id names")
         if self.timeout is None or self.timeout < SPARE_S:
-            raise Refused("its time limit is none of ours")
+            raise Refused("its time limit is too short")
 
     def _is_ours(self, data: Any) -> bool:
         match data:
@@ -128,7 +128,7 @@ class TrainJob(Job):
 
 
 def _unpacked(data: bytes) -> Any:
-    """A job's content; what RQ would unpack to any size is read only so far as ours may go."""
+    """A job's content, at most MOST_BYTES; RQ would decompress it to any size."""
     unpacking = zlib.decompressobj()
     text = unpacking.decompress(data, MOST_BYTES)
     if unpacking.unconsumed_tail:
@@ -137,7 +137,7 @@ def _unpacked(data: bytes) -> Any:
 
 
 class GpuQueue(Queue):
-    """The queue of one GPU; what is no id of a job is thrown away."""
+    """The queue of one GPU; removes entries that are not ids of jobs."""
 
     @classmethod
     def lmove(cls, connection: redis.Redis, queue_key: str, timeout: int | None) -> tuple[str, Any] | None:
@@ -145,22 +145,24 @@ class GpuQueue(Queue):
         while (moved := super().lmove(connection, queue_key, timeout)) is not None:
             if _NAME.fullmatch(moved[1].decode("ascii", "replace")):
                 break
-            log.error("an entry of %s is refused: it is no id; who else can write to this Redis?", queue_key)
+            log.error(
+                "an entry of %s is refused: it is not an id; who else can write to this Redis?", queue_key
+            )
             connection.lrem(IntermediateQueue.get_intermediate_queue_key(queue_key), 1, moved[1])
         return moved
 
 
 def gpu_queue(lab: str, gpu_id: str, connection: redis.Redis) -> Queue:
-    """The queue of one GPU of one lab."""
+    """The queue of one GPU."""
     return GpuQueue(
         f"nightjar-{lab}-{gpu_id}", connection=connection, job_class=TrainJob, serializer=JSONSerializer
     )
 
 
 def job_id(lab: str, experiment_id: str, attempt: int, fence: int) -> str:
-    """The job of one lease of an attempt: what is left of a lease that never began does not hold up the next.
+    """Id of the job of one lease; with the fence, so that a job left by an earlier lease does not block the next.
 
-    RQ allows letters, digits, `_` and `-` in ids, ours also have dots.
+    RQ allows letters, digits, `_` and `-` in ids; ours also have dots.
     """
     return f"{_escaped(lab)}_s{_escaped(experiment_id)}-{attempt}-{fence}"
 
@@ -172,7 +174,7 @@ def _escaped(name: str) -> str:
 def enqueue(
     connection: redis.Redis, lab: str, gpu_id: str, payload: Mapping[str, Any], timeout_s: float | None
 ) -> bool:
-    """Put an attempt on its GPU's queue; False where it stands there already."""
+    """Put an attempt on its GPU's queue; False if it is there already."""
     queue = gpu_queue(lab, gpu_id, connection)
     name = job_id(lab, str(payload["experiment_id"]), int(payload["attempt"]), int(payload["fence"]))
     try:
@@ -183,7 +185,7 @@ def enqueue(
         try:
             _push(queue, name, payload, timeout_s)
         except DuplicateJobError:
-            return False  # another dispatcher has put it back meanwhile
+            return False  # another dispatcher has enqueued it meanwhile
     return True
 
 
@@ -201,7 +203,7 @@ def _push(queue: Queue, name: str, payload: Mapping[str, Any], timeout_s: float 
 
 
 def _is_waiting(queue: Queue, name: str) -> bool:
-    """Whether the job will still run; one that ended, or fell out of its queue, is removed."""
+    """Whether the job will still run; one that has ended, or is not in its queue, is deleted."""
     try:
         job = TrainJob.fetch(name, connection=queue.connection, serializer=JSONSerializer)
     except NoSuchJobError:
@@ -216,8 +218,8 @@ def _is_waiting(queue: Queue, name: str) -> bool:
 
 
 def _delete(job: Job) -> None:
-    """Delete a job with its executions; RQ itself fails at one whose worker died long ago, because the entry of an
-    execution lives a minute longer than what it names.
+    """Delete a job with its executions; RQ's own delete fails if its worker died long ago, because the entry of an
+    execution in the registry expires a minute later than the execution.
     """
     with job.connection.pipeline() as moves:
         for execution_id in job.execution_registry.get_execution_ids():

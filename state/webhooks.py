@@ -1,8 +1,7 @@
 """Webhooks: receivers of the lab's events over HTTP, with counts of their deliveries.
 
-The signing secret stands in Redis as it is, since every delivery is signed with it; so does the URL, which for some
-receivers is a secret by itself. Neither ever leaves through a function's answer but that of `webhook::add`, an event
-or a log.
+Redis holds the signing secret in plain text, since every delivery is signed with it, and the URL, which is a secret
+of some receivers. Neither appears in events, logs or answers, except the answer of `webhook::add`.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ from state.moves import Arg
 from state.stream import Stream, Subscription
 
 MOST = 100
-"""Webhooks of one lab: each is a consumer group of its own."""
+"""Most webhooks of a lab: each has its own consumer group."""
 
 
 @dataclass(frozen=True)
 class Webhook:
-    """One receiver."""
+    """A receiver of events."""
 
     id: str
     url: str = field(repr=False)
@@ -40,12 +39,12 @@ class Webhook:
 
     @property
     def binding(self) -> str:
-        """Its consumer group, as dead letters name it."""
+        """Its consumer group, which dead letters name."""
         return f"webhook:{self.id}"
 
     @classmethod
     def parse(cls, webhook_id: str, stored: dict[str, str]) -> Webhook:
-        """A stored webhook."""
+        """From the webhook's hash."""
         disabled_at = stored.get("disabled_at")
         types = json.loads(stored["types"])
         return cls(
@@ -67,14 +66,14 @@ class Deliveries:
 
     delivered: int = 0
     failed: int = 0
-    """Attempts, not events: most are tried again."""
+    """Number of attempts, not of events."""
     last_at: float | None = None
     last_status: int | None = None
     last_error: str | None = None
 
     @classmethod
     def parse(cls, stored: dict[str, str]) -> Deliveries:
-        """As `note_delivery.lua` writes them."""
+        """From the hash that `note_delivery.lua` writes."""
         return cls(
             delivered=int(stored.get("delivered", 0)),
             failed=int(stored.get("failed", 0)),
@@ -99,10 +98,10 @@ class Webhooks:
     async def add(
         self, *, url: str, secret: str, types: tuple[str, ...] | None, tag: str | None, description: str
     ) -> Webhook:
-        """Register a receiver; its events begin now.
+        """Register a receiver, for events from now on.
 
         Raises:
-            Conflict: there are too many.
+            Conflict: there are MOST already.
         """
         webhook_id = f"wh_{secrets.token_hex(8)}"
         fields = {
@@ -117,7 +116,8 @@ class Webhooks:
         keys = self._keys(webhook_id, "webhook", "redriven")
         if await self._lab.move("add_webhook", keys=keys, args={**args, **_names(webhook_id)}) == "full":
             raise Conflict(
-                f"there are {MOST} webhooks, as many as a lab has", hint="POST /api/webhook/remove some"
+                f"there are {MOST} webhooks, the most that a lab may have",
+                hint="POST /api/webhook/remove some",
             )
         return await self.get(webhook_id)
 
@@ -125,7 +125,7 @@ class Webhooks:
         """One webhook.
 
         Raises:
-            NotFound: there is none of this id.
+            NotFound: there is none with this id.
         """
         stored = await self._lab.hash(self._lab.keys("webhooks", webhook_id))
         if not stored:
@@ -151,26 +151,26 @@ class Webhooks:
         """Delete a receiver and its consumer group.
 
         Raises:
-            NotFound: there is none of this id.
+            NotFound: there is none with this id.
         """
         if not await self._end(webhook_id, None, {"webhook_id": webhook_id}):
             raise NotFound(f"there is no webhook {webhook_id!r}", hint="POST /api/webhook/list names them")
 
     async def disable(self, webhook_id: str, reason: str) -> bool:
-        """Stop sending to it, and keep it for operators to see; False where it was disabled already, or removed."""
+        """Stop sending to it; operators still see it. False if it was disabled or removed before."""
         return await self._end(webhook_id, reason, {"webhook_id": webhook_id, "reason": reason})
 
     async def note(self, webhook_id: str, status: int | None, error: str) -> None:
-        """Count a delivery attempt; `error` is empty where it succeeded."""
+        """Count a delivery attempt; `error` is empty if it succeeded."""
         args = {"id": webhook_id, "status": status, "error": error[:500]}
         await self._lab.move("note_delivery", keys=self._keys(webhook_id, "deliveries"), args=args)
 
     async def now(self) -> float:
-        """Redis' clock, with which deliveries are signed."""
+        """The time of Redis' clock, for signatures."""
         return await self._lab.now()
 
     def subscriptions(self, webhook: Webhook, consumer: str) -> list[Subscription]:
-        """What it receives: the lab's events, and its redriven dead letters."""
+        """Its subscriptions: to the lab's events and to its redriven dead letters."""
         return [
             self._stream.events(webhook.binding, consumer, made=True),
             self._stream.redriven(webhook.binding, consumer, made=True),
@@ -195,7 +195,7 @@ class Webhooks:
 
 
 def _names(webhook_id: str) -> dict[str, str]:
-    """Its id, its consumer group, and its bindings on the events and on what is redriven."""
+    """Values for moves: its id, its consumer group, and its bindings to events and redriven dead letters."""
     group = f"webhook:{webhook_id}"
     return {
         "id": webhook_id,

@@ -342,7 +342,7 @@ async def test_a_cut_file_is_refused_before_anything_is_written(
     await back_up(process.lab, file)
     change(file, lambda whole: whole[: int(len(whole) * cut)])
 
-    with pytest.raises(Invalid, match="no whole backup"):
+    with pytest.raises(Invalid, match="not a whole backup"):
         await restore(other, file)
 
     assert await dump(other, without=frozenset()) == {}
@@ -354,7 +354,7 @@ async def test_a_changed_file_is_refused_before_anything_is_written(
     await back_up(process.lab, file)
     change(file, flipped)
 
-    with pytest.raises(Invalid, match="no whole backup"):
+    with pytest.raises(Invalid, match="not a whole backup"):
         await restore(other, file)
 
     assert await dump(other, without=frozenset()) == {}
@@ -368,7 +368,7 @@ async def test_a_changed_file_is_refused_before_anything_is_written(
 def test_what_is_no_backup_is_called_so(file: Path, content: bytes) -> None:
     file.write_bytes(content)
 
-    with pytest.raises(Invalid, match="no whole backup"):
+    with pytest.raises(Invalid, match="not a whole backup"):
         read_header(file)
 
 

@@ -305,7 +305,7 @@ def test_without_any_server_the_error_names_the_remedies(
 def test_a_named_binary_that_is_no_server_is_not_silently_replaced(settings: Settings) -> None:
     wrong = settings.model_copy(update={"redis_server": Path("/bin/true")})
 
-    with pytest.raises(Unavailable, match="'/bin/true' does not run here or is no redis-server"):
+    with pytest.raises(Unavailable, match="'/bin/true' does not run here or is not a redis-server"):
         EmbeddedRedis.start(wrong)
 
 

@@ -173,7 +173,7 @@ async def test_a_job_that_is_no_hash_any_more_is_refused_too(
     connection.delete(job.key)
     connection.set(job.key, CANARY)
 
-    with pytest.raises(Refused, match="it is no hash"):
+    with pytest.raises(Refused, match="it is not a hash"):
         TrainJob.fetch(job.id, connection=connection)
 
     assert not connection.exists(job.key)
