@@ -163,6 +163,12 @@ class Keys:
             return self("retests", e.tag), self("retests", e.tag)
         return self.status(e.tag, status, e.category)
 
+    def relisted(self, e: Experiment, before: str, after: str) -> dict[str, str]:
+        """The indexes that an experiment leaves and enters as its status changes, named as in `_listing.lua`."""
+        left, entered = self.indexes(e, before), self.indexes(e, after)
+        names = ("status_before", "category_before", "status_after", "category_after")
+        return dict(zip(names, (*left, *entered), strict=True))
+
     def trace(self, trace_id: str) -> str:
         return self("trace", trace_id)
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from state.client import Lab, time_of
 from state.experiments.ending import named_by
-from state.experiments.reading import no_experiment
+from state.experiments.reading import experiment_in
 from state.indexes import members, records
 from state.leases import Flagged, Holding, Lease, Line, Roster, Wanted
 from state.moves import Arg
@@ -31,7 +31,7 @@ class Pool:
     async def find(self, gpu_id: str) -> Gpu | None:
         """The GPU, or None."""
         stored = await self._lab.hash(self._keys.gpu(gpu_id))
-        return Gpu.parse(stored) if stored else None
+        return Gpu.found(stored)
 
     async def get(self, gpu_id: str) -> Gpu:
         """The GPU.
@@ -76,7 +76,7 @@ class Pool:
         return Holding(
             now=time_of(time),
             gpu=gpu,
-            experiment=Experiment.parse(held) if held else None,
+            experiment=Experiment.found(held),
             policy=read_policy(policy) if policy else None,
         )
 
@@ -97,9 +97,7 @@ class Pool:
                 ("ZCARD", keys("gpus")),
             ]
         )
-        if "experiment_id" not in stored:
-            raise no_experiment(experiment_id)
-        e = Experiment.parse(stored)
+        e = experiment_in(stored, experiment_id)
         last = await self.find(e.gpu_id) if e.gpu_id else None
         holds = last is not None and (last.holder, last.fence) == (experiment_id, e.fence)
         return Wanted(
@@ -217,17 +215,12 @@ class Pool:
         none is left, other GPUs are idle than those that the candidates were `chosen_from`.
         """
         keys = self._keys
-        status_before, category_before = keys.indexes(e, "queued")
-        status_after, category_after = keys.indexes(e, "leased")
         answer = await self._lab.move(
             "lease_gpu",
             keys={
                 "experiment": keys.experiment(e.experiment_id),
                 "attempts": keys.attempts(e.experiment_id),
-                "status_before": status_before,
-                "category_before": category_before,
-                "status_after": status_after,
-                "category_after": category_after,
+                **keys.relisted(e, "queued", "leased"),
                 "queue": keys.queue(e.pinned_gpu),
                 "held_gpu": keys.gpu(e.gpu_id) if e.gpu_id else None,
                 "candidates": [keys.gpu(gpu_id) for gpu_id in candidates],

@@ -16,7 +16,7 @@ from state.moves import Arg
 from state.noise import spread_at, spread_of
 from state.policy import read_policy
 from state.records import Best, Result, Selection, Sketch, Status, Strategy, Tag
-from state.tags import categories_of, unknown
+from state.tags import categories_of, tag_in
 
 OPEN_STATUSES: tuple[Status, ...] = ("running", "leased", "queued", "registered")
 OPEN_READ = 50
@@ -96,9 +96,7 @@ class Reports:
                 **still_open,
             }
         )
-        if not found["tag"]:
-            raise unknown(tag)
-        of_tag, best = Tag.parse(found["tag"]), Best.parse(found["best"]) if found["best"] else None
+        of_tag, best = tag_in(found["tag"], tag), Best.found(found["best"])
         misses: list[Sketch] = []
         if best is not None:
             margin = read_policy(found["policy"]).near_miss_margin
@@ -142,9 +140,7 @@ class Reports:
                 **{status: ("ZCARD", keys.status(tag, status, "")[0]) for status in counted},
             }
         )
-        if not found["tag"]:
-            raise unknown(tag)
-        of_tag = Tag.parse(found["tag"])
+        of_tag = tag_in(found["tag"], tag)
         noise = await self._lab.command(*spread_at(keys, tag, of_tag.key_gpu_class))
         return SummaryFacts(
             now=time_of(found["now"]),
@@ -174,11 +170,9 @@ class Reports:
                 ),
             ]
         )
-        if not stored:
-            raise unknown(tag)
         # one that finishes meanwhile moves the others on: then one is read twice
         found = {e.experiment_id: e for page in pages for e in read_as(Result, page)}
-        return Tag.parse(stored), list(found.values())[::-1]
+        return tag_in(stored, tag), list(found.values())[::-1]
 
     async def tags(self, offset: int, limit: int) -> tuple[list[tuple[Tag, Best | None]], int]:
         """Tags with their bests, newest first, and how many there are."""
@@ -191,9 +185,7 @@ class Reports:
         )
         found = [Tag.parse(fields) for fields in records(stored).values() if fields]
         bests = await self._lab.hashes([keys.best(tag.name) for tag in found])
-        return [
-            (tag, Best.parse(best) if best else None) for tag, best in zip(found, bests, strict=True)
-        ], int(total)
+        return [(tag, Best.found(best)) for tag, best in zip(found, bests, strict=True)], int(total)
 
     def _listed(
         self,

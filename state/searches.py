@@ -17,7 +17,7 @@ from state.moves import Arg
 from state.policy import read_policy
 from state.records import Best, Mention, Selection, Sketch, Strategy, Tag
 from state.refusals import no_selection, other_tag
-from state.tags import categories_of, unknown
+from state.tags import categories_of, tag_in
 
 RECENT_READ = 10
 NEAR_READ = 50
@@ -65,12 +65,10 @@ class Searches:
                 **reads.first(),
             }
         )
-        if not found["tag"]:
-            raise unknown(tag)
-        of_tag, policy = Tag.parse(found["tag"]), read_policy(found["policy"])
+        of_tag, policy = tag_in(found["tag"], tag), read_policy(found["policy"])
         strategy, best = (
             Strategy.parse(found["strategy"]),
-            Best.parse(found["best"]) if found["best"] else None,
+            Best.found(found["best"]),
         )
         band = near(best.val_bpb, of_tag.direction, policy.near_miss_margin) if best else (0.0, 0.0)
         is_old = strategy.decided_at < of_tag.total

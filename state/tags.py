@@ -62,7 +62,7 @@ class Tags:
     async def find(self, tag: str) -> Tag | None:
         """The tag, or None."""
         stored = await self._lab.hash(self._lab.keys.tag(tag))
-        return Tag.parse(stored) if stored else None
+        return Tag.found(stored)
 
     async def get(self, tag: str) -> Tag:
         """The tag.
@@ -70,10 +70,7 @@ class Tags:
         Raises:
             NotFound: no such tag.
         """
-        found = await self.find(tag)
-        if found is None:
-            raise unknown(tag)
-        return found
+        return tag_in(await self._lab.hash(self._lab.keys.tag(tag)), tag)
 
     async def create(self, tag: Tag, strategy: Strategy, policy: Policy) -> Tag | None:
         """Store a new tag; None where the name is taken."""
@@ -93,7 +90,7 @@ class Tags:
         """A tag with its best; None where there is none of this name."""
         keys = self._lab.keys
         stored, best = await self._lab.hashes([keys.tag(tag), keys.best(tag)])
-        return (Tag.parse(stored), Best.parse(best) if best else None) if stored else None
+        return (Tag.parse(stored), Best.found(best)) if stored else None
 
     async def newest(self, offset: int, limit: int) -> list[Tag]:
         """Tags, newest first."""
@@ -278,6 +275,17 @@ def _restless(tag: str) -> Conflict:
         f"the queue of {tag!r} does not stand still",
         hint="try again; POST /api/lab/audit checks the queue",
     )
+
+
+def tag_in(stored: Mapping[str, str], tag: str) -> Tag:
+    """The tag that a hash holds.
+
+    Raises:
+        NotFound: no such tag.
+    """
+    if not stored:
+        raise unknown(tag)
+    return Tag.parse(stored)
 
 
 def unknown(tag: str) -> NotFound:

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 from state.budgets import WARN_AT
 from state.client import Lab
 from state.decisions import BrokenLease, Ended, Ending, Requeued, SameAttempt
-from state.experiments.reading import Reading, no_experiment
+from state.experiments.reading import Reading, experiment_in
 from state.experiments.walking import base_above, base_found
 from state.facts import Comparison, RunFacts, Spread
 from state.moves import Arg
@@ -80,17 +80,15 @@ class EndingStore(Reading):
             }
         )
         stored, (values, version) = found["experiment"], found["policy"]
-        if "experiment_id" not in stored:
-            raise no_experiment(experiment_id)
         return RunFacts(
-            experiment=Experiment.parse(stored),
-            first=Experiment.parse(found["first"]) if found["first"] else None,
+            experiment=experiment_in(stored, experiment_id),
+            first=Experiment.found(found["first"]),
             answer=json.loads(stored["answer"]) if stored.get("answer") else None,
             tag=Tag.parse(found["tag"]),
             policy=read_policy(values),
             policy_version=int(version),
             crashes_in_a_row=int(found["crashes"] or 0),
-            best=Best.parse(found["best"]) if found["best"] else None,
+            best=Best.found(found["best"]),
             epoch=int(found["epoch"] or 1),
         )
 
@@ -117,7 +115,7 @@ class EndingStore(Reading):
                 **{name: ("HGETALL", keys.trace(name)) for name in names},
             }
         )
-        best = run.best if other_key is None else Best.parse(found["best"]) if found["best"] else None
+        best = run.best if other_key is None else Best.found(found["best"])
         squares, df, own, bests = found["noise"]
         if best is not None and best.code not in (code, best_code):
             bests = await self._lab.command("HGET", noise, best.code or "")
@@ -127,7 +125,7 @@ class EndingStore(Reading):
         if trace is not None and trace.base and (begins_on is None or begins_on.experiment_id != base_id):
             stands_on = await self.base_above([trace.base])
         return Comparison(
-            gpu=Gpu.parse(found["gpu"]) if found["gpu"] else None,
+            gpu=Gpu.found(found["gpu"]),
             best=best,
             noise_key=noise,
             noise=Spread(float(squares or 0), int(df or 0), (own or "", (bests or "") if best else "")),
@@ -185,7 +183,6 @@ class EndingStore(Reading):
     def _concerned(self, e: Experiment, after: Status) -> tuple[MoveKeys, MoveArgs]:
         """The keys and guards of everything that an experiment's change of status may touch."""
         keys = self._keys
-        before, after_ = keys.indexes(e, e.status), keys.indexes(e, after)
         return {
             "experiment": keys.experiment(e.experiment_id),
             "attempts": keys.attempts(e.experiment_id),
@@ -194,10 +191,7 @@ class EndingStore(Reading):
             "trace": keys.trace(e.trace_id) if e.trace_id else None,
             "selection": keys.selection(e.selection_id) if e.selection_id else None,
             "gpu": keys.gpu(e.gpu_id) if e.gpu_id else None,
-            "status_before": before[0],
-            "category_before": before[1],
-            "status_after": after_[0],
-            "category_after": after_[1],
+            **keys.relisted(e, e.status, after),
         }, {
             "id": e.experiment_id,
             "number": e.number,

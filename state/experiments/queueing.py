@@ -12,7 +12,7 @@ from state.budgets import WARN_AT
 from state.client import Lab, time_of
 from state.entries import HeldLease, Queued, Rounds, Run, Slot, TrainFacts, Turn, WaitQueue
 from state.experiments.ending import named_by
-from state.experiments.reading import Reading, no_experiment
+from state.experiments.reading import Reading, experiment_in
 from state.indexes import members, values
 from state.moves import Arg
 from state.policy import read_policy
@@ -110,9 +110,7 @@ class Queueing(Reading):
                 "slots": slots(self._lab),
             }
         )
-        if "experiment_id" not in found["experiment"]:
-            raise no_experiment(experiment_id)
-        e = Experiment.parse(found["experiment"])
+        e = experiment_in(found["experiment"], experiment_id)
         held = keys.gpu(e.gpu_id or "none")
         rounds, lease = await self._lab.pipeline([self._rounds(e.agent), ("HMGET", held, "holder", "fence")])
         return TrainFacts(
@@ -144,8 +142,6 @@ class Queueing(Reading):
             BudgetExhausted: the tag's budget has no room for the run.
         """
         keys = self._keys
-        status_before, category_before = keys.indexes(e, "registered")
-        status_after, category_after = keys.indexes(e, "leased" if lease == "used" else "queued")
 
         async def move(turn: Turn | None) -> Any:
             return await self._lab.move(
@@ -153,10 +149,7 @@ class Queueing(Reading):
                 keys={
                     "experiment": keys.experiment(e.experiment_id),
                     "attempts": keys.attempts(e.experiment_id),
-                    "status_before": status_before,
-                    "category_before": category_before,
-                    "status_after": status_after,
-                    "category_after": category_after,
+                    **keys.relisted(e, "registered", "leased" if lease == "used" else "queued"),
                     "queue": keys.queue(run.pinned_gpu),
                     "parked": keys.parked(e.tag, run.pinned_gpu),
                     "rivals": self._rivals(e.tag, run.pinned_gpu, queue.workers, paused=queue.paused),

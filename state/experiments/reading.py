@@ -58,10 +58,7 @@ class Reading(Store):
         Raises:
             NotFound: no such experiment.
         """
-        found = await self.find(experiment_id)
-        if found is None:
-            raise no_experiment(experiment_id)
-        return found
+        return experiment_in(await self._lab.hash(self._keys.experiment(experiment_id)), experiment_id)
 
     async def many(self, ids: Sequence[str]) -> list[Experiment]:
         """Several, in the order asked for."""
@@ -152,7 +149,7 @@ class Reading(Store):
     async def best(self, tag: str, other_key: str | None = None) -> Best | None:
         """The best under the main comparability key, or under another."""
         stored = await self._lab.hash(self._keys.best(tag, other_key))
-        return Best.parse(stored) if stored else None
+        return Best.found(stored)
 
     async def patch(self, e: Experiment) -> bytes | None:
         """The patch against the tag's base commit, as it was sent; None where none was."""
@@ -213,6 +210,17 @@ def page_of(kind: type[R], answer: Sequence[Any], *, newest: bool) -> Page[R]:
 def retest_id(e: Experiment, nth: int) -> str:
     """The id of an experiment's nth retest, counted from 0: `mar11-47.2` is the second run of `mar11-47`."""
     return f"{e.experiment_id}.{nth + 2}"
+
+
+def experiment_in(stored: Mapping[str, str], experiment_id: str) -> Experiment:
+    """The experiment that a hash holds.
+
+    Raises:
+        NotFound: no such experiment.
+    """
+    if "experiment_id" not in stored:
+        raise no_experiment(experiment_id)
+    return Experiment.parse(stored)
 
 
 def no_experiment(experiment_id: str) -> NotFound:

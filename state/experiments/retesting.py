@@ -7,12 +7,12 @@ import json
 from state.budgets import WARN_AT
 from state.decisions import Retest, Ruling
 from state.experiments.ending import best_event, best_fields, named_by
-from state.experiments.reading import Reading, no_experiment, retest_id
+from state.experiments.reading import Reading, experiment_in, retest_id
 from state.facts import RaceFacts, Spread
 from state.noise import noise_key
 from state.policy import Policy, read_policy
-from state.records import Best, Experiment, Gpu, Tag, flatten, words
-from state.tags import exhausted, unknown
+from state.records import Best, Experiment, Gpu, flatten, words
+from state.tags import exhausted, tag_in
 
 SPARE_READ = 4
 """Retests of each experiment that are read with it, beyond those that its tag's policy asks for."""
@@ -55,12 +55,11 @@ class Retesting(Reading):
                 ("TIME",),
             ]
         )
-        if not stored:
-            raise unknown(tag)
-        best = Best.parse(best_hash) if best_hash else None
+        of_tag = tag_in(stored, tag)
+        best = Best.found(best_hash)
         if best is None or not best.chain:
             return None
-        of_tag, rules = Tag.parse(stored), read_policy(policy)
+        rules = read_policy(policy)
         links = [*best.chain, *best.rivals]
         read_ahead = rules.max_retests + SPARE_READ
         names = [link.experiment_id for link in links]
@@ -115,9 +114,7 @@ class Retesting(Reading):
                 ("HGET", self._keys("policy", tag), "values"),
             ]
         )
-        if "experiment_id" not in stored:
-            raise no_experiment(experiment_id)
-        e = Experiment.parse(stored)
+        e = experiment_in(stored, experiment_id)
         its = await self.many(retest_ids(experiment_id, 0, e.retests))
         return e, its, read_policy(policy)
 
@@ -175,7 +172,6 @@ class Retesting(Reading):
     async def judge(self, ruling: Ruling) -> bool:
         """Commit what retests say; False where the experiment or the best has changed: read and decide again."""
         e, keys, growths = ruling.experiment, self._keys, ruling.growths
-        before, after = keys.indexes(e, e.status), keys.indexes(e, ruling.status)
         event = {"experiment_id": e.experiment_id, "number": e.number, "val_bpb": e.val_bpb, "agent": e.agent}
         is_new = ruling.after.experiment_id != ruling.best.experiment_id
         answer = await self._lab.move(
@@ -183,10 +179,7 @@ class Retesting(Reading):
             keys={
                 "experiment": keys.experiment(e.experiment_id),
                 "best": keys.best(e.tag, e.best_key),
-                "status_before": before[0],
-                "category_before": before[1],
-                "status_after": after[0],
-                "category_after": after[1],
+                **keys.relisted(e, e.status, ruling.status),
                 "traces": [keys.trace(growth.trace.trace_id) for growth in growths],
             },
             args={

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from state.experiments.ending import named_by
-from state.experiments.reading import Reading, no_experiment
+from state.experiments.reading import Reading, experiment_in
 from state.leases import Assignment
 from state.records import Experiment, Footprint, Tag
 
@@ -27,9 +27,7 @@ class Running(Reading):
         stored, tag = await self._lab.hashes(
             [keys.experiment(experiment_id), keys.tag(named_by(experiment_id)[1])]
         )
-        if "experiment_id" not in stored:
-            raise no_experiment(experiment_id)
-        e = Experiment.parse(stored)
+        e = experiment_in(stored, experiment_id)
         return Assignment(e, Tag.parse(tag), await self.patch(e))
 
     async def start(
@@ -49,18 +47,13 @@ class Running(Reading):
         if e.gpu_id is None:
             return False
         keys = self._keys
-        status_before, category_before = keys.indexes(e, "leased")
-        status_after, category_after = keys.indexes(e, "running")
         answer = await self._lab.move(
             "start_attempt",
             keys={
                 "experiment": keys.experiment(e.experiment_id),
                 "gpu": keys.gpu(e.gpu_id),
                 "attempts": keys.attempts(e.experiment_id),
-                "status_before": status_before,
-                "category_before": category_before,
-                "status_after": status_after,
-                "category_after": category_after,
+                **keys.relisted(e, "leased", "running"),
             },
             args={
                 "id": e.experiment_id,

@@ -10,14 +10,14 @@ from state.client import Lab, time_of
 from state.errors import NotFound
 from state.experiments.ending import named_by
 from state.experiments.queueing import Queueing, slots, slots_of
-from state.experiments.reading import by_attempt, no_experiment
+from state.experiments.reading import by_attempt, experiment_in, no_experiment
 from state.facts import BestFacts, NearFacts, Patched, Runs, Shown, Spread, WaitFacts
 from state.indexes import fields_of, members, records
 from state.moves import Arg
 from state.noise import spread_at, spread_of
 from state.policy import read_policy
 from state.records import Best, Direction, Experiment, Tag
-from state.tags import unknown
+from state.tags import tag_in, unknown
 
 NearBand = Callable[[float, Direction, float], tuple[float, float]]
 """The rule that says which scores are near misses: of a best value, the tag's direction and the policy's margin."""
@@ -39,8 +39,7 @@ class Showing(Queueing):
                 "runs": runs_of_best(self._lab, tag),
             }
         )
-        if not found["tag"]:
-            raise unknown(tag)
+        of_tag = tag_in(found["tag"], tag)
         if not found["best"]:
             raise NotFound(
                 f"{tag!r} has no finished experiment yet",
@@ -48,7 +47,7 @@ class Showing(Queueing):
             )
         runs = runs_of(found["runs"])
         return BestFacts(
-            tag=Tag.parse(found["tag"]),
+            tag=of_tag,
             best=Best.parse(found["best"]),
             runs=runs,
             noise=await self._noise(runs),
@@ -131,14 +130,12 @@ class Showing(Queueing):
                 "slots": slots(self._lab),
             }
         )
-        if "experiment_id" not in found["experiment"]:
-            raise no_experiment(experiment_id)
         return WaitFacts(
             now=time_of(found["now"]),
-            experiment=Experiment.parse(found["experiment"]),
+            experiment=experiment_in(found["experiment"], experiment_id),
             tag=Tag.parse(found["tag"]),
             policy=read_policy(found["policy"]),
-            best=Best.parse(found["best"]) if found["best"] else None,
+            best=Best.found(found["best"]),
             crashes_in_a_row=int(found["crashes"] or 0),
             slots=slots_of(found["slots"]),
         )
@@ -150,10 +147,7 @@ class Showing(Queueing):
             NotFound: one of them does not exist.
         """
         stored = await self._lab.hashes([self._keys.experiment(name) for name in (a, b)])
-        for name, fields in zip((a, b), stored, strict=True):
-            if "experiment_id" not in fields:
-                raise no_experiment(name)
-        both = [Experiment.parse(fields) for fields in stored]
+        both = [experiment_in(fields, name) for name, fields in zip((a, b), stored, strict=True)]
         patches = await self.patches(both)
         return Patched(both[0], patches[0]), Patched(both[1], patches[1])
 
@@ -167,9 +161,7 @@ class Showing(Queueing):
         stored, attempts = await self._lab.hashes(
             [keys.experiment(experiment_id), keys.attempts(experiment_id)]
         )
-        if "experiment_id" not in stored:
-            raise no_experiment(experiment_id)
-        return Experiment.parse(stored), by_attempt(attempts)
+        return experiment_in(stored, experiment_id), by_attempt(attempts)
 
     async def _noise(self, runs: Runs) -> Spread:
         """Of its tag and GPU class; nothing, where no code was run again that would be judged by it."""

@@ -26,6 +26,11 @@ class Record(BaseModel):
         return cls.model_validate(cls.values(fields))
 
     @classmethod
+    def found(cls, fields: Mapping[str, str | None] | None) -> Self | None:
+        """The same; None where there is none."""
+        return cls.parse(fields) if fields else None
+
+    @classmethod
     def values(cls, fields: Mapping[str, str | None]) -> dict[str, Any]:
         """The fields that are there, lists and objects read; pydantic reads the rest from its text."""
         values: dict[str, Any] = dict(fields)

@@ -15,9 +15,9 @@ from state.experiments.walking import base_above, base_found
 from state.indexes import fields_of, members, records, values
 from state.moves import Arg
 from state.policy import read_policy
-from state.records import Best, Experiment, Selection, Tag, Trace, flatten
+from state.records import Best, Experiment, Selection, Trace, flatten
 from state.selecting import Needs, SelectionDecision, SelectionFacts, Wish
-from state.tags import unknown
+from state.tags import tag_in
 from state.traces.reading import Reading, forest_of
 
 GPUS_READ = 100_000
@@ -68,19 +68,17 @@ class Selecting(Reading):
                 "base": base_above(self._lab, keys.experiment(one)) if one else None,
             }
         )
-        if not told["tag"]:
-            raise unknown(tag)
         first = told["first"]
         return SelectionFacts(
             now=told["time"][0] + told["time"][1] / 1e6,
-            tag=Tag.parse(told["tag"]),
+            tag=tag_in(told["tag"], tag),
             policy=read_policy(told["policy"]["values"]),
             policy_version=int(told["policy"]["version"]),
             forest=forest_of(tag, told),
             open_selections=int(told["open"]),
             free_at=float(told["earliest"][1]) if told["earliest"] else None,
             first=await self.selection(request.registered(first)) if request and first else None,
-            best=Best.parse(told["best"]) if told["best"] else None,
+            best=Best.found(told["best"]),
             nodes={i: Experiment.parse(e) for i in wish.parent_ids if (e := told[f"node {i}"])},
             base=await base_found(self._lab, told["base"]) if one else None,
             traces={i: Trace.parse(t) for i in named if (t := told[f"trace {i}"])},

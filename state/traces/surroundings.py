@@ -81,5 +81,5 @@ class Surroundings(Reading):
                 status: [Experiment.parse(f) for f in records(found[f"newest {status}"]).values() if f][::-1]
                 for status in newest
             },
-            best=Experiment.parse(found["best"]) if found["best"] else None,
+            best=Experiment.found(found["best"]),
         )
