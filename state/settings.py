@@ -81,9 +81,7 @@ class Settings(BaseSettings):
     keep_events: int = Field(
         default=100_000, ge=1, description="number of newest events that are kept, of any age"
     )
-    keep_events_days: float = Field(
-        default=7.0, gt=0, description="days for which all events are kept"
-    )
+    keep_events_days: float = Field(default=7.0, gt=0, description="days for which all events are kept")
     trim_s: float = Field(default=300.0, gt=0, description="seconds between two trimmings of the events")
     webhook_private: bool = Field(
         default=False, description="whether webhooks may go to addresses that are not public"
