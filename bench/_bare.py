@@ -1,8 +1,8 @@
-"""The least that a handler can do: validate the body of a complete, read three keys at once, write eight at once.
+"""A bare handler: validates the body of a complete, reads three keys at once, makes eight writes in one script.
 
     python -P -m bench._bare PORT REDIS_URL
 
-uvicorn with uvloop and httptools, Starlette, pydantic, and redis-py as it comes.
+uvicorn with uvloop and httptools, Starlette, pydantic, and plain redis-py.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from starlette.routing import Route
 
 PATH = "/complete"
 STORED = 1000
-"""Experiments that are written again and again."""
+"""Number of experiments, which are written in turn."""
 MOVE = """
 local key, id, value = KEYS[1], ARGV[1], ARGV[2]
 redis.call('HSET', key, 'status', 'discard', 'val_bpb', value, 'peak_vram_mb', ARGV[3], 'training_seconds', ARGV[4])
@@ -39,7 +39,7 @@ return 'ok'
 
 
 class Complete(BaseModel):
-    """What `bench.http` sends to experiment::complete."""
+    """The body that `bench.http` sends to experiment::complete."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 

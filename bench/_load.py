@@ -1,6 +1,6 @@
 """A closed-loop HTTP load: each connection sends its next request when the last one is answered.
 
-It parses no more of an answer than its length, so that it takes little of the cores that it shares with the server.
+It parses only the length of an answer, to use little CPU beside the server.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ Wanted = tuple[str, bytes]
 
 @dataclass
 class Served:
-    """What was answered meanwhile."""
+    """The answers of one load."""
 
     times: list[float] = field(default_factory=list)
-    """Seconds of each answer that was a success."""
+    """Seconds until each successful answer."""
     refusal: bytes | None = None
-    """The first answer that was not."""
+    """The first answer that was not a success."""
     elapsed: float = 0.0
 
     @property
     def rate(self) -> float:
-        """Answers a second."""
+        """Answers per second."""
         return len(self.times) / self.elapsed
 
     def percentile(self, percent: float) -> float:
-        """Milliseconds that so many of a hundred answers took at most."""
+        """This percentile of the answers' times, in milliseconds."""
         ordered = sorted(self.times)
         return 1e3 * ordered[min(len(ordered) - 1, int(len(ordered) * percent / 100))]
 
 
 async def load(port: int, wanted: Iterator[Wanted], seconds: float, connections: int) -> Served:
-    """Send what is wanted for so long, or until no more is.
+    """Send requests for `seconds`, or until `wanted` is exhausted.
 
     Raises:
-        AssertionError: something was refused.
+        AssertionError: a request was refused.
     """
     served = Served()
     loop = asyncio.get_running_loop()
@@ -70,7 +70,7 @@ class _Client(asyncio.Protocol):
         self._sent = 0.0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.Transport", transport)  # uvloop's are no subclass
+        self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are not a subclass
         self._next()
 
     def data_received(self, data: bytes) -> None:

@@ -1,4 +1,4 @@
-"""Run a module under a profiler that signals switch: SIGUSR1 begins, SIGUSR2 ends and writes the profile to a file.
+"""Runs a module under a profiler: SIGUSR1 starts it, SIGUSR2 stops it and writes the profile to a file.
 
 python -P -m bench._profiled FILE MODULE
 """

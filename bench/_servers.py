@@ -1,4 +1,4 @@
-"""Servers for benchmarks over HTTP: each a process of its own, ready when the block begins, ended with it."""
+"""Servers for benchmarks over HTTP: context managers that start a process and end it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENCE_S = 60.0
 
 
 class Server:
-    """One process that answers on a port of this machine."""
+    """One server process on a port of this machine."""
 
     def __init__(self, port: int, pid: int) -> None:
         self.port, self.pid = port, pid
@@ -30,14 +30,14 @@ class Server:
 
     @property
     def cpu_s(self) -> float:
-        """Seconds of CPU that it has taken so far."""
+        """Seconds of CPU that it has used."""
         used = self._usage.cpu_times()
         return float(used.user + used.system)
 
 
 @asynccontextmanager
 async def web(settings: Settings, *, wrapper: Sequence[str] = (), **changed: str) -> AsyncIterator[Server]:
-    """A web process as `up` starts it, on a Redis that runs; `wrapper`: the module that runs it, with arguments."""
+    """A web process as `up` starts it, on a running Redis; `wrapper`: the module that runs it, with arguments."""
     at = settings.model_copy(update={"port": free_port(0)})
     spec = next(spec for spec in LabParts(at, repo=None).specs() if spec.name == "web")
     *python, module = spec.argv
@@ -65,7 +65,7 @@ async def bare(settings: Settings, redis_url: str) -> AsyncIterator[Server]:
 async def _serving(
     argv: Sequence[str], port: int, log: Path, path: str, env: Mapping[str, str] | None = None
 ) -> AsyncIterator[Server]:
-    """Once a GET of this path is answered."""
+    """Wait until a GET of this path is answered."""
     with log.open("ab") as out:
         process = await asyncio.create_subprocess_exec(
             *tethered(argv), stdin=subprocess.DEVNULL, stdout=out, stderr=out, env=env

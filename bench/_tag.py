@@ -1,4 +1,4 @@
-"""A tag in memory, without a lab: what complete and judge_retests do to it, by the rules that they ask."""
+"""A tag in memory: what complete and judge_retests do to it, by the same rules, without a lab."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from functions.rules.keeps.verdict import judge, score
 from state.records import Best, Direction, Experiment, Trust
 
 ENOUGH = 1000
-"""No result leads to so many steps."""
+"""More steps than any result causes."""
 
 _ANY = Experiment(
     experiment_id="",
@@ -51,11 +51,11 @@ _ANY = Experiment(
 
 @dataclass
 class Retest:
-    """One more run of somebody's code; `outcome` is its value, or why there is none."""
+    """A retest; `outcome` is its value, or why there is none."""
 
     of: str
     nth: int
-    """Counted from 0, and with it its seed."""
+    """From 0; decides the seed."""
     outcome: float | Literal["open", "broke", "lost"] = "open"
 
 
@@ -77,7 +77,7 @@ class Tried:
 
 
 class SimulatedTag:
-    """Judges first runs by a keep rule, has retests run, and lets keeps stand or fall by them."""
+    """Judges first runs by a keep rule, asks for retests, and confirms or demotes keeps by them."""
 
     def __init__(self, keep_rule: str, effort: Effort, direction: Direction = "minimize") -> None:
         self.effort = effort
@@ -85,17 +85,17 @@ class SimulatedTag:
         self.best: Best | None = None
         self.tried: dict[str, Tried] = {}
         self.waiting: deque[Retest] = deque()
-        """Retests that nobody has run yet."""
+        """Retests that have not run yet."""
         self.judged: list[tuple[str, str]] = []
-        """Every keep that is the incumbent, or was, with the one that it replaced."""
+        """Every present or former incumbent, with the one that it replaced."""
         self.squares, self.df = 0.0, 0
         self._repeats: dict[str, Repeats] = {}
         self.keep_rule = keep_rule
-        """Of the experiments that are completed from now on."""
+        """The keep rule of the next experiments to complete."""
 
     @property
     def noise(self) -> Noise | None:
-        """What the repeats so far tell."""
+        """Measured from the repeats so far."""
         return noise_of(self.squares, self.df)
 
     def standing(self) -> list[str]:
@@ -103,7 +103,7 @@ class SimulatedTag:
         return [link.experiment_id for link in self.best.chain] if self.best else []
 
     def replaced(self) -> list[tuple[str, str]]:
-        """Every keep that is there now, with the one that it replaced."""
+        """Every present keep, with the one that it replaced."""
         return self.judged + [(over, under) for under, over in pairwise(self.standing())]
 
     def complete(self, name: str, value: float, trainable: bool = True) -> Tried:
@@ -122,13 +122,13 @@ class SimulatedTag:
         return tried
 
     def end(self, retest: Retest, outcome: float | Literal["broke", "lost"]) -> None:
-        """A retest is over."""
+        """Take the outcome of a retest."""
         retest.outcome = outcome
         if isinstance(outcome, float):
             self._learn(retest.of, outcome)
 
     def judge_retests(self) -> list[Step]:
-        """Take every step that there is to take, and tell them."""
+        """Take all steps that are due, and return them."""
         steps: list[Step] = []
         while (step := self.due_step()) is not None:
             self.take(step)
@@ -137,7 +137,7 @@ class SimulatedTag:
         return steps
 
     def due_step(self) -> Step | None:
-        """What `judge_retests` does next; None where that is nothing."""
+        """What `judge_retests` does next, or None."""
         if self.best is None or not self.best.chain:
             return None
         return due_step(

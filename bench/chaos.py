@@ -1,9 +1,9 @@
-"""Load under random kills: what was acknowledged is still there, exactly once, and the audit finds nothing.
+"""Load under random kills; then checks that every acknowledged result exists exactly once, and audits the lab.
 
     .venv/bin/python -P -m bench.chaos --minutes 15
 
-Starts a real lab (`./nightjar up`, its own Redis, two CPU slots, everything ten times faster than by default),
-puts agents, readers, operators and event subscribers on it, and every few seconds kills or stops one process.
+Starts a real lab (`./nightjar up`, its own Redis, two CPU slots, all intervals a tenth of the default) with agents,
+readers, operators and event subscribers, and kills or stops one process every few seconds.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from tests.journeys.running import TRAIN, RunningLab, running_lab
 
 TAG = "chaos"
 CONFIRMED = "sure"
-"""A tag whose keeps stand or fall by retests."""
+"""A tag whose keeps are retested."""
 BRANCHING = "forest"
 """A tag in which three traces grow."""
 SLOTS = 2
 SETTLE_S = 180.0
 GIVE_UP_S = 240.0
-"""How long one call is repeated before it counts as never answered."""
+"""How long a call is repeated before it counts as not answered."""
 
 PAUSES_S = (2.0, 8.0)
-"""Between two kills."""
+"""Seconds between two kills, at least and at most."""
 SETTINGS = {"NIGHTJAR_SILENT_S": "3", "NIGHTJAR_WORKER_COOLDOWN_S": "2"}
 
 NOISY = TRAIN.replace("VALUE = 1.0\n", "VALUE = 1.0\nSEED = 1\n").replace(
     "{VALUE + prepare.OFFSET}", "{VALUE + prepare.OFFSET + SEED % 7 / 10 * (VALUE % 0.01) * 100}"
 )
-"""What it measures depends on the seed, and on every script in a measure of its own."""
+"""A script whose value depends on the seed, and differently in each script."""
 
 VICTIMS: dict[str, tuple[str, ...]] = {
     "web": ("-m triggers.web",),
@@ -60,26 +60,26 @@ VICTIMS: dict[str, tuple[str, ...]] = {
     "train child": ("train.py",),
     "Redis": ("redis-server",),
 }
-"""Words of each victim's command line; one of those that match is taken by chance."""
+"""Words of each victim's command line; one matching process is chosen at random."""
 
 
 @dataclass
 class Book:
-    """What the lab told its users; the end is compared with it."""
+    """The answers that users got, to compare with the lab at the end."""
 
     finished: dict[str, tuple[str, float | None]] = field(default_factory=dict)
-    """Acknowledged ends: status and value of each experiment that its own agent reported."""
+    """Acknowledged results: status and value of each experiment that an agent has reported."""
     submitted: list[str] = field(default_factory=list)
     kills: Counter[tuple[str, str]] = field(default_factory=Counter)
     calls: int = 0
     repeats: int = 0
     outages: list[float] = field(default_factory=list)
-    """Seconds that a call needed beyond its first try, where it needed more than one."""
+    """Seconds until the answer of each call that needed more than one try."""
     faults: list[str] = field(default_factory=list)
 
 
 class User(ABC):
-    """One client of the lab that repeats what was not answered, as agents do."""
+    """A client of the lab that repeats unanswered calls, as agents do."""
 
     def __init__(self, lab: RunningLab, book: Book, stop: threading.Event, seed: str) -> None:
         self.lab = lab
@@ -89,7 +89,7 @@ class User(ABC):
         self.http = httpx.Client(base_url=str(lab.http.base_url), timeout=20.0)
 
     def call(self, path: str, *, key: bool = False, **body: Any) -> httpx.Response:
-        """POST until there is an answer that repeating cannot change."""
+        """POST until there is a final answer."""
         headers = {"Idempotency-Key": uuid.uuid4().hex} if key else {}
         return self.repeated(lambda: self.http.post(f"/api/{path}", json=body, headers=headers), path)
 
@@ -113,7 +113,7 @@ class User(ABC):
             time.sleep(self.chance.uniform(0.05, 0.3))
 
     def run(self) -> None:
-        """Work until told to stop; what goes wrong is a finding, not the end of the bench."""
+        """Work until `stop`; an error is recorded as a fault."""
         try:
             while not self.stop.is_set():
                 self.turn()
@@ -200,13 +200,13 @@ class LetsTrain(User):
 
 
 class LetsConfirm(LetsTrain):
-    """The same where a better run is kept until it has run again."""
+    """The same in a tag that retests its keeps."""
 
     tag = CONFIRMED
 
 
 class Branches(LetsTrain):
-    """The same on a trace that the lab selects; sometimes it forgets what it has selected."""
+    """The same with a selected trace; sometimes it does not use its selection."""
 
     tag = BRANCHING
 
@@ -243,7 +243,7 @@ class LooksOn(User):
 
 
 class Subscribes(User):
-    """Follows the event stream; cut, it resumes from the last event that it saw."""
+    """Follows the event stream, and resumes from the last event seen after a cut."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -256,7 +256,7 @@ class Subscribes(User):
         time.sleep(0.1)
 
     def follow(self, enough: Callable[[], bool]) -> None:
-        """Read on from the last event seen."""
+        """Read from the last event seen on."""
         headers = {"Last-Event-ID": self.seen[-1] if self.seen else "0"}
         with self.http.stream("GET", "/api/events", headers=headers) as stream:
             event_id = ""
@@ -271,14 +271,14 @@ class Subscribes(User):
                     return
 
     def catch_up(self, newest: str) -> None:
-        """Read on until this event, however long ago the load ended."""
+        """Read until this event, after the load has ended."""
         self.http = httpx.Client(base_url=str(self.lab.http.base_url), timeout=20.0)
         with self.http:
             self.follow(lambda: bool(self.seen) and self.seen[-1] == newest)
 
 
 def kill_one(lab: RunningLab, book: Book, chance: random.Random) -> None:
-    """SIGKILL, or SIGSTOP (which the lab has to notice), to one process of the lab."""
+    """Send SIGKILL or SIGSTOP to one process of the lab."""
     name = chance.choice(list(VICTIMS))
     number = signal.SIGSTOP if chance.random() < 0.3 else signal.SIGKILL
     found = lab.processes(*VICTIMS[name])
@@ -290,7 +290,7 @@ def kill_one(lab: RunningLab, book: Book, chance: random.Random) -> None:
 
 
 def events_of(lab: RunningLab) -> list[tuple[str, str, str]]:
-    """Id, type and subject of every event, read from Redis itself."""
+    """Id, type and subject of every event, read from Redis directly."""
     read = [sys.executable, "-P", "-c", READ_EVENTS, str(lab.data)]
     said = subprocess.run(read, capture_output=True, text=True, check=True).stdout
     rows: list[tuple[str, str, str]] = [tuple(row) for row in json.loads(said)]
@@ -319,22 +319,22 @@ asyncio.run(main())
 
 
 def violations(lab: RunningLab, book: Book, subscribers: list[Subscribes]) -> Iterator[str]:
-    """Everything that is not as it was promised."""
+    """Every broken promise, as text."""
     audit = lab.post("lab/audit")
     yield from (f"audit: {v}" for v in audit["violations"])
     for name, (status, value) in book.finished.items():
         e = lab.get(f"experiment/{name}")["experiment"]
         if e["status"] != status or (value is not None and e["val_bpb"] != value):
-            yield f"{name} was acknowledged as {status} {value}, and is {e['status']} {e['val_bpb']}"
+            yield f"{name} was acknowledged as {status} {value}, but is {e['status']} {e['val_bpb']}"
     for name in book.submitted:
         status = lab.status(name)
         if status not in ("keep", "discard", "crash", "stopped", "lost"):
-            yield f"{name} was accepted and is {status} at the end"
+            yield f"{name} was accepted, but is {status} at the end"
     events = events_of(lab)
     ends = Counter(subject for _, kind, subject in events if kind == "experiment.finished")
     for name in [*book.finished, *(n for n in book.submitted if lab.status(n) != "lost")]:
         if ends[name] != 1:
-            yield f"the stream tells {ends[name]} times that {name} finished"
+            yield f"the stream has {ends[name]} finishes of {name}"
     ids = [i for i, _, _ in events]
     for nth, subscriber in enumerate(subscribers):
         subscriber.catch_up(ids[-1])
@@ -348,16 +348,16 @@ def violations(lab: RunningLab, book: Book, subscribers: list[Subscribes]) -> It
 
 
 def unsettled(lab: RunningLab) -> Iterator[str]:
-    """Keeps that still wait for a retest, and selections that nobody will use."""
+    """Keeps that still wait for a retest, and unused selections."""
     for e in lab.post("experiment/history", tag=CONFIRMED, status="keep", limit=1000)["experiments"]:
         if e["trust"] == "provisional":
             yield f"{e['experiment_id']} is still provisional"
     if count := lab.post("trace/list", tag=BRANCHING)["open_selections"]:
-        yield f"{count} selections are open, and nobody is at work"
+        yield f"{count} selections are open, but no agent is at work"
 
 
 def settled(lab: RunningLab) -> None:
-    """Wait until nothing waits and nothing runs, then train once more on every slot."""
+    """Wait until nothing is queued or runs, then train once more on every slot."""
 
     def is_quiet() -> bool:
         pool = lab.get("pool/list")
@@ -382,7 +382,7 @@ def patiently(met: Callable[[], bool], what: str) -> None:
 
 
 def show(book: Book, seconds: float, events: Counter[str]) -> None:
-    """What was killed how often, and what was done meanwhile."""
+    """Print the numbers of kills, calls and results."""
     print(f"\n{'victim':<22}{'SIGKILL':>9}{'SIGSTOP':>9}")
     for victim in VICTIMS:
         kills, stops = book.kills[victim, "SIGKILL"], book.kills[victim, "SIGSTOP"]
@@ -400,7 +400,7 @@ def show(book: Book, seconds: float, events: Counter[str]) -> None:
 
 
 def chaos(lab: RunningLab, seconds: float, seed: int) -> tuple[Book, list[str]]:
-    """Load and kills for so long; answers what was done and everything that went wrong."""
+    """Load and kills for `seconds`; returns the book and all violations."""
     book, stop, chance = Book(), threading.Event(), random.Random(seed)
     lab.base = lab.commit({"train.py": NOISY})
     lab.start("--cpu", str(SLOTS))
@@ -444,9 +444,9 @@ def chaos(lab: RunningLab, seconds: float, seed: int) -> tuple[Book, list[str]]:
 
 @click.command()
 @click.option("--minutes", type=click.FloatRange(0.1, 60), default=15.0, show_default=True)
-@click.option("--seed", type=int, default=None, help="what is killed when; default: by chance")
+@click.option("--seed", type=int, default=None, help="decides the kills; default: random")
 def main(minutes: float, seed: int | None) -> None:
-    """Kill a lab's processes under load and see whether anything was lost."""
+    """Kill a lab's processes under load, and check that nothing was lost."""
     seed = random.randrange(10**6) if seed is None else seed
     print(f"seed {seed}")
     with tempfile.TemporaryDirectory() as folder, running_lab(Path(folder), **SETTINGS) as lab:
@@ -457,9 +457,7 @@ def main(minutes: float, seed: int | None) -> None:
             print(lab.story(), file=sys.stderr)
     if found:
         raise SystemExit(1)
-    print(
-        "audit: no violation; every acknowledged end is there exactly once; every subscriber saw every event once"
-    )
+    print("audit: no violation; every acknowledged result exists once; every subscriber saw every event once")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""How long a slot waits between two runs, a command takes to answer, and a lab takes to be ready.
+"""Times the gap between two runs of a slot, the answer of a command, and the start of a lab.
 
     .venv/bin/python -P -m bench.gap
 
 One lab, started by `./nightjar up` with the default settings and one CPU slot, trains a script that does nothing.
-Many runs wait in the queue, so each gap is Nightjar's own time. It is measured twice: from the event
+Many runs wait in the queue, so each gap is Nightjar's own time. Each gap is measured twice: from the event
 `experiment.finished` of one run to the event `experiment.started` of the next one on the slot, by Redis' clock; and
 from the last line of one script to the first line of the next one, which includes the start of its Python. The second
-tag judges its results by its noise, which it has learned from repeats.
+tag judges its results by its noise, measured from repeats.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parents[1]
 STARTS = 3
 CALLS = 10
 GAP_S, CALL_S, READY_S = 0.1, 0.3, 3.0
-"""Targets: the median gap between two runs, what a command takes beyond an empty Python, and the start of a lab."""
+"""Targets in seconds: median gap between two runs, a command minus an empty Python, start of a lab."""
 
 NO_OP = """
 import os, time
@@ -49,7 +49,7 @@ print(f"---\\nval_bpb: {VALUE + noise}\\nbegan: {BEGAN}\\nended: {time.time()}")
 
 @dataclass
 class Measure:
-    """One row: seconds of each repeat, and the most that their median may be."""
+    """One row: seconds of each repeat, and the target of their median."""
 
     what: str
     most: float | None = None
@@ -69,7 +69,7 @@ class Measure:
 
 
 def ready(lab: RunningLab) -> Measure:
-    """Start `up` several times; it runs in the end."""
+    """Time the start of `up` several times; the last one keeps running."""
     found = Measure("up to ready", READY_S)
     for nth in range(STARTS):
         if nth:
@@ -81,7 +81,7 @@ def ready(lab: RunningLab) -> Measure:
 
 
 def gaps(lab: RunningLab, tag: str, runs: int) -> list[Measure]:
-    """The gaps between runs of a tag that all wait."""
+    """Measure the gaps between runs of a tag that all wait in the queue."""
     names = [lab.submit(tag, config_delta={"VALUE": 2.0 + nth / 1000}) for nth in range(runs)]
     lab.until(lambda: lab.get("pool/list")["idle"] == 1 and finished(lab, names), f"{tag} has trained", 1.0)
     times = {kind: moments(lab, tag, kind) for kind in ("queued", "started", "finished")}
@@ -100,13 +100,13 @@ def finished(lab: RunningLab, names: Sequence[str]) -> bool:
 
 
 def moments(lab: RunningLab, tag: str, kind: str) -> dict[str, float]:
-    """When this happened to each experiment, in seconds."""
+    """The time of this event of each experiment, in seconds."""
     events = lab.post("event/list", tag=tag, types=[f"experiment.{kind}"], limit=500)["events"]
     return {e["subject"]: int(e["id"].partition("-")[0]) / 1e3 for e in events}
 
 
 def learn_noise(lab: RunningLab, tag: str) -> None:
-    """Open a tag, train its baseline, and wait until it was repeated."""
+    """Open a tag, train its baseline, and wait for its repeats."""
     lab.setup(tag, keep_rule="confirmed")
     lab.submit(tag)
 
@@ -119,7 +119,7 @@ def learn_noise(lab: RunningLab, tag: str) -> None:
 
 
 def called(lab: RunningLab, tag: str) -> list[Measure]:
-    """`./nightjar call` beyond a Python that does nothing, and that one itself: it tells how busy the machine is."""
+    """Seconds of `./nightjar call` minus those of an empty Python, and the latter, which shows the machine's load."""
     found = Measure("./nightjar call experiment::best, beyond python3 -c pass", CALL_S)
     nothing = Measure("python3 -c pass")
     command = ["./nightjar", "call", "--data", str(lab.data), "experiment::best", "--tag", tag]
@@ -161,7 +161,7 @@ def show(found: Sequence[Measure], console: Console) -> None:
 @click.command()
 @click.option("--runs", default=30, show_default=True, type=click.IntRange(3), help="of each tag")
 def main(runs: int) -> None:
-    """Measure what a lab takes for itself; ends with 1 where a target is missed."""
+    """Measure a lab's own time; exits with 1 if a target is missed."""
     begun, before = time.monotonic(), os.getloadavg()[0]
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         found = measured(Path(folder), runs)

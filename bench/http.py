@@ -1,15 +1,15 @@
-"""What calls over HTTP cost, side by side with the least that a handler does.
+"""Costs of calls over HTTP, compared with a bare handler.
 
     .venv/bin/python -P -m bench.http
 
-One web process of Nightjar, as `up` starts it, and the bare handler of `bench/_bare.py` stand on one private Redis
+One web process of Nightjar, as `up` starts it, and the bare handler of `bench/_bare.py` use one private Redis
 (append-only file on, fsync every second). The load has 16 connections, and each sends its next request when the last
-one is answered. The servers take turns: first the bare handler, then Nightjar, for each call. All figures are medians
-over the repeats. A ratio is of two neighbours in time, so that whatever else the machine does hits both.
+one is answered. For each call, first the bare handler is measured, then Nightjar. All figures are medians over the
+repeats. Both parts of a ratio are measured one after the other, so that other load on the machine affects both.
 
-Round trips are counted at another web process, which reaches Redis through a door that counts (`tests/trips.py`):
-those of one request that follow one another, the question whether the lab has tokens among them. With `--profile` the
-web process runs under cProfile, and the bench prints what it does for each call instead.
+Sequential round trips of one request are counted by a proxy (`tests/trips.py`) between another web process and Redis,
+including the check of tokens. With `--profile` the web process runs under cProfile, and the bench prints a profile of
+each call instead.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ STORED = 300
 SHOWN = 60
 """Lines of a profile, by each order."""
 ENOUGH_S = 60.0
-"""For what ends by itself."""
+"""Longer than any load, which ends by itself."""
 A_DAY_S = "86400"
 P99 = 3.0
-"""Most that a call's p99 may be, as a multiple of the bare handler's. With a fixed number of connections a share of a
-third makes answers three times as slow, so this is asked of the calls whose target share is higher."""
+"""Target of a call's p99, as a multiple of the bare handler's. With a fixed number of connections, a third of the
+requests per second means three times the time per answer, so only calls with a higher target rate have this one."""
 
 
 def posted(path: str, **body: Any) -> Wanted:
@@ -62,7 +62,7 @@ def posted(path: str, **body: Any) -> Wanted:
 
 @dataclass
 class Agents:
-    """What agents send to one lab, ever new."""
+    """Bodies of new requests of agents."""
 
     chance: Random = field(default_factory=lambda: Random(0))
     commits: Iterator[int] = field(default_factory=lambda: itertools.count(0x1000000))
@@ -89,7 +89,7 @@ class Agents:
         return self.register("/api/experiment/submit", "queued")
 
     def complete(self, path: str = "/api/experiment/complete") -> Iterator[Wanted]:
-        """Results of all that is registered: one in ten is near the best, few are better."""
+        """Results of all registered experiments: one in ten is near the best, few are better."""
         while self.completed < self.registered:
             self.completed += 1
             yield posted(
@@ -107,19 +107,19 @@ Bodies = Callable[[Agents], Iterator[Wanted]]
 
 
 def same(path: str, **body: Any) -> Bodies:
-    """A request that is repeated as it is."""
+    """The same request for ever."""
     return lambda _: itertools.repeat(posted(path, **body))
 
 
 @dataclass(frozen=True)
 class Call:
-    """One function, and what is asked of it."""
+    """One function and its targets."""
 
     bodies: Bodies
     least_share: float
-    """Of the requests a second of the bare handler."""
+    """Target rate, as a share of the bare handler's requests per second."""
     most_p99: float | None = None
-    """Multiple of the bare handler's."""
+    """As a multiple of the bare handler's."""
 
 
 CALLS: dict[str, Call] = {
@@ -131,19 +131,19 @@ CALLS: dict[str, Call] = {
     "experiment::history": Call(same("/api/experiment/history", tag="plain", limit=50), 0.12),
     "experiment::submit": Call(Agents.submit, 0.30),
 }
-"""In the order in which they are called: what is completed was registered before."""
+"""In the order of calls: experiments are registered before they are completed."""
 
 
 @dataclass(frozen=True)
 class Slice:
-    """One server's answers to one call for a while."""
+    """One server's answers to one call in one repeat."""
 
     served: Served
     cpu_s: float
 
     @property
     def cpu_ms(self) -> float:
-        """Of the server, for each request."""
+        """The server's CPU milliseconds per request."""
         return 1e3 * self.cpu_s / len(self.served.times)
 
 
@@ -156,20 +156,20 @@ async def answered(
 
 
 async def stored(server: Server, agents: Agents) -> None:
-    """A lab whose tag has some history."""
+    """Fill the lab's tag with experiments."""
     await answered(server, agents.setup(), ENOUGH_S, 1)
     await called(server, "experiment::register", agents, ENOUGH_S, STORED)
     await called(server, "experiment::complete", agents, ENOUGH_S)
 
 
 async def prepared(server: Server, name: str, agents: Agents, seconds: float) -> None:
-    """What a slice of a call needs: complete takes what was registered in as much time."""
+    """Register experiments for a slice of completes, in as much time."""
     if name == "experiment::complete" and agents.completed == agents.registered:
         await called(server, "experiment::register", agents, seconds)
 
 
 async def called(server: Server, name: str, agents: Agents, seconds: float, most: int | None = None) -> Slice:
-    """One slice of a call; `most` requests, one after the other, where that is one."""
+    """One slice of a call, of at most `most` requests; a single request uses one connection."""
     wanted = itertools.islice(CALLS[name].bodies(agents), most)
     found = await answered(server, wanted, seconds, 1 if most == 1 else CONNECTIONS)
     if name == "experiment::register":
@@ -225,7 +225,7 @@ async def measured(
 
 
 async def round_trips(settings: Settings, names: Sequence[str]) -> dict[str, int]:
-    """Sequential round trips to Redis of one request of each call, that of who asks among them."""
+    """Sequential round trips to Redis of one request of each call, including the check of its token."""
     agents, found = Agents(), {}
     async with counted(url_of(settings)) as trips:
         own = settings.model_copy(update={"lab": "trips"})
@@ -233,7 +233,7 @@ async def round_trips(settings: Settings, names: Sequence[str]) -> dict[str, int
             await stored(server, agents)
             for name in names:
                 made = []
-                for _ in range(3):  # in one of them the process may say, beside it, that it is alive
+                for _ in range(3):  # a heartbeat of the process may be counted in one of them
                     await prepared(server, name, agents, 0.1)
                     trips.begin()
                     await called(server, name, agents, ENOUGH_S, 1)
@@ -243,7 +243,7 @@ async def round_trips(settings: Settings, names: Sequence[str]) -> dict[str, int
 
 
 async def profiles(settings: Settings, names: Sequence[str], seconds: float, console: Console) -> None:
-    """Print what the web process does for each call."""
+    """Print a profile of the web process for each call."""
     file = settings.data_dir / "profile"
     agents = Agents()
     async with web(settings, wrapper=("bench._profiled", str(file))) as server:
@@ -268,7 +268,7 @@ async def profiles(settings: Settings, names: Sequence[str], seconds: float, con
 
 
 def table(found: dict[str, Found], trips: dict[str, int], console: Console) -> list[str]:
-    """Print it; answers what misses its target."""
+    """Print the table; returns the missed targets."""
     missed = []
 
     def judged(what: str, figure: float, target: str, hit: bool) -> str:
@@ -311,7 +311,7 @@ def url_of(settings: Settings) -> str:
 async def run(
     settings: Settings, names: Sequence[str], seconds: float, repeats: int, console: Console
 ) -> list[str]:
-    """Measure and show; answers what misses its target."""
+    """Measure and print; returns the missed targets."""
     trips = await round_trips(settings, names)
     async with web(settings) as ours, bare(settings, url_of(settings)) as anchor:
         found = await measured(ours, anchor, names, seconds, repeats)
@@ -325,10 +325,10 @@ async def run(
 )
 @click.option("--repeats", default=3, show_default=True, type=click.IntRange(1))
 @click.option(
-    "--profile", is_flag=True, help="print what the web process does for each call, and measure nothing"
+    "--profile", is_flag=True, help="print a profile of the web process for each call, measure nothing"
 )
 def main(only: tuple[str, ...], seconds: float, repeats: int, profile: bool) -> None:
-    """Hold calls over HTTP against a bare handler; ends with 1 where a target is missed."""
+    """Compare calls over HTTP with a bare handler; exits with 1 if a target is missed."""
     begun, before, console, missed = time.monotonic(), os.getloadavg()[0], Console(width=180), []
     names = [name for name in CALLS if name in only or not only]
     with tempfile.TemporaryDirectory() as folder:

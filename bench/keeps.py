@@ -1,19 +1,19 @@
-"""How far a keep can be trusted: greedy and confirmed keeping of simulated nights, side by side.
+"""Measures how many keeps are false: greedy and confirmed keeping of the same simulated nights.
 
     .venv/bin/python -P -m bench.keeps
 
-A night is 300 runs; every run counts, those too that repeat the baseline or confirm a keep. Twelve proposals in a
-hundred are true improvements of |N(0, 0.0018)| bits per byte, which shrink as exp(-runs / 250) while ideas run out;
-the others are as much worse as the discards of a public log of 126 runs were. Every run adds noise. Seeds are
-unpaired (each run's noise is its own) or paired: half of the variance is the seed's, the same for all runs on it. All
-rules see the same proposals and the same noise, and decide as a lab does, with the policy's defaults
-(`bench/_tag.py`): sigma is what the night's own repeats tell. Agents never wait for a verdict: the next idea is built
-on what was the best when the last one was judged, and retests go before ideas. With 8 workers, 8 agents work at once;
-where they race, the best of a round run again at once, as in labs with four GPUs or more; else one of them does.
+A night is 300 runs, including repeats of the baseline and retests. 12 % of the proposals are true improvements of
+|N(0, 0.0018)| bits per byte, which shrink as exp(-runs / 250) while ideas run out; the others are worse by amounts
+drawn from the discards of a public log of 126 runs. Every run adds noise. Seeds are unpaired (each run has its own
+noise) or paired: half of the variance is the same for all runs with that seed. All rules see the same proposals and
+the same noise, and decide as a lab does, with the policy's defaults (`bench/_tag.py`); sigma is measured from the
+night's own repeats. Agents do not wait for verdicts: the next idea builds on the best at the time when the last one
+was judged, and retests go before ideas. With 8 workers, 8 agents work at once; if they race, the best of a round are
+retested in parallel, as in labs with four GPUs or more; else one after the other.
 
-A keep is false if its code is truly no better than the code it replaced; overstated is what the night claims above
-what it gained. Estimated is the share of false keeps that the lab itself would tell, from `p_better` by all runs;
-greedy keeping repeats nothing, and is told the true sigma. Brackets hold 95 % bootstrap intervals over nights.
+A keep is false if its code is truly not better than the code it replaced. Overstated is the claimed minus the true
+gain. Estimated is the share of false keeps that the lab itself would report, from `p_better` over all runs; greedy
+keeping repeats nothing and is given the true sigma. Brackets hold 95 % bootstrap intervals over nights.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ IMPROVING = 0.12
 IMPROVEMENT = 0.0018
 IDEAS_LAST = 250.0
 PAIRED = 0.5
-"""Share of a run's variance that is its seed's, where seeds are paired."""
+"""Share of a run's variance that all runs with its seed have in common, if seeds are paired."""
 POLICY = Policy()
 SEEDS = 1 + POLICY.max_retests
-# Every 40th part of what the 102 discards of the H100 log of 8 March 2026 (karpathy/autoresearch, MIT) were worse
-# than their incumbent, in millionths of a bit per byte.
+# 40-quantiles of how much worse than their incumbent the 102 discards of the H100 log of 8 March 2026 were
+# (karpathy/autoresearch, MIT), in millionths of a bit per byte.
 WORSE = (
     *(-28, 52, 91, 154, 182, 221, 270, 278, 314, 366, 398, 444, 468, 492, 535, 558, 619, 646, 706, 772, 780),
     *(
@@ -72,15 +72,15 @@ WORSE = (
     *(7440, 2243721),
 )
 BASELINE = RUNS
-"""The row of its noise."""
+"""The row of the baseline in `Night.noise`."""
 MANY = 10**6
-"""Degrees of freedom of a sigma that is simply known."""
+"""Degrees of freedom of a sigma that is given."""
 RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
 class Night:
-    """All that chance decides, drawn before any rule is asked."""
+    """All random values of a night, drawn before any rule is applied."""
 
     improves: NDArray[np.bool_]
     better: Floats
@@ -101,7 +101,7 @@ class Night:
         return cls(improves, better, worse, noise)
 
     def change(self, nth: int, used: int) -> float:
-        """What the nth proposal truly changes, when so many runs are over; lower is better."""
+        """The true change of the nth proposal after `used` runs; lower is better."""
         if self.improves[nth]:
             return float(-self.better[nth] * math.exp(-used / IDEAS_LAST))
         return float(self.worse[nth])
@@ -109,7 +109,7 @@ class Night:
 
 @dataclass(frozen=True)
 class Rule:
-    """How a night's runs are judged, and by how many workers they are run."""
+    """A keep rule, the number of workers, and whether retests are made in parallel."""
 
     keep_rule: str
     workers: int = 1
@@ -123,14 +123,14 @@ class Rule:
 
 @dataclass(frozen=True)
 class Idea:
-    """An agent's next experiment, made from what was the best when it was registered."""
+    """An agent's next experiment; `base` was the best when it was registered."""
 
     row: int
     base: str
 
 
 class Lab:
-    """Runs code, and counts."""
+    """One simulated lab in one night, under one rule."""
 
     def __init__(self, night: Night, sigma: float, rule: Rule) -> None:
         self.night = night
@@ -160,7 +160,7 @@ class Lab:
                 self._propose()
 
     def figures(self) -> list[float]:
-        """What the night comes to, in the order of the columns."""
+        """The night's results, in the order of the columns."""
         tag = self.tag
         assert tag.best is not None
         replaced = tag.replaced()
@@ -186,7 +186,7 @@ class Lab:
         self.truths[str(row)] = truth
         before = self.tag.best
         self.tag.complete(str(row), self._measured(str(row), 0))
-        if self.tag.best is not before:  # else there is nothing new to judge
+        if self.tag.best is not before:  # else nothing has changed
             self.tag.judge_retests()
 
     def _measured(self, name: str, seed: int) -> float:
@@ -225,7 +225,7 @@ class Found:
     picks: NDArray[np.int64]
 
     def rate(self, top: int, bottom: int) -> Floats:
-        """The whole sample's ratio of two sums, then the resamples'."""
+        """The ratio of two sums: of the whole sample, then of each resample."""
         sums = self._sums()
         return sums[:, top] / np.maximum(sums[:, bottom], 1e-12)
 
@@ -241,7 +241,7 @@ KEPT, FALSE, GAIN, OVER, AGAIN, DOUBT = range(6)
 
 
 def simulate(rules: Mapping[str, Rule], nights: list[Night], sigma: float) -> dict[str, Found]:
-    """Every rule on the same nights, resampled alike."""
+    """Apply every rule to the same nights, with the same resamples."""
     picks = np.random.default_rng(1).integers(0, len(nights), (RESAMPLES, len(nights)))
     return {
         name: Found(np.array([lived(rule, night, sigma) for night in nights], dtype=float), picks)
@@ -250,7 +250,7 @@ def simulate(rules: Mapping[str, Rule], nights: list[Night], sigma: float) -> di
 
 
 class Judgement:
-    """Figures beside their bounds; what misses is marked, and remembered."""
+    """Formats figures with their bounds; marks and collects those that miss them."""
 
     def __init__(self) -> None:
         self.missed: list[str] = []
@@ -273,7 +273,7 @@ BOUNDS: dict[float, dict[str, float]] = {
 }
 AGAIN_BOUNDS = (0.05, 0.15)
 SAME_CODE = 0.5
-"""Most false keeps of the confirmed rule where all code is the same, as a part of greedy's."""
+"""Most false keeps of the confirmed rule with identical code, as a share of greedy's."""
 
 
 def nights_table(judged: Judgement, seeds_of_nights: range) -> Table:
@@ -308,7 +308,7 @@ def nights_table(judged: Judgement, seeds_of_nights: range) -> Table:
 
 
 def same_code_table(judged: Judgement, seeds_of_tags: range) -> Table:
-    """A/A: every proposal is the same code, so each keep is false."""
+    """A/A test: all proposals are the same code, so each keep is false."""
     table = Table("seeds", "rule", "false keeps a tag", "x greedy", "overstated 1e-3", "runs again %")
     sigma = min(BOUNDS)
     for seeds, paired in (("unpaired", 0.0), ("paired", PAIRED)):
@@ -332,12 +332,14 @@ def same_code_table(judged: Judgement, seeds_of_tags: range) -> Table:
 
 @click.command()
 @click.option("--repeats", default=150, show_default=True, type=click.IntRange(2), help="simulated nights")
-@click.option("--tags", default=1000, show_default=True, type=click.IntRange(2), help="of identical code")
 @click.option(
-    "--seed", default=0, show_default=True, type=click.IntRange(0), help="of the first night and tag"
+    "--tags", default=1000, show_default=True, type=click.IntRange(2), help="tags of identical code"
+)
+@click.option(
+    "--seed", default=0, show_default=True, type=click.IntRange(0), help="seed of the first night and tag"
 )
 def main(repeats: int, tags: int, seed: int) -> None:
-    """Simulate nights under both keep rules; ends with 1 where the confirmed one misses a bound."""
+    """Simulate nights under both keep rules; exits with 1 if the confirmed one misses a bound."""
     begun, judged = time.monotonic(), Judgement()
     console = Console(width=200)
     console.print(nights_table(judged, range(seed, seed + repeats)))

@@ -1,10 +1,10 @@
-"""How long a lab takes to mend itself after one of its processes is killed or stopped in the middle of a run.
+"""Measures how long a lab takes to recover when one of its processes is killed or stopped during a run.
 
     .venv/bin/python -P -m bench.recovery
 
 Each row is a lab of its own, started by `./nightjar up` with the default settings (a heartbeat every 10 s, a worker
 stale after 60 s, a process silent after 15 s), with one CPU slot that trains and a second experiment that waits.
-Seconds count from the signal to the moment at which a user sees that the lab works again; ten looks a second.
+Seconds count from the signal until a user sees that the lab works again, which is checked ten times per second.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from tests.journeys.victims import VICTIMS, lives
 
 TAG = "recovery"
 RUN_S = 300.0
-"""Longer than any row takes: no run ends by itself."""
+"""Longer than any row, so that no run ends by itself."""
 FINISHED = ("keep", "discard", "crash", "timeout")
 PROCESS_S = 5.0
-"""Most that the spec allows for web, events, clock and Redis after SIGKILL."""
+"""Bound for web, events, clock and Redis after SIGKILL."""
 RUN_DEATH_S = 20.0
-"""For what a keeper sees within two heartbeats: the script, the horse, the RQ worker."""
+"""Bound for the script, the horse and the RQ worker, which a keeper checks: two heartbeats."""
 KEEPER_S = 70.0
-"""For a worker that falls silent: stale after 60 s, found by the next sweep within 10 s."""
+"""Bound for a silent worker: stale after 60 s, found by the next sweep within 10 s."""
 SILENT_S = 15.0
-"""What SIGSTOP adds: so long without an answer counts as death."""
+"""Added for SIGSTOP: a process that is silent for so long counts as dead."""
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 
 
@@ -61,7 +61,7 @@ class Case:
     """The signal's time, by Redis' clock."""
 
     def clock(self) -> dict[str, Any]:
-        """What the clock fires, by function; and Redis' time as `now`."""
+        """The clock's schedules by function, and Redis' time as `now`."""
         found: dict[str, Any] = self.lab.get("cron/list")
         return {row["function"]: row for row in found["functions"]} | {"now": found["now"]}
 
@@ -70,7 +70,7 @@ class Case:
         return found
 
     def strike(self) -> float:
-        """Send the signal; answers when, on this host's monotonic clock."""
+        """Send the signal; returns the time by this host's monotonic clock."""
         begun = time.monotonic()
         self.victim.send_signal(self.number)
         return begun
@@ -80,12 +80,12 @@ class Case:
 
 
 def strike(case: Case) -> float:
-    """Any moment of a run is as good as another."""
+    """Strike at any moment of a run."""
     return case.strike()
 
 
 def strike_holding_an_event(case: Case) -> float:
-    """The victim has been given an event that it does not get to handle."""
+    """Strike when the victim has read an event and not handled it."""
     begun = time.monotonic()
     case.victim.suspend()
     case.lab.submit(TAG)
@@ -95,7 +95,7 @@ def strike_holding_an_event(case: Case) -> float:
 
 
 def strike_before_a_firing(case: Case) -> float:
-    """A firing falls due while no clock is alive."""
+    """Strike shortly before a firing, so that it is due while no clock is alive."""
 
     def is_near() -> bool:
         clock = case.clock()
@@ -115,7 +115,7 @@ def answers(case: Case) -> bool:
 
 
 def writes(case: Case) -> bool:
-    """A new experiment is written down."""
+    """A new experiment can be registered."""
     case.lab.post(
         "experiment/register",
         tag=TAG,
@@ -128,7 +128,7 @@ def writes(case: Case) -> bool:
 
 
 def delivers(case: Case) -> bool:
-    """Every event and every firing has been handled, what the victim held as well."""
+    """Every event and firing has been handled, also those that the victim had read."""
     bindings = case.lab.get("lab/status")["events"]["bindings"]
     clock = case.clock()
     clock.pop("now")
@@ -137,21 +137,21 @@ def delivers(case: Case) -> bool:
 
 
 def firings(case: Case) -> bool:
-    """A firing that was due after the signal has come."""
+    """A firing that was due after the signal was made."""
     clock = case.clock()
     clock.pop("now")
     return any((row["last_scheduled"] or "") > case.since for row in clock.values())
 
 
 def trains_again(case: Case) -> bool:
-    """The slot trains: the lost run's second attempt, or the experiment that waited."""
+    """The slot trains again: the second attempt, or the experiment that waited."""
     first = case.experiment(case.running)
     again = first["status"] == "running" and first["attempt"] > 1
     return bool(again or case.experiment(case.waiting)["status"] == "running")
 
 
 def is_kept_again(case: Case) -> bool:
-    """Another keeper has registered the slot and sent a heartbeat, and it is known what became of the run."""
+    """Another keeper has registered the slot and sent a heartbeat; the run has finished or runs."""
     keepers = [p for p in case.lab.get("lab/status")["processes"] if p["kind"] == "keeper"]
     slots = case.lab.get("pool/list")["workers"]
     beating = [s for s in slots if s["heartbeat_at"] > case.since and s["status"] in ("idle", "training")]
@@ -165,7 +165,7 @@ def is_kept_again(case: Case) -> bool:
 
 @dataclass(frozen=True)
 class Repair:
-    """What counts as repaired after one victim's death, and how soon it has to be."""
+    """When a victim's death counts as repaired, within how many seconds, and when to strike."""
 
     bound_s: float
     done: Callable[[Case], bool]
@@ -199,7 +199,7 @@ class Outcome:
     number: signal.Signals
     seconds: float
     run: str
-    """What had become of the run by then."""
+    """The status and attempt of the run by then."""
     faults: Sequence[str] = ()
 
     @property
@@ -212,7 +212,7 @@ class Outcome:
 
 
 def measure(victim: str, number: signal.Signals, folder: Path) -> Outcome:
-    """Start a lab, let it train, strike, and wait until it works again."""
+    """Start a lab, let it train, send the signal, and wait until it works again."""
     repair = REPAIRS[victim]
     with running_lab(folder, BY_DEFAULT) as lab:
         lab.start()
@@ -232,7 +232,7 @@ def measure(victim: str, number: signal.Signals, folder: Path) -> Outcome:
 
 
 def show(outcomes: Sequence[Outcome], console: Console) -> None:
-    """Print the table, and below it what is wrong."""
+    """Print the table, and below it the faults."""
     table = Table("victim", "signal", "seconds", "bound", "", "the run", title="repaired after")
     for o in outcomes:
         verdict = "pass" if o.passed else "FAIL"
@@ -244,7 +244,7 @@ def show(outcomes: Sequence[Outcome], console: Console) -> None:
 
 
 def start_s() -> float:
-    """How long a process of ours takes until it has imported what it needs: every repair by a new one includes it."""
+    """Seconds that one of our processes takes to import its modules, which each repair by a new process includes."""
     begun = time.monotonic()
     subprocess.run([sys.executable, "-P", "-c", "import triggers.events"], check=True)
     return time.monotonic() - begun
@@ -254,7 +254,7 @@ def start_s() -> float:
 @click.option("--victim", "victims", multiple=True, type=click.Choice(list(REPAIRS)), help="default: all")
 @click.option("--at-once", default=1, show_default=True, type=click.IntRange(1), help="labs side by side")
 def main(victims: tuple[str, ...], at_once: int) -> None:
-    """Kill and stop each kind of process once; ends with 1 where a repair takes longer than it may."""
+    """Kill and stop each kind of process once; exits with 1 if a repair takes longer than its bound."""
     begun, load, start = time.monotonic(), os.getloadavg()[0], start_s()
     cases = list(itertools.product(victims or REPAIRS, SIGNALS))
 
@@ -262,7 +262,7 @@ def main(victims: tuple[str, ...], at_once: int) -> None:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             try:
                 outcome = measure(*case, Path(folder))
-            except AssertionError as problem:  # the lab did not start, or did not mend itself
+            except AssertionError as problem:  # the lab did not start, or did not recover
                 faults = [str(problem), *getattr(problem, "__notes__", [])]
                 outcome = Outcome(*case, float("inf"), "", faults)
         click.echo(f"{outcome.victim}, {outcome.number.name}: {outcome.seconds:.1f} s", err=True)

@@ -1,10 +1,10 @@
-"""What a call costs in a tag with 1,000 stored experiments and in one with 100,000, side by side.
+"""Compares the cost of calls in a tag with 1,000 stored experiments and in one with 100,000.
 
     .venv/bin/python -P -m bench.scale --many 100000
 
-Two labs stand on one private Redis (append-only file on, as `up` starts it). Each call goes through the Invoker, as
-it does behind HTTP, without HTTP's own constant cost, which would hide a difference. Calls on the two labs take
-turns, so that whatever else the machine does hits both; the figures are medians, in milliseconds.
+Two labs use one private Redis (append-only file on, as `up` starts it). Each call goes through the Invoker, without
+HTTP, whose constant cost would hide a difference. Calls on the two labs alternate, so that other load on the machine
+affects both; the figures are medians, in milliseconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from state.settings import Settings
 from tests.crowd import TAG, crowd
 
 TARGET = 1.3
-"""Most that a call may take in the longer tag, as a multiple of the shorter one's time."""
+"""Longest time of a call in the longer tag, as a multiple of its time in the shorter one."""
 
 Act = Callable[[Process], Awaitable[Any]]
 _commits = itertools.count(0x1000000)
@@ -61,7 +61,7 @@ async def tried(process: Process) -> None:
 
 
 async def trained(process: Process) -> None:
-    """Queued, dispatched, and given back by an agent that stops it."""
+    """Submit an experiment, dispatch it, stop it and give its GPU back."""
     new = await call(process, "experiment::submit", **idea())
     await call(process, "pool::dispatch")
     await call(process, "experiment::wait", experiment_id=new["experiment_id"], timeout=0)
@@ -125,7 +125,7 @@ async def run(few: int, many: int, repeats: int) -> bool:
 
 
 def show(few: int, many: int, found: dict[str, tuple[float, float]]) -> bool:
-    """Print the table; whether every call keeps to the target."""
+    """Print the table; returns whether every call meets the target."""
     table = Table("call", f"ms at {few:,}", f"ms at {many:,}", "ratio", title=f"target: at most {TARGET}")
     for label, (short, long) in found.items():
         ratio = long / short
@@ -141,7 +141,7 @@ def show(few: int, many: int, found: dict[str, tuple[float, float]]) -> bool:
 @click.option("--many", default=100_000, show_default=True, type=click.IntRange(500))
 @click.option("--repeats", default=60, show_default=True, type=click.IntRange(1))
 def main(few: int, many: int, repeats: int) -> None:
-    """Compare a short tag with a long one; ends with 1 where a call misses the target."""
+    """Compare a short tag with a long one; exits with 1 if a call misses the target."""
     raise SystemExit(0 if asyncio.run(run(few, many, repeats)) else 1)
 
 

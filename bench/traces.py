@@ -1,17 +1,16 @@
-"""How fair the trace schedulers are, how they spread selections that are made together, and what a selection costs.
+"""Measures the fairness of the trace schedulers, the spread of simultaneous selections, and the cost of a selection.
 
     .venv/bin/python -P -m bench.traces
 
-The first two tables need no store and no training: simulated traces, of which some find better values than others,
-are ranked by the schedulers of `functions/rules/branches/schedulers.py`, and selections of them are opened and
-committed as the lab does it. Spread is the most that two traces' numbers of selections ever differ, over all
-prefixes, where no trace is ever busy. Passed over is the most selections in a row that went to others while a trace
-was free, where a trace has one open selection at most and a random number of agents is at work. Only taking turns
-promises anything of both; the others show what they give up for it. The second table lets eight agents select at
-once, with their open selections counted and not.
+The first two tables need no store and no training: the schedulers of `functions/rules/branches/schedulers.py` rank
+simulated traces, some of which find better values than others, and selections are opened and committed as in a lab.
+Spread is the largest difference between two traces' numbers of selections after any prefix, if no trace is ever
+busy. Passed over is the largest number of selections in a row that other traces got while a trace was free, if each
+trace has at most one open selection and a random number of agents is at work. Only round_robin has bounds for both.
+In the second table eight agents select at once, with open selections counted and not counted.
 
 The third is measured on a private Redis (append-only file on, as `up` starts it): agents of one process select,
-register and complete as fast as they can, without HTTP's own cost, beside agents that know nothing of traces.
+register and complete as fast as they can, without HTTP; for comparison, also without traces.
 """
 
 from __future__ import annotations
@@ -46,16 +45,16 @@ from state.embedded import EmbeddedRedis
 from state.settings import Settings
 
 MEAN, AMONG, WITHIN = 0.97, 0.002, 0.0006
-"""Bits per byte: what a trace finds on average, how far traces differ, and how far the nodes of one do."""
+"""Bits per byte: mean value of traces, standard deviation among traces, and within one trace."""
 CRASHES = 0.1
 TRACES = (2, 3, 5, 8)
 AGENTS = 8
 REMEMBERED = 30
-"""Newest scores of a trace that a scheduler sees."""
+"""Number of newest scores that a scheduler sees."""
 
 
 class Simulated:
-    """A tag in multi mode: its traces, their open selections, and what comes of them."""
+    """A simulated tag in multi mode: its traces, and their selections and commits."""
 
     def __init__(
         self, scheduler: str, traces: int, chance: Random, *, most_in_flight: float = math.inf
@@ -77,7 +76,7 @@ class Simulated:
         return [t.trace_id for t in self.forest.traces for _ in range(t.in_flight)]
 
     def choice(self, *, counted: bool = True) -> str:
-        """The trace that is selected now; not `counted`: as if nothing were in flight."""
+        """The trace that is selected next; if not `counted`, open selections are ignored."""
         seen = self.forest
         if not counted:
             seen = replace(seen, traces=[replace(t, in_flight=0) for t in seen.traces])
@@ -121,7 +120,7 @@ class Simulated:
 
 
 def spread(scheduler: str, traces: int, selections: int) -> int:
-    """The most that two traces' numbers of selections differ after any prefix."""
+    """The largest difference between two traces' numbers of selections after any prefix."""
     tag = Simulated(scheduler, traces, Random(traces))
     picks = Counter({t.trace_id: 0 for t in tag.forest.traces})
     most = 0
@@ -135,7 +134,7 @@ def spread(scheduler: str, traces: int, selections: int) -> int:
 
 
 def passed_over(scheduler: str, traces: int, selections: int) -> int:
-    """The most selections in a row that went to others while a trace was free."""
+    """The largest number of selections in a row that other traces got while a trace was free."""
     tag = Simulated(scheduler, traces, Random(traces), most_in_flight=1)
     waited = Counter[str]()
     most = 0
@@ -152,7 +151,7 @@ def passed_over(scheduler: str, traces: int, selections: int) -> int:
 
 
 def together(scheduler: str, traces: int, seed: int, *, counted: bool) -> Counter[str]:
-    """What eight agents select at once of traces with some history."""
+    """The selections of eight agents at once, of traces with some history."""
     tag = Simulated(scheduler, traces, Random(seed))
     for _ in range(4 * traces):
         chosen = tag.choice()
@@ -181,7 +180,7 @@ def rank_us(scheduler: str, traces: int, repeats: int = 200) -> float:
 
 
 class Judgement:
-    """Figures beside their bounds; what misses is marked, and remembered."""
+    """Formats figures with their bounds; marks and collects those that miss them."""
 
     def __init__(self) -> None:
         self.missed: list[str] = []
@@ -231,14 +230,14 @@ def together_table(judged: Judgement, nights: int) -> Table:
                 str(traces), "counted" if counted else "not", f"{spreads[counted]:.2f}", f"{most:.2f}"
             )
         if spreads[True] <= spreads[False]:
-            judged.missed.append(f"counting open selections spreads nothing over {traces} traces")
+            judged.missed.append(f"counting open selections does not spread them over {traces} traces")
     return table
 
 
 async def committed(
     process: Process, tag: str, scheduler: str | None, agents: int, seconds: float
 ) -> list[float]:
-    """Milliseconds of every experiment that so many agents select, register and complete meanwhile."""
+    """Milliseconds of each experiment that these agents select, register and complete."""
     policy: dict[str, Any] = {}
     if scheduler is not None:
         shape = {"target_traces": agents, "max_parallel": agents, "stale_after": 10**6}
@@ -301,10 +300,10 @@ async def costs_table(seconds: float) -> Table:
     "--nights", default=200, show_default=True, type=click.IntRange(1), help="forests of eight agents"
 )
 @click.option(
-    "--seconds", default=10.0, show_default=True, type=click.FloatRange(1), help="for each row on Redis"
+    "--seconds", default=10.0, show_default=True, type=click.FloatRange(1), help="seconds per row on Redis"
 )
 def main(selections: int, nights: int, seconds: float) -> None:
-    """Compare the schedulers; ends with 1 where taking turns is not fair, or counting spreads nothing."""
+    """Compare the schedulers; exits with 1 if round_robin is not fair, or counting does not spread selections."""
     judged, console = Judgement(), Console(width=180)
     console.print(turns_table(judged, selections))
     console.print(together_table(judged, nights))
