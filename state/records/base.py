@@ -53,7 +53,7 @@ def flatten(values: Mapping[str, Any]) -> dict[str, str]:
         ValueError: NaN or infinity.
     """
     return {
-        name: value if isinstance(value, str) else _JSON.encode(value)
+        name: value if isinstance(value, str) else str(value) if type(value) is int else _JSON.encode(value)
         for name, value in values.items()
         if value is not None
     }

@@ -20,6 +20,30 @@ LINGER_S = 5.0
 """A client that is still sending has so long to see its answer: closed at once, the connection would lose it."""
 
 
+class JoinedWrites:
+    """A transport that sends what one turn of the event loop writes in one piece: an answer's head with its body."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport = transport
+        self._loop = loop
+        self._pieces: list[bytes] = []
+        self.is_closing = transport.is_closing
+
+    def write(self, data: bytes) -> None:
+        if not self._pieces:
+            self._loop.call_soon(self._send)
+        self._pieces.append(data)
+
+    def close(self) -> None:
+        self._send()
+        self._transport.close()
+
+    def _send(self) -> None:
+        if self._pieces:
+            self._transport.write(b"".join(self._pieces))
+            self._pieces.clear()
+
+
 class Connection(HttpToolsProtocol):
     """uvicorn's, with an end to heads and to bodies that nobody reads."""
 
@@ -32,6 +56,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
         super().connection_made(transport)
+        self.transport = JoinedWrites(transport, self.loop)  # type: ignore[assignment]  # all that it uses of one
         self._ends_within(HEAD_S)
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -33,6 +33,7 @@ from state.events import CATALOGUE, Event
 from state.ids import TAG_PATTERN
 from state.stream import Stream, before, follows
 from state.tokens import Proof, Tokens
+from state.wakeups import woken_within
 from triggers.http.identity import LOOK_AGAIN_S, admit, still_admitted
 from triggers.http.problems import problem_response
 
@@ -44,6 +45,8 @@ LAST_AT_MOST = 1000
 INTERVAL_AT_MOST_S = 3600.0
 COME_BACK_S = 10.0
 FOLLOW_S = 5.0
+IDLE_S = 1.0
+"""Without subscribers no event is read; the place to begin from is brought up to date so often."""
 AWAY_S = 60.0
 """A read that takes longer was none: the process was stopped in the middle of it."""
 SLOW_AFTER = 2000
@@ -148,6 +151,7 @@ class Broadcast:
         self._connected: set[Subscriber] = set()
         self._subscribers: set[Subscriber] = set()
         """Subscribers that are still sent events: one that reads too slowly is not, but still holds a connection."""
+        self._somebody_came = asyncio.Event()
         self._closed = False
 
     @property
@@ -172,13 +176,19 @@ class Broadcast:
                 subscriber.close()
 
     async def run(self) -> None:
-        """Read until cancelled. Whatever a Redis outage held up is read from where we were."""
+        """Read until cancelled, while there are subscribers. After a Redis outage it reads on from where it was."""
         clock = asyncio.get_running_loop().time
         last: str | None = None
         while True:
             began = clock()
             try:
                 last = last or await self._stream.newest()
+                if not self._subscribers:
+                    newest = await self._stream.newest()
+                    if not self._subscribers:  # else it would miss what happened since it came
+                        last = newest
+                        await woken_within(self._somebody_came, IDLE_S)
+                    continue
                 read = await self._stream.follow(last, wait_s=FOLLOW_S)
                 if clock() - began > AWAY_S:
                     self._part()  # what we slept through may have been trimmed: only a new connection can tell
@@ -228,6 +238,7 @@ class Broadcast:
         subscriber = Subscriber(wanted, proof)
         self._connected.add(subscriber)
         self._subscribers.add(subscriber)
+        self._somebody_came.set()
         if self._closed:
             subscriber.close()
         try:

@@ -11,6 +11,7 @@ from contextlib import aclosing
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
+from unittest.mock import AsyncMock
 
 import httpx
 import pytest
@@ -18,7 +19,7 @@ import pytest
 from functions.process.lifecycle import Process
 from state.errors import TooManyRequests
 from state.events import Event
-from state.stream import follows
+from state.stream import Stream, follows
 from state.tokens import Proof
 from tests.conftest import served_client
 from tests.labs import open_tag, registered, tried
@@ -120,6 +121,27 @@ async def test_two_hundred_cuts_lose_nothing_and_repeat_nothing(
     seen += [e["subject"] for e in await read(broadcast, 500 - len(seen), since=last)]
 
     assert seen == [f"t{n}" for n in range(500)]
+
+
+async def test_without_a_subscriber_no_event_is_read(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follow, looks, newest = AsyncMock(), asyncio.Semaphore(0), Stream.newest
+
+    async def looked(stream: Stream) -> str:
+        looks.release()
+        return await newest(stream)
+
+    monkeypatch.setattr(Stream, "follow", follow)
+    monkeypatch.setattr(Stream, "newest", looked)
+    monkeypatch.setattr("triggers.sse.stream.IDLE_S", 0.01)
+
+    async with broadcasting(process):
+        await happen(client, "t", 2)
+        for _ in range(5):
+            await looks.acquire()
+
+    follow.assert_not_called()
 
 
 async def test_only_what_was_asked_for_is_sent(client: httpx.AsyncClient, broadcast: Broadcast) -> None:
