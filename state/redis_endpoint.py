@@ -12,7 +12,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from state.client import connection_options
+from state.connection import connection_options
 
 SOCKET_DIR = "nightjar-redis-"
 """Prefix of the short directories for sockets whose path in the data directory would be too long."""

@@ -12,7 +12,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
-from state.client import connection_options, unavailable
+from state.connection import connection_options, unavailable
 
 
 def broker(url: str) -> redis.Redis:

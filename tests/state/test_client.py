@@ -14,9 +14,10 @@ import pytest
 import redis
 from redis import exceptions
 
-import state.client
+import state.connection
 from functions.process.running import ended
-from state.client import Lab, unavailable
+from state.client import Lab
+from state.connection import unavailable
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable
 from state.settings import Settings
@@ -196,7 +197,7 @@ async def test_a_user_without_permission_is_told_so(redis_server: EmbeddedRedis,
 async def test_more_commands_at_once_than_connections_wait_their_turn(
     redis_server: EmbeddedRedis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state.client, "CONNECTIONS", 4)
+    monkeypatch.setattr(state.connection, "CONNECTIONS", 4)
     lab = Lab(settings.lab, redis_server.url)
 
     answers = await asyncio.gather(*(lab.command("ECHO", n) for n in range(200)))
@@ -208,7 +209,7 @@ async def test_more_commands_at_once_than_connections_wait_their_turn(
 async def test_who_waited_too_long_for_a_connection_is_told_that_all_are_in_use(
     redis_server: EmbeddedRedis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(state.client, "CONNECTIONS", 1)
+    monkeypatch.setattr(state.connection, "CONNECTIONS", 1)
     lab = Lab(settings.lab, redis_server.url, timeout_s=0.3)
     taken = asyncio.create_task(lab.blocking("BLPOP", lab.keys("never"), "2", wait_s=2))
     await asyncio.sleep(0.1)
