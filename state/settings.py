@@ -31,14 +31,12 @@ class Settings(BaseSettings):
     redis_url: SecretStr | None = Field(
         default=None, description="Redis of the lab; unset: an embedded server is started"
     )
-    broker_url: SecretStr | None = Field(
-        default=None, description="Redis of RQ's queues, if it is not the lab's"
-    )
+    broker_url: SecretStr | None = Field(default=None, description="Redis of RQ's queues, if not the lab's")
     worker_redis_url: SecretStr | None = Field(
         default=None, description="the same Redis with the user of workers; see ./nightjar redis acl"
     )
     worker_broker_url: SecretStr | None = Field(
-        default=None, description="the same for the Redis of RQ's queues, if it is not the lab's"
+        default=None, description="the same for the Redis of RQ's queues, if not the lab's"
     )
     redis_server: Path | None = Field(default=None, description="redis-server binary for the embedded server")
     redis_appendfsync: str = Field(
@@ -68,9 +66,7 @@ class Settings(BaseSettings):
         default=15.0, gt=0, description="seconds without an answer after which a process counts as dead"
     )
     sweep_s: float = Field(default=10.0, gt=0, description="seconds between two sweeps")
-    dispatch_s: float = Field(
-        default=5.0, gt=0, description="seconds between two dispatches that no event causes"
-    )
+    dispatch_s: float = Field(default=5.0, gt=0, description="seconds between dispatches without an event")
     health_s: float = Field(default=30.0, gt=0, description="seconds between two health checks of every GPU")
     start_grace_s: float = Field(
         default=10.0, gt=0, description="seconds until a leased run that has not started is enqueued again"
@@ -84,37 +80,27 @@ class Settings(BaseSettings):
     keep_events_days: float = Field(default=7.0, gt=0, description="days for which all events are kept")
     trim_s: float = Field(default=300.0, gt=0, description="seconds between two trimmings of the events")
     webhook_private: bool = Field(
-        default=False, description="whether webhooks may go to addresses that are not public"
+        default=False, description="allow webhooks to addresses that are not public"
     )
     retry_base_s: float = Field(
-        default=1.0,
-        gt=0,
-        description="seconds of the first backoff of a failed event handler, doubled each time",
+        default=1.0, gt=0, description="seconds of an event handler's first backoff, doubled each time"
     )
     temperature_limit_c: float = Field(default=90.0, gt=0, description="a hotter GPU is unhealthy")
-    token: SecretStr | None = Field(
-        default=None, description="the token that the commands send to the running lab"
-    )
-    enroll_token: SecretStr | None = Field(
-        default=None, description="the enroll token from which `token enroll` makes a token"
-    )
+    token: SecretStr | None = Field(default=None, description="the token that commands send to the lab")
+    enroll_token: SecretStr | None = Field(default=None, description="the enroll token for `token enroll`")
     rate_per_s: float = Field(
         default=50.0, gt=0, description="most requests per second of one token, on average, per web process"
     )
     rate_burst: int = Field(
-        default=200, ge=1, description="most requests of one token at once, per web process"
+        default=200, ge=1, description="most requests at once of a token, per web process"
     )
-    event_streams: int = Field(
-        default=2000, ge=1, description="most open event streams (GET /api/events) of a web process"
-    )
+    event_streams: int = Field(default=2000, ge=1, description="most open event streams of a web process")
     event_streams_each: int = Field(default=200, ge=1, description="most open event streams of one token")
     good_samples: int = Field(
-        default=3, ge=1, description="good samples in a row that make an unhealthy GPU healthy"
+        default=3, ge=1, description="good samples in a row that make a GPU healthy again"
     )
     memory_tolerance_mb: float = Field(
-        default=256.0,
-        ge=0,
-        description="MB of GPU memory that a run may leave in use when its GPU is lent again",
+        default=256.0, ge=0, description="MB of GPU memory that a run may leave in use"
     )
     min_free_mb: float = Field(
         default=1024.0, ge=0, description="with less free disk (MB) a worker starts no run and is unhealthy"
@@ -138,15 +124,13 @@ class Settings(BaseSettings):
         gt=0,
         description="seconds until such a GPU may try one run; doubled each time, up to an hour",
     )
-    term_grace_s: float = Field(
-        default=10.0, ge=0, description="seconds between TERM and KILL of a training run"
-    )
+    term_grace_s: float = Field(default=10.0, ge=0, description="seconds between TERM and KILL of a run")
     poll_s: float = Field(
         default=0.5, gt=0, description="seconds between two requests of a worker for orders to its run"
     )
 
     log_level: str = Field(
-        default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="lowest level that is logged"
+        default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$", description="lowest level to log"
     )
     log_format: str = Field(
         default="console",

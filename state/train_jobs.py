@@ -145,9 +145,7 @@ class GpuQueue(Queue):
         while (moved := super().lmove(connection, queue_key, timeout)) is not None:
             if _NAME.fullmatch(moved[1].decode("ascii", "replace")):
                 break
-            log.error(
-                "an entry of %s is refused: it is not an id; who else can write to this Redis?", queue_key
-            )
+            log.error("an entry of %s is not an id, refused; who else can write to this Redis?", queue_key)
             connection.lrem(IntermediateQueue.get_intermediate_queue_key(queue_key), 1, moved[1])
         return moved
 
@@ -218,9 +216,7 @@ def _is_waiting(queue: Queue, name: str) -> bool:
 
 
 def _delete(job: Job) -> None:
-    """Delete a job with its executions; RQ's own delete fails if its worker died long ago, because the entry of an
-    execution in the registry expires a minute later than the execution.
-    """
+    """Delete a job with its executions, also if they have expired, at which RQ's own delete fails."""
     with job.connection.pipeline() as moves:
         for execution_id in job.execution_registry.get_execution_ids():
             Execution(execution_id, job.id, job.connection).delete(job=job, pipeline=moves)

@@ -72,9 +72,7 @@ class Keeper:
         gpu = await self.pool.find(self.gpu_id)
         in_use = gpu is not None and gpu.runner is not None and is_alive(gpu.runner, host_name())
         if not in_use and not await self.is_empty(gpu):
-            log.error(
-                "%s stays out of the pool: an earlier run has left processes or memory on it", self.gpu_id
-            )
+            log.error("%s stays out of the pool: an earlier run has left processes or memory", self.gpu_id)
             return False
         await self.call(
             "pool::register_gpu",
@@ -138,7 +136,7 @@ class Keeper:
         """Give the experiment back to the queue, and this GPU to the pool once it is empty."""
         proven = await self.is_empty(gpu)
         if not proven:
-            log.error("%s is not lent: its last run has left processes or memory on it", self.gpu_id)
+            log.error("%s is not lent: its last run has left processes or memory", self.gpu_id)
             if gpu.holder is None:
                 return
         answer = await self.call(

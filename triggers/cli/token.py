@@ -72,13 +72,9 @@ def command() -> None:
 @click.option("--role", type=click.Choice(ROLES), required=True)
 @click.option("--tag", "tags", multiple=True, help="a tag that the agent may use (repeatable) [default: all]")
 @click.option("--expires", type=Duration(), help="lifetime, such as 12h or 30d [default: until revoked]")
-@click.option(
-    "--enroll", is_flag=True, help="an enroll token, with which agents and workers get their own tokens"
-)
+@click.option("--enroll", is_flag=True, help="an enroll token: agents and workers get their own with it")
 @click.option("--uses", type=click.IntRange(1), help="how often an enroll token can be used")
-@click.option(
-    "--save", is_flag=True, help="keep the operator's token for the commands of this data directory"
-)
+@click.option("--save", is_flag=True, help="keep the operator's token in the data directory")
 def issue(
     data: Path | None,
     lab: str | None,
@@ -130,9 +126,7 @@ def enroll(data: Path | None, lab: str | None, as_json: bool, url: str | None, n
     """
     settings = settings_from(data=data, lab=lab, url=url)
     if not re.match(r"https?://.", base_url(settings)):
-        raise click.UsageError(
-            f"{base_url(settings)!r} is not a URL such as http://HOST:3111 or https://HOST"
-        )
+        raise click.UsageError(f"{base_url(settings)!r} is not a URL such as https://HOST")
     given = _enroll_token(settings)
     if not is_own(settings):
         warn_of_plain_http(base_url(settings))
