@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -123,15 +124,15 @@ class Keys:
     def __call__(self, *parts: str) -> str:
         return ":".join((f"{{{self.lab}}}", *parts))
 
-    def implied(self, name: str, tag: str | None) -> str | None:
-        """The key of this name, where the lab or the tag `tag` has only one; None where it has to be given."""
-        if name in OF_THE_LAB:
-            return self(name)
-        if tag is None:
-            return None
-        if name == "tag":
-            return self.tag(tag)
-        return self(name, tag) if name in OF_A_TAG else None
+    def implied(self, names: Collection[str], tag: str | None) -> dict[str, str]:
+        """The keys of those names of which the lab, or the tag `tag`, has only one."""
+        lab = f"{{{self.lab}}}:"
+        found = {name: lab + name for name in names if name in OF_THE_LAB}
+        if tag is not None:
+            found |= {name: f"{lab}{name}:{tag}" for name in names if name in OF_A_TAG}
+            if "tag" in names:
+                found["tag"] = self.tag(tag)
+        return found
 
     def tag(self, tag: str) -> str:
         return self("tags", tag)

@@ -54,11 +54,8 @@ class Move:
             TypeError: a name is missing, or the script does not declare it. ValueError: a number is not finite.
         """
         tag = args.get("tag")
-        implied = {
-            name: lab.implied(name, tag if isinstance(tag, str) else None)
-            for name, kind in self.keys.items()
-            if kind != "*" and name not in keys
-        }
+        single = [name for name, kind in self.keys.items() if kind != "*"]
+        implied = lab.implied(single, tag if isinstance(tag, str) else None)
         names, flat_keys = self._flat("key", self.keys, {**implied, **keys})
         values, flat_args = self._flat("value", self.args, args)
         argv = [value if type(value) is str else wire(value) for value in flat_args]

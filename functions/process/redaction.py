@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
@@ -45,7 +46,7 @@ def hide(*secrets: str) -> None:
 
 def redacted(name: str, value: Any) -> Any:
     """A value without secrets; all of it is one where its name says so."""
-    if _SECRET_NAME.search(name):
+    if _is_secret(name):
         return HIDDEN
     match value:
         case str():
@@ -58,6 +59,11 @@ def redacted(name: str, value: Any) -> Any:
             return value
         case _:
             return scrubbed(str(value))
+
+
+@lru_cache(1024)
+def _is_secret(name: str) -> bool:
+    return _SECRET_NAME.search(name) is not None
 
 
 def scrubbed(text: str) -> str:

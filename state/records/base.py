@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import cache
+from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, Literal, Self, Union, get_args, get_origin
 
@@ -52,11 +53,15 @@ def flatten(values: Mapping[str, Any]) -> dict[str, str]:
     Raises:
         ValueError: NaN or infinity.
     """
-    return {
-        name: value if isinstance(value, str) else str(value) if type(value) is int else _JSON.encode(value)
-        for name, value in values.items()
-        if value is not None
-    }
+    return {name: _text(value) for name, value in values.items() if value is not None}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if type(value) is int or (type(value) is float and isfinite(value)):
+        return repr(value)  # as JSON has it, without an encoder for each
+    return _JSON.encode(value)
 
 
 def words(fields: Mapping[str, str]) -> list[str]:
