@@ -141,6 +141,15 @@ def test_every_module_in_the_agents_house_table_exists() -> None:
             assert (ROOT / folder / name).exists(), f"{folder}/{name}"
 
 
+def test_every_place_where_the_agents_table_says_to_change_something_exists() -> None:
+    table = AGENTS.partition("## Where to change what")[2].partition("## ")[0]
+    places = re.findall(r"`([\w/]+\.\w+)(?::(\w+))?`", table)
+
+    assert len(places) > 10
+    for file, name in places:
+        assert name in (ROOT / file).read_text(), f"{file}:{name}"
+
+
 def test_every_benchmark_stands_in_its_readme_with_a_command_that_exists() -> None:
     modules = {file.stem for file in (ROOT / "bench").glob("[!_]*.py")}
 
