@@ -129,7 +129,8 @@ class Keys:
         lab = f"{{{self.lab}}}:"
         found = {name: lab + name for name in names if name in OF_THE_LAB}
         if tag is not None:
-            found |= {name: f"{lab}{name}:{tag}" for name in names if name in OF_A_TAG}
+            own = (name for name in names if name in OF_A_TAG and name not in found)
+            found |= {name: f"{lab}{name}:{tag}" for name in own}
             if "tag" in names:
                 found["tag"] = self.tag(tag)
         return found
