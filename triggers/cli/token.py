@@ -157,7 +157,7 @@ def show_all(data: Path | None, lab: str | None, as_json: bool, direct: bool) ->
             ", ".join(row["tags"] or ()),
             *(row["expires_at"] or "never", row["last_used_at"] or "never", row["issued_by"]),
         )
-    for_people().print(table if answer["tokens"] else "no token: everybody on this machine is operator")
+    for_people().print(table if answer["tokens"] else "no token: all users of this machine are operators")
 
 
 @command.command()

@@ -42,8 +42,8 @@ def signal_all(stamp_prefix: str, number: int, *, spare: Container[int] = ()) ->
 def kill_all(stamp_prefix: str, *, spare: Container[int] | None = None, timeout_s: float = 5.0) -> bool:
     """KILL the attempt's processes until none lives; False if one still lives after about `timeout_s`.
 
-    `spare` is for a process that runs only this attempt and adopts its orphans: every descendant counts, whatever
-    its environment says, except the ids in `spare`. Blocks; a few milliseconds when there is nothing to kill.
+    `spare` is for a process that runs only this attempt and adopts its orphans: every descendant counts, also without
+    the stamp, except the ids in `spare`. Blocks; a few milliseconds when there is nothing to kill.
     """
     deadline = time.monotonic() + timeout_s
     # in the middle of an exec a process has no environment for a moment, but it is still a descendant

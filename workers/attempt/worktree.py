@@ -125,7 +125,7 @@ async def _commit(repo: Path, sha: str | None) -> str | None:
 
 
 async def _evaluator_of_base(repo: Path, job: TrainingJob) -> bytes | None:
-    """The trusted evaluator; None where no base is named, or the base has none."""
+    """The base's evaluator; None if the job names no base, or the base has no evaluator."""
     if job.base_commit is None:
         return None
     try:
@@ -135,7 +135,7 @@ async def _evaluator_of_base(repo: Path, job: TrainingJob) -> bytes | None:
 
 
 def _restore_evaluator(tree: Path, trusted: bytes, evaluator: str) -> None:
-    """Put the trusted evaluator in the place of whatever the experiment made of it."""
+    """Replace the tree's evaluator by the trusted one."""
     relative = _inside(evaluator)
     place = tree / relative
     for parent in reversed(place.relative_to(tree).parents[:-1]):
@@ -215,7 +215,7 @@ def _remove_leftovers(root_dir: Path, job: TrainingJob) -> None:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a folder of ours, whatever its permissions; links are not followed."""
+    """Remove a folder of ours, also one without permissions; links are not followed."""
     if path.is_symlink():  # chmod would follow it
         path.unlink()
         return
