@@ -14,7 +14,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import combinations
 from typing import Literal
 
@@ -66,6 +66,7 @@ USUAL_CHOICES = {
 """For a script that does not list its own choices in a dict."""
 
 
+@cache
 def trait_of(name: str) -> Trait:
     """The first trait with a word of this name."""
     return next(t for t in TRAITS if re.search(f"(^|_)({t.words})", name.upper()))

@@ -26,7 +26,8 @@ from functions.contract import CATEGORIES
 from functions.formats import constants as workers
 
 TINYLM = (Path(__file__).parents[2] / "examples" / "tinylm" / "train.py").read_text()
-BASE = {name: constant.value for name, constant in read_constants(TINYLM).items()}
+SCRIPT = read_constants(TINYLM)
+BASE = {name: constant.value for name, constant in SCRIPT.items()}
 EXPLORE = Strategy("explore", 1.0, 0.8)
 EXPLOIT = Strategy("exploit", 0.5, 0.0)
 BASELINE = Past("t-1", "keep", {}, "other")
@@ -34,7 +35,8 @@ BASELINE = Past("t-1", "keep", {}, "other")
 
 def known(*past: Past, **standing: object) -> Knowledge:
     """Knowledge of tinylm with these constants as the best so far."""
-    return Knowledge(BASE, read_constants(workers.patch_constants(TINYLM, standing)), [BASELINE, *past])
+    script = read_constants(workers.patch_constants(TINYLM, standing)) if standing else SCRIPT
+    return Knowledge(BASE, script, [BASELINE, *past])
 
 
 # -- the script
