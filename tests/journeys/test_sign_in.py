@@ -27,6 +27,18 @@ WATCH = """
     };
 """
 """Every event stream that a page opens is remembered."""
+HOLD_HISTORY = """
+    const fetch = window.fetch;
+    window.held = [];
+    window.fetch = (path, options) => path !== "/api/experiment/history" || window.held.length > 0
+        ? fetch(path, options) : new Promise((answer) => window.held.push(answer));
+"""
+"""The next time that the page asks for experiments it waits for the answer."""
+REFUSE_HISTORY = """
+    const refused = { detail: "the token was revoked meanwhile" };
+    window.held.forEach((answer) => answer(new Response(JSON.stringify(refused), { status: 401 })));
+    setTimeout(() => { window.refused = window.held.length; });
+"""
 _names = (f"n{nth}" for nth in itertools.count())
 
 
@@ -137,7 +149,8 @@ def test_a_revoked_token_takes_the_lab_off_the_page(browser: Browser, lab: Runni
 
     lab.post("token/revoke", id=viewer["id"])
 
-    until_asked(browser, "Signed out: this token is revoked.")
+    until_asked(browser, "Signed out: ")
+    assert "revoked" in browser.text("#sign-in .why")  # in other words where a request was under way
     assert "secret-tag" not in remembered(browser)
     assert "not for strangers" not in remembered(browser)
     assert not is_visible(browser, "#who")
@@ -149,6 +162,28 @@ def test_a_revoked_token_takes_the_lab_off_the_page(browser: Browser, lab: Runni
     until_shown(browser)
     assert browser.run("return window.loaded") == "once"
     assert "(agent)" in browser.text("#who")
+
+
+def test_a_refusal_of_what_was_asked_before_signing_in_again_signs_nobody_out(
+    browser: Browser, lab: RunningLab
+) -> None:
+    viewer = token(lab, "viewer")
+    arrive(browser, lab)
+    sign_in(browser, viewer["token"])
+    until_shown(browser)
+    browser.run(HOLD_HISTORY)
+    registered(lab, "asked for in vain")
+    browser.until(lambda: browser.run("return window.held.length > 0"), "the experiments are asked for")
+    lab.post("token/revoke", id=viewer["id"])
+    until_asked(browser, "Signed out: ")
+    sign_in(browser, token(lab, "viewer")["token"])
+    until_shown(browser)
+
+    browser.run(REFUSE_HISTORY)
+    browser.until(lambda: browser.run("return window.refused > 0"), "the refusal has come")
+
+    assert is_visible(browser, "#who")
+    assert not is_visible(browser, "#sign-in")
 
 
 def test_signing_out_ends_the_session(browser: Browser, lab: RunningLab) -> None:

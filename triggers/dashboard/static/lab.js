@@ -15,6 +15,7 @@ export class Problem extends Error {
 }
 
 let unknown = () => {};
+let session = 0; // counts the sign-ins: what was asked before the last one says nothing of the reader now
 
 // Whom to tell that the reader is nobody whom the lab knows, or not any more.
 export function whenUnknown(tell) {
@@ -22,10 +23,11 @@ export function whenUnknown(tell) {
 }
 
 async function answer(path, options) {
+  const sent = session;
   try {
     return await asked(path, options);
   } catch (problem) {
-    if (problem.status === 401) unknown(problem);
+    if (problem.status === 401 && sent === session) unknown(problem);
     throw problem;
   }
 }
@@ -63,7 +65,9 @@ function posting(body) {
 
 // Who is signed in then; a wrong token is a problem of its own.
 export async function signIn(token) {
-  return (await asked("/api/session", posting({ token }))).json();
+  const response = await asked("/api/session", posting({ token }));
+  session += 1;
+  return response.json();
 }
 
 export async function signOut() {
