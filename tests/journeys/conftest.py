@@ -23,7 +23,7 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def browser(chromium: Browser) -> Iterator[Browser]:
-    """A window of its own."""
+    """A tab of its own."""
     with chromium.window() as found:
         found.size(1280, 1000)
         yield found
