@@ -23,13 +23,15 @@ FAST: Mapping[str, str] = {
     "NIGHTJAR_SWEEP_S": "1",
     "NIGHTJAR_DISPATCH_S": "0.5",
     "NIGHTJAR_HEALTH_S": "2",
-    "NIGHTJAR_START_GRACE_S": "3",
     "NIGHTJAR_CLAIM_IDLE_S": "2",
     "NIGHTJAR_RETRY_BASE_S": "0.2",
     "NIGHTJAR_TERM_GRACE_S": "1",
     "NIGHTJAR_POLL_S": "0.1",
 }
-"""The pace of tests: what waits by default for seconds waits for a tenth of them."""
+"""The pace of tests: what waits by default for seconds waits for a tenth of them.
+
+Except a leased run for its start (NIGHTJAR_START_GRACE_S): on a busy machine it would be queued once more.
+"""
 BY_DEFAULT: Mapping[str, str] = {}
 """The pace that users get."""
 PATIENCE_S = 150.0

@@ -23,7 +23,8 @@ FINISHED = ("keep", "discard", "crash")
 @pytest.fixture(scope="module")
 def one_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     """One lab for all tests: it has to be whole again after each."""
-    with running_lab(tmp_path_factory.mktemp("lab"), NIGHTJAR_SILENT_S="3") as found:
+    pace = {"NIGHTJAR_SILENT_S": "3", "NIGHTJAR_START_GRACE_S": "3"}
+    with running_lab(tmp_path_factory.mktemp("lab"), **pace) as found:
         found.start()
         yield found
 
