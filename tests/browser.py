@@ -49,7 +49,7 @@ class Browser:
 
     @contextmanager
     def window(self) -> Iterator[Browser]:
-        """A new tab that knows nothing, as in a fresh profile. A window of its own would cost a second of CPU more."""
+        """A new tab that knows nothing, as in a fresh profile; a new window would cost a second of CPU more."""
         first = self._ask("GET", "/window")
         new = self._ask("POST", "/window/new", type="tab")["handle"]
         self._ask("POST", "/window", handle=new)
