@@ -22,7 +22,7 @@ BY_PAGE = "x-nightjar-page"
 SAFE = frozenset({"GET", "HEAD"})
 LOOK_AGAIN_S = 1.0
 """Seconds between two looks at who still may wait or read."""
-FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ async def _local(request: Request, process: Process) -> Visitor:
         raise Unauthenticated(
             "this lab asks for a token", hint="send Authorization: Bearer TOKEN; an operator issues them"
         )
-    if any(name in request.headers for name in FORWARDED):
+    if not FORWARDED.isdisjoint(name for name, _ in request.headers.raw):
         raise Unauthenticated(
             "a proxy has forwarded this, and the lab has no tokens: everybody would be an operator",
             hint="issue tokens first: ./nightjar token issue NAME --role operator",
