@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from state.client import Lab
 from state.errors import NotFound
-from state.experiments.walking import ancestors, ancestry, base_above, base_found
+from state.experiments.walking import base_above, base_found
 from state.indexes import fields_of, members, records, values
 from state.moves import Arg
 from state.records import Best, End, Experiment, Record, Status
@@ -99,13 +99,6 @@ class Reading(Store):
             },
         )
 
-    async def finished(self, tag: str, last: int, until: int | None = None) -> list[Experiment]:
-        """The last finished ones, oldest first, in finish order; with `until` (a finish number) as of then."""
-        newest = "+inf" if until is None else str(until)
-        key = self._keys("finished", tag)
-        ids = await self._lab.command("ZREVRANGEBYSCORE", key, newest, "-inf", "LIMIT", 0, last)
-        return (await self.many(ids))[::-1]
-
     async def ends(self, tag: str, last: int, near: tuple[float, float] | None) -> tuple[list[End], int]:
         """How the last ones ended, oldest first, in finish order; and how many near misses have a score in `near`."""
         found = await self._lab.read(
@@ -129,16 +122,6 @@ class Reading(Store):
             return None
         [answer] = await self._lab.pipeline([base_above(self._lab, self._keys.experiment(parent_ids[0]))])
         return await base_found(self._lab, answer)
-
-    async def ancestors(self, parent_ids: Sequence[str], most: int) -> tuple[dict[str, Experiment], bool]:
-        """What these were made from, themselves included, by id; the nearest `most`, and whether that is all.
-
-        Of what is cut off, or is not there, no experiment that is read names a parent.
-        """
-        if not parent_ids:
-            return {}, True
-        [answer] = await self._lab.pipeline([ancestors(self._lab, parent_ids, most)])
-        return ancestry(answer)
 
     async def retests(self, es: Sequence[Experiment]) -> list[list[Experiment]]:
         """The retests of several experiments, in the order of their seeds."""

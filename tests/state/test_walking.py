@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functions.process.lifecycle import Process
 from state.client import Lab
 from state.experiments import Experiments
-from state.experiments.walking import STEPS
+from state.experiments.walking import STEPS, ancestors, ancestry
 from state.indexes import members, records, values
 from state.records import Choice, Experiment, Status
 
@@ -59,13 +59,13 @@ async def test_the_base_above_goes_by_what_was_selected(process: Process) -> Non
 
 
 async def test_ancestors_are_read_once_each_and_only_so_many(process: Process) -> None:
-    experiments = await stored(
-        process.lab, node(1), node(2, [1]), node(3, [1, 2]), node(4, [2, 3]), node(5, [4, 99])
-    )
+    lab = process.lab
+    await stored(lab, node(1), node(2, [1]), node(3, [1, 2]), node(4, [2, 3]), node(5, [4, 99]))
+    asked = [(["t-4", "t-3"], 50), (["t-5"], 3), (["t-4", "t-3"], 4)]
 
-    whole = await experiments.ancestors(["t-4", "t-3"], 50)
-    cut = await experiments.ancestors(["t-5"], 3)
-    exact = await experiments.ancestors(["t-4", "t-3"], 4)
+    answers = await lab.pipeline([ancestors(lab, parents, most) for parents, most in asked])
+
+    whole, cut, exact = (ancestry(answer) for answer in answers)
 
     assert (sorted(whole[0]), whole[1]) == (["t-1", "t-2", "t-3", "t-4"], True)
     assert (sorted(cut[0]), cut[1]) == (["t-2", "t-3", "t-4", "t-5"], False)
