@@ -1,4 +1,4 @@
-"""The scripted agent works through whole nights against a real web process; only the training is a stand-in's."""
+"""The scripted agent works through whole nights against the web application; only the training is a stand-in's."""
 
 from __future__ import annotations
 
