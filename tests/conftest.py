@@ -15,6 +15,7 @@ import httpx
 import hypothesis
 import pytest
 import uvloop
+from hypothesis import HealthCheck
 from starlette.applications import Starlette
 from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
@@ -37,8 +38,10 @@ def pytest_configure() -> None:
     for name in [n for n in os.environ if n.startswith("NIGHTJAR_") and n != "NIGHTJAR_REDIS_SERVER"]:
         del os.environ[name]
     heed_signals()
-    # A slow machine is no fault: no test of a rule has a deadline.
-    hypothesis.settings.register_profile("nightjar", deadline=None)
+    # A slow machine is no fault: no test of a rule has a deadline, and drawing its examples may take long.
+    hypothesis.settings.register_profile(
+        "nightjar", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    )
     hypothesis.settings.load_profile("nightjar")
 
 

@@ -37,7 +37,7 @@ def best(value: float) -> Best:
     return Best(experiment_id="mar11-1", val_bpb=value, commit_sha="abc", updated_at=1.0)
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(FLOATS)
 async def test_a_float_comes_back_from_redis_to_the_last_bit(process: Process, value: float) -> None:
     lab = process.lab
@@ -51,7 +51,7 @@ async def test_a_float_comes_back_from_redis_to_the_last_bit(process: Process, v
     assert float(score) == value
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(FLOATS, st.text(min_size=1), st.dictionaries(st.text(), FLOATS, max_size=3))
 async def test_a_record_comes_back_through_a_script_as_it_was(
     process: Process, value: float, text: str, metrics: dict[str, float]

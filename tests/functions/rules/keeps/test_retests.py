@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Literal
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from bench._tag import SimulatedTag
@@ -102,7 +102,6 @@ def _settled(tag: SimulatedTag) -> Iterator[Step]:
         yield step
 
 
-@settings(deadline=None)  # a busy machine is no fault
 @given(PLAYS, EFFORTS)
 def test_nothing_is_decided_twice_and_in_the_end_nothing_waits(play: Play, effort: Effort) -> None:
     tag = SimulatedTag("confirmed", effort)
@@ -114,7 +113,6 @@ def test_nothing_is_decided_twice_and_in_the_end_nothing_waits(play: Play, effor
     assert "provisional" not in [tried.trust for tried in tag.tried.values()]
 
 
-@settings(deadline=None)  # a busy machine is no fault
 @given(PLAYS, EFFORTS)
 def test_an_experiment_runs_again_as_often_as_it_is_owed_and_a_few_times_more(
     play: Play, effort: Effort
@@ -130,7 +128,6 @@ def test_an_experiment_runs_again_as_often_as_it_is_owed_and_a_few_times_more(
             assert sum(isinstance(r.outcome, float) or r.outcome == "open" for r in tried.retests) <= owed
 
 
-@settings(deadline=None)  # a busy machine is no fault
 @given(PLAYS, EFFORTS)
 def test_at_rest_nobody_stands_on_the_incumbent_who_could_be_compared_with_what_is_under_him(
     play: Play, effort: Effort
@@ -151,7 +148,6 @@ def test_at_rest_nobody_stands_on_the_incumbent_who_could_be_compared_with_what_
     assert len(chain) > 1 or not tag.best.rivals or awaits_agent
 
 
-@settings(deadline=None)  # a busy machine is no fault
 @given(PLAYS, EFFORTS, st.sampled_from(["minimize", "maximize"]))
 def test_the_best_is_the_keep_with_the_best_first_value_and_rivals_beat_what_can_be_trusted(
     play: Play, effort: Effort, direction: Direction
@@ -174,7 +170,6 @@ def test_the_best_is_the_keep_with_the_best_first_value_and_rivals_beat_what_can
         assert {tag.tried[link.experiment_id].status for link in best.rivals} <= {"discard"}
 
 
-@settings(deadline=None)  # a busy machine is no fault
 @given(PLAYS, EFFORTS)
 def test_maximising_mirrors_minimising(play: Play, effort: Effort) -> None:
     mirrored: Play = [
@@ -189,7 +184,6 @@ def test_maximising_mirrors_minimising(play: Play, effort: Effort) -> None:
     assert list(played(SimulatedTag("confirmed", effort, "maximize"), mirrored)) == steps
 
 
-@settings(deadline=None)  # a busy machine is no fault
 @given(PLAYS, EFFORTS)
 def test_a_demotion_takes_one_out_and_leaves_everybody_else_where_they_stood(
     play: Play, effort: Effort
@@ -206,7 +200,6 @@ def test_a_demotion_takes_one_out_and_leaves_everybody_else_where_they_stood(
         pass
 
 
-@settings(deadline=None)  # a busy machine is no fault
 @given(PLAYS, EFFORTS)
 def test_code_that_fails_on_another_seed_neither_stands_nor_rises(play: Play, effort: Effort) -> None:
     tag = SimulatedTag("confirmed", effort)
@@ -216,7 +209,6 @@ def test_code_that_fails_on_another_seed_neither_stands_nor_rises(play: Play, ef
             assert not tag.contender(step.name).broke
 
 
-@settings(deadline=None)  # a busy machine is no fault
 @given(st.lists(FIRSTS, min_size=1, max_size=12), EFFORTS)
 def test_under_the_strict_rule_nothing_is_settled(play: list[First], effort: Effort) -> None:
     tag = SimulatedTag("strict", effort)
@@ -230,7 +222,6 @@ def test_under_the_strict_rule_nothing_is_settled(play: list[First], effort: Eff
     assert (tag.best.chain, tag.best.rivals) == ([], [])
 
 
-@settings(deadline=None)  # a busy machine is no fault
 @given(st.integers(0, 100), st.none() | st.integers(0, 200 * SEED_STEP))
 def test_every_retest_has_a_seed_of_its_own(retests: int, own: int | None) -> None:
     seeds: list[int] = []
