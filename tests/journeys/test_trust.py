@@ -97,7 +97,9 @@ def found(lab: RunningLab, victim: str) -> psutil.Process:
     return process
 
 
-@pytest.mark.parametrize("victims", [(), ("train child", "events", "RQ worker")])
+@pytest.mark.parametrize(
+    "victims", [("train child", "events", "RQ worker"), pytest.param((), marks=pytest.mark.long)]
+)
 def test_luck_is_kept_and_taken_back_and_a_true_gain_stays(
     lab: RunningLab, researcher: Any, heard: list[str], victims: tuple[str, ...]
 ) -> None:
