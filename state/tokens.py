@@ -31,7 +31,7 @@ Kind = Literal["access", "enroll"]
 CHANGES = ("token.issued", "token.rotated", "token.revoked")
 """Events after which a process looks again at whom it lets in."""
 REMEMBERED_S = 1.0
-"""How long a process lets somebody in without a look at Redis, where it hears of no change."""
+"""Seconds for which a process lets a caller in without a look at Redis, unless it hears of a change."""
 
 SESSION_S = 12 * 3600
 TICKET_S = 30
@@ -135,9 +135,9 @@ class Tokens:
         self._noted_until: dict[str, float] = {}
 
     async def are_configured(self) -> bool:
-        """Whether a token was ever issued: from then on nobody is let in without one.
+        """Whether a token was ever issued: from then on every caller needs one.
 
-        That there is none is remembered for a second, or until a first one is told.
+        That there is none is remembered for a second, or until the first one is told.
         """
         self._forget_what_changed()
         asked_at = time.monotonic()
@@ -246,7 +246,7 @@ class Tokens:
         """Whose token this is.
 
         Raises:
-            Unauthenticated: nobody's, or one that has ended.
+            Unauthenticated: no token's, or one's that has ended.
         """
         return await self._proven(_proof(text))
 
@@ -254,7 +254,7 @@ class Tokens:
         """As `recognise`; what it answered holds for a second, or until a change of a token is told.
 
         Raises:
-            Unauthenticated: nobody's token, or one that has ended.
+            Unauthenticated: no token's, or one's that has ended.
         """
         self._forget_what_changed()
         proof, asked_at = _proof(text), time.monotonic()
@@ -273,9 +273,9 @@ class Tokens:
     async def rotate(self, token: Token, overlap_s: float, shown: Proof | None = None) -> Issued:
         """A new secret for a token; one of those before is good for another `overlap_s` seconds, all others end.
 
-        That is the one with which its bearer asks. Where somebody else does, it is the one that was good longest:
+        That is the one with which its bearer asks. Where another caller does, it is the one that was good longest:
         the answer with the newer one may have been lost. Once the newer one was used it was not: from then on
-        whoever has the older one cannot shut its bearer out.
+        the holder of the older one cannot shut its bearer out.
 
         Raises:
             Conflict: it was rotated or has ended meanwhile. Forbidden: `shown` is an older one.
@@ -331,7 +331,7 @@ class Tokens:
         """Whose session this is.
 
         Raises:
-            Unauthenticated: nobody's, or its token has ended.
+            Unauthenticated: there is no such session, or its token has ended.
         """
         key = digest_of_secret(name)
         stored = await self._lab.command("GET", self._keys("sessions", key))
@@ -352,7 +352,7 @@ class Tokens:
         """Whose ticket this is; it is used up by that.
 
         Raises:
-            Unauthenticated: nobody's, used, too old, or its token or session has ended.
+            Unauthenticated: unknown, used or too old, or its token or session has ended.
         """
         stored = await self._lab.command("GETDEL", self._keys("tickets", digest_of_secret(name)))
         if stored is None:

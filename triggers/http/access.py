@@ -25,7 +25,7 @@ QUIET = frozenset({"/healthz", "/readyz", "/metrics", "/static"})
 """Routes that machines ask for all day: their lines are for debugging only."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 ELSEWHERE = "(none)"
-"""The route of a request that has none; a path would be a label, or a line, of a stranger's making."""
+"""The route of a request that has none. Its path is not shown: callers would choose labels and lines."""
 GONE = 499
 """The status of a request whose client left before the answer; never sent."""
 

@@ -1,7 +1,7 @@
 """What one connection may take of a web process before a request of it is known: bytes, and seconds.
 
 uvicorn reads a head of any length, at any pace, from anybody. Here a head ends within 64 KiB and 30 seconds, and a
-body that nobody reads any more within 5 seconds of its answer. What is refused gets a problem document.
+body that is no longer read within 5 seconds of its answer. What is refused gets a problem document.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class JoinedWrites:
 
 
 class Connection(HttpToolsProtocol):
-    """uvicorn's, with an end to heads and to bodies that nobody reads."""
+    """uvicorn's, with limits on heads and on bodies that are not read."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
@@ -97,7 +97,7 @@ class Connection(HttpToolsProtocol):
         self._refuse(400, "this is no HTTP request that can be read", "GET /docs shows the requests")
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Whoever asks for another protocol is answered in this one, without a line in the log."""
+        """A request for another protocol is answered in this one, without a line in the log."""
 
     def _ends_within(self, seconds: float | None) -> None:
         """Close the connection then, unless told otherwise before."""

@@ -85,7 +85,7 @@ def _is_origin_of(host: str, origin: str) -> bool:
 
 
 def _is_visit(method: str, headers: Headers) -> bool:
-    """Whether somebody follows a link to here: no script sees the answer."""
+    """Whether a person follows a link to here: no script sees the answer."""
     mode, where = ({*_values(headers, f"sec-fetch-{name}")} for name in ("mode", "dest"))
     return method == "GET" and mode == {"navigate"} and where == {"document"}
 

@@ -1,7 +1,7 @@
-"""Who sends a request: the bearer of a token, a signed-in browser, or somebody on this machine.
+"""Who sends a request: the bearer of a token, a signed-in browser, or a caller on this machine.
 
 `Authorization: Bearer`, else `X-Worker-Token`, else the browser's session cookie, else (for one event stream) a
-ticket in the query. While the lab has no tokens, whoever reaches the loopback port is its operator.
+ticket in the query. While the lab has no tokens, every caller on the loopback port is its operator.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ async def identify(request: Request, *, ticket: bool = False, writes: bool = Fal
     `writes`: it changes something whatever its method is.
 
     Raises:
-        Unauthenticated: nobody we know. Forbidden: a signed-in browser writes without the page's header.
+        Unauthenticated: an unknown caller. Forbidden: a signed-in browser writes without the page's header.
         TooManyRequests: the token is used more often than it may be.
     """
     process: Process = request.app.state.process
@@ -83,7 +83,7 @@ async def admit(request: Request, *audience: Audience, ticket: bool = False) -> 
 
 
 async def still_admitted(tokens: Tokens, proofs: Collection[Proof | None]) -> set[Proof | None]:
-    """Those of them who would be let in again; None is somebody on this machine."""
+    """Those of them who would be let in again; None is a caller on this machine."""
     holding: set[Proof | None] = {*await tokens.holding({p for p in proofs if p is not None})}
     if None in proofs and not await tokens.are_configured():
         holding.add(None)

@@ -60,7 +60,7 @@ class Session(HTTPEndpoint):
 
     @explained
     async def post(self, request: Request) -> Response:
-        """Sign in, in place of whoever was."""
+        """Sign in; an earlier session of this browser ends."""
         process: Process = request.app.state.process
         before = request.cookies.get(COOKIE)
         if before is not None:
@@ -84,7 +84,7 @@ class Session(HTTPEndpoint):
 
     @explained
     async def delete(self, request: Request) -> Response:
-        """Sign out; whoever is not signed in, is signed out."""
+        """Sign out; also answered where no session is open."""
         process: Process = request.app.state.process
         response = Response(status_code=204, headers=UNKEPT)
         if (name := request.cookies.get(COOKIE)) is not None:
@@ -98,7 +98,7 @@ async def _recognised(request: Request, process: Process, text: str) -> tuple[Ca
     """Whose token this is.
 
     Wrong ones are slowed; a right one never is, however many wrong ones came from its address: behind a proxy or a
-    tunnel all have one address, and whoever sends wrong ones would shut everybody out.
+    tunnel all callers have one address, and wrong tokens of one would shut out the others.
     """
     address = request.client.host if request.client else ""
     try:

@@ -151,7 +151,7 @@ class Broadcast:
         self._connected: set[Subscriber] = set()
         self._subscribers: set[Subscriber] = set()
         """Subscribers that are still sent events: one that reads too slowly is not, but still holds a connection."""
-        self._somebody_came = asyncio.Event()
+        self._arrival = asyncio.Event()
         self._closed = False
 
     @property
@@ -187,7 +187,7 @@ class Broadcast:
                     newest = await self._stream.newest()
                     if not self._subscribers:  # else it would miss what happened since it came
                         last = newest
-                        await woken_within(self._somebody_came, IDLE_S)
+                        await woken_within(self._arrival, IDLE_S)
                     continue
                 read = await self._stream.follow(last, wait_s=FOLLOW_S)
                 if clock() - began > AWAY_S:
@@ -238,7 +238,7 @@ class Broadcast:
         subscriber = Subscriber(wanted, proof)
         self._connected.add(subscriber)
         self._subscribers.add(subscriber)
-        self._somebody_came.set()
+        self._arrival.set()
         if self._closed:
             subscriber.close()
         try:
