@@ -43,7 +43,13 @@ GIVE_UP_S = 240.0
 
 PAUSES_S = (2.0, 8.0)
 """Seconds between two kills, at least and at most."""
-SETTINGS = {"NIGHTJAR_SILENT_S": "3", "NIGHTJAR_WORKER_COOLDOWN_S": "2"}
+SETTINGS = {
+    "NIGHTJAR_SILENT_S": "3",
+    "NIGHTJAR_START_GRACE_S": "3",
+    "NIGHTJAR_WORKER_COOLDOWN_S": "2",
+    # with everysec Redis answers writes while it syncs earlier ones, and appends them to its file after that
+    "NIGHTJAR_REDIS_APPENDFSYNC": "always",
+}
 
 NOISY = TRAIN.replace("VALUE = 1.0\n", "VALUE = 1.0\nSEED = 1\n").replace(
     "{VALUE + prepare.OFFSET}", "{VALUE + prepare.OFFSET + SEED % 7 / 10 * (VALUE % 0.01) * 100}"

@@ -40,7 +40,10 @@ class Settings(BaseSettings):
     )
     redis_server: Path | None = Field(default=None, description="redis-server binary for the embedded server")
     redis_appendfsync: str = Field(
-        default="everysec", pattern="^(everysec|always)$", description="AOF of the embedded server"
+        default="everysec",
+        pattern="^(everysec|always)$",
+        description="AOF of the embedded server; with everysec a power loss, or a kill of Redis while it syncs, may "
+        "cost the last answered writes, of two seconds at most",
     )
     host: str = Field(
         default="127.0.0.1", description="address of the web process; must be loopback if there are no tokens"

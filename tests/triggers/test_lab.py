@@ -33,7 +33,9 @@ class Started:
     """A lab of one process that does not end when it is asked to."""
 
     def __init__(self, folder: Path) -> None:
-        self.settings = Settings.model_validate({"data": folder / "data", "silent_s": SILENT_S})
+        self.settings = Settings.model_validate(
+            {"data": folder / "data", "silent_s": SILENT_S, "redis_appendfsync": "always"}
+        )
         self.said: list[str] = []
         self.redis = EmbeddedRedis.start(self.settings)
         self.stop = asyncio.Event()
