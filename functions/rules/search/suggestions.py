@@ -78,7 +78,9 @@ def suggest(
         unlike = f", unlike the first changes of the other branches: {', '.join(others)}" if others else ""
         return [f"A new branch from the tag's base commit: try one change in {where}{unlike}."]
     if best is None:
-        return ["Run the unchanged train.py first: its result is the baseline for all comparisons."]
+        return [
+            "Run the unchanged train.py first: its result is the baseline that everything is compared with."
+        ]
     base = f"{short(best.experiment_id)} ({short(best.description, 80)})"
     crashed = [e for e in recent if e.status in ("crash", "timeout")]
     match mode:
@@ -103,7 +105,7 @@ def suggest(
             ideas = [f"Try one change in {where} on top of {base}."]
     if crashed:
         newest = crashed[-1]
-        ideas.append(f"Avoid the crash of {newest.experiment_id}: {short(newest.error or 'unknown', 160)}")
+        ideas.append(f"Avoid what crashed {newest.experiment_id}: {short(newest.error or 'unknown', 160)}")
     if mode != "explore" and unexplored:
         ideas.append(f"Not tried enough yet: {', '.join(unexplored[:4])}.")
     if mode not in ("exploit", "explore") and yielding:
