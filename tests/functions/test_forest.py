@@ -26,7 +26,10 @@ from tests.labs import open_tag, told, tried
 
 TAG = "mar11"
 AGENTS = 16
-TURNS = pytest.mark.parametrize("turns", [12, pytest.param(40, marks=pytest.mark.long)])
+MINIMIZED = [("minimize", 12), pytest.param("maximize", 12, marks=pytest.mark.long)]
+MAXIMIZED = [("maximize", 12), pytest.param("minimize", 12, marks=pytest.mark.long)]
+MORE = [pytest.param(direction, 40, marks=pytest.mark.long) for direction in ("minimize", "maximize")]
+"""Each direction is played once, and all of them at length with the long tests."""
 DEATHS = (["selected", 4], ["registered", 6], None, None)
 """With which of its selections each process dies, and when; two live on."""
 PATIENCE_S = 500.0
@@ -149,8 +152,7 @@ async def audited(http: httpx.AsyncClient) -> None:
     assert (await told(http, "/api/lab/audit"))["violations"] == []
 
 
-@TURNS
-@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize(("direction", "turns"), [*MAXIMIZED, *MORE])
 async def test_sixteen_agents_grow_just_as_many_traces_as_they_may_and_each_in_its_turn(
     client: httpx.AsyncClient, process: Process, direction: str, turns: int
 ) -> None:
@@ -172,8 +174,7 @@ async def test_sixteen_agents_grow_just_as_many_traces_as_they_may_and_each_in_i
     assert not any(node["forked"] for node in nodes)  # one at a time on each
 
 
-@TURNS
-@pytest.mark.parametrize("direction", ["minimize", "maximize"])
+@pytest.mark.parametrize(("direction", "turns"), [*MINIMIZED, *MORE])
 async def test_without_a_cap_every_prefix_of_the_selections_is_shared_out_evenly(
     client: httpx.AsyncClient, process: Process, direction: str, turns: int
 ) -> None:
