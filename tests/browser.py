@@ -134,7 +134,7 @@ class Browser:
         while not (answer := met()):
             if time.monotonic() > give_up:
                 raise AssertionError(f"never: {what}\n{self.run('return document.body.innerText')}")
-            time.sleep(0.05)
+            time.sleep(0.1)
         return answer
 
     def close(self) -> None:

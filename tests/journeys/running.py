@@ -35,6 +35,8 @@ Except a leased run for its start (NIGHTJAR_START_GRACE_S): on a busy machine it
 BY_DEFAULT: Mapping[str, str] = {}
 """The pace that users get."""
 PATIENCE_S = 150.0
+LOOK_S = 0.1
+"""Seconds between two looks at a lab: they take CPU from it."""
 TAIL_BYTES = 20_000
 """So much of each log is told when a journey fails."""
 
@@ -144,7 +146,7 @@ class RunningLab:
         """The training script that runs now."""
         return self.process("train.py")
 
-    def until(self, met: Callable[[], Any], what: str, every_s: float = 0.05) -> Any:
+    def until(self, met: Callable[[], Any], what: str) -> Any:
         """Wait until something is so, much longer than it should take."""
         give_up = time.monotonic() + PATIENCE_S
         while True:
@@ -156,7 +158,7 @@ class RunningLab:
                     raise AssertionError(f"never: {what}") from problem
             if time.monotonic() > give_up:
                 raise AssertionError(f"never: {what}")
-            time.sleep(every_s)
+            time.sleep(LOOK_S)
 
     def story(self) -> str:
         """What a failure has to tell of the lab: its processes, what it says of itself, the end of each log."""
