@@ -146,7 +146,7 @@ class RunningLab:
         """The training script that runs now."""
         return self.process("train.py")
 
-    def until(self, met: Callable[[], Any], what: str) -> Any:
+    def until(self, met: Callable[[], Any], what: str, every_s: float = LOOK_S) -> Any:
         """Wait until something is so, much longer than it should take."""
         give_up = time.monotonic() + PATIENCE_S
         while True:
@@ -158,7 +158,7 @@ class RunningLab:
                     raise AssertionError(f"never: {what}") from problem
             if time.monotonic() > give_up:
                 raise AssertionError(f"never: {what}")
-            time.sleep(LOOK_S)
+            time.sleep(every_s)
 
     def story(self) -> str:
         """What a failure has to tell of the lab: its processes, what it says of itself, the end of each log."""
