@@ -206,7 +206,7 @@ class Lab:
         return None
 
     async def facts(self) -> dict[str, Any]:
-        """Redis' version, how durable a write is (`appendfsync` everysec risks a second on power loss), and what is
+        """Redis' version, how durable a write is (`appendfsync` everysec risks the last second), and what is
         thrown away when it is full; None for what this Redis, or our user of it, does not tell.
         """
         server, persistence, memory = [await self._info(s) for s in ("server", "persistence", "memory")]
