@@ -173,7 +173,7 @@ class ContextFacts:
     """What names the parents; None: the caller does."""
     parent_ids: Sequence[str]
     ancestors: Mapping[str, Experiment]
-    """By id, the parents included; what was not read is nobody's parent."""
+    """By id, with the parents themselves. Experiments that were not read are removed from all `parent_ids`."""
     is_whole: bool
     """Whether no ancestor was left out."""
     beside: Sequence[Experiment]
@@ -203,7 +203,7 @@ class BranchGround:
 
     chosen: Selection
     ancestors: Mapping[str, Experiment]
-    """Its parents and what they were made from; what is left out is nobody's parent."""
+    """Its parents and their ancestors, by id. Experiments that were not read are removed from all `parent_ids`."""
     base: Sketch | None
     merging: Sequence[Sketch]
     """What a merge brings together."""

@@ -31,7 +31,7 @@ class Caller:
 
     @property
     def owner(self) -> str | None:
-        """Owner of what this caller makes; None: no owner."""
+        """The owner of every record that this caller makes; None: the records have no owner."""
         return self.name if self.token_id is not None else None
 
     @property

@@ -100,18 +100,9 @@ class Queueing(Reading):
         Raises:
             NotFound: no such experiment.
         """
-        keys, (_, tag) = self._keys, named_by(experiment_id)
-        found = await self._lab.read(
-            {
-                "now": ("TIME",),
-                "experiment": ("HGETALL", keys.experiment(experiment_id)),
-                "tag": ("HGETALL", keys.tag(tag)),
-                "policy": ("HGET", keys("policy", tag), "values"),
-                "slots": slots(self._lab),
-            }
-        )
+        found = await self._lab.read(self._with_tag_and_slots(experiment_id))
         e = experiment_in(found["experiment"], experiment_id)
-        held = keys.gpu(e.gpu_id or "none")
+        held = self._keys.gpu(e.gpu_id or "none")
         rounds, lease = await self._lab.pipeline([self._rounds(e.agent), ("HMGET", held, "holder", "fence")])
         return TrainFacts(
             now=time_of(found["now"]),
@@ -122,6 +113,17 @@ class Queueing(Reading):
             rounds=rounds_of(rounds),
             holds=lease == [e.experiment_id, str(e.fence)],
         )
+
+    def _with_tag_and_slots(self, experiment_id: str) -> dict[str, Sequence[Arg]]:
+        """Commands that read an experiment with its tag, its policy and every GPU."""
+        keys, (_, tag) = self._keys, named_by(experiment_id)
+        return {
+            "now": ("TIME",),
+            "experiment": ("HGETALL", keys.experiment(experiment_id)),
+            "tag": ("HGETALL", keys.tag(tag)),
+            "policy": ("HGET", keys("policy", tag), "values"),
+            "slots": slots(self._lab),
+        }
 
     async def enqueue(
         self,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from state.client import Lab, time_of
 from state.errors import NotFound
 from state.experiments.ending import named_by
-from state.experiments.queueing import Queueing, slots, slots_of
+from state.experiments.queueing import Queueing, slots_of
 from state.experiments.reading import by_attempt, experiment_in, no_experiment
 from state.facts import BestFacts, NearFacts, Patched, Runs, Shown, Spread, WaitFacts
 from state.indexes import fields_of, members, records
@@ -113,7 +113,7 @@ class Showing(Queueing):
         )
 
     async def wait_facts(self, experiment_id: str) -> WaitFacts:
-        """What is known of an experiment now, and of what its agent does next; one round trip.
+        """An experiment as it is now, with the facts that its agent's next step depends on; one round trip.
 
         Raises:
             NotFound: no such experiment.
@@ -121,13 +121,9 @@ class Showing(Queueing):
         keys, (_, tag) = self._keys, named_by(experiment_id)
         found = await self._lab.read(
             {
-                "now": ("TIME",),
-                "experiment": ("HGETALL", keys.experiment(experiment_id)),
-                "tag": ("HGETALL", keys.tag(tag)),
-                "policy": ("HGET", keys("policy", tag), "values"),
+                **self._with_tag_and_slots(experiment_id),
                 "best": ("HGETALL", keys.best(tag)),
                 "crashes": ("HGET", keys("crashes", tag), "consecutive"),
-                "slots": slots(self._lab),
             }
         )
         return WaitFacts(

@@ -3,7 +3,7 @@
 -- keys: schedule firings
 -- args: function
 
--- Firings that no handler has finished: how many are being handled, and how many nobody has read (at most `most`).
+-- Returns two counts of unfinished firings: those that a handler has read, and those that wait unread (at most `most`).
 local function unhandled(most)
   if redis.call('EXISTS', K.firings) == 0 then return 0, 0 end
   local handled, last = 0, '0-0'

@@ -101,7 +101,7 @@ CEILINGS: dict[str, Most] = {
     "experiment::get": Most(2),
     "experiment::history": Most(1),
     "experiment::near_misses": Most(2),
-    "experiment::wait, of what is over": Most(1),
+    "experiment::wait, of a finished experiment": Most(1),
     "report::diff": Most(2),
     "report::progress": Most(1),
     "report::summary": Most(2),
@@ -278,7 +278,7 @@ async def readers(a: Counter) -> None:
     await a.paid("experiment::get", experiment_id=f"{PLAIN}-2")
     await a.paid("experiment::history", tag=PLAIN, limit=50)
     await a.paid("experiment::near_misses", tag=PLAIN)
-    await a.paid("experiment::wait, of what is over", experiment_id=f"{PLAIN}-2")
+    await a.paid("experiment::wait, of a finished experiment", experiment_id=f"{PLAIN}-2")
     await a.paid("report::diff", experiment_a=f"{PLAIN}-1", experiment_b=f"{PLAIN}-2")
     await a.paid("report::progress", tag=PLAIN, format="svg")
     await a.paid("report::summary", tag=PLAIN)
