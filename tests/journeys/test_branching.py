@@ -85,8 +85,9 @@ def test_four_agents_grow_four_roots_and_merge_two_near_misses(lab: RunningLab) 
     assert merges
     for merge in merges:
         base = merge["selection"]["base_experiment_id"]
-        better = experiments[base]["val_bpb"] > merge["val_bpb"]
-        assert (merge["status"] == "keep") == (better or merge["improved"])
+        value = merge["val_bpb"]  # None: two near misses together may well diverge
+        better = value is not None and (experiments[base]["val_bpb"] > value or merge["improved"])
+        assert (merge["status"] == "keep") == better
         near = merge["selection"]["combines"]
         assert [experiments[i]["status"] for i in near] == ["discard", "discard"]
         assert set(near) <= set(merge["parent_ids"])
