@@ -29,7 +29,7 @@ class Metric(Request):
     target: float | None = None
 
 
-class Setup(Command):
+class OpenTag(Command):
     tag: TagName
     branch: Line | None = Field(None, description="default: autoresearch/<tag>")
     metric: Metric = Metric()
@@ -40,6 +40,12 @@ class Setup(Command):
     )
 
 
+class TagMetric(Response):
+    name: str
+    direction: Direction
+    target: float | None
+
+
 class TagSummary(Response):
     name: str
     branch: str
@@ -48,10 +54,10 @@ class TagSummary(Response):
     total_experiments: int
     kept_experiments: int
     base_commit: str | None
-    metric: Metric
+    metric: TagMetric
 
 
-class SetUp(Response):
+class OpenedTag(Response):
     tag: TagSummary
     branch: str
     hint: str | None = None
@@ -59,12 +65,12 @@ class SetUp(Response):
 
 @function("experiment::setup", role="agent", writes=True)
 async def setup(
-    request: Setup,
+    request: OpenTag,
     tags: Tags,
     presence: Presence,
     schedulers: Schedulers,
     settings: Settings,
-) -> SetUp:
+) -> OpenedTag:
     """Open a tag; one that exists already is a conflict that shows what is there."""
     policy = Policy(
         near_miss_margin=settings.near_miss_threshold, crash_limit=settings.max_consecutive_crashes
@@ -89,7 +95,7 @@ async def setup(
             "no worker is there to say what the base commit is, and none was sent: workers can only train commits"
             " that their own clone has; set up another tag with base_commit to send patches"
         )
-    return SetUp(tag=_summary(created, None), branch=tag.branch, hint=hint)
+    return OpenedTag(tag=_summary(created, None), branch=tag.branch, hint=hint)
 
 
 async def _taken(name: str, tags: Tags) -> Conflict:
@@ -110,5 +116,5 @@ def _summary(tag: Tag, best: Best | None) -> TagSummary:
         total_experiments=tag.total,
         kept_experiments=tag.kept,
         base_commit=tag.base_commit,
-        metric=Metric(name=tag.metric, direction=tag.direction, target=tag.target),
+        metric=TagMetric(name=tag.metric, direction=tag.direction, target=tag.target),
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import builtins
+from functools import cache
 from typing import Any
 
 from functions.contract import Http, Request, Response, function
+from functions.schemas import schema_of
 from functions.table import table
 
 
@@ -34,7 +36,13 @@ class ListedFunctions(Response):
 )
 async def list(request: ListFunctions) -> ListedFunctions:
     """Every function with its triggers, role, lane and schemas."""
-    rows = [
+    rows = _rows()
+    return ListedFunctions(functions=[*rows], total=len(rows))
+
+
+@cache
+def _rows() -> tuple[FunctionView, ...]:
+    return tuple(
         FunctionView(
             name=name,
             description=declared.description,
@@ -42,9 +50,8 @@ async def list(request: ListFunctions) -> ListedFunctions:
             role=[*declared.roles],
             lane=declared.lane,
             writes=declared.writes,
-            request=declared.request.model_json_schema(),
-            response=declared.response.model_json_schema(),
+            request=schema_of(declared.request, "request"),
+            response=schema_of(declared.response, "answer"),
         )
         for name, declared in table().items()
-    ]
-    return ListedFunctions(functions=rows, total=len(rows))
+    )

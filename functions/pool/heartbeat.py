@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, WithJsonSchema, model_validator
 
 from functions.contract import Call, Command, Request, Response, function
 from functions.rules.access import check_own_gpu
@@ -14,6 +14,10 @@ from state.pool import Pool
 from state.settings import Settings
 
 Note = Annotated[str, Field(max_length=1000)]
+Measured = Annotated[
+    float | Note | None, WithJsonSchema({"type": ["number", "string", "null"], "maxLength": 1000})
+]
+"""A further value; its schema is written out, because client generators know no unions with null in a map."""
 
 
 class Sample(Request):
@@ -21,7 +25,7 @@ class Sample(Request):
 
     model_config = ConfigDict(extra="allow")
     # how pydantic is told the type of further values
-    __pydantic_extra__: dict[str, float | int | Note | None]  # pyright: ignore[reportIncompatibleVariableOverride]
+    __pydantic_extra__: dict[str, Measured]  # pyright: ignore[reportIncompatibleVariableOverride]
 
     temperature_c: float | None = None
     memory_used_mb: float | None = None

@@ -21,11 +21,28 @@ class Summarise(Request):
     tag: TagName
 
 
+class Stats(Response):
+    """How many experiments of a tag there are in each state."""
+
+    total: int
+    """Those that ended as keep, discard, crash or timeout."""
+    kept: int
+    discarded: int
+    crashed: int
+    running: int
+    queued: int
+    stopped: int
+    lost: int
+    invalid: int
+    keep_rate: float
+    """Kept of total; 0 while nothing ended."""
+
+
 class Summary(Response):
     tag: str
     branch: str
     best: dict[str, Any] | None
-    stats: dict[str, int | float]
+    stats: Stats
     categories: dict[str, dict[str, int]]
     bpb_progression: list[dict[str, Any]]
     noise: Noise | None
@@ -79,17 +96,17 @@ def _best(runs: Runs, noise: Spread) -> dict[str, Any]:
     }
 
 
-def _stats(facts: SummaryFacts) -> dict[str, int | float]:
+def _stats(facts: SummaryFacts) -> Stats:
     tag, now = facts.tag, facts.in_progress
-    return {
-        "total": tag.total,
-        "kept": tag.kept,
-        "discarded": tag.discarded,
-        "crashed": tag.crashed,
-        "running": now["running"] + now["leased"],
-        "queued": now["queued"],
-        "stopped": tag.stopped,
-        "lost": tag.lost,
-        "invalid": tag.invalid,
-        "keep_rate": tag.kept / tag.total if tag.total else 0.0,
-    }
+    return Stats(
+        total=tag.total,
+        kept=tag.kept,
+        discarded=tag.discarded,
+        crashed=tag.crashed,
+        running=now["running"] + now["leased"],
+        queued=now["queued"],
+        stopped=tag.stopped,
+        lost=tag.lost,
+        invalid=tag.invalid,
+        keep_rate=tag.kept / tag.total if tag.total else 0.0,
+    )

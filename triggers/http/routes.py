@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import logging
 from collections.abc import Coroutine
 from contextlib import suppress
 from dataclasses import is_dataclass
+from functools import cache
 from typing import Any, get_type_hints
 
 from pydantic import BaseModel, ValidationError
@@ -51,12 +53,13 @@ def make_app(
     functions: dict[str, Function[Any, Any]], settings: Settings, lifespan: Lifespan[Starlette]
 ) -> Starlette:
     """The web application; `lifespan` puts the opened Process into `app.state.process`."""
+    document = cache(lambda: json.dumps(openapi(functions)).encode())
     routes: list[BaseRoute] = [
         Route("/healthz", healthz),
         Route("/readyz", readyz),
         Route("/metrics", metrics),
         Route("/api/events", events),
-        Route("/openapi.json", lambda _: JSONResponse(openapi(functions))),
+        Route("/openapi.json", lambda _: Response(document(), media_type=JSON)),
         Route("/docs", lambda _: HTMLResponse(docs_page(functions), headers=DOCS_HEADERS)),
         Route("/api/session", Session),
         *dashboard(settings),

@@ -1,0 +1,85 @@
+"""JSON Schemas of requests and answers, as /openapi.json and function::list show them.
+
+They have no titles: client generators name classes by titles, and of several classes with one name they keep one. A
+text under a field in its class is the field's description.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise
+from typing import Any, Literal
+
+from pydantic import BaseModel
+from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
+from pydantic_core import core_schema
+
+SAID_OUTSIDE = ("description", "examples")
+"""What is said of a value holds for the union of it and null, too."""
+
+
+def schema_of(
+    model: type[BaseModel], side: Literal["request", "answer"], ref_template: str = "#/$defs/{model}"
+) -> dict[str, Any]:
+    """The schema of a request or an answer; an answer has all its fields."""
+    mode: Literal["validation", "serialization"] = "validation" if side == "request" else "serialization"
+    return model.model_json_schema(ref_template=ref_template, schema_generator=_Schema, mode=mode)
+
+
+class _Schema(GenerateJsonSchema):
+    def field_title_should_be_set(self, schema: Any) -> bool:
+        return False
+
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        return self.mode == "serialization" or super().field_is_required(field, total)
+
+    def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
+        return _described(super().model_schema(schema), schema["cls"])
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
+        return _described(super().dataclass_schema(schema), schema["cls"])
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> JsonSchemaValue:
+        nullable = super().nullable_schema(schema)
+        inner = nullable.get("anyOf", [{}])[0]
+        said = {name: inner.pop(name) for name in SAID_OUTSIDE if name in inner}
+        return {**nullable, **said}
+
+
+def _described(schema: JsonSchemaValue, model: type) -> JsonSchemaValue:
+    """The schema of a class with its fields' texts, without its title."""
+    schema.pop("title", None)
+    texts = {name: text for base in reversed(model.__mro__) for name, text in _texts(base).items()}
+    for name, field in schema.get("properties", {}).items():
+        if name in texts:
+            field.setdefault("description", texts[name])
+    return schema
+
+
+def _texts(model: type) -> Mapping[str, str]:
+    """The text under each field of a class; none for a class that is not ours."""
+    ours = model.__module__.partition(".")[0] in ("functions", "state")
+    return _texts_of_module(model.__module__).get(model.__name__, {}) if ours else {}
+
+
+@cache
+def _texts_of_module(module: str) -> Mapping[str, Mapping[str, str]]:
+    """The same for every class of a module. Read from its source, since a running class has forgotten them."""
+    body = ast.parse(inspect.getsource(sys.modules[module])).body
+    return {part.name: _texts_under(part.body) for part in body if isinstance(part, ast.ClassDef)}
+
+
+def _texts_under(body: list[ast.stmt]) -> Mapping[str, str]:
+    texts: dict[str, str] = {}
+    for field, text in pairwise(body):
+        match field, text:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name)),
+                ast.Expr(value=ast.Constant(value=str() as said)),
+            ):
+                texts[name] = " ".join(said.split())
+    return texts

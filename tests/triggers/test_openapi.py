@@ -1,0 +1,115 @@
+"""/openapi.json holds what client generators need."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from functions.contract import BadTable, Request, Response, function
+from functions.table import table
+from triggers.openapi import openapi
+
+DOCUMENT = openapi(dict(table()))
+SCHEMAS: dict[str, Any] = DOCUMENT["components"]["schemas"]
+OPERATIONS: list[dict[str, Any]] = [
+    operation for methods in DOCUMENT["paths"].values() for operation in methods.values()
+]
+NULL = {"type": "null"}
+
+
+def schemas_within(schema: Any, at: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A schema and those that it is made of, each with its place."""
+    if not isinstance(schema, dict):
+        return
+    yield at, schema
+    for name, field in schema.get("properties", {}).items():
+        yield from schemas_within(field, f"{at}.{name}")
+    for word in ("items", "additionalProperties"):
+        yield from schemas_within(schema.get(word), f"{at}.{word}")
+    for word in ("anyOf", "oneOf", "allOf", "prefixItems"):
+        for nth, part in enumerate(schema.get(word, [])):
+            yield from schemas_within(part, f"{at}.{word}.{nth}")
+
+
+ALL = [found for name, schema in SCHEMAS.items() for found in schemas_within(schema, name)]
+ALL += [
+    found
+    for operation in OPERATIONS
+    for parameter in operation["parameters"]
+    for found in schemas_within(parameter["schema"], f"{operation['operationId']}.{parameter['name']}")
+]
+
+
+def test_every_name_of_an_operation_or_schema_is_one_of_a_kind_even_where_case_is_lost() -> None:
+    operations = Counter(operation["operationId"].casefold() for operation in OPERATIONS)
+    schemas = Counter(name.casefold() for name in SCHEMAS)
+
+    assert len(OPERATIONS) == sum(len(list(declared.doors)) for declared in table().values())
+    assert {name for name, count in operations.items() if count > 1} == set()
+    assert {name for name, count in schemas.items() if count > 1} == set()
+    assert [name for name in SCHEMAS if not re.fullmatch(r"[A-Z][A-Za-z0-9]*", name)] == []
+
+
+def test_no_schema_has_a_title_since_generators_name_classes_by_them() -> None:
+    assert [at for at, schema in ALL if "title" in schema] == []
+
+
+def test_a_union_is_of_one_type_and_null() -> None:
+    unions = [(at, schema.get("anyOf", schema.get("oneOf"))) for at, schema in ALL]
+
+    wrong = [(at, of) for at, of in unions if of is not None and (len(of) != 2 or of.count(NULL) != 1)]
+
+    assert wrong == []
+
+
+def test_no_part_of_a_url_may_be_null() -> None:
+    for operation in OPERATIONS:
+        for parameter in operation["parameters"]:
+            schema = parameter["schema"]
+            assert "anyOf" not in schema, (operation["operationId"], parameter)
+            assert schema.get("default", "none") is not None, (operation["operationId"], parameter)
+            assert parameter["required"] or parameter["in"] != "path", (operation["operationId"], parameter)
+
+
+def test_the_ways_to_prove_who_asks_are_declared_and_no_function_asks_for_another() -> None:
+    schemes = DOCUMENT["components"]["securitySchemes"]
+
+    assert schemes["token"]["scheme"] == "bearer"
+    assert DOCUMENT["security"] == [*({name: []} for name in schemes), {}]
+    for name, declared in table().items():
+        for operation in (of for of in OPERATIONS if of["operationId"].startswith(name.replace("::", "_"))):
+            assert ("security" in operation) == ("anyone" in declared.roles), name
+
+
+def test_an_answer_has_all_its_fields_and_a_request_those_without_a_default() -> None:
+    assert set(SCHEMAS["Completed"]["required"]) == set(SCHEMAS["Completed"]["properties"])
+    assert set(SCHEMAS["Complete"]["required"]) == {"experiment_id", "val_bpb"}
+
+
+def test_the_text_under_a_field_of_a_class_describes_it_wherever_the_class_is_shown() -> None:
+    completed, submitted = SCHEMAS["Completed"]["properties"], SCHEMAS["Submitted"]["properties"]
+
+    assert completed["retest"]["description"] == "The run that is to bear a provisional keep out."
+    assert submitted["hint"]["description"] == "Why a run of its tag would not begin now."
+
+
+class Shown(Request):
+    """An answer of token::issue has this name, too."""
+
+
+class Shade(Response):
+    depth: int = 0
+
+
+def test_two_schemas_of_one_name_are_refused() -> None:
+    @function("noun::verb", role="agent")
+    async def verb(request: Shown) -> Shade:
+        """Answer."""
+        return Shade()
+
+    with pytest.raises(BadTable, match="'Shown' names two schemas"):
+        openapi({**table(), "noun::verb": verb})
