@@ -5,18 +5,22 @@ from __future__ import annotations
 import codecs
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from typing import Literal
 
 from functions.rules.keeps.verdict import LARGEST
 from state.errors import Invalid
 
-Outcome = Literal["keep", "discard", "crash"]
+Outcome = Literal["keep", "discard", "crash", "none"]
+"""`none`: it ran, and the log says nothing of keep or discard."""
 
+BITS_PER_BYTE = ("val_bpb", "bpb", "best_val_bpb", "final_val_bpb", "validation_bpb", "val/bpb")
+"""The names that bits per byte of the validation data go by."""
 COLUMNS: dict[str, tuple[str, ...]] = {
     "commit": ("commit", "commit_sha", "commit_hash", "sha", "git_sha", "hash", "revision"),
-    "value": ("val_bpb", "bpb", "value", "metric", "score", "val_loss", "loss", "accuracy", "val_acc"),
+    "value": (*BITS_PER_BYTE, "value", "metric", "score", "val_loss", "loss", "accuracy", "val_acc"),
     "memory": ("memory_gb", "mem_gb", "peak_memory_gb", "peak_vram_gb", "vram_gb"),
     "status": ("status", "decision", "verdict", "outcome", "action"),
     "description": ("description", "desc", "summary", "change", "idea", "experiment", "hypothesis", "notes"),
@@ -24,6 +28,25 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 """The names that a column goes by, the likeliest first."""
 PUBLISHED = ("commit", "val_bpb", "memory_gb", "status", "description")
 """The columns of a log without a header."""
+CONFIG = (
+    *("config_hash", "config_sha", "config_id", "config", "config_delta", "overrides", "hparams"),
+    *("params_hash", "code_hash", "diff_hash", "patch_hash", "tree_hash"),
+)
+"""Columns that tell one configuration from another: they are part of a run's code."""
+HIGHER = frozenset(
+    (
+        *("acc", "accuracy", "ap", "auc", "auroc", "bleu", "dice", "elo", "em", "f1", "iou", "map", "miou"),
+        *("precision", "psnr", "r2", "recall", "return", "reward", "rouge", "score", "ssim", "success"),
+        *("top1", "top5", "win", "winrate"),
+    )
+)
+"""Words in the names of metrics that rise as models get better; with one of LOWER beside them they say nothing."""
+LOWER = frozenset(
+    (
+        *("bpb", "bpc", "ce", "cost", "err", "error", "loss", "mae", "mse", "nll", "perplexity", "ppl"),
+        *("regret", "rmse", "wer"),
+    )
+)
 
 WORDS: dict[Outcome, tuple[str, ...]] = {
     "keep": ("keep", "kept", "keep_commit", "accept", "accepted", "baseline", "best", "improved", "merged"),
@@ -35,8 +58,22 @@ WORDS: dict[Outcome, tuple[str, ...]] = {
         *("crash", "crashed", "error", "fail", "failed", "infra", "infra_error", "infra_retry", "invalid"),
         *("killed", "lost", "nan", "oom", "timed_out", "timeout"),
     ),
+    "none": (
+        "complete",
+        "completed",
+        "done",
+        "finished",
+        "ok",
+        "okay",
+        "ran",
+        "succeeded",
+        "success",
+        "successful",
+    ),
 }
 OUTCOMES: dict[str, Outcome] = {word: outcome for outcome, words in WORDS.items() for word in words}
+MOST_SHOWN = 1000
+"""Characters of a message that quotes a file."""
 NOTHING = frozenset({"", "-", "--", "n/a", "na", "none", "null", "?", "nan", "inf", "-inf", "+inf"})
 """Cells that stand for no value."""
 SHA = re.compile(r"[0-9a-f]{7,40}", re.IGNORECASE)
@@ -52,12 +89,16 @@ class Row:
     """None where the log has no commit that git would know: `baseline`, `-`, a running number."""
     value: float | None
     """None for nan, infinity and zero, which logs write where nothing was measured, whatever the status."""
+    step: float | None
+    """One unit in the last printed digit of the value."""
     memory_gb: float | None
     outcome: Outcome
     """What the log says, in our words; it is never computed from the values."""
     said: str
     """The log's own word for it."""
     description: str
+    config: str | None = None
+    """What the log has to tell its configuration from others by: a hash, or the settings themselves."""
     more: dict[str, str] = field(default_factory=dict)
     """The other columns, by their names in the log."""
 
@@ -77,10 +118,17 @@ class ResultsLog:
 
     metric: str
     """The column's name that values were taken from."""
-    rows: list[Row]
-    skipped: list[Remark]
-    notes: list[Remark]
+    has_verdicts: bool
+    """Whether its statuses say keep or discard of anything; where they do not, every row ran or crashed."""
+    rows: list[Row] = field(default_factory=list)
+    skipped: list[Remark] = field(default_factory=list)
+    notes: list[Remark] = field(default_factory=list)
     """Rows that are not what they say word for word."""
+
+    @property
+    def resolution(self) -> float | None:
+        """The finest step that its values are printed with."""
+        return min((row.step for row in self.rows if row.step is not None), default=None)
 
 
 def read_log(raw: bytes, metric: str | None = None) -> ResultsLog:
@@ -89,19 +137,16 @@ def read_log(raw: bytes, metric: str | None = None) -> ResultsLog:
     Raises:
         Invalid: no columns of values and statuses can be found.
     """
-    lines = [line.removesuffix("\r") for line in decoded(raw).split("\n")]
+    lines = _lines(decoded(raw))
     found = next((n for n, line in enumerate(lines) if _Header.is_one(_cells(line), metric)), None)
     if found is None and metric is None and any(_is_published(line) for line in lines):
         header, start = _Header(PUBLISHED, None), 0
     elif found is None:
-        raise Invalid(
-            f"no line names a column of {metric or 'values'} and one of statuses",
-            hint="a header like 'commit val_bpb memory_gb status description', separated by tabs, is looked for; "
-            "name another column of values with --metric",
-        )
+        raise _no_header(lines, metric)
     else:
         header, start = _Header(_names(lines[found]), metric), found + 1
-    log = ResultsLog(header.metric, [], [], [])
+    log = ResultsLog(header.metric, header.has_verdicts(lines[start:]))
+    first_seen: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip() or number == start:
             continue
@@ -111,9 +156,42 @@ def read_log(raw: bytes, metric: str | None = None) -> ResultsLog:
             log.skipped.append(Remark(number, "it is a title or a comment", line))
         elif start and _names(line) == header.names:
             log.skipped.append(Remark(number, "it is the header again", line))
+        elif line in first_seen and header.names_its_run(line):
+            log.skipped.append(Remark(number, f"it is line {first_seen[line]} again", line))
         else:
+            first_seen[line] = number
             _read_row(header, number, line, log)
     return log
+
+
+def seems_higher_is_better(metric: str) -> bool:
+    """Whether a metric's name sounds like an accuracy."""
+    words = set(re.split(r"[^a-z0-9]+", _name(metric)))
+    return bool(words & HIGHER) and not words & LOWER
+
+
+def _lines(text: str) -> list[str]:
+    """The lines of a text, which end in LF, in CR LF, or all in CR."""
+    if "\n" not in text:
+        return text.split("\r")
+    return [line.removesuffix("\r") for line in text.split("\n")]
+
+
+def _no_header(lines: Sequence[str], metric: str | None) -> Invalid:
+    """Says which columns there are, as far as the first line that has several is a header."""
+    columns = next((_names(line) for line in lines if "\t" in line and not line.startswith("#")), None)
+    message = f"no line names a column of {metric or 'values'} and one of statuses"
+    if columns is None:
+        return Invalid(
+            message,
+            hint="a header like 'commit val_bpb memory_gb status description', separated by tabs, is looked for",
+        )
+    return Invalid(
+        f"{message}: its columns are {', '.join(columns)}"[:MOST_SHOWN],
+        hint="name the column of values with --metric"
+        if _place(columns, COLUMNS["status"]) is not None
+        else f"the column of statuses is looked for as {', '.join(COLUMNS['status'])}",
+    )
 
 
 def decoded(raw: bytes) -> str:
@@ -156,6 +234,25 @@ class _Header:
         place = self.places.get(what)
         return "" if place is None else cells[place].strip()
 
+    def config(self, cells: Sequence[str]) -> str | None:
+        """What tells the row's configuration from others; None where the log has nothing of the kind."""
+        found = [cells[n].strip() for n, name in enumerate(self.names) if name in CONFIG]
+        return " ".join(found) if any(cell.lower() not in NOTHING for cell in found) else None
+
+    def has_verdicts(self, lines: Iterable[str]) -> bool:
+        """Whether a row was kept or discarded, or all are crashes and baselines."""
+        said = [self.cell(cells, "status") for line in lines if (cells := self.aligned(_cells(line)))]
+        words = {_name(word) for word in said if word}
+        outcomes = {OUTCOMES.get(word) for word in words - {"baseline"}}
+        return bool(outcomes & {"keep", "discard"}) or outcomes <= {"crash"}
+
+    def names_its_run(self, line: str) -> bool:
+        """Whether two such lines are the same run: they say of which code, not only what came of it."""
+        cells = self.aligned(_cells(line))
+        return cells is not None and bool(
+            self.cell(cells, "commit") or self.cell(cells, "description") or self.config(cells)
+        )
+
 
 def _read_row(header: _Header, number: int, line: str, log: ResultsLog) -> None:
     cells = header.aligned(_cells(line))
@@ -167,10 +264,12 @@ def _read_row(header: _Header, number: int, line: str, log: ResultsLog) -> None:
         log.skipped.append(Remark(number, "it has no status", line))
         return
     outcome = OUTCOMES.get(_name(said))
-    if outcome is None:
-        log.notes.append(
-            Remark(number, f"{said!r} is neither keep, discard nor crash: read as discard", line)
-        )
+    if outcome is None or (outcome == "none" and log.has_verdicts):
+        read = "read as discard" if log.has_verdicts else "it counts as a run without a verdict"
+        log.notes.append(Remark(number, f"{said!r} is neither keep, discard nor crash: {read}", line))
+        outcome = "discard"
+    if not log.has_verdicts and outcome != "crash":
+        outcome = "none"
     measured = header.cell(cells, "value")
     value = number_in(measured)
     if value is None and measured.lower() not in NOTHING and not _is_number(measured):
@@ -184,10 +283,12 @@ def _read_row(header: _Header, number: int, line: str, log: ResultsLog) -> None:
             line=number,
             commit=commit if SHA.fullmatch(commit) else None,
             value=value,
+            step=None if value is None else _step(measured),
             memory_gb=number_in(header.cell(cells, "memory")),
-            outcome=outcome or "discard",
+            outcome=outcome,
             said=said,
             description=header.cell(cells, "description"),
+            config=header.config(cells),
             more={
                 name: cells[place].strip()
                 for place, name in enumerate(header.names)
@@ -203,6 +304,12 @@ def number_in(cell: str) -> float | None:
         return None
     value = float(cell)
     return value if math.isfinite(value) and 0 < abs(value) <= LARGEST else None
+
+
+def _step(cell: str) -> float:
+    """One unit in the last digit of a printed number."""
+    exponent = Decimal(cell).as_tuple().exponent
+    return 10.0**exponent if isinstance(exponent, int) else 0.0
 
 
 def _is_number(cell: str) -> bool:

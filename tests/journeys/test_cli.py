@@ -122,6 +122,29 @@ def test_a_recorded_tag_is_replayed_under_another_keep_rule(lab: RunningLab) -> 
     assert "no file 'dawn' and no such tag" in unknown.stderr
 
 
+def test_a_replay_of_a_tag_says_of_its_noise_what_the_lab_knows(lab: RunningLab) -> None:
+    lab.post("experiment/setup", tag="tide")
+    for commit, value in (("b1", 1.0), ("b1", 1.03), ("b2", 0.99), ("b3", 0.97)):
+        idea = {"hypothesis": "h", "category": "other", "diff_summary": f"{commit} is tried"}
+        new = lab.post("experiment/register", tag="tide", commit_sha=commit, **idea)
+        lab.post("experiment/complete", experiment_id=new["experiment_id"], val_bpb=value)
+    again = lab.post("experiment/retest", experiment_id=new["experiment_id"], train=False)
+    lab.post("experiment/complete", experiment_id=again["retest_id"], val_bpb=1.01)
+    known = lab.post("report/summary", tag="tide")
+
+    found = json.loads(nightjar(lab.data, "replay", "tide", "--json").stdout)
+    doubted = json.loads(nightjar(lab.data, "replay", "tide", "--sigma", "0.5", "--json").stdout)
+
+    assert (found["sigma"], found["sigma_df"]) == (known["noise"]["sigma"], 2)
+    assert found["false_share"] == known["false_keeps_at_least"]
+    chances = {e["id"]: e["p_better"] for e in lab.post("experiment/history", tag="tide")["experiments"]}
+    assert [(j["name"], j["p_better"]) for j in found["judged"]] == [
+        (name, chances[name]) for name in ("tide-1", "tide-3", "tide-4")
+    ]
+    assert found["skipped"] == []
+    assert doubted["false_share"] > found["false_share"]
+
+
 def test_status_shows_processes_slots_and_tags(lab: RunningLab) -> None:
     plain = nightjar(lab.data, "status")
     machine = nightjar(lab.data, "status", "--json")

@@ -17,6 +17,15 @@ PUBLIC = Path(__file__).parents[3] / "shared" / "data" / "autoresearch_logs"
 PLAIN = EXCERPTS / "plain.tsv"
 
 
+HEADER = "commit\tval_bpb\tstatus\tdescription\n"
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "log.tsv"
+    file.write_bytes(text.encode())
+    return file
+
+
 def run(*words: str | Path) -> Result:
     return CliRunner().invoke(command, [str(word) for word in words])
 
@@ -94,6 +103,90 @@ def test_repeats_in_the_file_measure_its_noise(tmp_path: Path) -> None:
     found = document(file)
 
     assert (found["sigma"], found["sigma_df"]) == (pytest.approx(0.02 / 2**0.5), 1)
+
+
+def test_identical_rows_are_one_run_and_say_nothing_of_the_noise(tmp_path: Path) -> None:
+    row = "1a2b3c4\t0.990000\tkeep\tbase\n"
+    found = document(written(tmp_path, HEADER + 2 * row + "2b3c4d5\t0.989900\tkeep\twider\n"))
+
+    assert (found["runs"], found["sigma"], found["sigma_df"]) == (2, 0.0006, None)
+    assert [(s["name"], s["reason"]) for s in found["skipped"]] == [("line 3", "it is line 2 again")]
+    assert found["within_noise"] == 1
+
+
+def test_the_noise_is_not_below_what_rounding_hides(tmp_path: Path) -> None:
+    repeats = "1a2b3c4\t0.99\tkeep\tbase\n1a2b3c4\t0.99\tdiscard\tbase\n"
+    measured = document(written(tmp_path, HEADER + repeats + "2b3c4d5\t0.98\tkeep\twider\n"))
+    usual = document(written(tmp_path, HEADER + "1a2b3c4\t0.99\tkeep\tbase\n2b3c4d5\t0.98\tkeep\twider\n"))
+
+    assert measured["sigma"] == usual["sigma"] == pytest.approx(0.01 / 12**0.5)
+    assert (measured["sigma_df"], usual["sigma_df"]) == (1, None)
+    assert measured["sigma_from"] == (
+        "measured by repeats, 1 degree of freedom; raised to what values printed in steps of 0.01 hide"
+    )
+    assert measured["within_noise"] == 1
+
+
+@pytest.mark.parametrize("word", ["success", "done", "OK"])
+def test_a_log_without_verdicts_is_judged_by_its_running_best(tmp_path: Path, word: str) -> None:
+    values = ("0.990000", "0.995000", "0.980000", "0.979900")
+    rows = "".join(f"{n}a2b3c4\t{value}\t{word}\ttry {n}\n" for n, value in enumerate(values))
+    file = written(tmp_path, f"{HEADER}{rows}5a2b3c4\t0.000000\tcrash\tout of memory\n")
+
+    found, shown = document(file), run(file).stdout
+
+    assert (found["keeps_from"], found["runs"], found["keeps"], found["notes"]) == ("running best", 4, 2, [])
+    assert [(j["name"], j["kept"]) for j in found["judged"]] == [
+        *(("line 2", True), ("line 3", False), ("line 4", True), ("line 5", True))
+    ]
+    assert f"It has no verdicts ({word}): new code that beat all before it counts as kept" in shown
+    assert "running best" in shown
+
+
+def test_a_hash_of_the_configuration_tells_code_from_code(tmp_path: Path) -> None:
+    header = "commit\tconfig_hash\tval_bpb\tstatus\tdescription\n"
+    rows = [("c1", "0.9900", "seed 1"), ("c1", "0.9920", "seed 2"), ("c2", "0.9000", "seed 1")]
+    text = header + "".join(f"1a2b3c4\t{c}\t{value}\tkeep\t{what}\n" for c, value, what in rows)
+
+    found = document(written(tmp_path, text))
+
+    assert (found["sigma"], found["sigma_df"]) == (pytest.approx(0.002 / 2**0.5), 1)
+
+
+@pytest.mark.parametrize("name", ["bpb", "best_val_bpb"])
+def test_other_names_of_bits_per_byte_have_their_usual_noise(tmp_path: Path, name: str) -> None:
+    found = document(written(tmp_path, f"commit\t{name}\tstatus\n1a2b3c4\t0.990000\tkeep\n"))
+
+    assert (found["metric"], found["sigma"]) == (name, 0.0006)
+
+
+def test_an_unknown_column_of_values_is_asked_for_among_those_there_are(tmp_path: Path) -> None:
+    file = written(tmp_path, "commit\tperplexity_dev\tstatus\n1a2b3c4\t12.5\tkeep\n")
+
+    refused = run(file).exception
+
+    assert isinstance(refused, Invalid)
+    assert "its columns are commit, perplexity_dev, status" in str(refused)
+    assert refused.hint == "name the column of values with --metric"
+    assert document(file, "--metric", "perplexity_dev", "--sigma", "0.1")["runs"] == 1
+
+
+def test_a_metric_that_looks_like_an_accuracy_asks_for_its_direction(tmp_path: Path) -> None:
+    file = written(tmp_path, "commit\tval_acc\tstatus\n1a2b3c4\t0.50\tkeep\n2b3c4d5\t0.90\tkeep\n")
+
+    refused = run(file, "--sigma", "0.01").exception
+
+    assert isinstance(refused, Invalid)
+    assert refused.hint == "say --maximize or --minimize"
+    assert document(file, "--sigma", "0.01", "--maximize")["claimed"] == pytest.approx(0.4)
+    assert document(file, "--sigma", "0.01", "--minimize")["claimed"] == pytest.approx(-0.4)
+
+
+def test_a_file_whose_lines_end_in_cr_alone_is_read(tmp_path: Path) -> None:
+    assert (
+        document(written(tmp_path, PLAIN.read_text().replace("\n", "\r")))["judged"]
+        == document(PLAIN)["judged"]
+    )
 
 
 def test_an_unusual_metric_needs_its_sigma_named(tmp_path: Path) -> None:

@@ -40,6 +40,11 @@ def pooled(groups: Iterable[Sequence[float]]) -> Noise | None:
     return Noise(math.hypot(*deviations) / math.sqrt(df), df) if df else None
 
 
+def rounded(noise: Noise, resolution: float) -> Noise:
+    """Not below what rounding hides: values rounded to steps lie uniformly within one, by step / sqrt(12)."""
+    return Noise(max(noise.sigma, resolution / math.sqrt(12)), noise.df)
+
+
 @dataclass(frozen=True)
 class Repeats:
     """What is known of the runs of one code: how many, their mean, and the sum of squared deviations from it."""

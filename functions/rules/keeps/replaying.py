@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from functions.rules.keeps.keeping import SURE_SIGMAS, Confirmed, Discard, Keep, KeepRule, Trial, judged_again
@@ -32,6 +32,8 @@ class Run:
     kept: bool
     code: Hashable | None = None
     """Runs of equal code are repeats of each other; None is like no other."""
+    p_better: float | None = None
+    """The probability that was recorded of it, by what was known of the noise then; None: it is computed."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,20 @@ class Replay:
         return [j for j in self.keeps if j.verdict in verdicts]
 
 
+def by_running_best(runs: Iterable[Run], direction: Direction) -> list[Run]:
+    """The runs, oldest first, of a record without verdicts: new code that beat all before it counts as kept."""
+    judged: list[Run] = []
+    seen = set[Hashable]()
+    best = math.inf
+    for run in runs:
+        mine = score(run.value, direction)
+        kept = mine < best and (run.code is None or run.code not in seen)
+        judged.append(replace(run, kept=kept))
+        seen.add(run.code)
+        best = mine if kept else best
+    return judged
+
+
 def noise_of(runs: Iterable[Run]) -> Noise | None:
     """The noise that repeats of the same code show; None where none was repeated."""
     return pooled(_by_code(runs).values())
@@ -125,7 +141,9 @@ def _judged(
     theirs = _runs(best, repeats)
     incumbent = _trial(best.name, theirs, direction)
     margin = incumbent.first - candidate.first
-    sure = p_better(_mean(mine), _mean(theirs), noise, direction)
+    sure = run.p_better
+    if sure is None:
+        sure = p_better(_mean(mine), _mean(theirs), noise, direction)
     return Judged(run, best.value, margin, sure, _verdict(rule, candidate, incumbent, noise))
 
 

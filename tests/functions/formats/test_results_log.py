@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.formats.results_log import ResultsLog, number_in, read_log
+from functions.formats.results_log import ResultsLog, number_in, read_log, seems_higher_is_better
 from functions.formats.tsv import HEADER, row
 from state.errors import Invalid
 from tests.functions.rules.sample import experiment
@@ -113,6 +113,48 @@ def test_utf_16_with_its_mark_is_read() -> None:
     log = read_log((EXCERPTS / "plain.tsv").read_text().encode("utf-16"))
 
     assert log == excerpt("plain.tsv")
+
+
+@pytest.mark.parametrize(
+    ("words", "outcomes"),
+    [
+        (["success", "keep", "discard"], ["discard", "keep", "discard"]),
+        (["done", "baseline", "tentative", "crash"], ["none", "none", "none", "crash"]),
+        (["crash", "baseline"], ["crash", "keep"]),
+    ],
+)
+def test_words_that_are_no_verdicts_mean_discard_only_beside_verdicts(
+    words: list[str], outcomes: list[str]
+) -> None:
+    rows = "".join(f"0.9{n}\t{word}\n" for n, word in enumerate(words))
+
+    log = read_log(f"val_bpb\tstatus\n{rows}".encode())
+
+    assert [row.outcome for row in log.rows] == outcomes
+    assert log.has_verdicts == ("none" not in outcomes)
+
+
+def test_rows_that_name_no_code_may_be_alike_and_still_two_runs() -> None:
+    log = read_log(b"val_bpb\tstatus\n0.9\tkeep\n0.9\tkeep\n")
+
+    assert len(log.rows) == 2
+
+
+def test_values_are_known_to_the_finest_digit_that_is_printed() -> None:
+    assert read_log(b"val_bpb\tstatus\n0.9\tkeep\n0.985\tkeep\n").resolution == pytest.approx(0.001)
+    assert read_log(b"val_bpb\tstatus\n12\tkeep\n1e1\tkeep\n").resolution == 1
+    assert read_log(b"val_bpb\tstatus\nnan\tkeep\n").resolution is None
+
+
+@pytest.mark.parametrize(
+    ("metric", "higher"),
+    [
+        *(("val_acc", True), ("top1", True), ("Test Accuracy (%)", True), ("mean-reward", True)),
+        *(("val_bpb", False), ("val_loss", False), ("reward_loss", False), ("value", False)),
+    ],
+)
+def test_metrics_that_sound_like_an_accuracy(metric: str, higher: bool) -> None:
+    assert seems_higher_is_better(metric) == higher
 
 
 @pytest.mark.parametrize("raw", [b"", b"\n\n", b"hello", b"commit\tval_bpb\n1a2b3c4\t0.9\n", b"\x00\xff\xfe"])

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from functions.rules.keeps.keeping import KEEP_RULES
 from functions.rules.keeps.noise import Noise
-from functions.rules.keeps.replaying import MANY, USUAL, Replay, Run, noise_of, replay
+from functions.rules.keeps.replaying import MANY, USUAL, Replay, Run, by_running_best, noise_of, replay
+from state.records import Direction
 
 VALUES = st.floats(0.9, 1.1)
 Record = Sequence[tuple[float, bool] | tuple[float, bool, int | None]]
@@ -87,6 +88,24 @@ def test_noise_is_measured_by_repeats_of_the_same_code_alone() -> None:
     assert noise.df == 1
     assert noise.sigma == pytest.approx(0.01 / math.sqrt(2))
     assert noise_of(runs[:2]) is None
+
+
+def test_a_recorded_probability_is_believed() -> None:
+    runs = [Run("a", "", 1.0, True), Run("b", "", 0.9, True, p_better=0.7)]
+
+    found = replay(runs, KEEP_RULES["strict"], USUAL, "minimize")
+
+    assert (found.judged[1].p_better, found.judged[1].within_noise) == (0.7, True)
+    assert found.false_share == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(("direction", "kept"), [("minimize", "10010"), ("maximize", "11000")])
+def test_without_verdicts_new_code_that_beat_all_before_it_was_kept(direction: Direction, kept: str) -> None:
+    record = [(1.0, False, 1), (1.2, False, 2), (0.9, False, 1), (0.95, False, 3), (0.95, False, 4)]
+
+    found = by_running_best(recorded(record), direction)
+
+    assert [run.kept for run in found] == [flag == "1" for flag in kept]
 
 
 def test_nothing_recorded_is_nothing_to_doubt() -> None:

@@ -1,0 +1,157 @@
+"""The runs that `nightjar replay` judges again: those of a results.tsv, or of a tag of the running lab."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from functions.formats.results_log import Remark, Row, read_log, seems_higher_is_better
+from functions.rules.keeps.noise import Noise
+from functions.rules.keeps.replaying import Run, by_running_best, noise_of
+from functions.rules.keeps.verdict import Key, compare
+from state.errors import NotFound, Unavailable
+from state.records import RETESTED, Direction
+from triggers.cli.lab_http import LabHttp
+
+PAGE = 1000
+NO_VALUE = "it has no value"
+OTHER_KEY = "its GPU class, evaluator or budget differs from the tag's first run"
+View = dict[str, Any]
+
+
+@dataclass
+class Recorded:
+    """Recorded runs, those that were skipped, and remarks."""
+
+    metric: str
+    direction: Direction | None
+    """None where a file's metric sounds like an accuracy and nobody has said which way is better."""
+    runs: list[Run] = field(default_factory=list)
+    skipped: list[tuple[str, str, str]] = field(default_factory=list)
+    """Run, reason, and its text; `notes` too."""
+    notes: list[tuple[str, str, str]] = field(default_factory=list)
+    resolution: float = 0.0
+    """The step that values are printed with; 0 in a lab, which does not round."""
+    noise: Noise | None = None
+    """By repeats of the same code; of a tag as the lab knows it."""
+    false_share: float | None = None
+    """As the lab estimates it."""
+    no_verdicts: tuple[str, ...] = ()
+    """The statuses of a log that says keep or discard of no run; its keeps are those of the running best."""
+
+    def without_estimates(self) -> Recorded:
+        """Without what the lab estimates by its own noise."""
+        return replace(self, runs=[replace(run, p_better=None) for run in self.runs], false_share=None)
+
+
+def from_file(file: Path, metric: str | None, direction: Direction | None) -> Recorded:
+    """The runs of a results.tsv.
+
+    Raises:
+        Unavailable: it cannot be read.
+        Invalid: it is no such log.
+    """
+    try:
+        raw = file.read_bytes()
+    except OSError as problem:
+        raise Unavailable(
+            f"{str(file)!r} cannot be read: {problem.strerror}", hint="name a file that you may read"
+        ) from problem
+    log = read_log(raw, metric)
+    if direction is None and not seems_higher_is_better(log.metric):
+        direction = "minimize"
+    recorded = Recorded(log.metric, direction, resolution=log.resolution or 0.0)
+
+    def told(remark: Remark) -> tuple[str, str, str]:
+        return f"line {remark.line}", remark.reason, remark.text
+
+    recorded.skipped += [told(remark) for remark in log.skipped]
+    recorded.notes += [told(remark) for remark in log.notes]
+    for row in log.rows:
+        name = f"line {row.line}"
+        if row.outcome == "crash":
+            recorded.skipped.append((name, f"its status is {row.said!r}", row.description))
+        elif row.value is None:
+            recorded.skipped.append((name, NO_VALUE, row.description))
+        else:
+            recorded.runs.append(Run(name, row.description, row.value, row.outcome == "keep", _code(row)))
+    recorded.noise = noise_of(recorded.runs)
+    if not log.has_verdicts:
+        recorded.runs = by_running_best(recorded.runs, direction or "minimize")
+        recorded.no_verdicts = tuple(sorted({row.said for row in log.rows if row.outcome == "none"}))
+    return recorded
+
+
+def _code(row: Row) -> tuple[str | None, ...] | None:
+    """What two rows of the same code share; None where the log does not say of which code a row is."""
+    if row.config is not None:
+        return (row.commit, row.config)
+    # agents also write one commit twice by mistake; only with the same text it is the same code
+    return (row.commit, row.description) if row.commit else None
+
+
+def from_lab(http: LabHttp, tag: str) -> Recorded:
+    """The runs of a tag, retests included, with what the lab knows of their noise.
+
+    Raises:
+        NotFound: no such tag.
+    """
+    shown = _tag(http, tag)
+    known = http.ask("POST", "/api/report/summary", {"tag": tag})
+    recorded = Recorded(shown["metric"], shown["direction"], false_share=known["false_keeps_at_least"])
+    if known["noise"] is not None:
+        recorded.noise = Noise(known["noise"]["sigma"], known["noise"]["df"])
+    experiments = sorted(_history(http, tag), key=lambda e: (e["finished_at"] or "", e["number"]))
+    codes: dict[str, tuple[str, str]] = {}
+    main = Key()
+    for e in experiments:
+        name, text = e["experiment_id"], e["description"]
+        if e["status"] not in ("keep", "discard", RETESTED):
+            recorded.skipped.append((name, f"its status is {e['status']!r}", text))
+            continue
+        whole, agrees = compare(main, Key(e["gpu_class"], e["evaluator_hash"], e["budget_seconds"]))
+        if e["val_bpb"] is None:
+            recorded.skipped.append((name, NO_VALUE, text))
+        elif not agrees:
+            recorded.skipped.append((name, OTHER_KEY, text))
+        elif e["retest_of"] is not None and e["retest_of"] not in codes:
+            recorded.skipped.append((name, "what it repeats is not judged", text))
+        else:
+            main = whole
+            codes[name] = codes[e["retest_of"]] if e["retest_of"] is not None else _code_in_lab(e)
+            kept = e["status"] == "keep"
+            recorded.runs.append(Run(name, text, e["val_bpb"], kept, codes[name], e["p_better"]))
+    return recorded
+
+
+def _code_in_lab(e: View) -> tuple[str, str]:
+    constants = {name: value for name, value in (e["config_delta"] or {}).items() if name != "SEED"}
+    return (e["commit_sha"], json.dumps(constants, sort_keys=True))
+
+
+def _tag(http: LabHttp, tag: str) -> View:
+    offset = 0
+    while True:
+        page = http.ask("GET", f"/api/report/tags?limit={PAGE}&offset={offset}")
+        for shown in page["tags"]:
+            if shown["name"] == tag:
+                found: View = shown
+                return found
+        offset += PAGE
+        if offset >= page["total"]:
+            hint = "./nightjar status shows the lab's tags"
+            raise NotFound(f"there is no file {tag!r} and no such tag in the lab", hint=hint)
+
+
+def _history(http: LabHttp, tag: str) -> list[View]:
+    found: list[View] = []
+    cursor: int | None = None
+    while True:
+        body = {"tag": tag, "order": "oldest", "limit": PAGE, "cursor": cursor}
+        page = http.ask("POST", "/api/experiment/history", body)
+        found += page["experiments"]
+        cursor = page["next_cursor"]
+        if cursor is None:
+            return found
