@@ -66,7 +66,9 @@ class Request(BaseModel):
 class Command(Request):
     """A request that changes state; `request_id` makes a repeated one safe, like the Idempotency-Key header."""
 
-    request_id: Id | None = Field(None, description="the same id and body again gives the first answer")
+    request_id: Id | None = Field(
+        None, description="the same id and body again gives the first answer", examples=["6f9b0f8e-5a43"]
+    )
 
 
 class Response(BaseModel):

@@ -38,7 +38,8 @@ class _Schema(GenerateJsonSchema):
         return self.mode == "serialization" or super().field_is_required(field, total)
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
-        return _described(super().model_schema(schema), schema["cls"])
+        described = _described(super().model_schema(schema), schema["cls"])
+        return _with_examples(described) if self.mode == "validation" else described
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
         return _described(super().dataclass_schema(schema), schema["cls"])
@@ -57,6 +58,16 @@ def _described(schema: JsonSchemaValue, model: type) -> JsonSchemaValue:
     for name, field in schema.get("properties", {}).items():
         if name in texts:
             field.setdefault("description", texts[name])
+    return schema
+
+
+def _with_examples(schema: JsonSchemaValue) -> JsonSchemaValue:
+    """Each field of a request with an example: its own, else its default, else the first of its choices."""
+    for field in schema.get("properties", {}).values():
+        choices = field.get("enum") or ([False] if field.get("type") == "boolean" else [])
+        shown = [*([field["default"]] if field.get("default") not in (None, "", [], {}) else []), *choices]
+        if "examples" not in field and shown:
+            field["examples"] = shown[:1]
     return schema
 
 

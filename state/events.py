@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import AfterValidator
+from pydantic import AfterValidator, Field
 
 CATALOGUE: Mapping[str, str] = {
     "experiment.registered": "an idea was entered",
@@ -63,7 +63,7 @@ def _known(name: str) -> str:
     return name
 
 
-EventType = Annotated[str, AfterValidator(_known)]
+EventType = Annotated[str, AfterValidator(_known), Field(json_schema_extra={"enum": [*CATALOGUE]})]
 """A type of the catalogue, in a request."""
 
 

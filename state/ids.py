@@ -4,25 +4,51 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints
 
 TAG_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,39}$"
-Tag = Annotated[str, StringConstraints(pattern=TAG_PATTERN)]
+Tag = Annotated[
+    str,
+    StringConstraints(pattern=TAG_PATTERN),
+    Field(description="the tag: a line of research", examples=["mar11"]),
+]
 """A research tag, at most 40 characters."""
 
 Id = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
 """Any other id, at most 96 characters."""
 
-GpuId = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,95}$")]
+ExperimentId = Annotated[Id, Field(description="the experiment", examples=["mar11-47"])]
+"""`<tag>-<number>`; a retest's is `<experiment>.<n>`."""
+
+TraceId = Annotated[Id, Field(description="the trace: a branch of the experiments", examples=["mar11-t3"])]
+SelectionId = Annotated[Id, Field(description="what trace::select answered", examples=["mar11-s12"])]
+
+AgentName = Annotated[
+    Id, Field(description="who works on it: any name that the agent goes by", examples=["agent-1"])
+]
+
+GpuId = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:-]{0,95}$"),
+    Field(description="the GPU or CPU slot", examples=["node1:GPU-5a1b"]),
+]
 """A GPU or CPU slot: `<host>:<uuid>` or `<host>:cpu<n>`."""
 
-StreamId = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,19}-[0-9]{1,19}$")]
+StreamId = Annotated[
+    str, StringConstraints(pattern=r"^[0-9]{1,19}-[0-9]{1,19}$"), Field(examples=["1767225600000-0"])
+]
 """An entry of a stream, `<milliseconds>-<n>`, each within Redis' 64 bits."""
 
-Moment = Annotated[str, StringConstraints(pattern=r"^[0-9]{1,19}(-[0-9]{1,19})?$")]
+Moment = Annotated[
+    str, StringConstraints(pattern=r"^[0-9]{1,19}(-[0-9]{1,19})?$"), Field(examples=["1767225600000"])
+]
 """A place in a stream: an entry, or milliseconds since 1970."""
 
-Sha = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+Sha = Annotated[
+    str,
+    StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"),
+    Field(description="the commit", examples=["4f9a1c2"]),
+]
 """A commit as its author names it: normally a git hash of 7 to 40 hexadecimal digits."""
 
 OWN_LINE = 0

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any
 
 from functions.contract import Function
+from functions.schemas import schema_of
 
 STYLE = """
 :root { color-scheme: light dark; }
@@ -36,10 +37,12 @@ def docs_page(functions: Mapping[str, Function[Any, Any]]) -> str:
 
 def _section(name: str, declared: Function[Any, Any]) -> str:
     fired = "<br>".join(f"<code>{escape(str(trigger))}</code>" for trigger in declared.triggers)
+    request = schema_of(declared.request, "request")
     fields = "".join(
-        f"<tr><td><code>{escape(field)}</code></td><td>{'required' if info.is_required() else 'optional'}</td>"
-        f"<td>{escape(info.description or '')}</td></tr>"
-        for field, info in declared.request.model_fields.items()
+        f"<tr><td><code>{escape(field)}</code></td>"
+        f"<td>{'required' if field in request.get('required', []) else 'optional'}</td>"
+        f"<td>{escape(schema.get('description', ''))}</td></tr>"
+        for field, schema in request.get("properties", {}).items()
     )
     return (
         f"<details><summary><code>{escape(name)}</code> {escape(declared.description)} "

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints
 
 from functions.contract import Cron, Every
 from functions.table import table
 from state.errors import NotFound
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z]+::[a-z_]+$", max_length=100)]
+Name = Annotated[
+    str,
+    StringConstraints(pattern=r"^[a-z]+::[a-z_]+$", max_length=100),
+    Field(description="a function that the clock fires: cron::list shows them", examples=["pool::sweep"]),
+]
 """A function's name, `noun::verb`."""
 
 

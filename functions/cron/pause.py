@@ -12,7 +12,7 @@ from state.schedules import Schedules
 
 class PauseSchedule(Command):
     function: Name
-    reason: str = Field("", max_length=500)
+    reason: str = Field("", max_length=500, description="why, for those who wonder", examples=["maintenance"])
 
 
 class PausedSchedule(Response):

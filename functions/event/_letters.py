@@ -13,10 +13,12 @@ from state.stream import DeadLetter, Stream
 
 
 class ChooseLetters(Command):
-    id: StreamId | None = None
-    all: bool = False
-    binding: str | None = Field(None, max_length=100, description="with all: only those of this function")
-    dry_run: bool = False
+    id: StreamId | None = Field(None, description="one letter; event::dead lists them")
+    all: bool = Field(False, description="every letter")
+    binding: str | None = Field(
+        None, max_length=100, description="with all: only those of this function", examples=["search::adapt"]
+    )
+    dry_run: bool = Field(False, description="only say what would be done")
 
     @model_validator(mode="after")
     def _one_or_all(self) -> Self:

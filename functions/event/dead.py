@@ -12,7 +12,7 @@ from state.stream import Stream
 
 
 class ListDeadLetters(Request):
-    limit: int = Field(50, ge=1, le=1000)
+    limit: int = Field(50, ge=1, le=1000, description="most letters that are answered")
     cursor: StreamId | None = Field(None, description="next_cursor of the page before")
 
 

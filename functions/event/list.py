@@ -20,13 +20,19 @@ MOST_READ = 5000
 
 
 class ListEvents(Request):
-    tag: TagName | None = None
-    types: builtins.list[EventType] | None = Field(None, min_length=1, max_length=100)
+    tag: TagName | None = Field(None, description="only events of this tag")
+    types: builtins.list[EventType] | None = Field(
+        None,
+        min_length=1,
+        max_length=100,
+        description="default: every type",
+        examples=[["experiment.finished"]],
+    )
     since: Moment | None = Field(
         None, description="only events after this one, or after these milliseconds since 1970"
     )
-    order: Literal["newest", "oldest"] = "newest"
-    limit: int = Field(50, ge=1, le=500)
+    order: Literal["newest", "oldest"] = Field("newest", description="which comes first")
+    limit: int = Field(50, ge=1, le=500, description="most events that are answered")
     cursor: StreamId | None = Field(None, description="next_cursor of the page before")
 
     def wants(self, event: Event) -> bool:

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from functions.contract import MIB, Call, Category, Command, Line
 from state.errors import Invalid
-from state.ids import GpuId, Id, Sha, Tag
+from state.ids import AgentName, ExperimentId, GpuId, SelectionId, Sha, Tag
 from state.records import Idea
 
 PATCH_LIMIT = 4 * MIB
@@ -18,21 +18,38 @@ class NewIdea(Command):
     """An idea, with what it is made from: a selection, or parents under either name."""
 
     tag: Tag
-    hypothesis: Line
-    category: Category
-    commit_sha: Sha
-    diff_summary: Line
-    description: Line | None = Field(None, description="default: the first line of diff_summary")
-    diff: Annotated[str, Field(max_length=PATCH_LIMIT)] | None = Field(
-        None, description="the whole patch (git diff --binary) against the tag's base_commit"
+    hypothesis: Line = Field(
+        description="what is expected of the change, and why", examples=["A deeper model has a lower loss"]
     )
-    parent_id: Id | None = None
-    parent_ids: list[Id] = Field(default_factory=list, max_length=16)
-    selection_id: Id | None = Field(None, description="what trace::select answered; it names the parents")
-    gpu_id: GpuId | None = None
-    config_delta: dict[str, Any] | None = None
-    agent: Id | None = None
-    seed: int | None = None
+    category: Category = Field(description="what kind of change it is", examples=["architecture"])
+    commit_sha: Sha = Field(description="the commit that holds the change")
+    diff_summary: Line = Field(description="the change in a line", examples=["DEPTH = 8 -> 12"])
+    description: Line | None = Field(
+        None, description="default: the first line of diff_summary", examples=["increase depth 8 -> 12"]
+    )
+    diff: Annotated[str, Field(max_length=PATCH_LIMIT)] | None = Field(
+        None,
+        description="the whole patch (git diff --binary) against the tag's base_commit",
+        examples=[
+            "diff --git a/train.py b/train.py\n--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-DEPTH = 8\n+DEPTH = 12\n"
+        ],
+    )
+    parent_id: ExperimentId | None = Field(None, description="the experiment that it is built on")
+    parent_ids: list[ExperimentId] = Field(
+        default_factory=list,
+        max_length=16,
+        description="the same, where there may be several",
+        examples=[["mar11-41", "mar11-44"]],
+    )
+    selection_id: SelectionId | None = Field(
+        None, description="what trace::select answered; it names the parents"
+    )
+    gpu_id: GpuId | None = Field(None, description="the only GPU that may train it; default: any")
+    config_delta: dict[str, Any] | None = Field(
+        None, description="top-level constants of train.py to set", examples=[{"DEPTH": 12}]
+    )
+    agent: AgentName | None = None
+    seed: int | None = Field(None, description="the seed that it is trained with", examples=[1337])
 
     @model_validator(mode="after")
     def _one_way_to_name_parents(self) -> Self:

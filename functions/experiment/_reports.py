@@ -18,7 +18,7 @@ from state.digests import digest_of
 from state.errors import Conflict
 from state.experiments import Experiments
 from state.facts import Comparison, RunFacts, Spread
-from state.ids import Id
+from state.ids import ExperimentId
 
 Seconds = Annotated[float, Field(ge=0, le=1e9)]
 """Bounded, because a tag adds them up."""
@@ -27,10 +27,14 @@ Seconds = Annotated[float, Field(ge=0, le=1e9)]
 class RunReport(Command):
     """A report on one run; a worker names the lease that it trained under."""
 
-    experiment_id: Id
-    training_seconds: Seconds | None = None
-    attempt: int | None = Field(None, ge=0)
-    fence: int | None = Field(None, ge=0)
+    experiment_id: ExperimentId
+    training_seconds: Seconds | None = Field(None, description="how long it trained", examples=[300.1])
+    attempt: int | None = Field(
+        None, ge=0, description="which attempt this is about; agents leave it out", examples=[1]
+    )
+    fence: int | None = Field(
+        None, ge=0, description="the fence of the lease it ran under; agents leave it out", examples=[17]
+    )
 
     @cached_property
     def digest(self) -> str:

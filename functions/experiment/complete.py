@@ -17,17 +17,27 @@ Measured = Annotated[float, Field(ge=0, le=1e15)]
 
 
 class Complete(RunReport):
-    val_bpb: float = Field(description="the tag's metric, whatever its name")
-    peak_vram_mb: Measured | None = None
-    total_tokens_m: Measured | None = None
-    mfu_percent: Measured | None = None
-    num_steps: Measured | None = None
-    num_params_m: Measured | None = None
-    depth: Measured | None = None
-    metrics: dict[str, float] = Field(default_factory=dict, max_length=200)
-    evaluator_hash: Annotated[str, Field(max_length=64)] | None = None
-    gpu_class: Annotated[str, Field(max_length=100)] | None = None
-    budget_seconds: Annotated[float, Field(gt=0)] | None = None
+    val_bpb: float = Field(description="the tag's metric, whatever its name", examples=[0.9979])
+    peak_vram_mb: Measured | None = Field(None, description="most GPU memory it used", examples=[45060.2])
+    total_tokens_m: Measured | None = Field(None, description="millions of tokens seen", examples=[499.6])
+    mfu_percent: Measured | None = Field(None, description="model FLOPs utilization", examples=[39.8])
+    num_steps: Measured | None = Field(None, description="optimizer steps", examples=[953])
+    num_params_m: Measured | None = Field(None, description="millions of parameters", examples=[50.3])
+    depth: Measured | None = Field(None, description="layers of the model", examples=[8])
+    metrics: dict[str, float] = Field(
+        default_factory=dict, max_length=200, description="further numbers", examples=[{"grad_norm": 0.7}]
+    )
+    evaluator_hash: Annotated[str, Field(max_length=64)] | None = Field(
+        None,
+        description="SHA-256 of the evaluator it was measured with; default: the best's",
+        examples=["9f86d081884c7d65"],
+    )
+    gpu_class: Annotated[str, Field(max_length=100)] | None = Field(
+        None, description="the GPU's name, or cpu; default: the best's", examples=["NVIDIA H100"]
+    )
+    budget_seconds: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="the training time it was given; default: the best's", examples=[300]
+    )
 
     @property
     def report(self) -> Report:

@@ -17,8 +17,10 @@ Kind = Literal["oom", "nan", "timeout", "import", "killed", "no_metrics", "disk"
 
 
 class Crash(RunReport):
-    error: Annotated[str, Field(max_length=65536)]
-    kind: Kind = "other"
+    error: Annotated[str, Field(max_length=65536)] = Field(
+        description="the last lines of the traceback", examples=["RuntimeError: CUDA out of memory"]
+    )
+    kind: Kind = Field("other", description="why it failed; timeout gives the status of that name")
 
 
 class Crashed(Response):

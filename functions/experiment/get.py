@@ -9,11 +9,11 @@ from functions.formats.patches import text_of
 from functions.views.claims import ClaimView, RetestView, claim_of, retest_view
 from functions.views.experiments import ExperimentView, view
 from state.experiments import Experiments
-from state.ids import Id
+from state.ids import ExperimentId
 
 
 class ReadExperiment(Request):
-    experiment_id: Id
+    experiment_id: ExperimentId
 
 
 class ExperimentShown(Response):

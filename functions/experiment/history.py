@@ -15,10 +15,12 @@ from state.records import Status
 
 class ListHistory(Request):
     tag: Tag
-    status: Status | None = None
-    category: Category | None = None
-    limit: int = Field(50, ge=1, le=1000)
-    cursor: Annotated[int, Field(ge=0)] | None = Field(None, description="next_cursor of the page before")
+    status: Status | None = Field(None, description="only those of this status", examples=["keep"])
+    category: Category | None = Field(None, description="only those of this category", examples=["optimizer"])
+    limit: int = Field(50, ge=1, le=1000, description="most experiments that are answered")
+    cursor: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="next_cursor of the page before", examples=[40]
+    )
     order: Literal["newest", "oldest"] = Field(
         "newest", description="which end to begin at; every page is oldest first"
     )

@@ -16,7 +16,7 @@ from functions.rules.keeps.retests import RunAgain, Step
 from functions.rules.keeps.ruling import Race, in_words
 from state.decisions import Growth, Ruling
 from state.errors import BudgetExhausted
-from state.ids import Id
+from state.ids import ExperimentId
 from state.ids import Tag as TagName
 
 log = logging.getLogger(__name__)
@@ -26,7 +26,9 @@ KEEPS_READ = 200
 
 
 class JudgeRetests(Command):
-    experiment_id: Id | None = Field(None, description="judge what stands under its comparability key")
+    experiment_id: ExperimentId | None = Field(
+        None, description="judge what stands under its comparability key"
+    )
     tag: TagName | None = Field(None, description="without an experiment: judge all that stands in this tag")
 
     @model_validator(mode="after")

@@ -12,7 +12,7 @@ from state.ids import Tag
 
 class ListNearMisses(Request):
     tag: Tag
-    limit: int = Field(20, ge=1, le=500)
+    limit: int = Field(20, ge=1, le=500, description="most near misses that are answered")
 
 
 class NearMiss(Response):

@@ -10,11 +10,11 @@ from functions.rules.keeps.reports import check_repeatable
 from functions.rules.keeps.ruling import retest_of
 from functions.views.hints import next_step
 from state.experiments import Experiments
-from state.ids import Id
+from state.ids import ExperimentId
 
 
 class RunAgain(Command):
-    experiment_id: Id
+    experiment_id: ExperimentId
     train: bool = Field(True, description="false: its agent trains it itself, on the seed of the answer")
 
 

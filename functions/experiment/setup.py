@@ -24,19 +24,32 @@ FIRST = Strategy(
 
 
 class Metric(Request):
-    name: str = Field(default="val_bpb", pattern=r"^[A-Za-z][A-Za-z0-9_]{0,39}$")
-    direction: Direction = "minimize"
-    target: float | None = None
+    name: str = Field(
+        default="val_bpb",
+        pattern=r"^[A-Za-z][A-Za-z0-9_]{0,39}$",
+        description="as train.py prints it: `<name>: <value>`",
+    )
+    direction: Direction = Field("minimize", description="whether a lower or a higher value is better")
+    target: float | None = Field(None, description="the value to reach", examples=[0.95])
 
 
 class OpenTag(Command):
     tag: TagName
-    branch: Line | None = Field(None, description="default: autoresearch/<tag>")
-    metric: Metric = Metric()
-    policy: dict[str, Any] = Field(default_factory=dict, description="values that differ from the defaults")
+    branch: Line | None = Field(
+        None, description="the git branch; default: autoresearch/<tag>", examples=["autoresearch/mar11"]
+    )
+    metric: Metric = Field(Metric(), description="what is measured")
+    policy: dict[str, Any] = Field(
+        default_factory=dict,
+        description="values that differ from the defaults: search::policy shows their names",
+        examples=[{"keep_rule": "confirmed"}],
+    )
     base_commit: Sha | None = Field(None, description="default: HEAD of the workers' repository")
     evaluator: str = Field(
-        "prepare.py", max_length=200, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$"
+        "prepare.py",
+        max_length=200,
+        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$",
+        description="the file that measures the metric: an experiment that changes it is invalid",
     )
 
 

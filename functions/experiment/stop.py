@@ -11,13 +11,13 @@ from functions.rules.access import check_own
 from state.decisions import Ending
 from state.errors import Conflict
 from state.experiments import Experiments
-from state.ids import Id
+from state.ids import ExperimentId
 from state.records import OPEN
 
 
 class Stop(Command):
-    experiment_id: Id
-    reason: Annotated[str, Field(max_length=1000)] = "asked to stop"
+    experiment_id: ExperimentId
+    reason: Annotated[str, Field(max_length=1000)] = Field("asked to stop", description="why it is stopped")
 
 
 class Stopped(Response):

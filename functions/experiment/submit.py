@@ -22,7 +22,9 @@ class Submit(NewIdea):
     """An idea that a worker is to train."""
 
     priority: int = Field(0, ge=0, le=7, description="higher first")
-    timeout_s: Annotated[float, Field(gt=0, le=7 * 86400)] | None = None
+    timeout_s: Annotated[float, Field(gt=0, le=7 * 86400)] | None = Field(
+        None, description="seconds after which it is ended; default: 2 x budget + 60", examples=[660]
+    )
 
 
 class Submitted(Response):

@@ -14,7 +14,7 @@ from functions.views.budgets import obstacle
 from functions.views.hints import Queue, alive, next_step
 from state.experiments import Experiments
 from state.facts import WaitFacts
-from state.ids import Id
+from state.ids import ExperimentId
 from state.records import OPEN, Experiment, Trust
 from state.settings import Settings
 from state.wakeups import Wakeups, woken_within
@@ -24,9 +24,9 @@ LOOK_AGAIN_S = 5.0
 
 
 class Wait(Request):
-    experiment_id: Id
+    experiment_id: ExperimentId
     timeout: float = Field(50, ge=0, le=50, description="seconds")
-    until: Literal["change", "finished"] = "change"
+    until: Literal["change", "finished"] = Field("change", description="any change, or the final status")
 
 
 class Outcome(Response):

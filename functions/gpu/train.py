@@ -21,7 +21,7 @@ from functions.views.hints import Queue, alive, next_step
 from state.entries import HeldLease, WaitQueue
 from state.errors import Conflict, Invalid
 from state.experiments import Experiments
-from state.ids import GpuId, Id, Sha
+from state.ids import ExperimentId, GpuId, Sha
 from state.leases import Assignment
 from state.records import OPEN, Experiment, Tag
 from state.refusals import no_gpu
@@ -31,19 +31,21 @@ log = logging.getLogger(__name__)
 
 
 class Train(Command):
-    experiment_id: Id
+    experiment_id: ExperimentId
     commit_sha: Sha | None = Field(None, description="must be the registered one")
-    config_delta: dict[str, Any] | None = Field(None, description="top-level constants of train.py to set")
+    config_delta: dict[str, Any] | None = Field(
+        None, description="top-level constants of train.py to set", examples=[{"DEPTH": 12}]
+    )
     timeout_s: Annotated[float, Field(gt=0, le=7 * 86400)] | None = Field(
-        None, description="default: 2 x budget + 60"
+        None, description="seconds after which it is ended; default: 2 x budget + 60", examples=[660]
     )
     budget_s: Annotated[float, Field(gt=0, le=7 * 86400)] | None = Field(
-        None, description="default: the tag's base budget"
+        None, description="seconds that it may train; default: the tag's base budget", examples=[300]
     )
     gpu_id: GpuId | None = Field(None, description="wait for this GPU")
     priority: int = Field(0, ge=0, le=7, description="higher first")
-    attempt: int | None = Field(None, ge=1)
-    fence: int | None = Field(None, ge=1)
+    attempt: int | None = Field(None, ge=1, description="the dispatcher's; agents leave it out", examples=[1])
+    fence: int | None = Field(None, ge=1, description="the lease's; agents leave it out", examples=[17])
 
 
 class Accepted(Response):

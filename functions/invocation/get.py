@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import StringConstraints
+from pydantic import Field, StringConstraints
 
 from functions.contract import Http, Request, Response, function
 from functions.views.experiments import ExperimentView, view
@@ -14,7 +14,11 @@ from state.records import OPEN
 
 
 class ReadInvocation(Request):
-    invocation_id: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.[0-9]{1,6}$")]
+    invocation_id: Annotated[
+        str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.[0-9]{1,6}$")
+    ] = Field(
+        description="an experiment and its attempt, as submit and train answer it", examples=["mar11-47.1"]
+    )
 
 
 class Invocation(Response):

@@ -11,7 +11,7 @@ from functions.pool._stores import Stores
 from functions.rules.access import Caller
 from functions.rules.pool.lending import candidates, why_none
 from functions.views.budgets import obstacle
-from state.ids import Id
+from state.ids import ExperimentId
 from state.leases import Lease
 from state.records import stamp
 from state.settings import Settings
@@ -21,9 +21,11 @@ LOOK_AGAIN_S = 2.0
 
 
 class Acquire(Command):
-    experiment_id: Id
-    labels: dict[str, str] = Field(default_factory=dict, max_length=32)
-    min_vram_mb: float = Field(0, ge=0)
+    experiment_id: ExperimentId
+    labels: dict[str, str] = Field(
+        default_factory=dict, max_length=32, description="what the GPU must have", examples=[{"room": "east"}]
+    )
+    min_vram_mb: float = Field(0, ge=0, description="the least memory of the GPU")
     wait: float = Field(0, ge=0, le=50, description="seconds to wait for a GPU")
 
 

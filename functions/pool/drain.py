@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from functions.contract import Command, Response, function
 from state.ids import GpuId
 from state.pool import Pool
@@ -10,7 +12,7 @@ from state.refusals import no_gpu
 
 class Drain(Command):
     gpu_id: GpuId
-    undo: bool = False
+    undo: bool = Field(False, description="let it take runs again")
 
 
 class Drained(Response):

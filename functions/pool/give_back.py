@@ -17,8 +17,10 @@ from state.settings import Settings
 
 class GiveBack(Command):
     gpu_id: GpuId
-    fence: int = Field(ge=0)
-    reason: Annotated[str, Field(min_length=1, max_length=500)]
+    fence: int = Field(ge=0, description="the lease's", examples=[17])
+    reason: Annotated[str, Field(min_length=1, max_length=500)] = Field(
+        description="why it cannot train here", examples=["the disk is full"]
+    )
     proven: bool = Field(True, description="whether nothing of the run is left on the GPU")
 
 

@@ -27,16 +27,20 @@ class Sample(Request):
     # how pydantic is told the type of further values
     __pydantic_extra__: dict[str, Measured]  # pyright: ignore[reportIncompatibleVariableOverride]
 
-    temperature_c: float | None = None
-    memory_used_mb: float | None = None
-    memory_total_mb: float | None = None
-    utilization_percent: float | None = None
-    power_w: float | None = None
-    throttle: Note | None = None
-    ecc: Annotated[int, Field(ge=0, le=2**63)] | None = None
-    xid: Annotated[int, Field(ge=0, le=2**63)] | None = None
-    disk_free_mb: float | None = None
-    error: Note | None = None
+    temperature_c: float | None = Field(None, description="of the GPU", examples=[61])
+    memory_used_mb: float | None = Field(None, description="GPU memory in use", examples=[45060])
+    memory_total_mb: float | None = Field(None, description="GPU memory there is", examples=[81559])
+    utilization_percent: float | None = Field(None, description="of the GPU", examples=[98])
+    power_w: float | None = Field(None, description="watts drawn", examples=[640])
+    throttle: Note | None = Field(None, description="why the clocks are lowered", examples=["sw_power_cap"])
+    ecc: Annotated[int, Field(ge=0, le=2**63)] | None = Field(
+        None, description="uncorrected memory errors so far", examples=[0]
+    )
+    xid: Annotated[int, Field(ge=0, le=2**63)] | None = Field(
+        None, description="the driver's newest error", examples=[79]
+    )
+    disk_free_mb: float | None = Field(None, description="where runs are checked out", examples=[812000])
+    error: Note | None = Field(None, description="why it could not be measured", examples=["NVML is gone"])
 
     @model_validator(mode="after")
     def _few(self) -> Sample:
@@ -49,8 +53,8 @@ class Sample(Request):
 
 class Heartbeat(Command):
     gpu_id: GpuId
-    fence: int | None = Field(None, ge=1)
-    health: Sample | None = None
+    fence: int | None = Field(None, ge=1, description="the lease's: the right one renews it", examples=[17])
+    health: Sample | None = Field(None, description="what was measured", examples=[{"temperature_c": 61}])
 
 
 class Alive(Response):

@@ -19,13 +19,20 @@ Name = Annotated[str, Field(min_length=1, max_length=100)]
 
 class Register(Command):
     gpu_id: GpuId
-    gpu_index: int = Field(ge=0)
-    gpu_name: Name
-    vram_mb: float = Field(ge=0)
-    uuid: Name | None = None
-    host: Name | None = None
-    boot_id: Name | None = None
-    labels: dict[Name, Annotated[str, Field(max_length=100)]] = Field(default_factory=dict, max_length=32)
+    gpu_index: int = Field(ge=0, description="as CUDA_VISIBLE_DEVICES counts", examples=[0])
+    gpu_name: Name = Field(description="the model: runs on others are not compared", examples=["NVIDIA H100"])
+    vram_mb: float = Field(ge=0, description="its memory", examples=[81559])
+    uuid: Name | None = Field(None, description="as the driver names it", examples=["GPU-5a1b"])
+    host: Name | None = Field(None, description="the machine that it is in", examples=["node1"])
+    boot_id: Name | None = Field(
+        None, description="another one means that the machine was started again", examples=["c1d0a3f2"]
+    )
+    labels: dict[Name, Annotated[str, Field(max_length=100)]] = Field(
+        default_factory=dict,
+        max_length=32,
+        description="what pool::acquire may ask for",
+        examples=[{"room": "east"}],
+    )
 
 
 class Registered(Response):

@@ -8,14 +8,16 @@ from functions.contract import Call, Command, Response, function
 from functions.pool._stores import Stores
 from functions.rules.access import check_own, check_own_gpu, check_tags
 from state.errors import Conflict
-from state.ids import GpuId, Id
+from state.ids import ExperimentId, GpuId
 from state.records import Gpu
 
 
 class Release(Command):
     gpu_id: GpuId
-    experiment_id: Id | None = Field(None, description="default: the experiment that holds the lease")
-    fence: int | None = Field(None, ge=1)
+    experiment_id: ExperimentId | None = Field(
+        None, description="default: the experiment that holds the lease"
+    )
+    fence: int | None = Field(None, ge=1, description="the lease's", examples=[17])
 
 
 class Released(Response):

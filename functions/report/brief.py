@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import Field
+
 from functions.contract import Request, Response, function
 from functions.rules.keeps.verdict import near_band
 from functions.rules.search.suggestions import short
 from functions.views.budgets import Budget, budget_view, is_limited, obstacle
 from functions.views.hints import open_step
 from functions.views.sketches import selection_view, sketch_view
-from state.ids import Id
+from state.ids import AgentName
 from state.ids import Tag as TagName
 from state.records import Sketch
 from state.reports import Reports
@@ -20,7 +22,7 @@ OPEN_SHOWN = 10
 
 class ReadBrief(Request):
     tag: TagName
-    agent: Id | None = None
+    agent: AgentName | None = Field(None, description="only what this agent, or no named one, has open")
 
 
 class Brief(Response):

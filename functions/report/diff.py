@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from pydantic import Field
+
 from functions.contract import Request, Response, function
 from functions.formats.patches import between, text_of
 from state.experiments import Experiments
-from state.ids import Id
+from state.ids import ExperimentId
 from state.records import Experiment
 
 
 class CompareExperiments(Request):
-    experiment_a: Id
-    experiment_b: Id
+    experiment_a: ExperimentId = Field(description="the one to compare with")
+    experiment_b: ExperimentId = Field(description="the one that is compared", examples=["mar11-52"])
 
 
 class Difference(Response):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Literal
 
+from pydantic import Field
+
 from functions.contract import Http, Picture, Request, function
 from functions.report._plot import draw_progress
 from functions.views.progress import points, window
@@ -16,7 +18,7 @@ MOST_RUNS = 10_000
 
 class DrawProgress(Request):
     tag: Tag
-    format: Literal["png", "svg"] = "png"
+    format: Literal["png", "svg"] = Field("png", description="of the picture")
 
 
 @function("report::progress", Http("GET", "/api/report/progress.{format}"), role="viewer")

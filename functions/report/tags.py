@@ -12,8 +12,8 @@ from state.reports import Reports
 
 
 class ListTags(Request):
-    limit: int = Field(100, ge=1, le=1000)
-    offset: int = Field(0, ge=0, le=1_000_000_000)
+    limit: int = Field(100, ge=1, le=1000, description="most tags that are answered")
+    offset: int = Field(0, ge=0, le=1_000_000_000, description="so many newer ones are left out")
 
 
 class TagList(Response):

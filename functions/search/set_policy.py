@@ -15,8 +15,13 @@ from state.policy import Policy
 
 class SetPolicy(Command):
     tag: TagName
-    policy: dict[str, Any] = Field(description="the values to change, nested or with dotted names")
-    expected_version: int | None = Field(None, ge=1, description="refuse if the policy is at another version")
+    policy: dict[str, Any] = Field(
+        description="the values to change, nested or with dotted names",
+        examples=[{"near_miss_margin": 0.003, "traces.mode": "multi"}],
+    )
+    expected_version: int | None = Field(
+        None, ge=1, description="refuse if the policy is at another version", examples=[3]
+    )
 
 
 class Changed(Response):

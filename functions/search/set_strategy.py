@@ -13,15 +13,16 @@ from state.tags import Strategies
 
 class SetStrategy(Command):
     tag: TagName
-    mode: Mode
-    reason: Line
-    explore_ratio: float = Field(0.7, ge=0, le=1)
-    temperature: float = Field(1.0, ge=0, le=10)
+    mode: Mode = Field(description="how the search goes on")
+    reason: Line = Field(description="why, for the agents", examples=["three runs in a row were duplicates"])
+    explore_ratio: float = Field(0.7, ge=0, le=1, description="share of ideas that should be new ground")
+    temperature: float = Field(1.0, ge=0, le=10, description="how bold ideas should be")
     pin_for: int | None = Field(
         None,
         ge=0,
         le=100_000,
         description="experiments that finish before adapt may change it; default: policy",
+        examples=[5],
     )
 
 

@@ -12,7 +12,7 @@ from functions.rules.search.suggestions import high_yield, suggest, uncombined_p
 from functions.views.budgets import obstacle
 from functions.views.strategies import StrategyView, strategy_view
 from state.facts import BranchGround, SearchFacts
-from state.ids import Id
+from state.ids import SelectionId
 from state.ids import Tag as TagName
 from state.records import Strategy
 from state.searches import Searches
@@ -21,7 +21,7 @@ from state.tags import Strategies
 
 class SuggestDirection(Request):
     tag: TagName
-    selection_id: Id | None = Field(None, description="speak of the branch that was selected")
+    selection_id: SelectionId | None = Field(None, description="speak of the branch that was selected")
 
 
 class CategoryCount(Response):

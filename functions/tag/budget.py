@@ -18,10 +18,10 @@ MOST = 10**12
 class SetBudget(Command):
     tag: TagName
     gpu_seconds: Annotated[float, Field(ge=0, le=MOST)] | None = Field(
-        None, description="most GPU seconds, null for no limit; absent leaves it"
+        None, description="most GPU seconds, null for no limit; absent leaves it", examples=[86400]
     )
     runs: Annotated[int, Field(ge=0, le=MOST)] | None = Field(
-        None, description="most runs, null for no limit; absent leaves it"
+        None, description="most runs, null for no limit; absent leaves it", examples=[200]
     )
 
 

@@ -14,7 +14,9 @@ from state.tags import Tags
 
 class PauseTag(Command):
     tag: TagName
-    reason: Annotated[str, Field(min_length=1, max_length=500)] | None = None
+    reason: Annotated[str, Field(min_length=1, max_length=500)] | None = Field(
+        None, description="why, for the agents", examples=["the data moves"]
+    )
     stop_running: bool = Field(False, description="stop its runs in progress too; else they go on")
 
 

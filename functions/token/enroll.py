@@ -16,8 +16,12 @@ BODY_LIMIT = 4096
 
 
 class Enroll(Command):
-    enroll_token: str = Field(max_length=200)
-    name: Id = Field(description="what you will be known by; nobody had it before")
+    enroll_token: str = Field(
+        max_length=200,
+        description="what token::issue answered with kind=enroll",
+        examples=["nj_mfrggzdfmz_..."],
+    )
+    name: Id = Field(description="what you will be known by; nobody had it before", examples=["agent-1"])
 
 
 @function("token::enroll", role="anyone", writes=True, keeps_answer=False, body_limit=BODY_LIMIT)

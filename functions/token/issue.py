@@ -12,18 +12,22 @@ from state.ids import Tag as TagName
 from state.records import Role, stamp
 from state.tokens import Issued, Kind, Tokens
 
-Lasting = Annotated[float, Field(gt=0, le=10 * 365 * 86400, description="seconds until it ends")]
+Lasting = Annotated[
+    float, Field(gt=0, le=10 * 365 * 86400, description="seconds until it ends", examples=[86400])
+]
 
 
 class Issue(Command):
-    name: Id = Field(description="who will bear it; what it begins is under this name")
-    role: Role
+    name: Id = Field(description="who will bear it; what it begins is under this name", examples=["agent-1"])
+    role: Role = Field(description="what it may do", examples=["agent"])
     kind: Kind = Field("access", description="enroll: it opens nothing but token::enroll")
     tags: list[TagName] | None = Field(
-        None, min_length=1, max_length=100, description="an agent's tags; default: all"
+        None, min_length=1, max_length=100, description="an agent's tags; default: all", examples=[["mar11"]]
     )
     lasts_s: Lasting | None = None
-    uses: int | None = Field(None, ge=1, le=1_000_000, description="of an enroll token; default: any number")
+    uses: int | None = Field(
+        None, ge=1, le=1_000_000, description="of an enroll token; default: any number", examples=[1]
+    )
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

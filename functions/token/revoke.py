@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from functions.contract import Command, Response, function
 from state.ids import Id
 from state.records import stamp
@@ -9,7 +11,7 @@ from state.tokens import Tokens
 
 
 class Revoke(Command):
-    id: Id
+    id: Id = Field(description="the token's: token::list shows them", examples=["mfrggzdfmz"])
 
 
 class Revoked(Response):

@@ -12,7 +12,9 @@ from state.tokens import OVERLAP_MOST_S, Tokens
 
 
 class Rotate(Command):
-    id: Id | None = Field(None, description="default: the token that this is asked with")
+    id: Id | None = Field(
+        None, description="default: the token that this is asked with", examples=["mfrggzdfmz"]
+    )
     overlap_s: float = Field(
         300, ge=0, le=OVERLAP_MOST_S, description="seconds for which the present secret stays good"
     )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from functions.contract import Command, Line, Response, function
 from functions.rules.branches.refusals import single_mode
-from state.ids import OWN_LINE, Id
+from state.ids import OWN_LINE, TraceId
 from state.ids import Tag as TagName
 from state.policies import Policies
 from state.traces import Traces
@@ -12,8 +14,8 @@ from state.traces import Traces
 
 class Close(Command):
     tag: TagName
-    trace_id: Id
-    reason: Line = "closed by hand"
+    trace_id: TraceId
+    reason: Line = Field("closed by hand", description="why it grows no further")
 
 
 class Closed(Response):

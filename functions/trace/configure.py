@@ -20,17 +20,36 @@ Priority = Annotated[float, Field(ge=-1e6, le=1e6)]
 
 class Configure(Command):
     tag: TagName
-    mode: Literal["single", "multi"] | None = Field(None, description="a new mode begins a new epoch")
-    target_traces: Count | None = None
-    max_parallel: Count | None = None
-    max_inflight_per_trace: Count | None = None
-    scheduler: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    scheduler_params: dict[str, float] | None = Field(None, max_length=32)
-    lease_ttl_s: Annotated[float, Field(gt=0)] | None = None
-    dead_after_crashes: Count | None = None
-    stale_after: Count | None = None
+    mode: Literal["single", "multi"] | None = Field(
+        None, description="one trace or several; a new mode begins a new epoch", examples=["multi"]
+    )
+    target_traces: Count | None = Field(None, description="traces that grow at once", examples=[3])
+    max_parallel: Count | None = Field(None, description="selections that are open at once", examples=[8])
+    max_inflight_per_trace: Count | None = Field(
+        None, description="selections that are open at once in one trace", examples=[1]
+    )
+    scheduler: Annotated[str, Field(min_length=1, max_length=200)] | None = Field(
+        None,
+        description="round_robin, priority, weighted, softmax, uct, or package.module:Class of a plug-in",
+        examples=["uct"],
+    )
+    scheduler_params: dict[str, float] | None = Field(
+        None, max_length=32, description="the scheduler's own values", examples=[{"c": 1.4}]
+    )
+    lease_ttl_s: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="seconds after which a selection expires", examples=[900]
+    )
+    dead_after_crashes: Count | None = Field(
+        None, description="crashes in a row that end a trace", examples=[3]
+    )
+    stale_after: Count | None = Field(
+        None, description="experiments without a new best of the trace that end it", examples=[30]
+    )
     priorities: dict[Id, Priority] | None = Field(
-        None, max_length=100, description="by trace id, higher first; used by the scheduler `priority`"
+        None,
+        max_length=100,
+        description="by trace id, higher first; used by the scheduler `priority`",
+        examples=[{"mar11-t3": 2.0}],
     )
     new_epoch: bool = Field(
         False, description="experiments of selections that are open now are recorded, but cannot be parents"

@@ -12,7 +12,7 @@ from functions.rules.branches.parents import check_parents
 from functions.rules.keeps.verdict import Key
 from functions.rules.search.suggestions import short
 from state.facts import ContextFacts
-from state.ids import Id
+from state.ids import ExperimentId, SelectionId
 from state.ids import Tag as TagName
 from state.records import Experiment
 from state.refusals import other_tag
@@ -26,15 +26,20 @@ TEXT = 240
 
 class ReadContext(Request):
     tag: TagName
-    selection_id: Id | None = None
-    parent_ids: list[Id] = Field(default_factory=list, max_length=16)
+    selection_id: SelectionId | None = Field(None, description="the branch that was selected")
+    parent_ids: list[ExperimentId] = Field(
+        default_factory=list,
+        max_length=16,
+        description="instead of a selection: the branch above these",
+        examples=[["mar11-41"]],
+    )
     search_type: Literal["ancestors", "all"] = Field(
         "ancestors", description="keeps and failures of the branch, or of the whole tag"
     )
-    return_type: Literal["all", "kept", "failed"] = "all"
-    max_keep: int = Field(20, ge=0, le=500)
-    max_failed: int = Field(20, ge=0, le=500)
-    siblings: Siblings = "until_first_keep"
+    return_type: Literal["all", "kept", "failed"] = Field("all", description="keeps, failures, or both")
+    max_keep: int = Field(20, ge=0, le=500, description="most keeps, the newest")
+    max_failed: int = Field(20, ge=0, le=500, description="most failures, the newest")
+    siblings: Siblings = Field("until_first_keep", description="when other branches' tries are shown, too")
 
     @model_validator(mode="after")
     def _one_way_to_name_parents(self) -> ReadContext:

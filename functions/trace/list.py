@@ -18,10 +18,12 @@ from state.records import Experiment, Trace, TraceStatus, stamp
 
 class ListTraces(Request):
     tag: TagName
-    status: TraceStatus | None = None
+    status: TraceStatus | None = Field(None, description="only traces of this status", examples=["live"])
     limit: int = Field(200, ge=1, le=1000, description="newest nodes of the graph, and newest traces")
     draw: bool = Field(False, description="also answer the graph as text")
-    cursor: Annotated[int, Field(ge=0)] | None = Field(None, description="next_cursor of the page before")
+    cursor: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="next_cursor of the page before", examples=[40]
+    )
 
 
 class Branch(Response):

@@ -9,18 +9,25 @@ from pydantic import Field, model_validator
 from functions.contract import Call, Command, function
 from functions.trace._selecting import Selected, selected
 from functions.trace._stores import Stores
-from state.ids import Id
+from state.ids import AgentName, TraceId
 from state.ids import Tag as TagName
 from state.selecting import Wish
 
 
 class Merge(Command):
     tag: TagName
-    agent: Id | None = None
-    into: Id | None = Field(None, description="the trace to extend; default: the one with the best base")
-    sources: list[Id] = Field(default_factory=list, max_length=16, description="the traces to merge")
+    agent: AgentName | None = None
+    into: TraceId | None = Field(None, description="the trace to extend; default: the one with the best base")
+    sources: list[TraceId] = Field(
+        default_factory=list,
+        max_length=16,
+        description="the traces to merge",
+        examples=[["mar11-t1", "mar11-t3"]],
+    )
     selector: Literal["explicit", "best_base", "near_miss"] | None = Field(
-        None, description="default: explicit if sources are named, else best_base"
+        None,
+        description="how sources are found; default: explicit if sources are named, else best_base",
+        examples=["best_base"],
     )
     wait: float = Field(0, ge=0, le=50, description="seconds to wait for a slot")
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from functions.contract import Call, Command, Line, Response, function
 from functions.rules.access import check_own
 from state.errors import Conflict
-from state.ids import Id
+from state.ids import SelectionId
 from state.refusals import over
 from state.traces import Traces
 
 
 class ReleaseSelection(Command):
-    selection_id: Id
-    reason: Line = "its agent had no idea for it"
+    selection_id: SelectionId
+    reason: Line = Field("its agent had no idea for it", description="why it is given back")
 
 
 class ReleasedSelection(Response):

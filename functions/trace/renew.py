@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functions.contract import Call, Command, Response, function
 from functions.rules.access import check_own
-from state.ids import Id
+from state.ids import SelectionId
 from state.records import stamp
 from state.refusals import over
 from state.traces import Traces
 
 
 class Renew(Command):
-    selection_id: Id
+    selection_id: SelectionId
 
 
 class Renewed(Response):

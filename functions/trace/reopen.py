@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from functions.contract import Command, Response, function
 from functions.rules.branches.refusals import never_grown, no_room, single_mode
-from state.ids import Id
 from state.ids import Tag as TagName
+from state.ids import TraceId
 from state.policies import Policies
 from state.traces import Traces
 
 
 class Reopen(Command):
     tag: TagName
-    trace_id: Id
+    trace_id: TraceId
 
 
 class Reopened(Response):

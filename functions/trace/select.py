@@ -7,18 +7,21 @@ from pydantic import Field, model_validator
 from functions.contract import Call, Command, function
 from functions.trace._selecting import Selected, selected
 from functions.trace._stores import Stores
-from state.ids import Id
+from state.ids import AgentName, ExperimentId, TraceId
 from state.ids import Tag as TagName
 from state.selecting import Intent, Wish
 
 
 class Select(Command):
     tag: TagName
-    agent: Id | None = None
+    agent: AgentName | None = None
     intent: Intent = Field("auto", description="auto opens traces up to target_traces, then extends one")
-    trace_id: Id | None = Field(None, description="extend this trace")
-    parent_ids: list[Id] = Field(
-        default_factory=list, max_length=16, description="build on these experiments; several: a merge"
+    trace_id: TraceId | None = Field(None, description="extend this trace")
+    parent_ids: list[ExperimentId] = Field(
+        default_factory=list,
+        max_length=16,
+        description="build on these experiments; several: a merge",
+        examples=[["mar11-41"]],
     )
     include_context: bool = Field(False, description="also answer trace::context")
     wait: float = Field(0, ge=0, le=50, description="seconds to wait for a slot")

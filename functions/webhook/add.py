@@ -20,14 +20,22 @@ def _checked(secret: str) -> str:
 
 
 class AddWebhook(Command):
-    url: str = Field(min_length=1, max_length=2000, description="https://..., without a user name")
+    url: str = Field(
+        min_length=1,
+        max_length=2000,
+        description="https://..., without a user name",
+        examples=["https://example.org/hook"],
+    )
     types: list[EventType] | None = Field(
-        None, min_length=1, max_length=100, description="default: every type"
+        None, min_length=1, max_length=100, description="default: every type", examples=[["best.changed"]]
     )
     tag: TagName | None = Field(None, description="only events of this tag")
-    description: str = Field("", max_length=200)
+    description: str = Field("", max_length=200, description="what it is for", examples=["the group's chat"])
     secret: Annotated[str, AfterValidator(_checked)] | None = Field(
-        None, max_length=200, description="whsec_ and base64 of 24 to 64 bytes; default: a random one"
+        None,
+        max_length=200,
+        description="whsec_ and base64 of 24 to 64 bytes; default: a random one",
+        examples=["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"],
     )
 
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from functions.contract import Command, Response, function
 from state.ids import Id
 from state.webhooks import Webhooks
 
 
 class RemoveWebhook(Command):
-    id: Id
+    id: Id = Field(description="the webhook's: webhook::list shows them", examples=["wh_3f9a1c2b7d5e8a60"])
 
 
 class RemovedWebhook(Response):

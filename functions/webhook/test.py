@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 from typing import Any
 
+from pydantic import Field
+
 from functions.contract import Command, Response, function
 from functions.views.messages import message_id, payload, signed
 from state.ids import Id
@@ -15,7 +17,7 @@ from state.webhooks import Webhooks
 
 
 class TestWebhook(Command):
-    id: Id
+    id: Id = Field(description="the webhook's: webhook::list shows them", examples=["wh_3f9a1c2b7d5e8a60"])
 
 
 class TestedWebhook(Response):

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import jsonschema_rs
 import pytest
 
 from functions.contract import BadTable, Request, Response, function
@@ -88,6 +89,45 @@ def test_the_ways_to_prove_who_asks_are_declared_and_no_function_asks_for_anothe
 def test_an_answer_has_all_its_fields_and_a_request_those_without_a_default() -> None:
     assert set(SCHEMAS["Completed"]["required"]) == set(SCHEMAS["Completed"]["properties"])
     assert set(SCHEMAS["Complete"]["required"]) == {"experiment_id", "val_bpb"}
+
+
+REQUESTS = {declared.request.__name__: declared.request for declared in table().values()}
+ASKED = [
+    (name, field, schema)
+    for name in (*REQUESTS, "Metric", "Sample")
+    for field, schema in SCHEMAS[name].get("properties", {}).items()
+]
+
+
+def test_every_field_of_a_request_is_described_and_has_an_example_that_is_valid() -> None:
+    assert [(name, field) for name, field, schema in ASKED if not schema.get("description")] == []
+    for name, field, schema in ASKED:
+        validator = jsonschema_rs.validator_for({**schema, "components": DOCUMENT["components"]})
+        assert schema.get("examples"), (name, field)
+        assert all(validator.is_valid(example) for example in schema["examples"]), (name, field)
+
+
+ONE_OF: dict[str, dict[str, Any]] = {
+    "JudgeRetests": {"tag": "mar11"},
+    "Discard": {"all": True},
+    "Redrive": {"all": True},
+}
+"""Requests that must have one of several fields, with one of them."""
+
+
+@pytest.mark.parametrize("name", sorted(REQUESTS))
+def test_the_examples_of_what_a_request_must_have_are_a_request(name: str) -> None:
+    schema = SCHEMAS[name]
+    shown = {field: schema["properties"][field]["examples"][0] for field in schema.get("required", [])}
+    shown |= ONE_OF.get(name, {})
+
+    REQUESTS[name].model_validate(shown, strict=True)
+
+
+def test_a_field_with_few_values_names_them() -> None:
+    assert len(SCHEMAS["RegisterExperiment"]["properties"]["category"]["enum"]) == 14
+    assert SCHEMAS["Select"]["properties"]["intent"]["enum"][0] == "auto"
+    assert "best.changed" in SCHEMAS["AddWebhook"]["properties"]["types"]["anyOf"][0]["items"]["enum"]
 
 
 def test_the_text_under_a_field_of_a_class_describes_it_wherever_the_class_is_shown() -> None:

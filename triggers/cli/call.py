@@ -11,6 +11,7 @@ import click
 from pydantic import BaseModel, ValidationError
 
 from functions.contract import Function
+from functions.schemas import schema_of
 from functions.table import find, table
 from functions.validation import invalid
 from state.errors import Invalid
@@ -64,11 +65,12 @@ def _command(declared: Function[Any, Any]) -> click.Command:
         # What is waited for says how it ended; everything else was simply answered.
         return BY_STATUS.get(str(answer.get("status")), 0) if declared.name == "experiment::wait" else 0
 
+    described = schema_of(declared.request, "request").get("properties", {})
     options: list[click.Parameter] = [
         click.Option(
             [f"--{name.replace('_', '-')}", name],
             required=info.is_required(),
-            help=info.description or "",
+            help=described.get(name, {}).get("description", ""),
             metavar=_metavar(info.annotation),
         )
         for name, info in declared.request.model_fields.items()

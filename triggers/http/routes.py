@@ -54,13 +54,14 @@ def make_app(
 ) -> Starlette:
     """The web application; `lifespan` puts the opened Process into `app.state.process`."""
     document = cache(lambda: json.dumps(openapi(functions)).encode())
+    page = cache(lambda: docs_page(functions))
     routes: list[BaseRoute] = [
         Route("/healthz", healthz),
         Route("/readyz", readyz),
         Route("/metrics", metrics),
         Route("/api/events", events),
         Route("/openapi.json", lambda _: Response(document(), media_type=JSON)),
-        Route("/docs", lambda _: HTMLResponse(docs_page(functions), headers=DOCS_HEADERS)),
+        Route("/docs", lambda _: HTMLResponse(page(), headers=DOCS_HEADERS)),
         Route("/api/session", Session),
         *dashboard(settings),
     ]
