@@ -224,6 +224,11 @@ class SearchFacts:
     """Near misses of the tag's best."""
     categories: Mapping[str, tuple[int, int]]
     """Total and kept of every category that was tried."""
+    crashes_in_a_row: int
+    least_tried: str
+    """The category to look at where the search explores."""
+    tries: Sequence[Sketch]
+    """The newest experiments of that category, oldest first."""
     combined: Sequence[Sequence[str]]
     """Parents of the newest experiments that have several; read where the mode is combine or may become so."""
     ground: TagGround | BranchGround

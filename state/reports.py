@@ -14,7 +14,7 @@ from state.facts import Runs, Spread
 from state.indexes import fields_in, members, read_as, records
 from state.moves import Arg
 from state.noise import spread_at, spread_of
-from state.policy import read_policy
+from state.policy import Policy, read_policy
 from state.records import Best, Result, Selection, Sketch, Status, Strategy, Tag
 from state.tags import categories_of, tag_in
 
@@ -33,8 +33,10 @@ class BriefFacts:
     """What an agent goes on with."""
 
     tag: Tag
+    policy: Policy
     best: Best | None
     strategy: Strategy
+    crashes_in_a_row: int
     still_open: Sequence[Sketch]
     """The newest of each status, by number; no retests."""
     unused: Sequence[Selection]
@@ -89,6 +91,7 @@ class Reports:
                 "best": ("HGETALL", keys.best(tag)),
                 "strategy": ("HGETALL", keys("strategy", tag)),
                 "policy": ("HGET", keys("policy", tag), "values"),
+                "crashes": ("HGET", keys("crashes", tag), "consecutive"),
                 "results": self._listed(Sketch, keys("finished", tag), RESULTS_READ),
                 "selections": members(
                     self._lab, keys("open_selections", tag), keys.selection(""), high="(inf", limit=-1
@@ -96,19 +99,21 @@ class Reports:
                 **still_open,
             }
         )
-        of_tag, best = tag_in(found["tag"], tag), Best.found(found["best"])
+        of_tag, policy = tag_in(found["tag"], tag), read_policy(found["policy"])
+        best = Best.found(found["best"])
         misses: list[Sketch] = []
         if best is not None:
-            margin = read_policy(found["policy"]).near_miss_margin
-            low, high = near(best.val_bpb, of_tag.direction, margin)
+            low, high = near(best.val_bpb, of_tag.direction, policy.near_miss_margin)
             index = keys("near_misses", tag)
             [nearest] = await self._lab.pipeline([self._listed(Sketch, index, NEAR_READ, band=(low, high))])
             misses = read_as(Sketch, nearest)
         selections = [Selection.parse(stored) for stored in records(found["selections"]).values() if stored]
         return BriefFacts(
             tag=of_tag,
+            policy=policy,
             best=best,
             strategy=Strategy.parse(found["strategy"]),
+            crashes_in_a_row=int(found["crashes"] or 0),
             still_open=[
                 e
                 for status in OPEN_STATUSES

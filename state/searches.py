@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,10 @@ NEAR_READ = 50
 COMBINED_READ = 200
 ANCESTORS_READ = 200
 BESIDE_READ = 20
+TRIES_READ = 4
+
+LeastTried = Callable[[Mapping[str, tuple[int, int]]], str]
+"""Picks a category by total and kept of each that was tried."""
 
 Commands = dict[str, Sequence[Arg] | None]
 """By name, for `Lab.read`."""
@@ -47,7 +51,9 @@ class Searches:
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
 
-    async def facts(self, tag: str, selection_id: str | None, near: NearBand) -> SearchFacts:
+    async def facts(
+        self, tag: str, selection_id: str | None, near: NearBand, least_tried: LeastTried
+    ) -> SearchFacts:
         """What is known of a tag's search, or of the branch that was selected.
 
         Raises:
@@ -62,6 +68,7 @@ class Searches:
                 "strategy": ("HGETALL", keys("strategy", tag)),
                 "best": ("HGETALL", keys.best(tag)),
                 "categories": ("HGETALL", keys("categories", tag)),
+                "crashes": ("HGET", keys("crashes", tag), "consecutive"),
                 **reads.first(),
             }
         )
@@ -71,6 +78,8 @@ class Searches:
             Best.found(found["best"]),
         )
         band = near(best.val_bpb, of_tag.direction, policy.near_miss_margin) if best else (0.0, 0.0)
+        categories = categories_of(found["categories"])
+        least = least_tried(categories)
         is_old = strategy.decided_at < of_tag.total
         may_combine = is_old or strategy.mode == "combine"
         found |= await lab.read(
@@ -79,6 +88,14 @@ class Searches:
                 "near_count": ("ZCOUNT", keys("near_misses", tag), *map(repr, band)) if best else None,
                 "combinations": self._parents(keys("category", tag, "combination")) if may_combine else None,
                 "newest": self._parents(keys("lineage", tag)) if may_combine else None,
+                "tries": members(
+                    lab,
+                    keys("category", tag, least),
+                    keys.experiment(""),
+                    limit=TRIES_READ,
+                    newest=True,
+                    fields=fields_in(Sketch),
+                ),
                 **reads.second(_Seen(of_tag, best, band), found),
             }
         )
@@ -88,7 +105,10 @@ class Searches:
             strategy=strategy,
             ends=ends_of(found["ends"]) if is_old else (),
             near_count=int(found["near_count"] or 0),
-            categories=categories_of(found["categories"]),
+            categories=categories,
+            crashes_in_a_row=int(found["crashes"] or 0),
+            least_tried=least,
+            tries=[e for e in read_as(Sketch, found["tries"])[::-1] if e.retest_of is None],
             combined=[*_several(found["combinations"]), *_several(found["newest"])],
             ground=reads.ground(best, found),
         )
@@ -173,7 +193,11 @@ class _BranchReads:
         chosen = Selection.parse(found["chosen"])
         if chosen.tag != self._tag:
             raise other_tag(chosen)
-        named = [*_merging(chosen), *(_beside(chosen, found) or ()), chosen.base_experiment_id or ""]
+        named = [
+            *_merging(chosen),
+            *(_beside(chosen, seen.best, found) or ()),
+            chosen.base_experiment_id or "",
+        ]
         return {
             "ancestors": ancestors(self._lab, chosen.parent_ids, ANCESTORS_READ)
             if chosen.parent_ids
@@ -188,7 +212,7 @@ class _BranchReads:
             rows = [row_as(Sketch, found[f"sketch of {name}"]) for name in names]
             return [sketch for sketch in rows if sketch is not None]
 
-        beside = _beside(chosen, found)
+        beside = _beside(chosen, best, found)
         return BranchGround(
             chosen=chosen,
             ancestors=ancestry(found["ancestors"])[0] if chosen.parent_ids else {},
@@ -203,9 +227,12 @@ def _merging(chosen: Selection) -> Sequence[str]:
     return (chosen.combines or chosen.parent_ids) if chosen.kind == "merge" else ()
 
 
-def _beside(chosen: Selection, found: Found) -> Sequence[str] | None:
-    """What other branches began with, the oldest first; None where that is no matter."""
-    if chosen.kind != "new_root" or chosen.select_seq == 1:
+def _beside(chosen: Selection, best: Best | None, found: Found) -> Sequence[str] | None:
+    """What other branches began with, the oldest first; None where that is no matter.
+
+    The tag's first root is its baseline, unless it has one from before it had branches.
+    """
+    if chosen.kind != "new_root" or (chosen.select_seq == 1 and best is None):
         return None
     return [root for (root,) in values(found["branches"]).values() if root][::-1]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -10,6 +11,7 @@ from functions.contract import Call, Response, function
 from functions.experiment._reports import RunReport, check_counts, first_answer
 from functions.rules.keeps.judging import Breaker, Failure, conditions_of, judge_failure
 from functions.rules.keeps.verdict import Key
+from functions.views.hints import MEND, abort_step
 from state.experiments import Experiments
 from state.settings import Settings
 
@@ -30,6 +32,7 @@ class Crashed(Response):
     should_abort: bool
     action: str
     base_commit_sha: str | None
+    next: str
     replayed: bool = False
 
 
@@ -44,9 +47,15 @@ async def crash(request: Crash, call: Call, experiments: Experiments, settings: 
         under = conditions_of(Key(), run)
         beside = await experiments.comparison(run, under.key.gpu_class, under.other_key, under.code)
         if first := first_answer("crash", request, call, run, beside):
-            return Crashed(**first, replayed=True)
+            return crashed(first, replayed=True)
         await check_counts("crash", request, run, experiments)
         ending = judge_failure(failure, run, beside, breaker)
-        return Crashed(**(ending.answer or {})) if await experiments.end(ending) else None
+        return crashed(ending.answer or {}) if await experiments.end(ending) else None
 
     return await experiments.in_turn(request.experiment_id, judged)
+
+
+def crashed(answer: Mapping[str, Any], *, replayed: bool = False) -> Crashed:
+    """The answer, with what its agent does next."""
+    step = abort_step(answer["consecutive_crashes"]) if answer["should_abort"] else MEND
+    return Crashed(**answer, next=step, replayed=replayed)

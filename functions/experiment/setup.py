@@ -8,6 +8,7 @@ from pydantic import Field
 
 from functions.contract import Command, Line, Request, Response, function
 from functions.plugins import Schedulers
+from functions.views.hints import tag_step
 from state.errors import Conflict
 from state.ids import Sha
 from state.ids import Tag as TagName
@@ -73,6 +74,9 @@ class TagSummary(Response):
 class OpenedTag(Response):
     tag: TagSummary
     branch: str
+    trace_mode: str
+    """`single`, or `multi`: then every experiment is made from what trace::select answers."""
+    next: str
     hint: str | None = None
 
 
@@ -108,7 +112,13 @@ async def setup(
             "no worker is there to say what the base commit is, and none was sent: workers can only train commits"
             " that their own clone has; set up another tag with base_commit to send patches"
         )
-    return OpenedTag(tag=_summary(created, None), branch=tag.branch, hint=hint)
+    return OpenedTag(
+        tag=_summary(created, None),
+        branch=tag.branch,
+        trace_mode=policy.traces.mode,
+        next=tag_step(policy, 0, is_empty=True),
+        hint=hint,
+    )
 
 
 async def _taken(name: str, tags: Tags) -> Conflict:

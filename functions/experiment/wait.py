@@ -11,7 +11,7 @@ from functions.contract import Call, Http, Request, Response, function
 from functions.rules.access import check_own
 from functions.rules.keeps.verdict import should_abort
 from functions.views.budgets import obstacle
-from functions.views.hints import Queue, alive, next_step
+from functions.views.hints import Queue, abort_step, alive, next_step
 from state.experiments import Experiments
 from state.facts import WaitFacts
 from state.ids import ExperimentId
@@ -93,6 +93,8 @@ def outcome(facts: WaitFacts, queue: Queue | None, *, changed: bool) -> Outcome:
     """What is known of an experiment now, and what its agent does next."""
     e, tag, best, crashes = facts.experiment, facts.tag, facts.best, facts.crashes_in_a_row
     finished = e.status not in OPEN
+    aborts = should_abort(crashes, facts.policy.crash_limit)
+    paused = obstacle(tag) if tag.paused_at is not None else None
     return Outcome(
         experiment_id=e.experiment_id,
         status=e.status,
@@ -111,10 +113,10 @@ def outcome(facts: WaitFacts, queue: Queue | None, *, changed: bool) -> Outcome:
         error=e.error,
         error_kind=e.error_kind,
         consecutive_crashes=crashes,
-        should_abort=should_abort(crashes, facts.policy.crash_limit),
+        should_abort=aborts,
         progress=e.last_progress,
         metric=e.last_metric,
         queue=queue,
         paused=tag.paused_at is not None,
-        next=next_step(e, queue, obstacle(tag) if tag.paused_at is not None else None),
+        next=abort_step(crashes) if finished and aborts else next_step(e, queue, paused),
     )

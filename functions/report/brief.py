@@ -7,15 +7,15 @@ from typing import Any
 from pydantic import Field
 
 from functions.contract import Request, Response, function
-from functions.rules.keeps.verdict import near_band
+from functions.rules.keeps.verdict import near_band, should_abort
 from functions.rules.search.suggestions import short
 from functions.views.budgets import Budget, budget_view, is_limited, obstacle
-from functions.views.hints import open_step
+from functions.views.hints import open_step, tag_step
 from functions.views.sketches import selection_view, sketch_view
 from state.ids import AgentName
 from state.ids import Tag as TagName
-from state.records import Sketch
-from state.reports import Reports
+from state.records import Selection, Sketch
+from state.reports import BriefFacts, Reports
 
 OPEN_SHOWN = 10
 
@@ -44,6 +44,11 @@ class Brief(Response):
     paused: bool
     budget: Budget | None
     """None where the tag has no limit."""
+    trace_mode: str
+    """`single`, or `multi`: then every experiment is made from what trace::select answers."""
+    consecutive_crashes: int
+    should_abort: bool
+    """So many that something is broken for all: find the cause before the next run."""
     next: str
 
 
@@ -74,16 +79,22 @@ async def brief(request: ReadBrief, reports: Reports) -> Brief:
         near_misses=[sketch_view(e) for e in facts.near],
         paused=tag.paused_at is not None,
         budget=budget_view(tag) if is_limited(tag) else None,
-        next=_next(mine[0] if mine else None, obstacle(tag)),
+        trace_mode=facts.policy.traces.mode,
+        consecutive_crashes=facts.crashes_in_a_row,
+        should_abort=should_abort(facts.crashes_in_a_row, facts.policy.crash_limit),
+        next=_next(facts, mine[0] if mine else None, unused[0] if unused else None),
     )
 
 
-def _next(mine: Sketch | None, why_not: str | None) -> str:
+def _next(facts: BriefFacts, mine: Sketch | None, unused: Selection | None) -> str:
+    why_not = obstacle(facts.tag)
     if mine is not None and mine.status != "registered":
         return open_step(mine.experiment_id, mine.status, None, why_not, mine.last_progress)
-    step = (
-        open_step(mine.experiment_id, mine.status, None)
-        if mine is not None
-        else "Ask for a direction: POST /api/search/suggest."
-    )
+    if mine is not None:
+        step = open_step(mine.experiment_id, mine.status, None)
+    elif unused is not None and not should_abort(facts.crashes_in_a_row, facts.policy.crash_limit):
+        step = f"Go on with {unused.selection_id}, or give it back: POST /api/trace/release."
+    else:
+        is_empty = facts.best is None and facts.tag.total == 0
+        step = tag_step(facts.policy, facts.crashes_in_a_row, is_empty=is_empty)
     return f"{why_not} {step}" if why_not else step

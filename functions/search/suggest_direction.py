@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pydantic import Field
 
 from functions.contract import CATEGORIES, Http, Request, Response, function
-from functions.rules.keeps.verdict import near_band
+from functions.rules.keeps.verdict import near_band, should_abort
 from functions.rules.search.grounds import ground_of
 from functions.rules.search.strategy import is_due, next_strategy
-from functions.rules.search.suggestions import high_yield, suggest, uncombined_pair, underexplored
+from functions.rules.search.suggestions import (
+    Least,
+    barren,
+    high_yield,
+    least_tried_of,
+    suggest,
+    uncombined_pair,
+    underexplored,
+)
 from functions.views.budgets import obstacle
+from functions.views.hints import SELECT, abort_step
 from functions.views.strategies import StrategyView, strategy_view
 from state.facts import BranchGround, SearchFacts
 from state.ids import SelectionId
 from state.ids import Tag as TagName
-from state.records import Strategy
+from state.records import Selection, Strategy
 from state.searches import Searches
 from state.tags import Strategies
 
@@ -35,6 +46,8 @@ class Suggestion(Response):
     category_stats: dict[str, CategoryCount]
     underexplored_categories: list[str]
     high_yield_categories: list[str]
+    barren_categories: list[str]
+    """Tried 10 times or more, and nothing was kept."""
     near_misses_available: int
     near_miss_categories: list[str]
     recent_bpb_trend: list[float]
@@ -45,6 +58,12 @@ class Suggestion(Response):
     trace_id: str | None = None
     parent_ids: list[str] | None = None
     """Of the selection."""
+    trace_mode: str
+    """`single`, or `multi`: then every experiment is made from what trace::select answers."""
+    consecutive_crashes: int
+    should_abort: bool
+    """So many that something is broken for all: find the cause before the next run."""
+    next: str
     paused: bool
     hint: str | None
     """Why a run of this tag would not begin now."""
@@ -56,7 +75,7 @@ async def suggest_direction(
 ) -> Suggestion:
     """The strategy, what was tried how often, what paid off, and at least one concrete idea."""
     while True:
-        facts = await searches.facts(request.tag, request.selection_id, near_band)
+        facts = await searches.facts(request.tag, request.selection_id, near_band, least_tried)
         now, finished = facts.strategy, facts.tag.total
         if now.decided_at >= finished or not is_due(now, finished):
             return suggestion(facts, now)
@@ -68,7 +87,8 @@ async def suggest_direction(
 def suggestion(facts: SearchFacts, strategy: Strategy) -> Suggestion:
     """What to try next under this strategy."""
     tag, stats, ground = facts.tag, facts.categories, ground_of(facts)
-    unexplored, yielding = underexplored(stats, CATEGORIES), high_yield(stats)
+    unexplored, yielding, empty = underexplored(stats, CATEGORIES), high_yield(stats), barren(stats)
+    aborts = should_abort(facts.crashes_in_a_row, facts.policy.crash_limit)
     chosen = facts.ground.chosen if isinstance(facts.ground, BranchGround) else None
     return Suggestion(
         strategy=strategy_view(strategy),
@@ -76,6 +96,7 @@ def suggestion(facts: SearchFacts, strategy: Strategy) -> Suggestion:
         category_stats={name: CategoryCount(total=total, kept=kept) for name, (total, kept) in stats.items()},
         underexplored_categories=unexplored,
         high_yield_categories=yielding,
+        barren_categories=list(empty),
         near_misses_available=ground.near_count,
         near_miss_categories=sorted({e.category for e in ground.near}),
         recent_bpb_trend=[e.val_bpb for e in ground.recent if e.val_bpb is not None],
@@ -88,10 +109,32 @@ def suggestion(facts: SearchFacts, strategy: Strategy) -> Suggestion:
             recent=ground.recent,
             merging=ground.merging,
             beside=ground.beside,
+            least=Least(facts.least_tried, facts.tries, is_new=facts.least_tried not in stats),
+            barren=empty,
+            near=ground.near,
+            crashes_in_a_row=facts.crashes_in_a_row if aborts else 0,
         ),
         base_commit_sha=ground.commit_sha,
         trace_id=chosen.trace_id if chosen else None,
         parent_ids=chosen.parent_ids if chosen else None,
+        trace_mode=facts.policy.traces.mode,
+        consecutive_crashes=facts.crashes_in_a_row,
+        should_abort=aborts,
+        next=_next(facts, chosen, aborts=aborts),
         paused=tag.paused_at is not None,
         hint=obstacle(tag),
     )
+
+
+def least_tried(stats: Mapping[str, tuple[int, int]]) -> str:
+    """The category to look at where the search explores."""
+    return least_tried_of(stats, CATEGORIES)
+
+
+def _next(facts: SearchFacts, chosen: Selection | None, *, aborts: bool) -> str:
+    if aborts:
+        return abort_step(facts.crashes_in_a_row)
+    if chosen is None and facts.policy.traces.mode == "multi":
+        return SELECT
+    what = f"that with selection_id {chosen.selection_id}" if chosen else "that"
+    return f"Go to base_commit_sha, commit one change to it, and submit {what}: POST /api/experiment/submit."

@@ -6,10 +6,16 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel
 
+from functions.rules.keeps.verdict import should_abort
 from functions.rules.pool.health import effective_status
 from state.entries import Slot
+from state.policy import Policy
 from state.records import OPEN, Experiment, Gpu, Status
 
+ASK = "Ask for a direction: POST /api/search/suggest."
+SELECT = "Select what the next experiment is made from (trace::select): POST /api/trace/select."
+BASELINE = "Nothing has run yet: the unchanged train.py comes first, as the baseline."
+MEND = "Reset to base_commit_sha; mend the idea if it is worth it, else go on."
 ADD_WORKER = "no worker is there: start one with ./nightjar worker --repo PATH"
 
 
@@ -23,6 +29,22 @@ class Queue(BaseModel):
 def alive(gpus: Sequence[Gpu | Slot], now: float, stale_s: float) -> list[str]:
     """The GPUs with a live worker."""
     return [gpu.gpu_id for gpu in gpus if effective_status(gpu, now, stale_s) != "offline"]
+
+
+def tag_step(policy: Policy, crashes_in_a_row: int, *, is_empty: bool) -> str:
+    """One sentence or two for an agent that has nothing open in a tag."""
+    if should_abort(crashes_in_a_row, policy.crash_limit):
+        return abort_step(crashes_in_a_row)
+    step = SELECT if policy.traces.mode == "multi" else ASK
+    return f"{BASELINE} {step}" if is_empty else step
+
+
+def abort_step(crashes_in_a_row: int) -> str:
+    """The same after so many crashes that something must be broken for all."""
+    return (
+        f"{crashes_in_a_row} runs in a row crashed: try nothing new. Reset to base_commit_sha, run that code"
+        " unchanged, and find what is broken for all."
+    )
 
 
 def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -> str:
@@ -47,7 +69,7 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
         case "discard":
             return "Reset to base_commit_sha and try something else: POST /api/search/suggest."
         case "crash" | "timeout":
-            return "Reset to base_commit_sha; mend the idea if it is worth it, else go on."
+            return MEND
         case "stopped":
             return "It was stopped: reset to base_commit_sha and go on."
         case "invalid":

@@ -530,6 +530,37 @@ async def test_a_suggestion_for_a_root_or_a_merge_says_what_stands_beside_it(
     assert of_merge["base_commit_sha"] == merge["base_commit_sha"]
 
 
+async def test_with_several_branches_the_next_step_is_to_select(client: httpx.AsyncClient) -> None:
+    opened = await told(client, "/api/experiment/setup", tag=TAG, policy={"traces": {"mode": "multi"}})
+    empty = await told(client, "/api/report/brief", tag=TAG)
+    chosen = await selected(client, agent="ann")
+    mine = await told(client, "/api/report/brief", tag=TAG, agent="ann")
+    of_it = await told(client, "/api/search/suggest", tag=TAG, selection_id=chosen["selection_id"])
+    await complete(client, await made(client, chosen), 1.0)
+    after = [await told(client, path, tag=TAG) for path in ("/api/report/brief", "/api/search/suggest")]
+
+    assert {a["trace_mode"] for a in (opened, empty, mine, of_it, *after)} == {"multi"}
+    assert all("POST /api/trace/select" in a["next"] for a in (opened, empty, *after))
+    assert "baseline" in opened["next"]
+    assert chosen["selection_id"] in mine["next"]
+    assert chosen["selection_id"] in of_it["next"]
+
+
+async def test_the_first_selection_of_a_tag_that_has_a_baseline_asks_for_none(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client, TAG)
+    await tried(client, 1.0)
+    await told(client, "/api/trace/configure", tag=TAG, mode="multi")
+    chosen = await selected(client)
+
+    found = await told(client, "/api/search/suggest", tag=TAG, selection_id=chosen["selection_id"])
+
+    assert chosen["kind"] == "new_root"
+    assert "baseline" not in found["suggestions"][0]
+    assert "A new branch from the tag's base commit: try one change in" in found["suggestions"][0]
+
+
 async def test_a_verdict_that_is_waited_for_says_what_it_means_for_the_branch(
     client: httpx.AsyncClient,
 ) -> None:

@@ -929,7 +929,7 @@ async def test_every_mode_suggests_something_concrete(client: httpx.AsyncClient)
             assert answer["suggestions"]
 
 
-async def test_combine_names_two_near_misses_of_different_categories_not_combined_yet(
+async def test_combine_names_two_near_misses_not_combined_yet_of_different_categories_first(
     client: httpx.AsyncClient,
 ) -> None:
     await open_tag(client)
@@ -939,8 +939,12 @@ async def test_combine_names_two_near_misses_of_different_categories_not_combine
     await tried(client, 1.0003, category="attention")  # 4
     await told(client, "/api/search/set-strategy", tag="mar11", mode="combine", reason="try it")
 
+    async def idea() -> str:
+        suggestions: list[str] = (await told(client, "/api/search/suggest", tag="mar11"))["suggestions"]
+        return suggestions[0]
+
     async def pair() -> set[str]:
-        first = (await told(client, "/api/search/suggest", tag="mar11"))["suggestions"][0]
+        first = await idea()
         return {f"mar11-{n}" for n in (2, 3, 4) if f"mar11-{n} " in first}
 
     first = await pair()
@@ -948,10 +952,71 @@ async def test_combine_names_two_near_misses_of_different_categories_not_combine
     second = await pair()
     await registered(client, category="optimizer", parent_ids=["mar11-3", "mar11-4"])
     third = await pair()
+    await registered(client, category="optimizer", parent_ids=["mar11-2", "mar11-3"])
 
     assert first == {"mar11-2", "mar11-4"}
     assert second == {"mar11-3", "mar11-4"}
-    assert third == set()
+    assert third == {"mar11-2", "mar11-3"}
+    assert "All pairs of 3 near misses were tried" in await idea()
+
+
+async def test_exploring_names_what_was_tried_in_the_least_tried_category(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    for category in CATEGORIES:
+        for value in (1.0,) if category == "attention" else (1.0, 1.1, 1.2):
+            await tried(client, value, category=category, diff_summary=f"{category} at {value}")
+    await told(client, "/api/search/set-strategy", tag="mar11", mode="explore", reason="look around")
+
+    found = await told(client, "/api/search/suggest", tag="mar11")
+
+    number = 3 * CATEGORIES.index("attention") + 1
+    assert f"attention (tried there: mar11-{number} discard: attention at 1.0)" in found["suggestions"][0]
+
+
+async def test_a_category_without_a_keep_in_ten_tries_is_named(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    for value in (1.0, *(1.1 for _ in range(10))):
+        await tried(client, value, category="hyperparams" if value > 1 else "other")
+
+    found = await told(client, "/api/search/suggest", tag="mar11")
+
+    assert found["barren_categories"] == ["hyperparams"]
+    assert "Barren so far: 10 hyperparams, 0 keeps." in found["suggestions"]
+
+
+async def test_an_empty_tag_begins_with_its_baseline(client: httpx.AsyncClient) -> None:
+    opened = await open_tag(client)
+
+    empty = await told(client, "/api/report/brief", tag="mar11")
+    await tried(client, 1.0)
+    after = await told(client, "/api/report/brief", tag="mar11")
+
+    assert "baseline" in opened["next"]
+    assert opened["next"] == empty["next"]
+    assert after["next"] == "Ask for a direction: POST /api/search/suggest."
+    assert {a["trace_mode"] for a in (opened, empty, after)} == {"single"}
+
+
+async def test_so_many_crashes_that_something_is_broken_change_what_is_next(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client)
+    await tried(client, 1.0)
+    before = [await crashed(client) for _ in range(2)]
+    third = await crashed(client)
+
+    waited = await asked(client, f"/api/experiment/{third['experiment_id']}/wait?timeout=0")
+    brief = await told(client, "/api/report/brief", tag="mar11")
+    suggestion = await told(client, "/api/search/suggest", tag="mar11")
+    await tried(client, 1.0)
+    healed = await told(client, "/api/report/brief", tag="mar11")
+
+    assert "unchanged" not in "".join(a["next"] for a in before)
+    assert all(a["should_abort"] for a in (third, waited, brief, suggestion))
+    assert all("3 runs in a row crashed" in a["next"] for a in (third, waited, brief, suggestion))
+    assert suggestion["suggestions"][0] == "Run mar11-1 unchanged: 3 runs in a row crashed."
+    assert (healed["should_abort"], healed["consecutive_crashes"]) == (False, 0)
+    assert "crashed" not in healed["next"]
 
 
 async def test_briefs_and_suggestions_fit_into_two_thousand_tokens(client: httpx.AsyncClient) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import combinations
 
 from functions.rules.keeps.verdict import is_near, score
@@ -10,6 +11,18 @@ from state.records import Direction, Mention, Mode, Sketch
 
 ENOUGH_TRIES = 3
 HIGH_YIELD = 0.3
+BARREN_TRIES = 10
+
+
+@dataclass(frozen=True)
+class Least:
+    """The category to look at where the search explores, and what was tried there."""
+
+    category: str
+    tries: Sequence[Sketch] = ()
+    """Some of the newest, oldest first."""
+    is_new: bool = False
+    """Nothing of it has finished."""
 
 
 def underexplored(stats: Mapping[str, tuple[int, int]], categories: Sequence[str]) -> list[str]:
@@ -23,19 +36,37 @@ def high_yield(stats: Mapping[str, tuple[int, int]]) -> list[str]:
     return sorted((c for c, rate in rates.items() if rate > HIGH_YIELD), key=lambda c: (-rates[c], c))
 
 
+def barren(stats: Mapping[str, tuple[int, int]]) -> dict[str, int]:
+    """Categories with at least 10 tries and no keep, by their tries, the most first."""
+    empty = {c: total for c, (total, kept) in stats.items() if total >= BARREN_TRIES and kept == 0}
+    return dict(sorted(empty.items(), key=lambda each: (-each[1], each[0])))
+
+
+def least_tried_of(stats: Mapping[str, tuple[int, int]], categories: Sequence[str]) -> str:
+    """The category to look at first; of equals the first one in `categories`, without `other`.
+
+    While some have fewer than 3 tries, the one of these where the fewest came to nothing: a keep is a reason to go on
+    there. Later the one with the fewest tries.
+    """
+    if few := underexplored(stats, categories):
+        return min(few, key=lambda c: stats[c][0] - stats[c][1] if c in stats else 0)
+    return min((c for c in categories if c != "other"), key=lambda c: stats[c][0])
+
+
 def uncombined_pair(
     near_misses: Sequence[Mention], combined: Iterable[Sequence[str]]
 ) -> tuple[Mention, Mention] | None:
-    """The two best near misses of different categories that are not together in `combined`, lists of parents."""
+    """The two best near misses that are not together in `combined`, lists of parents.
+
+    Those of different categories come first: two changes of one category are likelier to be one change twice.
+    """
     done = {frozenset(pair) for parents in combined for pair in combinations(parents, 2)}
-    return next(
-        (
-            (a, b)
-            for a, b in combinations(near_misses, 2)
-            if a.category != b.category and frozenset((a.experiment_id, b.experiment_id)) not in done
-        ),
-        None,
-    )
+    free = [
+        (a, b)
+        for a, b in combinations(near_misses, 2)
+        if frozenset((a.experiment_id, b.experiment_id)) not in done
+    ]
+    return next((pair for pair in free if pair[0].category != pair[1].category), free[0] if free else None)
 
 
 def near_to(
@@ -64,25 +95,35 @@ def suggest(
     recent: Sequence[Sketch],
     merging: Sequence[Sketch] = (),
     beside: Sequence[Sketch] | None = None,
+    least: Least | None = None,
+    barren: Mapping[str, int] | None = None,
+    near: Sequence[Mention] = (),
+    crashes_in_a_row: int = 0,
 ) -> list[str]:
-    """One to four concrete ideas, most wanted first; never empty.
+    """One to five concrete ideas, most wanted first; never empty.
 
-    `merging`: the experiments that a selected merge combines; `beside`, for a new root: the roots of other branches.
+    `merging`: the experiments that a selected merge combines; `beside`, for a new root: the roots of other branches;
+    `near`: the near misses that `pair` was looked for in; `crashes_in_a_row`: so many that nothing new is tried.
     """
+    crashed = [e for e in recent if e.status in ("crash", "timeout")]
+    avoid = [
+        f"Avoid what crashed {e.experiment_id}: {short(e.error or 'unknown', 160)}" for e in crashed[-1:]
+    ]
+    if crashes_in_a_row:
+        what = short(best.experiment_id) if best else "train.py"
+        return [f"Run {what} unchanged: {crashes_in_a_row} runs in a row crashed.", *avoid]
     if merging:
         parts = [f"{e.experiment_id} ({e.category}: {short(e.diff_summary, 120)})" for e in merging]
         return [f"Combine {' and '.join(parts)}; where they contradict each other, take the better one."]
     if best is None and beside is not None:
-        where = unexplored[0] if unexplored else "a category with few recent tries"
         others = [f"{e.experiment_id} ({short(e.description, 60)})" for e in beside[-4:]]
         unlike = f", unlike the first changes of the other branches: {', '.join(others)}" if others else ""
-        return [f"A new branch from the tag's base commit: try one change in {where}{unlike}."]
+        return [f"A new branch from the tag's base commit: try one change in {_where(least)}{unlike}."]
     if best is None:
         return [
             "Run the unchanged train.py first: its result is the baseline that everything is compared with."
         ]
     base = f"{short(best.experiment_id)} ({short(best.description, 80)})"
-    crashed = [e for e in recent if e.status in ("crash", "timeout")]
     match mode:
         case "combine" if pair is not None:
             a, b = pair
@@ -92,7 +133,7 @@ def suggest(
                 " both just missed; register it with both as parent_ids."
             ]
         case "combine":
-            ideas = ["All pairs of near misses were tried: repeat the best near miss with a larger step."]
+            ideas = [_without_pair(near, base)]
         case "ablation":
             ideas = [
                 f"Remove the newest addition from {base}: if the value stays within noise, simpler code is a gain.",
@@ -101,16 +142,41 @@ def suggest(
             where = f" in {yielding[0]}" if yielding else ""
             ideas = [f"Refine {base}: try a smaller or larger step of the last kept change{where}."]
         case "explore":
-            where = unexplored[0] if unexplored else "a category with few recent tries"
-            ideas = [f"Try one change in {where} on top of {base}."]
-    if crashed:
-        newest = crashed[-1]
-        ideas.append(f"Avoid what crashed {newest.experiment_id}: {short(newest.error or 'unknown', 160)}")
+            ideas = [f"Try one change in {_where(least, best)} on top of {base}."]
+    ideas += avoid
     if mode != "explore" and unexplored:
         ideas.append(f"Not tried enough yet: {', '.join(unexplored[:4])}.")
     if mode not in ("exploit", "explore") and yielding:
         ideas.append(f"Pays off most: {', '.join(yielding[:3])}.")
+    if barren:
+        counts = ", ".join(f"{total} {category}, 0 keeps" for category, total in [*barren.items()][:4])
+        ideas.append(f"Barren so far: {counts}.")
     return ideas
+
+
+def _where(least: Least | None, best: Sketch | None = None) -> str:
+    """The category to explore, with what was tried there; the best itself is left out."""
+    if least is None:
+        return "a category with few recent tries"
+    if least.is_new and not least.tries:
+        return f"{least.category} (not tried yet)"
+    others = [e for e in least.tries if best is None or e.experiment_id != best.experiment_id]
+    told = "; ".join(f"{e.experiment_id} {e.status}: {short(e.description, 50)}" for e in others[-3:])
+    return f"{least.category} (tried there: {told})" if told else least.category
+
+
+def _without_pair(near: Sequence[Mention], base: str) -> str:
+    """What to do in place of a combination where no pair of near misses is left."""
+    if not near:
+        return (
+            f"No near miss is there to combine: take another step of the last kept change on top of {base}."
+        )
+    first = f"{near[0].experiment_id}: {short(near[0].diff_summary, 120)}"
+    if len(near) == 1:
+        return f"One near miss alone is there: repeat it on top of {base} with a larger step ({first})."
+    return (
+        f"All pairs of {len(near)} near misses were tried: repeat the best one with a larger step ({first})."
+    )
 
 
 def short(text: str, most: int = 60) -> str:

@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from functions.contract import CATEGORIES
-from functions.rules.search.suggestions import high_yield, short, suggest, uncombined_pair, underexplored
+from functions.rules.search.suggestions import (
+    Least,
+    barren,
+    high_yield,
+    least_tried_of,
+    short,
+    suggest,
+    uncombined_pair,
+    underexplored,
+)
 from state.records import Experiment, Mode
 from tests.functions.rules.sample import experiment
 
@@ -20,7 +29,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
     st.lists(st.sampled_from(["optimizer", "attention", "depth"]), max_size=6),
     st.lists(st.lists(st.integers(1, 6).map("mar11-{}".format), max_size=3, unique=True), max_size=6),
 )
-def test_the_pair_is_the_best_of_two_categories_that_nobody_has_combined(
+def test_the_pair_is_the_best_that_nobody_has_combined_of_two_categories_if_there_is_one(
     categories: list[str], families: list[list[str]]
 ) -> None:
     near = [experiment(n, category=c) for n, c in enumerate(categories, 1)]
@@ -28,11 +37,13 @@ def test_the_pair_is_the_best_of_two_categories_that_nobody_has_combined(
 
     def free(a: Experiment, b: Experiment) -> bool:
         together = any({a.experiment_id, b.experiment_id} <= set(parents) for parents in families)
-        return a.category != b.category and not together
+        return not together
 
     found = uncombined_pair(near, [e.parent_ids for e in tried])
 
-    assert found == next((pair for pair in combinations(near, 2) if free(*pair)), None)
+    pairs = [pair for pair in combinations(near, 2) if free(*pair)]
+    mixed = [(a, b) for a, b in pairs if a.category != b.category]
+    assert found == next(iter(mixed or pairs), None)
 
 
 def test_fewer_than_three_tries_are_too_few() -> None:
@@ -50,6 +61,68 @@ def test_what_pays_off_has_three_tries_and_more_than_three_in_ten_kept() -> None
     stats = {"a": (10, 3), "b": (10, 4), "c": (2, 2), "d": (3, 3)}
 
     assert high_yield(stats) == ["d", "b"]
+
+
+def test_ten_tries_without_a_keep_are_barren() -> None:
+    stats = {"hyperparams": (15, 0), "optimizer": (10, 0), "attention": (9, 0), "activation": (20, 1)}
+
+    assert barren(stats) == {"hyperparams": 15, "optimizer": 10}
+    assert "Barren so far: 15 hyperparams, 0 keeps, 10 optimizer, 0 keeps." in ideas(
+        "exploit", barren=barren(stats)
+    )
+
+
+def test_the_least_tried_category_is_one_where_few_tries_came_to_nothing() -> None:
+    enough: dict[str, tuple[int, int]] = dict.fromkeys(CATEGORIES, (7, 0))
+
+    assert least_tried_of({}, CATEGORIES) == "architecture"
+    assert least_tried_of({"architecture": (1, 0), "optimizer": (2, 0)}, CATEGORIES) == "hyperparams"
+    assert least_tried_of({"architecture": (9, 9), "optimizer": (2, 2)}, CATEGORIES) == "optimizer"
+    assert least_tried_of({**enough, "embedding": (4, 4), "other": (0, 0)}, CATEGORIES) == "embedding"
+
+
+def test_exploring_names_a_category_and_what_was_tried_there() -> None:
+    tries = [
+        experiment(n, status=s, description=f"d{n}") for n, s in enumerate(("keep", "discard", "crash"), 1)
+    ]
+
+    [untried] = ideas("explore", least=Least("attention", is_new=True))
+    [tried] = ideas("explore", least=Least("attention", tries), best=tries[0])
+
+    assert "attention (not tried yet)" in untried
+    assert "attention (tried there: mar11-2 discard: d2; mar11-3 crash: d3) on top of mar11-1" in tried
+
+
+def test_every_pair_was_tried_is_said_only_where_it_is_true() -> None:
+    near = [experiment(n, category="optimizer") for n in (1, 2, 3)]
+
+    [none], [one], [many] = (ideas("combine", near=near[:n]) for n in (0, 1, 3))
+
+    assert "No near miss is there" in none
+    assert "One near miss alone" in one
+    assert "mar11-1" in one
+    assert "All pairs of 3 near misses were tried" in many
+
+
+def test_after_many_crashes_in_a_row_nothing_new_is_suggested() -> None:
+    crash = experiment(3, status="crash", error="boom")
+
+    assert ideas("explore", recent=[crash], crashes_in_a_row=3) == [
+        "Run mar11-1 unchanged: 3 runs in a row crashed.",
+        "Avoid what crashed mar11-3: boom",
+    ]
+
+
+def ideas(mode: Mode, **told: Any) -> list[str]:
+    """Suggestions of a tag that has a best and has tried every category."""
+    known: dict[str, Any] = {
+        "unexplored": [],
+        "yielding": [],
+        "pair": None,
+        "best": experiment(),
+        "recent": [],
+    }
+    return suggest(mode, **(known | told))
 
 
 @given(
