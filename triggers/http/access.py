@@ -9,6 +9,7 @@ import time
 from collections.abc import Sequence
 
 from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -74,6 +75,8 @@ class Access:
     async def _answered(self, scope: Scope, receive: Receive, answer: _Answer) -> None:
         try:
             await self.app(scope, receive, answer)
+        except ClientDisconnect:
+            return  # in the middle of its body: nobody is there to be answered
         except Exception:
             log.exception("a fault of Nightjar's own")
             if answer.status != GONE:

@@ -14,6 +14,7 @@ import pytest
 from functions.process.lifecycle import Process
 from tests.conftest import served_client
 from tests.labs import problem
+from tests.logged import logged
 from triggers.http import bodies, connection
 
 HOST = b"Host: 127.0.0.1\r\n"
@@ -132,6 +133,28 @@ async def test_a_body_that_drips_is_answered_in_time_and_its_connection_ends(
     received = await said(http, head, *[piece] * 500, every_s=0.05)
 
     assert "0.3 seconds" in refusal(received, 408)["detail"]
+
+
+@pytest.mark.parametrize("announced", [b"Content-Length: 1000\r\n", b"Transfer-Encoding: chunked\r\n"])
+async def test_a_body_that_its_client_cuts_off_is_no_fault_of_ours(
+    http: httpx.AsyncClient, announced: bytes
+) -> None:
+    head = b"POST /api/experiment/setup HTTP/1.1\r\n" + HOST + announced + b"\r\n"
+    piece = b'8\r\n{"tag": \r\n' if b"chunked" in announced else b'{"tag": '
+
+    with logged("INFO") as lines:
+        _, writer = await asyncio.open_connection(http.base_url.host, http.base_url.port)
+        writer.write(head + piece)
+        await writer.drain()
+        await asyncio.sleep(0.1)
+        writer.close()
+        async with asyncio.timeout(PATIENCE_S):
+            while not lines.all(route="/api/experiment/setup"):  # noqa: ASYNC110 - a line sets no event
+                await asyncio.sleep(0.01)
+
+    line = lines.one(route="/api/experiment/setup")
+    assert (line["status"], line["level"]) == (499, "info")
+    assert not lines.all(level="error")
 
 
 async def test_a_body_that_nobody_reads_ends_its_connection_and_its_answer_is_seen(
