@@ -48,7 +48,9 @@ TOLD = {
 @click.option("--type", "types", multiple=True, help="only events of this type, such as experiment.finished")
 @click.option("--only-new-best", is_flag=True, help="only new bests")
 @click.option("--since", help="begin after the event with this id; 0: with the oldest kept")
-@click.option("--last", type=click.IntRange(0, 1000), default=None, help="begin with this many of the newest")
+@click.option(
+    "--last", type=click.IntRange(0, 1000), default=None, help="begin with this many of the newest of these"
+)
 @click.option(
     "--min-interval",
     type=click.FloatRange(0, 3600),

@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 HEARTBEAT_S = 15.0
 BACKLOG_PAGE = 500
 LAST_AT_MOST = 1000
+LOOKED_AT_MOST = 100_000
+"""Events that are looked through for the last ones of a kind."""
 INTERVAL_AT_MOST_S = 3600.0
 COME_BACK_S = 10.0
 FOLLOW_S = 5.0
@@ -70,6 +72,9 @@ class Filter:
         return (self.tag is None or event.tag == self.tag) and (
             self.types is None or event.type in self.types
         )
+
+
+ALL = Filter()
 
 
 @dataclass(frozen=True)
@@ -256,16 +261,24 @@ class Broadcast:
                 retry_after=COME_BACK_S,
             )
 
-    async def beginning(self, since: str | None, last: int = 0) -> str:
-        """After which event to begin: `since`, or the one before the `last` newest."""
+    async def beginning(self, since: str | None, last: int = 0, wanted: Filter = ALL) -> str:
+        """After which event to begin: `since`, or before the `last` newest of the wanted ones.
+
+        It looks back over 100,000 events at most.
+        """
         if since is not None:
             return since
-        if not last:
-            return await self._stream.newest()
-        newest = await self._stream.last(last + 1)
-        if len(newest) > last:
-            return newest[0].id
-        return before(newest[0].id) if newest else "0"
+        begin = await self._stream.newest()
+        cursor, looked, found = None, 0, 0
+        while found < last and looked < LOOKED_AT_MOST:
+            page = await self._stream.before(cursor, BACKLOG_PAGE)
+            those = [event for event in page if wanted.wants(event)][: last - found]
+            if those:
+                begin = before(those[-1].id)
+            if len(page) < BACKLOG_PAGE:
+                break
+            cursor, looked, found = page[-1].id, looked + len(page), found + len(those)
+        return begin
 
     async def tell(self, subscriber: Subscriber, since: str) -> AsyncGenerator[bytes, None]:
         """Everything after `since`: first what has happened, then what happens.
@@ -358,7 +371,7 @@ class EventStream(StreamingResponse):
 async def events(request: Request) -> Response:
     """Server-sent events. Last-Event-ID wins over `since`, and that over `last`.
 
-    `?tag=`, `?types=a,b` or `?only=new_best`: which; `?since=<id>` or `?last=<n>`: from where on;
+    `?tag=`, `?types=a,b` or `?only=new_best`: which; `?since=<id>` or `?last=<n>` (of these): from where on;
     `?min_interval=<seconds>`: how often at most; `?ticket=`: of event::ticket, where no header can be sent.
     """
     broadcast: Broadcast = request.app.state.broadcast
@@ -366,7 +379,7 @@ async def events(request: Request) -> Response:
         visitor = await admit(request, "viewer", ticket=True)
         wanted = _wanted(request.query_params)
         since, last = _from_where(request)
-        return EventStream(broadcast, wanted, await broadcast.beginning(since, last), visitor.proof)
+        return EventStream(broadcast, wanted, await broadcast.beginning(since, last, wanted), visitor.proof)
     except NightjarError as problem:
         return problem_response(problem)
 

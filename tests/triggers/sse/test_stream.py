@@ -23,6 +23,7 @@ from state.stream import Stream, follows
 from state.tokens import Proof
 from tests.conftest import served_client
 from tests.labs import open_tag, registered, tried
+from triggers.sse import stream
 from triggers.sse.stream import SLOW_AFTER, Broadcast, Filter, Outbox, broadcasting, encode
 
 
@@ -305,6 +306,34 @@ async def test_a_stream_can_begin_with_the_last_events(served: httpx.AsyncClient
 
     assert [e["subject"] for e in await streamed(served, "last=2", 2)] == ["t3", "t4"]
     assert [e["subject"] for e in await streamed(served, "last=1000", 5)] == [f"t{n}" for n in range(5)]
+
+
+async def test_the_last_events_are_the_last_of_those_that_are_wanted(
+    served: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "BACKLOG_PAGE", 3)
+    await open_tag(served, "mar11")
+    for value in (1.0, 0.9, 0.8, 0.7):
+        await tried(served, value)
+    await happen(served, "t", 5)
+
+    bests = await streamed(served, "only=new_best&last=2", 2)
+    all_there_are = await streamed(served, "only=new_best&last=100", 4)
+    tag = await streamed(served, "tag=mar11&types=tag.created&last=1", 1)
+
+    assert [e["data"]["val_bpb"] for e in bests] == [0.8, 0.7]
+    assert [e["data"]["val_bpb"] for e in all_there_are] == [1.0, 0.9, 0.8, 0.7]
+    assert [e["subject"] for e in tag] == ["mar11"]
+
+
+async def test_where_no_wanted_event_has_happened_the_stream_begins_now(
+    client: httpx.AsyncClient, process: Process, broadcast: Broadcast
+) -> None:
+    await happen(client, "t", 5)
+
+    begin = await broadcast.beginning(None, 5, Filter(types=frozenset({"best.changed"})))
+
+    assert begin == await process.stream.newest()
 
 
 async def test_beginning_with_the_last_events_of_a_trimmed_stream_tells_of_no_gap(
