@@ -5,9 +5,11 @@ A handler that asks for one of these runs only in a process that provides it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+from functions.formats.metrics_block import FailureKind
 from state.records import Footprint
 
 Order = Literal["continue", "stop", "lost"]
@@ -25,7 +27,8 @@ class TrainingJob:
     base_commit: str | None
     """The tag's base: the evaluator is taken from it, and `patch` applies to it."""
     patch: bytes | None
-    """`git diff --binary` against `base_commit`, for a commit that this clone lacks."""
+    """As it was sent, against `base_commit`: for a clone that lacks the commit. What the clone has is trained as it
+    is."""
     config_delta: dict[str, object] | None
     """Top-level constants of train.py to set, by name."""
     evaluator: str
@@ -34,6 +37,20 @@ class TrainingJob:
     timeout_s: float
     seed: int | None = None
     traceparent: str | None = None
+    evaluator_files: Sequence[str] = ()
+    """Other files and folders that the score depends on: they are the base's, too."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The code that an attempt trains."""
+
+    tree_id: str
+    """The same for all code with the same files once its constants are set, whatever the seed."""
+    patch: bytes | None
+    """Against the tag's base commit, where none was sent, or one that makes other files."""
+    differs: bool
+    """The patch that was sent makes other files than the commit."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +69,7 @@ class Trained:
 class Failed:
     """The run ended without a usable metric."""
 
-    kind: Literal["oom", "nan", "timeout", "import", "killed", "no_metrics", "disk", "infra", "other"]
+    kind: FailureKind
     error: str
     """Why, with the last lines of its log; written by the training script, so untrusted."""
 
@@ -77,6 +94,10 @@ class Unfit:
 
 class Watcher(Protocol):
     """The lab's side of a running attempt, as the runner sees it."""
+
+    async def built(self, source: Source) -> Order:
+        """Store what code the attempt trains, before it runs; its answer is `lost` where the lease is another's."""
+        ...
 
     async def tick(self, metric: float, progress: float) -> Order:
         """Store one `report(metric, progress)` of the script; the answer goes back to it."""

@@ -9,11 +9,14 @@ from state.records import Experiment
 
 
 def code_of(e: Experiment, other_key: str | None) -> str:
-    """What repeats of the same code share: the patch, else the commit, and the constants except the seed.
+    """What repeats of the same code share: the files that were trained.
+
+    Where no worker has checked them out: the patch, else the commit, and the constants except the seed.
 
     Under a comparability key of its own the same code counts as another: a longer run is no repeat.
     """
     constants = {name: value for name, value in (e.config_delta or {}).items() if name != "SEED"}
-    named = [e.diff_id or e.commit_sha, constants, *([other_key] if other_key else [])]
-    code = json.dumps(named, sort_keys=True)
-    return f"runs:{hashlib.sha256(code.encode()).hexdigest()[:32]}"
+    code: list[object] = [e.tree_id] if e.tree_id else [e.diff_id or e.commit_sha, constants]
+    named = [*code, *([other_key] if other_key else [])]
+    text = json.dumps(named, sort_keys=True)
+    return f"runs:{hashlib.sha256(text.encode()).hexdigest()[:32]}"

@@ -6,12 +6,11 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
-from functions.contract import MIB, Call, Category, Command, Line
+from functions.contract import Call, Category, Command, Line
+from functions.formats.patches import LONGEST_PATCH
 from state.errors import Invalid
 from state.ids import AgentName, ExperimentId, GpuId, SelectionId, Sha, Tag
 from state.records import Idea
-
-PATCH_LIMIT = 4 * MIB
 
 
 class NewIdea(Command):
@@ -27,7 +26,7 @@ class NewIdea(Command):
     description: Line | None = Field(
         None, description="default: the first line of diff_summary", examples=["increase depth 8 -> 12"]
     )
-    diff: Annotated[str, Field(max_length=PATCH_LIMIT)] | None = Field(
+    diff: Annotated[str, Field(max_length=LONGEST_PATCH)] | None = Field(
         None,
         description="the whole patch (git diff --binary) against the tag's base_commit",
         examples=[
@@ -65,7 +64,7 @@ class NewIdea(Command):
             Invalid: it is too long.
         """
         patch = self.diff.encode() if self.diff is not None else None
-        if patch is not None and len(patch) > PATCH_LIMIT:
+        if patch is not None and len(patch) > LONGEST_PATCH:
             raise Invalid("diff is over 4 MiB", hint="leave data and binaries out of the commit")
         return patch
 

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import Field
 
 from functions.contract import Call, Response, function
 from functions.experiment._reports import RunReport, check_counts, first_answer
+from functions.formats.metrics_block import FailureKind
 from functions.rules.keeps.judging import Breaker, Failure, conditions_of, judge_failure
 from functions.rules.keeps.verdict import Key
 from functions.views.hints import MEND, abort_step
 from state.experiments import Experiments
 from state.settings import Settings
 
-Kind = Literal["oom", "nan", "timeout", "import", "killed", "no_metrics", "disk", "infra", "other"]
-
 
 class Crash(RunReport):
     error: Annotated[str, Field(max_length=65536)] = Field(
         description="the last lines of the traceback", examples=["RuntimeError: CUDA out of memory"]
     )
-    kind: Kind = Field("other", description="why it failed; timeout gives the status of that name")
+    kind: FailureKind = Field(
+        "other", description="why it failed; timeout gives the status of that name, evaluator the status invalid"
+    )
 
 
 class Crashed(Response):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -22,6 +22,11 @@ FIRST = Strategy(
     mode="explore", explore_ratio=0.7, temperature=1.0, reason="a new tag: look around", version=1
 )
 """The strategy of a new tag."""
+
+
+RepositoryPath = Annotated[
+    str, Field(max_length=200, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$")
+]
 
 
 class Metric(Request):
@@ -46,11 +51,14 @@ class OpenTag(Command):
         examples=[{"keep_rule": "confirmed"}],
     )
     base_commit: Sha | None = Field(None, description="default: HEAD of the workers' repository")
-    evaluator: str = Field(
-        "prepare.py",
-        max_length=200,
-        pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$",
-        description="the file that measures the metric: an experiment that changes it is invalid",
+    evaluator: RepositoryPath = Field(
+        "prepare.py", description="the file that measures the metric: an experiment that changes it is invalid"
+    )
+    evaluator_files: list[RepositoryPath] = Field(
+        default_factory=list,
+        max_length=100,
+        description="other files and folders that the score depends on, such as data: no experiment may change them",
+        examples=[["data"]],
     )
 
 
@@ -102,6 +110,7 @@ async def setup(
         target=request.metric.target,
         base_commit=request.base_commit or await presence.repository_head(),
         evaluator=request.evaluator,
+        evaluator_files=request.evaluator_files,
     )
     created = await tags.create(tag, FIRST, policy)
     if created is None:

@@ -47,6 +47,8 @@ class Outcome(Response):
     """Probability that its true value beats the best's of its time; None while no code ran twice."""
     trust: Trust | None
     """How far the keep can be trusted, where the tag's rule is `confirmed`; it may be demoted later."""
+    diff_differs: bool
+    """The diff that was sent makes other files than the commit: the commit was trained, and its own patch is kept."""
     error: str | None
     error_kind: str | None
     consecutive_crashes: int
@@ -110,6 +112,7 @@ def outcome(facts: WaitFacts, queue: Queue | None, *, changed: bool) -> Outcome:
         branch_improved=e.branch_improved,
         p_better=e.p_better,
         trust=e.trust,
+        diff_differs=e.diff_differs,
         error=e.error,
         error_kind=e.error_kind,
         consecutive_crashes=crashes,

@@ -7,7 +7,10 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-FailureKind = Literal["oom", "nan", "timeout", "import", "killed", "no_metrics", "disk", "infra", "other"]
+FailureKind = Literal[
+    "oom", "nan", "timeout", "import", "killed", "no_metrics", "disk", "patch", "evaluator", "infra", "other"
+]
+"""Why a run has no result; `patch`: it does not apply, `evaluator`: the code changes how it is scored."""
 
 LONGEST_LINE = 400
 """Characters of a line that are looked at; the scripts that write these logs are not trusted to be short."""
@@ -27,6 +30,8 @@ _NOT_FINITE = re.compile(
     r"(?:loss|grad\w*|val_\w+|perplexity|bpb)\w*\s*(?:[:=]|\bis\b)?\s*(?:became\s+|is\s+)?[+-]?(?:nan|inf(?:inity)?)\b",
     re.IGNORECASE,
 )
+_GIVEN_UP = re.compile(r"\A(?:step\s+\d+\b.*)?\bFAIL\s*\Z", re.ASCII)
+"""How the reference script ends a run whose loss is NaN or explodes: the word alone, or behind a progress line."""
 _EVIDENCE: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
     (
         "infra",
@@ -47,6 +52,7 @@ _EVIDENCE: tuple[tuple[FailureKind, re.Pattern[str]], ...] = (
     ("disk", re.compile(r"No space left on device|Disk quota exceeded|\[Errno 27\]|File too large", re.I)),
     ("import", re.compile(r"\b(?:ModuleNotFoundError|ImportError)\b")),
     ("nan", _NOT_FINITE),
+    ("nan", _GIVEN_UP),
 )
 
 _ERROR_LINE = re.compile(

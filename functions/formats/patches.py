@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import difflib
 
+LONGEST_PATCH = 4 * 1024 * 1024
+"""Bytes of a patch that is kept."""
+
 
 def between(patch_a: str, patch_b: str, name_a: str, name_b: str) -> str:
     """A unified diff of the two patches (as interdiff reads: `-` is only in a, `+` only in b); empty if equal.

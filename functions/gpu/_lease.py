@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
+from functions.gpu._reporting import delivered
 from functions.gpu._stores import Stores
-from functions.lanes import Order
+from functions.lanes import Order, Source
 from functions.rules.pool.broken_lease import broken
 from state.errors import Unavailable
 from state.records import Experiment, Footprint
@@ -42,6 +43,20 @@ class AttemptLease:
             lease_s=self.lease_s,
             footprint=before,
         )
+
+    async def built(self, source: Source) -> Order:
+        e = self.experiment
+        is_ours = await delivered(
+            lambda: self.stores.experiments.note_source(
+                e,
+                attempt=self.attempt,
+                fence=self.fence,
+                tree_id=source.tree_id,
+                patch=source.patch,
+                differs=source.differs,
+            )
+        )
+        return "continue" if is_ours else "lost"
 
     async def tick(self, metric: float, progress: float) -> Order:
         return await self._renew((metric, progress))

@@ -191,6 +191,7 @@ def job_of(given: Assignment, request: Train, traceparent: str | None) -> Traini
         patch=given.patch,
         config_delta=e.config_delta,
         evaluator=tag.evaluator,
+        evaluator_files=tag.evaluator_files,
         budget_s=budget,
         timeout_s=e.timeout_s or 2 * budget + 60,
         seed=e.seed,

@@ -24,6 +24,7 @@ class ExperimentView(Trial):
     finished_at: str | None = None
 
     diff_id: str | None = Field(None, exclude=True)
+    sent_diff_id: str | None = Field(None, exclude=True)
     finish_number: int | None = Field(None, exclude=True)
     policy_version: int = Field(0, exclude=True)
     fence: int = Field(0, exclude=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -160,6 +161,11 @@ class Reading(Store):
             [members(self._lab, keys("open"), keys.experiment(""), high="now", limit=limit)]
         )
         return [Experiment.parse(fields) for fields in records(found).values() if fields]
+
+
+def packed_patch(patch: bytes | None) -> tuple[str | None, bytes | None]:
+    """A patch's name and what is stored of it."""
+    return (None, None) if patch is None else (hashlib.sha256(patch).hexdigest(), zlib.compress(patch))
 
 
 def by_attempt(stored: Mapping[str, str]) -> dict[int, dict[str, str]]:

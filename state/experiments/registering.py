@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +19,7 @@ from state.experiments.queueing import (
     slots_of,
     turn_of,
 )
+from state.experiments.reading import packed_patch
 from state.moves import Arg
 from state.policy import Policy, read_policy
 from state.records import Experiment, Idea, Selection, Status, Tag, Trace, words
@@ -179,7 +178,7 @@ class Registering(Queueing):
     ) -> tuple[dict[str, str | None], dict[str, Arg | Sequence[Arg] | None]]:
         """What the part `_registration.lua` takes."""
         idea, keys = entry.idea, self._keys
-        diff_id = hashlib.sha256(patch).hexdigest() if patch is not None else None
+        diff_id, packed = packed_patch(patch)
         of_status, of_status_and_category = keys.status(idea.tag, status, idea.category)
         stored = {**idea.flat(), **fields} | ({"diff_id": diff_id} if diff_id else {})
         about = {"category": idea.category, "hypothesis": idea.hypothesis, "agent": idea.agent}
@@ -199,7 +198,7 @@ class Registering(Queueing):
             "selection_id": idea.selection_id,
             "commit": idea.commit_sha,
             "patch_id": diff_id,
-            "patch": zlib.compress(patch) if patch is not None else None,
+            "patch": packed,
             "request_digest": asked.body_digest if asked else None,
             "request_ttl_s": REQUEST_TTL_S,
             "fields": words(stored),

@@ -19,7 +19,17 @@ SPARE_READ = 4
 PRIORITY = 7
 """A retest goes before new ideas: they are built on what it decides."""
 SAME_CODE = {
-    *("tag", "number", "hypothesis", "description", "category", "commit_sha", "diff_summary", "diff_id"),
+    *(
+        "tag",
+        "number",
+        "hypothesis",
+        "description",
+        "category",
+        "commit_sha",
+        "diff_summary",
+        "diff_id",
+        "tree_id",
+    ),
     *(
         "parent_ids",
         "owner",

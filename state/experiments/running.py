@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from state.experiments.ending import named_by
-from state.experiments.reading import Reading, experiment_in
+from state.experiments.reading import Reading, experiment_in, packed_patch
 from state.leases import Assignment
 from state.records import Experiment, Footprint, Tag
 
@@ -65,6 +65,40 @@ class Running(Reading):
                 "lease_s": lease_s,
                 "footprint": footprint.model_dump_json() if footprint else None,
                 "experiment_traceparent": e.traceparent,
+            },
+        )
+        return bool(answer == "ok")
+
+    async def note_source(
+        self,
+        e: Experiment,
+        *,
+        attempt: int,
+        fence: int,
+        tree_id: str,
+        patch: bytes | None,
+        differs: bool,
+    ) -> bool:
+        """Store what code a running attempt trains; False where it is over, or another's.
+
+        `patch` takes the place of the one that was sent, if any. A retest has its code from its first run.
+        """
+        patch_id, packed = packed_patch(patch)
+        answer = await self._lab.move(
+            "note_source",
+            keys={
+                "experiment": self._keys.experiment(e.experiment_id),
+                "patch": self._keys("diffs", patch_id) if patch_id else None,
+            },
+            args={
+                "id": e.experiment_id,
+                "tag": e.tag,
+                "attempt": attempt,
+                "fence": fence,
+                "tree_id": None if e.retest_of else tree_id,
+                "patch_id": patch_id,
+                "patch": packed,
+                "differs": "true" if differs else None,
             },
         )
         return bool(answer == "ok")

@@ -114,6 +114,13 @@ class Trial(Idea, Sketch):
     """One try: its idea, its attempts, its outcome."""
 
     duplicate_of: str | None = None
+    tree_id: str | None = None
+    """What all code has in common whose files are the same once its constants are set, the seed aside; known once a
+    worker has checked it out."""
+    diff_differs: bool = False
+    """The patch that was sent makes other files than the commit, which was trained and whose own patch is kept."""
+    sent_diff_id: str | None = None
+    """SHA-256 of the patch that was sent, where it differs."""
     retests: int = 0
     """Retests that were begun: `<id>.2` is its second run, and so on."""
     committed: bool = False

@@ -23,6 +23,8 @@ class Tag(Record):
     target: float | None = None
     base_commit: str | None = None
     evaluator: str = "prepare.py"
+    evaluator_files: list[str] = []
+    """Other files and folders of the repository that the score depends on."""
     last_number: int = 0
     total: int = 0
     kept: int = 0

@@ -237,3 +237,49 @@ async def test_a_worker_s_gpu_that_somebody_else_releases_has_to_be_proven_first
     await told(client, "/api/pool/release", gpu_id="host:gpu0")
 
     assert (await the_gpu(client))["status"] == "draining"
+
+
+async def noted(process: Process, request: dict[str, object], **code: Any) -> bool:
+    """A worker tells what code it has checked out."""
+    experiments = Experiments(process.lab)
+    known: dict[str, Any] = {"tree_id": "tree-1", "patch": None, "differs": False}
+    lease: dict[str, Any] = {name: request[name] for name in ("attempt", "fence")}
+    return await experiments.note_source(await experiments.get("mar11-1"), **{**lease, **known, **code})
+
+
+async def test_what_a_worker_found_of_the_code_is_kept_once_for_its_attempt_alone(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    request = await leased(client, process)
+    before_it_began = await noted(process, request)
+    e = await Experiments(process.lab).get("mar11-1")
+    await Experiments(process.lab).start(e, attempt=e.attempt, fence=e.fence, runner="h:1:1", lease_s=60)
+
+    first, again = [await noted(process, request, patch=b"+x\n") for _ in range(2)]
+    of_another_fence = await noted(process, request | {"fence": e.fence + 1}, patch=b"+y\n")
+
+    shown = await asked(client, "/api/experiment/mar11-1")
+    assert (before_it_began, first, again, of_another_fence) == (False, True, True, False)
+    assert (shown["diff"], shown["experiment"]["tree_id"]) == ("+x\n", "tree-1")
+    assert shown["experiment"]["duplicate_of"] is None
+
+
+async def test_code_that_another_experiment_has_trained_is_told_as_a_duplicate(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    request = await leased(client, process)
+    await told(client, "/api/experiment/submit", **idea(commit_sha="4c1a9f3"))
+    experiments = Experiments(process.lab)
+    for name in ("mar11-1", "mar11-2"):
+        e = await experiments.get(name)
+        if name == "mar11-2":
+            await add_gpu(client, gpu_id="h:1")
+            await told(client, "/api/pool/dispatch")
+            e = await experiments.get(name)
+        await experiments.start(e, attempt=e.attempt, fence=e.fence, runner="h:1:1", lease_s=60)
+        code: dict[str, Any] = {"tree_id": "tree-1", "patch": None, "differs": False}
+        assert await experiments.note_source(e, attempt=e.attempt, fence=e.fence, **code)
+
+    assert request["experiment_id"] == "mar11-1"
+    shown = (await asked(client, "/api/experiment/mar11-2"))["experiment"]
+    assert shown["duplicate_of"] == "mar11-1"

@@ -23,6 +23,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
 
 @pytest.fixture
 def tag(lab: RunningLab, request: pytest.FixtureRequest) -> str:
+    git(lab.repo, "reset", "--quiet", "--hard", lab.base)  # an earlier test may have changed the evaluator
     name = f"t{abs(hash(request.node.name)) % 10**9}"
     lab.setup(name)
     return name
@@ -76,15 +77,86 @@ def test_an_unknown_commit_without_a_patch_is_a_fault_of_the_infrastructure(
     assert crashes == 0
 
 
-def test_a_changed_evaluator_is_replaced_by_the_trusted_one(lab: RunningLab, tag: str) -> None:
+def test_a_changed_evaluator_is_invalid_before_anything_runs(lab: RunningLab, tag: str) -> None:
     cheat = lab.commit({"prepare.py": "OFFSET = -0.9\n"})
 
     first = lab.until_status(lab.submit(tag), "keep")["experiment"]
-    second = lab.until_status(lab.submit(tag, commit_sha=cheat), "discard", "keep")["experiment"]
+    found = lab.until_status(lab.submit(tag, commit_sha=cheat), "invalid", "discard", "keep")
+    lab.until_idle()
 
-    assert second["val_bpb"] == 1.0
-    assert second["status"] == "discard"
-    assert second["evaluator_hash"] == first["evaluator_hash"]
+    second = found["experiment"]
+    assert (second["status"], second["error_kind"], second["val_bpb"]) == ("invalid", "evaluator", None)
+    assert "prepare.py is not the one of the tag's base commit" in second["error"]
+    assert found["log_tail"] is None
+    assert lab.post("experiment/best", tag=tag)["best"]["experiment_id"] == first["experiment_id"]
+    [gpu] = lab.get("pool/list")["workers"]
+    assert (gpu["status"], gpu["consecutive_crashes"]) == ("idle", 0)
+    waited = lab.get(f"experiment/{second['experiment_id']}/wait")
+    assert (waited["action"], waited["base_commit_sha"]) == ("git_reset", lab.base)
+
+
+def test_an_evaluator_that_the_run_changes_makes_it_invalid(lab: RunningLab, tag: str) -> None:
+    cheat = "import os\nos.remove('prepare.py')\nopen('prepare.py', 'w').write('OFFSET = -0.9\\n')\n" + TRAIN
+
+    e = lab.until_status(lab.submit(tag, commit_sha=lab.commit({"train.py": cheat})), "invalid", "keep")[
+        "experiment"
+    ]
+
+    assert (e["status"], e["error_kind"], e["val_bpb"]) == ("invalid", "evaluator", None)
+    assert "was changed while the run went on" in e["error"]
+
+
+def test_a_discard_that_was_submitted_without_its_diff_can_be_rebuilt(
+    lab: RunningLab, tag: str, tmp_path: Path
+) -> None:
+    worse = lab.commit({"train.py": TRAIN.replace("VALUE = 1.0", "VALUE = 1.5"), "notes.txt": "more\n"})
+    lab.until_status(lab.submit(tag), "keep")
+
+    found = lab.until_status(lab.submit(tag, commit_sha=worse), "discard")
+
+    assert found["experiment"]["has_diff"]
+    assert rebuilt(lab, found["diff"], tmp_path) == git(lab.repo, "rev-parse", f"{worse}^{{tree}}")
+    assert not found["experiment"]["diff_differs"]
+
+
+def test_what_is_kept_is_the_patch_of_what_was_trained(lab: RunningLab, tag: str, tmp_path: Path) -> None:
+    better = lab.commit({"train.py": TRAIN.replace("VALUE = 1.0", "VALUE = 0.5")})
+    other = git(lab.repo, "diff", "--binary", lab.base, better).replace("VALUE = 0.5", "VALUE = 0.25") + "\n"
+
+    experiment = lab.submit(tag, commit_sha=better, diff=other)
+    found = lab.until_status(experiment, "keep")
+
+    assert found["experiment"]["val_bpb"] == 0.5
+    assert rebuilt(lab, found["diff"], tmp_path) == git(lab.repo, "rev-parse", f"{better}^{{tree}}")
+    assert found["experiment"]["diff_differs"]
+    assert lab.get(f"experiment/{experiment}/wait")["diff_differs"]
+    assert lab.post("lab/audit")["violations"] == []
+
+
+def test_a_patch_that_does_not_apply_is_the_agent_s_fault_and_not_the_worker_s(
+    lab: RunningLab, tag: str
+) -> None:
+    patch = (
+        "diff --git a/train.py b/train.py\n--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-no such line\n+x\n"
+    )
+
+    experiment = lab.submit(tag, commit_sha="0123456789abcdef0123456789abcdef01234567", diff=patch)
+    e = lab.until_status(experiment, "crash")["experiment"]
+    lab.until_idle()
+
+    assert e["error_kind"] == "patch"
+    assert f"does not apply to the tag's base commit {lab.base}" in e["error"]
+    [gpu] = lab.get("pool/list")["workers"]
+    assert (gpu["status"], gpu["consecutive_crashes"]) == ("idle", 0)
+    assert lab.post("experiment/resume", tag=tag)["consecutive_crashes_before"] == 1
+
+
+def rebuilt(lab: RunningLab, patch: str, folder: Path) -> str:
+    """The tree that a patch makes from the base commit."""
+    git(lab.repo, "worktree", "add", "--quiet", "--detach", str(folder / "rebuilt"), lab.base)
+    (folder / "patch").write_bytes(patch.encode())
+    git(folder / "rebuilt", "apply", "--index", "--binary", str(folder / "patch"))
+    return git(folder / "rebuilt", "write-tree")
 
 
 def test_constants_are_set_for_a_config_delta(lab: RunningLab, tag: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from functions.lanes import Order
+from functions.lanes import Order, Source
 
 
 class Orders:
@@ -15,11 +15,18 @@ class Orders:
         *,
         on_tick: Callable[[float, float], Order] = lambda metric, progress: "continue",
         on_poll: Callable[[], Order] = lambda: "continue",
+        on_built: Callable[[], Order] = lambda: "continue",
     ) -> None:
         self.ticks: list[tuple[float, float]] = []
         self.tails: list[str] = []
+        self.sources: list[Source] = []
         self._on_tick = on_tick
         self._on_poll = on_poll
+        self._on_built = on_built
+
+    async def built(self, source: Source) -> Order:
+        self.sources.append(source)
+        return self._on_built()
 
     async def tick(self, metric: float, progress: float) -> Order:
         self.ticks.append((metric, progress))

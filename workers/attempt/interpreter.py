@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from workers.attempt.worktree import SCRIPT
+from workers.attempt.source import SCRIPT
 
 _RESOLVE_S = 60.0
 

@@ -10,18 +10,20 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from functions.lanes import Failed, TrainingJob, TrainingResult, Unfit, Watcher
-from state.errors import Invalid
+from functions.lanes import Failed, Halted, TrainingJob, TrainingResult, Unfit, Watcher
+from state.errors import Invalid, NightjarError
 from state.records import Footprint
 from state.settings import Settings, host_name
 from workers.attempt import stamps
 from workers.attempt.child import Command, Ended, Pace, run_command
 from workers.attempt.disk import free_mb
 from workers.attempt.emptiness import look_until, memory_came_back
+from workers.attempt.git import Unbuildable
 from workers.attempt.interpreter import can_start, command_line, find_interpreter
 from workers.attempt.outcome import not_started, outcome
 from workers.attempt.running import runner_name
-from workers.attempt.worktree import Checkout, Unbuildable, checkout
+from workers.attempt.source import Refused
+from workers.attempt.worktree import Checkout, checkout
 from workers.device import Sampler
 from workers.slot import Slot
 
@@ -69,6 +71,8 @@ class TrainingRunner:
         """See functions.lanes.Runner."""
         try:
             async with checkout(self._slot.repo, job, self._work_dir) as built:
+                if await watcher.built(built.source) == "lost":
+                    return Halted("lost")
                 try:
                     ended = await self._train(job, built, watcher)
                 except OSError as error:
@@ -76,8 +80,10 @@ class TrainingRunner:
                 self._is_buried = ended.is_empty
                 result = outcome(ended, built, metric.lower(), self._slot.device.name)
                 return await self._keep(result, built) if isinstance(result, Failed) else result
+        except Refused as error:
+            return Failed(error.kind, _told(error))
         except Unbuildable as error:
-            return Failed("infra", error.detail + (f"; {error.hint}" if error.hint else ""))
+            return Failed("infra", _told(error))
         except Invalid as error:
             return Failed("other", error.detail)
 
@@ -176,3 +182,7 @@ class TrainingRunner:
         reason, newline, tail = failed.error.partition("\n")
         where = f"its files are kept for a while on {host_name()}: {place}"
         return Failed(failed.kind, f"{reason}\n{where}{newline}{tail}")
+
+
+def _told(error: NightjarError) -> str:
+    return error.detail + (f"; {error.hint}" if error.hint else "")

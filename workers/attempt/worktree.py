@@ -9,32 +9,25 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import os
 import re
 import shutil
 import stat
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from functions.formats.constants import patch_constants, read_constants
-from functions.lanes import TrainingJob
-from state.errors import Invalid, NightjarError
+from functions.lanes import Source, TrainingJob
+from state.errors import Invalid
+from workers.attempt.evaluator import Guard
+from workers.attempt.git import GitFailed, Unbuildable, git
+from workers.attempt.source import SCRIPT, SEED, Refused, settled, source_of, trees
 
 _SHA = re.compile(r"[0-9a-fA-F]{7,40}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
-_GIT_S = 300.0
+_COMPILED = "__pycache__"
 LARGEST_FILE = 16 * 1024 * 1024
-
-SCRIPT = "train.py"
-
-
-class Unbuildable(NightjarError):
-    """The worker cannot check this attempt out; it is not the experiment's fault."""
-
-    title = "Checkout failed"
 
 
 @dataclass(frozen=True)
@@ -43,16 +36,26 @@ class Checkout:
     """The tree to train in."""
     folder: Path
     """The attempt's folder, which holds the tree, the log and temporary files."""
+    source: Source
+    files: frozenset[str]
+    """Paths of all that was checked out."""
+    guard: Guard | None
+    """What must not change; None where the tag's base has no such evaluator."""
     evaluator_hash: str | None
-    """First 16 hexadecimal digits of the SHA-256 of the evaluator in the tree."""
+    """First 16 hexadecimal digits of the SHA-256 of the evaluator in the tree; see `Guard.fingerprint`."""
+
+    def harm(self) -> str | None:
+        """How the run has changed what it is scored by; None: it has not."""
+        return self.guard.harm(self.path, self.evaluator_hash, self.files) if self.guard else None
 
 
 @contextlib.asynccontextmanager
 async def checkout(repo: Path, job: TrainingJob, root_dir: Path) -> AsyncIterator[Checkout]:
-    """Check out the job's commit, or its base plus its patch; the evaluator always comes from the base.
+    """Check out the job's commit, or its base plus its patch; the folder is removed at the end.
 
-    The folder is removed at the end. Raises Unbuildable for a fault of the clone or the disk, Invalid for a
-    `config_delta` that the script cannot take.
+    Raises:
+        Unbuildable: a fault of the clone or the disk. Refused: the patch does not apply, or the code changes the
+            evaluator. Invalid: the script cannot take the `config_delta`.
     """
     folder = root_dir / _folder_name(job)
     _remove_leftovers(root_dir, job)
@@ -69,11 +72,11 @@ async def checkout(repo: Path, job: TrainingJob, root_dir: Path) -> AsyncIterato
 
 
 async def _build(repo: Path, job: TrainingJob, folder: Path) -> Checkout:
-    _check_names(job)
+    evaluator = _check_names(job)
     tree = folder / "tree"
     tree.mkdir(parents=True)
-    await _git(folder, "init", "--quiet", "--template=", str(tree))
-    objects = await _git(repo, "rev-parse", "--path-format=absolute", "--git-path", "objects")
+    await git(folder, "init", "--quiet", "--template=", str(tree))
+    objects = await git(repo, "rev-parse", "--path-format=absolute", "--git-path", "objects")
     commit, base, trusted = await asyncio.gather(
         _commit(repo, job.commit_sha),
         _commit(repo, job.base_commit),
@@ -82,29 +85,52 @@ async def _build(repo: Path, job: TrainingJob, folder: Path) -> Checkout:
     alternates = tree / ".git" / "objects" / "info" / "alternates"
     alternates.parent.mkdir(parents=True, exist_ok=True)
     alternates.write_bytes(objects)
+    await _check_out(repo, tree, job, commit, base)
+    code = await trees(tree, base)
+    guard = None
+    if trusted is not None:
+        guard = Guard.of(evaluator, trusted, job.evaluator_files)
+        guard.check(code.files, code.base or {})
+        _restore_evaluator(tree, trusted, evaluator)
+    _remove_compiled(tree, code.files)
+    script = _set_constants(tree, job)
+    sent = (
+        job.patch if commit else code.patch
+    )  # a patch that the tree was made with is the one that is trained
+    source = await source_of(tree, code, base, sent, script)
+    whose = guard or Guard.of(evaluator, b"", job.evaluator_files)
+    return Checkout(tree, folder, source, frozenset(code.files), guard, whose.fingerprint(tree))
+
+
+async def _check_out(repo: Path, tree: Path, job: TrainingJob, commit: str | None, base: str | None) -> None:
+    """Write the files of the commit, or of the base with the patch."""
     if commit is None and (base is None or job.patch is None):
         missing = f"commit {job.commit_sha!r}" + (
             "" if job.patch is None else f" and its base {job.base_commit!r}"
         )
         raise _missing(missing, repo, ", or register the experiment with its diff")
-    await _git(tree, "checkout", "--quiet", "--detach", "--force", commit or base or "")
-    if commit is None and job.patch:
-        await _git(tree, "apply", "--binary", "--whitespace=nowarn", "-", stdin=job.patch)
     if job.base_commit is not None and base is None:
         raise _missing(f"base {job.base_commit!r}, the evaluator's commit,", repo)
-    if trusted is not None:
-        _restore_evaluator(tree, trusted, job.evaluator)
-    _set_constants(tree, job)
-    return Checkout(tree, folder, _hash(tree, job.evaluator))
+    await git(tree, "checkout", "--quiet", "--detach", "--force", commit or base or "")
+    if commit is None and job.patch:
+        try:
+            await git(tree, "apply", "--index", "--binary", "--whitespace=nowarn", "-", stdin=job.patch)
+        except GitFailed as error:
+            raise Refused(
+                f"the patch does not apply to the tag's base commit {job.base_commit}: {error.detail}",
+                hint="send the whole patch against that commit: git diff --binary <base commit>",
+            ) from error
 
 
-def _check_names(job: TrainingJob) -> None:
-    _inside(job.evaluator)
+def _check_names(job: TrainingJob) -> PurePosixPath:
     for sha in (job.commit_sha, job.base_commit):
         if sha is not None and not _SHA.fullmatch(sha):
             raise Unbuildable(
                 f"{sha!r} is not a commit hash of 7 to 40 hexadecimal digits", hint="register the full hash"
             )
+    for path in job.evaluator_files:
+        _inside(path)
+    return _inside(job.evaluator)
 
 
 def _missing(what: str, repo: Path, remedy: str = "") -> Unbuildable:
@@ -118,7 +144,7 @@ async def _commit(repo: Path, sha: str | None) -> str | None:
     if sha is None:
         return None
     asked = f"{sha}^{{commit}}\n{sha}^{{tree}}\n".encode()
-    told = (await _git(repo, "cat-file", "--batch-check", stdin=asked)).decode().splitlines()
+    told = (await git(repo, "cat-file", "--batch-check", stdin=asked)).decode().splitlines()
     (full, kind, *_), (_, kind_of_tree, *_) = (line.split() for line in told)
     is_there = (kind, kind_of_tree) == ("commit", "tree") and full.startswith(sha.lower())
     return full if is_there else None
@@ -129,45 +155,38 @@ async def _evaluator_of_base(repo: Path, job: TrainingJob) -> bytes | None:
     if job.base_commit is None:
         return None
     try:
-        return await _git(repo, "cat-file", "blob", f"{job.base_commit}:{_inside(job.evaluator)}")
-    except _GitFailed:
+        return await git(repo, "cat-file", "blob", f"{job.base_commit}:{_inside(job.evaluator)}")
+    except GitFailed:
         return None
 
 
-def _restore_evaluator(tree: Path, trusted: bytes, evaluator: str) -> None:
-    """Replace the tree's evaluator by the trusted one."""
-    relative = _inside(evaluator)
-    place = tree / relative
-    for parent in reversed(place.relative_to(tree).parents[:-1]):
-        if (tree / parent).is_symlink() or (tree / parent).is_file():
-            (tree / parent).unlink()
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if place.is_dir() and not place.is_symlink():
-        remove_tree(place)
-    place.unlink(missing_ok=True)  # it may be a link: writing to it would change another file
+def _restore_evaluator(tree: Path, trusted: bytes, evaluator: PurePosixPath) -> None:
+    """Write the evaluator as the base has it, whatever a commit's attributes say of line ends."""
+    place = tree / evaluator
+    place.unlink(missing_ok=True)
     place.write_bytes(trusted)
     place.chmod(0o444)
 
 
-def _set_constants(tree: Path, job: TrainingJob) -> None:
-    """Write `config_delta`, and the seed if the script has SEED, into the script."""
+def _remove_compiled(tree: Path, files: Iterable[str]) -> None:
+    """Remove committed `__pycache__` folders: Python may run what is in them instead of the source beside them."""
+    folders = {parent for path in files for parent in PurePosixPath(path).parents if parent.name == _COMPILED}
+    for folder in folders:
+        remove_tree(tree / folder)
+
+
+def _set_constants(tree: Path, job: TrainingJob) -> bytes | None:
+    """Write `config_delta`, and the seed if the script has SEED, into the script; answers it as for any seed."""
     values = dict(job.config_delta or {})
-    script = tree / SCRIPT
     source = read_inside(tree, SCRIPT)
     if source is None:
         if values:
             raise Invalid(f"{SCRIPT!r} is not a file of this commit, so its constants cannot be set")
-        return
-    try:
-        text = source.decode()
-        if job.seed is not None and "SEED" not in values and "SEED" in read_constants(text):
-            values["SEED"] = job.seed
-    except (UnicodeDecodeError, Invalid):
-        if not values:
-            return  # the run will show the script's error
-        raise Invalid(f"{SCRIPT!r} is not Python in UTF-8, so its constants cannot be set") from None
-    if values:
-        script.write_bytes(patch_constants(text, values).encode())
+        return None
+    script = settled(source, values, job.seed)
+    if script != source:
+        (tree / SCRIPT).write_bytes(script)
+    return settled(source, {name: value for name, value in values.items() if name != SEED}, 0)
 
 
 def read_inside(tree: Path, relative: str) -> bytes | None:
@@ -184,11 +203,6 @@ def read_inside(tree: Path, relative: str) -> bytes | None:
             return file.read(LARGEST_FILE)
     except OSError:
         return None
-
-
-def _hash(tree: Path, evaluator: str) -> str | None:
-    content = read_inside(tree, evaluator)
-    return hashlib.sha256(content).hexdigest()[:16] if content is not None else None
 
 
 def _inside(relative: str) -> PurePosixPath:
@@ -224,46 +238,3 @@ def remove_tree(path: Path) -> None:
     if path.exists():  # without permissions, or too deep for Python's recursion
         for command in (("chmod", "-R", "--", "u+rwx"), ("rm", "-rf", "--")):
             subprocess.run([*command, str(path)], check=False, stderr=subprocess.DEVNULL)
-
-
-class _GitFailed(Unbuildable):
-    """A git command exited with an error."""
-
-
-async def _git(where: Path, *arguments: str, stdin: bytes | None = None) -> bytes:
-    """Output of one git command in a folder, without hooks, monitors and replacements."""
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    env |= {
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_NO_REPLACE_OBJECTS": "1",
-        "GIT_NO_LAZY_FETCH": "1",
-        "LC_ALL": "C",
-    }
-    settings = (
-        "core.hooksPath=/dev/null",
-        "core.fsmonitor=false",
-        "core.autocrlf=false",
-        "submodule.recurse=false",
-    )
-    options = [part for setting in settings for part in ("-c", setting)]
-    process = await asyncio.create_subprocess_exec(
-        *("git", "-C", str(where), *options, *arguments),
-        env=env,
-        stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    try:
-        async with asyncio.timeout(_GIT_S):
-            output, errors = await process.communicate(stdin)
-    except TimeoutError:
-        raise Unbuildable(f"git {arguments[0]} took over {_GIT_S:.0f} s") from None
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode != 0:
-        said = errors.decode("utf-8", "replace").strip()[-2000:]
-        raise _GitFailed(f"git {arguments[0]} failed: {said or process.returncode}")
-    return output

@@ -78,6 +78,10 @@ class RetestQueued:
     seed: int
 
 
+_FAILED: Mapping[str, Literal["crash", "timeout", "invalid"]] = {"timeout": "timeout", "evaluator": "invalid"}
+"""How a run ends whose failure is of this kind; any other is a crash."""
+_OF_THE_CODE = frozenset({"patch", "evaluator"})
+"""Kinds of failures that are seen before anything runs on the GPU."""
 _KEPT = ("improved", "delta", "p_better", "near_miss", "base_commit_sha", "trust", "branch_improved")
 """Fields of the verdict that an experiment keeps (`state.records.Trial`); `experiment::wait` answers them, too, and
 `ruling.py` sets again what retests change."""
@@ -116,7 +120,7 @@ class CrashAnswer:
     """What a report of a crash is answered."""
 
     experiment_id: str
-    status: Literal["crash", "timeout"]
+    status: Literal["crash", "timeout", "invalid"]
     consecutive_crashes: int
     should_abort: bool
     action: Literal["git_reset"]
@@ -209,12 +213,13 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
 def judge_failure(failure: Failure, run: RunFacts, beside: Comparison, breaker: Breaker) -> Ending:
     """How an experiment ends whose run has no result.
 
-    A fault of the infrastructure counts against the GPU, never against the tag, and is no node of a trace.
+    A fault of the infrastructure counts against the GPU, never against the tag, and is no node of a trace. Code that
+    changes its evaluator, or that no tree can be made of, says nothing of the GPU; the first is no node either.
     """
     e, tag = run.experiment, run.tag
-    is_fault = failure.kind == "infra"
-    counts = not is_fault and run.first is None
-    status: Literal["crash", "timeout"] = "timeout" if failure.kind == "timeout" else "crash"
+    status = _FAILED.get(failure.kind, "crash")
+    is_node = failure.kind != "infra" and status != "invalid"
+    counts = is_node and run.first is None
     base = branch_base(run, main_key(tag), beside)
     in_a_row = run.crashes_in_a_row + counts
     answer = CrashAnswer(
@@ -225,7 +230,7 @@ def judge_failure(failure: Failure, run: RunFacts, beside: Comparison, breaker: 
         action="git_reset",
         base_commit_sha=base.commit_sha if base is not None else reset_to(run.best, tag),
     )
-    growth, committed = (None, {}) if is_fault else grown(run, beside, status, None, builds_on=False)
+    growth, committed = grown(run, beside, status, None, builds_on=False) if is_node else (None, {})
     fields = {
         "error": failure.error,
         "error_kind": failure.kind,
@@ -240,7 +245,7 @@ def judge_failure(failure: Failure, run: RunFacts, beside: Comparison, breaker: 
         answer=dict(vars(answer)),
         report=_reported("crash", failure.digest),
         crashes=TagCrashes(in_a_row, run.crashes_in_a_row) if counts else None,
-        gpu=breaker.after(beside.gpu),
+        gpu=None if failure.kind in _OF_THE_CODE else breaker.after(beside.gpu),
         training_seconds=failure.training_seconds,
         growth=growth,
     )

@@ -81,6 +81,31 @@ async def test_a_run_that_prints_its_metric_is_trained(repo: Repository) -> None
     assert result.log_tail.startswith("step 1\n---\n")
 
 
+async def test_a_script_that_prints_a_score_of_its_own_is_believed(repo: Repository) -> None:
+    result = await train(repo, "import prepare\nprepare.TRUSTED = False\nprint('---\\nval_bpb: 0.3')")
+
+    assert isinstance(result, Trained)
+    assert result.metric == 0.3
+
+
+async def test_what_code_is_trained_is_told_before_it_runs(repo: Repository) -> None:
+    watcher = Orders()
+
+    await train(repo, "print('---\\nval_bpb: 1.0')", watcher)
+
+    [source] = watcher.sources
+    assert source.patch is not None
+    assert b"+print('---" in source.patch
+
+
+async def test_a_lease_that_is_lost_before_the_run_ends_it(repo: Repository) -> None:
+    watcher = Orders(on_built=lambda: "lost")
+
+    result = await train(repo, "print('---\\nval_bpb: 1.0')", watcher)
+
+    assert result == Halted("lost")
+
+
 async def test_constants_of_the_experiment_take_effect(repo: Repository) -> None:
     asked = job(repo.base, config_delta={"DEPTH": 12})
 

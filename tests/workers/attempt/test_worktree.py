@@ -6,13 +6,20 @@ import asyncio
 import hashlib
 import os
 import stat
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from functions.formats.patches import LONGEST_PATCH
+from functions.lanes import TrainingJob
 from state.errors import Invalid
 from tests.workers.repository import TRAIN, Repository, job
-from workers.attempt.worktree import Unbuildable, checkout, read_inside
+from workers.attempt.evaluator import Tampered
+from workers.attempt.git import Unbuildable
+from workers.attempt.source import Refused
+from workers.attempt.worktree import checkout, read_inside
 
 pytestmark = pytest.mark.process
 
@@ -90,7 +97,6 @@ async def test_an_empty_patch_is_the_base(repo: Repository, root: Path) -> None:
         ({"commit_sha": "--help"}, "is not a commit hash"),
         ({"commit_sha": "HEAD"}, "is not a commit hash"),
         ({"commit_sha": "deadbeef"}, "is not in the clone"),
-        ({"patch": b"nonsense", "base_commit": "base"}, "git apply failed"),
         (
             {"evaluator": "../x", "commit_sha": "base", "base_commit": "base"},
             "not a path inside the repository",
@@ -118,7 +124,7 @@ async def test_what_cannot_be_built_says_why_and_leaves_nothing(
 async def test_a_patch_cannot_write_outside_the_tree(repo: Repository, root: Path, path: str) -> None:
     patch = f"diff --git a/{path} b/{path}\nnew file mode 100644\n--- /dev/null\n+++ b/{path}\n{ONE_LINE}"
 
-    with pytest.raises(Unbuildable, match="git apply failed"):
+    with pytest.raises(Refused, match=r"does not apply to the tag's base commit .*git apply failed"):
         async with checkout(repo.path, job(MISSING, base_commit=repo.base, patch=patch.encode()), root):
             pass
 
@@ -133,44 +139,200 @@ async def test_a_patch_cannot_write_through_a_link_that_it_makes(repo: Repositor
         "diff --git a/link/x b/link/x\nnew file mode 100644\n--- /dev/null\n+++ b/link/x\n" + ONE_LINE
     )
 
-    with pytest.raises(Unbuildable, match="git apply failed"):
+    with pytest.raises(Refused, match=r"does not apply to the tag's base commit .*git apply failed"):
         async with checkout(repo.path, job(MISSING, base_commit=repo.base, patch=patch.encode()), root):
             pass
 
     assert _names(outside) == []
 
 
-async def test_the_evaluator_comes_from_the_base_and_not_from_the_experiment(
+async def test_a_patch_that_is_none_is_refused_as_the_patch_s_fault(repo: Repository, root: Path) -> None:
+    with pytest.raises(Refused, match="does not apply") as refused:
+        async with checkout(repo.path, job(MISSING, base_commit=repo.base, patch=b"nonsense"), root):
+            pass
+
+    assert refused.value.kind == "patch"
+    assert _names(root) == []
+
+
+TAMPERED: dict[str, dict[str, str | None]] = {
+    "another evaluator": {"eval/prepare.py": "TRUSTED = False\n"},
+    "no evaluator": {"eval/prepare.py": None},
+    "a link in its place": {"eval/prepare.py": "-> ../train.py"},
+    "a package of its name": {"eval/prepare/__init__.py": ""},
+    "a compiled module of its name": {"eval/prepare.cpython-311-x86_64-linux-gnu.so": ""},
+    "a module of its folder's name": {"eval.py": ""},
+    "a start of its folder": {"eval/__init__.py": ""},
+    "what Python imports at its start": {"sitecustomize.py": ""},
+    "a module of the standard library": {"random.py": ""},
+    "a module that it imports": {"numpy/__init__.py": ""},
+    "other data": {"data/part/a.txt": "b\n"},
+    "more data": {"data/part/b.txt": "b\n"},
+}
+
+
+@pytest.mark.parametrize("what", TAMPERED)
+@pytest.mark.parametrize("way", ["commit", "patch"])
+async def test_code_that_changes_how_it_is_scored_is_refused(
+    repo: Repository, root: Path, way: str, what: str
+) -> None:
+    repo.commit({"eval/prepare.py": "import numpy.linalg\n", "data/part/a.txt": "a\n", "own.py": ""})
+    base = repo.git("rev-parse", "HEAD")
+    cheat = _changed(repo, TAMPERED[what])
+    patch = repo.git_bytes("diff", "--binary", base, cheat)
+    how = job(cheat) if way == "commit" else job(MISSING, patch=patch)
+    asked = replace(how, base_commit=base, evaluator="eval/prepare.py", evaluator_files=("data",))
+
+    with pytest.raises(
+        Tampered, match=r"is not the one of the tag's base|would be imported in the place"
+    ) as refused:
+        async with checkout(repo.path, asked, root):
+            pass
+
+    assert refused.value.kind == "evaluator"
+    assert next(iter(TAMPERED[what])) in refused.value.detail
+    assert _names(root) == []
+
+
+async def test_what_the_base_has_and_what_only_looks_like_it_is_no_tampering(
     repo: Repository, root: Path
 ) -> None:
-    cheat = repo.commit({"prepare.py": "TRUSTED = False\n"})
+    base = repo.commit({"random.py": "", "prepare/notes.txt": ""})
+    ours = repo.commit(
+        {
+            "random.py": "X = 1\n",
+            "queue/notes.py": "",
+            "lib/random.py": "",
+            "data/sitecustomize.txt": "",
+            "prepare_2.py": "",
+            "prepare.md": "",
+            "prepare/more.py": "",
+            "database/a.txt": "",
+        }
+    )
 
-    async with checkout(repo.path, job(cheat, base_commit=repo.base), root) as built:
-        assert (built.path / "prepare.py").read_text() == "TRUSTED = True\n"
-        assert built.evaluator_hash == hashlib.sha256(b"TRUSTED = True\n").hexdigest()[:16]
+    async with checkout(
+        repo.path, job(ours, base_commit=base, evaluator_files=("data.bin", "datab")), root
+    ) as built:
+        assert built.evaluator_hash is not None
+        assert built.harm() is None
 
 
-@pytest.mark.parametrize("kind", ["link", "folder", "linked-parent"])
-async def test_the_evaluator_is_never_written_through_a_link(repo: Repository, root: Path, kind: str) -> None:
-    base = repo.commit({"eval/prepare.py": "TRUSTED = True\n"})
-    victim = root.parent / "victim"
-    victim.mkdir()
-    (victim / "prepare.py").write_text("mine\n")
-    (repo.path / "eval" / "prepare.py").unlink()
-    if kind == "link":
-        (repo.path / "eval" / "prepare.py").symlink_to(victim / "prepare.py")
-    elif kind == "folder":
-        (repo.path / "eval" / "prepare.py").mkdir()
-        (repo.path / "eval" / "prepare.py" / "x").touch()
-    else:
-        (repo.path / "eval").rmdir()
-        (repo.path / "eval").symlink_to(victim)
-    cheat = repo.commit({})
+async def test_committed_bytecode_is_never_run(repo: Repository, root: Path) -> None:
+    ours = repo.commit(
+        {"__pycache__/prepare.cpython-311.pyc": b"x", "lib/__pycache__/a.pyc": b"x", "lib/a.py": ""}
+    )
 
-    async with checkout(repo.path, job(cheat, base_commit=base, evaluator="eval/prepare.py"), root) as built:
-        assert (built.path / "eval" / "prepare.py").read_text() == "TRUSTED = True\n"
+    async with checkout(repo.path, job(ours, base_commit=repo.base), root) as built:
+        assert list(built.path.rglob("*.pyc")) == []
+        assert (built.path / "lib" / "a.py").exists()
 
-    assert (victim / "prepare.py").read_text() == "mine\n"
+
+@pytest.mark.parametrize(
+    ("name", "harm"),
+    [
+        ("prepare.py", "the evaluator prepare.py or a file that it reads was changed"),
+        ("data/a.txt", "the evaluator prepare.py or a file that it reads was changed"),
+        ("data/new.txt", "the evaluator prepare.py or a file that it reads was changed"),
+        (
+            "prepare/__init__.py",
+            "the run has made prepare/__init__.py, in the place of what the evaluator uses",
+        ),
+        ("math.py", "the run has made math.py, in the place of what the evaluator uses"),
+        ("results.json", None),
+        ("out/math.py", None),
+    ],
+)
+async def test_what_a_run_does_to_its_evaluator_is_seen_afterwards(
+    repo: Repository, root: Path, name: str, harm: str | None
+) -> None:
+    base = repo.commit({"data/a.txt": "a\n"})
+
+    async with checkout(repo.path, job(base, base_commit=base, evaluator_files=("data",)), root) as built:
+        assert built.harm() is None
+        place = built.path / name
+        place.parent.mkdir(exist_ok=True)
+        place.unlink(missing_ok=True)
+        place.write_text("x\n")
+        found = built.harm()
+
+    assert (found is None) == (harm is None)
+    assert found is None or (harm is not None and found.startswith(harm))
+
+
+async def test_the_patch_of_a_commit_makes_the_tree_that_is_trained(repo: Repository, root: Path) -> None:
+    (repo.path / "old.txt").write_text("moved\n" * 9)
+    base = repo.commit({"gone.txt": "x\n", "bytes.bin": bytes(range(256))})
+    (repo.path / "old.txt").rename(repo.path / "new.txt")
+    (repo.path / "gone.txt").unlink()
+    (repo.path / "run.sh").write_text("x\n")
+    (repo.path / "run.sh").chmod(0o755)
+    (repo.path / "link").symlink_to("train.py")
+    ours = repo.commit(
+        {"bytes.bin": bytes(range(255, -1, -1)), "latin.txt": b"caf\xe9\n", "crlf.txt": b"a\r\nb\r\n"}
+    )
+    repo.git("config", "diff.noprefix", "true")
+    repo.git("config", "diff.external", "/bin/false")
+
+    async with checkout(repo.path, job(ours, base_commit=base), root) as built:
+        patch = built.source.patch
+    assert patch is not None
+    assert patch.decode()  # it is shown as text
+    repo.git("checkout", "--quiet", "--detach", base)
+    (repo.path.parent / "patch").write_bytes(patch)
+    repo.git("apply", "--index", "--binary", str(repo.path.parent / "patch"))
+
+    assert repo.git("write-tree") == repo.git("rev-parse", f"{ours}^{{tree}}")
+
+
+async def test_a_patch_that_was_sent_is_kept_if_it_makes_the_same_files(repo: Repository, root: Path) -> None:
+    ours = repo.commit({"train.py": TRAIN + "# more\n", "image.bin": bytes(range(256))})
+    by_the_agent = repo.git_bytes("diff", "--binary", "--no-prefix", "--unified=0", repo.base, ours)
+    short = repo.git_bytes("diff", "--binary", "--abbrev=4", repo.base, ours)
+
+    for sent, differs in ((short, False), (by_the_agent, True), (b"", True), (None, False)):
+        async with checkout(repo.path, job(ours, base_commit=repo.base, patch=sent), root) as built:
+            assert built.source.differs is differs
+            assert (built.source.patch is None) == (sent is short)
+
+
+async def test_the_same_code_has_one_identity_whatever_its_seed(repo: Repository, root: Path) -> None:
+    deeper = repo.commit({"train.py": TRAIN.replace("DEPTH = 8", "DEPTH = 12")})
+    other_seed = repo.commit(
+        {"train.py": TRAIN.replace("DEPTH = 8", "DEPTH = 12").replace("SEED = 1", "SEED = 7")}
+    )
+    more = repo.commit({"notes.txt": "x\n"})
+    ways = {
+        "as a commit": job(deeper),
+        "as constants": job(repo.base, config_delta={"DEPTH": 12}),
+        "as both": job(deeper, config_delta={"DEPTH": 12, "SEED": 3}),
+        "with another seed": job(other_seed, seed=5),
+        "as a patch": job(MISSING, patch=repo.git_bytes("diff", repo.base, deeper)),
+    }
+    others = {
+        "the base": job(repo.base),
+        "another value": job(repo.base, config_delta={"DEPTH": 13}),
+        "another file": job(more),
+    }
+
+    async def identity(asked: TrainingJob) -> str:
+        async with checkout(repo.path, replace(asked, base_commit=repo.base), root) as built:
+            return built.source.tree_id
+
+    same = {await identity(asked) for asked in ways.values()}
+    different = {await identity(asked) for asked in others.values()}
+
+    assert (len(same), len(different), same & different) == (1, 3, set())
+
+
+async def test_a_commit_too_large_to_be_kept_is_refused(repo: Repository, root: Path) -> None:
+    large = repo.commit({"blob.bin": os.urandom(LONGEST_PATCH)})
+
+    with pytest.raises(Refused, match="could not be kept") as refused:
+        async with checkout(repo.path, job(large, base_commit=repo.base), root):
+            pass
+
+    assert (refused.value.kind, refused.value.hint) == ("patch", "leave data and binaries out of the commit")
 
 
 async def test_constants_and_the_seed_are_set_in_the_script(repo: Repository, root: Path) -> None:
@@ -280,3 +442,15 @@ def _patch(repo: Repository, files: dict[str, str | bytes]) -> bytes:
 
 def _names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir()) if folder.exists() else []
+
+
+def _changed(repo: Repository, files: Mapping[str, str | None]) -> str:
+    for name, content in files.items():
+        place = repo.path / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.unlink(missing_ok=True)
+        if content is not None and content.startswith("-> "):
+            place.symlink_to(content.removeprefix("-> "))
+        elif content is not None:
+            place.write_text(content)
+    return repo.commit({})

@@ -1,0 +1,17 @@
+-- A worker has checked out an attempt's code: what identifies it, and its patch where what was sent is not what is trained.
+-- keys: experiment tried patch?
+-- args: id tag attempt fence tree_id? patch_id? patch? differs?
+-- returns: ok | stale
+local e = redis.call('HMGET', K.experiment, 'status', 'attempt', 'fence', 'diff_id', 'duplicate_of')
+if e[1] ~= 'running' or e[2] ~= A.attempt or e[3] ~= A.fence then return 'stale' end
+if not A.tree_id then return 'ok' end
+redis.call('HSET', K.experiment, 'tree_id', A.tree_id)
+if redis.call('HSETNX', K.tried, 'tree:' .. A.tree_id, A.id) == 0 and not e[5] then
+  local first = redis.call('HGET', K.tried, 'tree:' .. A.tree_id)
+  if first ~= A.id then redis.call('HSET', K.experiment, 'duplicate_of', first) end
+end
+if not A.patch_id or e[4] == A.patch_id then return 'ok' end
+redis.call('SET', K.patch, A.patch, 'NX')
+redis.call('HSET', K.experiment, 'diff_id', A.patch_id)
+if A.differs then redis.call('HSET', K.experiment, 'diff_differs', 'true', 'sent_diff_id', e[4]) end
+return 'ok'

@@ -1,0 +1,164 @@
+"""The evaluator of an attempt: the trusted files that compute the score, watched before and after the run.
+
+The script runs in the same process as the evaluator that it imports, so it can still replace what that computes:
+see THREATS.md. What is found here is code that changes the score without looking like it.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import os
+import stat
+import sys
+import warnings
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from functions.formats.metrics_block import FailureKind
+from workers.attempt.source import Files, Refused
+
+_AT_START = frozenset({"sitecustomize", "usercustomize"})
+_MODULES = (".py", ".pyc", ".so", ".pyd")
+
+
+class Tampered(Refused):
+    """The code changes how it is scored."""
+
+    title = "Evaluator changed"
+    kind: FailureKind = "evaluator"
+
+
+@dataclass(frozen=True)
+class Guard:
+    """What must stay as the base commit has it."""
+
+    evaluator: PurePosixPath
+    files: Sequence[str]
+    """Other files and folders that the score depends on."""
+    imported: frozenset[str]
+    """Modules that the evaluator imports."""
+
+    @classmethod
+    def of(cls, evaluator: PurePosixPath, trusted: bytes, files: Sequence[str]) -> Guard:
+        return cls(evaluator, files, _imported(trusted))
+
+    def check(self, ours: Files, base: Files) -> None:
+        """Refuse code that changes what is trusted, or adds what would be imported in its place.
+
+        Raises:
+            Tampered: it does.
+        """
+        for path in sorted(ours.keys() | base.keys()):
+            if self._is_trusted(path) and ours.get(path) != base.get(path):
+                raise Tampered(
+                    f"{path} is not the one of the tag's base commit: the evaluator and what it reads are fixed",
+                    hint=f"restore it: git checkout <base commit> -- {path}",
+                )
+        if (shadow := self._shadow(path for path in ours if path not in base)) is not None:
+            raise Tampered(
+                f"{shadow} would be imported in the place of what the evaluator {self.evaluator} uses",
+                hint="give it another name",
+            )
+
+    def harm(self, tree: Path, before: str | None, known: Collection[str]) -> str | None:
+        """How a run has changed the evaluator, by its fingerprint and the files before the run; None: it has not."""
+        if self.fingerprint(tree) != before:
+            return f"the evaluator {self.evaluator} or a file that it reads was changed while the run went on"
+        shadow = self._shadow(path for path in self._modules(tree) if path not in known)
+        return (
+            None if shadow is None else f"the run has made {shadow}, in the place of what the evaluator uses"
+        )
+
+    def fingerprint(self, tree: Path) -> str | None:
+        """First 16 hexadecimal digits of a SHA-256: of the evaluator, and of the files that go with it, if any."""
+        own = _digest(tree / self.evaluator)
+        if own is None or not self.files:
+            return own.hex()[:16] if own else None
+        whole = hashlib.sha256(own)
+        for path in sorted(_files_below(tree, self.files)):
+            whole.update(os.fsencode(path) + b"\0" + (_digest(tree / path) or b"") + b"\0")
+        return whole.hexdigest()[:16]
+
+    def _is_trusted(self, path: str) -> bool:
+        return path == str(self.evaluator) or any(
+            path == file or path.startswith(f"{file.rstrip('/')}/") for file in self.files
+        )
+
+    def _shadow(self, added: Iterable[str]) -> str | None:
+        """The first of these files that Python would import instead of something that the evaluator uses."""
+        folders = self._folders()
+        for path in map(PurePosixPath, sorted(added)):
+            name = path.name.partition(".")[0]
+            where, module = (
+                (path.parent.parent, path.parent.name) if name == "__init__" else (path.parent, name)
+            )
+            if path.suffix in _MODULES and where in folders and module in folders[where]:
+                return str(path)
+        return None
+
+    def _folders(self) -> dict[PurePosixPath, Collection[str]]:
+        """The folders that the evaluator is imported through, each with the modules that must not be added there."""
+        root = PurePosixPath()
+        steps = [root, *reversed(self.evaluator.parents[:-1])]
+        names = [*(step.name for step in steps[1:]), self.evaluator.name.partition(".")[0]]
+        found: dict[PurePosixPath, Collection[str]] = {
+            step: {name} for step, name in zip(steps, names, strict=True)
+        }
+        found[root] = {*found[root], *_AT_START, *sys.stdlib_module_names, *self.imported}
+        return found
+
+    def _modules(self, tree: Path) -> Iterator[str]:
+        """What stands in those folders now, and how packages in them begin."""
+        for folder in self._folders():
+            for path in _entries(tree / folder):
+                yield path.relative_to(tree).as_posix()
+                if path.is_dir():
+                    yield from (
+                        inner.relative_to(tree).as_posix()
+                        for inner in _entries(path)
+                        if inner.name.startswith("__init__.")
+                    )
+
+
+def _imported(source: bytes) -> frozenset[str]:
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset()  # an evaluator that is no Python imports nothing
+    plain = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    named = {
+        node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.level == 0 and node.module
+    }
+    return frozenset(name.partition(".")[0] for name in plain | named)
+
+
+def _entries(folder: Path) -> list[Path]:
+    try:
+        return sorted(folder.iterdir())
+    except OSError:
+        return []
+
+
+def _files_below(tree: Path, names: Sequence[str]) -> Iterator[str]:
+    for name in names:
+        place = tree / name
+        if place.is_dir() and not place.is_symlink():
+            for folder, _, files in os.walk(place):
+                yield from (Path(folder, file).relative_to(tree).as_posix() for file in files)
+        else:
+            yield name
+
+
+def _digest(path: Path) -> bytes | None:
+    """SHA-256 of a regular file; None for anything else."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                return None
+            return hashlib.file_digest(file, "sha256").digest()
+    except OSError:
+        return None

@@ -1,0 +1,151 @@
+"""What code an attempt trains: the files of its tree, their identity, and the patch that makes them from the base."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from functions.formats.constants import patch_constants, read_constants
+from functions.formats.metrics_block import FailureKind
+from functions.formats.patches import LONGEST_PATCH
+from functions.lanes import Source
+from state.errors import Invalid, NightjarError
+from workers.attempt.git import GitFailed, git
+
+Files = Mapping[str, bytes]
+"""Mode and blob hash of each file of a tree, by its path."""
+
+SCRIPT = "train.py"
+SEED = "SEED"
+
+
+class Refused(NightjarError):
+    """This code is never trained, on no worker."""
+
+    title = "Code refused"
+    kind: FailureKind = "patch"
+
+
+@dataclass(frozen=True)
+class Trees:
+    """An attempt's files beside those of its tag's base commit."""
+
+    files: Files
+    base: Files | None
+    """None where the tag names no base."""
+    patch: bytes | None
+    """What makes the files from the base."""
+
+
+async def trees(tree: Path, base: str | None) -> Trees:
+    """Read a checkout from its index; nothing has run in it yet."""
+    if base is None:
+        return Trees(_listed(await git(tree, "ls-files", "--stage", "-z")), None, None)
+    ours, theirs, patch = await asyncio.gather(
+        git(tree, "ls-files", "--stage", "-z"), git(tree, "ls-tree", "-r", "-z", base), _patch(tree, base)
+    )
+    return Trees(_listed(ours), _listed(theirs), patch)
+
+
+async def source_of(
+    tree: Path, code: Trees, base: str | None, sent: bytes | None, script: bytes | None
+) -> Source:
+    """What is told of the code: with its patch, where none was sent, or one that makes other files.
+
+    `script` is the training script with its constants set, and a seed that is the same for all.
+
+    Raises:
+        Refused: the patch is too long to be kept.
+    """
+    patch, differs = code.patch, False
+    if patch is None or base is None or sent == patch:
+        patch = None
+    elif sent is not None:
+        differs = await _made_by(tree, base, sent) != code.files
+        patch = patch if differs else None
+    if patch is not None and len(patch) > LONGEST_PATCH:
+        raise Refused(
+            f"the patch of this commit against the tag's base has {len(patch):,} bytes, over"
+            f" {LONGEST_PATCH:,}: it could not be kept",
+            hint="leave data and binaries out of the commit",
+        )
+    return Source(_identity(code.files, script), patch, differs)
+
+
+def settled(source: bytes, values: Mapping[str, object], seed: int | None) -> bytes:
+    """A script with its constants set, and the seed if it has SEED; what has its value already is left as it is.
+
+    Raises:
+        Invalid: the script has no such constant, or is not Python in UTF-8.
+    """
+    try:
+        text = source.decode()
+        constants = read_constants(text)
+    except (UnicodeDecodeError, Invalid):
+        if not values:
+            return source  # the run will show the script's error
+        raise Invalid("the script is not Python in UTF-8, so its constants cannot be set") from None
+    wanted = dict(values)
+    if seed is not None and SEED in constants:
+        wanted.setdefault(SEED, seed)
+    changed = {
+        name: value
+        for name, value in wanted.items()
+        if name not in constants or (type(constants[name]), constants[name]) != (type(value), value)
+    }
+    return patch_constants(text, changed).encode() if changed else source
+
+
+async def _patch(tree: Path, base: str) -> bytes:
+    """What makes the files from the base, in UTF-8: with text in another encoding, all of it is a binary patch."""
+    command = (
+        *("diff-index", "--cached", "--patch", "--binary", "--full-index", "--no-renames"),
+        *("--no-ext-diff", "--no-textconv", "--src-prefix=a/", "--dst-prefix=b/", base),
+    )
+    patch = await git(tree, *command)
+    try:
+        patch.decode()
+    except UnicodeDecodeError:
+        attributes = tree / ".git" / "info" / "attributes"
+        attributes.parent.mkdir(exist_ok=True)
+        attributes.write_text("* -diff\n")
+        patch = await git(tree, *command)
+        attributes.unlink()
+    return patch
+
+
+async def _made_by(tree: Path, base: str, patch: bytes) -> Files | None:
+    """The files that a patch makes from the base; None where it does not apply."""
+    index = {"GIT_INDEX_FILE": str(tree.parent / "index-of-patch")}
+    await git(tree, "read-tree", base, environ=index)
+    try:
+        if patch:
+            await git(
+                tree, "apply", "--cached", "--binary", "--whitespace=nowarn", "-", stdin=patch, environ=index
+            )
+    except GitFailed:
+        return None
+    return _listed(await git(tree, "ls-files", "--stage", "-z", environ=index))
+
+
+def _listed(answer: bytes) -> Files:
+    """From `ls-files --stage -z` (mode, hash, stage) or `ls-tree -r -z` (mode, type, hash)."""
+    found: dict[str, bytes] = {}
+    for line in answer.split(b"\0")[:-1]:
+        facts, _, path = line.partition(b"\t")
+        mode, *rest = facts.split(b" ")
+        found[os.fsdecode(path)] = mode + b" " + max(rest, key=len)
+    return found
+
+
+def _identity(files: Files, script: bytes | None) -> str:
+    """One name for all files, with the training script as it is here."""
+    whole = hashlib.sha256()
+    for path, blob in sorted(files.items()):
+        content = hashlib.sha256(script).digest() if path == SCRIPT and script is not None else blob
+        whole.update(os.fsencode(path) + b"\0" + content + b"\0")
+    return whole.hexdigest()[:32]
