@@ -55,7 +55,7 @@ class SummaryFacts:
     tag: Tag
     best: Runs | None
     in_progress: Mapping[Status, int]
-    """Experiments that are queued, leased and running now."""
+    """Experiments of each status that is not final, now."""
     keeps: Sequence[Result]
     """The newest, by number."""
     categories: Mapping[str, tuple[int, int]]
@@ -132,7 +132,7 @@ class Reports:
             NotFound: no such tag.
         """
         keys = self._keys
-        counted: tuple[Status, ...] = ("queued", "leased", "running")
+        counted: tuple[Status, ...] = ("registered", "queued", "leased", "running")
         found = await self._lab.read(
             {
                 "now": ("TIME",),

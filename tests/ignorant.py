@@ -1,6 +1,7 @@
 """What somebody who knows nothing of traces does in a tag, and is answered: recorded once, the same ever since.
 
 `python -P -m tests.ignorant FILE` records it anew; `data/ignorant.json` was recorded before there were traces.
+Only `started_at` of what agents train themselves is another since: it was null, and is when they registered it.
 """
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ async def best(request: ReadBest, experiments: Experiments) -> Incumbent:
             "experiment_id": found.experiment_id,
             "val_bpb": found.val_bpb,
             "commit_sha": found.commit_sha,
+            "commit": found.commit_sha,
             "updated_at": stamp(found.updated_at),
             "trust": e.trust,
             **claim_of(facts.runs.retests, facts.noise).model_dump(),

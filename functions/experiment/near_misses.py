@@ -17,6 +17,8 @@ class ListNearMisses(Request):
 
 class NearMiss(Response):
     experiment_id: str
+    id: str
+    """`experiment_id` once more."""
     val_bpb: float
     delta: float
     """How much worse it is than the current best, the least first; below 0 for one that was demoted."""
@@ -38,6 +40,7 @@ async def near_misses(request: ListNearMisses, experiments: Experiments) -> Near
         near_misses=[
             NearMiss(
                 experiment_id=e.experiment_id,
+                id=e.experiment_id,
                 val_bpb=e.val_bpb,
                 delta=score(e.val_bpb, facts.direction) - score(facts.best, facts.direction),
                 hypothesis=e.hypothesis,

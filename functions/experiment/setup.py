@@ -35,7 +35,9 @@ class Metric(Request):
         pattern=r"^[A-Za-z][A-Za-z0-9_]{0,39}$",
         description="as train.py prints it: `<name>: <value>`",
     )
-    direction: Direction = Field(default="minimize", description="whether a lower or a higher value is better")
+    direction: Direction = Field(
+        default="minimize", description="whether a lower or a higher value is better"
+    )
     target: float | None = Field(default=None, description="the value to reach", examples=[0.95])
 
 

@@ -14,7 +14,7 @@ from functions.views.hints import open_step, tag_step
 from functions.views.sketches import selection_view, sketch_view
 from state.ids import AgentName
 from state.ids import Tag as TagName
-from state.records import Selection, Sketch
+from state.records import Best, Selection, Sketch
 from state.reports import BriefFacts, Reports
 
 OPEN_SHOWN = 10
@@ -40,6 +40,8 @@ class Brief(Response):
     """What was selected and not yet registered: go on with it, or release it."""
     last_results: list[dict[str, Any]]
     strategy: dict[str, Any]
+    strategy_mode: str
+    """`strategy.mode` once more."""
     near_misses: list[dict[str, Any]]
     paused: bool
     budget: Budget | None
@@ -65,7 +67,7 @@ async def brief(request: ReadBrief, reports: Reports) -> Brief:
         metric=tag.metric,
         direction=tag.direction,
         base_commit_sha=best.commit_sha if best else tag.base_commit,
-        best={"experiment_id": best.experiment_id, "val_bpb": best.val_bpb} if best else None,
+        best=_best(best) if best else None,
         total_experiments=tag.total,
         kept_experiments=tag.kept,
         open_experiments=[sketch_view(e) for e in mine[:OPEN_SHOWN]],
@@ -76,6 +78,7 @@ async def brief(request: ReadBrief, reports: Reports) -> Brief:
             "temperature": strategy.temperature,
             "reason": short(strategy.reason, 200),
         },
+        strategy_mode=strategy.mode,
         near_misses=[sketch_view(e) for e in facts.near],
         paused=tag.paused_at is not None,
         budget=budget_view(tag) if is_limited(tag) else None,
@@ -84,6 +87,10 @@ async def brief(request: ReadBrief, reports: Reports) -> Brief:
         should_abort=should_abort(facts.crashes_in_a_row, facts.policy.crash_limit),
         next=_next(facts, mine[0] if mine else None, unused[0] if unused else None),
     )
+
+
+def _best(best: Best) -> dict[str, Any]:
+    return {"experiment_id": best.experiment_id, "val_bpb": best.val_bpb, "commit": best.commit_sha}
 
 
 def _next(facts: BriefFacts, mine: Sketch | None, unused: Selection | None) -> str:

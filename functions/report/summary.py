@@ -30,6 +30,7 @@ class Stats(Response):
     discarded: int
     crashed: int
     running: int
+    """On workers, and registered ones, which their agents train."""
     queued: int
     stopped: int
     lost: int
@@ -51,6 +52,8 @@ class Summary(Response):
     """Estimated share of its newest 1,000 keeps that are not truly better; None while it cannot be told."""
     total_training_minutes: float
     strategy: StrategyView
+    strategy_mode: str
+    """`strategy.mode` once more."""
     gpu_pool: dict[str, int]
     paused: bool
     pause_reason: str | None
@@ -75,6 +78,7 @@ async def summary(request: Summarise, reports: Reports, settings: Settings) -> S
         false_keeps_at_least=false_share(e.p_better for e in facts.keeps),
         total_training_minutes=tag.training_seconds / 60,
         strategy=strategy_view(facts.strategy),
+        strategy_mode=facts.strategy.mode,
         gpu_pool=pool_counts(facts.slots, facts.now, settings.stale_s),
         paused=tag.paused_at is not None,
         pause_reason=tag.pause_reason,
@@ -89,6 +93,7 @@ def _best(runs: Runs, noise: Spread) -> dict[str, Any]:
         "experiment_id": e.experiment_id,
         "val_bpb": e.val_bpb,
         "commit_sha": e.commit_sha,
+        "commit": e.commit_sha,
         "description": e.description,
         "category": e.category,
         "trust": e.trust,
@@ -103,7 +108,7 @@ def _stats(facts: SummaryFacts) -> Stats:
         kept=tag.kept,
         discarded=tag.discarded,
         crashed=tag.crashed,
-        running=now["running"] + now["leased"],
+        running=now["running"] + now["leased"] + now["registered"],
         queued=now["queued"],
         stopped=tag.stopped,
         lost=tag.lost,

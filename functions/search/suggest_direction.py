@@ -42,6 +42,8 @@ class CategoryCount(Response):
 
 class Suggestion(Response):
     strategy: StrategyView
+    strategy_mode: str
+    """`strategy.mode` once more."""
     total_experiments: int
     category_stats: dict[str, CategoryCount]
     underexplored_categories: list[str]
@@ -92,6 +94,7 @@ def suggestion(facts: SearchFacts, strategy: Strategy) -> Suggestion:
     chosen = facts.ground.chosen if isinstance(facts.ground, BranchGround) else None
     return Suggestion(
         strategy=strategy_view(strategy),
+        strategy_mode=strategy.mode,
         total_experiments=tag.total,
         category_stats={name: CategoryCount(total=total, kept=kept) for name, (total, kept) in stats.items()},
         underexplored_categories=unexplored,

@@ -50,10 +50,14 @@ class ReadContext(Request):
 
 class Entry(Response):
     experiment_id: str
+    id: str
+    """`experiment_id` once more."""
     number: int
     status: str
     val_bpb: float | None
     parent_ids: list[str]
+    parent_id: str | None
+    """The first of `parent_ids`."""
     trace_id: str | None
     commit_sha: str
     category: str
@@ -149,10 +153,12 @@ def entry(e: Experiment) -> Entry:
     """An experiment with shortened texts."""
     return Entry(
         experiment_id=e.experiment_id,
+        id=e.experiment_id,
         number=e.number,
         status=e.status,
         val_bpb=e.val_bpb,
         parent_ids=e.parent_ids,
+        parent_id=e.parent_ids[0] if e.parent_ids else None,
         trace_id=e.trace_id,
         commit_sha=e.commit_sha,
         category=e.category,

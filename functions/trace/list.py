@@ -53,8 +53,12 @@ class Branch(Response):
 
 class Node(Response):
     experiment_id: str
+    id: str
+    """`experiment_id` once more."""
     number: int
     parent_ids: builtins.list[str]
+    parent_id: str | None
+    """The first of `parent_ids`."""
     trace_id: str | None
     status: str
     val_bpb: float | None
@@ -123,4 +127,10 @@ def branch(trace: Trace) -> Branch:
 
 
 def node(e: Experiment, is_tip: bool, is_base: bool) -> Node:
-    return Node(is_tip=is_tip, is_base=is_base, **e.model_dump(include=set(Node.model_fields)))
+    return Node(
+        id=e.experiment_id,
+        parent_id=e.parent_ids[0] if e.parent_ids else None,
+        is_tip=is_tip,
+        is_base=is_base,
+        **e.model_dump(include=set(Node.model_fields)),
+    )

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from state.records import Experiment, Trial, stamp
 
+IN_PROGRESS = ("leased", "running")
 TIMES = ("registered_at", "queued_at", "started_at", "finished_at")
 
 
@@ -17,10 +18,17 @@ class ExperimentView(Trial):
 
     id: str
     """`experiment_id` once more."""
+    parent_id: str | None
+    """The first of `parent_ids`."""
+    running: bool
+    """It trains now: on a worker's GPU, or, while it is only registered, by its agent."""
     has_diff: bool
+    """Its patch is known: GET /api/experiment/{id} shows it."""
     registered_at: str
     queued_at: str | None = None
+    """When its present attempt began to wait for a GPU."""
     started_at: str | None = None
+    """When its present attempt began on a worker; when it was registered, where its agent trains it."""
     finished_at: str | None = None
 
     diff_id: str | None = Field(None, exclude=True)
@@ -36,13 +44,24 @@ class ExperimentView(Trial):
         for name in TIMES:
             if name in values:
                 values[name] = stamp(float(values[name]))
-        return values | {"id": values["experiment_id"], "has_diff": "diff_id" in values}
+        return values | _beside(values, int(values.get("attempt", 0)))
 
 
 def view(e: Experiment) -> ExperimentView:
     """An experiment as it stands in answers."""
-    values = vars(e)
-    times = {name: stamp(at) for name in TIMES if (at := values[name]) is not None}
-    return ExperimentView.model_validate(
-        {**values, **times, "id": e.experiment_id, "has_diff": e.diff_id is not None}
-    )
+    times = {name: stamp(at) for name in TIMES if (at := getattr(e, name)) is not None}
+    values = {name: value for name, value in vars(e).items() if value is not None} | times
+    return ExperimentView.model_validate(values | _beside(values, e.attempt))
+
+
+def _beside(shown: Mapping[str, Any], attempt: int) -> dict[str, Any]:
+    """What follows from the fields that there are, under the names that were published."""
+    by_its_agent = attempt == 0
+    status, parents = shown["status"], shown.get("parent_ids")
+    return {
+        "id": shown["experiment_id"],
+        "parent_id": parents[0] if parents else None,
+        "running": status in IN_PROGRESS or (by_its_agent and status == "registered"),
+        "has_diff": "diff_id" in shown,
+        "started_at": shown.get("started_at") or (shown["registered_at"] if by_its_agent else None),
+    }

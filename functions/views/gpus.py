@@ -30,7 +30,8 @@ def worker_view(gpu: Gpu, now: float, stale_s: float) -> WorkerView:
         if shown[name] is not None:
             shown[name] = stamp(shown[name])
     shown["status"] = effective_status(gpu, now, stale_s)
-    shown["experiment_id"] = gpu.holder
+    shown["experiment_id"] = shown["current_experiment_id"] = gpu.holder
+    shown |= {"id": gpu.gpu_id, "name": f"gpu-{gpu.gpu_index}"}
     shown["breaker"] = "open" if gpu.tripped else "half-open" if gpu.trips else "closed"
     shown["last_heartbeat"] = shown["heartbeat_at"]
     return shown

@@ -1,0 +1,118 @@
+"""A client that reads the names of the published proposals finds them in every view, beside ours."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from functions.process.lifecycle import Process
+from tests.labs import add_gpu, asked, begun, idea, open_tag, registered, told, tried
+
+
+async def shown(http: httpx.AsyncClient, experiment_id: str) -> dict[str, Any]:
+    """An experiment, which its history tells as itself does."""
+    alone: dict[str, Any] = (await asked(http, f"/api/experiment/{experiment_id}"))["experiment"]
+    tag, _, number = experiment_id.rpartition("-")
+    history = (await told(http, "/api/experiment/history", tag=tag))["experiments"]
+    assert history[int(number) - 1] == alone
+    return alone
+
+
+async def test_an_experiment_names_its_id_and_the_first_of_its_parents(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    first = await registered(client)
+    second = await registered(client, parent_id=first)
+    merged = await registered(client, parent_ids=[second, first])
+
+    parents = [
+        (e["id"], e["parent_id"]) for e in [await shown(client, name) for name in (first, second, merged)]
+    ]
+
+    assert parents == [(first, None), (second, first), (merged, second)]
+
+
+async def test_an_experiment_that_its_agent_trains_runs_from_its_registration_to_its_report(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client)
+    name = await registered(client)
+
+    before = await shown(client, name)
+    during = (await told(client, "/api/report/summary", tag="mar11"))["stats"]["running"]
+    await told(client, "/api/experiment/complete", experiment_id=name, val_bpb=0.99)
+    after = await shown(client, name)
+
+    assert (before["status"], before["running"], during) == ("registered", True, 1)
+    assert before["started_at"] == after["started_at"] == before["registered_at"]
+    assert after["running"] is False
+    assert after["finished_at"] >= after["started_at"]
+    assert (await told(client, "/api/report/summary", tag="mar11"))["stats"]["running"] == 0
+
+
+async def test_an_experiment_that_waits_for_a_worker_has_not_started(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    waits = (await told(client, "/api/experiment/submit", **idea()))["experiment_id"]
+    queued = await shown(client, waits)
+    stats = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
+    await add_gpu(client)
+    await told(client, "/api/pool/dispatch")
+    await begun(process, waits)
+    trains = await shown(client, waits)
+
+    assert (queued["running"], queued["started_at"]) == (False, None)
+    assert (stats["running"], stats["queued"]) == (0, 1)
+    assert trains["running"] is True
+    assert trains["started_at"] >= queued["queued_at"]
+
+
+async def test_a_gpu_names_its_id_its_name_and_what_it_trains(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    name = await registered(client)
+    added = (await add_gpu(client, gpu_index=3))["worker"]
+    await told(client, "/api/pool/acquire", experiment_id=name)
+
+    [gpu] = (await asked(client, "/api/pool/list"))["workers"]
+
+    assert (added["id"], added["name"], added["current_experiment_id"]) == ("host:gpu0", "gpu-3", None)
+    assert (gpu["id"], gpu["name"], gpu["current_experiment_id"]) == ("host:gpu0", "gpu-3", name)
+
+
+async def test_the_best_names_its_commit_and_every_view_of_a_strategy_its_mode(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client)
+    await tried(client, 0.99, commit_sha="4f9a1c2")
+
+    views = {
+        path: await told(client, path, tag="mar11")
+        for path in (
+            "/api/report/summary",
+            "/api/report/brief",
+            "/api/experiment/best",
+            "/api/search/suggest",
+        )
+    }
+
+    commits = [answer["best"]["commit"] for answer in views.values() if "best" in answer]
+    modes = [answer["strategy_mode"] for answer in views.values() if "strategy" in answer]
+    assert commits == ["4f9a1c2"] * 3
+    assert modes == ["explore"] * 3
+
+
+async def test_near_misses_nodes_and_what_a_branch_remembers_name_their_id_and_parent(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client)
+    first = (await tried(client, 0.99))["experiment_id"]
+    near = (await tried(client, 0.991, parent_id=first))["experiment_id"]
+
+    [miss] = (await told(client, "/api/experiment/near-misses", tag="mar11"))["near_misses"]
+    nodes = (await told(client, "/api/trace/list", tag="mar11"))["nodes"]
+    above = await told(client, "/api/trace/context", tag="mar11", parent_ids=[near])
+
+    assert miss["id"] == near
+    assert [(n["id"], n["parent_id"]) for n in nodes] == [(first, None), (near, first)]
+    assert [(e["id"], e["parent_id"]) for e in above["branch"]["kept"]] == [(first, None)]
