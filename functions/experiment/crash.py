@@ -22,7 +22,8 @@ class Crash(RunReport):
         description="the last lines of the traceback", examples=["RuntimeError: CUDA out of memory"]
     )
     kind: FailureKind = Field(
-        "other", description="why it failed; timeout gives the status of that name, evaluator the status invalid"
+        "other",
+        description="why it failed; timeout gives the status of that name, evaluator the status invalid",
     )
 
 

@@ -54,7 +54,8 @@ class OpenTag(Command):
     )
     base_commit: Sha | None = Field(None, description="default: HEAD of the workers' repository")
     evaluator: RepositoryPath = Field(
-        "prepare.py", description="the file that measures the metric: an experiment that changes it is invalid"
+        "prepare.py",
+        description="the file that measures the metric: an experiment that changes it is invalid",
     )
     evaluator_files: list[RepositoryPath] = Field(
         default_factory=list,
