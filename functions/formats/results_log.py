@@ -19,7 +19,7 @@ Outcome = Literal["keep", "discard", "crash", "none"]
 BITS_PER_BYTE = ("val_bpb", "bpb", "best_val_bpb", "final_val_bpb", "validation_bpb", "val/bpb")
 """The names that bits per byte of the validation data go by."""
 COLUMNS: dict[str, tuple[str, ...]] = {
-    "commit": ("commit", "commit_sha", "commit_hash", "sha", "git_sha", "hash", "revision"),
+    "commit": ("commit", "commit_sha", "commit_hash", "git_commit", "sha", "git_sha", "hash", "revision"),
     "value": (*BITS_PER_BYTE, "value", "metric", "score", "val_loss", "loss", "accuracy", "val_acc"),
     "memory": ("memory_gb", "mem_gb", "peak_memory_gb", "peak_vram_gb", "vram_gb"),
     "status": ("status", "decision", "verdict", "outcome", "action"),
@@ -40,13 +40,16 @@ HIGHER = frozenset(
         *("top1", "top5", "win", "winrate"),
     )
 )
-"""Words in the names of metrics that rise as models get better; with one of LOWER beside them they say nothing."""
+"""Words in the names of metrics that rise as models get better, unless one of LOWER stands beside them."""
 LOWER = frozenset(
     (
         *("bpb", "bpc", "ce", "cost", "err", "error", "loss", "mae", "mse", "nll", "perplexity", "ppl"),
         *("regret", "rmse", "wer"),
     )
 )
+
+NAMELESS = frozenset({"metric", "result", "val", "value"})
+"""Words that tell nothing of a metric."""
 
 WORDS: dict[Outcome, tuple[str, ...]] = {
     "keep": ("keep", "kept", "keep_commit", "accept", "accepted", "baseline", "best", "improved", "merged"),
@@ -132,13 +135,13 @@ class ResultsLog:
 
 
 def read_log(raw: bytes, metric: str | None = None) -> ResultsLog:
-    """The runs of a results.tsv; `metric` names the column of values where it has an unusual name.
+    """The runs of a results.tsv; `metric` names the column of values where it has an unusual name, or no verdicts.
 
     Raises:
-        Invalid: no columns of values and statuses can be found.
+        Invalid: no columns of values and statuses can be found, or not the named one.
     """
     lines = _lines(decoded(raw))
-    found = next((n for n, line in enumerate(lines) if _Header.is_one(_cells(line), metric)), None)
+    found = _header_line(lines, metric)
     if found is None and metric is None and any(_is_published(line) for line in lines):
         header, start = _Header(PUBLISHED, None), 0
     elif found is None:
@@ -164,10 +167,10 @@ def read_log(raw: bytes, metric: str | None = None) -> ResultsLog:
     return log
 
 
-def seems_higher_is_better(metric: str) -> bool:
-    """Whether a metric's name sounds like an accuracy."""
+def may_be_higher(metric: str) -> bool:
+    """Whether higher may be better, as far as a metric's name tells: it sounds like an accuracy, or says nothing."""
     words = set(re.split(r"[^a-z0-9]+", _name(metric)))
-    return bool(words & HIGHER) and not words & LOWER
+    return bool(words & HIGHER or words <= NAMELESS) and not words & LOWER
 
 
 def _lines(text: str) -> list[str]:
@@ -175,6 +178,14 @@ def _lines(text: str) -> list[str]:
     if "\n" not in text:
         return text.split("\r")
     return [line.removesuffix("\r") for line in text.split("\n")]
+
+
+def _header_line(lines: Sequence[str], metric: str | None) -> int | None:
+    """Where the columns are named. Without a column of statuses only the caller can tell that a line does that."""
+    ones = [n for n, line in enumerate(lines) if _Header.is_one(_cells(line), metric)]
+    if not ones and metric is not None:
+        ones = [n for n, line in enumerate(lines) if _place(_names(line), [metric]) is not None]
+    return ones[0] if ones else None
 
 
 def _no_header(lines: Sequence[str], metric: str | None) -> Invalid:
@@ -190,7 +201,8 @@ def _no_header(lines: Sequence[str], metric: str | None) -> Invalid:
         f"{message}: its columns are {', '.join(columns)}"[:MOST_SHOWN],
         hint="name the column of values with --metric"
         if _place(columns, COLUMNS["status"]) is not None
-        else f"the column of statuses is looked for as {', '.join(COLUMNS['status'])}",
+        else f"the column of statuses is looked for as {', '.join(COLUMNS['status'])}; a log without one is judged by"
+        " its running best if --metric names its column of values",
     )
 
 
@@ -226,7 +238,7 @@ class _Header:
             # Only free text can hold tabs.
             at = self.places["description"]
             return [*cells[:at], "\t".join(cells[at : at + surplus + 1]), *cells[at + surplus + 1 :]]
-        if len(cells) <= max(self.places["status"], self.places["value"]):
+        if len(cells) <= max(self.places.get("status", 0), self.places["value"]):
             return None
         return (cells + [""] * -surplus) if surplus < 0 else cells
 
@@ -241,6 +253,8 @@ class _Header:
 
     def has_verdicts(self, lines: Iterable[str]) -> bool:
         """Whether a row was kept or discarded, or all are crashes and baselines."""
+        if "status" not in self.places:
+            return False
         said = [self.cell(cells, "status") for line in lines if (cells := self.aligned(_cells(line)))]
         words = {_name(word) for word in said if word}
         outcomes = {OUTCOMES.get(word) for word in words - {"baseline"}}
@@ -260,10 +274,10 @@ def _read_row(header: _Header, number: int, line: str, log: ResultsLog) -> None:
         log.skipped.append(Remark(number, "it ends before its value and status", line))
         return
     said = header.cell(cells, "status")
-    if not said:
+    if not said and "status" in header.places:
         log.skipped.append(Remark(number, "it has no status", line))
         return
-    outcome = OUTCOMES.get(_name(said))
+    outcome = OUTCOMES.get(_name(said)) if said else "none"
     if outcome is None or (outcome == "none" and log.has_verdicts):
         read = "read as discard" if log.has_verdicts else "it counts as a run without a verdict"
         log.notes.append(Remark(number, f"{said!r} is neither keep, discard nor crash: {read}", line))

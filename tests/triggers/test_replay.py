@@ -171,6 +171,19 @@ def test_an_unknown_column_of_values_is_asked_for_among_those_there_are(tmp_path
     assert document(file, "--metric", "perplexity_dev", "--sigma", "0.1")["runs"] == 1
 
 
+def test_a_log_without_statuses_is_judged_by_its_running_best(tmp_path: Path) -> None:
+    file = written(tmp_path, "commit\trmse\n1a2b3c4\t9.1\n2b3c4d5\t9.5\n3c4d5e6\t8.0\n")
+
+    refused = run(file).exception
+    found = document(file, "--metric", "rmse", "--sigma", "0.1")
+
+    assert isinstance(refused, Invalid)
+    assert "its columns are commit, rmse" in str(refused)
+    assert "judged by its running best if --metric names" in str(refused.hint)
+    assert [j["kept"] for j in found["judged"]] == [True, False, True]
+    assert "It has no verdicts (no statuses)" in run(file, "--metric", "rmse", "--sigma", "0.1").stdout
+
+
 def test_a_metric_that_looks_like_an_accuracy_asks_for_its_direction(tmp_path: Path) -> None:
     file = written(tmp_path, "commit\tval_acc\tstatus\n1a2b3c4\t0.50\tkeep\n2b3c4d5\t0.90\tkeep\n")
 

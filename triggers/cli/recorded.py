@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from functions.formats.results_log import Remark, Row, read_log, seems_higher_is_better
+from functions.formats.results_log import Remark, Row, may_be_higher, read_log
 from functions.rules.keeps.noise import Noise
 from functions.rules.keeps.replaying import Run, by_running_best, noise_of
 from functions.rules.keeps.verdict import Key, compare
@@ -27,7 +27,7 @@ class Recorded:
 
     metric: str
     direction: Direction | None
-    """None where a file's metric sounds like an accuracy and nobody has said which way is better."""
+    """None where nobody has said which way is better, and the name of a file's metric does not tell."""
     runs: list[Run] = field(default_factory=list)
     skipped: list[tuple[str, str, str]] = field(default_factory=list)
     """Run, reason, and its text; `notes` too."""
@@ -38,7 +38,7 @@ class Recorded:
     """By repeats of the same code; of a tag as the lab knows it."""
     false_share: float | None = None
     """As the lab estimates it."""
-    no_verdicts: tuple[str, ...] = ()
+    no_verdicts: str = ""
     """The statuses of a log that says keep or discard of no run; its keeps are those of the running best."""
 
     def without_estimates(self) -> Recorded:
@@ -60,7 +60,7 @@ def from_file(file: Path, metric: str | None, direction: Direction | None) -> Re
             f"{str(file)!r} cannot be read: {problem.strerror}", hint="name a file that you may read"
         ) from problem
     log = read_log(raw, metric)
-    if direction is None and not seems_higher_is_better(log.metric):
+    if direction is None and not may_be_higher(log.metric):
         direction = "minimize"
     recorded = Recorded(log.metric, direction, resolution=log.resolution or 0.0)
 
@@ -80,7 +80,8 @@ def from_file(file: Path, metric: str | None, direction: Direction | None) -> Re
     recorded.noise = noise_of(recorded.runs)
     if not log.has_verdicts:
         recorded.runs = by_running_best(recorded.runs, direction or "minimize")
-        recorded.no_verdicts = tuple(sorted({row.said for row in log.rows if row.outcome == "none"}))
+        said = sorted({row.said for row in log.rows if row.outcome == "none" and row.said})
+        recorded.no_verdicts = ", ".join(said[:5]) or "no statuses"
     return recorded
 
 

@@ -26,7 +26,7 @@ from triggers.cli.output import for_people, print_json, printable
 from triggers.cli.recorded import Recorded, from_file, from_lab
 
 MOST_NOTES = 20
-DIRECTIONS = "a higher value is better (--maximize) or a lower one (--minimize)"
+DIRECTIONS = "a higher {} is better (--maximize) or a lower one (--minimize)"
 VERDICTS: dict[Verdict, str] = {
     "keep": "keeps at once",
     "retest": "keeps provisionally and runs again",
@@ -63,7 +63,7 @@ def _finite(context: click.Context, parameter: click.Parameter, value: float | N
     "direction",
     "--minimize",
     flag_value="minimize",
-    help="in a file, lower is better [default, unless the metric sounds like an accuracy]",
+    help="in a file, lower is better [default, if the metric's name tells]",
 )
 @click.option("--json", "as_json", is_flag=True)
 @click.argument("what", metavar="FILE-OR-TAG")
@@ -95,7 +95,7 @@ def command(
     noise, source = _noise(recorded, sigma)
     if recorded.direction is None:
         raise Invalid(
-            f"{recorded.metric!r} sounds like an accuracy, but it is not said whether {DIRECTIONS}",
+            f"it is not said whether {DIRECTIONS.format(recorded.metric)}",
             hint="say --maximize or --minimize",
         )
     found = replay(recorded.runs, KEEP_RULES[keep_rule], noise, recorded.direction)
@@ -118,7 +118,11 @@ def _noise(recorded: Recorded, sigma: float | None) -> tuple[Noise, str]:
         )
         found = USUAL
     else:
-        unsaid = f", nor is it said whether {DIRECTIONS}" if recorded.direction is None else ""
+        unsaid = (
+            f", nor is it said whether {DIRECTIONS.format(recorded.metric)}"
+            if recorded.direction is None
+            else ""
+        )
         raise Invalid(
             f"the noise of {recorded.metric} is unknown: no code was run twice{unsaid}",
             hint="give its standard deviation with --sigma",
@@ -138,7 +142,7 @@ def _show(what: str, rule: str, recorded: Recorded, noise: Noise, source: str, f
     )
     if recorded.no_verdicts:
         console.print(
-            f"It has no verdicts ({', '.join(map(printable, recorded.no_verdicts[:5]))}): "
+            f"It has no verdicts ({printable(recorded.no_verdicts)[:100]}): "
             "new code that beat all before it counts as kept"
         )
     record = "running best" if recorded.no_verdicts else "record"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.formats.results_log import ResultsLog, number_in, read_log, seems_higher_is_better
+from functions.formats.results_log import ResultsLog, may_be_higher, number_in, read_log
 from functions.formats.tsv import HEADER, row
 from state.errors import Invalid
 from tests.functions.rules.sample import experiment
@@ -134,6 +134,15 @@ def test_words_that_are_no_verdicts_mean_discard_only_beside_verdicts(
     assert log.has_verdicts == ("none" not in outcomes)
 
 
+def test_a_log_without_statuses_is_read_where_its_column_of_values_is_named() -> None:
+    raw = b"commit\trmse\tdescription\n37e091b\t16.5\tbaseline\nfcf5016\t-\ttrees\n"
+
+    log = read_log(raw, "rmse")
+
+    assert [(row.value, row.outcome) for row in log.rows] == [(16.5, "none"), (None, "none")]
+    assert (log.has_verdicts, log.skipped, log.notes) == (False, [], [])
+
+
 def test_rows_that_name_no_code_may_be_alike_and_still_two_runs() -> None:
     log = read_log(b"val_bpb\tstatus\n0.9\tkeep\n0.9\tkeep\n")
 
@@ -150,11 +159,17 @@ def test_values_are_known_to_the_finest_digit_that_is_printed() -> None:
     ("metric", "higher"),
     [
         *(("val_acc", True), ("top1", True), ("Test Accuracy (%)", True), ("mean-reward", True)),
-        *(("val_bpb", False), ("val_loss", False), ("reward_loss", False), ("value", False)),
+        *(
+            ("val_bpb", False),
+            ("val_loss", False),
+            ("reward_loss", False),
+            ("value", True),
+            ("latency_ms", False),
+        ),
     ],
 )
-def test_metrics_that_sound_like_an_accuracy(metric: str, higher: bool) -> None:
-    assert seems_higher_is_better(metric) == higher
+def test_metrics_that_may_be_better_the_higher_they_are(metric: str, higher: bool) -> None:
+    assert may_be_higher(metric) == higher
 
 
 @pytest.mark.parametrize("raw", [b"", b"\n\n", b"hello", b"commit\tval_bpb\n1a2b3c4\t0.9\n", b"\x00\xff\xfe"])
