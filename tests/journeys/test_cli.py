@@ -128,20 +128,22 @@ def test_a_replay_of_a_tag_says_of_its_noise_what_the_lab_knows(lab: RunningLab)
         idea = {"hypothesis": "h", "category": "other", "diff_summary": f"{commit} is tried"}
         new = lab.post("experiment/register", tag="tide", commit_sha=commit, **idea)
         lab.post("experiment/complete", experiment_id=new["experiment_id"], val_bpb=value)
-    again = lab.post("experiment/retest", experiment_id=new["experiment_id"], train=False)
-    lab.post("experiment/complete", experiment_id=again["retest_id"], val_bpb=1.01)
+    for experiment, value in (("tide-3", 0.985), ("tide-4", 1.01)):
+        again = lab.post("experiment/retest", experiment_id=experiment, train=False)
+        lab.post("experiment/complete", experiment_id=again["retest_id"], val_bpb=value)
     known = lab.post("report/summary", tag="tide")
 
     found = json.loads(nightjar(lab.data, "replay", "tide", "--json").stdout)
     doubted = json.loads(nightjar(lab.data, "replay", "tide", "--sigma", "0.5", "--json").stdout)
 
-    assert (found["sigma"], found["sigma_df"]) == (known["noise"]["sigma"], 2)
+    assert (found["sigma"], found["sigma_df"]) == (known["noise"]["sigma"], 3)
     assert found["false_share"] == known["false_keeps_at_least"]
     chances = {e["id"]: e["p_better"] for e in lab.post("experiment/history", tag="tide")["experiments"]}
     assert [(j["name"], j["p_better"]) for j in found["judged"]] == [
         (name, chances[name]) for name in ("tide-1", "tide-3", "tide-4")
     ]
-    assert found["skipped"] == []
+    assert [j["verdict"] for j in found["judged"]] == ["keep", "confirmed", "demoted"]
+    assert (found["runs"], found["skipped"]) == (6, [])
     assert doubted["false_share"] > found["false_share"]
 
 

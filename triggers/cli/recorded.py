@@ -105,11 +105,10 @@ def from_lab(http: LabHttp, tag: str) -> Recorded:
     if known["noise"] is not None:
         recorded.noise = Noise(known["noise"]["sigma"], known["noise"]["df"])
     experiments = sorted(_history(http, tag), key=lambda e: (e["finished_at"] or "", e["number"]))
-    codes: dict[str, tuple[str, str]] = {}
     main = Key()
     for e in experiments:
         name, text = e["experiment_id"], e["description"]
-        if e["status"] not in ("keep", "discard", RETESTED):
+        if e["status"] not in ("keep", "discard"):
             recorded.skipped.append((name, f"its status is {e['status']!r}", text))
             continue
         whole, agrees = compare(main, Key(e["gpu_class"], e["evaluator_hash"], e["budget_seconds"]))
@@ -117,19 +116,25 @@ def from_lab(http: LabHttp, tag: str) -> Recorded:
             recorded.skipped.append((name, NO_VALUE, text))
         elif not agrees:
             recorded.skipped.append((name, OTHER_KEY, text))
-        elif e["retest_of"] is not None and e["retest_of"] not in codes:
-            recorded.skipped.append((name, "what it repeats is not judged", text))
         else:
             main = whole
-            codes[name] = codes[e["retest_of"]] if e["retest_of"] is not None else _code_in_lab(e)
-            kept = e["status"] == "keep"
-            recorded.runs.append(Run(name, text, e["val_bpb"], kept, codes[name], e["p_better"]))
+            code, kept = _code_in_lab(e), e["status"] == "keep"
+            recorded.runs.append(Run(name, text, e["val_bpb"], kept, code, e["p_better"]))
+            recorded.runs += [Run(again, text, value, False, code) for again, value in _retests(http, e)]
     return recorded
 
 
 def _code_in_lab(e: View) -> tuple[str, str]:
     constants = {name: value for name, value in (e["config_delta"] or {}).items() if name != "SEED"}
     return (e["commit_sha"], json.dumps(constants, sort_keys=True))
+
+
+def _retests(http: LabHttp, e: View) -> list[tuple[str, float]]:
+    """The further runs of an experiment that have a value."""
+    if not e["retests"]:
+        return []
+    shown = http.ask("GET", f"/api/experiment/{e['experiment_id']}")
+    return [(r["retest_id"], r["val_bpb"]) for r in shown["retests"] if r["status"] == RETESTED]
 
 
 def _tag(http: LabHttp, tag: str) -> View:
