@@ -58,6 +58,7 @@ FAMILIES = (
         "live_traces:<tag>", "zset", "live traces, and pending ones (first experiment unfinished), by number"
     ),
     Family("trace:<id>", "hash", "one trace: a branch of experiments with its tip and its base"),
+    Family("of_trace:<id>", "zset", "experiments that were made for a trace, by number"),
     Family("selections:<id>", "hash", "what one experiment is made from; for 24 h once it is over"),
     Family("open_selections:<tag>", "zset", "open selections by their lease's end, endless once registered"),
     Family("queue", "zset", "experiments that wait for any GPU, in order"),
@@ -173,6 +174,10 @@ class Keys:
 
     def trace(self, trace_id: str) -> str:
         return self("trace", trace_id)
+
+    def of_trace(self, trace_id: str) -> str:
+        """The index of what was made for a trace."""
+        return self("of_trace", trace_id)
 
     def selection(self, selection_id: str) -> str:
         return self("selections", selection_id)

@@ -62,6 +62,26 @@ class Turn:
             if answer != "ok":
                 raise _elsewhere(self.lab, "has taken over to bring")
 
+    async def enter(self, indexes: Mapping[str, Mapping[str, int]]) -> None:
+        """Enter members with their scores into indexes, by key.
+
+        Raises:
+            Unavailable: another process has taken the turn.
+        """
+        for key, members in indexes.items():
+            rows = list(members.items())
+            for begin in range(0, len(rows), PAGE):
+                answer = await self.lab.move(
+                    "enter_members",
+                    keys={"index": key},
+                    args={
+                        "token": self.token,
+                        "members": [f"{n} {m}" for m, n in rows[begin : begin + PAGE]],
+                    },
+                )
+                if answer != "ok":
+                    raise _elsewhere(self.lab, "has taken over to bring")
+
     async def advance(self, before: int, *, last: bool) -> None:
         """Raise the schema's number after a step.
 
@@ -182,6 +202,17 @@ PRIORITY_STEP, ROUND_STEP = 10**15, 10**6
 """A place in schema 2 is priority * PRIORITY_STEP + round of the agent * ROUND_STEP + order of arrival."""
 
 
+async def index_traces(turn: Turn) -> None:
+    """3 to 4: list what was made for each trace."""
+    lab = turn.lab
+    for name in await _tags(lab):
+        made_for: dict[str, dict[str, int]] = {}
+        for e in await Snapshots(lab).experiments(name):
+            if e.trace_id is not None:
+                made_for.setdefault(lab.keys.of_trace(e.trace_id), {})[e.experiment_id] = e.number
+        await turn.enter(made_for)
+
+
 async def _tags(lab: Lab) -> list[str]:
     names: list[str] = await lab.command("ZRANGE", lab.keys("tags"), 0, -1)
     return names
@@ -197,7 +228,11 @@ def in_turn(*steps: Step) -> Step:
     return every
 
 
-STEPS: Mapping[int, Step] = {1: open_books, 2: in_turn(strip_policies, name_bests, class_runs, number_rounds)}
+STEPS: Mapping[int, Step] = {
+    1: open_books,
+    2: in_turn(strip_policies, name_bests, class_runs, number_rounds),
+    3: index_traces,
+}
 """The step from each earlier schema to the next one."""
 
 

@@ -73,9 +73,13 @@ class Snapshots:
         still_open = await self._traces.open_selections(tag)
         records = await self._traces.selections(sorted(still_open))
         live = await self._lab.command("ZRANGE", self._lab.keys("live_traces", tag), 0, -1)
+        made_for = await self._lab.pipeline(
+            [("ZRANGE", self._lab.keys.of_trace(trace.trace_id), 0, -1) for trace in found]
+        )
         return ForestRecords(
             traces=found,
             live=frozenset(live),
+            made_for={t.trace_id: frozenset(ids) for t, ids in zip(found, made_for, strict=True)},
             open=still_open,
             selections={s.selection_id: s for s in records},
         )

@@ -9,7 +9,7 @@ from pydantic import Field
 from functions.contract import Category, Request, Response, function
 from functions.views.experiments import ExperimentView
 from state.experiments import Experiments, Window
-from state.ids import Tag
+from state.ids import Tag, TraceId
 from state.records import Status
 
 
@@ -17,6 +17,7 @@ class ListHistory(Request):
     tag: Tag
     status: Status | None = Field(None, description="only those of this status", examples=["keep"])
     category: Category | None = Field(None, description="only those of this category", examples=["optimizer"])
+    trace_id: TraceId | None = Field(None, description="only those that were made for this trace")
     limit: int = Field(50, ge=1, le=1000, description="most experiments that are answered")
     cursor: Annotated[int, Field(ge=0)] | None = Field(
         None, description="next_cursor of the page before", examples=[40]
@@ -40,6 +41,7 @@ async def history(request: ListHistory, experiments: Experiments) -> HistoryPage
         request.limit,
         status=request.status,
         category=request.category,
+        trace_id=request.trace_id,
         cursor=request.cursor,
         newest=request.order == "newest",
     )

@@ -14,6 +14,7 @@ from state.experiments.walking import base_above, base_found
 from state.indexes import fields_of, members, records, values
 from state.moves import Arg
 from state.records import Best, End, Experiment, Record, Status
+from state.refusals import unknown_trace
 from state.store import Store
 from state.tags import unknown
 
@@ -28,6 +29,7 @@ class Window:
     limit: int
     status: Status | None = None
     category: str | None = None
+    trace_id: str | None = None
     cursor: int | None = None
     """Where the page before ended."""
     newest: bool = True
@@ -75,23 +77,35 @@ class Reading(Store):
         """The same as records of another kind.
 
         Raises:
-            NotFound: no such tag.
+            NotFound: no such tag, or it has no such trace.
         """
-        there, answer = await self._lab.pipeline([("EXISTS", self._keys.tag(window.tag)), self._page(window)])
+        tag, trace_id = window.tag, window.trace_id
+        there, answer, *of_trace = await self._lab.pipeline(
+            [
+                ("EXISTS", self._keys.tag(tag)),
+                self._page(window),
+                *([("HGET", self._keys.trace(trace_id), "tag")] if trace_id else []),
+            ]
+        )
         if not there:
-            raise unknown(window.tag)
+            raise unknown(tag)
+        if trace_id and of_trace != [tag]:
+            raise unknown_trace(tag, trace_id)
         return page_of(kind, answer, newest=window.newest)
 
     def _page(self, window: Window) -> Sequence[Arg]:
         """A command for `page_of`."""
         keys, tag, status, category = self._keys, window.tag, window.status, window.category
+        index = None
         if status:
             index = keys.status(tag, status, category or "")[1 if category else 0]
-        else:
-            index = keys("category", tag, category) if category else keys("lineage", tag)
+        elif category:
+            index = keys("category", tag, category)
+        whole = keys.of_trace(window.trace_id) if window.trace_id else keys("lineage", tag)
+        both = index is not None and window.trace_id is not None
         return self._lab.reading(
             "read_history",
-            keys={"index": index},
+            keys={"index": whole if both else index or whole, "filter": index if both else None},
             args={
                 "experiments": keys.experiment(""),
                 "limit": window.limit,

@@ -187,6 +187,7 @@ class Registering(Queueing):
             "of_category": keys("category", idea.tag, idea.category),
             "of_status": of_status,
             "of_status_and_category": of_status_and_category,
+            "of_trace": keys.of_trace(idea.trace_id) if idea.trace_id else None,
             "patch": keys("diffs", diff_id) if diff_id else None,
             "request": keys("requests", asked.name) if asked else None,
             "selection": keys.selection(idea.selection_id) if idea.selection_id else None,

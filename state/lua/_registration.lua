@@ -1,6 +1,7 @@
 -- An experiment enters the lab: its record, its patch and its place in the lineage, before anything runs.
 -- parts: events
 -- keys: tag policy experiments lineage of_category of_status of_status_and_category tried patch? request?
+-- keys: of_trace?
 -- keys: crashes? forest? selection? open_selections?
 -- args: tag policy_version commit fields* about patch_id? patch? request_digest? request_ttl_s experiment_traceparent?
 -- args: crashes? epoch? selection_id?
@@ -43,6 +44,7 @@ local function register(status, attempt, at)
   for _, index in ipairs({K.lineage, K.of_category, K.of_status, K.of_status_and_category}) do
     redis.call('ZADD', index, number, id)
   end
+  if K.of_trace then redis.call('ZADD', K.of_trace, number, id) end
   if K.request then redis.call('SET', K.request, id .. ' ' .. A.request_digest, 'EX', A.request_ttl_s) end
   if K.selection then
     redis.call('HSET', K.selection, 'experiment_id', id)

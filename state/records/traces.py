@@ -155,6 +155,8 @@ class ForestRecords:
     traces: Sequence[Trace]
     live: frozenset[str]
     """The index of those that grow."""
+    made_for: Mapping[str, frozenset[str]]
+    """The index of experiments of each trace."""
     open: Mapping[str, float]
     """Open selections with the ends of their leases."""
     selections: Mapping[str, Selection]

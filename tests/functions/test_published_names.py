@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 
 from functions.process.lifecycle import Process
-from tests.labs import add_gpu, asked, begun, idea, open_tag, registered, told, tried
+from tests.labs import add_gpu, asked, begun, idea, open_tag, refused, registered, told, tried
 
 
 async def shown(http: httpx.AsyncClient, experiment_id: str) -> dict[str, Any]:
@@ -100,6 +100,51 @@ async def test_the_best_names_its_commit_and_every_view_of_a_strategy_its_mode(
     modes = [answer["strategy_mode"] for answer in views.values() if "strategy" in answer]
     assert commits == ["4f9a1c2"] * 3
     assert modes == ["explore"] * 3
+
+
+async def selected(http: httpx.AsyncClient, **wish: Any) -> str:
+    """The trace of an experiment that is made from a new selection, and ends as the values say."""
+    chosen = await told(http, "/api/trace/select", tag="mar11", **wish)
+    value = 1.0 - chosen["select_seq"] / 1000
+    await tried(http, value, selection_id=chosen["selection_id"], category=wish.pop("category", "other"))
+    return str(chosen["trace_id"])
+
+
+async def test_history_tells_one_trace_of_a_status_and_category_page_by_page(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client, policy={"traces.mode": "multi", "traces.max_parallel": 9})
+    one, other = [await selected(client, intent="new_root") for _ in "12"]
+    for trace in (one, other, one, other, one):
+        await selected(client, trace_id=trace)
+    failed = await told(client, "/api/trace/select", tag="mar11", trace_id=one)
+    worse = await tried(client, 2.0, selection_id=failed["selection_id"], category="optimizer")
+
+    async def listed(**asked: Any) -> tuple[list[str], int, int | None]:
+        page = await told(client, "/api/experiment/history", tag="mar11", **asked)
+        return [e["id"].partition("-")[2] for e in page["experiments"]], page["total"], page["next_cursor"]
+
+    assert await listed(trace_id=one) == (["1", "3", "5", "7", "8"], 5, None)
+    assert await listed(trace_id=other) == (["2", "4", "6"], 3, None)
+    assert await listed(trace_id=one, status="keep") == (["1", "3", "5", "7"], 4, None)
+    assert await listed(trace_id=one, status="discard", category="optimizer") == (["8"], 1, None)
+    assert await listed(trace_id=other, category="optimizer") == ([], 0, None)
+    assert await listed(trace_id=one, status="keep", limit=2) == (["5", "7"], 4, 5)
+    assert await listed(trace_id=one, status="keep", limit=2, cursor=5) == (["1", "3"], 4, None)
+    assert await listed(trace_id=one, status="keep", limit=3, order="oldest") == (["1", "3", "5"], 4, 5)
+    assert worse["experiment_id"] == "mar11-8"
+    assert (await told(client, "/api/lab/audit"))["violations"] == []
+
+
+async def test_history_of_a_trace_that_its_tag_does_not_have_is_not_found(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await open_tag(client, "apr1", policy={"traces.mode": "multi"})
+    elsewhere = (await told(client, "/api/trace/select", tag="apr1"))["trace_id"]
+
+    for name in ("mar11-t7", elsewhere):
+        document = await refused(client, 404, "/api/experiment/history", tag="mar11", trace_id=name)
+
+        assert name in document["detail"]
 
 
 async def test_near_misses_nodes_and_what_a_branch_remembers_name_their_id_and_parent(

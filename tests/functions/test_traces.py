@@ -416,6 +416,8 @@ WOUNDS = {
     "parents": ("HSET", "experiments:mar11-3", "parent_ids", '["mar11-2"]'),
     "numbers": ("HSET", "experiments:mar11-3", "local_selection", "[2]"),
     "no trace": ("DEL", "trace:mar11-t2"),
+    "made for": ("ZREM", "of_trace:mar11-t1", "mar11-1"),
+    "made for another": ("ZADD", "of_trace:mar11-t2", "1", "mar11-1"),
 }
 
 

@@ -133,6 +133,16 @@ async def test_every_record_of_the_last_versions_lab_is_there_and_agrees_with_th
     assert (await curl(http, "/api/experiment/best", {"tag": "plain"}, authorization="")).status_code == 401
 
 
+async def test_history_tells_what_was_made_for_each_trace(http: httpx.AsyncClient) -> None:
+    history = (await told(http, "/api/experiment/history", tag="branches", limit=100))["experiments"]
+    traces = [t["trace_id"] for t in (await told(http, "/api/trace/list", tag="branches"))["traces"]]
+
+    for name in traces:
+        page = await told(http, "/api/experiment/history", tag="branches", trace_id=name)
+        assert page["experiments"] == [e for e in history if e["trace_id"] == name], name
+    assert {e["trace_id"] for e in history} >= {"branches-t1", "branches-t2"}
+
+
 async def test_policies_keep_every_value_that_this_version_knows(process: Process) -> None:
     policy, version = await Policies(process.lab).get("plain")
     stored = await process.lab.hash(process.lab.keys("policy", "plain"))

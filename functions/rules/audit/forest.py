@@ -21,6 +21,7 @@ def forest_violations(mode: str, forest: ForestRecords, experiments: Sequence[Ex
     for trace in forest.traces:
         yield from _stands(trace, nodes)
         yield from _counts(trace, forest, experiments)
+        yield from _made_for(trace, forest, experiments)
     traces = {trace.trace_id for trace in forest.traces}
     for e in experiments:
         yield from _made_from(e, nodes, traces)
@@ -78,6 +79,12 @@ def _counts(trace: Trace, forest: ForestRecords, experiments: Sequence[Experimen
     for name in ("length", "kept", "in_flight"):
         if getattr(trace, name) != found[name]:
             yield f"{trace.trace_id}: {name} says {getattr(trace, name)}, the records {found[name]}"
+
+
+def _made_for(trace: Trace, forest: ForestRecords, experiments: Sequence[Experiment]) -> Iterator[str]:
+    mine = {e.experiment_id for e in experiments if e.trace_id == trace.trace_id}
+    for stray in sorted(mine ^ forest.made_for[trace.trace_id]):
+        yield f"{stray} and the index of {trace.trace_id} disagree"
 
 
 def _made_from(e: Experiment, nodes: Mapping[str, Experiment], traces: set[str]) -> Iterator[str]:
