@@ -123,7 +123,7 @@ def suggestion(facts: SearchFacts, strategy: Strategy) -> Suggestion:
         trace_mode=facts.policy.traces.mode,
         consecutive_crashes=facts.crashes_in_a_row,
         should_abort=aborts,
-        next=_next(facts, chosen, aborts=aborts),
+        next=_next(facts, chosen, is_first=ground.base is None and ground.beside is None, aborts=aborts),
         paused=tag.paused_at is not None,
         hint=obstacle(tag),
     )
@@ -134,10 +134,11 @@ def least_tried(stats: Mapping[str, tuple[int, int]]) -> str:
     return least_tried_of(stats, CATEGORIES)
 
 
-def _next(facts: SearchFacts, chosen: Selection | None, *, aborts: bool) -> str:
+def _next(facts: SearchFacts, chosen: Selection | None, *, is_first: bool, aborts: bool) -> str:
     if aborts:
         return abort_step(facts.crashes_in_a_row)
     if chosen is None and facts.policy.traces.mode == "multi":
         return SELECT
-    what = f"that with selection_id {chosen.selection_id}" if chosen else "that"
-    return f"Go to base_commit_sha, commit one change to it, and submit {what}: POST /api/experiment/submit."
+    what = "submit it unchanged" if is_first else "commit one change to it, and submit that"
+    named = f" with selection_id {chosen.selection_id}" if chosen else ""
+    return f"Go to base_commit_sha, {what}{named}: POST /api/experiment/submit."

@@ -988,13 +988,17 @@ async def test_an_empty_tag_begins_with_its_baseline(client: httpx.AsyncClient) 
     opened = await open_tag(client)
 
     empty = await told(client, "/api/report/brief", tag="mar11")
+    first = await told(client, "/api/search/suggest", tag="mar11")
     await tried(client, 1.0)
+    second = await told(client, "/api/search/suggest", tag="mar11")
     after = await told(client, "/api/report/brief", tag="mar11")
 
     assert "baseline" in opened["next"]
     assert opened["next"] == empty["next"]
     assert after["next"] == "Ask for a direction: POST /api/search/suggest."
-    assert {a["trace_mode"] for a in (opened, empty, after)} == {"single"}
+    assert "submit it unchanged" in first["next"]
+    assert "commit one change to it" in second["next"]
+    assert {a["trace_mode"] for a in (opened, empty, first, after)} == {"single"}
 
 
 async def test_so_many_crashes_that_something_is_broken_change_what_is_next(
