@@ -62,16 +62,8 @@ WORDS: dict[Outcome, tuple[str, ...]] = {
         *("killed", "lost", "nan", "oom", "timed_out", "timeout"),
     ),
     "none": (
-        "complete",
-        "completed",
-        "done",
-        "finished",
-        "ok",
-        "okay",
-        "ran",
-        "succeeded",
-        "success",
-        "successful",
+        *("complete", "completed", "done", "finished", "ok", "okay", "pass", "passed"),
+        *("ran", "succeeded", "success", "successful"),
     ),
 }
 OUTCOMES: dict[str, Outcome] = {word: outcome for outcome, words in WORDS.items() for word in words}
