@@ -39,48 +39,100 @@ class Part(BaseModel):
 
 
 class Adapt(Part):
-    min_finished: int = Field(default=5, ge=0)
-    window: int = Field(default=10, ge=1, le=1000)
-    crash_rate: float = Field(default=0.5, ge=0, le=1)
-    keep_rate: float = Field(default=0.3, ge=0, le=1)
-    plateau_after: int = Field(default=20, ge=0)
+    """How search::adapt chooses a mode."""
+
+    min_finished: int = Field(
+        default=5, ge=0, description="finished experiments below which the search explores"
+    )
+    window: int = Field(default=10, ge=1, le=1000, description="newest finished experiments that it looks at")
+    crash_rate: float = Field(
+        default=0.5, ge=0, le=1, description="share of crashes above which it makes small changes: exploit"
+    )
+    keep_rate: float = Field(
+        default=0.3, ge=0, le=1, description="share of keeps above which it goes on in the same way: exploit"
+    )
+    plateau_after: int = Field(
+        default=20,
+        ge=0,
+        description="finished experiments above which no keep is a plateau: combine or ablation",
+    )
 
 
 class TracePolicy(Part):
-    mode: Literal["single", "multi"] = "single"
-    target_traces: int = Field(default=3, ge=1, le=10_000)
+    """How many branches grow, and which one is selected."""
+
+    mode: Literal["single", "multi"] = Field(default="single", description="one trace, or several")
+    target_traces: int = Field(default=3, ge=1, le=10_000, description="traces that grow at once")
     max_parallel: int | None = Field(
-        default=None, ge=1, le=1_000_000, description="default: the GPUs that are live"
+        default=None,
+        ge=1,
+        le=1_000_000,
+        description="selections that are open at once; default: the GPUs that are live",
     )
-    max_inflight_per_trace: int = Field(default=1, ge=1, le=1_000_000)
-    scheduler: str = "round_robin"
-    scheduler_params: dict[str, float] = {}
-    lease_ttl_s: float = Field(default=900, gt=0, le=7 * 86400)
-    dead_after_crashes: int = Field(default=3, ge=1, le=1_000_000)
-    stale_after: int = Field(default=30, ge=1, le=1_000_000)
+    max_inflight_per_trace: int = Field(
+        default=1, ge=1, le=1_000_000, description="selections that are open at once in one trace"
+    )
+    scheduler: str = Field(
+        default="round_robin",
+        description="round_robin, priority, weighted, softmax, uct, or package.module:Class of a plug-in",
+    )
+    scheduler_params: dict[str, float] = Field(default={}, description="the scheduler's own values")
+    lease_ttl_s: float = Field(
+        default=900, gt=0, le=7 * 86400, description="seconds after which a selection expires"
+    )
+    dead_after_crashes: int = Field(
+        default=3, ge=1, le=1_000_000, description="crashes in a row that end a trace"
+    )
+    stale_after: int = Field(
+        default=30, ge=1, le=1_000_000, description="experiments without a new best of the trace that end it"
+    )
 
 
 class Budgets(Part):
-    base_s: float = Field(default=300, gt=0, le=7 * 86400)
+    """How long runs train."""
+
+    base_s: float = Field(default=300, gt=0, le=7 * 86400, description="seconds, where a run names no other")
 
 
 class Policy(Part):
     """Every threshold of a tag's research, with its default."""
 
-    near_miss_margin: float = Field(default=0.002, ge=0)
-    crash_limit: int = Field(default=3, ge=1)
-    on_abort: Literal["advise", "block"] = "advise"
+    near_miss_margin: float = Field(
+        default=0.002,
+        ge=0,
+        description="how much worse than the best a discard may be to count as a near miss",
+    )
+    crash_limit: int = Field(default=3, ge=1, description="crashes in a row that are an abort")
+    on_abort: Literal["advise", "block"] = Field(
+        default="advise",
+        description="advise: should_abort says so, and agents may go on; block: register and submit are refused, too",
+    )
     keep_rule: Literal["strict", "confirmed"] = Field(
         default="strict", description="a lower value is kept; confirmed: and run again on another seed"
     )
-    max_retests: int = Field(default=2, ge=0, le=20)
-    retest_top_k: int = Field(default=4, ge=1, le=20)
-    max_attempts: int = Field(default=2, ge=1, le=20)
-    stale_after_s: float = Field(default=1800, gt=0)
-    adapt: Adapt = Adapt()
-    strategy_pin: int = Field(default=5, ge=0)
-    traces: TracePolicy = TracePolicy()
-    budgets: Budgets = Budgets()
+    max_retests: int = Field(
+        default=2,
+        ge=0,
+        le=20,
+        description="further runs of a baseline, for the noise; a keep gets one, and with 0 nothing gets any",
+    )
+    retest_top_k: int = Field(
+        default=4, ge=1, le=20, description="keeps and close discards that are run again at once"
+    )
+    max_attempts: int = Field(
+        default=2, ge=1, le=20, description="workers that may lose a run before it counts as lost"
+    )
+    stale_after_s: float = Field(
+        default=1800,
+        gt=0,
+        description="seconds without a word of its agent after which an experiment is lost",
+    )
+    adapt: Adapt = Field(default=Adapt(), description="how the search's mode is chosen")
+    strategy_pin: int = Field(
+        default=5, ge=0, description="finished experiments for which an operator's mode stands"
+    )
+    traces: TracePolicy = Field(default=TracePolicy(), description="how branches grow")
+    budgets: Budgets = Field(default=Budgets(), description="how long runs train")
 
     def changed(self, changes: dict[str, Any]) -> Policy:
         """This policy with some values replaced, nested or dotted names.

@@ -60,6 +60,7 @@ class Completed(Response):
     delta: float
     best_val_bpb: float | None
     action: str
+    """What to do with the commit: keep_commit, or git_reset to `base_commit_sha`."""
     base_commit_sha: str | None
     near_miss: bool
     p_better: float | None = None
@@ -72,6 +73,7 @@ class Completed(Response):
     """Whether it beats its branch's base, where the tag has several traces: that is what keeps it there. None where
     they cannot be compared: then it is kept as the best of its own kind, and the branch stays on its base."""
     replayed: bool = False
+    """Whether this very report was answered before: then this is the first answer once more."""
 
 
 MEASURES = {

@@ -32,10 +32,15 @@ class Crashed(Response):
     status: str
     consecutive_crashes: int
     should_abort: bool
+    """So many crashes in a row that something is broken for all: find the cause before the next run. The policy's
+    `on_abort` says whether register and submit are refused until then."""
     action: str
+    """What to do with the commit: keep_commit, or git_reset to `base_commit_sha`."""
     base_commit_sha: str | None
     next: str
+    """What to do now, in a sentence."""
     replayed: bool = False
+    """Whether this very report was answered before: then this is the first answer once more."""
 
 
 @function("experiment::crash", role=("agent", "worker"), writes=True)

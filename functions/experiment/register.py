@@ -18,6 +18,7 @@ class RegisteredExperiment(Response):
     status: str
     number: int
     duplicate_of: str | None = None
+    """The first experiment of the tag with the same patch or commit; null where both are new."""
     hint: str | None = None
     """Why a run of its tag would not begin now."""
 

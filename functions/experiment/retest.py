@@ -25,6 +25,7 @@ class RunningAgain(Response):
     status: str
     wait_url: str
     next: str
+    """What to do now, in a sentence."""
 
 
 @function("experiment::retest", role="agent", writes=True)

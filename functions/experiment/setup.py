@@ -88,7 +88,9 @@ class OpenedTag(Response):
     trace_mode: str
     """`single`, or `multi`: then every experiment is made from what trace::select answers."""
     next: str
+    """What to do now, in a sentence."""
     hint: str | None = None
+    """What is missing before workers can train its experiments."""
 
 
 @function("experiment::setup", role="agent", writes=True)

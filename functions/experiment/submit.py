@@ -32,12 +32,14 @@ class Submitted(Response):
     status: str
     number: int
     duplicate_of: str | None
+    """The first experiment of the tag with the same patch or commit; null where both are new."""
     attempt: int
     invocation_id: str
     status_url: str
     wait_url: str
     queue: Queue
     next: str
+    """What to do now, in a sentence."""
     hint: str | None = None
     """Why a run of its tag would not begin now."""
 

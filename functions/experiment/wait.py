@@ -39,6 +39,7 @@ class Outcome(Response):
     delta: float | None
     best_val_bpb: float | None
     action: str | None
+    """What to do with the commit: keep_commit, or git_reset to `base_commit_sha`; null until it is judged."""
     base_commit_sha: str | None
     near_miss: bool | None
     branch_improved: bool | None
@@ -61,6 +62,7 @@ class Outcome(Response):
     paused: bool
     """An operator holds its tag's runs back."""
     next: str
+    """What to do now, in a sentence."""
 
 
 @function("experiment::wait", Http("GET", "/api/experiment/{experiment_id}/wait"), role="agent")

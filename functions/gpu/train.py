@@ -58,6 +58,7 @@ class Accepted(Response):
     paused: bool
     """An operator holds its tag's runs back."""
     next: str
+    """What to do now, in a sentence."""
 
 
 class Done(Response):

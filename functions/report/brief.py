@@ -52,6 +52,7 @@ class Brief(Response):
     should_abort: bool
     """So many that something is broken for all: find the cause before the next run."""
     next: str
+    """What to do now, in a sentence."""
 
 
 @function("report::brief", role="agent")

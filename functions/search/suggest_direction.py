@@ -66,6 +66,7 @@ class Suggestion(Response):
     should_abort: bool
     """So many that something is broken for all: find the cause before the next run."""
     next: str
+    """What to do now, in a sentence."""
     paused: bool
     hint: str | None
     """Why a run of this tag would not begin now."""

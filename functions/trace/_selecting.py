@@ -51,6 +51,7 @@ class Selected(Response):
     """Why this selection; or why there is none: no_slot, all_busy, paused, budget."""
     retry_after: float | None = None
     hint: str
+    """What to do with it, or until there is one."""
     context: dict[str, Any] | None = None
 
 

@@ -114,6 +114,7 @@ class Trial(Idea, Sketch):
     """One try: its idea, its attempts, its outcome."""
 
     duplicate_of: str | None = None
+    """The first experiment of its tag with the same patch or commit."""
     tree_id: str | None = None
     """What all code has in common whose files are the same once its constants are set, the seed aside; known once a
     worker has checked it out."""
@@ -132,6 +133,7 @@ class Trial(Idea, Sketch):
     branch_improved: bool | None = None
     """Whether it beats its branch's base."""
     trust: Trust | None = None
+    """How far its keep can be trusted, where its rule is `confirmed`."""
     best_key: str | None = None
     """Comparability key that it was judged under, where that is not the tag's main one."""
 

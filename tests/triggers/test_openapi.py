@@ -137,6 +137,26 @@ def test_the_text_under_a_field_of_a_class_describes_it_wherever_the_class_is_sh
     assert submitted["hint"]["description"] == "Why a run of its tag would not begin now."
 
 
+@pytest.mark.parametrize("name", ["Policy", "Adapt", "TracePolicy", "Budgets"])
+def test_every_value_of_a_policy_is_described(name: str) -> None:
+    fields = SCHEMAS[name]["properties"]
+
+    assert [field for field, schema in fields.items() if not schema.get("description")] == []
+    if name == "Policy":
+        assert "register and submit are refused" in fields["on_abort"]["description"]
+
+
+SAID = {"action", "duplicate_of", "hint", "next", "replayed", "should_abort", "trust"}
+"""What an agent is told to go by."""
+
+
+def test_what_an_agent_goes_by_is_described_in_every_answer() -> None:
+    told = [(name, field, of) for name, s in SCHEMAS.items() for field, of in s.get("properties", {}).items()]
+
+    assert [(name, field) for name, field, of in told if field in SAID and not of.get("description")] == []
+    assert {field for _, field, _ in told} >= SAID
+
+
 class Shown(Request):
     """An answer of token::issue has this name, too."""
 
