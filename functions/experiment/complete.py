@@ -72,6 +72,14 @@ class Completed(Response):
     branch_improved: bool | None = None
     """Whether it beats its branch's base, where the tag has several traces: that is what keeps it there. None where
     they cannot be compared: then it is kept as the best of its own kind, and the branch stays on its base."""
+    judged_val_bpb: float | None = None
+    """The mean of all runs of its code, by which it was judged; None where this is the first of them."""
+    compared_with: str | None = None
+    """The best that it was compared with."""
+    repeats_best: bool = False
+    """It has the code of that best, so it is no progress."""
+    reason: str | None = None
+    """Why it was not simply compared with the tag's best: its code was measured before, or under other conditions."""
     replayed: bool = False
     """Whether this very report was answered before: then this is the first answer once more."""
 

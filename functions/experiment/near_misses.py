@@ -42,13 +42,13 @@ async def near_misses(request: ListNearMisses, experiments: Experiments) -> Near
                 experiment_id=e.experiment_id,
                 id=e.experiment_id,
                 val_bpb=e.val_bpb,
-                delta=score(e.val_bpb, facts.direction) - score(facts.best, facts.direction),
+                delta=score(e.judged, facts.direction) - score(facts.best, facts.direction),
                 hypothesis=e.hypothesis,
                 category=e.category,
                 diff_summary=e.diff_summary,
             )
             for e in facts.found
-            if e.val_bpb is not None and facts.best is not None
+            if e.val_bpb is not None and e.judged is not None and facts.best is not None
         ],
         total=facts.total,
     )

@@ -48,6 +48,14 @@ class Outcome(Response):
     """Probability that its true value beats the best's of its time; None while no code ran twice."""
     trust: Trust | None
     """How far the keep can be trusted, where the tag's rule is `confirmed`; it may be demoted later."""
+    judged_val_bpb: float | None
+    """The mean of all runs of its code, by which it was judged; None where it was the first of them."""
+    compared_with: str | None
+    """The best that it was compared with."""
+    repeats_best: bool
+    """It has the code of that best, so it is no progress."""
+    reason: str | None
+    """Why it was not simply compared with the tag's best."""
     diff_differs: bool
     """The diff that was sent makes other files than the commit: the commit was trained, and its own patch is kept."""
     error: str | None
@@ -93,6 +101,11 @@ def waits(request: Wait, first: Experiment, facts: WaitFacts) -> bool:
     return status in OPEN and (request.until == "finished" or status == first.status)
 
 
+def action_of(e: Experiment) -> str:
+    """What its agent does with its commit; a keep under another comparability key does not move the agent."""
+    return "keep_commit" if e.status == "keep" and e.best_key is None else "git_reset"
+
+
 def outcome(facts: WaitFacts, queue: Queue | None, *, changed: bool) -> Outcome:
     """What is known of an experiment now, and what its agent does next."""
     e, tag, best, crashes = facts.experiment, facts.tag, facts.best, facts.crashes_in_a_row
@@ -108,12 +121,16 @@ def outcome(facts: WaitFacts, queue: Queue | None, *, changed: bool) -> Outcome:
         improved=e.improved,
         delta=e.delta,
         best_val_bpb=best.val_bpb if best else None,
-        action=("keep_commit" if e.status == "keep" else "git_reset") if finished else None,
+        action=action_of(e) if finished else None,
         base_commit_sha=e.base_commit_sha or (best.commit_sha if best else tag.base_commit),
         near_miss=e.near_miss,
         branch_improved=e.branch_improved,
         p_better=e.p_better,
         trust=e.trust,
+        judged_val_bpb=e.judged_val_bpb,
+        compared_with=e.compared_with,
+        repeats_best=e.repeats_best,
+        reason=e.reason,
         diff_differs=e.diff_differs,
         error=e.error,
         error_kind=e.error_kind,

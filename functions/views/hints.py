@@ -57,6 +57,10 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
     match e.status:
         case "registered" | "queued" | "leased" | "running":
             return open_step(e.experiment_id, e.status, queue, obstacle, e.last_progress)
+        case "keep" if e.best_key is not None:
+            return (
+                f"Reset to base_commit_sha, the tag's best, and go on. It was measured otherwise: {e.reason}."
+            )
         case "keep" if e.trust == "provisional":
             return (
                 "Keep the commit and build the next idea on it. It runs once more on another seed: if it is"

@@ -50,7 +50,21 @@ class Mention(Record):
     diff_summary: str
 
 
-class Sketch(Mention):
+class Measured(Record):
+    """A value, and what it counts as."""
+
+    val_bpb: float | None = None
+    """The tag's metric, whatever its name, as measured."""
+    judged_val_bpb: float | None = None
+    """The mean of all runs of its code, by which it was judged; None: it was the first of them."""
+
+    @property
+    def judged(self) -> float | None:
+        """What it is compared by."""
+        return self.val_bpb if self.judged_val_bpb is None else self.judged_val_bpb
+
+
+class Sketch(Mention, Measured):
     """An experiment in a few words, for lists and suggestions."""
 
     number: int
@@ -61,19 +75,16 @@ class Sketch(Mention):
     retest_of: str | None = None
     """A retest: the experiment whose code it runs again; None for an experiment of its own."""
     last_progress: float | None = None
-    val_bpb: float | None = None
-    """The tag's metric, whatever its name, as measured."""
     error: str | None = None
 
 
-class Result(Record):
+class Result(Measured):
     """How an experiment ended, for plots and statistics."""
 
     experiment_id: str
     status: Status
     category: str
     description: str
-    val_bpb: float | None = None
     p_better: float | None = None
     finished_at: float | None = None
     finish_number: int | None = None
@@ -170,6 +181,12 @@ class Trial(Idea, Sketch):
     delta: float | None = None
     p_better: float | None = None
     """Probability that its true value beats the best's of its time; None: the noise was not known yet."""
+    compared_with: str | None = None
+    """The best that it was compared with."""
+    repeats_best: bool = False
+    """It has the code of that best."""
+    reason: str | None = None
+    """Why it was not simply compared with the tag's best."""
     near_miss: bool | None = None
     base_commit_sha: str | None = None
     error_kind: str | None = None

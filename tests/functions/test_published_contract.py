@@ -201,6 +201,10 @@ async def test_the_first_result_is_kept_and_is_the_best(client: httpx.AsyncClien
         "trust": None,
         "retest": None,
         "branch_improved": None,
+        "judged_val_bpb": None,
+        "compared_with": None,
+        "repeats_best": False,
+        "reason": None,
         "replayed": False,
     }
 

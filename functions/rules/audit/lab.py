@@ -117,10 +117,10 @@ def _best(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
         for e in s.experiments
         if e.status == "keep"
         and e.improved is not False  # else it is a keep of its branch only
-        and e.val_bpb is not None
+        and e.judged is not None
         and compare(main, Key(e.gpu_class, e.evaluator_hash, e.budget_seconds))[1]
     ]
-    lowest = min((score(e.val_bpb, s.tag.direction) for e in keeps if e.val_bpb is not None), default=None)
+    lowest = min((score(e.judged, s.tag.direction) for e in keeps if e.judged is not None), default=None)
     if s.best is None:
         if keeps:
             yield f"{s.tag.name}: there are keeps, but no best"
@@ -128,17 +128,18 @@ def _best(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
     if lowest is None or score(s.best.val_bpb, s.tag.direction) != lowest:
         yield f"{s.tag.name}: best is {s.best.val_bpb!r}, the best keep's score {lowest!r}"
     named = records.get(s.best.experiment_id)
-    if named is None or named.status != "keep" or named.val_bpb != s.best.val_bpb:
+    if named is None or named.status != "keep" or named.judged != s.best.val_bpb:
         yield f"{s.tag.name}: best names {s.best.experiment_id}, which is not a keep with that value"
 
 
 def _near_misses(s: Snapshot) -> Iterator[str]:
     main = Key(s.tag.key_gpu_class, s.tag.key_evaluator_hash, s.tag.key_budget_seconds)
     expected = {
-        e.experiment_id: score(e.val_bpb, s.tag.direction)
+        e.experiment_id: score(e.judged, s.tag.direction)
         for e in s.experiments
         if e.status == "discard"
-        and e.val_bpb is not None
+        and not e.repeats_best  # the best is no near miss of itself
+        and e.judged is not None
         and compare(main, Key(e.gpu_class, e.evaluator_hash, e.budget_seconds))[1]
     }
     for experiment_id in sorted({*expected, *s.near_misses}):
@@ -225,7 +226,7 @@ def _chain(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
         yield f"{name}: the best is {s.best.experiment_id}, its chain ends with {chain[-1].experiment_id}"
     for link in (*chain, *rivals):
         found = records.get(link.experiment_id)
-        if found is None or (found.val_bpb, found.commit_sha) != (link.val_bpb, link.commit_sha):
+        if found is None or (found.judged, found.commit_sha) != (link.val_bpb, link.commit_sha):
             yield f"{name}: {link.experiment_id} in the best's chain or rivals differs from its record"
         elif (found.status == "keep" and found.improved is not False) != (link in chain):
             yield f"{name}: {link.experiment_id} is {found.status}, the chain of the best says otherwise"

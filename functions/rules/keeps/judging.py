@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from typing import Any, Literal
 
 from functions.rules.branches.forest import grown
@@ -82,7 +82,10 @@ _FAILED: Mapping[str, Literal["crash", "timeout", "invalid"]] = {"timeout": "tim
 """How a run ends whose failure is of this kind; any other is a crash."""
 _OF_THE_CODE = frozenset({"patch", "evaluator"})
 """Kinds of failures that are seen before anything runs on the GPU."""
-_KEPT = ("improved", "delta", "p_better", "near_miss", "base_commit_sha", "trust", "branch_improved")
+_KEPT = (
+    *("improved", "delta", "p_better", "near_miss", "base_commit_sha", "trust", "branch_improved"),
+    *("judged_val_bpb", "compared_with", "repeats_best", "reason"),
+)
 """Fields of the verdict that an experiment keeps (`state.records.Trial`); `experiment::wait` answers them, too, and
 `ruling.py` sets again what retests change."""
 
@@ -104,6 +107,10 @@ class CompleteAnswer:
     trust: Trust | None = None
     retest: RetestQueued | None = None
     branch_improved: bool | None = None
+    judged_val_bpb: float | None = None
+    compared_with: str | None = None
+    repeats_best: bool = False
+    reason: str | None = None
 
     def said(self) -> dict[str, Any]:
         """The answer as plain values."""
@@ -131,9 +138,16 @@ class CrashAnswer:
 class Weighed:
     """A value beside the noise of its tag and GPU class."""
 
+    runs: Repeats
+    """All of its code, this one included."""
     repeat: Repeat
     noise: Noise | None
     p_better: float | None
+
+    @property
+    def value(self) -> float:
+        """What the code is judged by: the mean of all its runs, so never the luckiest of them."""
+        return self.runs.mean
 
 
 def conditions_of(key: Key, run: RunFacts) -> Conditions:
@@ -166,32 +180,40 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
     if not under.same_evaluator:
         return _invalid(report, run, under)
     e, tag, policy, best = run.experiment, run.tag, run.policy, beside.best
-    verdict = judge(report.value, best.val_bpb if best else None, tag.direction, policy.near_miss_margin)
     weighed = _weigh(report.value, run, under, beside)
-    trust = _trust(report.value, run, best, weighed.noise)
+    value, repeats_best = weighed.value, best is not None and best.code == under.code
+    verdict = judge(value, best.val_bpb if best else None, tag.direction, policy.near_miss_margin)
+    if repeats_best:  # one more run of the same code is no progress
+        verdict = replace(verdict, improved=False, near_miss=False)
+    trust = None if repeats_best else _trust(value, run, best, weighed.noise)
     base = branch_base(run, under.key, beside)
-    beats_base = None if base is None else base.is_beaten(report.value, tag)
+    beats_base = None if base is None else base.is_beaten(value, under.code, tag)
     kept = verdict.improved or bool(beats_base)
-    before = base.commit_sha if base is not None else reset_to(best, tag)
+    moves_on = kept and under.other_key is None
+    before = base.commit_sha if base is not None else reset_to(run.best, tag)
     answer = CompleteAnswer(
         experiment_id=e.experiment_id,
         status="keep" if kept else "discard",
         val_bpb=report.value,
         improved=verdict.improved,
         delta=verdict.delta,
-        best_val_bpb=report.value if verdict.improved else best.val_bpb if best else None,
-        action="keep_commit" if kept else "git_reset",
-        base_commit_sha=e.commit_sha if kept else before,
+        best_val_bpb=value if verdict.improved else best.val_bpb if best else None,
+        action="keep_commit" if moves_on else "git_reset",
+        base_commit_sha=e.commit_sha if moves_on else before,
         near_miss=verdict.near_miss,
         p_better=weighed.p_better,
         trust=trust,
         retest=_next_retest(e) if trust == "provisional" else None,
         branch_improved=beats_base,
+        judged_val_bpb=value if weighed.runs.runs > 1 else None,
+        compared_with=best.experiment_id if best else None,
+        repeats_best=repeats_best,
+        reason=_reason(run, under, best, weighed.runs),
     )
     builds_on = under.agrees and (base is None or bool(beats_base))
-    growth, committed = grown(run, beside, answer.status, report.value, builds_on)
-    after = new_best(e, report.value, best, tag.direction, policy.retest_top_k, under.code)
-    is_near = answer.status == "discard" and under.agrees
+    growth, committed = grown(run, beside, answer.status, value, builds_on)
+    after = None if repeats_best else new_best(e, value, best, tag.direction, policy.retest_top_k, under.code)
+    is_near = answer.status == "discard" and under.agrees and not repeats_best
     return Ending(
         e,
         answer.status,
@@ -199,7 +221,7 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
         answer=answer.said(),
         report=_reported("complete", report.digest),
         best=BestAfter(best.version if best else 0, after, under.other_key),
-        near_miss_score=score(report.value, tag.direction) if is_near else None,
+        near_miss_score=score(value, tag.direction) if is_near else None,
         crashes=TagCrashes(0),
         gpu=GpuCrashes(0),
         key=KeyAfter(tag.key_version, _learned(main_key(tag), under.key) if under.agrees else {}),
@@ -278,11 +300,13 @@ class BranchBase:
     is_comparable: bool
     """On other hardware, or with another budget, the base's value says nothing of the run's."""
 
-    def is_beaten(self, value: float, tag: Tag) -> bool | None:
+    def is_beaten(self, value: float, code: str, tag: Tag) -> bool | None:
         """Whether this value is kept on the branch: its first one always is; None where they cannot be compared."""
         if not self.is_comparable:
             return None
-        base = self.experiment.val_bpb if self.experiment else None
+        if self.experiment and code_of(self.experiment, self.experiment.best_key) == code:
+            return False
+        base = self.experiment.judged if self.experiment else None
         return judge(value, base, tag.direction, 0.0).improved
 
 
@@ -373,11 +397,32 @@ def _weigh(value: float, run: RunFacts, under: Conditions, beside: Comparison) -
     repeat = Repeat(under.code, beside.noise.runs[0], kept, added)
     noise = noise_of(beside.noise.squares + (added or 0.0), beside.noise.df + (added is not None))
     if beside.best is None or noise is None:
-        return Weighed(repeat, noise, None)
+        return Weighed(runs, repeat, noise, None)
     theirs = runs if beside.best.code == under.code else bests
     incumbent = mean_of(theirs) or Mean(beside.best.val_bpb)
     chance = p_better(Mean(runs.mean, runs.runs), incumbent, noise, run.tag.direction)
-    return Weighed(repeat, noise, chance)
+    return Weighed(runs, repeat, noise, chance)
+
+
+def _reason(run: RunFacts, under: Conditions, best: Best | None, runs: Repeats) -> str | None:
+    """Why a value was not simply compared with the tag's best; None where it was."""
+    if under.other_key is not None:
+        other = contradiction(main_key(run.tag), under.key)
+        differs = {
+            "GPU class": other.gpu_class,
+            "evaluator": other.evaluator_hash,
+            "budget": other.budget_seconds,
+        }
+        what = " and ".join(f"{name} ({is_now})" for name, is_now in differs.items() if is_now is not None)
+        beside = (
+            f"with {best.experiment_id}, the best there" if best else "with nothing: it is the first there"
+        )
+        return f"another {what} than the tag's best: it is compared {beside}; the tag's best stays what it is"
+    if best is not None and best.code == under.code:
+        return f"the same code as {best.experiment_id}, the best: one more run of it is no progress"
+    if runs.runs > 1:
+        return f"its code was measured before: it is judged by the mean of its {runs.runs} runs"
+    return None
 
 
 def mean_of(runs: Repeats | None) -> Mean | None:

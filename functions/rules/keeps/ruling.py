@@ -98,7 +98,7 @@ class Race:
         fields = {
             "trust": "confirmed",
             "improved": True,
-            "delta": score(best.val_bpb, direction) - score(e.val_bpb or math.nan, direction),
+            "delta": score(best.val_bpb, direction) - score(e.judged or math.nan, direction),
             "near_miss": False,
             "base_commit_sha": e.commit_sha,
             "p_better": self._chance(e),
@@ -107,7 +107,7 @@ class Race:
 
     def _demoted(self, e: Experiment, after: Best) -> Ruling:
         direction = self.facts.tag.direction
-        value = e.val_bpb or math.nan
+        value = e.judged or math.nan
         fields = {
             "trust": "demoted",
             "improved": False,

@@ -1,0 +1,122 @@
+"""The same code again is no progress, and another kind of GPU moves nobody off the tag's best."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.labs import asked, open_tag, told, tried
+
+BEST: dict[str, Any] = {"commit_sha": "aaaaaaa"}
+OTHER: dict[str, Any] = {"commit_sha": "bbbbbbb"}
+
+
+async def best_of(client: httpx.AsyncClient) -> tuple[str, float]:
+    found = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
+    return found["experiment_id"], found["val_bpb"]
+
+
+@pytest.mark.parametrize("keep_rule", ["strict", "confirmed"])
+async def test_a_lucky_run_of_the_best_s_own_code_is_no_progress(
+    client: httpx.AsyncClient, keep_rule: str
+) -> None:
+    await open_tag(client, policy={"keep_rule": keep_rule})
+    await tried(client, 1.0, **BEST)
+
+    again = await tried(client, 0.9, **BEST)
+
+    assert (again["status"], again["improved"], again["action"]) == ("discard", False, "git_reset")
+    assert (again["near_miss"], again["repeats_best"], again["compared_with"]) == (False, True, "mar11-1")
+    assert again["judged_val_bpb"] == pytest.approx(0.95)
+    assert again["reason"] == "the same code as mar11-1, the best: one more run of it is no progress"
+    assert await best_of(client) == ("mar11-1", 1.0)
+    assert (await told(client, "/api/experiment/near-misses", tag="mar11"))["total"] == 0
+    assert (await told(client, "/api/lab/audit"))["violations"] == []
+
+
+async def test_code_that_was_discarded_is_judged_by_the_mean_of_its_runs(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 1.0, **BEST)
+    await tried(client, 1.2, **OTHER)
+
+    lucky = await tried(client, 0.9, **OTHER)
+    luckier = await tried(client, 0.75, **OTHER)
+
+    assert (lucky["status"], lucky["judged_val_bpb"]) == ("discard", pytest.approx(1.05))
+    assert lucky["delta"] == pytest.approx(-0.05)
+    assert lucky["reason"] == "its code was measured before: it is judged by the mean of its 2 runs"
+    assert (luckier["status"], luckier["val_bpb"]) == ("keep", 0.75)
+    assert luckier["best_val_bpb"] == luckier["judged_val_bpb"] == pytest.approx(0.95)
+    assert await best_of(client) == ("mar11-4", luckier["judged_val_bpb"])
+    assert (await told(client, "/api/lab/audit"))["violations"] == []
+
+
+async def test_identical_code_over_and_over_is_kept_once(client: httpx.AsyncClient) -> None:
+    rng = random.Random(7)
+    await open_tag(client)
+
+    verdicts = [await tried(client, rng.gauss(1.0, 0.01), **BEST) for _ in range(40)]
+
+    assert [v["status"] for v in verdicts] == ["keep"] + ["discard"] * 39
+    assert await best_of(client) == ("mar11-1", verdicts[0]["val_bpb"])
+
+
+async def test_other_constants_are_other_code_and_another_seed_is_not(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 1.0, **BEST, config_delta={"DEPTH": 8, "SEED": 1})
+
+    same = await tried(client, 0.9, **BEST, config_delta={"DEPTH": 8, "SEED": 2})
+    other = await tried(client, 0.9, **BEST, config_delta={"DEPTH": 9, "SEED": 1})
+
+    assert (same["status"], other["status"]) == ("discard", "keep")
+
+
+async def test_direction_is_applied_to_the_mean(client: httpx.AsyncClient) -> None:
+    await open_tag(client, metric={"name": "accuracy", "direction": "maximize"})
+    await tried(client, 0.5, **BEST)
+    await tried(client, 0.25, **OTHER)
+
+    lucky = await tried(client, 0.625, **OTHER)
+    luckier = await tried(client, 0.875, **OTHER)
+
+    assert (lucky["status"], luckier["status"]) == ("discard", "keep")
+    assert luckier["best_val_bpb"] == pytest.approx(1.75 / 3)
+    assert (await told(client, "/api/lab/audit"))["violations"] == []
+
+
+@pytest.mark.parametrize(
+    ("conditions", "why"),
+    [
+        ({"gpu_class": "B200"}, "another GPU class (B200) than"),
+        ({"budget_seconds": 600.0}, "another budget (600.0) than"),
+    ],
+)
+async def test_what_was_measured_otherwise_is_told_so_and_moves_nobody(
+    client: httpx.AsyncClient, conditions: dict[str, Any], why: str
+) -> None:
+    await open_tag(client)
+    await tried(client, 2.655, **BEST, result={"gpu_class": "H100", "budget_seconds": 300.0})
+
+    first = await tried(
+        client, 2.796, **OTHER, result={"gpu_class": "H100", "budget_seconds": 300.0, **conditions}
+    )
+    second = await tried(client, 2.7, result={"gpu_class": "H100", "budget_seconds": 300.0, **conditions})
+
+    assert (first["status"], first["improved"], first["action"]) == ("keep", True, "git_reset")
+    assert first["base_commit_sha"] == second["base_commit_sha"] == "aaaaaaa"
+    assert (first["compared_with"], second["compared_with"]) == (None, "mar11-2")
+    assert first["reason"].startswith(why)
+    assert "with nothing: it is the first there" in first["reason"]
+    assert "with mar11-2, the best there; the tag's best stays what it is" in second["reason"]
+    assert await best_of(client) == ("mar11-1", 2.655)
+    waited = await asked(client, "/api/experiment/mar11-2/wait?timeout=0")
+    assert (waited["action"], waited["base_commit_sha"], waited["reason"]) == (
+        "git_reset",
+        "aaaaaaa",
+        first["reason"],
+    )
+    assert waited["next"].startswith("Reset to base_commit_sha, the tag's best")
+    assert (await told(client, "/api/lab/audit"))["violations"] == []
