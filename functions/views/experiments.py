@@ -44,7 +44,8 @@ class ExperimentView(Trial):
         for name in TIMES:
             if name in values:
                 values[name] = stamp(float(values[name]))
-        return values | _beside(values, int(values.get("attempt", 0)))
+        values.update(_beside(values, int(values.get("attempt", 0))))
+        return values
 
 
 def view(e: Experiment) -> ExperimentView:
