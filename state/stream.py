@@ -287,6 +287,8 @@ class Stream:
 
     async def before(self, entry_id: str | None, count: int) -> list[Event]:
         """Events before this one (None: all), newest first."""
+        if entry_id is not None and not follows(entry_id, "0-0"):
+            return []  # Redis refuses to look before its lowest id
         key = self._lab.keys("events")
         begin = f"({entry_id}" if entry_id else "+"
         rows = await self._lab.command("XREVRANGE", key, begin, "-", "COUNT", count)

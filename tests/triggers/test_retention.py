@@ -298,6 +298,15 @@ async def test_events_are_browsed_from_both_ends(client: httpx.AsyncClient, proc
         assert seen == expected
 
 
+@pytest.mark.parametrize("cursor", ["0-0", "000-00"])
+async def test_nothing_is_before_the_lowest_id(client: httpx.AsyncClient, cursor: str) -> None:
+    await open_tag(client)
+
+    page = await told(client, "/api/event/list", cursor=cursor)
+
+    assert page == {"events": [], "next_cursor": None}
+
+
 async def test_events_are_found_by_tag_type_and_time(client: httpx.AsyncClient, process: Process) -> None:
     ids = await past(process, 3, days=1)
     other = await past(process, 2, days=0.5, tag="apr1")
