@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from functions.contract import Function
+from functions.contract import Function, Picture
 from functions.schemas import schema_of
 
 STYLE = """
@@ -18,12 +18,13 @@ summary { cursor: pointer; }
 summary code { font-weight: 600; }
 table { border-collapse: collapse; margin: 0.5rem 0 0.5rem 1rem; }
 td, th { text-align: left; padding: 0.15rem 1rem 0.15rem 0; vertical-align: top; }
+caption { text-align: left; opacity: 0.7; }
 .role { opacity: 0.7; }
 """
 
 
 def docs_page(functions: Mapping[str, Function[Any, Any]]) -> str:
-    """HTML with a section per function: routes, role, request fields."""
+    """HTML with a section per function: routes, role, fields of the request and of the answer."""
     rows = "\n".join(_section(name, declared) for name, declared in functions.items())
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Nightjar: functions</title>'
@@ -37,15 +38,22 @@ def docs_page(functions: Mapping[str, Function[Any, Any]]) -> str:
 
 def _section(name: str, declared: Function[Any, Any]) -> str:
     fired = "<br>".join(f"<code>{escape(str(trigger))}</code>" for trigger in declared.triggers)
-    request = schema_of(declared.request, "request")
-    fields = "".join(
-        f"<tr><td><code>{escape(field)}</code></td>"
-        f"<td>{'required' if field in request.get('required', []) else 'optional'}</td>"
-        f"<td>{escape(schema.get('description', ''))}</td></tr>"
-        for field, schema in request.get("properties", {}).items()
-    )
+    answer = declared.accept.response if declared.accept else declared.response
+    asks = schema_of(declared.request, "request")
+    says = {} if issubclass(answer, Picture) else schema_of(answer, "answer")
     return (
         f"<details><summary><code>{escape(name)}</code> {escape(declared.description)} "
         f"<span class='role'>({escape(', '.join(declared.roles))})</span></summary>"
-        f"<p>{fired}</p><table>{fields}</table></details>"
+        f"<p>{fired}</p>{_table('asks', asks)}{_table('answers', says)}</details>"
     )
+
+
+def _table(caption: str, schema: Mapping[str, Any]) -> str:
+    """The fields of a request or an answer; of a request, which ones it must have."""
+    required = schema.get("required", []) if caption == "asks" else []
+    rows = "".join(
+        f"<tr><td><code>{escape(field)}</code></td><td>{'required' if field in required else ''}</td>"
+        f"<td>{escape(of.get('description', ''))}</td></tr>"
+        for field, of in schema.get("properties", {}).items()
+    )
+    return f"<table><caption>{caption}</caption>{rows}</table>" if rows else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from html import escape
 from typing import Any
 
 import jsonschema_rs
@@ -12,6 +13,7 @@ import pytest
 
 from functions.contract import BadTable, Request, Response, function
 from functions.table import table
+from triggers.docs import docs_page
 from triggers.openapi import openapi
 
 DOCUMENT = openapi(dict(table()))
@@ -155,6 +157,17 @@ def test_what_an_agent_goes_by_is_described_in_every_answer() -> None:
 
     assert [(name, field) for name, field, of in told if field in SAID and not of.get("description")] == []
     assert {field for _, field, _ in told} >= SAID
+
+
+def test_the_page_for_people_describes_what_is_asked_and_what_is_answered() -> None:
+    page = docs_page(table())
+
+    for said in (
+        SCHEMAS["RegisterExperiment"]["properties"]["parent_id"]["description"],
+        SCHEMAS["RegisteredExperiment"]["properties"]["duplicate_of"]["description"],
+        SCHEMAS["Crashed"]["properties"]["should_abort"]["description"],
+    ):
+        assert escape(said) in page
 
 
 class Shown(Request):
