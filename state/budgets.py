@@ -15,7 +15,9 @@ from state.records import OPEN, Experiment, Status
 
 WARN_AT = 0.8
 """The share of a budget's limit that is told once, when so much is spent or reserved."""
-REPORTED: frozenset[Status] = frozenset({"keep", "discard", "crash", "timeout", "invalid", "measured"})
+REPORTED: frozenset[Status] = frozenset(
+    {"keep", "discard", "crash", "timeout", "invalid", "retracted", "measured"}
+)
 """Final statuses that follow from a reported result or crash."""
 SET_ASIDE: frozenset[Status] = frozenset({"queued", "leased", "running"})
 """While Nightjar has an experiment to train, `budget_s` seconds and one run are set aside for it."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from state.facts import RetractionFacts
 from state.records import Best, Experiment, Gpu, Status, Trace
 
 
@@ -98,8 +99,10 @@ class Ending:
     reason: str | None = None
     """Why an experiment without a result ended."""
     training_seconds: float | None = None
+    score: float | None = None
+    """The value that it was judged by, with lower = better; None where it was not judged."""
     near_miss_score: float | None = None
-    """The value with lower = better, for a discard under the main key."""
+    """The same, for a discard under the main key."""
     best: BestAfter | None = None
     """None where the run was compared with no best."""
     key: KeyAfter | None = None
@@ -143,6 +146,67 @@ class Ruling:
     """What the event is called; None: there is nothing to tell."""
     facts: Mapping[str, Any]
     """What the event says, beside who it is about."""
+    growths: Sequence[Growth] = ()
+    """Of its trace, and of those that stand on it."""
+
+
+@dataclass(frozen=True)
+class Correction:
+    """A later result of the same code, judged without the runs that leave."""
+
+    experiment_id: str
+    fields: Mapping[str, Any]
+    score: float
+    """What it is judged by now, with lower = better."""
+    is_near: bool
+    """It stands among the near misses, under the main key."""
+
+
+@dataclass(frozen=True)
+class Risen:
+    """The result that is the best where none before it is left."""
+
+    experiment: Experiment
+    fields: Mapping[str, Any]
+    score: float
+
+    @property
+    def was_discard(self) -> bool:
+        """Else it was a keep of its branch already."""
+        return self.experiment.status == "discard"
+
+
+@dataclass(frozen=True)
+class LeftNoise:
+    """What runs that leave change of the noise. The fields are the move's."""
+
+    runs_before: str
+    """What was kept of the code's runs when this was decided."""
+    runs_after: str
+    """Empty: no run of it is left."""
+    df: int
+    """Degrees of freedom more, below 0: fewer."""
+    squares: float
+
+
+@dataclass(frozen=True)
+class Retraction:
+    """A result that is taken back, with all that follows from it."""
+
+    facts: RetractionFacts
+    """As they were read: the guards."""
+    fields: Mapping[str, Any]
+    """Fields of the experiment that the decision sets."""
+    told: Mapping[str, Any]
+    """What the event says."""
+    after: Best | None
+    """The best under its key; None: nothing is kept there."""
+    leaving: Sequence[str]
+    """Its runs, among those of its code."""
+    left: LeftNoise | None
+    """None where its runs do not count towards the noise."""
+    corrected: Sequence[Correction] = ()
+    risen: Risen | None = None
     growths: Sequence[Growth] = ()
     """Of its trace, and of those that stand on it."""
 

@@ -21,6 +21,7 @@ CATALOGUE: Mapping[str, str] = {
     "experiment.confirmed": "retests bore its keep out",
     "experiment.demoted": "retests took its keep back",
     "experiment.promoted": "retests made a discard the best",
+    "experiment.retracted": "its result was taken back; data says what is the best now",
     "experiment.unconfirmed": "its keep stays, without retests that bear it out",
     "best.changed": "a tag, or a comparability key of it, has another best",
     "cron.paused": "the clock no longer fires a function",

@@ -94,6 +94,25 @@ class RaceFacts:
 
 
 @dataclass(frozen=True)
+class RetractionFacts:
+    """What stands with and behind a judged experiment whose result is taken back."""
+
+    experiment: Experiment
+    tag: Tag
+    policy: Policy
+    best: Best | None
+    """Under the experiment's comparability key, as all of these."""
+    keeps: tuple[Experiment, ...]
+    """Keeps that beat the best of their time: the best ones, best first."""
+    beaten: tuple[Experiment, ...]
+    """The best of all else that was judged, best first."""
+    runs: tuple[Experiment, ...]
+    """Of its code, retests too, in the order in which they ended."""
+    noise: Spread
+    """Of its tag and class of GPU, with the runs of its code."""
+
+
+@dataclass(frozen=True)
 class Runs:
     """An experiment with every further run of its code, in the order in which they were begun."""
 

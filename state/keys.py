@@ -33,6 +33,12 @@ FAMILIES = (
     Family("crashes:<tag>", "hash", "crashes in a row, and in all"),
     Family("best:<tag>", "hash", "the best experiment under the tag's main key"),
     Family("best:<tag>:<key>", "hash", "the best under another comparability key"),
+    Family(
+        "keeps:<tag>", "zset", "keeps that beat the best of their time under the tag's main key, by value"
+    ),
+    Family("keeps:<tag>:<key>", "zset", "the same under another comparability key"),
+    Family("beaten:<tag>", "zset", "what was judged and did not beat the best, by value; branch keeps too"),
+    Family("beaten:<tag>:<key>", "zset", "the same under another comparability key"),
     Family("near_misses:<tag>", "zset", "discarded experiments by value, lower is better"),
     Family("lineage:<tag>", "zset", "experiments by number"),
     Family("finished:<tag>", "zset", "experiments in finish order"),
@@ -41,6 +47,7 @@ FAMILIES = (
     Family("category:<tag>:<category>", "zset", "experiments of one category by number"),
     Family("categories:<tag>", "hash", "total and kept of every category"),
     Family("noise:<tag>:<class>", "hash", "how far runs of the same code differ on one class of GPU"),
+    Family("noise:<tag>:<class>:runs:<code>", "zset", "the runs of one code by when they ended"),
     Family("tried:<tag>", "hash", "patches and commits with the first experiment that tried each"),
     Family("experiments:<id>", "hash", "one experiment"),
     Family(
@@ -185,3 +192,15 @@ class Keys:
     def best(self, tag: str, other_key: str | None = None) -> str:
         """Best of the main comparability key, or of another."""
         return self("best", tag, other_key) if other_key else self("best", tag)
+
+    def keeps(self, tag: str, other_key: str | None = None) -> str:
+        """The index of keeps that beat the best of their time."""
+        return self("keeps", tag, other_key) if other_key else self("keeps", tag)
+
+    def beaten(self, tag: str, other_key: str | None = None) -> str:
+        """The index of everything else that was judged."""
+        return self("beaten", tag, other_key) if other_key else self("beaten", tag)
+
+    def standing(self, tag: str, other_key: str | None, status: str, *, improved: bool | None) -> str:
+        """The one of the two that a judged experiment is in."""
+        return (self.keeps if status == "keep" and improved is not False else self.beaten)(tag, other_key)

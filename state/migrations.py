@@ -19,10 +19,11 @@ from state.codes import code_of
 from state.errors import Unavailable
 from state.experiments import Experiments
 from state.moves import GivenArgs
+from state.noise import noise_key, runs_at
 from state.policy import known_values, validated
 from state.pool import Pool
 from state.presence import Presence
-from state.records import Best, Experiment
+from state.records import RETESTED, Best, Experiment, Tag
 from state.snapshots import Snapshots
 
 TURN_S = 15.0
@@ -62,7 +63,7 @@ class Turn:
             if answer != "ok":
                 raise _elsewhere(self.lab, "has taken over to bring")
 
-    async def enter(self, indexes: Mapping[str, Mapping[str, int]]) -> None:
+    async def enter(self, indexes: Mapping[str, Mapping[str, float]]) -> None:
         """Enter members with their scores into indexes, by key.
 
         Raises:
@@ -76,7 +77,7 @@ class Turn:
                     keys={"index": key},
                     args={
                         "token": self.token,
-                        "members": [f"{n} {m}" for m, n in rows[begin : begin + PAGE]],
+                        "members": [f"{n!r} {m}" for m, n in rows[begin : begin + PAGE]],
                     },
                 )
                 if answer != "ok":
@@ -206,11 +207,34 @@ async def index_traces(turn: Turn) -> None:
     """3 to 4: list what was made for each trace."""
     lab = turn.lab
     for name in await _tags(lab):
-        made_for: dict[str, dict[str, int]] = {}
+        made_for: dict[str, dict[str, float]] = {}
         for e in await Snapshots(lab).experiments(name):
             if e.trace_id is not None:
                 made_for.setdefault(lab.keys.of_trace(e.trace_id), {})[e.experiment_id] = e.number
         await turn.enter(made_for)
+
+
+async def index_results(turn: Turn) -> None:
+    """4 to 5: list keeps and all other results by value, and the runs of each code; count finish numbers."""
+    lab = turn.lab
+    snapshots = Snapshots(lab)
+    for name in await _tags(lab):
+        tag = Tag.parse(await lab.hash(lab.keys.tag(name)))
+        sign = 1.0 if tag.direction == "minimize" else -1.0
+        indexes: dict[str, dict[str, float]] = {}
+        found = await snapshots.experiments(name)
+        for e in (*found, *await snapshots.retests(found)):
+            if e.judged is None or e.finished_at is None:
+                continue
+            if e.status in ("keep", "discard"):
+                standing = lab.keys.standing(name, e.best_key, e.status, improved=e.improved)
+                indexes.setdefault(standing, {})[e.experiment_id] = sign * e.judged
+            if e.status in ("keep", "discard", RETESTED):
+                noise = noise_key(lab.keys, name, e.gpu_class)
+                runs = indexes.setdefault(runs_at(noise, code_of(e, e.best_key)), {})
+                runs[e.experiment_id] = e.finished_at
+        await turn.enter(indexes)
+        await turn.write({lab.keys.tag(name): {"finishes": str(tag.total)}})
 
 
 async def _tags(lab: Lab) -> list[str]:
@@ -232,6 +256,7 @@ STEPS: Mapping[int, Step] = {
     1: open_books,
     2: in_turn(strip_policies, name_bests, class_runs, number_rounds),
     3: index_traces,
+    4: index_results,
 }
 """The step from each earlier schema to the next one."""
 

@@ -14,6 +14,11 @@ def noise_key(keys: Keys, tag: str, gpu_class: str | None) -> str:
     return keys("noise", tag, hashlib.sha256((gpu_class or "").encode()).hexdigest()[:16])
 
 
+def runs_at(noise: str, code: str) -> str:
+    """Where the runs of one code are listed, beside the noise that they add to."""
+    return f"{noise}:{code}"
+
+
 def spread_at(keys: Keys, tag: str, gpu_class: str | None) -> Sequence[str]:
     """The noise of a tag and GPU class, as a command for `spread_of`."""
     return ("HMGET", noise_key(keys, tag, gpu_class), "squares", "df")

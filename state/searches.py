@@ -80,7 +80,7 @@ class Searches:
         band = near(best.val_bpb, of_tag.direction, policy.near_miss_margin) if best else (0.0, 0.0)
         categories = categories_of(found["categories"])
         least = least_tried(categories)
-        is_old = strategy.decided_at < of_tag.total
+        is_old = strategy.decided_at < of_tag.finishes
         may_combine = is_old or strategy.mode == "combine"
         found |= await lab.read(
             {

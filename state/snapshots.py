@@ -48,17 +48,27 @@ class Snapshots:
         members = await self._lab.pipeline([("ZRANGE", key, 0, -1) for key in keys])
         return {status: frozenset(ids) for status, ids in zip(STATUSES, members, strict=True)}
 
-    async def finish_order(self, tag: str) -> list[str]:
-        """Experiments in finish order."""
-        ids: list[str] = await self._lab.command("ZRANGE", self._lab.keys("finished", tag), 0, -1)
-        return ids
+    async def finish_order(self, tag: str) -> dict[str, int]:
+        """Experiments in finish order, with their numbers in it."""
+        return {i: int(nth) for i, nth in (await self._scores(self._lab.keys("finished", tag))).items()}
+
+    async def results(self, tag: str, other_keys: Iterable[str]) -> dict[str, dict[str, float]]:
+        """The indexes of results by value: `keeps` and `beaten`, and these with each other comparability key."""
+        names = [(name, key) for name in ("keeps", "beaten") for key in (None, *other_keys)]
+        return {
+            ":".join((name, key) if key else (name,)): await self._scores(
+                self._lab.keys(*((name, tag, key) if key else (name, tag)))
+            )
+            for name, key in names
+        }
+
+    async def _scores(self, key: str) -> dict[str, float]:
+        rows = await self._lab.command("ZRANGE", key, 0, -1, "WITHSCORES", withscores=True)
+        return {str(member): float(value) for member, value in rows}
 
     async def near_misses(self, tag: str) -> dict[str, float]:
         """Every discard with its score."""
-        rows = await self._lab.command(
-            "ZRANGE", self._lab.keys("near_misses", tag), 0, -1, "WITHSCORES", withscores=True
-        )
-        return {str(member): float(value) for member, value in rows}
+        return await self._scores(self._lab.keys("near_misses", tag))
 
     async def forest(self, tag: str) -> ForestRecords:
         """Every trace of a tag, and its open selections."""

@@ -237,7 +237,7 @@ class Strategies:
         keys = self._lab.keys
         stored, strategy, policy, best = await self._lab.pipeline(
             [
-                ("HMGET", keys.tag(tag), "total", "direction"),
+                ("HMGET", keys.tag(tag), "finishes", "direction"),
                 ("HGETALL", keys("strategy", tag)),
                 ("HGET", keys("policy", tag), "values"),
                 ("HGET", keys.best(tag), "val_bpb"),
@@ -248,7 +248,7 @@ class Strategies:
         return StrategyFacts(
             Strategy.parse(strategy),
             read_policy(policy),
-            finished=int(stored[0]),
+            finished=int(stored[0] or 0),
             direction=stored[1],
             best=None if best is None else float(best),
         )

@@ -93,7 +93,15 @@ def _finish(nth: int, count: int, patience_s: float, policy_version: int) -> End
         value = BEST + (KEEPS - 1 - nth // every) * 1e-3
         new = Best(experiment_id=e.experiment_id, val_bpb=value, commit_sha=e.commit_sha, updated_at=0.0)
         best = BestAfter(nth // every, new)
-        return Ending(e, "keep", _measured(value), best=best, crashes=TagCrashes(0), training_seconds=300.0)
+        return Ending(
+            e,
+            "keep",
+            _measured(value),
+            score=value,
+            best=best,
+            crashes=TagCrashes(0),
+            training_seconds=300.0,
+        )
     if nth % 20 in (7, 13):
         status, kind = ("crash", "oom") if nth % 20 == 7 else ("timeout", "timeout")
         fields = {"error": "out of memory", "error_kind": kind}
@@ -104,6 +112,7 @@ def _finish(nth: int, count: int, patience_s: float, policy_version: int) -> End
         e,
         "discard",
         _measured(value),
+        score=value,
         near_miss_score=value,
         crashes=TagCrashes(0),
         training_seconds=300.0,

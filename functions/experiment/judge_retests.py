@@ -45,7 +45,10 @@ class Steps(Response):
 
 @function(
     "experiment::judge_retests",
-    On("experiment.finished", "experiment.retesting", "experiment.retested", "tag.budget_changed"),
+    On(
+        *("experiment.finished", "experiment.retesting", "experiment.retested", "experiment.retracted"),
+        "tag.budget_changed",
+    ),
     role="operator",
     writes=True,
 )

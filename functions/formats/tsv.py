@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from state.records import Experiment
 
 HEADER = "commit\tval_bpb\tmemory_gb\tstatus\tdescription"
-LEFT_OUT = frozenset({"registered", "queued", "leased", "running", "lost", "invalid", "measured"})
+LEFT_OUT = frozenset(
+    {"registered", "queued", "leased", "running", "lost", "invalid", "retracted", "measured"}
+)
 
 
 def rows(experiments: Iterable[Experiment]) -> list[str]:

@@ -78,6 +78,7 @@ async def _snapshot(name: str, finished_events: Mapping[str, int] | None, stores
         finish_order=await snapshots.finish_order(name),
         categories=await stores.tags.categories(name),
         near_misses=await snapshots.near_misses(name),
+        results=await snapshots.results(name, {e.best_key for e in found if e.best_key}),
         best=await stores.experiments.best(name),
         finished_events=finished_events,
         books=await snapshots.books([*found, *retests]),

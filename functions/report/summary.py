@@ -35,6 +35,8 @@ class Stats(Response):
     stopped: int
     lost: int
     invalid: int
+    retracted: int
+    """Results that were taken back: they count in nothing else."""
     keep_rate: float
     """Kept of total; 0 while nothing ended."""
 
@@ -113,5 +115,6 @@ def _stats(facts: SummaryFacts) -> Stats:
         stopped=tag.stopped,
         lost=tag.lost,
         invalid=tag.invalid,
+        retracted=tag.retracted,
         keep_rate=tag.kept / tag.total if tag.total else 0.0,
     )

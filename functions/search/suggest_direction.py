@@ -79,7 +79,7 @@ async def suggest_direction(
     """The strategy, what was tried how often, what paid off, and at least one concrete idea."""
     while True:
         facts = await searches.facts(request.tag, request.selection_id, near_band, least_tried)
-        now, finished = facts.strategy, facts.tag.total
+        now, finished = facts.strategy, facts.tag.finishes
         if now.decided_at >= finished or not is_due(now, finished):
             return suggestion(facts, now)
         after = next_strategy(facts.ends, finished, facts.near_count, facts.policy.adapt)

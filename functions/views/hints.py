@@ -80,6 +80,8 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
             return "The evaluator differs from the tag's: restore it, reset to base_commit_sha and try again."
         case "measured":
             return f"It bears on {e.retest_of}: GET /api/experiment/{e.retest_of} shows what all its runs measured."
+        case "retracted":
+            return f"Its result was taken back ({e.retracted_because}): reset to base_commit_sha and go on."
         case "lost":
             return "Its worker is gone: reset to base_commit_sha and submit it again if it is worth it."
 
@@ -119,6 +121,8 @@ def _select_again(e: Experiment) -> str:
             became = "It is kept: its branch goes on from it."
         case "crash" | "timeout":
             became = "It failed; its branch remembers that."
+        case "retracted":
+            became = "Its result was taken back; its branch goes on without it."
         case "stopped" | "lost" | "invalid":
             became = f"It is {e.status}, and no node of its branch."
         case _:

@@ -25,6 +25,7 @@ SENTENCES: Mapping[str, str] = {
     "experiment.confirmed": "{subject} was run again and is confirmed as the best to build on: {base_commit_sha}",
     "experiment.demoted": "{subject} did not bear out when it ran again: it is a discard, build on {base_commit_sha}",
     "experiment.promoted": "{subject} was run again and is the best after all: build on {base_commit_sha}",
+    "experiment.retracted": "{subject} was retracted ({reason}); the best is {best_experiment_id} now.",
     "best.changed": "New best of {tag}: {subject} with {val_bpb}.",
     "strategy.changed": "{tag} now searches in mode {mode}: {reason}",
     "gpu.registered": "{subject} joined the pool.",

@@ -6,11 +6,12 @@ from state.experiments.ending import EndingStore
 from state.experiments.reading import Page, Window
 from state.experiments.registering import Registering
 from state.experiments.retesting import Retesting
+from state.experiments.retracting import Retracting
 from state.experiments.running import Running
 from state.experiments.showing import NearBand, Showing
 
 __all__ = ["Experiments", "NearBand", "Page", "Window"]
 
 
-class Experiments(Registering, Running, EndingStore, Retesting, Showing):
+class Experiments(Registering, Running, EndingStore, Retesting, Retracting, Showing):
     """All experiments of the lab."""

@@ -15,7 +15,7 @@ from state.experiments.reading import Reading, experiment_in
 from state.experiments.walking import base_above, base_found
 from state.facts import Comparison, RunFacts, Spread
 from state.moves import Arg
-from state.noise import noise_key
+from state.noise import noise_key, runs_at
 from state.policy import read_policy
 from state.records import RETESTED, Best, Experiment, Gpu, SelectionStatus, Status, Tag, Trace, flatten, words
 
@@ -240,8 +240,14 @@ class EndingStore(Reading):
             args |= vars(ending.crashes)
         if ending.gpu is not None and e.gpu_id is not None and e.attempt > 0:
             args |= {"gpu_id": e.gpu_id, **vars(ending.gpu)}
-        if ending.repeat is not None:
+        if ending.score is not None:
+            other_key = best.other_key if best else None
+            improved = ending.fields.get("improved")
+            keys["standing"] = self._keys.standing(e.tag, other_key, status, improved=improved)
+            args["score"] = ending.score
+        if ending.repeat is not None and ending.noise_key is not None:
             keys["noise"] = ending.noise_key
+            keys["same_code"] = runs_at(ending.noise_key, ending.repeat.code)
             args |= vars(ending.repeat)
         if growth is not None:
             keys["sources"] = [self._keys.trace(source.trace_id) for source in growth.ends]

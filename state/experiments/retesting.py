@@ -165,6 +165,7 @@ class Retesting(Reading):
                 "number": e.number,
                 "tag": e.tag,
                 "retests_before": e.retests,
+                "status_before": e.status,
                 "fields": words(again.flat()),
                 "status": again.status,
                 "patience_s": e.patience_s,
@@ -184,11 +185,14 @@ class Retesting(Reading):
         e, keys, growths = ruling.experiment, self._keys, ruling.growths
         event = {"experiment_id": e.experiment_id, "number": e.number, "val_bpb": e.val_bpb, "agent": e.agent}
         is_new = ruling.after.experiment_id != ruling.best.experiment_id
+        improved = ruling.fields.get("improved", e.improved)
         answer = await self._lab.move(
             "judge_retests",
             keys={
                 "experiment": keys.experiment(e.experiment_id),
                 "best": keys.best(e.tag, e.best_key),
+                "standing_before": keys.standing(e.tag, e.best_key, e.status, improved=e.improved),
+                "standing_after": keys.standing(e.tag, e.best_key, ruling.status, improved=improved),
                 **keys.relisted(e, e.status, ruling.status),
                 "traces": [keys.trace(growth.trace.trace_id) for growth in growths],
             },

@@ -2,10 +2,10 @@
 -- the experiment that it repeats.
 -- parts: books gpu selection forest queue listing
 -- keys: experiment attempts open starting parked queue_clock crashes categories near_misses
--- keys: status_before category_before status_after category_after best? noise? gpu? sources*
+-- keys: status_before category_before status_after category_after best? standing? noise? same_code? gpu? sources*
 -- args: id number category status_before attempt fence
 -- args: status? fields* event? event_data? experiment_traceparent? ending? reason?
--- args: counter? counter_before? counts? follows? reported_s? training_seconds? near_miss_score?
+-- args: counter? counter_before? counts? follows? reported_s? training_seconds? score? near_miss_score?
 -- args: best_version? best_fields* best_event? key_version? key_fields*
 -- args: tag_crashes? tag_crashes_before? gpu_id? gpu_crashes? gpu_crashes_before? trip_reason? trip_s?
 -- args: code? runs_before? runs_after? squares?
@@ -38,7 +38,8 @@ local function count()
   if A.counter then redis.call('HINCRBY', K.tag, A.counter, 1) end
   if A.counter_before then redis.call('HINCRBY', K.tag, A.counter_before, -1) end
   if A.counts then
-    local nth = redis.call('HINCRBY', K.tag, 'total', 1)
+    redis.call('HINCRBY', K.tag, 'total', 1)
+    local nth = redis.call('HINCRBY', K.tag, 'finishes', 1)
     redis.call('HSET', K.experiment, 'finish_number', nth)
     local newest, before = A.id, nth
     if not A.follows then newest, before = newest_node() end
@@ -80,9 +81,10 @@ local function count_crashes(t)
   derive_status(K.gpu, A.gpu_id, t, 'a run ended')
 end
 
-local function add_to_noise()
+local function add_to_noise(at)
   if not A.code then return end
   redis.call('HSET', K.noise, A.code, A.runs_after)
+  redis.call('ZADD', K.same_code, at, A.id)
   if A.squares then
     redis.call('HINCRBY', K.noise, 'df', 1)
     local squares = tonumber(redis.call('HGET', K.noise, 'squares') or '0') + tonumber(A.squares)
@@ -127,7 +129,8 @@ local function end_experiment(t)
   redis.call('HSET', K.experiment, 'status', A.status, 'finished_at', at, unpack(A.fields))
   count()
   spend(at)
-  add_to_noise()
+  add_to_noise(at)
+  if A.score then redis.call('ZADD', K.standing, A.score, A.id) end
   if A.near_miss_score then redis.call('ZADD', K.near_misses, A.near_miss_score, A.id) end
   count_crashes(t)
   relist()

@@ -8,7 +8,8 @@
 local function newest_node()
   local f = redis.call('HMGET', K.forest, 'newest', 'newest_nth')
   if f[1] then return f[1] ~= '' and f[1] or nil, tonumber(f[2]) end
-  return redis.call('ZREVRANGE', K.finished, 0, 0)[1], redis.call('ZCARD', K.finished)
+  local last = redis.call('ZREVRANGE', K.finished, 0, 0, 'WITHSCORES')
+  return last[1], tonumber(last[2] or '0')
 end
 
 -- Bring the tag's own line up to date: what finished last is its tip, the best its base. Made where there is none.
@@ -21,9 +22,9 @@ local function follow_tag(trace, traces, best, trace_id, t)
   redis.call('HSET', trace, 'status', newest and 'live' or 'pending')
   redis.call('HDEL', trace, 'ended_at', 'reason', 'merged_into')
   if newest then
-    redis.call('HSETNX', trace, 'root', redis.call('ZRANGE', K.finished, 0, 0)[1])
+    redis.call('HSETNX', trace, 'root', redis.call('ZRANGE', K.finished, 0, 0)[1] or newest)
     redis.call('HSET', trace, 'tip', newest)
   end
   local b = redis.call('HMGET', best, 'experiment_id', 'commit_sha')
-  if b[1] then redis.call('HSET', trace, 'base', b[1], 'base_commit_sha', b[2]) end
+  redis.call('HSET', trace, 'base', b[1] or '', 'base_commit_sha', b[2] or '')
 end

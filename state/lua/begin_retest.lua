@@ -2,9 +2,10 @@
 -- aside from the tag's budget; without `run_s` its agent trains it itself.
 -- parts: events books queue
 -- keys: experiment retest status_index category_index open attempts
--- args: experiment_id id number retests_before fields* status patience_s seed run_s? priority experiment_traceparent?
+-- args: experiment_id id number retests_before status_before fields* status patience_s seed run_s? priority experiment_traceparent?
 -- returns: {ok | stale} | {exhausted, gpu_seconds | runs, limit, spent, reserved, needed}
-if (redis.call('HGET', K.experiment, 'retests') or '0') ~= A.retests_before then return {'stale'} end
+local e = redis.call('HMGET', K.experiment, 'retests', 'status')
+if (e[1] or '0') ~= A.retests_before or e[2] ~= A.status_before then return {'stale'} end
 local short = A.run_s and shortage(ms(A.run_s), 1)
 if short then return short end
 local t = now()

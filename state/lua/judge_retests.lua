@@ -1,6 +1,6 @@
 -- What its retests make of an experiment: it stands, falls or rises, and the best follows.
 -- parts: events listing
--- keys: experiment tag best near_misses categories traces*
+-- keys: experiment tag best standing_before standing_after near_misses categories traces*
 -- args: tag category status_before status best_version fields* best_fields* near_miss_score? event? event_data
 -- args: best_event? best_id? experiment_traceparent? trace_fields* trace_versions*
 -- returns: ok | stale
@@ -22,6 +22,11 @@ if A.status ~= A.status_before then
   else
     redis.call('ZREM', K.near_misses, A.id)
   end
+end
+local score = redis.call('ZSCORE', K.standing_before, A.id)
+if score and K.standing_after ~= K.standing_before then
+  redis.call('ZREM', K.standing_before, A.id)
+  redis.call('ZADD', K.standing_after, score, A.id)
 end
 for i, trace in ipairs(K.traces) do
   put(trace, A.trace_fields[i])

@@ -48,7 +48,7 @@ if kind == 'extend' and not tip then kind = 'new_root' end
 put(selection, A.values)
 redis.call('HSET', selection, 'selection_id', id, 'tag', A.tag, 'select_seq', seq, 'epoch', counters[2] or '1', 'kind', kind,
   'trace_id', A.trace_id, 'status', 'open', 'lease_s', A.lease_s, 'created_at', clock(t), 'lease_expires_at', expiry,
-  'finished_until', redis.call('ZCARD', K.finished))
+  'finished_until', redis.call('HGET', K.tag, 'finishes') or '0')
 if tip then redis.call('HSET', selection, 'expected_tip', tip) end
 if kind == 'extend' then
   redis.call('HSET', selection, 'parent_ids', cjson.encode({tip}), 'local_selection', '[' .. string.match(tip, '%d+$') .. ']')

@@ -1,7 +1,7 @@
 -- Replace a tag's policy, if it still has the version that was read. Another mode of its traces begins an epoch, as
 -- new_epoch does. The tag's own line grows in single mode; in multi mode it is one trace of several, where there is room.
 -- parts: branch forest
--- keys: policy open_selections own_line traces best prioritised*
+-- keys: tag policy open_selections own_line traces best prioritised*
 -- args: version values mode_before mode_after most_traces own_line new_epoch? priorities*
 -- `priorities`: how much the traces `prioritised` are wanted now.
 -- returns: the new version | stale
@@ -16,7 +16,7 @@ if A.mode_before ~= A.mode_after or A.new_epoch then
   end
 end
 if A.mode_before == 'multi' and A.mode_after == 'single' then
-  redis.call('HSET', K.forest, 'single_since', redis.call('ZCARD', K.finished))
+  redis.call('HSET', K.forest, 'single_since', redis.call('HGET', K.tag, 'finishes') or '0')
   redis.call('ZREM', K.live_traces, A.own_line)
 elseif A.mode_before == 'single' and A.mode_after == 'multi' then
   local _, nth = newest_node()

@@ -22,6 +22,7 @@ Status = Literal[
     "stopped",
     "lost",
     "invalid",
+    "retracted",
     "measured",
 ]
 
@@ -189,6 +190,9 @@ class Trial(Idea, Sketch):
     """Why it was not simply compared with the tag's best."""
     near_miss: bool | None = None
     base_commit_sha: str | None = None
+    retracted_from: Literal["keep", "discard"] | None = None
+    """What it was before its result was taken back."""
+    retracted_because: str | None = None
     error_kind: str | None = None
 
 

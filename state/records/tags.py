@@ -34,6 +34,9 @@ class Tag(Record):
     stopped: int = 0
     lost: int = 0
     invalid: int = 0
+    retracted: int = 0
+    finishes: int = 0
+    """Finish numbers given out: `total`, and those of experiments that were retracted since."""
     training_seconds: float = 0.0
     paused_at: float | None = None
     """Since when nothing of it is dispatched; None while it is not paused."""

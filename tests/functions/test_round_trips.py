@@ -92,6 +92,7 @@ CEILINGS: dict[str, Most] = {
     "trace::sweep": Most(2),
     "trace::audit": Most(8, items=True),
     "experiment::retest": Most(1, 1),
+    "experiment::retract": Most(5, 1, goal=(2, 1)),
     "experiment::complete, of a retest": Most(2, 1),
     "experiment::complete, known noise": Most(2, 1),
     "experiment::complete, best by known noise": Most(2, 1),
@@ -297,6 +298,7 @@ async def operators(a: Counter) -> None:
     await a.paid("search::set_policy", tag=PLAIN, policy={"crash_limit": 9})
     await a.paid("search::set_strategy", tag=PLAIN, mode="exploit", reason="enough was explored")
     await a.paid("experiment::resume", tag=PLAIN)
+    await a.paid("experiment::retract", experiment_id=f"{SURE}-1", reason="wrong data")
     await a.paid("tag::pause", tag=PLAIN)
     await a.paid("tag::unpause", tag=PLAIN)
     await a.paid("tag::budget", tag=PLAIN, runs=1000)

@@ -231,3 +231,12 @@ async def test_agents_of_the_last_version_register_select_and_complete(
     assert selection["status"] == "selected"
     assert (await asked(http, f"/api/experiment/{name}"))["experiment"]["trace_id"] == selection["trace_id"]
     assert await faults(http) == []
+
+
+async def test_any_result_of_the_last_version_can_be_taken_back(http: httpx.AsyncClient) -> None:
+    for name in ("plain-8", "plain-4", "trusted-3", "trusted-5", "branches-9", "branches-5"):
+        answer = await told(http, "/api/experiment/retract", experiment_id=name, reason="wrong data")
+
+        assert answer["status"] == "retracted"
+        assert await faults(http) == []
+    assert (await told(http, "/api/experiment/best", tag="plain"))["best"]["experiment_id"] != "plain-8"

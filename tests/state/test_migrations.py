@@ -23,13 +23,13 @@ from state.client import SCHEMA, Lab
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable
 from state.experiments import Experiments
-from state.migrations import Turn, class_runs, migrate, open_books
+from state.migrations import Turn, class_runs, index_results, migrate, open_books
 from state.moves import GivenArgs
 from state.presence import Presence
 from state.settings import Settings
 from state.tags import Tags
 from tests.conftest import http_client
-from tests.labs import add_gpu, idea, open_tag, running, told
+from tests.labs import add_gpu, dump, idea, open_tag, running, told, tried
 
 
 @pytest.fixture
@@ -218,6 +218,34 @@ async def test_experiments_on_a_gpu_get_its_class_where_they_have_none(
         "host:gpu1": "A100",
         None: None,
     }
+
+
+async def test_results_are_listed_by_value_and_by_code_as_if_they_always_had_been(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    lab = process.lab
+    await open_tag(client, metric={"name": "accuracy", "direction": "maximize"})
+    for value, commit, gpu_class in (
+        (0.5, "aaaaaaa", "H100"),
+        (0.4, "bbbbbbb", "H100"),
+        (0.6, "ccccccc", "A100"),
+    ):
+        for more in (0.0, 0.25):
+            await tried(client, value + more, commit_sha=commit, result={"gpu_class": gpu_class})
+    await told(client, "/api/experiment/retest", experiment_id="mar11-1", train=False)
+    await told(client, "/api/experiment/complete", experiment_id="mar11-1.2", val_bpb=0.55)
+    before = await dump(lab)
+    listed = [key for name in ("keeps:*", "beaten:*", "noise:*:runs:*") async for key in lab.scan(name)]
+    assert len(listed) == 1 + 1 + 1 + 1 + 3
+    await lab.command("DEL", *listed)
+    await lab.command("HDEL", lab.keys.tag("mar11"), "finishes")
+    turn = Turn(lab, "ours")
+    assert await turn.begin(SCHEMA) == "ours"
+
+    await index_results(turn)
+
+    await lab.command("DEL", lab.keys("migration"))
+    assert await dump(lab) == before
 
 
 async def test_a_step_that_lost_its_turn_writes_nothing(

@@ -55,6 +55,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "experiment::register",
             "experiment::setup",
             "experiment::retest",
+            "experiment::retract",
             "experiment::stop",
             "experiment::submit",
             "experiment::wait",

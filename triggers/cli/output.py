@@ -20,7 +20,7 @@ EXIT_CODES = {
     OK: "ok, keep or measured",
     ERROR: "error",
     USAGE: "usage",
-    DISCARD: "discard",
+    DISCARD: "discard (also retracted)",
     CRASH: "crash (also timeout and invalid)",
     RUNNING: "still running",
     BUDGET: "budget",
@@ -41,6 +41,7 @@ BY_STATUS = {
     "queued": RUNNING,
     "leased": RUNNING,
     "running": RUNNING,
+    "retracted": DISCARD,
     "stopped": STOPPED,
     "lost": LOST,
 }

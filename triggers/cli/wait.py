@@ -41,8 +41,8 @@ Outcome = dict[str, Any]
 def command(data: Path | None, lab: str | None, experiment: str, timeout: float | None, as_json: bool) -> int:
     """Wait until EXPERIMENT has finished, and print its outcome.
 
-    Exit codes: 0 keep (a retest: measured), 3 discard, 4 crash (also timeout and invalid), 5 still running after
-    --timeout, 8 stopped, 9 lost.
+    Exit codes: 0 keep (a retest: measured), 3 discard (also retracted), 4 crash (also timeout and invalid), 5 still
+    running after --timeout, 8 stopped, 9 lost.
     """
     http = LabHttp(settings_from(data=data, lab=lab))
     console = Console(stderr=True)

@@ -18,6 +18,7 @@ COUNTED: Mapping[str, tuple[Status, ...]] = {
     "stopped": ("stopped",),
     "lost": ("lost",),
     "invalid": ("invalid",),
+    "retracted": ("retracted",),
 }
 """The statuses that each of a tag's counters counts."""
 
@@ -32,9 +33,12 @@ class Snapshot:
     experiments: Sequence[Experiment]
     """By number."""
     by_status: Mapping[str, frozenset[str]]
-    finish_order: Sequence[str]
+    finish_order: Mapping[str, int]
+    """Finish numbers."""
     categories: Mapping[str, tuple[int, int]]
     near_misses: Mapping[str, float]
+    results: Mapping[str, Mapping[str, float]]
+    """The indexes of results by value, by name within the tag."""
     best: Best | None
     retests: Sequence[Experiment] = ()
     finished_events: Mapping[str, int] | None = None
@@ -69,6 +73,7 @@ def tag_violations(s: Snapshot) -> Iterator[str]:
     records = {e.experiment_id: e for e in s.experiments}
     yield from _counters(s)
     yield from _indexes(s, records)
+    yield from _results(s)
     yield from _best(s, records)
     yield from _near_misses(s)
     yield from _lineage(s, records)
@@ -104,10 +109,27 @@ def _indexes(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
         have |= {r.experiment_id for r in s.retests if r.status == status and status in OPEN}
         for stray in sorted(s.by_status.get(status, frozenset()) ^ have):
             yield f"{s.tag.name}: {stray} and the index of {status} disagree"
-    for nth, experiment_id in enumerate(s.finish_order, 1):
+    for experiment_id, nth in s.finish_order.items():
         e = records.get(experiment_id)
         if e is None or e.finish_number != nth:
             yield f"{s.tag.name}: place {nth} in finish order is {experiment_id}, its record says another place"
+    if max(s.finish_order.values(), default=0) > s.tag.finishes:
+        yield f"{s.tag.name}: finish numbers end with {s.tag.finishes}, the finish order goes on"
+
+
+def _results(s: Snapshot) -> Iterator[str]:
+    """The indexes by value hold what was judged."""
+    expected: dict[str, dict[str, float]] = {}
+    for e in s.experiments:
+        if e.status in ("keep", "discard") and e.judged is not None:
+            name = "keeps" if e.status == "keep" and e.improved is not False else "beaten"
+            index = f"{name}:{e.best_key}" if e.best_key else name
+            expected.setdefault(index, {})[e.experiment_id] = score(e.judged, s.tag.direction)
+    for index in sorted({*expected, *s.results}):
+        want, have = expected.get(index, {}), s.results.get(index, {})
+        for stray in sorted(want.keys() | have.keys()):
+            if want.get(stray) != have.get(stray):
+                yield f"{s.tag.name}: the index {index} and the record of {stray} disagree"
 
 
 def _best(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:

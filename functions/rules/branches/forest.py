@@ -13,7 +13,7 @@ from state.decisions import Growth
 from state.facts import Comparison, RunFacts
 from state.ids import OWN_LINE
 from state.policy import TracePolicy
-from state.records import Experiment, Forest, Status, Trace
+from state.records import Direction, Experiment, Forest, Status, Trace
 
 CRASH = "x"
 """A crash among a trace's scores."""
@@ -56,8 +56,8 @@ def replanted(forest: Forest) -> bool:
 
 
 def is_node(e: Experiment, status: Status) -> bool:
-    """Whether an experiment with this final status is a node of the graph."""
-    return status in JUDGED and e.retest_of is None
+    """Whether an experiment with this final status is a node of the graph; a retracted one stays where it was."""
+    return (status in JUDGED or status == "retracted") and e.retest_of is None
 
 
 def grown(
@@ -134,6 +134,28 @@ def regrown(trace: Trace, epoch: int, e: Experiment, kept: bool, base: Experimen
     if trace.base == e.experiment_id and not kept:
         fields |= _base(base)
     return Growth(trace=trace, epoch=epoch, fields=fields)
+
+
+def rescored(
+    trace: Trace, nodes: Sequence[Experiment], direction: Direction, corrected: Mapping[str, float]
+) -> dict[str, Any]:
+    """The scores of a trace by the results of its nodes; `corrected` holds those that differ from the records."""
+    scores: list[str] = []
+    vitals = Vitals()
+    for e in sorted(nodes, key=lambda e: e.finish_number or 0):
+        if not e.committed or e.status not in JUDGED:
+            continue
+        points = corrected.get(e.experiment_id)
+        if points is None and e.status in ("keep", "discard") and e.judged is not None:
+            points = score(e.judged, direction)
+        scores.append(CRASH if points is None else repr(points))
+        if not e.outdated:
+            vitals = after_commit(vitals, points)
+    return {
+        "scores": " ".join(scores[-SCORES_KEPT:]),
+        "best_score": "" if vitals.best is None else vitals.best,
+        "since_best": min(trace.since_best, vitals.commits_since_best),
+    }
 
 
 def _base(e: Experiment | None) -> dict[str, Any]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from functions.rules.branches.forest import grown
@@ -14,11 +13,11 @@ from functions.rules.keeps.noise import (
     Noise,
     Repeats,
     cautious,
-    is_outlier,
     noise_of,
     p_better,
     parsed,
-    repeated,
+    run_again,
+    written,
 )
 from functions.rules.keeps.retests import next_seed
 from functions.rules.keeps.standing import new_best
@@ -221,6 +220,7 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
         answer=answer.said(),
         report=_reported("complete", report.digest),
         best=BestAfter(best.version if best else 0, after, under.other_key),
+        score=score(value, tag.direction),
         near_miss_score=score(value, tag.direction) if is_near else None,
         crashes=TagCrashes(0),
         gpu=GpuCrashes(0),
@@ -355,9 +355,13 @@ def _invalid(report: Report, run: RunFacts, under: Conditions) -> Ending:
 
 
 def _measured_again(report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
-    """A retest's value: evidence for its experiment, if it was measured as that was; it is not judged itself."""
+    """A retest's value: evidence for its experiment, if it was measured as that was; it is not judged itself.
+
+    Of an experiment that was retracted meanwhile it says nothing.
+    """
     e, best = run.experiment, beside.best
-    weighed = _weigh(report.value, run, under, beside) if under.agrees else None
+    counts = under.agrees and run.first is not None and run.first.status != "retracted"
+    weighed = _weigh(report.value, run, under, beside) if counts else None
     delta = judge(report.value, best.val_bpb if best else None, run.tag.direction, 0.0).delta
     answer = CompleteAnswer(
         experiment_id=e.experiment_id,
@@ -387,14 +391,9 @@ def _measured_again(report: Report, run: RunFacts, under: Conditions, beside: Co
 
 def _weigh(value: float, run: RunFacts, under: Conditions, beside: Comparison) -> Weighed:
     """What the value adds to the noise of its tag and GPU class, and how probably it truly beats the best."""
-    own, bests = (parsed(kept) for kept in beside.noise.runs)
-    runs = repeated(own, value)
-    learned = noise_of(beside.noise.squares, beside.noise.df)
-    added = runs.squares - own.squares if own else None
-    if own is not None and learned is not None and is_outlier(own, value, learned):
-        added = None
-    kept = json.dumps(astuple(runs))
-    repeat = Repeat(under.code, beside.noise.runs[0], kept, added)
+    own, bests = (parsed(text) for text in beside.noise.runs)
+    runs, added = run_again(own, value, noise_of(beside.noise.squares, beside.noise.df))
+    repeat = Repeat(under.code, beside.noise.runs[0], written(runs), added)
     noise = noise_of(beside.noise.squares + (added or 0.0), beside.noise.df + (added is not None))
     if beside.best is None or noise is None:
         return Weighed(runs, repeat, noise, None)

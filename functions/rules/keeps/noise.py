@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, replace
 
 from functions.rules.keeps.verdict import score
 from state.records import Direction
@@ -52,6 +52,18 @@ class Repeats:
     runs: int
     mean: float
     squares: float
+    df: int | None = None
+    """Of `runs - 1` those that count towards the noise; None, of an earlier version: all."""
+    pooled: float | None = None
+    """What they add to the noise's squares."""
+
+    @property
+    def share(self) -> tuple[int, float]:
+        """Degrees of freedom and squares that stand in the noise for this code."""
+        return (
+            self.runs - 1 if self.df is None else self.df,
+            self.squares if self.pooled is None else self.pooled,
+        )
 
 
 def repeated(before: Repeats | None, value: float) -> Repeats:
@@ -61,6 +73,18 @@ def repeated(before: Repeats | None, value: float) -> Repeats:
     shift = value - before.mean
     mean = before.mean + shift / (before.runs + 1)
     return Repeats(before.runs + 1, mean, before.squares + shift * (value - mean))
+
+
+def run_again(before: Repeats | None, value: float, learned: Noise | None) -> tuple[Repeats, float | None]:
+    """With one more run, and what that adds to the noise's squares: None for a first run, and for an outlier."""
+    runs = repeated(before, value)
+    if before is None:
+        return replace(runs, df=0, pooled=0.0), None
+    df, pooled = before.share
+    if learned is not None and is_outlier(before, value, learned):
+        return replace(runs, df=df, pooled=pooled), None
+    added = runs.squares - before.squares
+    return replace(runs, df=df + 1, pooled=pooled + added), added
 
 
 def is_outlier(before: Repeats, value: float, noise: Noise) -> bool:
@@ -80,6 +104,11 @@ def is_outlier(before: Repeats, value: float, noise: Noise) -> bool:
 def parsed(kept: str) -> Repeats | None:
     """Repeats from the JSON that stands beside their code; None where nothing does."""
     return Repeats(*json.loads(kept)) if kept else None
+
+
+def written(runs: Repeats) -> str:
+    """Repeats as the JSON that stands beside their code."""
+    return json.dumps(astuple(runs))
 
 
 def noise_of(squares: float, df: int) -> Noise | None:

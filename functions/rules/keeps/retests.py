@@ -120,6 +120,8 @@ def due_step(
     `chain` is the incumbent and then every keep on top of it, oldest first; `rivals` are the discards that beat the
     incumbent, best first. They race with the oldest keep where `effort` is parallel, else once that is demoted.
     """
+    if chain[0].trust == "provisional":  # what it was to be judged against was retracted
+        return Confirm(chain[0].name)
     is_round = effort.parallel or len(chain) == 1
     racing = list(rivals[: effort.top_k - (len(chain) > 1)]) if is_round else []
     if len(chain) == 1 and (raced := [r for r in racing if r.is_tested]):

@@ -30,7 +30,9 @@ def new_best(
         # A rule that was changed meanwhile leaves the keeps that wait for their retests waiting.
         is_unsettled = best is not None and len(best.chain) > 1
         if e.keep_rule == "strict" and not is_unsettled:
-            return _best([link], [], [])
+            # Rivals are there after a retraction: those that are still better go on with their retests.
+            rivals = [rival for rival in best.rivals if _beats(rival, link, direction)] if best else []
+            return _best([link], [link] if rivals else [], rivals)
         below, rivals = (best.standing(), best.rivals) if best else ([], [])
         return _best_of([*below, link][-MOST_STANDING:], rivals, direction)
     if len(best.chain) > 1 and _beats(link, best.chain[0], direction):
@@ -54,6 +56,36 @@ def rises(best: Best, name: str) -> Best:
     """The best when this rival takes the incumbent's place."""
     link = next(rival for rival in best.rivals if rival.experiment_id == name)
     return _best([link], [link], [])
+
+
+def restored(
+    best: Best,
+    name: str,
+    keeps: Iterable[Link],
+    lost: Iterable[Link],
+    direction: Direction,
+    most_rivals: int,
+) -> Best | None:
+    """The best once this result was taken back; None where nothing is kept any more.
+
+    Under a chain whose incumbent it was comes the best of the `keeps` that are left. Results in `lost` that beat the
+    incumbent are its rivals then.
+    """
+    standing = [link for link in best.standing() if link.experiment_id != name]
+    if best.standing()[0].experiment_id == name:
+        there = {link.experiment_id for link in standing}
+        under = [keep for keep in keeps if keep.experiment_id not in there]
+        standing = [*under[:1], *standing]
+    if not standing:
+        return None
+    taken_back = {name, *(link.experiment_id for link in standing)}
+    pool = {
+        link.experiment_id: link for link in (*best.rivals, *lost) if link.experiment_id not in taken_back
+    }
+    foot = standing[0]
+    beating = [link for link in pool.values() if link.code != foot.code and _beats(link, foot, direction)]
+    rivals = _nearest(beating, direction)[:most_rivals]
+    return _best(standing, standing if best.chain or rivals or len(standing) > 1 else [], rivals)
 
 
 def without_rivals(best: Best) -> Best:

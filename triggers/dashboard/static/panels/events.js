@@ -11,6 +11,7 @@ const TELLING = {
   "experiment.retested": ["status", "val_bpb"],
   "experiment.confirmed": ["val_bpb"],
   "experiment.demoted": ["val_bpb", "best_experiment_id"],
+  "experiment.retracted": ["val_bpb", "reason", "best_experiment_id"],
   "experiment.promoted": ["val_bpb"],
   "best.changed": ["val_bpb"],
   "strategy.changed": ["mode", "reason"],

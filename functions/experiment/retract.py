@@ -1,0 +1,113 @@
+"""experiment::retract takes a result back: one wrong number fixes no best for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+from pydantic import Field
+
+from functions.contract import Call, Command, Response, function
+from functions.experiment._judging import Judging
+from functions.experiment._reports import statistics_loaded
+from functions.rules.access import check_own
+from functions.rules.keeps.retracting import check_retractable, retraction_of, with_growths
+from state.decisions import Ending, Retraction
+from state.digests import digest_of
+from state.experiments import Experiments, Window
+from state.ids import ExperimentId
+from state.records import OPEN, Experiment
+
+PAGE = 1000
+
+
+class Retract(Command):
+    experiment_id: ExperimentId
+    reason: Annotated[str, Field(min_length=1, max_length=1000)] = Field(
+        description="why its result does not count", examples=["it was measured on the training data"]
+    )
+
+
+class Retracted(Response):
+    experiment_id: str
+    status: str
+    was: str
+    """keep or discard: its status before."""
+    val_bpb: float | None
+    reason: str
+    best_experiment_id: str | None
+    """The best under its comparability key now; None: nothing is kept there any more."""
+    best_val_bpb: float | None
+    base_commit_sha: str | None
+    """What to go back to."""
+    retest: list[str]
+    """Results that lost to it and beat what is the best now: the lab runs again what it trained itself; the agents of
+    the others do so with experiment::retest."""
+    corrected: list[str]
+    """Later results of the same code: they are judged without its runs now."""
+    replayed: bool = False
+    """Whether this very request was answered before: then this is the first answer once more."""
+
+
+@function("experiment::retract", role="agent", writes=True)
+async def retract(request: Retract, call: Call, judging: Judging) -> Retracted:
+    """Take a result back: out of best, near misses, noise, counters and branches; the best before it returns."""
+    experiments, digest = judging.experiments, digest_of(request)
+    while True:
+        e, said = await experiments.retracted(request.experiment_id)
+        check_own(call.caller, e.owner, e.experiment_id)
+        if said is not None and said["digest"] == digest:
+            await _stop_retests(e, request.reason, experiments)
+            return Retracted(**said["answer"], replayed=True)
+        check_retractable(e)
+        facts = await experiments.retraction_facts(e)
+        await statistics_loaded(facts.noise)
+        retraction = await _grown(retraction_of(facts, request.reason, digest), judging)
+        if await experiments.retract(retraction):
+            await _stop_retests(e, request.reason, experiments)
+            return Retracted(**retraction.fields["retraction"]["answer"])
+
+
+async def _grown(retraction: Retraction, judging: Judging) -> Retraction:
+    """The retraction with what changes of traces."""
+    e, traces = retraction.facts.experiment, judging.traces
+    changed = {c.experiment_id for c in retraction.corrected}
+    scored = [e, *(run for run in retraction.facts.runs if run.experiment_id in changed)]
+    if retraction.risen is not None:
+        scored.append(retraction.risen.experiment)
+    names = list(dict.fromkeys(run.trace_id for run in scored if run.trace_id))
+    own, standing, base, epoch = await asyncio.gather(
+        traces.many(names),
+        traces.standing_on(e.tag, e.experiment_id),
+        judging.experiments.base_above(e.parent_ids),
+        traces.epoch(e.tag),
+    )
+    nodes = {t.trace_id: await _nodes(e.tag, t.trace_id, judging.experiments) for t in own}
+    found = {t.trace_id: t for t in (*standing, *own)}
+    return with_growths(retraction, found.values(), nodes, base, epoch)
+
+
+async def _nodes(tag: str, trace_id: str, experiments: Experiments) -> list[Experiment]:
+    """Everything that was made for a trace."""
+    found: list[Experiment] = []
+    window: int | None = None
+    while True:
+        page = await experiments.page(Window(tag, PAGE, trace_id=trace_id, cursor=window, newest=False))
+        found += page.experiments
+        window = page.following
+        if window is None:
+            return found
+
+
+async def _stop_retests(e: Experiment, reason: str, experiments: Experiments) -> None:
+    """Stop what still runs of its code: it would say nothing any more."""
+    why = f"{e.experiment_id} was retracted: {reason}"
+    [its] = await experiments.retests([await experiments.get(e.experiment_id)])
+    for retest in its:
+        now = retest
+        while now.status in OPEN and not now.stopping:
+            if now.status in ("leased", "running"):
+                await experiments.ask_to_stop(now, why)
+            else:
+                await experiments.end(Ending(now, "stopped", {"error": why}, reason=why))
+            now = await experiments.get(now.experiment_id)

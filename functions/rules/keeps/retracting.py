@@ -1,0 +1,273 @@
+"""What follows from taking a result back: the best before it, later results judged with it, and the noise."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from functions.rules.branches.forest import regrown, rescored
+from functions.rules.keeps.noise import Repeats, noise_of, parsed, repeated, run_again, written
+from functions.rules.keeps.standing import restored
+from functions.rules.keeps.verdict import score
+from state.codes import code_of
+from state.decisions import Correction, Growth, LeftNoise, Retraction, Risen
+from state.errors import Conflict
+from state.facts import RetractionFacts
+from state.records import OPEN, RETESTED, Best, Experiment, Link, Trace
+
+
+@dataclass(frozen=True)
+class Retracted:
+    """What the retraction of a result is answered."""
+
+    experiment_id: str
+    status: str
+    was: str
+    val_bpb: float | None
+    reason: str
+    best_experiment_id: str | None
+    best_val_bpb: float | None
+    base_commit_sha: str | None
+    retest: list[str]
+    corrected: list[str]
+
+
+def check_retractable(e: Experiment) -> None:
+    """Refuse to take back what has no result that counts.
+
+    Raises:
+        Conflict: it is open, a retest, over without a result, or was retracted for another reason.
+    """
+    if e.status in ("keep", "discard") and e.val_bpb is not None:
+        return
+    if e.retest_of is not None:
+        detail, hint = (
+            f"{e.experiment_id} is a retest: it counts only as evidence for {e.retest_of}",
+            f"retract {e.retest_of}, or stop the retest while it runs",
+        )
+    elif e.status in OPEN:
+        detail, hint = (
+            f"{e.experiment_id} is {e.status}: it has no result yet",
+            "stop it: POST /api/experiment/stop",
+        )
+    elif e.status == "retracted":
+        detail, hint = (
+            f"{e.experiment_id} was retracted before: {e.retracted_because}",
+            f"GET /api/experiment/{e.experiment_id} shows it",
+        )
+    else:
+        detail, hint = (
+            f"{e.experiment_id} is {e.status}: it has no result that counts",
+            "only what was kept or discarded can be taken back",
+        )
+    raise Conflict(detail, hint=hint, fields={"experiment_status": e.status})
+
+
+def retraction_of(facts: RetractionFacts, reason: str, digest: str) -> Retraction:
+    """Everything that follows, traces aside.
+
+    Raises:
+        Conflict: a keep was judged by the mean of runs that this one is among.
+    """
+    e, tag = facts.experiment, facts.tag
+    leaving = [r.experiment_id for r in facts.runs if e.experiment_id in (r.experiment_id, r.retest_of)]
+    judged_anew = _judged_anew(facts, leaving)
+    now = {each.experiment_id: each for each in judged_anew}
+    beaten = [now.get(b.experiment_id, b) for b in facts.beaten if b.experiment_id != e.experiment_id]
+    risen = _risen(facts, beaten)
+    keeps = [k for k in facts.keeps if k.experiment_id != e.experiment_id]
+    if risen is not None:
+        keeps = [risen.experiment]
+        beaten = [b for b in beaten if b.experiment_id != risen.experiment.experiment_id]
+    after = _best_after(facts, keeps, beaten, now)
+    rivals = after.rivals if after else []
+    known = {link.experiment_id for link in facts.best.rivals} if facts.best else set[str]()
+    told = Retracted(
+        experiment_id=e.experiment_id,
+        status="retracted",
+        was=e.status,
+        val_bpb=e.val_bpb,
+        reason=reason,
+        best_experiment_id=after.experiment_id if after else None,
+        best_val_bpb=after.val_bpb if after else None,
+        base_commit_sha=after.commit_sha if after and e.best_key is None else tag.base_commit,
+        retest=[rival.experiment_id for rival in rivals if rival.experiment_id not in known],
+        corrected=sorted(now),
+    )
+    fields: dict[str, Any] = {
+        "retracted_from": e.status,
+        "retracted_because": reason,
+        "retraction": {"digest": digest, "answer": vars(told)},
+        "trust": "",
+        "near_miss": False,
+        "base_commit_sha": told.base_commit_sha or "",
+    }
+    return Retraction(
+        facts=facts,
+        fields=fields,
+        told={**vars(told), "number": e.number, "agent": e.agent, "key": e.best_key},
+        after=after,
+        leaving=leaving,
+        left=_left_noise(facts, leaving),
+        corrected=[_correction(each, facts) for each in judged_anew],
+        risen=risen,
+    )
+
+
+def with_growths(
+    retraction: Retraction,
+    traces: Iterable[Trace],
+    nodes: Mapping[str, Sequence[Experiment]],
+    base: Experiment | None,
+    epoch: int,
+) -> Retraction:
+    """With what changes of its trace and of those that stand on it, by the `nodes` of each trace that scored it.
+
+    `base` is the nearest keep under the experiment.
+    """
+    e, risen = retraction.facts.experiment, retraction.risen
+    corrected = {c.experiment_id: c.score for c in retraction.corrected}
+    growths: list[Growth] = []
+    for trace in traces:
+        growth = Growth(trace, epoch, {})
+        if e.status == "keep" or trace.base == e.experiment_id:
+            growth = regrown(trace, epoch, e, kept=False, base=base)
+        if risen is not None and risen.was_discard and trace.trace_id == risen.experiment.trace_id:
+            kept = growth.fields.get("kept", trace.kept) + 1
+            growth = replace(growth, fields={**growth.fields, "kept": kept})
+        if trace.trace_id in nodes:
+            left = [n for n in nodes[trace.trace_id] if n.experiment_id != e.experiment_id]
+            scores = rescored(trace, left, retraction.facts.tag.direction, corrected)
+            growth = replace(growth, fields={**growth.fields, **scores})
+        growths.append(growth)
+    return replace(retraction, growths=growths)
+
+
+def _judged_anew(facts: RetractionFacts, leaving: Sequence[str]) -> list[Experiment]:
+    """Results of the same code that were judged by a mean with the leaving runs, as they are judged without them.
+
+    Raises:
+        Conflict: one of them is a keep.
+    """
+    e, found = facts.experiment, list[Experiment]()
+    before: Repeats | None = None
+    begun = False
+    for run in facts.runs:
+        if run.experiment_id in leaving:
+            begun = True
+            continue
+        if run.val_bpb is None or run.status not in ("keep", "discard", RETESTED):
+            continue
+        before = repeated(before, run.val_bpb)
+        if not begun or run.retest_of is not None:
+            continue
+        if run.status == "keep":
+            raise Conflict(
+                f"{run.experiment_id} is a keep by the mean of runs that {e.experiment_id} is among",
+                hint=f"retract {run.experiment_id} first, then {e.experiment_id}; its code can be submitted again",
+                fields={"experiment_status": e.status, "retract_first": run.experiment_id},
+            )
+        repeats_best = run.repeats_best and run.compared_with != e.experiment_id
+        several = before.runs > 1
+        found.append(
+            run.model_copy(
+                update={
+                    "judged_val_bpb": before.mean if several else None,
+                    "repeats_best": repeats_best,
+                    "reason": run.reason if repeats_best or (several and not run.repeats_best) else None,
+                }
+            )
+        )
+    return found
+
+
+def _correction(now: Experiment, facts: RetractionFacts) -> Correction:
+    fields = {
+        "judged_val_bpb": "" if now.judged_val_bpb is None else now.judged_val_bpb,
+        "repeats_best": now.repeats_best,
+        "reason": now.reason or "",
+    }
+    is_near = now.best_key is None and not now.repeats_best
+    return Correction(now.experiment_id, fields, _score(now, facts), is_near)
+
+
+def _left_noise(facts: RetractionFacts, leaving: Sequence[str]) -> LeftNoise | None:
+    """The noise without the leaving runs: what the rest of the code's runs adds, counted anew."""
+    [entry] = facts.noise.runs
+    before = parsed(entry)
+    if before is None or not leaving:
+        return None
+    df, squares = before.share
+    others = noise_of(max(facts.noise.squares - squares, 0.0), max(facts.noise.df - df, 0))
+    after: Repeats | None = None
+    for run in facts.runs:
+        if run.experiment_id not in leaving and run.val_bpb is not None:
+            after, _ = run_again(after, run.val_bpb, others)
+    if after is None:
+        return LeftNoise(entry, "", -df, -squares)
+    df_after, squares_after = after.share
+    return LeftNoise(entry, written(after), df_after - df, squares_after - squares)
+
+
+def _risen(facts: RetractionFacts, beaten: Sequence[Experiment]) -> Risen | None:
+    """The first of the others, where no best is left: with none before it, it would have been the best."""
+    e, best = facts.experiment, facts.best
+    standing = best.standing() if best else []
+    stays = {link.experiment_id for link in standing} | {k.experiment_id for k in facts.keeps}
+    if stays != {e.experiment_id}:
+        return None
+    first = min(beaten, key=lambda b: b.finish_number or 0, default=None)
+    if first is None:
+        return None
+    fields: dict[str, Any] = {
+        "improved": True,
+        "delta": 0.0,
+        "near_miss": False,
+        "repeats_best": False,
+        "base_commit_sha": first.commit_sha,
+        "trust": "confirmed" if first.keep_rule == "confirmed" else "",
+    }
+    return Risen(first, fields, _score(first, facts))
+
+
+def _best_after(
+    facts: RetractionFacts,
+    keeps: Sequence[Experiment],
+    beaten: Sequence[Experiment],
+    corrected: dict[str, Experiment],
+) -> Best | None:
+    """The best without it, and the rivals that lost to it, or that a corrected mean makes better than the best."""
+    e, best, tag = facts.experiment, facts.best, facts.tag
+    if best is None:
+        return None
+    stood = any(link.experiment_id == e.experiment_id for link in best.standing())
+    lost = [
+        b
+        for b in beaten
+        if b.experiment_id in corrected or (stood and (b.finish_number or 0) > (e.finish_number or 0))
+    ]
+    lost = [b for b in lost if not b.repeats_best]
+    trained = [b for b in lost if b.attempt > 0]
+    return restored(
+        best,
+        e.experiment_id,
+        [_link(k) for k in keeps],
+        [_link(b) for b in trained or lost],
+        tag.direction,
+        facts.policy.retest_top_k,
+    )
+
+
+def _link(e: Experiment) -> Link:
+    return Link(
+        experiment_id=e.experiment_id,
+        val_bpb=e.judged if e.judged is not None else 0.0,
+        commit_sha=e.commit_sha,
+        code=code_of(e, e.best_key),
+        trace_id=e.trace_id,
+    )
+
+
+def _score(e: Experiment, facts: RetractionFacts) -> float:
+    return score(e.judged if e.judged is not None else 0.0, facts.tag.direction)

@@ -1,0 +1,143 @@
+"""Experiments, retracted: what a result that is taken back leaves behind, and the move that takes it back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from state.codes import code_of
+from state.decisions import Retraction
+from state.experiments.ending import COUNTERS, best_event, best_fields
+from state.experiments.reading import Reading, experiment_in
+from state.facts import RetractionFacts, Spread
+from state.indexes import members, records
+from state.noise import noise_key, runs_at
+from state.policy import read_policy
+from state.records import Best, Experiment, flatten, words
+from state.tags import tag_in
+
+KEEPS_READ = 102
+"""The best keeps that are read: more than stand on one another, and the next under them."""
+BEATEN_READ = 500
+"""The best of what did not beat the best."""
+
+
+class Retracting(Reading):
+    """Part of `Experiments`."""
+
+    async def retracted(self, experiment_id: str) -> tuple[Experiment, dict[str, Any] | None]:
+        """An experiment; where it was retracted, with {digest, answer} of the request.
+
+        Raises:
+            NotFound: no such experiment.
+        """
+        stored = await self._lab.hash(self._keys.experiment(experiment_id))
+        said = stored.get("retraction")
+        return experiment_in(stored, experiment_id), json.loads(said) if said else None
+
+    async def retraction_facts(self, e: Experiment) -> RetractionFacts:
+        """What taking a judged experiment's result back is decided on; one round trip.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        keys, tag, other_key = self._keys, e.tag, e.best_key
+        noise, code = noise_key(keys, tag, e.gpu_class), code_of(e, other_key)
+        nodes = keys.experiment("")
+        found = await self._lab.read(
+            {
+                "tag": ("HGETALL", keys.tag(tag)),
+                "policy": ("HGET", keys("policy", tag), "values"),
+                "best": ("HGETALL", keys.best(tag, other_key)),
+                "keeps": members(self._lab, keys.keeps(tag, other_key), nodes, limit=KEEPS_READ),
+                "beaten": members(self._lab, keys.beaten(tag, other_key), nodes, limit=BEATEN_READ),
+                "runs": members(self._lab, runs_at(noise, code), nodes, limit=-1),
+                "noise": ("HMGET", noise, "squares", "df", code),
+            }
+        )
+        squares, df, kept = found["noise"]
+        several = (
+            tuple(Experiment.parse(fields) for fields in records(found[name]).values() if fields)
+            for name in ("keeps", "beaten", "runs")
+        )
+        keeps, beaten, runs = several
+        return RetractionFacts(
+            experiment=e,
+            tag=tag_in(found["tag"], tag),
+            policy=read_policy(found["policy"]),
+            best=Best.found(found["best"]),
+            keeps=keeps,
+            beaten=beaten,
+            runs=runs,
+            noise=Spread(float(squares or 0), int(df or 0), (kept or "",)),
+        )
+
+    async def retract(self, retraction: Retraction) -> bool:
+        """Commit it; False where what the decision used has changed: read and decide again."""
+        e, keys, best, after = (
+            retraction.facts.experiment,
+            self._keys,
+            retraction.facts.best,
+            retraction.after,
+        )
+        noise, code = noise_key(keys, e.tag, e.gpu_class), code_of(e, e.best_key)
+        is_new = after is not None and (best is None or after.experiment_id != best.experiment_id)
+        left, risen, growths = retraction.left, retraction.risen, retraction.growths
+        answer = await self._lab.move(
+            "retract_experiment",
+            keys={
+                "experiment": keys.experiment(e.experiment_id),
+                "best": keys.best(e.tag, e.best_key),
+                "standing": keys.standing(e.tag, e.best_key, e.status, improved=e.improved),
+                "beaten": keys.beaten(e.tag, e.best_key),
+                "keeps": keys.keeps(e.tag, e.best_key),
+                "noise": noise,
+                "same_code": runs_at(noise, code),
+                "corrected": [keys.experiment(c.experiment_id) for c in retraction.corrected],
+                "risen": keys.experiment(risen.experiment.experiment_id) if risen else None,
+                "risen_listed": list(
+                    keys.relisted(risen.experiment, risen.experiment.status, "keep").values()
+                )
+                if risen
+                else [],
+                "traces": [keys.trace(growth.trace.trace_id) for growth in growths],
+                **keys.relisted(e, e.status, "retracted"),
+            },
+            args={
+                "id": e.experiment_id,
+                "number": e.number,
+                "tag": e.tag,
+                "category": e.category,
+                "status_before": e.status,
+                "finishes": retraction.facts.tag.finishes,
+                "best_version": best.version if best else 0,
+                "fields": words(flatten(retraction.fields)),
+                "counter": COUNTERS[e.status],
+                "event_data": json.dumps(dict(retraction.told), allow_nan=False),
+                "experiment_traceparent": e.traceparent,
+                **({"code": code, **vars(left)} if left else {}),
+                "leaving": retraction.leaving,
+                "corrected_ids": [c.experiment_id for c in retraction.corrected],
+                "corrected_fields": [json.dumps(flatten(c.fields)) for c in retraction.corrected],
+                "corrected_scores": [c.score for c in retraction.corrected],
+                "corrected_near": ["yes" if c.is_near else "no" for c in retraction.corrected],
+                **(
+                    {
+                        "risen_id": risen.experiment.experiment_id,
+                        "risen_was_discard": 1 if risen.was_discard else None,
+                        "risen_number": risen.experiment.number,
+                        "risen_category": risen.experiment.category,
+                        "risen_fields": words(flatten(risen.fields)),
+                        "risen_score": risen.score,
+                    }
+                    if risen
+                    else {}
+                ),
+                "best_fields": best_fields(after) if after else [],
+                "best_event": best_event(after, e.best_key) if after and is_new else None,
+                "best_id": after.experiment_id if after else None,
+                "trace_fields": [json.dumps(flatten(growth.fields)) for growth in growths],
+                "trace_versions": [growth.trace.version for growth in growths],
+            },
+        )
+        return bool(answer == "ok")

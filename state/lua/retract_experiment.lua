@@ -1,0 +1,96 @@
+-- Take a result back: it leaves the best, the indexes of results, the noise, the counters and its traces. What was judged
+-- with it is corrected, and the best that follows from the rest takes its place.
+-- parts: events listing
+-- keys: experiment tag best standing near_misses finished categories noise? same_code? traces*
+-- keys: corrected* beaten keeps risen? risen_listed*
+-- args: id number tag category status_before finishes best_version fields* counter event_data experiment_traceparent?
+-- args: code? runs_before? runs_after? df? squares? leaving*
+-- args: corrected_ids* corrected_fields* corrected_scores* corrected_near*
+-- args: risen_id? risen_was_discard? risen_number? risen_category? risen_fields* risen_score?
+-- args: best_fields* best_event? best_id? trace_fields* trace_versions*
+-- `leaving`: it and its retests, among the runs of its code. `corrected`: later results of the same code. `risen`: the
+-- result that is the best now, where no keep is left; `risen_listed` are its indexes, as in _listing.lua.
+-- returns: ok | stale
+local function is_stale()
+  if redis.call('HGET', K.experiment, 'status') ~= A.status_before
+    or (redis.call('HGET', K.best, 'version') or '0') ~= A.best_version
+    or (redis.call('HGET', K.tag, 'finishes') or '0') ~= A.finishes
+    or A.code and (redis.call('HGET', K.noise, A.code) or '') ~= A.runs_before then return true end
+  for i, trace in ipairs(K.traces) do
+    if (redis.call('HGET', trace, 'version') or '0') ~= A.trace_versions[i] then return true end
+  end
+  return false
+end
+
+-- A category that nothing counts in any more was not tried.
+local function uncount()
+  redis.call('HINCRBY', K.tag, A.counter, -1)
+  redis.call('HINCRBY', K.tag, 'retracted', 1)
+  redis.call('HINCRBY', K.tag, 'total', -1)
+  redis.call('HINCRBY', K.tag, 'key_version', 1) -- what is being judged with it is judged again
+  local total, kept = A.category .. ':total', A.category .. ':kept'
+  if A.status_before == 'keep' then redis.call('HINCRBY', K.categories, kept, -1) end
+  if redis.call('HINCRBY', K.categories, total, -1) == 0 then redis.call('HDEL', K.categories, total, kept) end
+  for _, index in ipairs({K.finished, K.standing, K.near_misses}) do redis.call('ZREM', index, A.id) end
+end
+
+local function leave_noise()
+  if not A.code then return end
+  redis.call('ZREM', K.same_code, unpack(A.leaving))
+  if A.runs_after == '' then
+    redis.call('HDEL', K.noise, A.code)
+  else
+    redis.call('HSET', K.noise, A.code, A.runs_after)
+  end
+  local df = math.max(0, tonumber(redis.call('HGET', K.noise, 'df') or '0') + tonumber(A.df))
+  local squares = math.max(0, tonumber(redis.call('HGET', K.noise, 'squares') or '0') + tonumber(A.squares))
+  redis.call('HSET', K.noise, 'df', df, 'squares', df == 0 and '0' or string.format('%.17g', squares))
+end
+
+local function correct()
+  for i, id in ipairs(A.corrected_ids) do
+    put(K.corrected[i], A.corrected_fields[i])
+    redis.call('ZADD', K.beaten, A.corrected_scores[i], id)
+    if A.corrected_near[i] == 'yes' then redis.call('ZADD', K.near_misses, A.corrected_scores[i], id) end
+  end
+end
+
+local function raise()
+  if not K.risen then return end
+  redis.call('HSET', K.risen, 'status', 'keep', unpack(A.risen_fields))
+  if A.risen_was_discard then
+    redis.call('HINCRBY', K.tag, 'kept', 1)
+    redis.call('HINCRBY', K.tag, 'discarded', -1)
+    redis.call('HINCRBY', K.categories, A.risen_category .. ':kept', 1)
+  end
+  for i, index in ipairs(K.risen_listed) do
+    if i <= 2 then redis.call('ZREM', index, A.risen_id) else redis.call('ZADD', index, A.risen_number, A.risen_id) end
+  end
+  redis.call('ZREM', K.beaten, A.risen_id)
+  redis.call('ZREM', K.near_misses, A.risen_id)
+  redis.call('ZADD', K.keeps, A.risen_score, A.risen_id)
+end
+
+if is_stale() then return 'stale' end
+redis.call('HSET', K.experiment, 'status', 'retracted', unpack(A.fields))
+uncount()
+relist()
+leave_noise()
+correct()
+raise()
+for i, trace in ipairs(K.traces) do
+  put(trace, A.trace_fields[i])
+  redis.call('HINCRBY', trace, 'version', 1)
+end
+emit('experiment.retracted', A.tag, A.id, A.event_data, A.experiment_traceparent)
+if #A.best_fields == 0 then
+  redis.call('DEL', K.best)
+  return 'ok'
+end
+redis.call('HSET', K.best, unpack(A.best_fields))
+redis.call('HINCRBY', K.best, 'version', 1)
+if A.best_event then
+  redis.call('HSET', K.best, 'updated_at', clock(now()))
+  emit('best.changed', A.tag, A.best_id, A.best_event, A.experiment_traceparent)
+end
+return 'ok'
