@@ -10,7 +10,7 @@ from pydantic import Field
 from functions.contract import Call, Command, Response, function
 from functions.experiment._judging import Judging
 from functions.experiment._reports import statistics_loaded
-from functions.rules.access import check_own
+from functions.rules.access import check_retractor
 from functions.rules.keeps.retracting import check_retractable, retraction_of, with_growths
 from state.decisions import Ending, Retraction
 from state.digests import digest_of
@@ -55,7 +55,7 @@ async def retract(request: Retract, call: Call, judging: Judging) -> Retracted:
     experiments, digest = judging.experiments, digest_of(request)
     while True:
         e, said = await experiments.retracted(request.experiment_id)
-        check_own(call.caller, e.owner, e.experiment_id)
+        check_retractor(call.caller, e)
         if said is not None and said["digest"] == digest:
             await _stop_retests(e, request.reason, experiments)
             return Retracted(**said["answer"], replayed=True)

@@ -89,6 +89,20 @@ def check_own(caller: Caller, owner: str | None, thing: str) -> None:
     )
 
 
+def check_retractor(caller: Caller, e: Experiment) -> None:
+    """Refuse an agent to take back a result that is not its own, or that nobody in particular has.
+
+    Raises:
+        Forbidden: it is another's, or has no owner.
+    """
+    if e.owner is None and not caller.may_do_all:
+        raise Forbidden(
+            f"{e.experiment_id} has no owner: agents take back their own results",
+            hint="an operator takes this one back",
+        )
+    check_own(caller, e.owner, e.experiment_id)
+
+
 def check_reporter(
     caller: Caller, e: Experiment, gpu: Gpu | None, attempt: int | None, fence: int | None
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from functions.process.lifecycle import Process, opened
 from state.records import Role
 from tests.conftest import http_client, served_client
-from tests.labs import add_gpu, begun, curl, dump, idea, open_tag, problem, refused, registered, told
+from tests.labs import add_gpu, begun, curl, dump, idea, open_tag, problem, refused, registered, told, tried
 
 
 async def bearer(process: Process, name: str, role: Role, **more: Any) -> dict[str, str]:
@@ -135,6 +135,27 @@ async def test_an_agent_does_not_end_what_another_began(process: Process, http: 
     await told(http, "/api/experiment/complete", experiment_id=nobodys, val_bpb=1.0)
     http.headers.update(ann)
     await told(http, "/api/experiment/complete", experiment_id=anns, val_bpb=1.0)
+
+
+async def test_an_agent_takes_back_its_own_results_only(process: Process, http: httpx.AsyncClient) -> None:
+    await open_tag(http)
+    nobodys = (await tried(http, 1.2))["experiment_id"]
+    ann, bob = await bearer(process, "ann", "agent"), await bearer(process, "bob", "agent")
+    operator = await bearer(process, "olga", "operator")
+    http.headers.update(ann)
+    first, second = [(await tried(http, value))["experiment_id"] for value in (1.1, 1.0)]
+    retraction: dict[str, Any] = {"reason": "wrong data"}
+
+    http.headers.update(bob)
+    await refused(http, 403, "/api/experiment/retract", experiment_id=first, **retraction)
+    await refused(http, 403, "/api/experiment/retract", experiment_id=nobodys, **retraction)
+
+    http.headers.update(ann)
+    await told(http, "/api/experiment/retract", experiment_id=first, **retraction)
+    http.headers.update(operator)
+    for name in (second, nobodys):
+        await told(http, "/api/experiment/retract", experiment_id=name, **retraction)
+    assert (await told(http, "/api/lab/audit"))["violations"] == []
 
 
 async def test_an_agent_gives_back_only_the_gpu_that_it_holds(
