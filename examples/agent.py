@@ -135,7 +135,7 @@ class Agent:
             return None
         oldest = self.history(order="oldest", limit=50)
         baselines = [e for e in oldest if e["commit_sha"] == self.base_commit]
-        if any(e["status"] not in ("lost", "stopped", "invalid") for e in baselines):
+        if any(e["status"] not in ("lost", "stopped", "invalid", "retracted") for e in baselines):
             return None
         self.say("idea", "the unchanged script: the baseline")
         try:

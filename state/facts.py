@@ -101,7 +101,9 @@ class RetractionFacts:
     tag: Tag
     policy: Policy
     best: Best | None
-    """Under the experiment's comparability key, as all of these."""
+    """Under the experiment's comparability key, as all that follows."""
+    main_best: Best | None
+    """Under the tag's main key; the same where the experiment's is that."""
     keeps: tuple[Experiment, ...]
     """Keeps that beat the best of their time: the best ones, best first."""
     beaten: tuple[Experiment, ...]

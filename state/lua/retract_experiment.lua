@@ -31,6 +31,10 @@ local function uncount()
   local total, kept = A.category .. ':total', A.category .. ':kept'
   if A.status_before == 'keep' then redis.call('HINCRBY', K.categories, kept, -1) end
   if redis.call('HINCRBY', K.categories, total, -1) == 0 then redis.call('HDEL', K.categories, total, kept) end
+  local t = redis.call('HMGET', K.tag, 'total', 'crashed')
+  if t[1] == (t[2] or '0') then -- it was the only result: the next one says under which conditions the tag is measured
+    redis.call('HDEL', K.tag, 'key_gpu_class', 'key_evaluator_hash', 'key_budget_seconds')
+  end
   for _, index in ipairs({K.finished, K.standing, K.near_misses}) do redis.call('ZREM', index, A.id) end
 end
 

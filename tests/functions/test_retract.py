@@ -153,7 +153,7 @@ async def test_a_best_under_another_comparability_key_falls_back_to_the_one_befo
     client: httpx.AsyncClient,
 ) -> None:
     await open_tag(client)
-    await tried(client, 1.0, result={"gpu_class": "H100"})
+    await tried(client, 1.0, commit_sha="aaaaaaa", result={"gpu_class": "H100"})
     for value in (3.0, 2.0, 2.5):
         await tried(client, value, result={"gpu_class": "A100"})
 
@@ -162,6 +162,7 @@ async def test_a_best_under_another_comparability_key_falls_back_to_the_one_befo
     assert (answer["best_experiment_id"], answer["best_val_bpb"]) == ("mar11-2", 3.0)
     assert answer["retest"] == ["mar11-4"]
     assert await best_of(client) == ("mar11-1", 1.0)
+    assert answer["base_commit_sha"] == "aaaaaaa"
     later = await tried(client, 2.9, result={"gpu_class": "A100"})
     assert (later["status"], later["compared_with"]) == ("keep", "mar11-2")
     assert await audited(client) == []
@@ -198,6 +199,21 @@ async def test_without_any_other_result_the_tag_has_no_best(client: httpx.AsyncC
     assert await audited(client) == []
     again = await tried(client, 1.0)
     assert (again["status"], again["delta"]) == ("keep", 0.0)
+    assert await audited(client) == []
+
+
+async def test_the_only_result_no_longer_says_how_the_tag_is_measured(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 0.0001, result={"gpu_class": "a mistake", "budget_seconds": 3.0})
+    await retracted(client, "mar11-1")
+
+    verdicts = [
+        await tried(client, value, result={"gpu_class": "H100", "budget_seconds": 300.0})
+        for value in (1.0, 0.9)
+    ]
+
+    assert [v["reason"] for v in verdicts] == [None, None]
+    assert await best_of(client) == ("mar11-3", 0.9)
     assert await audited(client) == []
 
 

@@ -81,6 +81,7 @@ def retraction_of(facts: RetractionFacts, reason: str, digest: str) -> Retractio
         keeps = [risen.experiment]
         beaten = [b for b in beaten if b.experiment_id != risen.experiment.experiment_id]
     after = _best_after(facts, keeps, beaten, now)
+    main = after if e.best_key is None else facts.main_best
     rivals = after.rivals if after else []
     known = {link.experiment_id for link in facts.best.rivals} if facts.best else set[str]()
     told = Retracted(
@@ -91,7 +92,7 @@ def retraction_of(facts: RetractionFacts, reason: str, digest: str) -> Retractio
         reason=reason,
         best_experiment_id=after.experiment_id if after else None,
         best_val_bpb=after.val_bpb if after else None,
-        base_commit_sha=after.commit_sha if after and e.best_key is None else tag.base_commit,
+        base_commit_sha=main.commit_sha if main else tag.base_commit,
         retest=[rival.experiment_id for rival in rivals if rival.experiment_id not in known],
         corrected=sorted(now),
     )
