@@ -18,7 +18,8 @@ from state.experiments import Experiments, Window
 from state.ids import ExperimentId
 from state.records import OPEN, Experiment
 
-PAGE = 1000
+NODES_READ = 1000
+"""A trace is scored anew by so many of its nodes, at most."""
 
 
 class Retract(Command):
@@ -88,15 +89,8 @@ async def _grown(retraction: Retraction, judging: Judging) -> Retraction:
 
 
 async def _nodes(tag: str, trace_id: str, experiments: Experiments) -> list[Experiment]:
-    """Everything that was made for a trace."""
-    found: list[Experiment] = []
-    window: int | None = None
-    while True:
-        page = await experiments.page(Window(tag, PAGE, trace_id=trace_id, cursor=window, newest=False))
-        found += page.experiments
-        window = page.following
-        if window is None:
-            return found
+    """What was made for a trace, oldest first; of a longer one than that the newest."""
+    return (await experiments.page(Window(tag, NODES_READ, trace_id=trace_id))).experiments
 
 
 async def _stop_retests(e: Experiment, reason: str, experiments: Experiments) -> None:

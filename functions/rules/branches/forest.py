@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from functions.rules.branches.ancestry import JUDGED
@@ -137,25 +137,34 @@ def regrown(trace: Trace, epoch: int, e: Experiment, kept: bool, base: Experimen
 
 
 def rescored(
-    trace: Trace, nodes: Sequence[Experiment], direction: Direction, corrected: Mapping[str, float]
+    trace: Trace,
+    nodes: Sequence[Experiment],
+    direction: Direction,
+    before: Collection[float],
+    anew: Mapping[str, float | None],
 ) -> dict[str, Any]:
-    """The scores of a trace by the results of its nodes; `corrected` holds those that differ from the records."""
+    """The scores of a trace by its newest nodes; `anew` holds scores that are others now, None: that result is gone.
+
+    The best score of a trace with more nodes stays, unless it is among those scores as they were `before`.
+    """
     scores: list[str] = []
     vitals = Vitals()
     for e in sorted(nodes, key=lambda e: e.finish_number or 0):
         if not e.committed or e.status not in JUDGED:
             continue
-        points = corrected.get(e.experiment_id)
-        if points is None and e.status in ("keep", "discard") and e.judged is not None:
-            points = score(e.judged, direction)
+        points = None
+        if e.status in ("keep", "discard") and e.judged is not None:
+            points = anew.get(e.experiment_id, score(e.judged, direction))
+            if points is None:
+                continue
         scores.append(CRASH if points is None else repr(points))
         if not e.outdated:
             vitals = after_commit(vitals, points)
-    return {
-        "scores": " ".join(scores[-SCORES_KEPT:]),
-        "best_score": "" if vitals.best is None else vitals.best,
-        "since_best": min(trace.since_best, vitals.commits_since_best),
-    }
+    fields: dict[str, Any] = {"scores": " ".join(scores[-SCORES_KEPT:])}
+    if trace.length > len(nodes) and trace.best_score not in before:
+        return fields
+    best = "" if vitals.best is None else vitals.best
+    return fields | {"best_score": best, "since_best": min(trace.since_best, vitals.commits_since_best)}
 
 
 def _base(e: Experiment | None) -> dict[str, Any]:

@@ -128,7 +128,11 @@ def with_growths(
     `base` is the nearest keep under the experiment.
     """
     e, risen = retraction.facts.experiment, retraction.risen
-    corrected = {c.experiment_id: c.score for c in retraction.corrected}
+    anew: dict[str, float | None] = {c.experiment_id: c.score for c in retraction.corrected}
+    anew[e.experiment_id] = None
+    before = [
+        _score(run, retraction.facts) for run in (e, *retraction.facts.runs) if run.experiment_id in anew
+    ]
     growths: list[Growth] = []
     for trace in traces:
         growth = Growth(trace, epoch, {})
@@ -138,8 +142,8 @@ def with_growths(
             kept = growth.fields.get("kept", trace.kept) + 1
             growth = replace(growth, fields={**growth.fields, "kept": kept})
         if trace.trace_id in nodes:
-            left = [n for n in nodes[trace.trace_id] if n.experiment_id != e.experiment_id]
-            scores = rescored(trace, left, retraction.facts.tag.direction, corrected)
+            direction = retraction.facts.tag.direction
+            scores = rescored(trace, nodes[trace.trace_id], direction, before, anew)
             growth = replace(growth, fields={**growth.fields, **scores})
         growths.append(growth)
     return replace(retraction, growths=growths)
