@@ -44,7 +44,7 @@ IDEAS_LAST = 250.0
 PAIRED = 0.5
 """Share of a run's variance that all runs with its seed have in common, if seeds are paired."""
 POLICY = Policy()
-SEEDS = 1 + POLICY.max_retests
+SEEDS = 1 + POLICY.baseline_repeats
 # 40-quantiles of how much worse than their incumbent the 102 discards of the H100 log of 8 March 2026 were
 # (karpathy/autoresearch, MIT), in millionths of a bit per byte.
 WORSE = (
@@ -117,7 +117,8 @@ class Rule:
 
     def tag(self) -> SimulatedTag:
         return SimulatedTag(
-            self.keep_rule, Effort(POLICY.max_retests, POLICY.retest_top_k, parallel=self.races)
+            self.keep_rule,
+            Effort(POLICY.baseline_repeats, POLICY.max_retests, POLICY.retest_top_k, parallel=self.races),
         )
 
 

@@ -18,7 +18,7 @@ _OF_WORKERS = """
     lrange ltrim rpush
     xack xadd xdel xgroup|create xgroup|createconsumer xgroup|delconsumer xgroup|destroy xgroup|setid
     xinfo|groups xinfo|consumers xinfo|stream xlen xpending xrange xrevrange xtrim
-    zadd zcard zcount zdiffstore zincrby zintercard zinterstore zrange zrangebyscore zrank zrem zrevrange
+    zadd zcard zcount zdiffstore zincrby zinter zintercard zrange zrangebyscore zrank zrem zrevrange
     zrevrangebyscore zscore zunionstore
     subscribe unsubscribe psubscribe punsubscribe
     multi exec discard watch unwatch expire persist scard sadd srem sismember smembers hstrlen

@@ -63,3 +63,12 @@ def trace_id_of(tag: str, number: int) -> str:
 def number_of(experiment_id: str) -> int:
     """The number of an experiment in its tag: 47 of `mar11-47`."""
     return int(experiment_id.rpartition("-")[2])
+
+
+def named_by(experiment_id: str) -> tuple[str, str]:
+    """The experiment that a retest's id names (itself where it is none), and the tag.
+
+    `mar11-47.2` is the second run of `mar11-47` of `mar11`.
+    """
+    tag, dash, number = experiment_id.rpartition("-")
+    return f"{tag}{dash}{number.partition('.')[0]}", tag

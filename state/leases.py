@@ -70,6 +70,8 @@ class Line:
     """The head of the queues, in one order."""
     starting: Sequence[Experiment]
     """Leased experiments whose worker should have begun by now."""
+    baselines: Sequence[str]
+    """Tags that wait for the end of their baseline."""
 
 
 @dataclass(frozen=True)

@@ -110,11 +110,15 @@ class Policy(Part):
     keep_rule: Literal["strict", "confirmed"] = Field(
         default="strict", description="a lower value is kept; confirmed: and run again on another seed"
     )
+    baseline_first: bool = Field(
+        default=True,
+        description="nothing that the lab trains begins before the base commit's own code was run, which it submits",
+    )
+    baseline_repeats: int = Field(
+        default=2, ge=0, le=3, description="further runs of the baseline on other seeds, for the noise"
+    )
     max_retests: int = Field(
-        default=2,
-        ge=0,
-        le=20,
-        description="further runs of a baseline, for the noise; a keep gets one, and with 0 nothing gets any",
+        default=2, ge=0, le=20, description="a keep is run again once, where this is above 0"
     )
     retest_top_k: int = Field(
         default=4, ge=1, le=20, description="keeps and close discards that are run again at once"

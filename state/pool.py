@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from state.client import Lab, time_of
-from state.experiments.ending import named_by
 from state.experiments.reading import experiment_in
+from state.ids import named_by
 from state.indexes import members, records
 from state.leases import Flagged, Holding, Lease, Line, Roster, Wanted
 from state.moves import Arg
@@ -117,11 +117,12 @@ class Pool:
         after the queues: whoever was served in between must not make room for one further behind.
         """
         keys, lab = self._keys, self._lab
-        time, ids, leased = await lab.pipeline(
+        time, ids, leased, baselines = await lab.pipeline(
             [
                 ("TIME",),
                 ("ZRANGE", keys("idle_gpus"), 0, -1),
                 ("ZRANGE", keys("starting"), 0, -1, "WITHSCORES"),
+                ("ZRANGE", keys("baselines"), 0, -1),
             ]
         )
         now = time_of(time)
@@ -149,6 +150,7 @@ class Pool:
             idle=gpus_of(answers[-1]),
             waiting=[e for e in waiting if e.status == "queued"],
             starting=[Experiment.parse(stored) for stored in answers[2 * len(heads) : -1] if stored],
+            baselines=baselines,
         )
 
     async def register(self, gpu: Gpu, *, of_any: bool = True) -> tuple[Gpu, float] | None:

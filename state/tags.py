@@ -12,7 +12,7 @@ from state.client import Lab
 from state.errors import BudgetExhausted, Conflict, NotFound
 from state.indexes import members, values
 from state.policy import Policy, read_policy
-from state.records import Best, Direction, Strategy, Tag, flatten, words
+from state.records import Best, Direction, Experiment, Strategy, Tag, flatten, words
 
 TRIES = 20
 """How often a tag is paused anew because an experiment was queued for another GPU meanwhile."""
@@ -160,6 +160,22 @@ class Tags:
                     raise unknown(tag)
                 case ["resumed" | "already" as became, waiting]:
                     return became == "resumed", int(waiting)
+        raise _restless(tag)
+
+    async def open_gate(self, tag: str, baseline: Experiment) -> bool:
+        """Let in what waits for the tag's baseline, which has ended; False where it was let in before."""
+        for _ in range(TRIES):
+            found = await self._waiting(tag)
+            answer = await self._lab.move(
+                "open_gate",
+                keys={
+                    **self._places(tag, found.pins),
+                    "baseline": self._lab.keys.experiment(baseline.experiment_id),
+                },
+                args={"tag": tag, "status": baseline.status},
+            )
+            if answer != "stale":
+                return bool(answer == "opened")
         raise _restless(tag)
 
     async def _waiting(self, tag: str, *, running: bool = False) -> _Waiting:

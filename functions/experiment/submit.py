@@ -8,9 +8,10 @@ from pydantic import Field
 
 from functions.contract import MIB, Call, Response, function
 from functions.experiment._ideas import NewIdea
+from functions.rules.baselines import is_base_code, owes_baseline
 from functions.rules.entering import admitted, run_of
 from functions.rules.pool.turns import next_turn
-from functions.views.budgets import obstacle
+from functions.views.budgets import held_back, obstacle
 from functions.views.hints import Queue, alive, next_step, open_step
 from state.entries import Entered, EntryFacts, WaitQueue
 from state.experiments import Experiments
@@ -51,20 +52,32 @@ async def submit(request: Submit, call: Call, experiments: Experiments, settings
     while True:
         facts = await experiments.entry_facts(idea, asked, to_train=True)
         workers = alive(facts.slots, facts.now, settings.stale_s)
-        paused = obstacle(facts.tag) if facts.tag.paused_at is not None else None
         if (first := facts.first) is not None:
             queue = Queue(position=await experiments.position(first, workers), workers=len(workers))
             return submitted(
-                first, first.status, first.attempt, queue, next_step(first, queue, paused), facts
+                first,
+                first.status,
+                first.attempt,
+                queue,
+                next_step(first, queue, held_back(facts.tag, first)),
+                facts,
             )
+        tag = facts.tag
+        if is_baseline := owes_baseline(tag, facts.policy):
+            is_baseline = is_base_code(tag, idea.commit_sha, idea.config_delta, is_unpatched=not patch)
+            if not is_baseline:
+                await call.invoke("experiment::baseline", {"tag": tag.name})
+                continue
         run = run_of(
             facts.policy, priority=request.priority, timeout_s=request.timeout_s, pinned_gpu=request.gpu_id
         )
-        waits = WaitQueue(facts.rounds, workers, paused=paused is not None)
+        waits_aside = held_back(tag, None)
+        waits = WaitQueue(facts.rounds, workers, paused=waits_aside is not None)
         entry = admitted(idea, facts, call.caller)
-        if (new := await experiments.submit(entry, patch, asked, run, waits, next_turn)) is not None:
+        new = await experiments.submit(entry, patch, asked, run, waits, next_turn, is_baseline=is_baseline)
+        if new is not None:
             queue = Queue(position=new.position, workers=len(workers))
-            step = open_step(new.experiment_id, "queued", queue, paused)
+            step = open_step(new.experiment_id, "queued", queue, waits_aside)
             return submitted(new, "queued", 1, queue, step, facts)
 
 

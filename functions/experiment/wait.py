@@ -10,7 +10,7 @@ from pydantic import Field
 from functions.contract import Call, Http, Request, Response, function
 from functions.rules.access import check_own
 from functions.rules.keeps.verdict import should_abort
-from functions.views.budgets import obstacle
+from functions.views.budgets import held_back
 from functions.views.hints import Queue, abort_step, alive, next_step
 from state.experiments import Experiments
 from state.facts import WaitFacts
@@ -111,7 +111,7 @@ def outcome(facts: WaitFacts, queue: Queue | None, *, changed: bool) -> Outcome:
     e, tag, best, crashes = facts.experiment, facts.tag, facts.best, facts.crashes_in_a_row
     finished = e.status not in OPEN
     aborts = should_abort(crashes, facts.policy.crash_limit)
-    paused = obstacle(tag) if tag.paused_at is not None else None
+    waits_aside = held_back(tag, e)
     return Outcome(
         experiment_id=e.experiment_id,
         status=e.status,
@@ -140,5 +140,5 @@ def outcome(facts: WaitFacts, queue: Queue | None, *, changed: bool) -> Outcome:
         metric=e.last_metric,
         queue=queue,
         paused=tag.paused_at is not None,
-        next=abort_step(crashes) if finished and aborts else next_step(e, queue, paused),
+        next=abort_step(crashes) if finished and aborts else next_step(e, queue, waits_aside),
     )

@@ -14,9 +14,10 @@ from functions.gpu._reporting import delivered, hand_in
 from functions.gpu._stores import Stores
 from functions.lanes import Runner, TrainingJob, Unfit
 from functions.rules.access import check_own
+from functions.rules.baselines import is_base_code, owes_baseline
 from functions.rules.entering import run_of
 from functions.rules.pool.turns import next_turn
-from functions.views.budgets import obstacle
+from functions.views.budgets import held_back
 from functions.views.hints import Queue, alive, next_step
 from state.entries import HeldLease, WaitQueue
 from state.errors import Conflict, Invalid
@@ -78,6 +79,13 @@ async def accept(request: Train, call: Call, experiments: Experiments, settings:
         paused = facts.tag.paused_at is not None
         if e.attempt > 0:
             return accepted(e, await experiments.position(e, workers), len(workers), facts.tag)
+        tag = facts.tag
+        if is_baseline := owes_baseline(tag, facts.policy) and e.retest_of is None and not facts.holds:
+            delta = request.config_delta or e.config_delta
+            is_baseline = is_base_code(tag, e.commit_sha, delta, is_unpatched=e.is_unpatched)
+            if not is_baseline:
+                await call.invoke("experiment::baseline", {"tag": tag.name})
+                continue
         pinned = request.gpu_id or e.pinned_gpu
         if pinned is not None and pinned not in (slot.gpu_id for slot in facts.slots):
             raise no_gpu(pinned)
@@ -89,11 +97,11 @@ async def accept(request: Train, call: Call, experiments: Experiments, settings:
             pinned_gpu=pinned,
             config_delta=request.config_delta,
         )
-        waits = WaitQueue(facts.rounds, workers, paused=paused)
+        waits = WaitQueue(facts.rounds, workers, paused=held_back(tag, e) is not None)
         # while its tag is paused the GPU that it holds would stand idle
         lease: HeldLease | None = ("returned" if paused else "used") if facts.holds else None
         decide = None if e.retest_of is not None or lease == "used" else next_turn
-        queued = await experiments.enqueue(e, run, waits, decide, lease=lease)
+        queued = await experiments.enqueue(e, run, waits, decide, lease=lease, is_baseline=is_baseline)
         if queued is not None:
             now = e.model_copy(update={"status": queued.status, "attempt": queued.attempt})
             return accepted(now, queued.position, len(workers), facts.tag)
@@ -138,7 +146,7 @@ def accepted(e: Experiment, position: int, workers: int, tag: Tag) -> Accepted:
         status_url=f"/api/invocation/{invocation}",
         queue=queue,
         paused=paused,
-        next=next_step(e, queue, obstacle(tag) if paused else None),
+        next=next_step(e, queue, held_back(tag, e)),
     )
 
 

@@ -97,6 +97,7 @@ async def _pool_snapshot(tags: Sequence[TagRecord], stores: Stores) -> PoolSnaps
         parked=await snapshots.parked(),
         paused=await snapshots.members("paused"),
         paused_tags=frozenset(t.name for t in tags if t.paused_at is not None),
+        baselines={t.name: t.baseline_id for t in tags if t.awaits_baseline and t.baseline_id is not None},
         experiments=await snapshots.open_experiments(
             [t.name for t in tags], [g.holder for g in gpus if g.holder is not None]
         ),

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from state.experiments import Experiments
 from state.pool import Pool
+from state.tags import Tags
 from state.train_queue import TrainQueue
 from state.wakeups import Wakeups
 
@@ -16,5 +17,6 @@ class Stores:
 
     pool: Pool
     experiments: Experiments
+    tags: Tags
     train_queue: TrainQueue
     wakeups: Wakeups

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
+
 from functions.contract import Command, Every, On, Response, function
 from functions.pool._stores import Stores
+from functions.rules.baselines import repeats_due
+from functions.rules.keeps.ruling import retest_of
 from functions.rules.pool.dispatch import lendable, pairs
+from state.errors import BudgetExhausted
 from state.leases import Lease
-from state.records import Experiment
+from state.records import OPEN, Experiment, Gpu
 from state.settings import Settings
 
 ROUNDS = 5
@@ -44,16 +50,40 @@ async def dispatch(request: Dispatch, stores: Stores, settings: Settings) -> Dis
         late |= {e.experiment_id: e for e in line.starting}
         idle = lendable(line, settings.stale_s)
         matched = pairs(line.waiting, idle)
+        taken = {gpu_id for _, gpu_id in matched}
+        free = [gpu for gpu in idle if gpu.gpu_id not in taken]
+        if line.baselines and await _see_to(line.baselines, free, stores):
+            continue
         served = [e.experiment_id for e, gpu_id in matched if await _lend(e, gpu_id, stores, settings)]
         leased += served
         is_short = not passed and len(matched) < len(idle) and any(e.retest_of for e in line.waiting)
         passed = RETESTS_PASSED if is_short else passed
-        if len(served) == len(matched) and not is_short:
+        may_repeat = bool(line.baselines and served and len(idle) > len(matched))
+        if len(served) == len(matched) and not is_short and not may_repeat:
             break
     for e in late.values():
         if e.gpu_id is not None:
             await _hand_over(e, e.gpu_id, e.fence, stores)
     return Dispatched(leased=leased, enqueued_again=list(late))
+
+
+async def _see_to(tags: Sequence[str], free: list[Gpu], stores: Stores) -> bool:
+    """Let in what waits for a baseline that has ended, and run one that has not on GPUs that stand idle meanwhile.
+
+    Answers whether more experiments wait than before.
+    """
+    changed = False
+    for name in tags:
+        tag = await stores.tags.get(name)
+        if tag.baseline_id is None:
+            continue
+        baseline, its, policy = await stores.experiments.with_retests(tag.baseline_id)
+        if baseline.status not in OPEN:
+            changed |= await stores.tags.open_gate(name, baseline)
+        elif tag.paused_at is None and repeats_due(baseline, policy, free):
+            with suppress(BudgetExhausted):  # the noise is learned later
+                changed |= await stores.experiments.begin_retest(retest_of(baseline, its, policy)) is not None
+    return changed
 
 
 async def _lend(e: Experiment, gpu_id: str, stores: Stores, settings: Settings) -> bool:

@@ -116,5 +116,5 @@ def _stats(facts: SummaryFacts) -> Stats:
         lost=tag.lost,
         invalid=tag.invalid,
         retracted=tag.retracted,
-        keep_rate=tag.kept / tag.total if tag.total else 0.0,
+        keep_rate=tag.kept / tried if (tried := tag.total - tag.baselines) else 0.0,
     )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pydantic import BaseModel
 
-from state.records import Tag
+from functions.rules.baselines import waits_for_baseline
+from state.records import Experiment, Tag
 
 
 class Account(BaseModel):
@@ -44,6 +45,13 @@ def is_limited(tag: Tag) -> bool:
     return tag.budget_gpu_seconds is not None or tag.budget_runs is not None
 
 
+def held_back(tag: Tag, e: Experiment | None) -> str | None:
+    """Why a run of this tag waits aside, this one or a new one; None if it does not."""
+    if tag.paused_at is None and not waits_for_baseline(tag, e.experiment_id if e else None):
+        return None
+    return obstacle(tag)
+
+
 def obstacle(tag: Tag) -> str | None:
     """Why a run of this tag would not begin now and who can change that, in one sentence; None if it would."""
     if tag.paused_at is not None:
@@ -51,6 +59,11 @@ def obstacle(tag: Tag) -> str | None:
         return (
             f"{tag.name} is paused{because}: what is submitted keeps its place and is not run until an operator"
             " resumes it with POST /api/tag/unpause."
+        )
+    if waits_for_baseline(tag):
+        return (
+            f"{tag.name} waits for its baseline {tag.baseline_id}, the unchanged code of its base commit: what is"
+            " submitted keeps its place and is run once that has ended."
         )
     if not is_limited(tag):
         return None

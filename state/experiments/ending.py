@@ -14,6 +14,7 @@ from state.decisions import BrokenLease, Ended, Ending, Requeued, SameAttempt
 from state.experiments.reading import Reading, experiment_in
 from state.experiments.walking import base_above, base_found
 from state.facts import Comparison, RunFacts, Spread
+from state.ids import named_by
 from state.moves import Arg
 from state.noise import noise_key, runs_at
 from state.policy import read_policy
@@ -211,6 +212,7 @@ class EndingStore(Reading):
         answer = {**ending.report, "answer": ending.answer} if ending.report else None
         is_retest = e.retest_of is not None
         counts = status in JUDGED and not is_retest
+        is_baseline = e.baseline and status == "keep"
         best, key, growth = ending.best, ending.key, ending.growth
         args |= {
             "status": status,
@@ -219,7 +221,8 @@ class EndingStore(Reading):
             "event_data": _told(ending),
             "ending": _selection_after(ending),
             "reason": ending.reason,
-            "counter": None if is_retest else COUNTERS[status],
+            "counter": None if is_retest else "baselines" if is_baseline else COUNTERS[status],
+            "is_baseline": 1 if is_baseline else None,
             "counter_before": "lost" if e.status == "lost" and not is_retest else None,
             "counts": 1 if counts else None,
             "follows": 1 if counts and _may_be_followed(ending) else None,
@@ -283,15 +286,6 @@ class EndingStore(Reading):
             ):
                 closed[e.experiment_id] = "lost"
         return closed
-
-
-def named_by(experiment_id: str) -> tuple[str, str]:
-    """The experiment that a retest's id names (itself where it is none), and the tag.
-
-    `mar11-47.2` is the second run of `mar11-47` of `mar11`.
-    """
-    tag, dash, number = experiment_id.rpartition("-")
-    return f"{tag}{dash}{number.partition('.')[0]}", tag
 
 
 def _event(e: Experiment, status: Status) -> str:

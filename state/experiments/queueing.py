@@ -11,14 +11,15 @@ from weakref import WeakValueDictionary
 from state.budgets import WARN_AT
 from state.client import Lab, time_of
 from state.entries import HeldLease, Queued, Rounds, Run, Slot, TrainFacts, Turn, WaitQueue
-from state.experiments.ending import named_by
 from state.experiments.reading import Reading, experiment_in
+from state.ids import named_by
 from state.indexes import members, values
 from state.moves import Arg
 from state.policy import read_policy
 from state.records import STATUSES, Experiment, GpuStatus, Status, Tag, flatten, words
 from state.tags import exhausted
 
+BASELINE_FIELDS: Mapping[str, str] = {"baseline": "true"}
 Decide = Callable[[Rounds], Turn]
 """The rule that says which round of the wait queue an experiment joins."""
 
@@ -133,12 +134,14 @@ class Queueing(Reading):
         decide: Decide | None,
         *,
         lease: HeldLease | None = None,
+        is_baseline: bool = False,
     ) -> Queued | None:
         """Put a registered experiment into the wait queue, or onto the GPU whose lease it holds.
 
         Its run is set aside from the tag's budget. While the tag is paused it waits aside, with its place, and its
         lease is `returned`. `decide` says which round it waits in; without it, it takes no agent's turn, and joins
-        the round that is served now. None where what this was decided on has changed.
+        the round that is served now. Others wait for the end of one that `is_baseline`. None where what this was
+        decided on has changed.
 
         Raises:
             BudgetExhausted: the tag's budget has no room for the run.
@@ -168,7 +171,10 @@ class Queueing(Reading):
                     "priority": run.priority,
                     "run_s": run.budget_s,
                     "warn_at": WARN_AT,
-                    "fields": words(run_fields(run)),
+                    "fields": words(
+                        {**run_fields(run), **BASELINE_FIELDS} if is_baseline else run_fields(run)
+                    ),
+                    "baseline": 1 if is_baseline else None,
                     "experiment_traceparent": e.traceparent,
                     **turn_of(turn),
                 },

@@ -11,6 +11,7 @@ from state.client import time_of
 from state.digests import REQUEST_TTL_S, RequestKey
 from state.entries import Entered, Entry, EntryFacts, Parent, Run, Turn, WaitQueue
 from state.experiments.queueing import (
+    BASELINE_FIELDS,
     Decide,
     Queueing,
     rounds_of,
@@ -135,8 +136,12 @@ class Registering(Queueing):
         run: Run,
         queue: WaitQueue,
         decide: Decide,
+        *,
+        is_baseline: bool = False,
     ) -> Entered | None:
         """Store a new experiment with its patch, and put it into the wait queue, in the round that `decide` says.
+
+        Others wait for the end of one that `is_baseline`.
 
         None where what it was admitted by has changed.
 
@@ -144,7 +149,8 @@ class Registering(Queueing):
             BudgetExhausted: the tag's budget has no room for the run.
         """
         idea, keys = entry.idea, self._keys
-        entry_keys, args = self._entering(entry, patch, asked, "queued", run_fields(run))
+        fields = {**run_fields(run), **BASELINE_FIELDS} if is_baseline else run_fields(run)
+        entry_keys, args = self._entering(entry, patch, asked, "queued", fields)
 
         async def move(turn: Turn) -> Any:
             return await self._lab.move(
@@ -162,6 +168,7 @@ class Registering(Queueing):
                     "priority": run.priority,
                     "run_s": run.budget_s,
                     "warn_at": WARN_AT,
+                    "baseline": 1 if is_baseline else None,
                     **turn_of(turn),
                 },
             )

@@ -6,9 +6,10 @@ import json
 
 from state.budgets import WARN_AT
 from state.decisions import Retest, Ruling
-from state.experiments.ending import best_event, best_fields, named_by
+from state.experiments.ending import best_event, best_fields
 from state.experiments.reading import Reading, experiment_in, retest_id
 from state.facts import RaceFacts, Spread
+from state.ids import named_by
 from state.noise import noise_key
 from state.policy import Policy, read_policy
 from state.records import Best, Experiment, Gpu, flatten, words
@@ -71,7 +72,7 @@ class Retesting(Reading):
             return None
         rules = read_policy(policy)
         links = [*best.chain, *best.rivals]
-        read_ahead = rules.max_retests + SPARE_READ
+        read_ahead = max(rules.max_retests, rules.baseline_repeats) + SPARE_READ
         names = [link.experiment_id for link in links]
         ahead = [retest_ids(name, 0, read_ahead) for name in names]
         noise = noise_key(keys, tag, of_tag.key_gpu_class)

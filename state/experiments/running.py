@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from state.experiments.ending import named_by
 from state.experiments.reading import Reading, experiment_in, packed_patch
+from state.ids import named_by
 from state.leases import Assignment
 from state.records import Experiment, Footprint, Tag
 

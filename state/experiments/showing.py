@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 
 from state.client import Lab, time_of
 from state.errors import NotFound
-from state.experiments.ending import named_by
 from state.experiments.queueing import Queueing, slots_of
 from state.experiments.reading import by_attempt, experiment_in, no_experiment
 from state.facts import BestFacts, NearFacts, Patched, Runs, Shown, Spread, WaitFacts
+from state.ids import named_by
 from state.indexes import fields_of, members, records
 from state.moves import Arg
 from state.noise import spread_at, spread_of

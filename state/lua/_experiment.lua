@@ -5,7 +5,7 @@
 -- keys: status_before category_before status_after category_after best? standing? noise? same_code? gpu? sources*
 -- args: id number category status_before attempt fence
 -- args: status? fields* event? event_data? experiment_traceparent? ending? reason?
--- args: counter? counter_before? counts? follows? reported_s? training_seconds? score? near_miss_score?
+-- args: is_baseline? counter? counter_before? counts? follows? reported_s? training_seconds? score? near_miss_score?
 -- args: best_version? best_fields* best_event? key_version? key_fields*
 -- args: tag_crashes? tag_crashes_before? gpu_id? gpu_crashes? gpu_crashes_before? trip_reason? trip_s?
 -- args: code? runs_before? runs_after? squares?
@@ -45,8 +45,8 @@ local function count()
     if not A.follows then newest, before = newest_node() end
     redis.call('HSET', K.forest, 'newest', newest or '', 'newest_nth', before)
     redis.call('ZADD', K.finished, nth, A.id)
-    redis.call('HINCRBY', K.categories, A.category .. ':total', 1)
-    if A.status == 'keep' then redis.call('HINCRBY', K.categories, A.category .. ':kept', 1) end
+    if not A.is_baseline then redis.call('HINCRBY', K.categories, A.category .. ':total', 1) end
+    if A.status == 'keep' and not A.is_baseline then redis.call('HINCRBY', K.categories, A.category .. ':kept', 1) end
   end
   if A.training_seconds then redis.call('HINCRBYFLOAT', K.tag, 'training_seconds', A.training_seconds) end
   if #A.key_fields > 0 then

@@ -1,4 +1,5 @@
 -- The wait queue: places in it, and whose turn is when. Rounds are decided in Python (`functions/rules/pool/turns.py`).
+-- parts: baseline
 -- keys: queue parked? queue_clock? paused? tag?
 
 -- A place: priority (0 to 7, higher first), then the round, then the order of arrival.
@@ -6,9 +7,10 @@ local function place(priority, round, seq)
   return string.format('%.0f', (7 - priority) * 1e15 + round * 1e6 + seq % 1000000)
 end
 
--- Where experiments of the tag wait: aside while it is paused.
-local function waiting_room()
-  return redis.call('HEXISTS', K.tag, 'paused_at') == 1 and K.parked or K.queue
+-- Where an experiment of the tag waits: aside while the tag is paused, or its baseline has not ended.
+local function waiting_room(id)
+  local aside = redis.call('HEXISTS', K.tag, 'paused_at') == 1 or waits_for_baseline(id)
+  return aside and K.parked or K.queue
 end
 
 -- The rounds, where they are no longer those that a turn was decided on: {turn, the agent's own or empty, that served}.
@@ -28,22 +30,22 @@ local function enter_queue(experiment, id, priority, agent, round)
   else
     round = redis.call('HGET', K.queue_clock, 'round') or '0'
   end
-  redis.call('ZADD', waiting_room(), place(tonumber(priority), tonumber(round), seq), id)
+  redis.call('ZADD', waiting_room(id), place(tonumber(priority), tonumber(round), seq), id)
 end
 
 -- Wait again, in front of its priority: it had its turn.
 local function return_to_queue(experiment, id)
-  redis.call('ZADD', waiting_room(), place(tonumber(redis.call('HGET', experiment, 'priority') or '0'), 0, 0), id)
+  redis.call('ZADD', waiting_room(id), place(tonumber(redis.call('HGET', experiment, 'priority') or '0'), 0, 0), id)
 end
 
 -- Leave the queue for a GPU: its round is served now. Agents whose last round is over are forgotten; all are, once the
--- common queue is empty and no tag is paused, whose experiments keep their places.
+-- common queue is empty and nothing waits aside, with its place.
 local function take_turn(experiment, id)
   if redis.call('ZREM', K.queue, id) == 0 then return end
   local e = redis.call('HMGET', experiment, 'queue_round', 'pinned_gpu')
   local round, served = tonumber(e[1] or '-1'), tonumber(redis.call('HGET', K.queue_clock, 'round') or '0')
   redis.call('HDEL', experiment, 'queue_round')
-  local is_over = not e[2] and redis.call('ZCARD', K.queue) == 0 and redis.call('EXISTS', K.paused) == 0
+  local is_over = not e[2] and redis.call('ZCARD', K.queue) == 0 and redis.call('EXISTS', K.paused, K.baselines) == 0
   if round > served then
     redis.call('HSET', K.queue_clock, 'round', round)
   elseif not is_over then

@@ -18,13 +18,14 @@ end
 if not is_paused then
   local found = 0
   for i, queue in ipairs(K.queues) do
-    found = found + redis.call('ZINTERSTORE', K.parked[i], 2, queue, K.queued, 'WEIGHTS', 1, 0)
+    found = found + redis.call('ZINTERCARD', 2, queue, K.queued) + redis.call('ZCARD', K.parked[i])
   end
-  if found ~= waiting then
-    redis.call('DEL', unpack(K.parked))
-    return {'stale'}
+  if found ~= waiting then return {'stale'} end
+  for i, queue in ipairs(K.queues) do
+    local places = redis.call('ZINTER', 2, queue, K.queued, 'WEIGHTS', 1, 0, 'WITHSCORES')
+    for n = 1, #places, 2 do redis.call('ZADD', K.parked[i], places[n + 1], places[n]) end
+    redis.call('ZDIFFSTORE', queue, 2, queue, K.parked[i])
   end
-  for i, queue in ipairs(K.queues) do redis.call('ZDIFFSTORE', queue, 2, queue, K.parked[i]) end
   local at = clock(now())
   redis.call('HSET', K.tag, 'paused_at', at)
   if A.reason then redis.call('HSET', K.tag, 'pause_reason', A.reason) end

@@ -6,7 +6,7 @@
 -- Returns {queued | leased, attempt, place in the queue} | {stale} | {turn, the rounds now} |
 --   {exhausted, gpu_seconds | runs, limit, spent, reserved, needed}
 local e = redis.call('HMGET', K.experiment, 'status', 'fence', 'reserved_gpu_seconds')
-if e[1] ~= 'registered' or (e[2] or '0') ~= A.fence then return {'stale'} end
+if e[1] ~= 'registered' or (e[2] or '0') ~= A.fence or is_second_baseline() then return {'stale'} end
 if A.lease then
   local g = redis.call('HMGET', K.held_gpu, 'holder', 'fence')
   local paused = redis.call('HEXISTS', K.tag, 'paused_at') == 1
@@ -45,5 +45,6 @@ if A.lease then
   derive_status(K.held_gpu, A.gpu_id, t, 'its holder waits: the tag is paused')
 end
 redis.call('HSET', K.experiment, 'status', 'queued')
+begin_baseline(A.id, at)
 enter_queue(K.experiment, A.id, A.priority, A.agent, A.round)
-return {'queued', attempt, position_in(waiting_room(), A.id, K.rivals)}
+return {'queued', attempt, position_in(waiting_room(A.id), A.id, K.rivals)}

@@ -1,5 +1,5 @@
--- Put a paused tag's experiments back into the queues, each in its old place.
--- parts: events
+-- Put a paused tag's experiments back into the queues, each in its old place; those that wait for the baseline stay aside.
+-- parts: events waiting
 -- keys: tag paused queued queues* parked*
 -- args: tag
 -- Returns {no_tag | stale} | {resumed | already, how many wait}
@@ -7,13 +7,7 @@
 if redis.call('EXISTS', K.tag) == 0 then return {'no_tag'} end
 local waiting = redis.call('ZCARD', K.queued)
 if redis.call('HEXISTS', K.tag, 'paused_at') == 0 then return {'already', waiting} end
-local found = 0
-for _, parked in ipairs(K.parked) do found = found + redis.call('ZCARD', parked) end
-if found ~= waiting then return {'stale'} end
-for i, queue in ipairs(K.queues) do
-  redis.call('ZUNIONSTORE', queue, 2, queue, K.parked[i], 'AGGREGATE', 'MAX')
-end
-redis.call('DEL', unpack(K.parked))
+if not let_in() then return {'stale'} end
 local reason = redis.call('HGET', K.tag, 'pause_reason')
 redis.call('HDEL', K.tag, 'paused_at', 'pause_reason')
 redis.call('ZREM', K.paused, A.tag)

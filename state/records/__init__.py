@@ -2,6 +2,7 @@
 
 from state.records.base import Record, flatten, stamp, words
 from state.records.experiments import (
+    NO_CHANGE,
     OPEN,
     RETESTED,
     STATUSES,
@@ -32,6 +33,7 @@ from state.records.traces import (
 )
 
 __all__ = [
+    "NO_CHANGE",
     "OPEN",
     "RETESTED",
     "ROLES",

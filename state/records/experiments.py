@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
@@ -125,6 +126,8 @@ class Idea(Record):
 class Trial(Idea, Sketch):
     """One try: its idea, its attempts, its outcome."""
 
+    baseline: bool = False
+    """The tag's baseline: it is kept whatever it measures, and counts in no keep rate."""
     duplicate_of: str | None = None
     """The first experiment of its tag with the same patch or commit."""
     tree_id: str | None = None
@@ -196,8 +199,18 @@ class Trial(Idea, Sketch):
     error_kind: str | None = None
 
 
+NO_CHANGE = b""
+"""The patch of the base commit's own code."""
+_UNPATCHED = (None, sha256(NO_CHANGE).hexdigest())
+
+
 class Experiment(Trial):
     """One try, with its times in seconds of Redis' clock."""
+
+    @property
+    def is_unpatched(self) -> bool:
+        """No patch was sent with it, or an empty one."""
+        return self.diff_id in _UNPATCHED
 
     registered_at: float
     queued_at: float | None = None
@@ -211,6 +224,7 @@ class End:
 
     status: Status
     error_kind: str | None = None
+    baseline: bool = False
 
 
 class Link(BaseModel):

@@ -25,6 +25,14 @@ class Tag(Record):
     evaluator: str = "prepare.py"
     evaluator_files: list[str] = []
     """Other files and folders of the repository that the score depends on."""
+    baseline_id: str | None = None
+    """The run of the base commit's own code that came before all others of the lab."""
+    baseline_val_bpb: float | None = None
+    """What it measured, under the tag's main comparability key."""
+    awaits_baseline: bool = False
+    """It has not ended, and nothing else of the tag is dispatched."""
+    baselines: int = 0
+    """1 once the baseline has its value: it counts as finished, and neither as kept nor as discarded."""
     last_number: int = 0
     total: int = 0
     kept: int = 0

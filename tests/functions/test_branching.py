@@ -31,7 +31,7 @@ TAG = "mar11"
 async def multi(client: httpx.AsyncClient, target: int = 2, **traces: Any) -> None:
     """A tag in multi mode, with room for many at once."""
     traces = {"mode": "multi", "target_traces": target, "max_parallel": 50, **traces}
-    await open_tag(client, base_commit="abc1234", policy={"traces": traces})
+    await open_tag(client, base_commit="abc1234", policy={"baseline_first": False, "traces": traces})
 
 
 async def listed(http: httpx.AsyncClient) -> dict[str, dict[str, Any]]:
@@ -411,7 +411,11 @@ async def measured(client: httpx.AsyncClient, process: Process, name: str, value
 async def test_a_tag_with_a_history_takes_its_own_line_along_when_it_branches(
     client: httpx.AsyncClient,
 ) -> None:
-    await open_tag(client, base_commit="abc1234", policy={"traces": {"target_traces": 2, "max_parallel": 9}})
+    await open_tag(
+        client,
+        base_commit="abc1234",
+        policy={"baseline_first": False, "traces": {"target_traces": 2, "max_parallel": 9}},
+    )
     for value in (1.0, 0.9, 0.95):
         await tried(client, value)
 
@@ -426,7 +430,9 @@ async def test_a_tag_with_a_history_takes_its_own_line_along_when_it_branches(
 
 
 async def test_one_trace_follows_the_tag_whoever_finishes(client: httpx.AsyncClient) -> None:
-    await open_tag(client, base_commit="abc1234", policy={"traces": {"max_parallel": 9}})
+    await open_tag(
+        client, base_commit="abc1234", policy={"baseline_first": False, "traces": {"max_parallel": 9}}
+    )
     first = await selected(client)
     await complete(client, await made(client, first), 1.0)
     await tried(client, 0.9)  # by somebody who knows no traces
@@ -470,7 +476,7 @@ async def test_switching_to_one_trace_and_back_loses_nothing(client: httpx.Async
 
 async def test_what_goes_on_in_one_trace_is_untouched_by_the_traces(client: httpx.AsyncClient) -> None:
     """The published answers of somebody who selects nothing are the same before, between and after."""
-    await open_tag(client, base_commit="abc1234")
+    await open_tag(client, base_commit="abc1234", policy={"baseline_first": False})
     answers = []
     for value in (1.0, 1.001, 0.99):
         name = await registered(client)

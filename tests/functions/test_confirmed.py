@@ -34,7 +34,9 @@ GPUS = ("host:gpu0", "host:gpu1", "host:gpu2")
 
 
 async def opened(client: httpx.AsyncClient, **policy: Any) -> None:
-    await open_tag(client, base_commit="abc1234", policy={"keep_rule": "confirmed", **policy})
+    await open_tag(
+        client, base_commit="abc1234", policy={"keep_rule": "confirmed", "baseline_first": False, **policy}
+    )
     for gpu in GPUS:
         await add_gpu(client, gpu)
 
@@ -677,8 +679,8 @@ async def test_a_keep_of_the_strict_rule_waits_for_the_provisional_ones_under_it
 async def test_a_retest_that_diverges_makes_no_other_margin_noise(
     client: httpx.AsyncClient, process: Process
 ) -> None:
-    await opened(client, max_retests=6)
-    await baseline(client, process, 1.0004, 0.9996, 1.0003, 0.9997, 1.0001, 0.9999)
+    await opened(client, baseline_repeats=3)
+    await baseline(client, process, 1.0004, 0.9996, 1.0003)
     noise = (await told(client, "/api/report/summary", tag="mar11"))["noise"]
     await trained(client, process, 0.9990)
 

@@ -97,6 +97,7 @@ CEILINGS: dict[str, Most] = {
     "experiment::complete, known noise": Most(2, 1),
     "experiment::complete, best by known noise": Most(2, 1),
     "experiment::judge_retests": Most(3, items=True),
+    "experiment::baseline": Most(1, 1),
     "experiment::best": Most(1),
     "experiment::best, known noise": Most(1),
     "experiment::get": Most(2),
@@ -185,6 +186,7 @@ async def the_day(a: Counter) -> None:
     await readers(a)
     await operators(a)
     await bearers(a)
+    await baselines(a)
 
 
 async def agents(a: Counter) -> None:
@@ -200,6 +202,11 @@ async def agents(a: Counter) -> None:
     await a.paid("search::adapt", tag=PLAIN)
     await a.paid("search::suggest_direction", tag=PLAIN)
     await a.paid("report::brief", tag=PLAIN)
+
+
+async def baselines(a: Counter) -> None:
+    await a.call("experiment::setup", tag="new", base_commit="abc1234")
+    await a.paid("experiment::baseline", tag="new")
 
 
 async def workers(a: Counter) -> None:

@@ -57,6 +57,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "experiment::retest",
             "experiment::retract",
             "experiment::stop",
+            "experiment::baseline",
             "experiment::submit",
             "experiment::wait",
             "report::brief",

@@ -64,6 +64,8 @@ class PoolSnapshot:
     """The index of paused tags."""
     paused_tags: frozenset[str] = frozenset()
     """Tags whose records say that they are paused."""
+    baselines: Mapping[str, str] = field(default_factory=dict)
+    """The baselines that other experiments wait for, by tag."""
     experiments: Mapping[str, Experiment] = field(default_factory=dict)
     """Every experiment that is open, or that a GPU names."""
 
@@ -84,19 +86,25 @@ def tag_violations(s: Snapshot) -> Iterator[str]:
 
 
 def _counters(s: Snapshot) -> Iterator[str]:
-    name, found = s.tag.name, Counter(e.status for e in s.experiments)
+    name = s.tag.name
+    tried = [
+        e for e in s.experiments if not (e.baseline and e.status == "keep")
+    ]  # the baseline is counted apart
+    found = Counter(e.status for e in tried)
     for counter, statuses in COUNTED.items():
         said, have = getattr(s.tag, counter), sum(found[status] for status in statuses)
         if said != have:
             yield f"{name}: the counter {counter} says {said}, the records {have}"
-    finished = sum(found[status] for status in FINISHED)
+    finished = sum(e.status in FINISHED for e in s.experiments)
+    if s.tag.baselines != len(s.experiments) - len(tried):
+        yield f"{name}: the counter baselines says {s.tag.baselines}, the records {len(s.experiments) - len(tried)}"
     if not s.tag.total == finished == len(s.finish_order):
         yield (
             f"{name}: total is {s.tag.total}, finished records are {finished},"
             f" finish order holds {len(s.finish_order)}"
         )
-    total = Counter(e.category for e in s.experiments if e.status in FINISHED)
-    kept = Counter(e.category for e in s.experiments if e.status == "keep")
+    total = Counter(e.category for e in tried if e.status in FINISHED)
+    kept = Counter(e.category for e in tried if e.status == "keep")
     for category in {*total, *s.categories}:
         counted = (total[category], kept[category])
         if s.categories.get(category, (0, 0)) != counted:
@@ -259,6 +267,11 @@ def _chain(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
         yield f"{name}: a rival is not better than the first link"
 
 
+def is_of(e: Experiment, baseline_id: str) -> bool:
+    """Whether it is the baseline, or a retest of it."""
+    return baseline_id in (e.experiment_id, e.retest_of)
+
+
 def pool_violations(s: PoolSnapshot) -> Iterator[str]:
     """Every violation in the pool and the queue, as text."""
     for gpu in s.gpus:
@@ -280,7 +293,9 @@ def pool_violations(s: PoolSnapshot) -> Iterator[str]:
             yield f"{holder} holds {count} GPUs"
     fences = {gpu.gpu_id: (gpu.holder, gpu.fence) for gpu in s.gpus}
     for e in s.experiments.values():
-        waits_aside = e.status == "queued" and e.tag in s.paused_tags
+        waits_aside = e.status == "queued" and (
+            e.tag in s.paused_tags or (e.tag in s.baselines and not is_of(e, s.baselines[e.tag]))
+        )
         if (e.status == "queued" and not waits_aside) != (e.experiment_id in s.queue):
             yield f"{e.experiment_id} is {e.status}, but the wait queue disagrees"
         if waits_aside != (e.experiment_id in s.parked):

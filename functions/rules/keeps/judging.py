@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from functions.rules.baselines import is_base_code
 from functions.rules.branches.forest import grown
 from functions.rules.keeps.keeping import KEEP_RULES, SURE_SIGMAS, Discard, Keep, KeepProvisionally, Trial
 from functions.rules.keeps.noise import (
@@ -160,7 +161,7 @@ def conditions_of(key: Key, run: RunFacts) -> Conditions:
         first = run.first
         theirs = Key(first.gpu_class, first.evaluator_hash, first.budget_seconds)
         whole, agrees = compare(theirs, said)
-        return Conditions(whole, first.best_key, agrees, agrees, code_of(e, first.best_key))
+        return Conditions(whole, first.best_key, agrees, agrees, code_of(first, first.best_key))
     whole, agrees = compare(main, said)
     other_key = None if agrees else contradiction(main, said).text
     same = main.evaluator_hash in (None, whole.evaluator_hash)
@@ -187,7 +188,7 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
     trust = None if repeats_best else _trust(value, run, best, weighed.noise)
     base = branch_base(run, under.key, beside)
     beats_base = None if base is None else base.is_beaten(value, under.code, tag)
-    kept = verdict.improved or bool(beats_base)
+    kept = verdict.improved or bool(beats_base) or e.baseline
     moves_on = kept and under.other_key is None
     before = base.commit_sha if base is not None else reset_to(run.best, tag)
     answer = CompleteAnswer(
@@ -224,7 +225,7 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
         near_miss_score=score(value, tag.direction) if is_near else None,
         crashes=TagCrashes(0),
         gpu=GpuCrashes(0),
-        key=KeyAfter(tag.key_version, _learned(main_key(tag), under.key) if under.agrees else {}),
+        key=KeyAfter(tag.key_version, _learned(e, tag, under.key, value) if under.agrees else {}),
         training_seconds=report.training_seconds,
         noise_key=beside.noise_key,
         repeat=weighed.repeat,
@@ -296,18 +297,22 @@ class BranchBase:
     """What a branch stands on; no experiment where it has kept nothing."""
 
     experiment: Experiment | None
+    value: float | None
+    """What it measured; without an experiment, what the tag's base commit did, if that was run."""
     commit_sha: str | None
     is_comparable: bool
     """On other hardware, or with another budget, the base's value says nothing of the run's."""
 
     def is_beaten(self, value: float, code: str, tag: Tag) -> bool | None:
-        """Whether this value is kept on the branch: its first one always is; None where they cannot be compared."""
+        """Whether this value is kept on the branch; None where they cannot be compared.
+
+        Where nothing is known of the base, it is.
+        """
         if not self.is_comparable:
             return None
         if self.experiment and code_of(self.experiment, self.experiment.best_key) == code:
             return False
-        base = self.experiment.judged if self.experiment else None
-        return judge(value, base, tag.direction, 0.0).improved
+        return judge(value, self.value, tag.direction, 0.0).improved
 
 
 def branch_base(run: RunFacts, key: Key, beside: Comparison) -> BranchBase | None:
@@ -318,8 +323,10 @@ def branch_base(run: RunFacts, key: Key, beside: Comparison) -> BranchBase | Non
     theirs = main_key(run.tag)
     if base is not None:
         theirs = Key(base.gpu_class, base.evaluator_hash, base.budget_seconds)
-    commit_sha = base.commit_sha if base is not None else run.tag.base_commit
-    return BranchBase(base, commit_sha, is_comparable=compare(theirs, key)[1])
+    value, commit_sha = run.tag.baseline_val_bpb, run.tag.base_commit
+    if base is not None:
+        value, commit_sha = base.judged, base.commit_sha
+    return BranchBase(base, value, commit_sha, is_comparable=compare(theirs, key)[1])
 
 
 def reset_to(best: Best | None, tag: Tag) -> str | None:
@@ -465,7 +472,14 @@ def _reported(op: str, digest: str) -> dict[str, str]:
     return {"op": op, "digest": digest}
 
 
-def _learned(main: Key, key: Key) -> dict[str, object]:
-    """Parts of the tag's main key that this run is the first to know."""
-    known = {name: value for name, value in vars(key).items() if value is not None}
-    return {f"key_{name}": value for name, value in known.items() if getattr(main, name) is None}
+def _learned(e: Experiment, tag: Tag, key: Key, value: float) -> dict[str, object]:
+    """Parts of the tag's main key that this run is the first to know, and what the base commit's code measures."""
+    main, known = main_key(tag), {name: part for name, part in vars(key).items() if part is not None}
+    learned: dict[str, object] = {
+        f"key_{name}": part for name, part in known.items() if getattr(main, name) is None
+    }
+    if tag.baseline_val_bpb is None and is_base_code(
+        tag, e.commit_sha, e.config_delta, is_unpatched=e.is_unpatched
+    ):
+        learned["baseline_val_bpb"] = value
+    return learned

@@ -54,8 +54,10 @@ class Contender:
 class Effort:
     """How much is spent on retests."""
 
+    baseline_repeats: int
+    """Fresh runs of a baseline, by which the noise is known."""
     max_retests: int
-    """Fresh runs of a baseline, by which the noise is known; everything else has one, and with 0 none at all."""
+    """Everything else has one, and with 0 none at all."""
     top_k: int
     """How many of one round race."""
     parallel: bool
@@ -153,7 +155,7 @@ def _owed(
         if c.trust == "provisional":
             owed += [(c, each), (under, each)]
     if chain[0].is_baseline:
-        owed.append((chain[0], effort.max_retests))
+        owed.append((chain[0], effort.baseline_repeats * each))
     owed += [(rival, each) for rival in racing]
     if racing:
         owed.append((chain[0], each))

@@ -51,7 +51,10 @@ class Race:
         """How much is spent on retests."""
         policy = self.facts.policy
         return Effort(
-            policy.max_retests, policy.retest_top_k, 1 < policy.retest_top_k <= self._gpus_of_the_class()
+            policy.baseline_repeats,
+            policy.max_retests,
+            policy.retest_top_k,
+            1 < policy.retest_top_k <= self._gpus_of_the_class(),
         )
 
     def step(self) -> Step | None:
@@ -135,7 +138,8 @@ class Race:
             under_way=sum(r.status in OPEN for r in its),
             broke=any(r.status in ("crash", "timeout") and r.error_kind not in NO_FAULT for r in its),
             trainable=e.attempt > 0,
-            is_baseline=bool(e.improved) and e.delta == 0,
+            is_baseline=e.baseline
+            or (self.facts.tag.baseline_id is None and bool(e.improved) and e.delta == 0),
         )
 
     def _told(self, e: Experiment, after: Best) -> dict[str, Any]:

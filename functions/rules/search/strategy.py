@@ -47,9 +47,9 @@ def next_direction(recent: Sequence[End], finished: int, near_misses: int, polic
         return _direction(
             "explore", 1.0, f"too few finished experiments ({finished} of {policy.min_finished})"
         )
-    window = recent[-policy.window :]
+    window = [e for e in recent[-policy.window :] if not e.baseline] or recent[-1:]
     crash_rate = sum(map(counts_as_crash, window)) / len(window)
-    keep_rate = sum(e.status == "keep" for e in window) / len(window)
+    keep_rate = sum(e.status == "keep" and not e.baseline for e in window) / len(window)
     if crash_rate > policy.crash_rate:
         return _direction("exploit", 0.3, f"{crash_rate:.0%} of the last {len(window)} crashed: stay close")
     if keep_rate == 0 and finished > policy.plateau_after:

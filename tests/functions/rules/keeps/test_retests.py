@@ -34,8 +34,8 @@ from functions.rules.keeps.verdict import score
 from state.records import Direction, Trust
 
 SIGMA = 0.001
-ONCE = Effort(max_retests=2, top_k=4, parallel=False)
-RACE = Effort(max_retests=2, top_k=4, parallel=True)
+ONCE = Effort(baseline_repeats=2, max_retests=2, top_k=4, parallel=False)
+RACE = Effort(baseline_repeats=2, max_retests=2, top_k=4, parallel=True)
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ KEEP_RULES = st.sampled_from(["confirmed"] * 9 + ["strict"])
 FIRSTS = st.builds(First, VALUES, st.sampled_from([True, True, True, False]), KEEP_RULES)
 AGAINS = st.builds(Again, st.integers(0, 9), st.one_of(VALUES, VALUES, VALUES, FAILURES))
 PLAYS: st.SearchStrategy[Play] = st.lists(st.one_of(FIRSTS, AGAINS), min_size=1, max_size=30)
-EFFORTS = st.builds(Effort, st.integers(0, 3), st.integers(1, 5), st.booleans())
+EFFORTS = st.builds(Effort, st.integers(0, 3), st.integers(0, 3), st.integers(1, 5), st.booleans())
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -122,7 +122,8 @@ def test_an_experiment_runs_again_as_often_as_it_is_owed_and_a_few_times_more(
     for step in played(tag, play):
         if isinstance(step, RunAgain):
             tried = tag.tried[step.name]
-            owed = effort.max_retests if tried.is_baseline else min(1, effort.max_retests)
+            once = min(1, effort.max_retests)
+            owed = once * max(1, effort.baseline_repeats) if tried.is_baseline else once
             assert tried.trainable
             assert len(tried.retests) <= owed + SPARE * bool(owed)
             assert sum(isinstance(r.outcome, float) or r.outcome == "open" for r in tried.retests) <= owed
@@ -399,7 +400,7 @@ def test_where_many_gpus_are_there_rivals_race_with_the_keep(
 
 
 def test_nothing_runs_again_where_no_retests_are_allowed() -> None:
-    never = Effort(max_retests=0, top_k=4, parallel=False)
+    never = Effort(baseline_repeats=2, max_retests=0, top_k=4, parallel=False)
 
     assert due_step([the("base", 0, is_baseline=True)], [], SIGMA, never) is None
     assert due_step([the("old", 0), keep("new", -1)], [], SIGMA, never) == GiveUp("new")

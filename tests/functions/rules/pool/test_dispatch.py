@@ -51,4 +51,4 @@ def test_only_the_place_in_the_queue_decides_between_pinned_and_not() -> None:
 def test_a_dispatcher_lends_fresh_gpus_of_the_labs_own_workers() -> None:
     idle = [gpu("fresh", heartbeat_at=90.0), gpu("silent"), gpu("remote", heartbeat_at=90.0, owner="ann")]
 
-    assert [g.gpu_id for g in lendable(Line(100.0, idle, [], []), stale_s=60.0)] == ["fresh"]
+    assert [g.gpu_id for g in lendable(Line(100.0, idle, [], [], []), stale_s=60.0)] == ["fresh"]
