@@ -16,7 +16,9 @@ def code_of(e: Experiment, other_key: str | None) -> str:
     Under a comparability key of its own the same code counts as another: a longer run is no repeat.
     """
     constants = {name: value for name, value in (e.config_delta or {}).items() if name != "SEED"}
-    code: list[object] = [e.tree_id] if e.tree_id else [e.diff_id or e.commit_sha, constants]
+    code: list[object] = (
+        [e.tree_id] if e.tree_id else [e.commit_sha if e.is_unpatched else e.diff_id, constants]
+    )
     named = [*code, *([other_key] if other_key else [])]
     text = json.dumps(named, sort_keys=True)
     return f"runs:{hashlib.sha256(text.encode()).hexdigest()[:32]}"

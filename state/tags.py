@@ -12,7 +12,7 @@ from state.client import Lab
 from state.errors import BudgetExhausted, Conflict, NotFound
 from state.indexes import members, values
 from state.policy import Policy, read_policy
-from state.records import Best, Direction, Experiment, Strategy, Tag, flatten, words
+from state.records import Best, Direction, Strategy, Tag, flatten, words
 
 TRIES = 20
 """How often a tag is paused anew because an experiment was queued for another GPU meanwhile."""
@@ -162,17 +162,21 @@ class Tags:
                     return became == "resumed", int(waiting)
         raise _restless(tag)
 
-    async def open_gate(self, tag: str, baseline: Experiment) -> bool:
-        """Let in what waits for the tag's baseline, which has ended; False where it was let in before."""
+    async def open_gate(self, tag: str, baseline_id: str) -> bool:
+        """Let in what waits for the tag's baseline; False where it was let in before, or the baseline has not ended.
+
+        Raises:
+            Conflict: the tag's experiments do not stand still, or one waits in no queue.
+        """
         for _ in range(TRIES):
             found = await self._waiting(tag)
             answer = await self._lab.move(
                 "open_gate",
                 keys={
                     **self._places(tag, found.pins),
-                    "baseline": self._lab.keys.experiment(baseline.experiment_id),
+                    "baseline": self._lab.keys.experiment(baseline_id),
                 },
-                args={"tag": tag, "status": baseline.status},
+                args={"tag": tag},
             )
             if answer != "stale":
                 return bool(answer == "opened")

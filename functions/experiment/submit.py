@@ -15,6 +15,7 @@ from functions.views.budgets import held_back, obstacle
 from functions.views.hints import Queue, alive, next_step, open_step
 from state.entries import Entered, EntryFacts, WaitQueue
 from state.experiments import Experiments
+from state.experiments.retesting import PRIORITY
 from state.records import Experiment, Status
 from state.settings import Settings
 
@@ -64,13 +65,17 @@ async def submit(request: Submit, call: Call, experiments: Experiments, settings
             )
         tag = facts.tag
         if is_baseline := owes_baseline(tag, facts.policy):
-            is_baseline = is_base_code(tag, idea.commit_sha, idea.config_delta, is_unpatched=not patch)
+            is_baseline = request.gpu_id is None and is_base_code(
+                tag, idea.commit_sha, idea.config_delta, is_unpatched=not patch
+            )
             if not is_baseline:
                 await call.invoke("experiment::baseline", {"tag": tag.name})
                 continue
         run = run_of(
             facts.policy, priority=request.priority, timeout_s=request.timeout_s, pinned_gpu=request.gpu_id
         )
+        if is_baseline:  # the others wait for it
+            run = run_of(facts.policy, priority=PRIORITY)
         waits_aside = held_back(tag, None)
         waits = WaitQueue(facts.rounds, workers, paused=waits_aside is not None)
         entry = admitted(idea, facts, call.caller)

@@ -82,7 +82,10 @@ async def accept(request: Train, call: Call, experiments: Experiments, settings:
         tag = facts.tag
         if is_baseline := owes_baseline(tag, facts.policy) and e.retest_of is None and not facts.holds:
             delta = request.config_delta or e.config_delta
-            is_baseline = is_base_code(tag, e.commit_sha, delta, is_unpatched=e.is_unpatched)
+            is_pinned = (request.gpu_id or e.pinned_gpu) is not None
+            is_baseline = not is_pinned and is_base_code(
+                tag, e.commit_sha, delta, is_unpatched=e.is_unpatched
+            )
             if not is_baseline:
                 await call.invoke("experiment::baseline", {"tag": tag.name})
                 continue
@@ -191,6 +194,9 @@ async def train(request: Train, call: Call, stores: Stores, runner: Runner, sett
 def job_of(given: Assignment, request: Train, traceparent: str | None) -> TrainingJob:
     """What the runner is told of the attempt."""
     e, tag, budget = given.experiment, given.tag, given.experiment.budget_s or 300.0
+    delta = e.config_delta
+    if e.retest_of is not None and delta is not None:  # it has a seed of its own
+        delta = {name: value for name, value in delta.items() if name != "SEED"}
     return TrainingJob(
         experiment_id=e.experiment_id,
         attempt=request.attempt or e.attempt,
@@ -198,7 +204,7 @@ def job_of(given: Assignment, request: Train, traceparent: str | None) -> Traini
         commit_sha=e.commit_sha,
         base_commit=tag.base_commit,
         patch=given.patch,
-        config_delta=e.config_delta,
+        config_delta=delta,
         evaluator=tag.evaluator,
         evaluator_files=tag.evaluator_files,
         budget_s=budget,

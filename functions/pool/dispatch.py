@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -10,10 +11,12 @@ from functions.pool._stores import Stores
 from functions.rules.baselines import repeats_due
 from functions.rules.keeps.ruling import retest_of
 from functions.rules.pool.dispatch import lendable, pairs
-from state.errors import BudgetExhausted
+from state.errors import BudgetExhausted, Conflict
 from state.leases import Lease
 from state.records import OPEN, Experiment, Gpu
 from state.settings import Settings
+
+log = logging.getLogger(__name__)
 
 ROUNDS = 5
 """Looks again after meeting another dispatcher, at most so often; the next dispatch does the rest."""
@@ -79,7 +82,10 @@ async def _see_to(tags: Sequence[str], free: list[Gpu], stores: Stores) -> bool:
             continue
         baseline, its, policy = await stores.experiments.with_retests(tag.baseline_id)
         if baseline.status not in OPEN:
-            changed |= await stores.tags.open_gate(name, baseline)
+            try:
+                changed |= await stores.tags.open_gate(name, baseline.experiment_id)
+            except Conflict as problem:  # the other tags' runs go on
+                log.error("%s: %s", name, problem.detail)
         elif tag.paused_at is None and repeats_due(baseline, policy, free):
             with suppress(BudgetExhausted):  # the noise is learned later
                 changed |= await stores.experiments.begin_retest(retest_of(baseline, its, policy)) is not None

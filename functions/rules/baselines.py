@@ -9,6 +9,8 @@ from state.ids import named_by
 from state.policy import Policy
 from state.records import Experiment, Gpu, Idea, Tag
 
+LEAST_HASH = 7
+"""Characters that name a commit."""
 SYSTEM = "nightjar"
 """The agent that a baseline is of: it takes no other agent's turn."""
 
@@ -24,7 +26,8 @@ def is_base_code(
 ) -> bool:
     """Whether this is the base commit's own code, whatever its seed."""
     base, commit = (tag.base_commit or "").lower(), commit_sha.lower()
-    is_base = base.startswith(commit) or (base != "" and commit.startswith(base))
+    is_named = min(len(base), len(commit)) >= LEAST_HASH
+    is_base = is_named and (base.startswith(commit) or commit.startswith(base))
     return is_base and is_unpatched and not (config_delta or {}).keys() - {"SEED"}
 
 
@@ -38,6 +41,7 @@ def baseline_of(tag: str, base_commit: str) -> Idea:
         commit_sha=base_commit,
         diff_summary="nothing changed",
         agent=SYSTEM,
+        owner=SYSTEM,
     )
 
 

@@ -325,3 +325,102 @@ async def test_a_baseline_on_a_gpu_that_dies_is_run_again_before_the_others(
     assert await leased(client) == ["mar11-1"]
     assert (await found(process, "mar11-1")).attempt == 2
     assert await audited(client) == []
+
+
+@pytest.mark.parametrize("order", [("mar11-1", "mar11-1.2"), ("mar11-1.2", "mar11-1")])
+async def test_the_best_stays_what_the_baseline_measured_first_whichever_run_ends_first(
+    client: httpx.AsyncClient, process: Process, order: tuple[str, str]
+) -> None:
+    await opened(client, gpus=2, baseline_repeats=1)
+    await submitted(client)
+    assert await leased(client) == ["mar11-1", "mar11-1.2"]
+    values = {"mar11-1": 1.0, "mar11-1.2": 1.1}
+
+    for name in order:
+        await ended(client, process, name, values[name])
+
+    best = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
+    assert (best["experiment_id"], best["val_bpb"]) == ("mar11-1", 1.0)
+    assert await audited(client) == []
+
+
+async def test_a_baseline_that_is_not_the_best_is_kept_and_never_demoted(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, keep_rule="confirmed")
+    await submitted(client)
+    await leased(client)
+    await tried(client, 0.9)
+
+    answer = await ended(client, process, "mar11-1", 1.0)
+
+    assert (answer["status"], answer["improved"], answer["action"]) == ("keep", False, "git_reset")
+    assert await audited(client) == []
+
+
+async def test_a_baseline_ahead_of_a_self_reported_best_is_confirmed_at_once(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, keep_rule="confirmed")
+    await submitted(client)
+    await leased(client)
+    await tried(client, 1.0)
+
+    answer = await ended(client, process, "mar11-1", 0.9995)
+
+    assert (answer["status"], answer["trust"], answer["retest"]) == ("keep", "confirmed", None)
+    assert await audited(client) == []
+
+
+async def test_what_an_agent_says_of_the_base_commit_does_not_move_what_roots_have_to_beat(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, traces={"mode": "multi", "target_traces": 3, "max_parallel": 9})
+    await told(client, "/api/experiment/baseline", tag="mar11")
+    await leased(client)
+    await tried(client, 9.0, commit_sha=BASE)
+    await ended(client, process, "mar11-1", 1.0)
+
+    chosen = await told(client, "/api/trace/select", tag="mar11", intent="new_root")
+
+    assert (await tried(client, 1.5, selection_id=chosen["selection_id"]))["status"] == "discard"
+
+
+@pytest.mark.parametrize("changes", [{"gpu_id": GPUS[0]}, {"commit_sha": BASE[:6]}])
+async def test_no_pinned_run_and_no_vague_commit_becomes_the_baseline(
+    client: httpx.AsyncClient, process: Process, changes: dict[str, str]
+) -> None:
+    await opened(client)
+
+    ours = await submitted(client, **{"commit_sha": BASE, **changes})
+
+    assert ours["experiment_id"] == "mar11-2"
+    baseline = await found(process, "mar11-1")
+    assert (baseline.baseline, baseline.pinned_gpu, baseline.priority) == (True, None, 7)
+
+
+async def test_the_base_commit_as_the_baseline_holds_the_others_up_no_longer_than_it_has_to(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+
+    await submitted(client, commit_sha=BASE, priority=0, timeout_s=86400)
+
+    baseline = await found(process, "mar11-1")
+    assert (baseline.baseline, baseline.priority, baseline.timeout_s) == (True, 7, 660.0)
+
+
+async def test_a_tag_whose_queue_is_broken_holds_up_no_other_tag(
+    client: httpx.AsyncClient, process: Process, caplog: pytest.LogCaptureFixture
+) -> None:
+    await opened(client)
+    await submitted(client)
+    await leased(client)
+    await ended(client, process, "mar11-1", 1.0)
+    await process.lab.command("DEL", process.lab.keys.parked("mar11"))
+    await open_tag(client, "other")
+
+    await told(client, "/api/experiment/submit", **idea("other"))
+
+    assert await leased(client) == ["other-1"]
+    assert "does not stand still" in caplog.text

@@ -120,3 +120,43 @@ async def test_what_was_measured_otherwise_is_told_so_and_moves_nobody(
     )
     assert waited["next"].startswith("Reset to base_commit_sha, the tag's best")
     assert (await told(client, "/api/lab/audit"))["violations"] == []
+
+
+async def test_the_incumbent_s_code_is_a_repeat_while_a_provisional_keep_stands_on_it(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client, policy={"keep_rule": "confirmed"})
+    await tried(client, 1.0, **BEST)
+    assert (await tried(client, 0.979, **OTHER))["status"] == "keep"
+
+    again = await tried(client, 0.9, **BEST)
+
+    assert (again["status"], again["repeats_best"]) == ("discard", True)
+    assert await best_of(client) == ("mar11-2", 0.979)
+    assert (await told(client, "/api/lab/audit"))["violations"] == []
+
+
+async def test_the_best_s_code_is_kept_on_no_other_branch(client: httpx.AsyncClient) -> None:
+    traces = {"mode": "multi", "target_traces": 3, "max_parallel": 9}
+    await open_tag(client, policy={"traces": traces})
+    await tried(client, 1.0, **BEST)
+
+    chosen = await told(client, "/api/trace/select", tag="mar11", intent="new_root")
+    again = await tried(client, 0.9, selection_id=chosen["selection_id"], **BEST)
+
+    assert (again["status"], again["branch_improved"], again["action"]) == ("discard", False, "git_reset")
+
+
+async def test_an_empty_patch_is_no_patch(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 1.0, **BEST)
+
+    assert (await tried(client, 0.9, **BEST, diff=""))["status"] == "discard"
+
+
+async def test_a_patch_that_a_shell_has_cut_its_last_line_end_off_applies(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+
+    await tried(client, 1.0, diff="+x")
+
+    assert (await asked(client, "/api/experiment/mar11-1"))["diff"] == "+x\n\n"

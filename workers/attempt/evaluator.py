@@ -20,6 +20,7 @@ from functions.formats.metrics_block import FailureKind
 from workers.attempt.source import Files, Refused
 
 _AT_START = frozenset({"sitecustomize", "usercustomize"})
+_LINK = b"120000 "
 _MODULES = (".py", ".pyc", ".so", ".pyd")
 
 
@@ -56,7 +57,8 @@ class Guard:
                     f"{path} is not the one of the tag's base commit: the evaluator and what it reads are fixed",
                     hint=f"restore it: git checkout <base commit> -- {path}",
                 )
-        if (shadow := self._shadow(path for path in ours if path not in base)) is not None:
+        links = {path for path, blob in ours.items() if blob.startswith(_LINK)}
+        if (shadow := self._shadow((path for path in ours if path not in base), links)) is not None:
             raise Tampered(
                 f"{shadow} would be imported in the place of what the evaluator {self.evaluator} uses",
                 hint="give it another name",
@@ -86,15 +88,19 @@ class Guard:
             path == file or path.startswith(f"{file.rstrip('/')}/") for file in self.files
         )
 
-    def _shadow(self, added: Iterable[str]) -> str | None:
-        """The first of these files that Python would import instead of something that the evaluator uses."""
+    def _shadow(self, added: Iterable[str], links: Collection[str] = ()) -> str | None:
+        """The first of these files that Python would import instead of something that the evaluator uses.
+
+        One of the `links` may be to a package.
+        """
         folders = self._folders()
         for path in map(PurePosixPath, sorted(added)):
             name = path.name.partition(".")[0]
             where, module = (
                 (path.parent.parent, path.parent.name) if name == "__init__" else (path.parent, name)
             )
-            if path.suffix in _MODULES and where in folders and module in folders[where]:
+            is_module = path.suffix in _MODULES or str(path) in links
+            if is_module and where in folders and module in folders[where]:
                 return str(path)
         return None
 

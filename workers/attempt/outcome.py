@@ -19,7 +19,7 @@ def outcome(ended: Ended, built: Checkout, metric: str, gpu_class: str) -> Train
     """A run that exited with 0 and a finite metric is trained, even if it was told to stop."""
     if ended.cause == "lost":
         return Halted("lost", newest_lines(ended.log))
-    if ended.cause != "stop" and (harm := built.harm()) is not None:
+    if (harm := built.harm()) is not None:
         return Failed("evaluator", f"{harm}\n{failure_tail(ended.log)}".rstrip())
     printed = parse_block(ended.log) or _results_file(built.path)
     value = printed.get(metric, math.nan)

@@ -232,8 +232,8 @@ def _retests(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
             yield f"{e.experiment_id}: its record counts {e.retests} retests, there are {have[e.experiment_id]}"
     for r in s.retests:
         first = records.get(r.retest_of or "")
-        same = first is not None and (first.commit_sha, first.diff_id) == (r.commit_sha, r.diff_id)
-        if not same:
+        # a worker finds out what the patch of a commit is, perhaps after the retest was begun
+        if first is None or first.commit_sha != r.commit_sha or r.diff_id not in (None, first.diff_id):
             yield f"{r.experiment_id} runs other code than {r.retest_of}"
         if r.status in ("keep", "discard"):
             yield f"{r.experiment_id} is a retest, but {r.status}"

@@ -181,15 +181,22 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
         return _invalid(report, run, under)
     e, tag, policy, best = run.experiment, run.tag, run.policy, beside.best
     weighed = _weigh(report.value, run, under, beside)
-    value, repeats_best = weighed.value, best is not None and best.code == under.code
+    # a baseline is judged by itself: its repeats may end before it does, and others may have reported its code
+    value = report.value if e.baseline else weighed.value
+    standing = best.standing() if best and not e.baseline else []
+    repeats_best = under.code in {link.code for link in standing}
     verdict = judge(value, best.val_bpb if best else None, tag.direction, policy.near_miss_margin)
     if repeats_best:  # one more run of the same code is no progress
         verdict = replace(verdict, improved=False, near_miss=False)
     trust = None if repeats_best else _trust(value, run, best, weighed.noise)
+    if e.baseline and trust is not None:
+        trust = "confirmed"  # what it measures is what counts
     base = branch_base(run, under.key, beside)
     beats_base = None if base is None else base.is_beaten(value, under.code, tag)
+    if repeats_best or (base is not None and base.experiment is None and _is_base_code(e, tag)):
+        beats_base = None if beats_base is None else False
     kept = verdict.improved or bool(beats_base) or e.baseline
-    moves_on = kept and under.other_key is None
+    moves_on = kept and under.other_key is None and (verdict.improved or not e.baseline)
     before = base.commit_sha if base is not None else reset_to(run.best, tag)
     answer = CompleteAnswer(
         experiment_id=e.experiment_id,
@@ -205,7 +212,7 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
         trust=trust,
         retest=_next_retest(e) if trust == "provisional" else None,
         branch_improved=beats_base,
-        judged_val_bpb=value if weighed.runs.runs > 1 else None,
+        judged_val_bpb=value if value != report.value else None,
         compared_with=best.experiment_id if best else None,
         repeats_best=repeats_best,
         reason=_reason(run, under, best, weighed.runs),
@@ -472,14 +479,17 @@ def _reported(op: str, digest: str) -> dict[str, str]:
     return {"op": op, "digest": digest}
 
 
+def _is_base_code(e: Experiment, tag: Tag) -> bool:
+    return is_base_code(tag, e.commit_sha, e.config_delta, is_unpatched=e.is_unpatched)
+
+
 def _learned(e: Experiment, tag: Tag, key: Key, value: float) -> dict[str, object]:
     """Parts of the tag's main key that this run is the first to know, and what the base commit's code measures."""
     main, known = main_key(tag), {name: part for name, part in vars(key).items() if part is not None}
     learned: dict[str, object] = {
         f"key_{name}": part for name, part in known.items() if getattr(main, name) is None
     }
-    if tag.baseline_val_bpb is None and is_base_code(
-        tag, e.commit_sha, e.config_delta, is_unpatched=e.is_unpatched
-    ):
+    is_first = tag.baseline_id is None and tag.baseline_val_bpb is None
+    if e.baseline or (is_first and _is_base_code(e, tag)):
         learned["baseline_val_bpb"] = value
     return learned

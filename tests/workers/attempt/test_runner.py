@@ -274,6 +274,19 @@ finally:
 """
 
 
+async def test_a_stopped_run_that_has_changed_its_evaluator_is_not_believed(repo: Repository) -> None:
+    script = (
+        "import os, time\nfrom nightjar_report import report\nos.remove('prepare.py')\n"
+        "try:\n    while True:\n        report(1.0, 0.5)\n        time.sleep(0.02)\n"
+        "except SystemExit:\n    print('---\\nval_bpb: 0.3')\n"
+    )
+
+    result = await train(repo, script, Orders(on_tick=lambda metric, progress: "stop"))
+
+    assert isinstance(result, Failed)
+    assert result.kind == "evaluator"
+
+
 async def test_a_full_result_that_arrives_after_a_stop_wins(repo: Repository) -> None:
     result = await train(repo, STOPPED.format("0.75"), Orders(on_tick=lambda *_: "stop"))
 

@@ -166,6 +166,7 @@ TAMPERED: dict[str, dict[str, str | None]] = {
     "what Python imports at its start": {"sitecustomize.py": ""},
     "a module of the standard library": {"random.py": ""},
     "a module that it imports": {"numpy/__init__.py": ""},
+    "a link to a package of its name": {"math": "-> linked", "linked/__init__.py": ""},
     "other data": {"data/part/a.txt": "b\n"},
     "more data": {"data/part/b.txt": "b\n"},
 }
