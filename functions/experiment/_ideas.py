@@ -64,8 +64,6 @@ class NewIdea(Command):
             Invalid: it is too long.
         """
         patch = self.diff.encode() if self.diff is not None else None
-        if patch and not patch.endswith(b"\n"):
-            patch += b"\n\n"  # a shell's $(git diff) has lost them, and git refuses it without
         if patch is not None and len(patch) > LONGEST_PATCH:
             raise Invalid("diff is over 4 MiB", hint="leave data and binaries out of the commit")
         return patch

@@ -84,6 +84,7 @@ class Retracting(Reading):
         )
         noise, code = noise_key(keys, e.tag, e.gpu_class), code_of(e, e.best_key)
         is_new = after is not None and (best is None or after.experiment_id != best.experiment_id)
+        is_baseline = e.baseline and e.status == "keep"
         left, risen, growths = retraction.left, retraction.risen, retraction.growths
         answer = await self._lab.move(
             "retract_experiment",
@@ -114,7 +115,8 @@ class Retracting(Reading):
                 "finishes": retraction.facts.tag.finishes,
                 "best_version": best.version if best else 0,
                 "fields": words(flatten(retraction.fields)),
-                "counter": COUNTERS[e.status],
+                "counter": "baselines" if is_baseline else COUNTERS[e.status],
+                "is_baseline": 1 if is_baseline else None,
                 "event_data": json.dumps(dict(retraction.told), allow_nan=False),
                 "experiment_traceparent": e.traceparent,
                 **({"code": code, **vars(left)} if left else {}),

@@ -424,3 +424,21 @@ async def test_a_tag_whose_queue_is_broken_holds_up_no_other_tag(
 
     assert await leased(client) == ["other-1"]
     assert "does not stand still" in caplog.text
+
+
+async def test_a_baseline_that_is_taken_back_counts_for_nothing_any_more(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, traces={"mode": "multi", "target_traces": 3, "max_parallel": 9})
+    await told(client, "/api/experiment/baseline", tag="mar11")
+    await leased(client)
+    await ended(client, process, "mar11-1", 1.0)
+    await tried(client, 1.2)
+
+    await told(client, "/api/experiment/retract", experiment_id="mar11-1", reason="the wrong data")
+
+    stats = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
+    assert (stats["total"], stats["retracted"]) == (1, 1)
+    chosen = await told(client, "/api/trace/select", tag="mar11", intent="new_root")
+    assert (await tried(client, 1.1, selection_id=chosen["selection_id"]))["status"] == "keep"
+    assert await audited(client) == []

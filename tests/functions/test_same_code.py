@@ -152,11 +152,3 @@ async def test_an_empty_patch_is_no_patch(client: httpx.AsyncClient) -> None:
     await tried(client, 1.0, **BEST)
 
     assert (await tried(client, 0.9, **BEST, diff=""))["status"] == "discard"
-
-
-async def test_a_patch_that_a_shell_has_cut_its_last_line_end_off_applies(client: httpx.AsyncClient) -> None:
-    await open_tag(client)
-
-    await tried(client, 1.0, diff="+x")
-
-    assert (await asked(client, "/api/experiment/mar11-1"))["diff"] == "+x\n\n"

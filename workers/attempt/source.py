@@ -52,21 +52,23 @@ async def trees(tree: Path, base: str | None) -> Trees:
 
 
 async def source_of(
-    tree: Path, code: Trees, base: str | None, sent: bytes | None, script: bytes | None
+    tree: Path, code: Trees, base: str | None, sent: bytes | None, script: bytes | None, *, is_rebuilt: bool
 ) -> Source:
-    """What is told of the code: with its patch, where none was sent, or one that makes other files.
+    """What is told of the code: with its patch, where the one that was sent, if any, does not make these files.
 
-    `script` is the training script with its constants set, and a seed that is the same for all.
+    `is_rebuilt`: the tree was made with it. `script` is the training script with its constants set, and a seed that
+    is the same for all.
 
     Raises:
         Refused: the patch is too long to be kept.
     """
     patch, differs = code.patch, False
-    if patch is None or base is None or sent == patch:
+    if base is None or sent == patch:
         patch = None
     elif sent is not None:
-        differs = await _made_by(tree, base, sent) != code.files
-        patch = patch if differs else None
+        differs = not is_rebuilt and await _made_by(tree, base, applicable(sent)) != code.files
+        if not differs and sent == applicable(sent):
+            patch = None
     if patch is not None and len(patch) > LONGEST_PATCH:
         raise Refused(
             f"the patch of this commit against the tag's base has {len(patch):,} bytes, over"
@@ -74,6 +76,11 @@ async def source_of(
             hint="leave data and binaries out of the commit",
         )
     return Source(_identity(code.files, script), patch, differs)
+
+
+def applicable(patch: bytes) -> bytes:
+    """A patch with the line ends that a shell's `$(git diff)` cuts off, and without which git refuses it."""
+    return patch if not patch or patch.endswith(b"\n") else patch + b"\n\n"
 
 
 def settled(source: bytes, values: Mapping[str, object], seed: int | None) -> bytes:

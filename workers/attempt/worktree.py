@@ -22,7 +22,7 @@ from functions.lanes import Source, TrainingJob
 from state.errors import Invalid
 from workers.attempt.evaluator import Guard
 from workers.attempt.git import GitFailed, Unbuildable, git
-from workers.attempt.source import SCRIPT, SEED, Refused, settled, source_of, trees
+from workers.attempt.source import SCRIPT, SEED, Refused, applicable, settled, source_of, trees
 
 _SHA = re.compile(r"[0-9a-fA-F]{7,40}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
@@ -94,10 +94,7 @@ async def _build(repo: Path, job: TrainingJob, folder: Path) -> Checkout:
         _restore_evaluator(tree, trusted, evaluator)
     _remove_compiled(tree, code.files)
     script = _set_constants(tree, job)
-    sent = (
-        job.patch if commit else code.patch
-    )  # a patch that the tree was made with is the one that is trained
-    source = await source_of(tree, code, base, sent, script)
+    source = await source_of(tree, code, base, job.patch, script, is_rebuilt=commit is None)
     whose = guard or Guard.of(evaluator, b"", job.evaluator_files)
     return Checkout(tree, folder, source, frozenset(code.files), guard, whose.fingerprint(tree))
 
@@ -114,7 +111,9 @@ async def _check_out(repo: Path, tree: Path, job: TrainingJob, commit: str | Non
     await git(tree, "checkout", "--quiet", "--detach", "--force", commit or base or "")
     if commit is None and job.patch:
         try:
-            await git(tree, "apply", "--index", "--binary", "--whitespace=nowarn", "-", stdin=job.patch)
+            await git(
+                tree, "apply", "--index", "--binary", "--whitespace=nowarn", "-", stdin=applicable(job.patch)
+            )
         except GitFailed as error:
             raise Refused(
                 f"the patch does not apply to the tag's base commit {job.base_commit}: {error.detail}",

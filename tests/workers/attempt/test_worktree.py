@@ -297,6 +297,21 @@ async def test_a_patch_that_was_sent_is_kept_if_it_makes_the_same_files(repo: Re
             assert (built.source.patch is None) == (sent is short)
 
 
+async def test_a_patch_whose_last_line_end_a_shell_has_cut_off_is_taken_and_mended(
+    repo: Repository, root: Path
+) -> None:
+    ours = repo.commit({"train.py": TRAIN + "# more\n", "image.bin": bytes(range(256))})
+    cut = repo.git_bytes("diff", "--binary", repo.base, ours).rstrip(b"\n")
+
+    for sha in (ours, MISSING):
+        async with checkout(repo.path, job(sha, base_commit=repo.base, patch=cut), root) as built:
+            assert (built.path / "train.py").read_text().endswith("# more\n")
+            assert not built.source.differs
+            assert built.source.patch is not None
+            assert built.source.patch.startswith(b"diff --git")
+            assert built.source.patch.endswith(b"\n")
+
+
 async def test_the_same_code_has_one_identity_whatever_its_seed(repo: Repository, root: Path) -> None:
     deeper = repo.commit({"train.py": TRAIN.replace("DEPTH = 8", "DEPTH = 12")})
     other_seed = repo.commit(
