@@ -197,6 +197,8 @@ class Retraction:
     """As they were read: the guards."""
     fields: Mapping[str, Any]
     """Fields of the experiment that the decision sets."""
+    tag_fields: Mapping[str, Any]
+    """Fields of the tag."""
     told: Mapping[str, Any]
     """What the event says."""
     after: Best | None

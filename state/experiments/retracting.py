@@ -117,6 +117,7 @@ class Retracting(Reading):
                 "fields": words(flatten(retraction.fields)),
                 "counter": "baselines" if is_baseline else COUNTERS[e.status],
                 "is_baseline": 1 if is_baseline else None,
+                "tag_fields": words(flatten(retraction.tag_fields)),
                 "event_data": json.dumps(dict(retraction.told), allow_nan=False),
                 "experiment_traceparent": e.traceparent,
                 **({"code": code, **vars(left)} if left else {}),

@@ -3,7 +3,7 @@
 -- parts: events listing
 -- keys: experiment tag best standing near_misses finished categories noise? same_code? traces*
 -- keys: corrected* beaten keeps risen? risen_listed*
--- args: is_baseline? id number tag category status_before finishes best_version fields* counter event_data experiment_traceparent?
+-- args: id number tag category status_before finishes best_version fields* counter is_baseline? tag_fields* event_data experiment_traceparent?
 -- args: code? runs_before? runs_after? df? squares? leaving*
 -- args: corrected_ids* corrected_fields* corrected_scores* corrected_near*
 -- args: risen_id? risen_was_discard? risen_number? risen_category? risen_fields* risen_score?
@@ -22,22 +22,25 @@ local function is_stale()
   return false
 end
 
--- A category that nothing counts in any more was not tried.
+-- A category that nothing counts in any more was not tried; the baseline counts in none.
+local function uncategorise()
+  if A.is_baseline then return end
+  local total, kept = A.category .. ':total', A.category .. ':kept'
+  if A.status_before == 'keep' then redis.call('HINCRBY', K.categories, kept, -1) end
+  if redis.call('HINCRBY', K.categories, total, -1) == 0 then redis.call('HDEL', K.categories, total, kept) end
+end
+
 local function uncount()
   redis.call('HINCRBY', K.tag, A.counter, -1)
   redis.call('HINCRBY', K.tag, 'retracted', 1)
   redis.call('HINCRBY', K.tag, 'total', -1)
   redis.call('HINCRBY', K.tag, 'key_version', 1) -- what is being judged with it is judged again
-  if A.is_baseline then
-    redis.call('HDEL', K.tag, 'baseline_val_bpb')
-  else
-    local total, kept = A.category .. ':total', A.category .. ':kept'
-    if A.status_before == 'keep' then redis.call('HINCRBY', K.categories, kept, -1) end
-    if redis.call('HINCRBY', K.categories, total, -1) == 0 then redis.call('HDEL', K.categories, total, kept) end
-  end
-  local t = redis.call('HMGET', K.tag, 'total', 'crashed')
+  uncategorise()
+  if #A.tag_fields > 0 then redis.call('HSET', K.tag, unpack(A.tag_fields)) end
+  local t = redis.call('HMGET', K.tag, 'total', 'crashed', 'awaits_baseline')
   if t[1] == (t[2] or '0') then -- it was the only result: the next one says under which conditions the tag is measured
     redis.call('HDEL', K.tag, 'key_gpu_class', 'key_evaluator_hash', 'key_budget_seconds')
+    if t[3] ~= 'true' then redis.call('HDEL', K.tag, 'baseline_id') end
   end
   for _, index in ipairs({K.finished, K.standing, K.near_misses}) do redis.call('ZREM', index, A.id) end
 end

@@ -16,7 +16,9 @@ from functions.rules.keeps.noise import noise_of
 from state.experiments import Experiments
 from state.noise import noise_key
 from state.records import Experiment
+from state.tags import Tags
 from state.traces import Traces
+from tests.functions import test_baseline
 from tests.functions.test_branching import complete, experiment, listed, multi
 from tests.functions.test_confirmed import (
     judge_retests,
@@ -491,6 +493,47 @@ async def test_whatever_is_taken_back_in_whatever_order_the_audit_agrees(
         assert await spread(process, gpu_class) == (0, 0.0)
         assert not [code for code in await noise(process, gpu_class) if code.startswith("runs:")]
     assert (await stats(client))["retracted"] == 40
+
+
+# -- the baseline
+
+
+async def test_a_wrong_baseline_leaves_its_counter_and_the_tag_gets_another(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await test_baseline.opened(client)
+    waits = (await test_baseline.submitted(client))["experiment_id"]
+    await test_baseline.leased(client)
+    await test_baseline.ended(client, process, "mar11-1", 0.0001)
+    await told(client, "/api/experiment/stop", experiment_id=waits)
+    await told(client, "/api/pool/dispatch")
+
+    await retracted(client, "mar11-1")
+
+    tag = await Tags(process.lab).get("mar11")
+    assert (tag.baselines, tag.kept, tag.total, tag.retracted) == (0, 0, 0, 1)
+    assert (tag.baseline_id, tag.baseline_val_bpb) == (None, None)
+    assert await audited(client) == []
+    later = await test_baseline.submitted(client)
+    assert later["experiment_id"] == "mar11-4"
+    assert (await experiment(client, "mar11-3"))["baseline"]
+    assert await audited(client) == []
+
+
+async def test_the_baseline_s_value_is_that_of_the_next_run_of_its_code(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await test_baseline.opened(client, baseline_first=False)
+    code: dict[str, Any] = {"commit_sha": test_baseline.BASE}
+    await tried(client, 0.5, **code)
+    await tried(client, 1.25, **code)
+    await tried(client, 1.2)
+
+    answer = await retracted(client, "mar11-1")
+
+    assert (answer["best_experiment_id"], answer["best_val_bpb"]) == ("mar11-2", 1.25)
+    assert (await Tags(process.lab).get("mar11")).baseline_val_bpb == 1.25
+    assert await audited(client) == []
 
 
 # -- branches

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from functions.rules.baselines import is_base_code
 from functions.rules.branches.forest import regrown, rescored
 from functions.rules.keeps.noise import Repeats, noise_of, parsed, repeated, run_again, written
 from functions.rules.keeps.standing import restored
@@ -107,6 +108,7 @@ def retraction_of(facts: RetractionFacts, reason: str, digest: str) -> Retractio
     return Retraction(
         facts=facts,
         fields=fields,
+        tag_fields=_baseline_now(facts, leaving, now),
         told={**vars(told), "number": e.number, "agent": e.agent, "key": e.best_key},
         after=after,
         leaving=leaving,
@@ -195,6 +197,19 @@ def _correction(now: Experiment, facts: RetractionFacts) -> Correction:
     }
     is_near = now.best_key is None and not now.repeats_best
     return Correction(now.experiment_id, fields, _score(now, facts), is_near)
+
+
+def _baseline_now(
+    facts: RetractionFacts, leaving: Sequence[str], corrected: Mapping[str, Experiment]
+) -> dict[str, Any]:
+    """What the base commit's code measures by the first run of it that is left."""
+    e, tag = facts.experiment, facts.tag
+    is_base = is_base_code(tag, e.commit_sha, e.config_delta, is_unpatched=e.is_unpatched)
+    if tag.baseline_val_bpb is None or e.best_key is not None or not is_base:
+        return {}
+    firsts = [r for r in facts.runs if r.retest_of is None and r.experiment_id not in leaving]
+    judged = [corrected.get(r.experiment_id, r).judged for r in firsts]
+    return {"baseline_val_bpb": judged[0] if judged and judged[0] is not None else ""}
 
 
 def _left_noise(facts: RetractionFacts, leaving: Sequence[str]) -> LeftNoise | None:
