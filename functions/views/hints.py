@@ -97,7 +97,8 @@ def open_step(
     again = f"ask again with GET /api/experiment/{experiment_id}/wait"
     match status:
         case "queued" if obstacle is not None:
-            return f"{obstacle} Prepare your next idea, then {again}."
+            besides = f" Besides, {ADD_WORKER}." if queue is not None and queue.workers == 0 else ""
+            return f"{obstacle}{besides} Prepare your next idea, then {again}."
         case "queued" if queue is not None and queue.workers == 0:
             return f"It stays queued until a worker comes; {ADD_WORKER}."
         case "running":

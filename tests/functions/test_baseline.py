@@ -442,3 +442,14 @@ async def test_a_baseline_that_is_taken_back_counts_for_nothing_any_more(
     chosen = await told(client, "/api/trace/select", tag="mar11", intent="new_root")
     assert (await tried(client, 1.1, selection_id=chosen["selection_id"]))["status"] == "keep"
     assert await audited(client) == []
+
+
+async def test_without_a_worker_the_hint_that_starts_one_stands_beside_the_baseline(
+    client: httpx.AsyncClient,
+) -> None:
+    await opened(client, gpus=0)
+
+    step = (await submitted(client))["next"]
+
+    assert "waits for its baseline mar11-1" in step
+    assert "no worker is there: start one with ./nightjar worker --repo PATH" in step
