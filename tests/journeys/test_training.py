@@ -140,6 +140,8 @@ def test_a_patch_that_does_not_apply_is_the_agent_s_fault_and_not_the_worker_s(
         "diff --git a/train.py b/train.py\n--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-no such line\n+x\n"
     )
 
+    [before] = lab.get("pool/list")["workers"]  # other tests of this lab have crashed on it
+
     experiment = lab.submit(tag, commit_sha="0123456789abcdef0123456789abcdef01234567", diff=patch)
     e = lab.until_status(experiment, "crash")["experiment"]
     lab.until_idle()
@@ -147,7 +149,7 @@ def test_a_patch_that_does_not_apply_is_the_agent_s_fault_and_not_the_worker_s(
     assert e["error_kind"] == "patch"
     assert f"does not apply to the tag's base commit {lab.base}" in e["error"]
     [gpu] = lab.get("pool/list")["workers"]
-    assert (gpu["status"], gpu["consecutive_crashes"]) == ("idle", 0)
+    assert (gpu["status"], gpu["consecutive_crashes"]) == ("idle", before["consecutive_crashes"])
     assert lab.post("experiment/resume", tag=tag)["consecutive_crashes_before"] == 1
 
 
