@@ -184,7 +184,7 @@ class Keys:
         return self("trace", trace_id)
 
     def of_trace(self, trace_id: str) -> str:
-        """The index of what was made for a trace."""
+        """The index of a trace's experiments."""
         return self("of_trace", trace_id)
 
     def selection(self, selection_id: str) -> str:

@@ -90,7 +90,7 @@ def check_own(caller: Caller, owner: str | None, thing: str) -> None:
 
 
 def check_retractor(caller: Caller, e: Experiment) -> None:
-    """Refuse an agent to take back a result that is not its own, or that nobody in particular has.
+    """Refuse an agent that takes back a result of another owner, or one without an owner.
 
     Raises:
         Forbidden: it is another's, or has no owner.

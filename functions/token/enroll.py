@@ -21,7 +21,7 @@ class Enroll(Command):
         description="what token::issue answered with kind=enroll",
         examples=["nj_mfrggzdfmz_..."],
     )
-    name: Id = Field(description="what you will be known by; nobody had it before", examples=["agent-1"])
+    name: Id = Field(description="the name of the new token's owner; a new one", examples=["agent-1"])
 
 
 @function("token::enroll", role="anyone", writes=True, keeps_answer=False, body_limit=BODY_LIMIT)

@@ -19,7 +19,7 @@ from state.tags import tag_in
 KEEPS_READ = 102
 """The best keeps that are read: more than stand on one another, and the next under them."""
 BEATEN_READ = 500
-"""The best of what did not beat the best."""
+"""Results that did not improve on the best, those with the best values first: so many are read."""
 
 
 class Retracting(Reading):

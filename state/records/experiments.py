@@ -127,7 +127,7 @@ class Trial(Idea, Sketch):
     """One try: its idea, its attempts, its outcome."""
 
     baseline: bool = False
-    """The tag's baseline: it is kept whatever it measures, and counts in no keep rate."""
+    """The tag's baseline. Its status is `keep` for any value, and no keep rate counts it."""
     duplicate_of: str | None = None
     """The first experiment of its tag with the same patch or commit."""
     tree_id: str | None = None

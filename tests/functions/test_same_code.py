@@ -1,4 +1,4 @@
-"""The same code again is no progress, and another kind of GPU moves nobody off the tag's best."""
+"""A repeat of the best's code is a discard, and a keep on another class of GPU leaves the tag's best as it is."""
 
 from __future__ import annotations
 
