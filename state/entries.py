@@ -35,6 +35,8 @@ class Slot:
     gpu_id: str
     status: GpuStatus
     heartbeat_at: float
+    of_agent: bool = False
+    """An agent trains on it itself: no worker is there."""
 
 
 @dataclass(frozen=True)

@@ -39,6 +39,8 @@ class Holding:
     experiment: Experiment | None
     policy: Policy | None
     """Of the experiment's tag."""
+    stop_fence: int = 0
+    """Runs of its tag under a lease with this fence or an older one have to stop."""
 
 
 @dataclass(frozen=True)

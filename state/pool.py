@@ -67,10 +67,12 @@ class Pool:
         gpu = Gpu.parse(stored)
         if gpu.holder is None:
             return Holding(time_of(time), gpu, None, None)
-        held, policy = await self._lab.pipeline(
+        _, tag = named_by(gpu.holder)
+        held, policy, stop_fence = await self._lab.pipeline(
             [
                 ("HGETALL", keys.experiment(gpu.holder)),
-                ("HGET", keys("policy", named_by(gpu.holder)[1]), "values"),
+                ("HGET", keys("policy", tag), "values"),
+                ("HGET", keys.tag(tag), "stop_fence"),
             ]
         )
         return Holding(
@@ -78,6 +80,7 @@ class Pool:
             gpu=gpu,
             experiment=Experiment.found(held),
             policy=read_policy(policy) if policy else None,
+            stop_fence=int(stop_fence or 0),
         )
 
     async def wanted(self, experiment_id: str) -> Wanted:
@@ -153,10 +156,13 @@ class Pool:
             baselines=baselines,
         )
 
-    async def register(self, gpu: Gpu, *, of_any: bool = True) -> tuple[Gpu, float] | None:
+    async def register(
+        self, gpu: Gpu, *, of_any: bool = True, most_of_agent: int | None = None
+    ) -> tuple[Gpu, float] | Literal["other", "full"]:
         """Add a GPU, or bring it back; a lease on it stays. Answers it as it stands then, with Redis' clock.
 
-        A new one is `gpu.owner`'s. None: it is another owner's, and `of_any` is false.
+        A new one is `gpu.owner`'s. "other": it is another owner's, and not `of_any`; "full": it would be new, and its
+        agent has `most_of_agent` GPUs.
         """
         fields = gpu.model_dump(include=DESCRIBED, exclude_none=True)
         answer = await self._lab.move(
@@ -166,13 +172,18 @@ class Pool:
                 "gpu_id": gpu.gpu_id,
                 "fields": words(flatten(fields)),
                 "owner": gpu.owner,
-                "owner_before": None if of_any else gpu.owner,
+                "of_agent": "true" if gpu.of_agent else None,
+                "of_any": "yes" if of_any else None,
+                "most_of_agent": most_of_agent,
             },
         )
-        if answer[0] == "other":
-            return None
-        _, now, *stored = answer
-        return Gpu.parse(dict(zip(stored[::2], stored[1::2], strict=True))), float(now)
+        match answer:
+            case ["other" | "full" as refused]:
+                why: Literal["other", "full"] = refused
+                return why
+            case _:
+                _, now, *stored = answer
+                return Gpu.parse(dict(zip(stored[::2], stored[1::2], strict=True))), float(now)
 
     async def heartbeat(
         self, gpu: Gpu, health: Mapping[str, Any] | None, *, renewed: Experiment | None, lease_s: float
@@ -209,10 +220,13 @@ class Pool:
         lease_s: float,
         stale_s: float,
         chosen_from: Sequence[str] | None = None,
+        agent: str | None = None,
     ) -> Lease | Literal["none", "paused", "stale"]:
         """Lend the first candidate that is still idle, healthy and fresh to an experiment's attempt.
 
         The experiment is `queued` (a worker will run it) or `registered` (its agent holds the lease itself).
+        A GPU that an agent registered for itself is lent to this `agent` only.
+
         "none": every candidate is taken; "paused": its tag is; "stale": it is no longer as it was read, or, where
         none is left, other GPUs are idle than those that the candidates were `chosen_from`.
         """
@@ -237,6 +251,7 @@ class Pool:
                 "lease_s": lease_s,
                 "stale_s": stale_s,
                 "chosen_from": None if chosen_from is None else ",".join(chosen_from),
+                "agent": agent,
                 "experiment_traceparent": e.traceparent,
             },
         )
@@ -304,12 +319,17 @@ class Pool:
         )
         return int(answer) == 1
 
-    async def deregister(self, gpu_id: str) -> Literal["ok", "unknown", "held"]:
-        """Forget a GPU that no experiment holds."""
-        answer: Literal["ok", "unknown", "held"] = await self._lab.move(
+    async def deregister(
+        self, gpu_id: str, *, agent: str | None = None
+    ) -> Literal["ok", "unknown", "held", "other"]:
+        """Forget a GPU that no experiment holds.
+
+        With `agent` only one that this agent registered for itself; "other": it is not.
+        """
+        answer: Literal["ok", "unknown", "held", "other"] = await self._lab.move(
             "deregister_gpu",
             keys={"gpu": self._keys.gpu(gpu_id)},
-            args={"gpu_id": gpu_id},
+            args={"gpu_id": gpu_id, "agent": agent},
         )
         return answer
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from state.entries import Slot
 from state.errors import Conflict, Invalid, NotFound
 from state.records import Selection
 
@@ -9,6 +12,30 @@ from state.records import Selection
 def no_gpu(gpu_id: str) -> NotFound:
     """The GPU is not registered."""
     return NotFound(f"there is no GPU {gpu_id!r}", hint="register it with POST /api/pool/register")
+
+
+def agents_own(gpu_id: str) -> Conflict:
+    """The GPU is an agent's own: no worker of the lab trains there."""
+    return Conflict(
+        f"{gpu_id} is an agent's own GPU: the lab trains nothing there",
+        hint="its agent registers an experiment, acquires that GPU and trains it; for any of the lab's GPUs give this"
+        " one back with POST /api/pool/release, and leave gpu_id out",
+    )
+
+
+def check_pinned(gpu_id: str | None, slots: Sequence[Slot]) -> None:
+    """Refuse to wait for a GPU on which no worker will ever train.
+
+    Raises:
+        NotFound: it is not registered. Conflict: it is an agent's own.
+    """
+    if gpu_id is None:
+        return
+    slot = next((slot for slot in slots if slot.gpu_id == gpu_id), None)
+    if slot is None:
+        raise no_gpu(gpu_id)
+    if slot.of_agent:
+        raise agents_own(gpu_id)
 
 
 def no_selection(selection_id: str) -> NotFound:

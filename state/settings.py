@@ -119,6 +119,9 @@ class Settings(BaseSettings):
         ge=0,
         description="MB of disk for these folders, per GPU or CPU slot; the oldest are removed first",
     )
+    agent_gpus: int = Field(
+        default=8, ge=0, description="GPUs that an agent with a token may register for itself"
+    )
     worker_crash_limit: int = Field(
         default=5, ge=1, description="crashes in a row that take a GPU out of the pool for a while"
     )

@@ -99,6 +99,11 @@ class Snapshots:
         ids: list[str] = await self._lab.command("ZRANGE", self._lab.keys(index), 0, -1)
         return frozenset(ids)
 
+    async def agent_gpus(self) -> dict[str, int]:
+        """How many GPUs each agent has registered for itself."""
+        counted = await self._lab.hash(self._lab.keys("agent_gpus"))
+        return {agent: int(count) for agent, count in counted.items()}
+
     async def waiting(self) -> frozenset[str]:
         """Members of the common wait queue and of every GPU's own."""
         return await self._members_of(

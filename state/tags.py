@@ -31,7 +31,7 @@ class Paused:
     waiting: int
     """Experiments that keep their place meanwhile."""
     told: list[str]
-    """Experiments in progress whose workers were told to stop."""
+    """Experiments in progress whose workers, or whose agents that train them, are told to stop."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class _Waiting:
     pins: list[str]
     """GPUs that waiting experiments are pinned to."""
     in_progress: list[str]
+    self_trained: list[str]
+    """Registered ones that hold a GPU: their agents train them."""
 
 
 class Tags:
@@ -140,7 +142,11 @@ class Tags:
                     raise unknown(tag)
                 case ["paused" | "already" as became, since, why, waiting]:
                     return Paused(
-                        became == "paused", float(since), why or None, int(waiting), found.in_progress
+                        became == "paused",
+                        float(since),
+                        why or None,
+                        int(waiting),
+                        [*found.in_progress, *found.self_trained],
                     )
         raise _restless(tag)
 
@@ -185,18 +191,24 @@ class Tags:
     async def _waiting(self, tag: str, *, running: bool = False) -> _Waiting:
         """Where the tag's experiments wait, and which are in progress."""
         keys = self._lab.keys
-        queued, *in_progress = [
+        queued, registered, *in_progress = [
             keys.status(tag, status, "")[0]
-            for status in (("queued", "leased", "running") if running else ("queued",))
+            for status in ("queued", "registered", *(("leased", "running") if running else ()))
         ]
+        leases = members(self._lab, keys("leases"), keys.gpu(""), limit=-1, fields=("holder",))
         pinned, *ids = await self._lab.pipeline(
             [
                 members(self._lab, queued, keys.experiment(""), limit=-1, fields=("pinned_gpu",)),
                 *(("ZRANGE", index, 0, -1) for index in in_progress),
+                *([("ZRANGE", registered, 0, -1), leases] if running else ()),
             ]
         )
-        pins = {pin for (pin,) in values(pinned).values() if pin}
-        return _Waiting(sorted(pins), [i for its in ids for i in its])
+        pins = sorted({pin for (pin,) in values(pinned).values() if pin})
+        if not running:
+            return _Waiting(pins, [], [])
+        *of_workers, by_agents, lent = ids
+        holders = {holder for (holder,) in values(lent).values()}
+        return _Waiting(pins, [i for its in of_workers for i in its], [i for i in by_agents if i in holders])
 
     def _places(self, tag: str, pins: Sequence[str]) -> dict[str, str | list[str]]:
         """The keys of a tag's waiting experiments: the common queue and those of these GPUs."""

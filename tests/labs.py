@@ -14,7 +14,7 @@ import httpx
 from functions.process.lifecycle import Process
 from state.client import Lab
 from state.experiments import Experiments
-from state.records import Experiment
+from state.records import Experiment, Role
 from state.settings import host_name
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
@@ -103,6 +103,14 @@ async def crashed(http: httpx.AsyncClient, tag: str = "mar11", **more: Any) -> d
     """The answer to a new experiment's crash."""
     name = await registered(http, tag)
     return await told(http, "/api/experiment/crash", **{"experiment_id": name, "error": "boom"} | more)
+
+
+async def bearer(process: Process, name: str, role: Role, **more: Any) -> dict[str, str]:
+    """The header of a new token; the first of a lab is an operator's."""
+    if not await process.tokens.are_configured():
+        await process.tokens.issue(name="root", role="operator", issued_by="local")
+    issued = await process.tokens.issue(name=name, role=role, issued_by="root", **more)
+    return {"authorization": f"Bearer {issued.text}"}
 
 
 async def add_gpu(http: httpx.AsyncClient, gpu_id: str = "host:gpu0", **more: Any) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from state.experiments import Experiments
 from state.ids import ExperimentId, GpuId, Sha
 from state.leases import Assignment
 from state.records import OPEN, Experiment, Tag
-from state.refusals import no_gpu
+from state.refusals import check_pinned
 from state.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -90,8 +90,8 @@ async def accept(request: Train, call: Call, experiments: Experiments, settings:
                 await call.invoke("experiment::baseline", {"tag": tag.name})
                 continue
         pinned = request.gpu_id or e.pinned_gpu
-        if pinned is not None and pinned not in (slot.gpu_id for slot in facts.slots):
-            raise no_gpu(pinned)
+        for gpu_id in {pinned, e.gpu_id if facts.holds else None}:
+            check_pinned(gpu_id, facts.slots)
         run = run_of(
             facts.policy,
             priority=request.priority,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from functions.contract import Http, Request, Response, function
@@ -49,12 +49,14 @@ async def status(request: ReadStatus, overviews: Overviews, settings: Settings) 
         tags=lab.tags,
         paused_tags=list(lab.paused_tags),
         events=dict(lab.events),
-        hints=list(hints(lab, kinds, gpus)),
+        hints=list(hints(lab, kinds, settings.stale_s)),
     )
 
 
-def hints(lab: Overview, kinds: Collection[str], gpus: Mapping[str, int]) -> Iterator[str]:
+def hints(lab: Overview, kinds: Collection[str], stale_s: float) -> Iterator[str]:
     """What an operator should do."""
+    workers = [gpu for gpu in lab.gpus.gpus if not gpu.of_agent]
+    gpus = pool_counts(workers, lab.gpus.now, stale_s)
     if lab.queued and not gpus["idle"] + gpus["training"]:
         yield f"{lab.queued} experiments wait and {ADD_WORKER}"
     for tag in lab.paused_tags[:10]:

@@ -42,6 +42,7 @@ class Acquired(Response):
 async def acquire(request: Acquire, call: Call, stores: Stores, settings: Settings) -> Acquired:
     """Lend a GPU with a lease and a fence; the same experiment asking again gets the same lease.
 
+    An agent is lent the GPUs that it registered for itself, to which no other caller comes, before any of the lab's.
     A worker is lent only GPUs that it registered, and only for its own experiments and those without an owner. An
     agent that acquires a worker's GPU has that worker train the experiment.
     """
@@ -71,6 +72,7 @@ async def _lend(request: Acquire, caller: Caller, stores: Stores, settings: Sett
             lease_s=2 * wanted.policy.budgets.base_s + 60,
             stale_s=settings.stale_s,
             chosen_from=[gpu.gpu_id for gpu in wanted.idle],
+            agent=caller.owner if caller.role == "agent" else None,
         )
         match lease:
             case Lease():

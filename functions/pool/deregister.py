@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functions.contract import Command, Response, function
+from functions.contract import Call, Command, Response, function
+from functions.rules.access import check_own_gpu
 from state.errors import Conflict
 from state.ids import GpuId
 from state.pool import Pool
@@ -17,15 +18,23 @@ class Deregistered(Response):
     deregistered: bool
 
 
-@function("pool::deregister", role="operator", writes=True)
-async def deregister(request: Deregister, pool: Pool) -> Deregistered:
-    """Forget a GPU; one that is lent has to be drained first."""
-    match await pool.deregister(request.gpu_id):
-        case "ok":
-            return Deregistered(deregistered=True)
-        case "unknown":
-            raise no_gpu(request.gpu_id)
-        case "held":
-            raise Conflict(
-                f"{request.gpu_id} is lent", hint="POST /api/pool/drain first, then wait until it is free"
-            )
+@function("pool::deregister", role=("agent", "operator"), writes=True)
+async def deregister(request: Deregister, call: Call, pool: Pool) -> Deregistered:
+    """Forget a GPU that is not lent; an agent forgets those that it registered for itself."""
+    caller = call.caller
+    while True:
+        match await pool.deregister(request.gpu_id, agent=None if caller.may_do_all else caller.name):
+            case "ok":
+                return Deregistered(deregistered=True)
+            case "unknown":
+                raise no_gpu(request.gpu_id)
+            case "other":
+                if (other := await pool.find(request.gpu_id)) is not None:
+                    check_own_gpu(caller, other, request.gpu_id)
+            case "held":
+                raise Conflict(
+                    f"{request.gpu_id} is lent",
+                    hint="POST /api/pool/drain first, then wait until it is free"
+                    if caller.may_do_all
+                    else "give it back first: POST /api/pool/release",
+                )

@@ -35,7 +35,7 @@ async def give_back(request: GiveBack, call: Call, stores: Stores, settings: Set
     """End the lease of a dead run: its experiment waits for another attempt, the GPU is idle once proven empty."""
     while True:
         held = await stores.pool.holding(request.gpu_id)
-        check_own_gpu(call.caller, held.gpu.owner, request.gpu_id)
+        check_own_gpu(call.caller, held.gpu, request.gpu_id)
         if held.gpu.fence != request.fence:
             return GivenBack(given_back=False, experiment_status=None)
         if held.experiment is None or held.policy is None:

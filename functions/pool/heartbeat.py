@@ -65,15 +65,18 @@ class Alive(Response):
     action: Annotated[str | None, Field(description="stop | drain | prove: what the caller has to do")] = None
 
 
-@function("pool::heartbeat", role="worker", writes=True, keeps_answer=False)
+@function("pool::heartbeat", role=("agent", "worker"), writes=True, keeps_answer=False)
 async def heartbeat(request: Heartbeat, call: Call, pool: Pool, settings: Settings) -> Alive:
-    """Say that a GPU is alive; the right fence renews the lease, a wrong one is told to stop."""
+    """Say that a GPU is alive; the right fence renews the lease, a wrong one is told to stop.
+
+    So is the right one, once its experiment was stopped or its tag was paused with `stop_running`.
+    """
     health = request.health.model_dump(exclude_none=True) if request.health else None
     while True:
         held = await pool.holding(request.gpu_id)
         gpu = held.gpu
-        check_own_gpu(call.caller, gpu.owner, gpu.gpu_id)
-        decided = beat(gpu, held.experiment, request.fence)
+        check_own_gpu(call.caller, gpu, gpu.gpu_id)
+        decided = beat(held, request.fence)
         status = await pool.heartbeat(gpu, health, renewed=decided.renewed, lease_s=settings.stale_s)
         if status is not None:
             return Alive(

@@ -9,6 +9,7 @@ from pydantic import Field
 from functions.contract import Call, Command, Http, Response, function
 from functions.rules.access import check_own_gpu
 from functions.views.gpus import WorkerView, worker_view
+from state.errors import Conflict
 from state.ids import GpuId
 from state.pool import Pool
 from state.records import Gpu
@@ -43,18 +44,28 @@ class Registered(Response):
 @function(
     "pool::register_gpu",
     Http("POST", "/api/pool/register"),
-    role="worker",
+    role=("agent", "worker"),
     writes=True,
     keeps_answer=False,
 )
 async def register_gpu(request: Register, call: Call, pool: Pool, settings: Settings) -> Registered:
-    """Add a GPU, or bring a known one back; a lease on it stays."""
-    asked = Gpu.model_validate(request.model_dump(exclude={"request_id"}) | {"owner": call.caller.owner})
+    """Add a GPU, or bring a known one back; a lease on it stays.
+
+    An agent's GPU is for itself: it is lent to no other, and the lab trains nothing there.
+    """
+    caller, is_agent = call.caller, call.caller.role == "agent"
+    whose = {"owner": caller.owner, "of_agent": is_agent}
+    asked = Gpu.model_validate(request.model_dump(exclude={"request_id"}) | whose)
     while True:
-        found = await pool.register(asked, of_any=call.caller.may_do_all)
-        if found is not None:
+        found = await pool.register(asked, of_any=caller.may_do_all, most_of_agent=settings.agent_gpus)
+        if found == "full":
+            raise Conflict(
+                f"{caller.name!r} has registered {settings.agent_gpus} GPUs, as many as an agent may have",
+                hint="POST /api/pool/deregister forgets one that you need no more; GET /api/pool/list shows them",
+                fields={"code": "gpu_limit", "limit": settings.agent_gpus},
+            )
+        if found != "other":
             gpu, now = found
             return Registered(registered=True, worker=worker_view(gpu, now, settings.stale_s))
-        other = await pool.find(request.gpu_id)
-        if other is not None:
-            check_own_gpu(call.caller, other.owner, request.gpu_id)
+        if (other := await pool.find(request.gpu_id)) is not None:
+            check_own_gpu(caller, other, request.gpu_id)

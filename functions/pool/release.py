@@ -29,8 +29,8 @@ async def release(request: Release, call: Call, stores: Stores) -> Released:
     """Give a GPU back; it is fine if it is free already, and a conflict if another experiment holds it."""
     gpu = await stores.pool.get(request.gpu_id)
     holder = request.experiment_id or gpu.holder
-    if call.caller.role == "worker":
-        check_own_gpu(call.caller, gpu.owner, gpu.gpu_id)
+    if call.caller.role == "worker" or gpu.of_agent:
+        check_own_gpu(call.caller, gpu, gpu.gpu_id)
     if holder is None:
         return Released(released=True)
     if call.caller.role == "agent":

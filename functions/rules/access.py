@@ -121,7 +121,7 @@ def check_reporter(
                 hint=f"wait for it with GET /api/experiment/{e.experiment_id}/wait, or stop it",
             )
         return
-    check_own_gpu(caller, gpu.owner if gpu is not None else None, e.gpu_id or f"the GPU of {e.experiment_id}")
+    check_own_gpu(caller, gpu, e.gpu_id or f"the GPU of {e.experiment_id}")
     if attempt is None or fence is None:
         raise Forbidden(
             "a worker's result names the lease that it was trained under",
@@ -129,17 +129,25 @@ def check_reporter(
         )
 
 
-def check_own_gpu(caller: Caller, owner: str | None, gpu_id: str) -> None:
-    """Refuse a worker a GPU that it did not register itself.
+def owns_gpu(caller: Caller, gpu: Gpu | None) -> bool:
+    """Whether the caller registered it: a worker to serve the lab with it, an agent for itself."""
+    return gpu is not None and gpu.owner == caller.name and gpu.of_agent == (caller.role == "agent")
+
+
+def check_own_gpu(caller: Caller, gpu: Gpu | None, gpu_id: str) -> None:
+    """Refuse a worker or an agent a GPU that it did not register itself.
 
     Raises:
         Forbidden: it is another's, or the lab's own.
     """
-    if caller.may_do_all or owner == caller.name:
+    if caller.may_do_all or owns_gpu(caller, gpu):
         return
+    owner = gpu.owner if gpu is not None else None
     raise Forbidden(
         f"{gpu_id} was registered by {owner!r}, not by {caller.name!r}"
         if owner
         else f"{gpu_id} is one of the lab's own workers, not {caller.name!r}'s",
-        hint="a worker speaks for the GPUs that it registered; POST /api/pool/deregister (operator) frees the id",
+        hint="an agent speaks for the GPUs that it registered itself: register yours under another gpu_id"
+        if caller.role == "agent"
+        else "a worker speaks for the GPUs that it registered; POST /api/pool/deregister (operator) frees the id",
     )

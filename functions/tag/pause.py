@@ -30,7 +30,7 @@ class PausedTag(Response):
     waiting: int
     """Experiments that keep their place meanwhile."""
     stopping: list[str]
-    """Experiments whose worker was told to stop."""
+    """Experiments whose worker was told to stop; agents that train themselves are told by their next heartbeat."""
 
 
 @function("tag::pause", role="operator", writes=True)

@@ -27,8 +27,10 @@ class Queue(BaseModel):
 
 
 def alive(gpus: Sequence[Gpu | Slot], now: float, stale_s: float) -> list[str]:
-    """The GPUs with a live worker."""
-    return [gpu.gpu_id for gpu in gpus if effective_status(gpu, now, stale_s) != "offline"]
+    """The GPUs with a live worker; an agent that trains on its own is none."""
+    return [
+        gpu.gpu_id for gpu in gpus if not gpu.of_agent and effective_status(gpu, now, stale_s) != "offline"
+    ]
 
 
 def tag_step(policy: Policy, crashes_in_a_row: int, *, is_empty: bool) -> str:

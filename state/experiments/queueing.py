@@ -19,6 +19,7 @@ from state.policy import read_policy
 from state.records import STATUSES, Experiment, GpuStatus, Status, Tag, flatten, words
 from state.tags import exhausted
 
+SLOT_FIELDS = ("status", "heartbeat_at", "of_agent")
 BASELINE_FIELDS: Mapping[str, str] = {"baseline": "true"}
 Decide = Callable[[Rounds], Turn]
 """The rule that says which round of the wait queue an experiment joins."""
@@ -254,11 +255,11 @@ def rounds_of(stored: Sequence[str | None]) -> Rounds:
 
 def slots(lab: Lab) -> Sequence[Arg]:
     """A command that reads every GPU, for `slots_of`."""
-    return members(lab, lab.keys("gpus"), lab.keys.gpu(""), limit=-1, fields=("status", "heartbeat_at"))
+    return members(lab, lab.keys("gpus"), lab.keys.gpu(""), limit=-1, fields=SLOT_FIELDS)
 
 
 def slots_of(stored: Sequence[Any]) -> list[Slot]:
     return [
-        Slot(gpu_id, cast("GpuStatus", status), float(heartbeat_at or 0))
-        for gpu_id, (status, heartbeat_at) in values(stored).items()
+        Slot(gpu_id, cast("GpuStatus", status), float(heartbeat_at or 0), of_agent == "true")
+        for gpu_id, (status, heartbeat_at, of_agent) in values(stored).items()
     ]

@@ -24,7 +24,7 @@ from state.experiments.reading import packed_patch
 from state.moves import Arg
 from state.policy import Policy, read_policy
 from state.records import Experiment, Idea, Selection, Status, Tag, Trace, words
-from state.refusals import no_gpu, no_selection
+from state.refusals import check_pinned, no_selection
 from state.tags import exhausted, unknown
 
 NO_FIELDS: Mapping[str, str] = {}
@@ -39,7 +39,8 @@ class Registering(Queueing):
         """What the entry of an idea is decided on; the GPUs and the queue's rounds only where it is `to_train`.
 
         Raises:
-            NotFound: no such tag, selection or GPU. Invalid: the request of this id had another body.
+            NotFound: no such tag, selection or GPU. Conflict: no worker serves that GPU. Invalid: the request of this
+                id had another body.
         """
         found = await self._lab.read(self._named_by(idea, asked, to_train=to_train))
         if not found["tag"]:
@@ -47,8 +48,8 @@ class Registering(Queueing):
         if idea.selection_id is not None and not found["selection"]:
             raise no_selection(idea.selection_id)
         slots = slots_of(found.get("slots", ()))
-        if to_train and idea.pinned_gpu is not None and idea.pinned_gpu not in (s.gpu_id for s in slots):
-            raise no_gpu(idea.pinned_gpu)
+        if to_train:
+            check_pinned(idea.pinned_gpu, slots)
         values, version = found["policy"]
         policy = read_policy(values)
         named = {name: _parent(found[f"parent {name}"]) for name in idea.parent_ids}

@@ -1,12 +1,15 @@
--- Forget a GPU that nobody holds.
--- parts: events
+-- Forget a GPU that nobody holds; with `agent` only one that this agent registered for itself.
+-- parts: events agent_gpus
 -- keys: gpu gpus idle_gpus
--- args: gpu_id
--- returns: ok | unknown | held
-if redis.call('EXISTS', K.gpu) == 0 then return 'unknown' end
-if redis.call('HEXISTS', K.gpu, 'holder') == 1 then return 'held' end
+-- args: gpu_id agent?
+-- returns: ok | unknown | held | other
+local g = redis.call('HMGET', K.gpu, 'status', 'holder', 'owner', 'of_agent')
+if not g[1] then return 'unknown' end
+if A.agent and not (g[4] and g[3] == A.agent) then return 'other' end
+if g[2] then return 'held' end
 redis.call('DEL', K.gpu)
 redis.call('ZREM', K.gpus, A.gpu_id)
 redis.call('ZREM', K.idle_gpus, A.gpu_id)
+if g[4] then count_agent_gpu(g[3], -1) end
 emit('gpu.offline', '', A.gpu_id, cjson.encode({gpu_id = A.gpu_id, reason = 'deregistered'}))
 return 'ok'

@@ -2,9 +2,9 @@
 -- that holds a GPU itself (its agent acquired it) is leased that one.
 -- parts: gpu queue listing
 -- keys: experiment attempts tag paused starting leases fence held_gpu? candidates*
--- args: tag status_before attempt lease_s stale_s held_before? chosen_from? experiment_traceparent?
+-- args: tag status_before attempt lease_s stale_s held_before? chosen_from? agent? experiment_traceparent?
 -- `held_before` is the GPU that it held last; `chosen_from` are the idle GPUs that the candidates were chosen from, joined
--- by commas, where it matters.
+-- by commas, where it matters. What an agent registered for itself is lent to that `agent` only.
 -- returns: {leased | held, gpu, index, fence, expiry} | {none} | {paused} | {stale}
 local t = now()
 
@@ -34,8 +34,8 @@ if holds then
   return {'leased', own[3], own[4], own[2], own[5]}
 end
 for _, candidate in ipairs(K.candidates) do
-  local gpu = redis.call('HMGET', candidate, 'status', 'heartbeat_at', 'gpu_id', 'gpu_index', 'gpu_name')
-  if gpu[1] == 'idle' and t - tonumber(gpu[2]) < tonumber(A.stale_s) then
+  local gpu = redis.call('HMGET', candidate, 'status', 'heartbeat_at', 'gpu_id', 'gpu_index', 'gpu_name', 'of_agent', 'owner')
+  if gpu[1] == 'idle' and (not gpu[6] or gpu[7] == A.agent) and t - tonumber(gpu[2]) < tonumber(A.stale_s) then
     local fence = redis.call('INCR', K.fence)
     local expiry = clock(t + tonumber(A.lease_s))
     redis.call('HSET', candidate, 'holder', A.id, 'attempt', A.attempt, 'fence', fence, 'leased_at', clock(t),

@@ -1,7 +1,7 @@
 -- Pause a tag: its waiting experiments leave the queues with their places, all at once; its runs in progress are told to
--- stop, where there is a `stop_reason`.
+-- stop, where there is a `stop_reason`; agents that train themselves are told by their next heartbeat.
 -- parts: events
--- keys: tag paused queued queues* parked* leased running in_progress*
+-- keys: tag paused fence queued queues* parked* leased running in_progress*
 -- args: tag reason? stop_reason?
 -- Returns {no_tag | stale} | {paused | already, since when, why or empty, how many wait}
 -- stale: an experiment waits in a queue, or runs, that was not named.
@@ -33,6 +33,7 @@ if not is_paused then
   emit('tag.paused', A.tag, A.tag, cjson.encode({tag = A.tag, reason = A.reason, waiting = waiting}))
 end
 if A.stop_reason then
+  redis.call('HSET', K.tag, 'stop_fence', redis.call('GET', K.fence) or '0')
   for _, experiment in ipairs(K.in_progress) do
     if redis.call('HGET', experiment, 'stopping') ~= 'true' then
       redis.call('HSET', experiment, 'stopping', 'true', 'stop_reason', A.stop_reason)

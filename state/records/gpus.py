@@ -34,6 +34,8 @@ class Gpu(Record):
     labels: dict[str, str] = {}
     owner: str | None = None
     """Owner of the token that registered it; None: the lab's own worker."""
+    of_agent: bool = False
+    """The owner is an agent that trains on it itself: it is lent to that agent only, and no worker serves it."""
     status: GpuStatus = "idle"
     offline: bool = False
     """No heartbeat came for too long."""

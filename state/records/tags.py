@@ -49,6 +49,8 @@ class Tag(Record):
     paused_at: float | None = None
     """Since when nothing of it is dispatched; None while it is not paused."""
     pause_reason: str | None = None
+    stop_fence: int = 0
+    """The newest fence when its runs were last told to stop, all at once: who trains itself under it has to."""
     budget_gpu_seconds: float | None = None
     """Most GPU seconds that may be spent and reserved; None is no limit."""
     budget_runs: int | None = None

@@ -30,7 +30,9 @@ Score = Callable[[Mapping[str, object]], float]
 class StandIn:
     """Builds each experiment's script from the stored patch alone, and scores its constants."""
 
-    def __init__(self, process: Process, http: httpx.AsyncClient, clone: Path, score: Score) -> None:
+    def __init__(
+        self, process: Process, http: httpx.AsyncClient, clone: Path, score: Score, gpu: str
+    ) -> None:
         self.scripts: dict[str, str] = {}
         """The script of each experiment, as a worker would have trained it."""
         self._lab = process.lab
@@ -40,21 +42,22 @@ class StandIn:
         self._clone = clone
         self._score = score
         self._http = http
+        self._gpu = gpu
 
     async def work(self, stop: asyncio.Event) -> None:
         """Finish whatever is queued, in order, until told to stop."""
         await self._post(
-            "pool/register", {"gpu_id": GPU, "gpu_index": 0, "gpu_name": "H100", "vram_mb": 1024}
+            "pool/register", {"gpu_id": self._gpu, "gpu_index": 0, "gpu_name": "H100", "vram_mb": 1024}
         )
         while not stop.is_set():
             for e in await waiting(self._lab):
                 await self._train(e.experiment_id)
-            await self._post("pool/heartbeat", {"gpu_id": GPU})
+            await self._post("pool/heartbeat", {"gpu_id": self._gpu})
             await asyncio.sleep(0.02)
 
     async def _train(self, experiment_id: str) -> None:
         queued = await self._experiments.get(experiment_id)
-        lease = await self._pool.lend(queued, [GPU], lease_s=60, stale_s=60)
+        lease = await self._pool.lend(queued, [self._gpu], lease_s=60, stale_s=60)
         assert isinstance(lease, Lease), lease
         e = await self._experiments.get(experiment_id)
         begun = await self._experiments.start(
@@ -72,7 +75,7 @@ class StandIn:
             await self._post("experiment/crash", {**who, "error": str(problem)})
         else:
             await self._post("experiment/complete", {**who, "val_bpb": value, "training_seconds": 0.1})
-        await self._pool.release(GPU, experiment_id, lease.fence, proven=True)
+        await self._pool.release(self._gpu, experiment_id, lease.fence, proven=True)
         if e.baseline:  # a dispatcher lets in what has waited for it
             await self._tags.open_gate(e.tag, experiment_id)
 
@@ -82,14 +85,17 @@ class StandIn:
 
 
 @asynccontextmanager
-async def standing_in(process: Process, url: str, project: Path, score: Score) -> AsyncIterator[StandIn]:
-    """A stand-in at work, with a clone of its own that no agent ever touches."""
+async def standing_in(
+    process: Process, url: str, project: Path, score: Score, *, gpu: str = GPU, bearer: str | None = None
+) -> AsyncIterator[StandIn]:
+    """A stand-in at work, with a clone of its own that no agent ever touches; `bearer` is an operator's token."""
     clone = project.parent / "worker"
     if not clone.exists():
         git(project.parent, "clone", "--quiet", str(project), str(clone))
     stop = asyncio.Event()
-    async with httpx.AsyncClient(base_url=url) as http:
-        worker = StandIn(process, http, clone, score)
+    headers = {"authorization": f"Bearer {bearer}"} if bearer else {}
+    async with httpx.AsyncClient(base_url=url, headers=headers) as http:
+        worker = StandIn(process, http, clone, score, gpu)
         task = asyncio.create_task(worker.work(stop))
         try:
             yield worker

@@ -73,9 +73,18 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
         }
     ),
     ("agent", "worker"): frozenset(
-        {"experiment::complete", "experiment::crash", "gpu::train", "pool::acquire", "pool::release"}
+        {
+            "experiment::complete",
+            "experiment::crash",
+            "gpu::train",
+            "pool::acquire",
+            "pool::heartbeat",
+            "pool::register_gpu",
+            "pool::release",
+        }
     ),
-    ("worker",): frozenset({"pool::give_back", "pool::heartbeat", "pool::register_gpu"}),
+    ("worker",): frozenset({"pool::give_back"}),
+    ("agent", "operator"): frozenset({"pool::deregister"}),
     ("operator",): frozenset(
         {
             "cron::pause",
@@ -87,7 +96,6 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "experiment::judge_retests",
             "experiment::resume",
             "lab::audit",
-            "pool::deregister",
             "pool::dispatch",
             "pool::drain",
             "pool::sweep",

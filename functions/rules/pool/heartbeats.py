@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from state.records import Experiment, Gpu
+from state.leases import Holding
+from state.records import OPEN, Experiment
 
 
 @dataclass(frozen=True)
@@ -17,11 +18,15 @@ class Beat:
     action: Literal["stop", "drain", "prove"] | None
 
 
-def beat(gpu: Gpu, holder: Experiment | None, fence: int | None) -> Beat:
-    """A heartbeat of `gpu`, which `holder` has; a fence speaks for the lease on it, and a wrong one has to stop."""
+def beat(held: Holding, fence: int | None) -> Beat:
+    """A heartbeat of a GPU; a fence speaks for the lease on it, and a wrong one has to stop.
+
+    So has the right one when its experiment is over or is to stop, or when all leases of its tag were called in.
+    """
+    gpu, holder = held.gpu, held.experiment
     renewed = holder if fence is not None and fence == gpu.fence else None
-    if fence is not None and renewed is None:
+    if fence is not None and (renewed is None or renewed.status not in OPEN):
         return Beat(None, "stop")
-    if renewed is not None and renewed.stopping:
+    if renewed is not None and (renewed.stopping or gpu.fence <= held.stop_fence):
         return Beat(renewed, "stop")
     return Beat(renewed, "prove" if gpu.unproven else "drain" if gpu.drained else None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from functions.rules.access import Caller, check_own, check_own_gpu
+from functions.rules.access import Caller, check_own, check_own_gpu, owns_gpu
 from functions.rules.pool.dispatch import may_run
 from functions.rules.pool.health import is_stale
 from state.errors import Conflict
@@ -17,7 +17,8 @@ def candidates(
 ) -> list[str]:
     """GPUs that may be lent to the experiment, best first; none while a worker has it, or will have it.
 
-    A worker is lent only GPUs that it registered, and only for its own experiments and those without an owner.
+    A worker is lent only GPUs that it registered, and only for its own experiments and those without an owner. An
+    agent's own GPUs are lent to no other caller, and to it before any of the lab's.
 
     Raises:
         Forbidden: the experiment, or the GPU that it holds, is another's. Conflict: the experiment is finished.
@@ -30,11 +31,13 @@ def candidates(
             hint="register a new experiment to try again",
             fields={"experiment_status": e.status},
         )
-    if is_worker and held is not None:
-        check_own_gpu(caller, held.owner, held.gpu_id)
+    if held is not None and (is_worker or held.of_agent):
+        check_own_gpu(caller, held, held.gpu_id)
     if e.status != "registered":
         return []
-    idle = [g for g in wanted.idle if may_run(e, g) and (not is_worker or g.owner == caller.name)]
+    own = [] if caller.may_do_all else [g for g in wanted.idle if owns_gpu(caller, g)]
+    others = [] if is_worker else [g for g in wanted.idle if not g.of_agent and g not in own]
+    idle = [g for g in (*own, *others) if may_run(e, g)]
     return suitable(idle, now=wanted.now, stale_s=stale_s, labels=labels, min_vram_mb=min_vram_mb)
 
 

@@ -13,15 +13,20 @@ import pytest
 from functions.process.lifecycle import Process, opened
 from state.records import Role
 from tests.conftest import http_client, served_client
-from tests.labs import add_gpu, begun, curl, dump, idea, open_tag, problem, refused, registered, told, tried
-
-
-async def bearer(process: Process, name: str, role: Role, **more: Any) -> dict[str, str]:
-    """The header of a new token; the first of a lab is an operator's."""
-    if not await process.tokens.are_configured():
-        await process.tokens.issue(name="root", role="operator", issued_by="local")
-    issued = await process.tokens.issue(name=name, role=role, issued_by="root", **more)
-    return {"authorization": f"Bearer {issued.text}"}
+from tests.labs import (
+    add_gpu,
+    bearer,
+    begun,
+    curl,
+    dump,
+    idea,
+    open_tag,
+    problem,
+    refused,
+    registered,
+    told,
+    tried,
+)
 
 
 @pytest.fixture

@@ -48,6 +48,17 @@ def test_a_worker_is_lent_only_gpus_that_it_registered() -> None:
     assert chosen(LOCAL, wanted(*idle)) == ["lab's", "hers", "his"]
 
 
+def test_an_agent_s_own_gpus_are_lent_to_it_alone_and_before_the_lab_s() -> None:
+    idle = [gpu("lab's"), gpu("served", owner="box1"), gpu("hers", owner="eve", of_agent=True)]
+    idle += [gpu("his", owner="bob", of_agent=True)]
+
+    assert chosen(Caller("eve", "agent", token_id="t2"), wanted(*idle)) == ["hers", "lab's", "served"]
+    assert chosen(LOCAL, wanted(*idle)) == ["lab's", "served"]
+    assert chosen(Caller("eve", "worker", token_id="t3"), wanted(*idle)) == []
+    with pytest.raises(Forbidden):
+        chosen(Caller("eve", "agent", token_id="t2"), wanted(held=idle[-1]))
+
+
 def test_a_retest_is_lent_only_the_class_of_gpu_that_its_experiment_ran_on() -> None:
     idle = [gpu("a", gpu_name="A100"), gpu("h", gpu_name="H100")]
 

@@ -23,10 +23,11 @@ export function gpus() {
 }
 
 function facts(gpu) {
-  const { gpu_id: id, gpu_name: name, status, holder, leased_at, sick, consecutive_crashes: crashes } = gpu;
+  const { gpu_id: id, gpu_name: name, status, holder, leased_at, sick, consecutive_crashes: crashes, owner } = gpu;
   const { utilization_percent: used, temperature_c, memory_used_mb, memory_total_mb } = gpu.health ?? {};
   return {
     id, name, status, holder, leased_at, sick, crashes,
+    agent: gpu.of_agent ? owner : null,
     used: rounded(used),
     degrees: rounded(temperature_c),
     memory: memory_total_mb ? `${(memory_used_mb / 1024).toFixed(1)} of ${(memory_total_mb / 1024).toFixed(0)} GB` : null,
@@ -43,6 +44,7 @@ function card(gpu, view) {
         gpu.leased_at ? [" for ", age(gpu.leased_at)] : null]
     : [gpu.sick ?? ""];
   const sizes = [
+    gpu.agent ? `only for ${gpu.agent}` : null,
     gpu.degrees === null ? null : `${gpu.degrees} °C`,
     gpu.memory,
     gpu.crashes ? `${gpu.crashes} crashes in a row` : null,
