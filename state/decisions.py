@@ -17,6 +17,8 @@ class TagCrashes:
     tag_crashes: int
     tag_crashes_before: int | None = None
     """What the decision used; None where it does not depend on it."""
+    abort_at: int | None = None
+    """So many before it refused what is new, and refuse it no longer; None: the tag's policy refuses nothing."""
 
 
 @dataclass(frozen=True)

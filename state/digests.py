@@ -40,6 +40,11 @@ class RequestKey:
         return first
 
 
+def patch_id(patch: bytes | None) -> str | None:
+    """The name that a patch is stored by."""
+    return None if patch is None else hashlib.sha256(patch).hexdigest()
+
+
 def digest_of(request: BaseModel) -> str:
     """SHA-256 of what a request says; its `request_id` is no part of it."""
     return hashlib.sha256(request.model_dump_json(exclude={"request_id"}).encode()).hexdigest()

@@ -84,6 +84,9 @@ class EntryFacts:
     rounds: Rounds
     slots: Sequence[Slot]
     """Every GPU; none where the idea is not to be trained."""
+    best: Experiment | None = None
+    """The tag's best, where its policy may refuse all else."""
+    best_version: int = 0
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,8 @@ class Entry:
     """Of the tag's traces, where it was made from one of them."""
     crashes: int | None = None
     """In a row, where too many refuse it."""
+    best_version: int | None = None
+    """Of the best, where nothing but its code is let in."""
 
 
 @dataclass(frozen=True)

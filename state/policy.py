@@ -105,7 +105,8 @@ class Policy(Part):
     crash_limit: int = Field(default=3, ge=1, description="crashes in a row that are an abort")
     on_abort: Literal["advise", "block"] = Field(
         default="advise",
-        description="advise: should_abort says so, and agents may go on; block: register and submit are refused, too",
+        description="advise: should_abort says so, and agents may go on; block: register and submit are refused, too,"
+        " but for the best unchanged, whose success lifts it",
     )
     keep_rule: Literal["strict", "confirmed"] = Field(
         default="strict", description="a lower value is kept; confirmed: and run again on another seed"

@@ -207,7 +207,7 @@ class Tags:
         if not running:
             return _Waiting(pins, [], [])
         *of_workers, by_agents, lent = ids
-        holders = {holder for (holder,) in values(lent).values()}
+        holders: set[str] = {holder for (holder,) in values(lent).values() if holder}
         return _Waiting(pins, [i for its in of_workers for i in its], [i for i in by_agents if i in holders])
 
     def _places(self, tag: str, pins: Sequence[str]) -> dict[str, str | list[str]]:

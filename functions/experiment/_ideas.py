@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from functions.contract import Call, Category, Command, Line
 from functions.formats.patches import LONGEST_PATCH
+from state.digests import patch_id
 from state.errors import Invalid
 from state.ids import AgentName, ExperimentId, GpuId, SelectionId, Sha, Tag
 from state.records import Idea
@@ -77,6 +78,7 @@ class NewIdea(Command):
             category=self.category,
             commit_sha=self.commit_sha,
             diff_summary=self.diff_summary,
+            diff_id=patch_id(self.patch),
             owner=call.caller.owner,
             parent_ids=self.parent_ids or ([self.parent_id] if self.parent_id else []),
             agent=self.agent,

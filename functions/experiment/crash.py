@@ -33,7 +33,7 @@ class Crashed(Response):
     consecutive_crashes: int
     should_abort: bool
     """So many crashes in a row that something is broken for all: find the cause before the next run. The policy's
-    `on_abort` says whether register and submit are refused until then."""
+    `on_abort` says whether register and submit are refused until then, but for the best unchanged."""
     action: str
     """What to do with the commit: keep_commit, or git_reset to `base_commit_sha`."""
     base_commit_sha: str | None

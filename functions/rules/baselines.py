@@ -25,10 +25,14 @@ def is_base_code(
     tag: Tag, commit_sha: str, config_delta: dict[str, Any] | None, *, is_unpatched: bool
 ) -> bool:
     """Whether this is the base commit's own code, whatever its seed."""
-    base, commit = (tag.base_commit or "").lower(), commit_sha.lower()
-    is_named = min(len(base), len(commit)) >= LEAST_HASH
-    is_base = is_named and (base.startswith(commit) or commit.startswith(base))
+    is_base = is_same_commit(tag.base_commit or "", commit_sha)
     return is_base and is_unpatched and not (config_delta or {}).keys() - {"SEED"}
+
+
+def is_same_commit(one: str, other: str) -> bool:
+    """Whether two hashes, either of which may be cut short, name one commit."""
+    a, b = one.lower(), other.lower()
+    return min(len(a), len(b)) >= LEAST_HASH and (a.startswith(b) or b.startswith(a))
 
 
 def baseline_of(tag: str, base_commit: str) -> Idea:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from functions.rules.access import Caller, check_own
+from functions.rules.baselines import is_base_code, is_same_commit
 from functions.rules.keeps.verdict import should_abort
 from state.entries import Entry, EntryFacts, Parent, Run
 from state.errors import Conflict, Invalid
@@ -20,17 +21,15 @@ def admitted(idea: Idea, facts: EntryFacts, caller: Caller) -> Entry:
     """The idea with what it is made from and what the tag's policy says of it; it names its parents, if any.
 
     Raises:
-        Conflict: too many experiments in a row have crashed, or what it is made from is over. Invalid: what it names
+        Conflict: too many experiments in a row have crashed and it is not the best unchanged, or what it is made from
+            is over. Invalid: what it names
             is no parent, or not what was selected. Forbidden: the selection is another's.
     """
     policy = facts.policy
     may_abort = policy.on_abort == "block"
-    if may_abort and should_abort(facts.crashes, policy.crash_limit):
-        raise Conflict(
-            f"{facts.crashes} experiments of {idea.tag!r} in a row have crashed",
-            hint="find the common cause, then POST /api/experiment/resume",
-            fields={"consecutive_crashes": facts.crashes},
-        )
+    aborted = may_abort and should_abort(facts.crashes, policy.crash_limit)
+    if aborted and not is_unchanged_best(idea, facts):
+        raise _aborted(facts)
     for name in idea.parent_ids:
         _check_parent(name, facts.parents.get(name), idea.tag)
     made_from = _made_from(idea, facts, caller)
@@ -43,6 +42,43 @@ def admitted(idea: Idea, facts: EntryFacts, caller: Caller) -> Entry:
         idea.model_copy(update={**made_from, **of_policy}),
         epoch=facts.epoch if "selection" in made_from else None,
         crashes=facts.crashes if may_abort else None,
+        best_version=facts.best_version if aborted else None,
+    )
+
+
+def is_unchanged_best(idea: Idea, facts: EntryFacts) -> bool:
+    """Whether this is the best's own code once more, whatever its seed; without a best, the base commit's.
+
+    The same patch is the same code under any commit: who rebuilds the best from its patch has another hash.
+    """
+    best = facts.best
+    if best is None:
+        return is_base_code(facts.tag, idea.commit_sha, idea.config_delta, is_unpatched=idea.is_unpatched)
+    if _constants(idea) != _constants(best):
+        return False
+    if idea.is_unpatched:
+        return is_same_commit(idea.commit_sha, best.commit_sha)
+    return idea.diff_id == best.diff_id
+
+
+def _constants(idea: Idea) -> dict[str, Any]:
+    return {name: value for name, value in (idea.config_delta or {}).items() if name != "SEED"}
+
+
+def _aborted(facts: EntryFacts) -> Conflict:
+    """Why nothing new may enter, and what may."""
+    tag, best = facts.tag, facts.best
+    named = f"{best.experiment_id}, the best," if best else "the base commit"
+    commit = best.commit_sha if best else tag.base_commit
+    way = (
+        f"run {named} unchanged (commit {commit}, the same diff and config_delta): its success lifts this; or "
+        if commit
+        else ""
+    )
+    return Conflict(
+        f"{facts.crashes} experiments of {tag.name!r} in a row have crashed",
+        hint=f"find the common cause: {way}have an operator lift it with POST /api/experiment/resume",
+        fields={"consecutive_crashes": facts.crashes, "base_commit_sha": commit},
     )
 
 

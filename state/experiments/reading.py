@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from state.client import Lab
+from state.digests import patch_id
 from state.errors import NotFound
 from state.experiments.walking import base_above, base_found
 from state.indexes import fields_of, members, records, values
@@ -179,7 +179,7 @@ class Reading(Store):
 
 def packed_patch(patch: bytes | None) -> tuple[str | None, bytes | None]:
     """A patch's name and what is stored of it."""
-    return (None, None) if patch is None else (hashlib.sha256(patch).hexdigest(), zlib.compress(patch))
+    return patch_id(patch), None if patch is None else zlib.compress(patch)
 
 
 def by_attempt(stored: Mapping[str, str]) -> dict[int, dict[str, str]]:

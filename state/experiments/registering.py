@@ -55,7 +55,7 @@ class Registering(Queueing):
         named = {name: _parent(found[f"parent {name}"]) for name in idea.parent_ids}
         parents = {name: parent for name, parent in named.items() if parent is not None}
         first = asked.registered(found["first"]) if asked and found["first"] else None
-        found |= await self._lab.read(self._implied_by(idea, policy, parents, first, found.get("best")))
+        found |= await self._lab.read(self._implied_by(idea, policy, parents, first, found["best"]))
         return EntryFacts(
             now=time_of(found["now"]),
             tag=Tag.parse(found["tag"]),
@@ -70,6 +70,8 @@ class Registering(Queueing):
             branch=Trace.parse(found["branch"]) if found.get("branch") else None,
             rounds=rounds_of(found.get("rounds", (None, None))),
             slots=slots,
+            best=Experiment.found(found.get("best_run") or {}),
+            best_version=int(found["best"][2] or 0),
         )
 
     def _named_by(self, idea: Idea, asked: RequestKey | None, *, to_train: bool) -> dict[str, Sequence[Arg]]:
@@ -79,6 +81,7 @@ class Registering(Queueing):
             "now": ("TIME",),
             "tag": ("HGETALL", keys.tag(tag)),
             "policy": ("HMGET", keys("policy", tag), "values", "version"),
+            "best": ("HMGET", keys.best(tag), "experiment_id", "trace_id", "version"),
         }
         if asked is not None:
             reads["first"] = ("GET", keys("requests", asked.name))
@@ -89,8 +92,6 @@ class Registering(Queueing):
             reads["selection"] = ("HGETALL", keys.selection(idea.selection_id))
             reads["ends"] = ("ZSCORE", keys("open_selections", tag), idea.selection_id)
             reads["epoch"] = ("HGET", keys("forest", tag), "epoch")
-        elif not idea.parent_ids:
-            reads["best"] = ("HGET", keys.best(tag), "trace_id")
         if to_train:
             reads["rounds"] = self._rounds(idea.agent)
             reads["slots"] = slots(self._lab)
@@ -102,19 +103,21 @@ class Registering(Queueing):
         policy: Policy,
         parents: Mapping[str, Parent],
         first: str | None,
-        of_best: str | None,
+        best: Sequence[str | None],
     ) -> dict[str, Sequence[Arg]]:
         """What follows from that, where anything does: of most ideas nothing."""
-        keys, tag = self._keys, idea.tag
+        keys, tag, (best_id, of_best, _) = self._keys, idea.tag, best
         reads: dict[str, Sequence[Arg]] = {}
         if first is not None:
             reads["experiment"] = ("HGETALL", keys.experiment(first))
         if policy.on_abort == "block":
             reads["crashes"] = ("HGET", keys("crashes", tag), "consecutive")
+            if best_id is not None:
+                reads["best_run"] = ("HGETALL", keys.experiment(best_id))
         if policy.traces.mode == "multi" and idea.selection_id is None:
             reads["epoch"] = ("HGET", keys("forest", tag), "epoch")
             named = parents.get(idea.parent_ids[0]) if idea.parent_ids else None
-            trace_id = named.trace_id if named else of_best
+            trace_id = named.trace_id if named else None if idea.parent_ids else of_best
             if trace_id is not None:
                 reads["branch"] = ("HGETALL", keys.trace(trace_id))
         return reads
@@ -203,6 +206,7 @@ class Registering(Queueing):
             "tag": idea.tag,
             "policy_version": idea.policy_version,
             "crashes": entry.crashes,
+            "best_version": entry.best_version,
             "epoch": entry.epoch,
             "selection_id": idea.selection_id,
             "commit": idea.commit_sha,

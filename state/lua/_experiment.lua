@@ -7,7 +7,7 @@
 -- args: status? fields* event? event_data? experiment_traceparent? ending? reason?
 -- args: is_baseline? counter? counter_before? counts? follows? reported_s? training_seconds? score? near_miss_score?
 -- args: best_version? best_fields* best_event? key_version? key_fields*
--- args: tag_crashes? tag_crashes_before? gpu_id? gpu_crashes? gpu_crashes_before? trip_reason? trip_s?
+-- args: tag_crashes? tag_crashes_before? abort_at? gpu_id? gpu_crashes? gpu_crashes_before? trip_reason? trip_s?
 -- args: code? runs_before? runs_after? squares?
 -- args: trace_fields* trace_version? epoch? trace_becomes? trace_why? source_versions*
 
@@ -81,6 +81,12 @@ local function count_crashes(t)
   derive_status(K.gpu, A.gpu_id, t, 'a run ended')
 end
 
+-- Crashes in a row that have refused what is new until now; nil: too few, or the tag's policy lets it in.
+local function aborted_after()
+  local crashes = A.abort_at and tonumber(redis.call('HGET', K.crashes, 'consecutive') or '0')
+  return crashes and crashes >= tonumber(A.abort_at) and crashes or nil
+end
+
 local function add_to_noise(at)
   if not A.code then return end
   redis.call('HSET', K.noise, A.code, A.runs_after)
@@ -125,7 +131,7 @@ local function change_best(at)
 end
 
 local function end_experiment(t)
-  local at = clock(t)
+  local at, lifted = clock(t), aborted_after()
   redis.call('HSET', K.experiment, 'status', A.status, 'finished_at', at, unpack(A.fields))
   count()
   spend(at)
@@ -138,6 +144,9 @@ local function end_experiment(t)
   redis.call('ZREM', K.starting, A.id)
   redis.call('ZREM', K.open, A.id)
   emit(A.event, A.tag, A.id, A.event_data, A.experiment_traceparent)
+  if lifted then
+    emit('tag.resumed', A.tag, A.tag, cjson.encode({tag = A.tag, lifted = 'crashes', crashes = lifted, experiment_id = A.id}))
+  end
   grow_trace(t)
   change_best(at)
 end

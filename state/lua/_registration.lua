@@ -2,9 +2,9 @@
 -- parts: events
 -- keys: tag policy experiments lineage of_category of_status of_status_and_category tried patch? request?
 -- keys: of_trace?
--- keys: crashes? forest? selection? open_selections?
+-- keys: crashes? best? forest? selection? open_selections?
 -- args: tag policy_version commit fields* about patch_id? patch? request_digest? request_ttl_s experiment_traceparent?
--- args: crashes? epoch? selection_id?
+-- args: crashes? best_version? epoch? selection_id?
 -- Its number is taken here: `experiments` is what the key of its record begins with.
 
 -- Whether anything has changed that it was admitted by, or the same request has registered one already.
@@ -12,6 +12,7 @@ local function is_stale_entry(t)
   if K.request and redis.call('EXISTS', K.request) == 1 then return true end
   if redis.call('HGET', K.policy, 'version') ~= A.policy_version then return true end
   if A.crashes and (redis.call('HGET', K.crashes, 'consecutive') or '0') ~= A.crashes then return true end
+  if A.best_version and (redis.call('HGET', K.best, 'version') or '0') ~= A.best_version then return true end
   if A.epoch and (redis.call('HGET', K.forest, 'epoch') or '1') ~= A.epoch then return true end
   if not K.selection then return false end
   local s = redis.call('HMGET', K.selection, 'status', 'experiment_id')

@@ -122,6 +122,11 @@ class Idea(Record):
     pinned_gpu: str | None = None
     traceparent: str | None = None
 
+    @property
+    def is_unpatched(self) -> bool:
+        """No patch was sent with it, or an empty one."""
+        return self.diff_id in _UNPATCHED
+
 
 class Trial(Idea, Sketch):
     """One try: its idea, its attempts, its outcome."""
@@ -206,11 +211,6 @@ _UNPATCHED = (None, sha256(NO_CHANGE).hexdigest())
 
 class Experiment(Trial):
     """One try, with its times in seconds of Redis' clock."""
-
-    @property
-    def is_unpatched(self) -> bool:
-        """No patch was sent with it, or an empty one."""
-        return self.diff_id in _UNPATCHED
 
     registered_at: float
     queued_at: float | None = None

@@ -230,7 +230,7 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
         best=BestAfter(best.version if best else 0, after, under.other_key),
         score=score(value, tag.direction),
         near_miss_score=score(value, tag.direction) if is_near else None,
-        crashes=TagCrashes(0),
+        crashes=_forgiven(run),
         gpu=GpuCrashes(0),
         key=KeyAfter(tag.key_version, _learned(e, tag, under.key, value) if under.agrees else {}),
         training_seconds=report.training_seconds,
@@ -361,7 +361,7 @@ def _invalid(report: Report, run: RunFacts, under: Conditions) -> Ending:
         {**_measured(report, under.key, run), **answer.kept()},
         answer=answer.said(),
         report=_reported("complete", report.digest),
-        crashes=TagCrashes(0),
+        crashes=_forgiven(run),
         gpu=GpuCrashes(0),
         key=KeyAfter(run.tag.key_version),
         training_seconds=report.training_seconds,
@@ -477,6 +477,12 @@ def _measured(report: Report, key: Key, run: RunFacts) -> dict[str, Any]:
 
 def _reported(op: str, digest: str) -> dict[str, str]:
     return {"op": op, "digest": digest}
+
+
+def _forgiven(run: RunFacts) -> TagCrashes:
+    """No crash in a row is left: a tag that refused what is new takes it again."""
+    blocks = run.policy.on_abort == "block"
+    return TagCrashes(0, abort_at=run.policy.crash_limit if blocks else None)
 
 
 def _is_base_code(e: Experiment, tag: Tag) -> bool:

@@ -13,6 +13,7 @@ from state.entries import EntryFacts, Parent, Rounds
 from state.errors import Conflict, Forbidden, Invalid
 from state.policy import Policy
 from state.records import Idea, Selection, Tag, Trace
+from tests.functions.rules.sample import experiment
 
 ADA, BOB = (Caller(name, "agent", token_id=name) for name in ("ada", "bob"))
 MULTI = Policy().changed({"traces.mode": "multi"})
@@ -92,6 +93,61 @@ def test_crashes_refuse_it_only_where_the_policy_blocks_and_are_guarded_there() 
     assert admitted(idea(), facts(policy=BLOCK, crashes=2), LOCAL).crashes == 2
     with pytest.raises(Conflict, match="3 experiments of 'mar11' in a row have crashed"):
         admitted(idea(), facts(policy=BLOCK, crashes=3), LOCAL)
+
+
+BEST = experiment(commit_sha="badcafe0", diff_id="d1", config_delta={"WIDTH": 96, "SEED": 1})
+ABORTED = facts(policy=BLOCK, crashes=3, best=BEST, best_version=5)
+
+
+@pytest.mark.parametrize(
+    ("what", "is_best"),
+    [
+        ({"commit_sha": "badcafe0"}, True),
+        ({"commit_sha": "badcafe"}, True),
+        ({"commit_sha": "badcafe0", "diff_id": "d1"}, True),
+        ({"commit_sha": "feedbee0", "diff_id": "d1"}, True),
+        ({"commit_sha": "feedbee0"}, False),
+        ({"commit_sha": "badcafe0", "diff_id": "d2"}, False),
+    ],
+)
+def test_after_too_many_crashes_the_best_s_commit_or_patch_is_let_in(
+    what: dict[str, Any], is_best: bool
+) -> None:
+    asked = idea(config_delta={"WIDTH": 96}, **what)
+
+    if not is_best:
+        with pytest.raises(Conflict, match="3 experiments of 'mar11' in a row have crashed") as refusal:
+            admitted(asked, ABORTED, LOCAL)
+        assert f"run {BEST.experiment_id}, the best, unchanged (commit badcafe0" in (refusal.value.hint or "")
+    else:
+        entry = admitted(asked, ABORTED, LOCAL)
+        assert (entry.crashes, entry.best_version) == (3, 5)
+
+
+@pytest.mark.parametrize("delta", [None, {"WIDTH": 48}, {"WIDTH": 96, "DEPTH": 3}])
+def test_the_best_with_other_constants_is_not_the_best(delta: dict[str, Any] | None) -> None:
+    with pytest.raises(Conflict):
+        admitted(idea(commit_sha="badcafe0", config_delta=delta), ABORTED, LOCAL)
+
+
+def test_without_a_best_the_base_commit_is_let_in_and_its_change_is_not() -> None:
+    tag = Tag(name="mar11", branch="b", created_at=0.0, base_commit="0123456789")
+    aborted = facts(policy=BLOCK, crashes=3, tag=tag)
+
+    assert admitted(idea(commit_sha="0123456789", config_delta={"SEED": 7}), aborted, LOCAL).best_version == 0
+    for change in ({"diff_id": "d1"}, {"config_delta": {"WIDTH": 96}}):
+        with pytest.raises(Conflict) as refusal:
+            admitted(idea(commit_sha="0123456789", **change), aborted, LOCAL)
+        assert "run the base commit unchanged (commit 0123456789" in (refusal.value.hint or "")
+
+
+def test_where_there_is_nothing_to_run_unchanged_only_an_operator_lifts_the_abort() -> None:
+    with pytest.raises(Conflict) as refusal:
+        admitted(idea(), facts(policy=BLOCK, crashes=3), LOCAL)
+
+    assert refusal.value.hint == (
+        "find the common cause: have an operator lift it with POST /api/experiment/resume"
+    )
 
 
 @pytest.mark.parametrize(
