@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
 from functions.formats.metrics_block import FailureKind
-from state.records import Footprint
+from state.records import Footprint, Score
 
 Order = Literal["continue", "stop", "lost"]
 """What the lab wants of a running attempt: go on, stop it, or drop it because the lease is gone."""
@@ -39,6 +39,8 @@ class TrainingJob:
     traceparent: str | None = None
     evaluator_files: Sequence[str] = ()
     """Other files and folders that the score depends on: they are the base's, too."""
+    evaluator_command: str | None = None
+    """What measures the score after the training, from the base's files; None: the script prints it."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,11 @@ class Trained:
     gpu_class: str
     log_tail: str
     metric: float
+    """NaN where the script has printed none, and the tag's evaluator is still to measure it."""
+    reported: float | None = None
+    """What the script printed of the tag's metric."""
+    score: Score = "reported"
+    """Whether the tag's evaluator measured the metric, or the script printed it."""
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,10 @@ from pydantic import Field
 from functions.contract import Call, Response, function
 from functions.experiment._reports import RunReport, check_counts, first_answer, statistics_loaded
 from functions.rules.keeps.judging import Report, conditions_of, judge_run
+from functions.rules.keeps.scores import check_score, with_score
 from functions.rules.keeps.verdict import Key, check_plausible
 from state.experiments import Experiments
-from state.records import Trust
+from state.records import Score, Trust
 
 Measured = Annotated[float, Field(ge=0, le=1e15)]
 
@@ -37,6 +38,14 @@ class Complete(RunReport):
     )
     budget_seconds: Annotated[float, Field(gt=0)] | None = Field(
         None, description="the training time it was given; default: the best's", examples=[300]
+    )
+
+    score: Score = Field(
+        "reported",
+        description="trusted: the lab's own worker had the tag's evaluator measure val_bpb; agents leave it out",
+    )
+    reported: float | None = Field(
+        None, description="what train.py printed, where val_bpb is trusted", examples=[0.9979]
     )
 
     @property
@@ -80,6 +89,10 @@ class Completed(Response):
     """It has the code of that best, so it is no progress."""
     reason: str | None = None
     """Why it was not simply compared with the tag's best: its code was measured before, or under other conditions."""
+    score: Score = "reported"
+    """Whose number `val_bpb` is: printed by the code that was scored, or measured by the tag's trusted evaluator."""
+    reported: float | None = None
+    """What train.py printed, where `val_bpb` is trusted."""
     replayed: bool = False
     """Whether this very report was answered before: then this is the first answer once more."""
 
@@ -102,10 +115,11 @@ async def complete(request: Complete, call: Call, experiments: Experiments) -> C
         beside = await experiments.comparison(run, under.key.gpu_class, under.other_key, under.code)
         if first := first_answer("complete", request, call, run, beside):
             return Completed(**first, replayed=True)
+        check_score(call.caller, run.tag, request.score)
         check_plausible(run.tag.metric, report.value)
         await check_counts("complete", request, run, experiments)
         await statistics_loaded(beside.noise)
-        ending = judge_run(report, run, under, beside)
+        ending = with_score(judge_run(report, run, under, beside), request.score, request.reported)
         return Completed(**(ending.answer or {})) if await experiments.end(ending) else None
 
     return await experiments.in_turn(request.experiment_id, judged)

@@ -23,7 +23,7 @@ class Crash(RunReport):
     )
     kind: FailureKind = Field(
         "other",
-        description="why it failed; timeout gives the status of that name, evaluator the status invalid",
+        description="why it failed; timeout gives the status of that name, evaluator and leak the status invalid",
     )
 
 

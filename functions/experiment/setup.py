@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 from pydantic import Field
 
-from functions.contract import Command, Line, Request, Response, function
+from functions.contract import Call, Command, Line, Request, Response, function
+from functions.formats.evaluator_command import words_of
 from functions.plugins import Schedulers
+from functions.rules.access import check_may_command
 from functions.views.hints import tag_step
-from state.errors import Conflict
+from state.errors import Conflict, Invalid
 from state.ids import Sha
 from state.ids import Tag as TagName
 from state.policy import Policy
 from state.presence import Presence
-from state.records import Best, Direction, Strategy, Tag, stamp
+from state.records import Best, Direction, Score, Strategy, Tag, stamp
 from state.settings import Settings
 from state.tags import Tags
 
@@ -41,6 +44,15 @@ class Metric(Request):
     target: float | None = Field(default=None, description="the value to reach", examples=[0.95])
 
 
+@dataclass(frozen=True)
+class Stores:
+    """What opens a tag."""
+
+    tags: Tags
+    presence: Presence
+    schedulers: Schedulers
+
+
 class OpenTag(Command):
     tag: TagName
     branch: Line | None = Field(
@@ -63,6 +75,25 @@ class OpenTag(Command):
         description="other files and folders that the score depends on, such as data: no experiment may change them",
         examples=[["data"]],
     )
+    evaluator_command: Annotated[str, Field(min_length=1, max_length=500)] | None = Field(
+        None,
+        description="operators only: after each training a worker runs this script of the base commit, and its line"
+        " `<metric>: NUMBER` is the score, whatever train.py printed",
+        examples=["python prepare.py"],
+    )
+
+    @property
+    def trusted_files(self) -> list[str]:
+        """The files that the score depends on beside the evaluator; the command's script is one.
+
+        Raises:
+            Invalid: the command runs no script of the repository.
+        """
+        if self.evaluator_command is None:
+            return self.evaluator_files
+        script = words_of(self.evaluator_command)[1]
+        others = (*self.evaluator_files, script)
+        return [path for path in dict.fromkeys(others) if path != self.evaluator]
 
 
 class TagMetric(Response):
@@ -80,6 +111,8 @@ class TagSummary(Response):
     kept_experiments: int
     base_commit: str | None
     metric: TagMetric
+    score: Score
+    """Whose numbers the lab's values are: train.py prints them, or a trusted evaluator measures them afterwards."""
 
 
 class OpenedTag(Response):
@@ -94,18 +127,13 @@ class OpenedTag(Response):
 
 
 @function("experiment::setup", role="agent", writes=True)
-async def setup(
-    request: OpenTag,
-    tags: Tags,
-    presence: Presence,
-    schedulers: Schedulers,
-    settings: Settings,
-) -> OpenedTag:
+async def setup(request: OpenTag, call: Call, stores: Stores, settings: Settings) -> OpenedTag:
     """Open a tag; one that exists already is a conflict that shows what is there."""
+    check_may_command(call.caller, request.evaluator_command)
     policy = Policy(
         near_miss_margin=settings.near_miss_threshold, crash_limit=settings.max_consecutive_crashes
     ).changed(request.policy)
-    await schedulers.check(policy)
+    await stores.schedulers.check(policy)
     tag = Tag(
         name=request.tag,
         branch=request.branch or f"autoresearch/{request.tag}",
@@ -113,13 +141,19 @@ async def setup(
         metric=request.metric.name,
         direction=request.metric.direction,
         target=request.metric.target,
-        base_commit=request.base_commit or await presence.repository_head(),
+        base_commit=request.base_commit or await stores.presence.repository_head(),
         evaluator=request.evaluator,
-        evaluator_files=request.evaluator_files,
+        evaluator_files=request.trusted_files,
+        evaluator_command=request.evaluator_command,
     )
-    created = await tags.create(tag, FIRST, policy)
+    if tag.evaluator_command is not None and tag.base_commit is None:
+        raise Invalid(
+            "an evaluator command is run from the base commit's files, and no worker is there to say which that is",
+            hint="send base_commit, or start a worker first",
+        )
+    created = await stores.tags.create(tag, FIRST, policy)
     if created is None:
-        raise await _taken(request.tag, tags)
+        raise await _taken(request.tag, stores.tags)
     hint = None
     if tag.base_commit is None:
         hint = (
@@ -154,4 +188,5 @@ def _summary(tag: Tag, best: Best | None) -> TagSummary:
         kept_experiments=tag.kept,
         base_commit=tag.base_commit,
         metric=TagMetric(name=tag.metric, direction=tag.direction, target=tag.target),
+        score=tag.score,
     )

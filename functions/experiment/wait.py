@@ -11,11 +11,12 @@ from functions.contract import Call, Http, Request, Response, function
 from functions.rules.access import check_own
 from functions.rules.keeps.verdict import should_abort
 from functions.views.budgets import held_back
+from functions.views.experiments import score_of
 from functions.views.hints import Queue, abort_step, alive, next_step
 from state.experiments import Experiments
 from state.facts import WaitFacts
 from state.ids import ExperimentId
-from state.records import OPEN, Experiment, Trust
+from state.records import OPEN, Experiment, Score, Trust
 from state.settings import Settings
 from state.wakeups import Wakeups, woken_within
 
@@ -56,6 +57,10 @@ class Outcome(Response):
     """It has the code of that best, so it is no progress."""
     reason: str | None
     """Why it was not simply compared with the tag's best."""
+    score: Score | None
+    """Whose number `val_bpb` is: printed by the code that was scored, or measured by the tag's trusted evaluator."""
+    reported: float | None
+    """What train.py printed, where `val_bpb` is trusted."""
     diff_differs: bool
     """The diff that was sent makes other files than the commit: the commit was trained, and its own patch is kept."""
     error: str | None
@@ -131,6 +136,8 @@ def outcome(facts: WaitFacts, queue: Queue | None, *, changed: bool) -> Outcome:
         compared_with=e.compared_with,
         repeats_best=e.repeats_best,
         reason=e.reason,
+        score=score_of(e),
+        reported=e.reported,
         diff_differs=e.diff_differs,
         error=e.error,
         error_kind=e.error_kind,

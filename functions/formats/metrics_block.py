@@ -8,9 +8,21 @@ from collections.abc import Mapping
 from typing import Literal
 
 FailureKind = Literal[
-    "oom", "nan", "timeout", "import", "killed", "no_metrics", "disk", "patch", "evaluator", "infra", "other"
+    "oom",
+    "nan",
+    "timeout",
+    "import",
+    "killed",
+    "no_metrics",
+    "disk",
+    "patch",
+    "evaluator",
+    "leak",
+    "infra",
+    "other",
 ]
-"""Why a run has no result; `patch`: it does not apply, `evaluator`: the code changes how it is scored."""
+"""Why a run has no result; `patch`: it does not apply, `evaluator`: the code changes how it is scored, `leak`: its
+predictions use what they must not know."""
 
 LONGEST_LINE = 400
 """Characters of a line that are looked at; the scripts that write these logs are not trusted to be short."""
@@ -93,6 +105,15 @@ def parse_block(text: str) -> dict[str, float]:
         if name in metrics or len(metrics) < MOST_METRICS:
             metrics[name] = float(found[2])
     return metrics
+
+
+def last_value(log: str, metric: str) -> float | None:
+    """The number in the last line `<metric>: NUMBER` of a log, in any case; None without one."""
+    for line in reversed(_BREAK.split(log[-EVIDENCE_CHARACTERS:])):
+        found = _METRIC.fullmatch(line) if len(line) <= LONGEST_LINE else None
+        if found is not None and found[1].lower() == metric.lower():
+            return float(found[2])
+    return None
 
 
 def classify_failure(

@@ -49,6 +49,8 @@ async def hand_in(result: TrainingResult, job: TrainingJob, call: Call, experime
                         "evaluator_hash": result.evaluator_hash,
                         "gpu_class": result.gpu_class,
                         "budget_seconds": job.budget_s,
+                        "score": result.score,
+                        "reported": result.reported,
                     },
                 )
                 return str(completed["status"])

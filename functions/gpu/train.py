@@ -207,6 +207,7 @@ def job_of(given: Assignment, request: Train, traceparent: str | None) -> Traini
         config_delta=delta,
         evaluator=tag.evaluator,
         evaluator_files=tag.evaluator_files,
+        evaluator_command=tag.evaluator_command,
         budget_s=budget,
         timeout_s=e.timeout_s or 2 * budget + 60,
         seed=e.seed,

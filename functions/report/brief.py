@@ -14,7 +14,7 @@ from functions.views.hints import open_step, tag_step
 from functions.views.sketches import selection_view, sketch_view
 from state.ids import AgentName
 from state.ids import Tag as TagName
-from state.records import Best, Selection, Sketch
+from state.records import Best, Score, Selection, Sketch
 from state.reports import BriefFacts, Reports
 
 OPEN_SHOWN = 10
@@ -30,6 +30,8 @@ class Brief(Response):
     branch: str
     metric: str
     direction: str
+    score: Score
+    """Whose numbers the lab's values are: train.py prints them, or a trusted evaluator measures them afterwards."""
     base_commit_sha: str | None
     """What the next idea is built on: the best's commit, else the tag's base."""
     best: dict[str, Any] | None
@@ -67,6 +69,7 @@ async def brief(request: ReadBrief, reports: Reports) -> Brief:
         branch=short(tag.branch, 100),
         metric=tag.metric,
         direction=tag.direction,
+        score=tag.score,
         base_commit_sha=best.commit_sha if best else tag.base_commit,
         best=_best(best) if best else None,
         total_experiments=tag.total,

@@ -8,11 +8,13 @@ from functions.contract import Request, Response, function
 from functions.rules.keeps.noise import Noise, false_share, noise_of
 from functions.views.budgets import Budget, budget_view, obstacle
 from functions.views.claims import claim_of
+from functions.views.experiments import score_of
 from functions.views.gpus import pool_counts
 from functions.views.sketches import result_view
 from functions.views.strategies import StrategyView, strategy_view
 from state.facts import Runs, Spread
 from state.ids import Tag as TagName
+from state.records import Score
 from state.reports import Reports, SummaryFacts
 from state.settings import Settings
 
@@ -44,6 +46,8 @@ class Stats(Response):
 class Summary(Response):
     tag: str
     branch: str
+    score: Score
+    """Whose numbers the lab's values are: train.py prints them, or a trusted evaluator measures them afterwards."""
     best: dict[str, Any] | None
     stats: Stats
     categories: dict[str, dict[str, int]]
@@ -72,6 +76,7 @@ async def summary(request: Summarise, reports: Reports, settings: Settings) -> S
     return Summary(
         tag=tag.name,
         branch=tag.branch,
+        score=tag.score,
         best=_best(facts.best, facts.noise) if facts.best else None,
         stats=_stats(facts),
         categories={name: {"total": total, "kept": kept} for name, (total, kept) in facts.categories.items()},
@@ -94,6 +99,8 @@ def _best(runs: Runs, noise: Spread) -> dict[str, Any]:
     return {
         "experiment_id": e.experiment_id,
         "val_bpb": e.val_bpb,
+        "score": score_of(e),
+        "reported": e.reported,
         "commit_sha": e.commit_sha,
         "commit": e.commit_sha,
         "description": e.description,

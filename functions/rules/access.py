@@ -89,6 +89,20 @@ def check_own(caller: Caller, owner: str | None, thing: str) -> None:
     )
 
 
+def check_may_command(caller: Caller, command: str | None) -> None:
+    """Refuse anybody but operators a command that workers are to run.
+
+    Raises:
+        Forbidden: the caller is no operator.
+    """
+    if command is None or caller.may_do_all:
+        return
+    raise Forbidden(
+        f"an evaluator command is run on every worker: only operators give one, and {caller.name!r} is {caller.role}",
+        hint="leave evaluator_command out, or ask an operator to open the tag",
+    )
+
+
 def check_retractor(caller: Caller, e: Experiment) -> None:
     """Refuse an agent that takes back a result of another owner, or one without an owner.
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from pydantic import Field
 
-from state.records import Experiment, Trial, stamp
+from state.records import Experiment, Score, Trial, stamp
+from state.records.experiments import Measured
 
 IN_PROGRESS = ("leased", "running")
 TIMES = ("registered_at", "queued_at", "started_at", "finished_at")
@@ -55,6 +56,16 @@ def view(e: Experiment) -> ExperimentView:
     return ExperimentView.model_validate(values | _beside(values, e.attempt))
 
 
+def score_of(e: Measured) -> Score | None:
+    """Whose number its value is; None: there is none."""
+    return whose(e.val_bpb, e.score)
+
+
+def whose(value: object, score: Score | None) -> Score | None:
+    """The same; values from before scores were told apart are reported ones."""
+    return None if value is None else score or "reported"
+
+
 def _beside(shown: Mapping[str, Any], attempt: int) -> dict[str, Any]:
     """What follows from the fields that there are, under the names that were published."""
     by_its_agent = attempt == 0
@@ -64,5 +75,6 @@ def _beside(shown: Mapping[str, Any], attempt: int) -> dict[str, Any]:
         "parent_id": parents[0] if parents else None,
         "running": status in IN_PROGRESS or (by_its_agent and status == "registered"),
         "has_diff": "diff_id" in shown,
+        "score": whose(shown.get("val_bpb"), shown.get("score")),
         "started_at": shown.get("started_at") or (shown["registered_at"] if by_its_agent else None),
     }

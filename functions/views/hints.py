@@ -78,6 +78,8 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
             return MEND
         case "stopped":
             return "It was stopped: reset to base_commit_sha and go on."
+        case "invalid" if e.error_kind == "leak":
+            return "Its predictions use what they must not know (error): reset to base_commit_sha, and mend the idea."
         case "invalid":
             return "The evaluator differs from the tag's: restore it, reset to base_commit_sha and try again."
         case "measured":

@@ -16,6 +16,7 @@ def tag_view(tag: Tag, best: Best | None) -> dict[str, Any]:
         "created_at": stamp(tag.created_at),
         "metric": tag.metric,
         "direction": tag.direction,
+        "score": tag.score,
         "total_experiments": tag.total,
         "kept_experiments": tag.kept,
         "best_val_bpb": best.val_bpb if best else None,

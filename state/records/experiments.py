@@ -44,6 +44,11 @@ Trust = Literal["provisional", "unconfirmed", "confirmed", "demoted"]
 out, or ahead by more than noise explains; it was not, and is a discard now."""
 
 
+Score = Literal["reported", "trusted"]
+"""Whose number a value is: printed by the code that was scored, or measured by the tag's evaluator, in whose process
+none of that code runs."""
+
+
 class Mention(Record):
     """What a suggestion says of an experiment's code."""
 
@@ -59,6 +64,10 @@ class Measured(Record):
     """The tag's metric, whatever its name, as measured."""
     judged_val_bpb: float | None = None
     """The mean of all runs of its code, by which it was judged; None: it was the first of them."""
+    score: Score | None = None
+    """Whose number `val_bpb` is: train.py printed it, or the tag's trusted evaluator measured it. None: no value."""
+    reported: float | None = None
+    """What train.py printed, where `val_bpb` is trusted."""
 
     @property
     def judged(self) -> float | None:

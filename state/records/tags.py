@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from state.records.base import Record
+from state.records.experiments import Score
 
 Direction = Literal["minimize", "maximize"]
 
@@ -25,6 +26,8 @@ class Tag(Record):
     evaluator: str = "prepare.py"
     evaluator_files: list[str] = []
     """Other files and folders of the repository that the score depends on."""
+    evaluator_command: str | None = None
+    """What measures the score after each training, from the base commit's files; None: train.py prints it."""
     baseline_id: str | None = None
     """The run of the base commit's own code that came before all others of the lab."""
     baseline_val_bpb: float | None = None
@@ -64,6 +67,11 @@ class Tag(Record):
     key_gpu_class: str | None = None
     key_evaluator_hash: str | None = None
     key_budget_seconds: float | None = None
+
+    @property
+    def score(self) -> Score:
+        """Whose numbers its values are, where the lab trains."""
+        return "reported" if self.evaluator_command is None else "trusted"
 
 
 class Strategy(Record):

@@ -205,6 +205,8 @@ async def test_the_first_result_is_kept_and_is_the_best(client: httpx.AsyncClien
         "compared_with": None,
         "repeats_best": False,
         "reason": None,
+        "score": "reported",
+        "reported": None,
         "replayed": False,
     }
 

@@ -41,7 +41,7 @@ class Repository:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content if isinstance(content, bytes) else content.encode())
         self.git("add", "--all")
-        self.git("commit", "--quiet", "--message=change")
+        self.git("commit", "--quiet", "--allow-empty", "--message=change")
         return self.git("rev-parse", "HEAD")
 
     def state(self) -> tuple[str, ...]:

@@ -1,7 +1,8 @@
 """The evaluator of an attempt: the trusted files that compute the score, watched before and after the run.
 
-The script runs in the same process as the evaluator that it imports, so it can still replace what that computes:
-see THREATS.md. What is found here is code that changes the score without looking like it.
+The script runs in the same process as the evaluator that it imports, so it can still replace what that computes,
+unless the tag's evaluator has a command (scoring.py): see THREATS.md. What is found here is code that changes the
+score without looking like it.
 """
 
 from __future__ import annotations
@@ -40,10 +41,14 @@ class Guard:
     """Other files and folders that the score depends on."""
     imported: frozenset[str]
     """Modules that the evaluator imports."""
+    command: str | None = None
+    """What runs the evaluator after the training."""
 
     @classmethod
-    def of(cls, evaluator: PurePosixPath, trusted: bytes, files: Sequence[str]) -> Guard:
-        return cls(evaluator, files, _imported(trusted))
+    def of(
+        cls, evaluator: PurePosixPath, trusted: bytes, files: Sequence[str], command: str | None = None
+    ) -> Guard:
+        return cls(evaluator, files, _imported(trusted), command)
 
     def check(self, ours: Files, base: Files) -> None:
         """Refuse code that changes what is trusted, or adds what would be imported in its place.
@@ -74,13 +79,15 @@ class Guard:
         )
 
     def fingerprint(self, tree: Path) -> str | None:
-        """First 16 hexadecimal digits of a SHA-256: of the evaluator, and of the files that go with it, if any."""
+        """First 16 hexadecimal digits of a SHA-256: of the evaluator, its command and the files that go with it."""
         own = _digest(tree / self.evaluator)
-        if own is None or not self.files:
+        if own is None or not (self.files or self.command):
             return own.hex()[:16] if own else None
         whole = hashlib.sha256(own)
         for path in sorted(_files_below(tree, self.files)):
             whole.update(os.fsencode(path) + b"\0" + (_digest(tree / path) or b"") + b"\0")
+        if self.command is not None:
+            whole.update(b"\0" + self.command.encode())  # no path is empty
         return whole.hexdigest()[:16]
 
     def _is_trusted(self, path: str) -> bool:

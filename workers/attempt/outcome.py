@@ -15,21 +15,30 @@ from workers.attempt.child import Ended
 from workers.attempt.worktree import Checkout, read_inside
 
 
-def outcome(ended: Ended, built: Checkout, metric: str, gpu_class: str) -> TrainingResult:
-    """A run that exited with 0 and a finite metric is trained, even if it was told to stop."""
+def outcome(
+    ended: Ended, built: Checkout, metric: str, gpu_class: str, *, is_scored: bool = False
+) -> TrainingResult:
+    """A run that exited with 0 and a finite metric is trained, even if it was told to stop.
+
+    `is_scored`: the tag's evaluator measures the metric afterwards, so the script need not print it, and a run that
+    was told to stop ends without.
+    """
     if ended.cause == "lost":
         return Halted("lost", newest_lines(ended.log))
     if (harm := built.harm()) is not None:
         return Failed("evaluator", f"{harm}\n{failure_tail(ended.log)}".rstrip())
     printed = parse_block(ended.log) or _results_file(built.path)
     value = printed.get(metric, math.nan)
-    if ended.returncode == 0 and ended.cause not in ("timeout", "disk") and math.isfinite(value):
+    is_whole = math.isfinite(value) or (is_scored and metric not in printed)
+    ends_here = ("timeout", "disk", "stop") if is_scored else ("timeout", "disk")
+    if ended.returncode == 0 and ended.cause not in ends_here and is_whole:
         return Trained(
             metrics={name: number for name, number in printed.items() if math.isfinite(number)},
             evaluator_hash=built.evaluator_hash,
             gpu_class=gpu_class,
             log_tail=newest_lines(ended.log),
             metric=value,
+            reported=value if is_scored and math.isfinite(value) else None,
         )
     if ended.cause == "stop":
         return Halted("stop", newest_lines(ended.log))

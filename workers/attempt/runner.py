@@ -7,10 +7,12 @@ import errno
 import logging
 import math
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Container, Mapping
 from pathlib import Path
+from typing import TypedDict
 
-from functions.lanes import Failed, Halted, TrainingJob, TrainingResult, Unfit, Watcher
+from functions.lanes import Failed, Halted, Trained, TrainingJob, TrainingResult, Unfit, Watcher
 from state.errors import Invalid, NightjarError
 from state.records import Footprint
 from state.settings import Settings, host_name
@@ -22,6 +24,7 @@ from workers.attempt.git import Unbuildable
 from workers.attempt.interpreter import can_start, command_line, find_interpreter
 from workers.attempt.outcome import not_started, outcome
 from workers.attempt.running import runner_name
+from workers.attempt.scoring import ScoringWatcher, is_changed, scored, set_stage
 from workers.attempt.source import Refused
 from workers.attempt.worktree import Checkout, checkout
 from workers.device import Sampler
@@ -35,6 +38,15 @@ _MIB = 1024 * 1024
 _DRIVER_PATIENCE_S = 10.0
 _LIMITS = {"core": 0, "fsize": 16 * 1024**3, "nofile": 65536}
 # no limit of address space, which breaks CUDA; none of processes, which counts the whole user
+
+
+class Limits(TypedDict):
+    """Fields of a Command."""
+
+    limits: Mapping[str, int]
+    folder: Path
+    folder_bytes: float
+    spare: Container[int] | None
 
 
 class TrainingRunner:
@@ -74,11 +86,9 @@ class TrainingRunner:
                 if await watcher.built(built.source) == "lost":
                     return Halted("lost")
                 try:
-                    ended = await self._train(job, built, watcher)
+                    result = await self._result(job, built, watcher, metric.lower())
                 except OSError as error:
                     return not_started(error)
-                self._is_buried = ended.is_empty
-                result = outcome(ended, built, metric.lower(), self._slot.device.name)
                 return await self._keep(result, built) if isinstance(result, Failed) else result
         except Refused as error:
             return Failed(error.kind, _told(error))
@@ -126,8 +136,39 @@ class TrainingRunner:
     def _stamp_of(self, job: TrainingJob) -> str:
         return f"{self._stamp}/{job.experiment_id}/{job.attempt}/{job.fence}"
 
-    async def _train(self, job: TrainingJob, built: Checkout, watcher: Watcher) -> Ended:
+    async def _result(
+        self, job: TrainingJob, built: Checkout, watcher: Watcher, metric: str
+    ) -> TrainingResult:
+        """Train; where the tag's evaluator has a command, let it score what the training has left."""
+        begun = time.monotonic()
         python = str(self._slot.python or await find_interpreter(self._slot.repo, self._environ))
+        ended = await self._train(job, built, watcher, python)
+        self._is_buried = ended.is_empty
+        is_scored = job.evaluator_command is not None
+        result = outcome(ended, built, metric, self._slot.device.name, is_scored=is_scored)
+        if job.evaluator_command is None or not isinstance(result, Trained):
+            return result
+        if not ended.is_empty:
+            return Failed("infra", "a process of the training could not be ended, so it cannot be scored")
+        stage = await set_stage(self._slot.repo, job, built)
+        if is_changed(stage, built):
+            return Failed("infra", "the clone no longer has the evaluator that it had before the run")
+        command = Command(
+            argv=stage.argv(
+                python, job.evaluator_command, built.path, _CHILD_PATH, confined=self._is_limited
+            ),
+            cwd=stage.files,
+            env=stage.env(self._child_env(job, built, python), built.path),
+            stamp=self._stamp_of(job),
+            log=stage.log,
+            timeout_s=max(0.0, job.timeout_s - (time.monotonic() - begun)),
+            **self._limits(built),
+        )
+        scoring = await run_command(command, ScoringWatcher(watcher, result.log_tail), self._pace)
+        self._is_buried = scoring.is_empty
+        return scored(scoring, result, stage, built, metric)
+
+    async def _train(self, job: TrainingJob, built: Checkout, watcher: Watcher, python: str) -> Ended:
         argv = command_line(self._slot.command, python)
         env = self._child_env(job, built, python)
         if not can_start(argv[0], built.path, env["PATH"]):
@@ -139,12 +180,18 @@ class TrainingRunner:
             stamp=self._stamp_of(job),
             log=built.folder / "log.txt",
             timeout_s=job.timeout_s,
-            limits=_LIMITS if self._is_limited else {},
-            folder=built.folder,
-            folder_bytes=self._settings.run_disk_mb * _MIB if self._is_limited else math.inf,
-            spare=self._spare(),
+            **self._limits(built),
         )
         return await run_command(command, watcher, self._pace)
+
+    def _limits(self, built: Checkout) -> Limits:
+        """What confines every process of an attempt."""
+        return {
+            "limits": _LIMITS if self._is_limited else {},
+            "folder": built.folder,
+            "folder_bytes": self._settings.run_disk_mb * _MIB if self._is_limited else math.inf,
+            "spare": self._spare(),
+        }
 
     def _child_env(self, job: TrainingJob, built: Checkout, python: str) -> dict[str, str]:
         """The script's whole environment, without any access to the lab."""

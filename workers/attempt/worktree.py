@@ -88,8 +88,13 @@ async def _build(repo: Path, job: TrainingJob, folder: Path) -> Checkout:
     await _check_out(repo, tree, job, commit, base)
     code = await trees(tree, base)
     guard = None
+    if trusted is None and job.evaluator_command is not None:
+        raise Unbuildable(
+            f"the evaluator {evaluator} is no file of the tag's base commit, and its command is to measure the score",
+            hint="an operator sets up another tag whose base commit has it",
+        )
     if trusted is not None:
-        guard = Guard.of(evaluator, trusted, job.evaluator_files)
+        guard = Guard.of(evaluator, trusted, job.evaluator_files, job.evaluator_command)
         guard.check(code.files, code.base or {})
         _restore_evaluator(tree, trusted, evaluator)
     _remove_compiled(tree, code.files)
@@ -97,6 +102,19 @@ async def _build(repo: Path, job: TrainingJob, folder: Path) -> Checkout:
     source = await source_of(tree, code, base, job.patch, script, is_rebuilt=commit is None)
     whose = guard or Guard.of(evaluator, b"", job.evaluator_files)
     return Checkout(tree, folder, source, frozenset(code.files), guard, whose.fingerprint(tree))
+
+
+async def write_base(repo: Path, job: TrainingJob, files: Path) -> None:
+    """Write the files of the tag's base commit, and no repository, into an empty folder."""
+    base, trusted = await asyncio.gather(_commit(repo, job.base_commit), _evaluator_of_base(repo, job))
+    if base is None or trusted is None:
+        raise _missing(f"base {job.base_commit!r}, the evaluator's commit,", repo)
+    index = {"GIT_INDEX_FILE": str(files.parent / "index")}
+    await git(repo, "read-tree", base, environ=index)
+    await git(repo, "checkout-index", "--all", "--quiet", f"--prefix={files}/", environ=index)
+    written = await git(repo, "ls-files", "-z", environ=index)
+    _remove_compiled(files, map(os.fsdecode, written.split(b"\0")))
+    _restore_evaluator(files, trusted, _inside(job.evaluator))
 
 
 async def _check_out(repo: Path, tree: Path, job: TrainingJob, commit: str | None, base: str | None) -> None:

@@ -78,10 +78,14 @@ class RetestQueued:
     seed: int
 
 
-_FAILED: Mapping[str, Literal["crash", "timeout", "invalid"]] = {"timeout": "timeout", "evaluator": "invalid"}
+_FAILED: Mapping[str, Literal["crash", "timeout", "invalid"]] = {
+    "timeout": "timeout",
+    "evaluator": "invalid",
+    "leak": "invalid",
+}
 """How a run ends whose failure is of this kind; any other is a crash."""
-_OF_THE_CODE = frozenset({"patch", "evaluator"})
-"""Kinds of failures that are seen before anything runs on the GPU."""
+_OF_THE_CODE = frozenset({"patch", "evaluator", "leak"})
+"""Kinds of failures that say nothing of the GPU."""
 _KEPT = (
     *("improved", "delta", "p_better", "near_miss", "base_commit_sha", "trust", "branch_improved"),
     *("judged_val_bpb", "compared_with", "repeats_best", "reason"),

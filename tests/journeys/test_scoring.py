@@ -1,0 +1,108 @@
+"""A tag whose score is measured by its evaluator, through a whole lab."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.journeys.running import QUICK, TRAIN, RunningLab, running_lab
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+EVALUATOR = """
+OFFSET = 0.0
+
+def score():
+    import struct, time
+    from nightjar_evaluator import Predictor
+    with Predictor("train.py", "--predict") as ask:
+        time.sleep(SECONDS)
+        return ask(struct.pack("4B", 1, 2, 3, 4), (1,))[0]
+
+SECONDS = 1.0
+if __name__ == "__main__":
+    print(f"val_bpb: {score()}")
+"""
+PREDICTS = """
+import sys
+if "--predict" in sys.argv:
+    import array
+    from nightjar_predict import serve
+    serve(lambda question: array.array("d", [VALUE + sum(question) / 100]))
+    raise SystemExit
+"""
+SECONDS = 1.0
+
+
+def training(value: float, *, printed: float) -> str:
+    """A script whose predictor is worth one value, and which prints another."""
+    head, _, rest = TRAIN.partition("begun =")
+    script = f"{head.replace('VALUE = 1.0', f'VALUE = {value}')}{PREDICTS}\nbegun ={rest}"
+    return script.replace("{VALUE + prepare.OFFSET}", str(printed))
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    with running_lab(tmp_path_factory.mktemp("lab")) as found:
+        found.base = found.commit({"prepare.py": EVALUATOR, "train.py": training(0.9, printed=0.9)})
+        found.start()
+        yield found
+
+
+def open_tag(lab: RunningLab, tag: str) -> str:
+    """A tag whose evaluator has a command."""
+    lab.post(
+        "experiment/setup",
+        tag=tag,
+        base_commit=lab.base,
+        policy=dict(QUICK),
+        evaluator_command="python prepare.py",
+    )
+    return tag
+
+
+def test_what_a_run_prints_is_kept_beside_its_true_score_which_decides(lab: RunningLab) -> None:
+    tag = open_tag(lab, "judged")
+    honest = lab.until_status(lab.submit(tag), "keep")["experiment"]
+    liar = lab.submit(tag, commit_sha=lab.commit({"train.py": training(0.95, printed=0.3)}))
+
+    found = lab.until_status(liar, "discard")
+
+    e = found["experiment"]
+    assert (honest["val_bpb"], honest["reported"], honest["score"]) == (1.0, 0.9, "trusted")
+    assert (e["val_bpb"], e["reported"], e["score"]) == (1.05, 0.3, "trusted")
+    assert e["evaluator_hash"] == honest["evaluator_hash"]
+    assert "val_bpb: 0.3" in found["log_tail"]
+    assert "[the evaluator]\nval_bpb: 1.05" in found["log_tail"]
+    assert lab.post("experiment/best", tag=tag)["best"]["val_bpb"] == 1.0
+    assert lab.post("lab/audit")["violations"] == []
+
+
+def test_the_time_of_scoring_counts_as_the_run_s(lab: RunningLab) -> None:
+    tag = open_tag(lab, "charged")
+
+    lab.until_status(lab.submit(tag), "keep")
+
+    assert lab.post("tag/budget", tag=tag)["gpu_seconds"]["spent"] >= SECONDS
+
+
+def test_a_stop_reaches_a_run_that_is_being_scored(lab: RunningLab) -> None:
+    slow = training(0.9, printed=0.9).replace("serve(", "import time; time.sleep(600); serve(")
+    name = lab.submit(open_tag(lab, "stopped"), commit_sha=lab.commit({"train.py": slow}))
+    lab.until(lambda: lab.processes("train.py", "--predict"), "its predictor runs")
+
+    lab.post("experiment/stop", experiment_id=name)
+
+    e = lab.until_status(name, "stopped")["experiment"]
+    assert e["val_bpb"] != 0.9
+    lab.until_idle()
+    assert lab.processes("train.py") == []
+
+
+def test_without_a_command_nothing_is_scored_a_second_time(lab: RunningLab) -> None:
+    lab.setup("plain")
+
+    e = lab.until_status(lab.submit("plain"), "keep")["experiment"]
+
+    assert (e["val_bpb"], e["score"], e["reported"]) == (0.9, "reported", None)

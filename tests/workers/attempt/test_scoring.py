@@ -1,0 +1,512 @@
+"""Trusted scores: whatever a training prints or does, the tag's evaluator measures, in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import sys
+import textwrap
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from functions.lanes import Failed, Halted, Trained, TrainingResult
+from state.settings import Settings
+from tests.workers.repository import Repository, job
+from tests.workers.watching import Orders
+from workers.attempt.runner import TrainingRunner
+from workers.attempt.stamps import processes_of
+from workers.device import Device, Sampler
+from workers.slot import Slot
+
+pytestmark = pytest.mark.process
+
+LAB = uuid.uuid4().hex
+CPU = Device("h:cpu0", index=0, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu")
+COMMAND = "python prepare.py"
+TRUE_SCORE = 1.0
+"""What a predictor of uniform probabilities over two symbols earns, in bits."""
+
+EVALUATOR = """
+import math, os, sys
+import numpy as np
+
+ROWS, LONG = 64, 8
+
+def score():
+    from nightjar_evaluator import Predictor, check_causal, check_log_probs
+    print("val_bpb: 7.0  # before any answer", flush=True)
+    rng = np.random.default_rng(1)
+    text = rng.integers(0, 2, (ROWS, LONG), dtype=np.uint8)
+    other = text.copy()
+    other[:, LONG // 2:] = rng.integers(0, 2, (ROWS, LONG - LONG // 2), dtype=np.uint8)
+    shape = (ROWS, LONG, 2)
+    with Predictor("train.py", "--predict", patience_s=PATIENCE) as ask:
+        answers = np.asarray(ask(text, shape))
+        sums = check_log_probs(answers)
+    with Predictor("train.py", "--predict", patience_s=PATIENCE) as ask:
+        scrambled, again = (np.asarray(ask(other, shape))[:, :LONG // 2] for _ in range(2))
+    check_causal(answers[:, :LONG // 2], scrambled, again, tolerance=1e-4)
+    chosen = np.take_along_axis(answers[:, :-1], text[:, 1:, None].astype(int), -1)[..., 0] - sums[:, :-1]
+    return -float(chosen.mean()) / math.log(2)
+
+PATIENCE = 60
+if __name__ == "__main__":
+    print(f"---\\nval_bpb: {score():.6f}\\nrows: {ROWS}")
+"""
+
+PREDICTS = """
+import os, sys, time
+import numpy as np
+
+def predict(question):
+    return np.full((*question.shape, 2), np.log(0.5), dtype=np.float32)
+
+def serve_predictions():
+    from nightjar_predict import serve
+    serve(lambda question: predict(np.asarray(question)))
+
+if "--predict" in sys.argv:
+    {answering}
+    serve_predictions()
+else:
+    {training}
+    print("---\\nval_bpb: 0.3\\ndepth: 3")
+"""
+
+
+def landlock() -> int:
+    """The version of Landlock that this kernel has; below 1: none."""
+    create_ruleset, version = 444, 1
+    return int(ctypes.CDLL(None).syscall(create_ruleset, None, 0, version))
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repository:
+    found = Repository(tmp_path / "repo")
+    found.base = found.commit({"prepare.py": EVALUATOR})
+    return found
+
+
+def script(*, training: str = "pass", answering: str = "pass") -> str:
+    def body(text: str) -> str:
+        return textwrap.indent(textwrap.dedent(text).strip(), "    ").lstrip()
+
+    return PREDICTS.format(training=body(training), answering=body(answering))
+
+
+async def scored(
+    repo: Repository, train: str, watcher: Orders | None = None, *, tier: str = "limits", **fields: object
+) -> TrainingResult:
+    """What becomes of this training script under an evaluator with a command."""
+    commit = repo.commit({"train.py": train})
+    slot = Slot.model_validate({"repo": repo.path, "device": CPU, "python": sys.executable, "tier": tier})
+    settings = Settings.model_validate(
+        {"data": repo.path.parent, "keep_failed_s": 0.0, "poll_s": 0.02, "term_grace_s": 0.5}
+    )
+    runner = TrainingRunner(slot, settings, lab_identity=LAB, sampler=Sampler(), environ=os.environ)
+    known = {"base_commit": repo.base, "evaluator_command": COMMAND} | fields
+    result = await runner.run(job(commit, **known), watcher or Orders(), metric="val_bpb")
+    assert list((repo.path.parent / "work").glob("*/*")) == []
+    assert processes_of(LAB) == []
+    return result
+
+
+async def test_a_script_that_prints_a_score_of_its_own_is_judged_by_the_true_one(repo: Repository) -> None:
+    watcher = Orders()
+
+    result = await scored(repo, script(), watcher)
+
+    assert isinstance(result, Trained), result
+    assert (result.metric, result.reported, result.score) == (TRUE_SCORE, 0.3, "trusted")
+    assert result.metrics == {"val_bpb": TRUE_SCORE, "depth": 3.0, "rows": 64.0}
+    assert watcher.tails[-1].startswith("---\nval_bpb: 0.3")
+    assert "[the evaluator]\n" in watcher.tails[-1]
+
+
+async def test_a_script_need_not_print_what_the_evaluator_measures(repo: Repository) -> None:
+    silent = script().replace('print("---', 'print("')
+
+    result = await scored(repo, silent)
+
+    assert isinstance(result, Trained), result
+    assert (result.metric, result.reported) == (TRUE_SCORE, None)
+
+
+async def test_without_a_command_the_score_is_the_reported_one(repo: Repository) -> None:
+    result = await scored(repo, script(), evaluator_command=None)
+
+    assert isinstance(result, Trained), result
+    assert (result.metric, result.reported, result.score) == (0.3, None, "reported")
+
+
+async def test_another_command_is_another_evaluator(repo: Repository) -> None:
+    results = [await scored(repo, script(), evaluator_command=c) for c in (None, COMMAND, f"{COMMAND} 2")]
+
+    hashes = {result.evaluator_hash for result in results if isinstance(result, Trained)}
+    assert len(hashes) == 3
+
+
+FAKE = "---\\nval_bpb: 0.3\\n"
+FAKES = {
+    "prints it": f'print("{FAKE}", flush=True); os.write(2, b"{FAKE}")',
+    "prints it through the evaluator's own output": f"""
+    for fd in range(20):
+        try:
+            with open(f"/proc/{{os.getppid()}}/fd/{{fd}}", "w") as theirs:
+                theirs.write("{FAKE}")
+        except OSError:
+            pass
+    """,
+    "prints it through every pipe that it was left": f"""
+    given = os.environ["NIGHTJAR_PREDICT_FDS"].split(":")
+    for fd in range(3, 64):
+        try:
+            if str(fd) not in given:
+                os.write(fd, b"{FAKE}")
+        except OSError:
+            pass
+    """,
+    "writes it into the evaluator's memory": """
+    import ctypes
+    libc = ctypes.CDLL(None, use_errno=True)
+    PTRACE_ATTACH = 16
+    assert libc.ptrace(PTRACE_ATTACH, os.getppid(), 0, 0) == -1
+    try:
+        open(f"/proc/{os.getppid()}/mem", "r+b")
+    except OSError:
+        pass
+    else:
+        raise SystemExit("it can be written")
+    """,
+    "puts a module beside the evaluator": """
+    shadow = "def patched(*a, **k): print('---\\\\nval_bpb: 0.3'); raise SystemExit(0)\\nmean = patched\\n"
+    for line in open(f"/proc/{os.getppid()}/cmdline").read().split("\\0"):
+        folder = os.path.dirname(line)
+        if os.path.basename(folder) == "files":
+            for name in ("prepare.py", "sitecustomize.py", "math.py"):
+                try:
+                    os.chmod(folder, 0o755)
+                    open(os.path.join(folder, name), "w").write(shadow)
+                except OSError:
+                    pass
+    """,
+}
+
+
+@pytest.mark.parametrize("way", FAKES)
+async def test_a_predictor_cannot_print_the_score(repo: Repository, way: str) -> None:
+    result = await scored(repo, script(answering=FAKES[way]))
+
+    assert isinstance(result, Trained), result
+    assert (result.metric, result.reported) == (TRUE_SCORE, 0.3)
+
+
+SHADOWS = {
+    "through the environment": 'os.environ["PYTHONPATH"] = os.environ["PYTHONSTARTUP"] = os.getcwd()',
+    "by results.json": """open("results.json", "w").write('{"val_bpb": 0.3}')""",
+    "by a folder where the evaluator will run": """
+    place = os.path.join(os.getcwd(), "..", "scoring", "files")
+    os.makedirs(place)
+    for name in ("prepare.py", "numpy.py", "sitecustomize.py"):
+        open(os.path.join(place, name), "w").write("print('---\\\\nval_bpb: 0.3')")
+    """,
+    "by a link in the place of that folder": """
+    os.makedirs("mine")
+    os.symlink(os.path.abspath("mine"), os.path.join(os.getcwd(), "..", "scoring"))
+    """,
+}
+
+
+@pytest.mark.parametrize("way", SHADOWS)
+async def test_a_training_cannot_put_another_evaluator_in_its_place(repo: Repository, way: str) -> None:
+    result = await scored(repo, script(training=SHADOWS[way]))
+
+    assert isinstance(result, Trained), result
+    assert (result.metric, result.reported) == (TRUE_SCORE, 0.3)
+
+
+@pytest.mark.parametrize("name", ["prepare.py", "nightjar_evaluator.py"])
+async def test_a_training_that_replaces_what_scores_it_in_its_tree_is_invalid(
+    repo: Repository, name: str
+) -> None:
+    training = f"""
+    if os.path.exists({name!r}):
+        os.chmod({name!r}, 0o644)
+    open({name!r}, "w").write("print('---\\nval_bpb: 0.3')")
+    """
+
+    result = await scored(repo, script(training=training))
+
+    assert isinstance(result, Failed)
+    assert result.kind == "evaluator"
+
+
+async def test_what_outlives_the_training_is_gone_before_it_is_scored(repo: Repository) -> None:
+    training = """
+    if os.fork() == 0:
+        os.setsid()
+        while True:
+            try:
+                for name in os.listdir(os.path.join("..", "scoring", "files")):
+                    open(os.path.join("..", "scoring", "files", name), "w").write("print('val_bpb: 0.3')")
+            except OSError:
+                time.sleep(0.001)
+    """
+
+    result = await scored(repo, script(training=training))
+
+    assert isinstance(result, Trained), result
+    assert result.metric == TRUE_SCORE
+
+
+PEEKS = """
+    def peeking(question):
+        following = np.roll(question, -1, axis=1).astype(int)
+        certain = np.full((*question.shape, 2), np.log(1e-6), dtype=np.float32)
+        np.put_along_axis(certain, following[..., None], np.float32(np.log(1 - 1e-6)), -1)
+        return certain
+    predict = peeking
+"""
+UNUSABLE = {
+    "sees the future": (PEEKS, "leak", "predictions use the future"),
+    "has the future within reach of the tolerance": (
+        PEEKS.replace("np.log(1e-6)", "np.log(0.5001)").replace("np.log(1 - 1e-6)", "np.log(0.4999)"),
+        "leak",
+        "of 64 changed",
+    ),
+    "adds up to more than one": (
+        "predict = lambda question: np.zeros((*question.shape, 2), dtype=np.float32)",
+        "other",
+        "add up to 1 +- 1",
+    ),
+    "answers NaN": (
+        "predict = lambda question: np.full((*question.shape, 2), np.nan, dtype=np.float32)",
+        "nan",
+        "1,024 of 1,024 numbers",
+    ),
+    "answers infinity": (
+        "predict = lambda question: np.full((*question.shape, 2), np.inf, dtype=np.float64)",
+        "nan",
+        "not finite",
+    ),
+    "answers in another shape": (
+        "predict = lambda question: np.zeros((len(question), 2), dtype=np.float32)",
+        "other",
+        "(64, 8, 2) were asked for",
+    ),
+    "answers whole numbers": (
+        "predict = lambda question: np.zeros((*question.shape, 2), dtype=np.int64)",
+        "other",
+        "4- or 8-byte floats",
+    ),
+    "answers by chance": (
+        """
+        def predict(question):
+            p = np.random.default_rng(time.time_ns()).uniform(0.1, 0.9, question.shape)
+            return np.log(np.stack([p, 1 - p], -1))
+        """,
+        "other",
+        "must not depend on chance",
+    ),
+    "writes nonsense": (
+        'os.write(int(os.environ["NIGHTJAR_PREDICT_FDS"].split(":")[1]), b"x" * 9999)',
+        "other",
+        "does not begin with a line",
+    ),
+    "dies": ('sys.exit("out of ideas")', "other", "| out of ideas"),
+    "dies while it answers": (
+        "predict = lambda question: os.kill(os.getpid(), 9)",
+        "other",
+        "it has ended (by signal SIGKILL)",
+    ),
+    "lacks a package": ("import no_such_package", "import", "ModuleNotFoundError"),
+}
+
+
+@pytest.mark.parametrize("what", UNUSABLE)
+async def test_predictions_that_cannot_be_scored_are_told_apart(repo: Repository, what: str) -> None:
+    answering, kind, told = UNUSABLE[what]
+
+    result = await scored(repo, script(answering=answering))
+
+    assert isinstance(result, Failed), result
+    assert (result.kind, told in result.error) == (kind, True), result.error
+
+
+async def test_a_predictor_that_hangs_is_a_timeout(repo: Repository) -> None:
+    repo.base = repo.commit({"prepare.py": EVALUATOR.replace("PATIENCE = 60", "PATIENCE = 0.5")})
+
+    result = await scored(repo, script(answering="time.sleep(600)"))
+
+    assert isinstance(result, Failed)
+    assert result.kind == "timeout"
+    assert "no answer within 0.5 s" in result.error
+
+
+async def test_training_and_scoring_share_one_time_limit(repo: Repository) -> None:
+    result = await scored(repo, script(training="time.sleep(1)", answering="time.sleep(600)"), timeout_s=2.5)
+
+    assert isinstance(result, Failed)
+    assert result.kind == "timeout"
+    assert "while the evaluator scored it" in result.error
+
+
+@pytest.mark.parametrize("tier", ["none", "limits"])
+async def test_a_predictor_that_kills_the_evaluator_gets_no_score(repo: Repository, tier: str) -> None:
+    answering = """
+    import signal
+    os.kill(os.getppid(), signal.SIGKILL)
+    """
+
+    result = await scored(repo, script(answering=answering), tier=tier)
+
+    assert isinstance(result, Failed)
+    assert result.kind == ("other" if tier == "limits" and landlock() >= 6 else "killed")
+
+
+@pytest.mark.skipif(landlock() < 6, reason="this kernel has no Landlock that knows signals")
+async def test_a_confined_predictor_reaches_nothing_but_its_temporary_files(
+    repo: Repository, tmp_path: Path
+) -> None:
+    answering = f"""
+    import signal, socket, tempfile
+    tempfile.TemporaryFile().write(b"it may")
+    open(os.devnull, "w").write("it may")
+    reached = []
+    for what, reach in {{
+        "a file": lambda: open({str(tmp_path / "left")!r}, "w"),
+        "its tree": lambda: open("left", "w"),
+        "a process": lambda: os.kill(os.getppid(), 0),
+        "the network": lambda: socket.create_connection(("127.0.0.1", 9), 1),
+    }}.items():
+        try:
+            reach()
+            reached.append(what)
+        except PermissionError:
+            pass
+    assert not reached, reached
+    """
+
+    result = await scored(repo, script(answering=answering))
+
+    assert isinstance(result, Trained), result
+    assert not (tmp_path / "left").exists()
+
+
+async def test_a_stop_ends_the_scoring_within_two_seconds(repo: Repository) -> None:
+    deaf = """
+    import signal
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("asked", flush=True)
+    time.sleep(600)
+    """
+    asked_at: list[float] = []
+
+    def order() -> str:
+        if not asked_at and any("predict" in " ".join(p.cmdline()) for p in processes_of(LAB)):
+            asked_at.append(time.monotonic())
+        return "stop" if asked_at and time.monotonic() - asked_at[0] > 0.5 else "continue"
+
+    result = await scored(repo, script(answering=deaf), Orders(on_poll=order))  # type: ignore[arg-type]  # an order
+
+    assert isinstance(result, Halted), result
+    assert result.order == "stop"
+    assert time.monotonic() - asked_at[0] < 2.5
+
+
+EVALUATORS = {
+    "prints no metric": ("print('all is well')", "no_metrics", "printed no line `val_bpb: NUMBER`"),
+    "measures NaN": ("print('val_bpb: nan')", "nan", "measured val_bpb as nan"),
+    "fails": ("raise ValueError('no such split')", "other", "no such split"),
+    "lacks a package": ("import no_such_package", "import", "ModuleNotFoundError"),
+    "fails after its line": ("print('val_bpb: 1.0'); raise SystemExit(3)", "other", "exited with 3"),
+}
+
+
+@pytest.mark.parametrize("what", EVALUATORS)
+async def test_an_evaluator_without_a_score_is_a_crash_that_says_why(repo: Repository, what: str) -> None:
+    text, kind, told = EVALUATORS[what]
+    repo.base = repo.commit({"prepare.py": text})
+
+    result = await scored(repo, "print('---\\nval_bpb: 0.3')")
+
+    assert isinstance(result, Failed)
+    assert (result.kind, told in result.error) == (kind, True), result.error
+
+
+async def test_a_command_of_which_the_base_has_no_script_is_a_fault_of_the_infrastructure(
+    repo: Repository,
+) -> None:
+    result = await scored(repo, script(), evaluator_command="python score.py")
+
+    assert isinstance(result, Failed)
+    assert result.kind == "infra"
+    assert "score.py" in result.error
+
+
+ARTEFACT = """
+import io
+import numpy as np
+from nightjar_evaluator import artefact
+weights = np.load(io.BytesIO(artefact("weights.npz")), allow_pickle=False)
+print("val_bpb:", float(weights["w"].mean()))
+"""
+LEFT = {
+    "an array": ("np.savez('weights.npz', w=np.full(4, 2.5))", None),
+    "nothing": ("pass", "has left no file weights.npz"),
+    "a pickle": ("np.savez('weights.npz', w=np.array([{}], dtype=object))", "allow_pickle=False"),
+    "a link to another file": ("os.symlink('/etc/hostname', 'weights.npz')", "has left no file weights.npz"),
+    "a pipe": ("os.mkfifo('weights.npz')", "not a regular file"),
+}
+
+
+@pytest.mark.parametrize("what", LEFT)
+async def test_a_data_file_that_the_training_left_is_scored_and_nothing_else(
+    repo: Repository, what: str
+) -> None:
+    training, told = LEFT[what]
+    repo.base = repo.commit({"prepare.py": ARTEFACT})
+
+    result = await scored(repo, script(training=training))
+
+    if told is None:
+        assert isinstance(result, Trained), result
+        assert (result.metric, result.reported) == (2.5, 0.3)
+    else:
+        assert isinstance(result, Failed)
+        assert told in result.error, result.error
+
+
+async def test_the_evaluator_sees_no_path_of_the_experiment_s_code(repo: Repository) -> None:
+    repo.base = repo.commit(
+        {
+            "prepare.py": "import os, sys\n"
+            "tree = os.environ['NIGHTJAR_TREE']\n"
+            "assert os.path.exists(os.path.join(tree, 'train.py')) and not os.path.samefile(tree, '.')\n"
+            "assert not any(path.startswith(tree) for path in sys.path), sys.path\n"
+            "assert sys.flags.isolated and 'PYTHONPATH' not in os.environ\n"
+            "print('val_bpb: 1.25')"
+        }
+    )
+
+    result = await scored(repo, script())
+
+    assert isinstance(result, Trained), result
+    assert result.metric == 1.25
+
+
+async def test_a_lost_lease_during_the_scoring_is_halted(repo: Repository) -> None:
+    repo.base = repo.commit({"prepare.py": "import time; print('val_bpb: 1.0', flush=True); time.sleep(600)"})
+
+    def order() -> str:
+        return "lost" if any("score.py" in " ".join(p.cmdline()) for p in processes_of(LAB)) else "continue"
+
+    async with asyncio.timeout(60):
+        result = await scored(repo, script(), Orders(on_poll=order))  # type: ignore[arg-type]  # an order
+
+    assert isinstance(result, Halted)
+    assert result.order == "lost"

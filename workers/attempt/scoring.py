@@ -1,0 +1,164 @@
+"""The trusted score of an attempt: the tag's evaluator, run after the training from the base commit's own files.
+
+No code of the experiment runs in the evaluator's process: see scoring_path/nightjar_evaluator.py.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from functions.formats.evaluator_command import words_of
+from functions.formats.metrics_block import (
+    FailureKind,
+    classify_failure,
+    failure_tail,
+    last_value,
+    newest_lines,
+    parse_block,
+)
+from functions.lanes import Failed, Halted, Order, Source, Trained, TrainingJob, TrainingResult, Watcher
+from workers.attempt.child import Ended
+from workers.attempt.git import Unbuildable
+from workers.attempt.worktree import Checkout, remove_tree, write_base
+
+SCORE = Path(__file__).with_name("scoring_path") / "score.py"
+_UNSCORED = 79
+_KINDS: Mapping[int, FailureKind] = {80: "leak", 81: "nan", 82: "timeout"}
+"""By the exit statuses of nightjar_evaluator's errors; of `Unscored` itself by what it says."""
+_TREE = "NIGHTJAR_TREE"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where an evaluator runs; made when no process of the training lives any more."""
+
+    files: Path
+    """The base commit's files."""
+    temporary: Path
+    theirs: Path
+    """For the predictor's temporary files."""
+    log: Path
+
+    def argv(self, python: str, command: str, tree: Path, child_path: Path, *, confined: bool) -> list[str]:
+        """The command line that runs the evaluator alone.
+
+        Raises:
+            Unbuildable: the base commit has no such script.
+        """
+        _, script, *arguments = words_of(command)
+        if not (self.files / script).is_file():
+            raise Unbuildable(
+                f"the evaluator's command runs {script}, which is no file of the tag's base commit",
+                hint="an operator sets up another tag whose base commit has it",
+            )
+        place = {"tree": str(tree), "path": str(child_path), "folder": str(self.theirs), "confined": confined}
+        return [python, "-I", str(SCORE), json.dumps(place), str(self.files / script), *arguments]
+
+    def env(self, training: Mapping[str, str], tree: Path) -> dict[str, str]:
+        """The evaluator's whole environment: a training's, without its code's path and temporary files."""
+        own = {_TREE: str(tree), "TMPDIR": str(self.temporary)}
+        return {name: value for name, value in training.items() if name != "PYTHONPATH"} | own
+
+
+async def set_stage(repo: Path, job: TrainingJob, built: Checkout) -> Stage:
+    """Write the base commit's files beside the experiment's tree.
+
+    Raises:
+        Unbuildable: a fault of the clone or the disk.
+    """
+    folder = built.folder / "scoring"
+    remove_tree(folder)  # the training may have made one
+    stage = Stage(folder / "files", folder / "tmp", folder / "theirs", folder / "log.txt")
+    try:
+        for place in (stage.files, stage.temporary, stage.theirs):
+            place.mkdir(parents=True)
+        await write_base(repo, job, stage.files)
+    except OSError as error:
+        raise Unbuildable(
+            f"cannot write the evaluator's files: {error}",
+            hint=f"make room under {str(built.folder.parent)!r}",
+        ) from error
+    return stage
+
+
+def scored(ended: Ended, trained: Trained, stage: Stage, built: Checkout, metric: str) -> TrainingResult:
+    """A training's result with the value that the evaluator measured in the place of the one that it printed."""
+    if ended.cause == "lost":
+        return Halted("lost", trained.log_tail)
+    if ended.cause == "stop":
+        return Halted("stop", trained.log_tail)
+    if is_changed(stage, built):
+        return Failed(
+            "evaluator", f"the trusted files were changed while the experiment was scored\n{trained.log_tail}"
+        )
+    value = last_value(ended.log, metric)
+    if ended.cause == "exit" and ended.returncode == 0 and value is not None and math.isfinite(value):
+        own = {name: number for name, number in parse_block(ended.log).items() if math.isfinite(number)}
+        return replace(
+            trained,
+            metric=value,
+            metrics=trained.metrics | own | {metric: value},
+            log_tail=joined(trained.log_tail, newest_lines(ended.log)),
+            score="trusted",
+        )
+    return _unscored(ended, value, metric)
+
+
+def is_changed(stage: Stage, built: Checkout) -> bool:
+    """Whether the evaluator's files are not those of the base commit (any more)."""
+    return built.guard is None or built.guard.fingerprint(stage.files) != built.evaluator_hash
+
+
+def _unscored(ended: Ended, value: float | None, metric: str) -> Failed:
+    if ended.cause == "timeout":
+        kind: FailureKind = "timeout"
+        reason = "the run's time limit came while the evaluator scored it"
+    elif ended.cause == "disk":
+        kind, reason = (
+            "disk",
+            "scoring it took more of the disk than the worker allows (NIGHTJAR_RUN_DISK_MB)",
+        )
+    elif ended.returncode is not None and (ended.returncode in _KINDS or ended.returncode == _UNSCORED):
+        said = ended.log.rpartition("\nunscored: ")[2]
+        kind = _KINDS.get(ended.returncode) or classify_failure(said, ended.returncode, metrics={})
+        return Failed(kind, f"the evaluator gave it no score: {newest_lines(said)}")
+    elif ended.returncode != 0:
+        kind = classify_failure(ended.log, ended.returncode, metrics={})
+        reason = f"the evaluator's command exited with {ended.returncode}"
+    elif value is None:
+        kind, reason = (
+            "no_metrics",
+            f"the evaluator's command exited with 0 but printed no line `{metric}: NUMBER`",
+        )
+    else:
+        kind, reason = "nan", f"the evaluator measured {metric} as {value}"
+    return Failed(kind, f"{reason}\n{failure_tail(ended.log)}".rstrip())
+
+
+def joined(training: str, scoring: str) -> str:
+    """The lines of a training, then those of its evaluator."""
+    return f"{training}\n[the evaluator]\n{scoring}" if scoring else training
+
+
+class ScoringWatcher:
+    """The lab's side of a scoring: its log is shown below the training's; implements functions.lanes.Watcher."""
+
+    def __init__(self, watcher: Watcher, training_log: str) -> None:
+        self._watcher = watcher
+        self._training_log = training_log
+
+    async def built(self, source: Source) -> Order:
+        return await self._watcher.built(source)
+
+    async def tick(self, metric: float, progress: float) -> Order:
+        return await self._watcher.poll()  # an evaluator's numbers are no progress of the training
+
+    async def poll(self) -> Order:
+        return await self._watcher.poll()
+
+    async def tail(self, text: str) -> None:
+        await self._watcher.tail(joined(self._training_log, text))
