@@ -1,5 +1,7 @@
 """The read-only half of tinylm: the bytes to learn from, the time allowed and the score.
 
+    python prepare.py    # by a Nightjar worker, after a training: scores what `python train.py --predict` answers
+
 The text is the Python standard library's own source, because every machine that can run this has it already.
 The score depends on that text, so compare val_bpb only between runs of one Python version.
 """
@@ -19,6 +21,9 @@ VOCAB = 256  # one symbol per byte value
 MAX_CONTEXT = 64  # bytes the evaluator shows before each byte it asks for
 EVAL_BYTES = 32_768  # validation bytes scored, evenly spaced over the validation text
 EVAL_CHUNK = 2_048  # contexts shown per call: bounds memory, does not change the score
+LEAK_TOLERANCE = (
+    1e-4  # nats by which an answer may differ in other company: float32 rounding makes a tenth of it
+)
 TRAIN_CAP = 4_000_000  # bytes
 VALIDATION_CAP = 500_000  # bytes
 VALIDATION_SHARE = 0.1  # of the files
@@ -132,23 +137,65 @@ def evaluate_bpb(log_probs: LogProbs) -> float:
     The score of a broken model is nan or inf: the caller checks. Raises ValueError if the probabilities of a
     row do not add up to one.
     """
-    text = load_text("validation")
-    positions = np.linspace(MAX_CONTEXT, len(text) - 1, EVAL_BYTES).astype(np.int64)
+    text, positions = load_text("validation"), asked_positions()
     nats = 0.0
     for start in range(0, EVAL_BYTES, EVAL_CHUNK):
         asked = positions[start : start + EVAL_CHUNK]
         answers = np.asarray(log_probs(windows_before(text, asked, MAX_CONTEXT)), dtype=np.float64)
-        check_distributions(answers, len(asked))
-        nats -= float(answers[np.arange(len(asked)), text[asked]].sum())
+        excess = check_distributions(answers, len(asked))
+        nats -= float((answers[np.arange(len(asked)), text[asked]] - excess).sum())
     return nats / EVAL_BYTES / float(np.log(2))
 
 
-def check_distributions(answers: Floats, count: int) -> None:
-    """Refuse a score bought with probabilities that add up to more than one; nan goes through."""
+def asked_positions() -> npt.NDArray[np.int64]:
+    """Where the bytes that are asked for stand in the validation text, in order."""
+    return np.linspace(MAX_CONTEXT, len(load_text("validation")) - 1, EVAL_BYTES).astype(np.int64)
+
+
+def check_distributions(answers: Floats, count: int) -> Floats:
+    """Refuse a score bought with probabilities that add up to more than one; nan goes through.
+
+    The logarithm of each row's sum is answered: it is no part of the score, so nothing is gained below the tolerance.
+    """
     if answers.shape != (count, VOCAB):
         raise ValueError(
             f"log_probs returned shape {answers.shape}; return {(count, VOCAB)}, a row per context"
         )
-    worst = float(np.abs(np.exp(answers).sum(axis=1) - 1).max())
+    sums: Floats = np.exp(answers).sum(axis=1)
+    worst = float(np.abs(sums - 1).max())
     if worst > 1e-3:
         raise ValueError(f"probabilities of a row add up to 1 +- {worst:.3g}; return log-softmax outputs")
+    excess: Floats = np.log(sums)
+    return excess
+
+
+def score_predictor() -> float:
+    """val_bpb of the predictor that a training has left, which is asked over pipes: no code of it runs here.
+
+    A chunk shows contexts that follow one another, so a context's neighbours hold the byte that it is asked for. A
+    fresh process is therefore asked again in other company: contexts too far apart to hold what another is asked for.
+    Which ones, nobody can know before.
+    """
+    from nightjar_evaluator import Predictor, check_causal, check_log_probs
+
+    answers: list[Floats] = []
+
+    def answer(contexts: Bytes) -> Floats:
+        answers.append(np.asarray(ask(contexts, (len(contexts), VOCAB))))
+        check_log_probs(answers[-1])
+        return answers[-1]
+
+    with Predictor("train.py", "--predict") as ask:
+        val_bpb = evaluate_bpb(answer)
+    text, positions, rng = load_text("validation"), asked_positions(), np.random.default_rng()
+    apart = 1 + MAX_CONTEXT // int(np.diff(positions).min())
+    rows = rng.permutation(np.arange(rng.integers(apart), EVAL_BYTES, apart))[:EVAL_CHUNK]
+    contexts = windows_before(text, positions[rows], MAX_CONTEXT)
+    with Predictor("train.py", "--predict") as ask:
+        scrambled, again = (np.asarray(ask(contexts, (len(contexts), VOCAB))) for _ in range(2))
+    check_causal(np.concatenate(answers)[rows], scrambled, again, tolerance=LEAK_TOLERANCE)
+    return val_bpb
+
+
+if __name__ == "__main__":
+    print(f"val_bpb: {score_predictor():.6f}")

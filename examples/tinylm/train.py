@@ -1,8 +1,8 @@
 """Train a byte-level language model on one CPU core for a fixed budget. This is the file to improve.
 
 The model reads the last CONTEXT bytes through an embedding, mixes them in DEPTH residual MLP blocks and
-predicts the next byte. Everything here may change; prepare.py, which owns the data, the budget and the score,
-may not.
+predicts the next byte. Everything here may change, as long as `python train.py --predict` answers the evaluator;
+prepare.py, which owns the data, the budget and the score, may not.
 """
 
 import math
@@ -58,6 +58,7 @@ SEED = 1337
 # ---- The model ---------------------------------------------------------------------------------------------
 
 REPORTS = 20  # one every twentieth of the budget; none at the end, where stopping would only lose the result
+WEIGHTS = "weights.npz"  # what a training leaves for `python train.py --predict`
 HOPELESS_LOSS = 100.0  # nats per byte; guessing blindly costs 5.5
 NORM_EPSILON = 1e-6
 
@@ -366,6 +367,20 @@ def peak_memory_mb() -> float:
     return peak / 2**20 if sys.platform == "darwin" else peak / 2**10  # macOS counts bytes, Linux kilobytes
 
 
+def predictor(model: Model, params: Params) -> Callable[[Bytes], Floats]:
+    """Log probabilities (n, VOCAB) of the byte after each context (n, MAX_CONTEXT)."""
+    return lambda contexts: log_softmax(forward(model, params, contexts[:, -model.context :])[0])
+
+
+def predict() -> None:
+    """Answer the evaluator with the weights that the training has left; it alone computes the score that counts."""
+    from nightjar_predict import serve  # a Nightjar worker puts it on the path
+
+    with np.load(WEIGHTS) as weights:
+        log_probs = predictor(Model(), dict(weights))
+    serve(lambda contexts: log_probs(np.asarray(contexts)))
+
+
 def main() -> None:
     started = time.perf_counter()
     model = Model()
@@ -374,13 +389,12 @@ def main() -> None:
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         trained = train(model, np.random.default_rng(SEED))
         params = trained.params
-        val_bpb = evaluate_bpb(
-            lambda contexts: log_softmax(forward(model, params, contexts[:, -model.context :])[0])
-        )
+        np.savez(WEIGHTS, **params)
+        val_bpb = evaluate_bpb(predictor(model, params))
     if not math.isfinite(val_bpb):
         sys.exit(f"\ntraining diverged: val_bpb is {val_bpb}; try a LEARNING_RATE below {LEARNING_RATE!r}")
     print_summary(model, trained, val_bpb, time.perf_counter() - started)
 
 
 if __name__ == "__main__":
-    main()
+    predict() if sys.argv[1:] == ["--predict"] else main()

@@ -354,6 +354,8 @@ def test_the_demo_of_a_kept_lab_asks_for_its_token_before_anything_runs(tmp_path
 
     refused = started_nightjar(data, *words, **anywhere)
     wrong = started_nightjar(data, *words, NIGHTJAR_TOKEN=mine[:-4] + "AAAA", **anywhere)
+    agent = token(data, "issue", "ann", "--role", "agent", "--direct")
+    no_operator = started_nightjar(data, *words, NIGHTJAR_TOKEN=agent, **anywhere)
     nothing_ran = not (data / "logs").exists()
     kept.touch(mode=0o600)
     kept.write_text(mine)
@@ -361,8 +363,11 @@ def test_the_demo_of_a_kept_lab_asks_for_its_token_before_anything_runs(tmp_path
 
     assert (open_to_all.returncode, refused.returncode, wrong.returncode, nothing_ran) == (1, 7, 7, True)
     assert f"--save --data {data}" in refused.stderr
+    assert no_operator.returncode == refused.returncode
+    assert "operator's token" in no_operator.stderr
     assert done.returncode == 0, done.stderr
     assert "demo1" in done.stdout
+    assert "measured by prepare.py" in " ".join(done.stdout.split())
     assert mine not in done.stdout + done.stderr
     for log in (data / "logs").iterdir():
         assert mine not in log.read_text(), log

@@ -17,7 +17,7 @@ import click
 from functions.process.logs import start_logging
 from state.client import Lab
 from state.embedded import serving
-from state.errors import NotFound, Unauthenticated, Unavailable
+from state.errors import Forbidden, NotFound, Unauthenticated, Unavailable
 from state.settings import Settings, own_environment
 from state.tokens import Tokens
 from triggers.cli.bearer import Bearer, given, kept
@@ -32,6 +32,8 @@ from triggers.ports import free_port
 ROOT = Path(__file__).parents[2]
 AGENTS = ("ada", "grace")
 SLOTS = 2
+EVALUATOR = "python prepare.py"
+"""What measures the score of each run after its training; train.py could print any."""
 LOOK_S = 0.5
 RETESTS_S = 120.0
 """Seconds to wait for the last retests, besides their training time."""
@@ -54,10 +56,10 @@ def command(runs: int, budget: float, port: int, data: Path | None) -> int:
 
 
 async def check_token(settings: Settings, url: str, bearer: Bearer | None) -> None:
-    """Check, before the lab starts, that it will accept our agents.
+    """Check, before the lab starts, that it will accept our agents and our evaluator's command.
 
     Raises:
-        Unauthenticated: the lab has tokens, and `bearer` is not one of them.
+        Unauthenticated: the lab has tokens, and `bearer` is not one of them. Forbidden: not an operator's.
     """
     lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
     try:
@@ -65,10 +67,15 @@ async def check_token(settings: Settings, url: str, bearer: Bearer | None) -> No
         if bearer is None and not await tokens.are_configured():
             return
         try:
-            await tokens.recognise(bearer.text if bearer else "")
+            token, _ = await tokens.recognise(bearer.text if bearer else "")
         except Unauthenticated as problem:
             detail = problem.detail if bearer else "this lab asks for a token"
             raise Unauthenticated(detail, hint=advice(bearer, True, settings.options)) from problem
+        if token.role != "operator":
+            raise Forbidden(
+                f"this token is an {token.role}'s, and only operators open a tag with an evaluator command",
+                hint="run the demo with an operator's token, or in another --data",
+            )
     finally:
         await lab.close()
 
@@ -83,7 +90,9 @@ async def _demo(settings: Settings, runs: int, budget: float, bearer: Bearer | N
         http = LabHttp(settings)
         tag = f"demo{http.ask('GET', '/api/report/tags')['total'] + 1}"
         policy = {"budgets.base_s": budget, "keep_rule": "confirmed"}
-        http.ask("POST", "/api/experiment/setup", {"tag": tag, "policy": policy})
+        http.ask(
+            "POST", "/api/experiment/setup", {"tag": tag, "policy": policy, "evaluator_command": EVALUATOR}
+        )
         view = DemoView(http, tag, runs)
         logs = settings.data_dir / "logs"
         shared = own_environment() | ({"NIGHTJAR_TOKEN": bearer.text} if bearer else {})

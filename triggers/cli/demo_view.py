@@ -101,7 +101,7 @@ class DemoView:
         patch = shown["diff"] or ""
         (folder / "best.diff").write_text(patch)
         console.print(
-            f"best: {best['experiment_id']} with val_bpb {best['val_bpb']:.6f}"
+            f"best: {best['experiment_id']} with val_bpb {best['val_bpb']:.6f}{measured(best)}"
             f" (first run: {first['val_bpb'] or 0:.6f}){claimed(best)}; its diff:",
             highlight=False,
         )
@@ -130,6 +130,11 @@ def claimed(best: dict[str, Any]) -> str:
         return ""
     runs = "one more run" if best["claimed_n"] == 1 else f"{best['claimed_n']} more runs"
     return f", {best['claimed_bpb']:.6f} in {runs} on other seeds"
+
+
+def measured(best: dict[str, Any]) -> str:
+    """Who measured the value; empty where train.py printed it."""
+    return ", measured by prepare.py" if best["score"] == "trusted" else ""
 
 
 def line(e: dict[str, Any]) -> str:

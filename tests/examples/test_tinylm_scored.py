@@ -1,0 +1,116 @@
+"""tinylm under its evaluator: the score is what its predictions are worth, whatever train.py prints."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+
+from functions.lanes import Failed, Trained, TrainingResult
+from state.settings import Settings
+from tests.workers.repository import Repository, job
+from tests.workers.watching import Orders
+from triggers.cli.demo import EVALUATOR
+from workers.attempt.runner import TrainingRunner
+from workers.attempt.stamps import processes_of
+from workers.device import Device, Sampler
+from workers.slot import Slot
+
+pytestmark = pytest.mark.process
+
+TINYLM = Path(__file__).parents[2] / "examples" / "tinylm"
+TRAIN = (TINYLM / "train.py").read_text()
+LAB = uuid.uuid4().hex
+CPU = Device("h:cpu0", index=0, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu")
+
+PEEK = '''
+def peeking(contexts, width=64):
+    """A context's successor in its chunk begins a few bytes later, and so shows the byte that is asked for."""
+    known = honest(contexts).copy()
+    for this, following, row in zip(contexts, contexts[1:], known):
+        for step in range(1, width):
+            if (this[step:] == following[:-step]).all():
+                row[:] = np.log(1e-6)
+                row[following[-step]] = np.log1p(-255e-6)
+                break
+    return known
+'''
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repository:
+    found = Repository(tmp_path / "repo")
+    for file in TINYLM.iterdir():
+        if file.is_file():
+            shutil.copy(file, found.path)
+    found.base = found.commit({})
+    return found
+
+
+def answering(code: str) -> str:
+    """train.py with `honest` answering the evaluator through this `answer`."""
+    served = "serve(lambda contexts: log_probs(np.asarray(contexts)))"
+    assert served in TRAIN
+    patched = "honest = log_probs\n    serve(lambda contexts: answer(np.asarray(contexts), honest))"
+    return TRAIN.replace(served, patched).replace(
+        "def predict() -> None:", f"{code}\n\ndef predict() -> None:"
+    )
+
+
+async def scored(repo: Repository, train: str) -> TrainingResult:
+    commit = repo.commit({"train.py": train})
+    slot = Slot.model_validate({"repo": repo.path, "device": CPU, "python": sys.executable})
+    settings = Settings.model_validate({"data": repo.path.parent, "keep_failed_s": 0.0})
+    runner = TrainingRunner(slot, settings, lab_identity=LAB, sampler=Sampler())
+    asked = job(commit, base_commit=repo.base, evaluator_command=EVALUATOR, budget_s=0.3)
+    result = await runner.run(asked, Orders(), metric="val_bpb")
+    assert processes_of(LAB) == []
+    return result
+
+
+async def test_an_honest_run_has_the_score_that_it_prints(repo: Repository) -> None:
+    result = await scored(repo, TRAIN)
+
+    assert isinstance(result, Trained), result
+    assert result.reported is not None
+    assert result.metric == pytest.approx(result.reported, abs=2e-6)
+    assert (result.score, 1 < result.metric < 8) == ("trusted", True)
+    assert {"num_steps", "depth", "training_seconds"} <= result.metrics.keys()
+
+
+async def test_a_score_that_is_made_up_is_only_what_the_run_has_reported(repo: Repository) -> None:
+    result = await scored(repo, TRAIN.replace("{val_bpb:.6f}", "0.3"))
+
+    assert isinstance(result, Trained), result
+    assert result.reported == 0.3
+    assert result.metric > 1
+
+
+async def test_a_predictor_that_reads_the_next_byte_beside_its_context_is_a_leak(repo: Repository) -> None:
+    peek = PEEK.replace("def peeking(contexts, width=64):", "def answer(contexts, honest, width=64):")
+
+    result = await scored(repo, answering(peek))
+
+    assert isinstance(result, Failed), result
+    assert result.kind == "leak", result.error
+    assert "predictions use the future" in result.error
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        ("def answer(contexts, honest):\n    return honest(contexts) + 0.01", "add up to 1 +- 0.01"),
+        ("def answer(contexts, honest):\n    return honest(contexts)[:-1]", "were asked for"),
+        ("def answer(contexts, honest):\n    return np.full((len(contexts), VOCAB), np.nan)", "not finite"),
+    ],
+)
+async def test_predictions_that_are_no_distributions_have_no_score(
+    repo: Repository, code: str, told: str
+) -> None:
+    result = await scored(repo, answering(code))
+
+    assert isinstance(result, Failed), result
+    assert told in result.error
