@@ -164,7 +164,7 @@ async def setup(request: OpenTag, call: Call, stores: Stores, settings: Settings
         tag=_summary(created, None),
         branch=tag.branch,
         trace_mode=policy.traces.mode,
-        next=tag_step(policy, 0, is_empty=True),
+        next=tag_step(tag, policy, 0, is_empty=True),
         hint=hint,
     )
 

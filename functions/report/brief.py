@@ -107,5 +107,5 @@ def _next(facts: BriefFacts, mine: Sketch | None, unused: Selection | None) -> s
         step = f"Go on with {unused.selection_id}, or give it back: POST /api/trace/release."
     else:
         is_empty = facts.best is None and facts.tag.total == 0
-        step = tag_step(facts.policy, facts.crashes_in_a_row, is_empty=is_empty)
+        step = tag_step(facts.tag, facts.policy, facts.crashes_in_a_row, is_empty=is_empty)
     return f"{why_not} {step}" if why_not else step

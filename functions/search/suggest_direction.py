@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pydantic import Field
 
 from functions.contract import CATEGORIES, Http, Request, Response, function
+from functions.rules.baselines import owes_baseline, waits_for_baseline
 from functions.rules.keeps.verdict import near_band, should_abort
 from functions.rules.search.grounds import ground_of
 from functions.rules.search.strategy import is_due, next_strategy
@@ -93,6 +94,7 @@ def suggestion(facts: SearchFacts, strategy: Strategy) -> Suggestion:
     unexplored, yielding, empty = underexplored(stats, CATEGORIES), high_yield(stats), barren(stats)
     aborts = should_abort(facts.crashes_in_a_row, facts.policy.crash_limit)
     chosen = facts.ground.chosen if isinstance(facts.ground, BranchGround) else None
+    is_first = ground.base is None and ground.beside is None
     return Suggestion(
         strategy=strategy_view(strategy),
         strategy_mode=strategy.mode,
@@ -116,6 +118,7 @@ def suggestion(facts: SearchFacts, strategy: Strategy) -> Suggestion:
             least=Least(facts.least_tried, facts.tries, is_new=facts.least_tried not in stats),
             barren=empty,
             near=ground.near,
+            waits_for=tag.baseline_id if waits_for_baseline(tag) else None,
             crashes_in_a_row=facts.crashes_in_a_row if aborts else 0,
         ),
         base_commit_sha=ground.commit_sha,
@@ -124,7 +127,7 @@ def suggestion(facts: SearchFacts, strategy: Strategy) -> Suggestion:
         trace_mode=facts.policy.traces.mode,
         consecutive_crashes=facts.crashes_in_a_row,
         should_abort=aborts,
-        next=_next(facts, chosen, is_first=ground.base is None and ground.beside is None, aborts=aborts),
+        next=_next(facts, chosen, is_first=is_first, aborts=aborts),
         paused=tag.paused_at is not None,
         hint=obstacle(tag),
     )
@@ -140,6 +143,12 @@ def _next(facts: SearchFacts, chosen: Selection | None, *, is_first: bool, abort
         return abort_step(facts.crashes_in_a_row)
     if chosen is None and facts.policy.traces.mode == "multi":
         return SELECT
-    what = "submit it unchanged" if is_first else "commit one change to it, and submit that"
+    is_run = waits_for_baseline(facts.tag) or owes_baseline(facts.tag, facts.policy)
+    what = "submit it unchanged" if is_first and not is_run else "commit one change to it, and submit that"
     named = f" with selection_id {chosen.selection_id}" if chosen else ""
-    return f"Go to base_commit_sha, {what}{named}: POST /api/experiment/submit."
+    step = f"Go to base_commit_sha, {what}{named}: POST /api/experiment/submit."
+    return (
+        f"{step} The lab runs the unchanged train.py before it, as the baseline."
+        if is_first and is_run
+        else step
+    )

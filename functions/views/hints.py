@@ -6,15 +6,19 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel
 
+from functions.rules.baselines import owes_baseline, waits_for_baseline
 from functions.rules.keeps.verdict import should_abort
 from functions.rules.pool.health import effective_status
 from state.entries import Slot
 from state.policy import Policy
-from state.records import OPEN, Experiment, Gpu, Status
+from state.records import OPEN, Experiment, Gpu, Status, Tag
 
 ASK = "Ask for a direction: POST /api/search/suggest."
 SELECT = "Select what the next experiment is made from (trace::select): POST /api/trace/select."
 BASELINE = "Nothing has run yet: the unchanged train.py comes first, as the baseline."
+BASELINE_COMES = (
+    "Nothing has run yet: the lab runs the unchanged train.py, the baseline, before what you submit first."
+)
 MEND = "Reset to base_commit_sha; mend the idea if it is worth it, else go on."
 ADD_WORKER = "no worker is there: start one with ./nightjar worker --repo PATH"
 
@@ -33,12 +37,14 @@ def alive(gpus: Sequence[Gpu | Slot], now: float, stale_s: float) -> list[str]:
     ]
 
 
-def tag_step(policy: Policy, crashes_in_a_row: int, *, is_empty: bool) -> str:
-    """One sentence or two for an agent that has nothing open in a tag."""
+def tag_step(tag: Tag, policy: Policy, crashes_in_a_row: int, *, is_empty: bool) -> str:
+    """One sentence or two for an agent that has nothing open in a tag, beside what `obstacle` says."""
     if should_abort(crashes_in_a_row, policy.crash_limit):
         return abort_step(crashes_in_a_row)
     step = SELECT if policy.traces.mode == "multi" else ASK
-    return f"{BASELINE} {step}" if is_empty else step
+    if not is_empty or waits_for_baseline(tag):
+        return step
+    return f"{BASELINE_COMES if owes_baseline(tag, policy) else BASELINE} {step}"
 
 
 def abort_step(crashes_in_a_row: int) -> str:

@@ -447,3 +447,33 @@ async def test_without_a_worker_the_hint_that_starts_one_stands_beside_the_basel
 
     assert "waits for its baseline mar11-1" in step
     assert "no worker is there: start one with ./nightjar worker --repo PATH" in step
+
+
+async def test_who_asks_what_to_do_is_told_that_the_lab_runs_the_baseline(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    opened_tag = await open_tag(client, base_commit=BASE)
+    await add_gpu(client, GPUS[0])
+    said = [(await told(client, "/api/report/brief", tag="mar11"))["next"]]
+    before = await told(client, "/api/search/suggest", tag="mar11")
+    await submitted(client)
+    waits = await told(client, "/api/search/suggest", tag="mar11")
+    await leased(client)
+    await begun(process, "mar11-1")
+    runs = await told(client, "/api/search/suggest", tag="mar11")
+    said.append((await told(client, "/api/report/brief", tag="mar11", agent="bob"))["next"])
+    who = {"experiment_id": "mar11-1", "attempt": 1, "fence": (await found(process, "mar11-1")).fence}
+    await told(client, "/api/experiment/complete", **who, val_bpb=1.0)
+    after = await told(client, "/api/search/suggest", tag="mar11")
+
+    assert opened_tag["next"] == said[0]
+    assert "the lab runs the unchanged train.py, the baseline, before what you submit first" in said[0]
+    assert "The lab runs the unchanged train.py before it" in before["next"]
+    for suggestion in (waits, runs):
+        assert "The lab runs the baseline mar11-1 first" in suggestion["suggestions"][0]
+        assert "waits for its baseline mar11-1" in suggestion["hint"]
+    assert all("commit one change to it" in asked["next"] for asked in (before, waits, runs, after))
+    assert "waits for its baseline mar11-1" in said[1]
+    assert "unchanged train.py comes first" not in said[1]
+    assert "baseline" not in after["next"]
+    assert after["suggestions"][0].startswith("Try one change in")

@@ -98,12 +98,14 @@ def suggest(
     least: Least | None = None,
     barren: Mapping[str, int] | None = None,
     near: Sequence[Mention] = (),
+    waits_for: str | None = None,
     crashes_in_a_row: int = 0,
 ) -> list[str]:
     """One to five concrete ideas, most wanted first; never empty.
 
     `merging`: the experiments that a selected merge combines; `beside`, for a new root: the roots of other branches;
-    `near`: the near misses that `pair` was looked for in; `crashes_in_a_row`: so many that nothing new is tried.
+    `near`: the near misses that `pair` was looked for in; `waits_for`: the baseline that the lab runs first;
+    `crashes_in_a_row`: so many that nothing new is tried.
     """
     crashed = [e for e in recent if e.status in ("crash", "timeout")]
     avoid = [
@@ -120,9 +122,7 @@ def suggest(
         unlike = f", unlike the first changes of the other branches: {', '.join(others)}" if others else ""
         return [f"A new branch from the tag's base commit: try one change in {_where(least)}{unlike}."]
     if best is None:
-        return [
-            "Run the unchanged train.py first: its result is the baseline that everything is compared with."
-        ]
+        return [_before_the_first_result(waits_for, _where(least))]
     base = f"{short(best.experiment_id)} ({short(best.description, 80)})"
     match mode:
         case "combine" if pair is not None:
@@ -152,6 +152,19 @@ def suggest(
         counts = ", ".join(f"{total} {category}, 0 keeps" for category, total in [*barren.items()][:4])
         ideas.append(f"Barren so far: {counts}.")
     return ideas
+
+
+def _before_the_first_result(baseline_id: str | None, where: str) -> str:
+    """The unchanged code comes first: where workers train the lab runs it, else an agent does."""
+    if baseline_id is None:
+        return (
+            "Run the unchanged train.py first: its result is the baseline that everything is compared with."
+        )
+    return (
+        f"The lab runs the baseline {baseline_id} first, the unchanged train.py that everything is compared with."
+        f" Meanwhile prepare one change in {where} to the tag's base commit, and submit it: it waits behind the"
+        " baseline."
+    )
 
 
 def _where(least: Least | None, best: Sketch | None = None) -> str:

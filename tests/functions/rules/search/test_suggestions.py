@@ -113,6 +113,22 @@ def test_after_many_crashes_in_a_row_nothing_new_is_suggested() -> None:
     ]
 
 
+def test_before_the_first_result_the_baseline_comes_first_whoever_runs_it() -> None:
+    least = Least("attention", is_new=True)
+    alone, queued = (
+        ideas("explore", best=None, least=least, waits_for=baseline) for baseline in (None, "mar11-1")
+    )
+
+    assert alone == [
+        "Run the unchanged train.py first: its result is the baseline that everything is compared with."
+    ]
+    assert queued == [
+        "The lab runs the baseline mar11-1 first, the unchanged train.py that everything is compared with. Meanwhile"
+        " prepare one change in attention (not tried yet) to the tag's base commit, and submit it: it waits behind"
+        " the baseline."
+    ]
+
+
 def ideas(mode: Mode, **told: Any) -> list[str]:
     """Suggestions of a tag that has a best and has tried every category."""
     known: dict[str, Any] = {
