@@ -110,7 +110,7 @@ class Agent:
     def try_one(self, number: str) -> None:
         """One turn: choose, edit, commit, submit, wait, keep or reset."""
         self.stand_on_best()
-        self.see_through(number, self.try_baseline() or self.try_idea())
+        self.see_through(number, self.try_idea())
 
     def see_through(self, number: str, submitted: Json) -> None:
         """Wait for what was submitted, and take the verdict."""
@@ -128,31 +128,6 @@ class Agent:
             commit_sha=commit,
         )
         self.judge(self.wait(experiment_id), commit)
-
-    def try_baseline(self) -> Json | None:
-        """Submit the unchanged script, unless it was run or is about to be; None if so."""
-        if self.standing.experiment_id is not None or self.clone.head() != self.base_commit:
-            return None
-        oldest = self.history(order="oldest", limit=50)
-        baselines = [e for e in oldest if e["commit_sha"] == self.base_commit]
-        if any(e["status"] not in ("lost", "stopped", "invalid", "retracted") for e in baselines):
-            return None
-        self.say("idea", "the unchanged script: the baseline")
-        try:
-            # All agents of the tag share this key, so only the first of them runs the baseline.
-            return self.submit(
-                f"{self.tag}-baseline-{len(baselines)}",
-                description="baseline",
-                hypothesis="The unchanged script: what everything else is compared with.",
-                category="other",
-                parents=[],
-                config={},
-            )
-        except Refused as refused:
-            if refused.status != 422 or "Idempotency-Key" not in refused.detail:
-                raise
-        self.say("note", "another agent runs the baseline: starting with an idea")
-        return None
 
     def try_idea(self) -> Json:
         """Ask for a direction, and have an idea."""
@@ -370,7 +345,7 @@ class BranchingAgent(Agent):
                 self.release(self.selection["selection_id"])
                 time.sleep(PAUSE_S)  # the next selection may be on another trace
                 return
-            submitted = self.try_baseline() or self.try_combination() or self.try_idea()
+            submitted = self.try_combination() or self.try_idea()
         except BaseException:
             self.release(self.selection["selection_id"])  # nobody need wait for the lease to end
             raise

@@ -128,14 +128,14 @@ async def test_a_night_of_keeps_stands_on_the_last_commit(web: str, process: Pro
         lines = await work(web, clone, "alice", runs=4)
 
     found = await experiments(web)
-    assert [e["status"] for e in found] == ["keep"] * 4
-    assert [e["parent_ids"] for e in found] == [[], ["night-1"], ["night-2"], ["night-3"]]
+    assert [e["status"] for e in found] == ["keep"] * 5
+    assert [e["parent_ids"] for e in found] == [[], [], ["night-2"], ["night-3"], ["night-4"]]
     assert (found[0]["commit_sha"], found[0]["diff"], found[0]["description"]) == (base, "", "baseline")
-    assert {e["agent"] for e in found} == {"alice"}
+    assert [e["agent"] for e in found] == ["nightjar", *["alice"] * 4]
     assert git(clone, "branch", "--show-current") == "autoresearch/night-alice"
     assert git(clone, "rev-parse", "HEAD") == found[-1]["commit_sha"]
-    assert git(clone, "rev-list", "--count", f"{base}..HEAD") == "3"
-    assert git(clone, "show", "HEAD:train.py") == worker.scripts["night-4"].strip()
+    assert git(clone, "rev-list", "--count", f"{base}..HEAD") == "4"
+    assert git(clone, "show", "HEAD:train.py") == worker.scripts["night-5"].strip()
     assert [line["action"] for line in said(lines, "finished")] == ["keep_commit"] * 4
 
 
@@ -145,7 +145,9 @@ async def test_patches_and_constants_tell_what_was_tried(web: str, process: Proc
     async with standing_in(process, web, project, every_run_is_better()):
         await work(web, clone, "alice", runs=5)
 
-    for e in await experiments(web):
+    baseline, *found = await experiments(web)
+    assert (baseline["diff"], baseline["config_delta"]) == ("", None)
+    for e in found:
         tried = read_constants(build(clone_of(project, e["id"]), base, e["diff"].encode()))
         assert e["config_delta"] == {n: v for n, v in tried.items() if v != BASELINE[n]}
 
@@ -158,9 +160,9 @@ async def test_what_was_not_kept_is_reset(web: str, process: Process, project: P
         lines = await work(web, clone, "alice", runs=4)
 
     found = await experiments(web)
-    assert [e["status"] for e in found] == ["keep"] + ["crash" if score is changes_crash else "discard"] * 3
-    assert [e["parent_ids"] for e in found] == [[], ["night-1"], ["night-1"], ["night-1"]]
-    assert len({e["diff"] for e in found}) == 4
+    assert [e["status"] for e in found] == ["keep"] + ["crash" if score is changes_crash else "discard"] * 4
+    assert [e["parent_ids"] for e in found] == [[], [], ["night-1"], ["night-1"], ["night-1"]]
+    assert len({e["diff"] for e in found}) == 5
     assert git(clone, "rev-parse", "HEAD") == base
     assert git(clone, "status", "--porcelain") == ""
     assert said(lines, "done")
@@ -181,9 +183,9 @@ async def test_an_agent_that_was_ended_goes_on_waiting_when_it_starts_again(
         again = await second.end()
 
     found = await experiments(web)
-    assert [line["experiment_id"] for line in said(again, "resumed")] == ["night-1"]
-    assert [line["experiment_id"] for line in said(again, "finished")] == ["night-1", "night-2"]
-    assert [e["parent_ids"] for e in found] == [[], ["night-1"]]
+    assert [line["experiment_id"] for line in said(again, "resumed")] == ["night-2"]
+    assert [line["experiment_id"] for line in said(again, "finished")] == ["night-2", "night-3"]
+    assert [e["parent_ids"] for e in found] == [[], [], ["night-2"]]
 
 
 async def test_an_agent_that_is_ended_while_its_submission_is_unanswered_ends_well(
@@ -198,7 +200,7 @@ async def test_an_agent_that_is_ended_while_its_submission_is_unanswered_ends_we
         lines = await agent.end()
 
     assert said(lines, "stopped")
-    assert [e["id"] for e in await experiments(web)] == ["night-1"]
+    assert [e["id"] for e in await experiments(web)] == ["night-1", "night-2"]
 
 
 async def test_an_agent_goes_on_after_a_selection_whose_base_cannot_be_rebuilt(
@@ -231,7 +233,7 @@ async def test_an_agent_gives_back_what_it_had_selected_when_it_was_killed(
 
     assert left["status"] == "selected"
     assert not said(lines, "waiting") or "no_slot" not in said(lines, "waiting")[0]["text"]
-    assert [e["status"] for e in await experiments(web)] == ["keep"]
+    assert [e["status"] for e in await experiments(web)] == ["keep", "keep"]
 
 
 async def test_uncommitted_work_of_somebody_is_left_alone(web: str, project: Path) -> None:
@@ -251,7 +253,7 @@ async def test_agents_build_on_each_others_keeps_without_sharing_a_clone(
     web: str, process: Process, project: Path
 ) -> None:
     async with standing_in(process, web, project, every_run_is_better()) as worker:
-        await work(web, clone_of(project, "alice"), "alice", runs=2)
+        await work(web, clone_of(project, "alice"), "alice", runs=1)
         lines = await work(web, clone_of(project, "bob"), "bob", runs=1)
 
     _, alices, bobs = await experiments(web)
@@ -265,7 +267,7 @@ async def test_agents_build_on_each_others_keeps_without_sharing_a_clone(
 
 async def test_a_discard_goes_back_to_another_agents_best(web: str, process: Process, project: Path) -> None:
     async with standing_in(process, web, project, every_run_is_better()) as worker:
-        await work(web, clone_of(project, "alice"), "alice", runs=2)
+        await work(web, clone_of(project, "alice"), "alice", runs=1)
     async with standing_in(process, web, project, no_change_helps):
         await work(web, clone_of(project, "bob"), "bob", runs=2)
 
@@ -276,7 +278,7 @@ async def test_a_discard_goes_back_to_another_agents_best(web: str, process: Pro
     assert git(project.parent / "bob", "status", "--porcelain") == ""
 
 
-async def test_of_agents_that_start_together_one_runs_the_baseline(
+async def test_agents_that_start_together_begin_with_ideas_behind_one_baseline(
     web: str, process: Process, project: Path
 ) -> None:
     names = ["alice", "bob", "carol"]
@@ -286,9 +288,12 @@ async def test_of_agents_that_start_together_one_runs_the_baseline(
 
     found = await experiments(web)
     base = git(project, "rev-parse", "HEAD")
-    assert len(found) == 9
-    assert [e["description"] for e in found if e["commit_sha"] == base] == ["baseline"]
-    assert {e["agent"] for e in found} == set(names)
+    assert len(found) == 10
+    assert [(e["description"], e["agent"]) for e in found if e["commit_sha"] == base] == [
+        ("baseline", "nightjar")
+    ]
+    assert found[0]["description"] == "baseline"
+    assert {e["agent"] for e in found[1:]} == set(names)
 
 
 # -- a bad line
@@ -351,8 +356,8 @@ async def test_a_submission_that_is_repeated_is_one_experiment(
     ):
         lines = await work(url, clone, "alice", runs=2)
 
-    assert [line["experiment_id"] for line in said(lines, "submitted")] == ["night-1", "night-2"]
-    assert [e["id"] for e in await experiments(web)] == ["night-1", "night-2"]
+    assert [line["experiment_id"] for line in said(lines, "submitted")] == ["night-2", "night-3"]
+    assert [e["id"] for e in await experiments(web)] == ["night-1", "night-2", "night-3"]
     assert said(lines, "retry")
 
 

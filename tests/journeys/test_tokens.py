@@ -73,8 +73,7 @@ async def test_an_agent_bound_to_a_tag_works_through_the_whole_curl_loop(
     (tmp_path / ".curlrc").write_text(CURLRC)
     alice = token(lab.data, "issue", "alice", "--role", "agent", "--tag", "mar11", "--expires", "30d")
     (header,) = re.findall(r'`(-H "Authorization: Bearer \$NIGHTJAR_TOKEN")`', PROGRAM)
-    loop, _, rest = PROGRAM.partition("## Training it yourself")
-    blocks = re.findall(r"^```bash\n(.*?)^```$", loop + rest.partition("## Reading results")[2], re.M | re.S)
+    blocks = re.findall(r"^```bash\n(.*?)^```$", PROGRAM, re.M | re.S)
     answers: list[dict[str, Any]] = []
 
     for block in blocks:
@@ -84,10 +83,13 @@ async def test_an_agent_bound_to_a_tag_works_through_the_whole_curl_loop(
         for waited_for in re.findall(r"/api/experiment/(mar11-\d)/wait", block):
             lab.until_status(waited_for, "keep")
 
-    assert {a["experiment_id"] for a in answers if a.get("duplicate_of", 0) is None} == {"mar11-1", "mar11-2"}
+    assert [a["experiment_id"] for a in answers if "duplicate_of" in a] == ["mar11-2", "mar11-3", "mar11-4"]
     assert "WIDTH = 96" in git(clone, "show", "HEAD:train.py")
-    owners = [lab.get(f"experiment/mar11-{n}")["experiment"] for n in (1, 2)]
-    assert [e["agent"] for e in owners] == ["alice", "alice"]
+    found = [lab.get(f"experiment/mar11-{n}")["experiment"] for n in (1, 2, 3, 4)]
+    assert [e["agent"] for e in found] == ["nightjar", "alice", "alice", "alice"]
+    assert (found[2]["val_bpb"], found[3]["status"]) == (2.7961, "crash")
+    (own,) = [gpu for gpu in lab.get("pool/list")["workers"] if gpu["of_agent"]]
+    assert (own["gpu_id"], own["owner"], own["status"]) == ("box:0", "alice", "idle")
     for words in (
         ("experiment::setup", "--tag", "other"),
         ("tag::pause", "--tag", "mar11"),

@@ -40,7 +40,12 @@ RETESTS_S = 120.0
 
 
 @click.command()
-@click.option("--runs", type=click.IntRange(2, 1000), default=16, help="number of experiments of both agents")
+@click.option(
+    "--runs",
+    type=click.IntRange(2, 1000),
+    default=16,
+    help="number of ideas of both agents, beside the baseline",
+)
 @click.option("--budget", type=click.FloatRange(0.2, 600), default=5.0, help="CPU seconds of each run")
 @click.option("--port", type=click.IntRange(0, 65535), default=3111, help="HTTP port, if it is free")
 @data_option

@@ -50,7 +50,7 @@ class DemoView:
             TimeElapsedColumn(),
         )
         with Progress(*columns, console=self._console) as progress:
-            self._bar = (progress, progress.add_task("training", total=self._runs))
+            self._bar = (progress, progress.add_task("training", total=self._runs + 1))  # the baseline
             yield
         self._bar = None
 
