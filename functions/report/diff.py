@@ -8,6 +8,7 @@ from pydantic import Field
 
 from functions.contract import Request, Response, function
 from functions.formats.patches import between, text_of
+from functions.views.experiments import score_of
 from state.experiments import Experiments
 from state.ids import ExperimentId
 from state.records import Experiment
@@ -55,6 +56,8 @@ def _side(e: Experiment) -> dict[str, Any]:
     return {
         "id": e.experiment_id,
         "val_bpb": e.val_bpb,
+        "score": score_of(e),
+        "reported": e.reported,
         "description": e.description,
         "category": e.category,
         "num_params_m": e.num_params_m,

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pydantic import BaseModel
 
 from functions.rules.keeps.noise import claim, noise_of
+from functions.views.experiments import score_of
 from state.facts import Spread
-from state.records import RETESTED, Experiment
+from state.records import RETESTED, Experiment, Score
 
 
 class RetestView(BaseModel):
@@ -18,6 +19,10 @@ class RetestView(BaseModel):
     seed: int | None
     status: str
     val_bpb: float | None
+    score: Score | None
+    """Whose number it is: printed by the code that was scored, or measured by the tag's trusted evaluator."""
+    reported: float | None
+    """What train.py printed, where it is trusted."""
 
 
 class ClaimView(BaseModel):
@@ -32,7 +37,12 @@ class ClaimView(BaseModel):
 
 def retest_view(retest: Experiment) -> RetestView:
     return RetestView(
-        retest_id=retest.experiment_id, seed=retest.seed, status=retest.status, val_bpb=retest.val_bpb
+        retest_id=retest.experiment_id,
+        seed=retest.seed,
+        status=retest.status,
+        val_bpb=retest.val_bpb,
+        score=score_of(retest),
+        reported=retest.reported,
     )
 
 

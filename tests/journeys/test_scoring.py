@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.commands import nightjar
 from tests.journeys.running import QUICK, TRAIN, RunningLab, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -76,6 +77,14 @@ def test_what_a_run_prints_is_kept_beside_its_true_score_which_decides(lab: Runn
     assert "val_bpb: 0.3" in found["log_tail"]
     assert "[the evaluator]\nval_bpb: 1.05" in found["log_tail"]
     assert lab.post("experiment/best", tag=tag)["best"]["val_bpb"] == 1.0
+    waited = nightjar(lab.data, "wait", liar)
+    assert "discard  1.050000 (train.py printed 0.300000)" in waited.stdout
+    side = lab.post("report/diff", experiment_a=honest["experiment_id"], experiment_b=liar)["b"]
+    assert (side["val_bpb"], side["reported"]) == (1.05, 0.3)
+    retest = lab.post("experiment/retest", experiment_id=liar)["retest_id"]
+    lab.until_status(retest, "measured")
+    [again] = lab.get(f"experiment/{liar}")["retests"]
+    assert (again["val_bpb"], again["reported"], again["score"]) == (1.05, 0.3, "trusted")
     assert lab.post("lab/audit")["violations"] == []
 
 
@@ -98,6 +107,23 @@ def test_a_stop_reaches_a_run_that_is_being_scored(lab: RunningLab) -> None:
     assert e["val_bpb"] != 0.9
     lab.until_idle()
     assert lab.processes("train.py") == []
+
+
+def test_a_killed_worker_leaves_nothing_of_a_scoring(lab: RunningLab) -> None:
+    slow = training(0.9, printed=0.9).replace("serve(", "import time; time.sleep(600); serve(")
+    name = lab.submit(open_tag(lab, "killed"), commit_sha=lab.commit({"train.py": slow}))
+    lab.until(lambda: lab.processes("train.py", "--predict"), "its predictor runs")
+    [evaluator], [predictor] = lab.processes("score.py"), lab.processes("train.py", "--predict")
+
+    worker = evaluator.parent()
+    assert worker is not None
+    worker.kill()
+
+    lab.until(lambda: not evaluator.is_running() and not predictor.is_running(), "both are gone")
+    lab.until(lambda: lab.get(f"experiment/{name}")["experiment"]["attempt"] == 2, "it runs again")
+    lab.post("experiment/stop", experiment_id=name)
+    lab.until_status(name, "stopped")
+    lab.until_idle()
 
 
 def test_without_a_command_nothing_is_scored_a_second_time(lab: RunningLab) -> None:

@@ -112,7 +112,8 @@ def line(outcome: Outcome) -> str:
     """The outcome as text."""
     facts = [f"{outcome['experiment_id']}: {outcome['status']}"]
     if outcome["val_bpb"] is not None:
-        facts.append(f"{outcome['val_bpb']:.6f}")
+        printed = "" if outcome["reported"] is None else f" (train.py printed {outcome['reported']:.6f})"
+        facts.append(f"{outcome['val_bpb']:.6f}{printed}")
     if outcome["delta"]:
         better = "better" if outcome["delta"] > 0 else "worse"
         facts.append(f"{abs(outcome['delta']):.6f} {better} than the best before it")

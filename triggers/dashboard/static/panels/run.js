@@ -72,6 +72,7 @@ function facts({ experiment: e, retests, claim }) {
     agent: e.agent,
     attempt: e.attempt || "the agent's own run",
     GPU: e.gpu_id,
+    score: e.reported === null ? e.score : `${e.score}; train.py printed ${number(e.reported)}`,
     trust: e.trust,
     "truly better than the best of its time": e.p_better === null ? null : `with a probability of ${Math.round(e.p_better * 100)} %`,
     "run again": retests.map((r) => (r.val_bpb === null ? `${r.status} (seed ${r.seed})` : `${number(r.val_bpb)} (seed ${r.seed})`)).join(", "),
