@@ -115,6 +115,8 @@ class Ending:
     repeat: Repeat | None = None
     growth: Growth | None = None
     """Where it is a node of a trace."""
+    is_claim: bool = False
+    """Counted apart, as what its agent says."""
 
 
 @dataclass(frozen=True)

@@ -76,6 +76,17 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class RetestFacts:
+    """What one more run of an experiment's code is decided on."""
+
+    experiment: Experiment
+    retests: Sequence[Experiment]
+    """In the order in which they were begun."""
+    tag: Tag
+    policy: Policy
+
+
+@dataclass(frozen=True)
 class RaceFacts:
     """A best with the records of its chain, its rivals and their retests."""
 

@@ -35,7 +35,7 @@ async def best(request: ReadBest, experiments: Experiments) -> Incumbent:
             "commit": found.commit_sha,
             "updated_at": stamp(found.updated_at),
             "trust": e.trust,
-            **claim_of(facts.runs.retests, facts.noise).model_dump(),
+            **claim_of(facts.runs, facts.noise).model_dump(),
         },
         experiment=view(e),
         key={

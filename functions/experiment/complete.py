@@ -8,7 +8,8 @@ from pydantic import Field
 
 from functions.contract import Call, Response, function
 from functions.experiment._reports import RunReport, check_counts, first_answer, statistics_loaded
-from functions.rules.keeps.judging import Report, conditions_of, judge_run
+from functions.rules.keeps.claiming import judge_report
+from functions.rules.keeps.judging import MEASURES, Report, conditions_of
 from functions.rules.keeps.scores import check_score, with_score
 from functions.rules.keeps.verdict import Key, check_plausible
 from state.experiments import Experiments
@@ -52,7 +53,7 @@ class Complete(RunReport):
     def report(self) -> Report:
         """The request as the rule takes it."""
         key = Key(self.gpu_class, self.evaluator_hash, self.budget_seconds)
-        measured: dict[str, Any] = self.model_dump(include=MEASURES, exclude_none=True)
+        measured: dict[str, Any] = self.model_dump(include=set(MEASURES), exclude_none=True)
         return Report(self.val_bpb, key, self.digest, measured, self.training_seconds)
 
 
@@ -93,15 +94,11 @@ class Completed(Response):
     """Whose number `val_bpb` is: printed by the code that was scored, or measured by the tag's trusted evaluator."""
     reported: float | None = None
     """What train.py printed, where `val_bpb` is trusted."""
+    claimed: bool = False
+    """Its agent measured it, in a tag that the lab measures: `retest` names the lab's run of its code, which is what
+    it is judged by. None there: it would not be kept if it were true, and is not run."""
     replayed: bool = False
     """Whether this very report was answered before: then this is the first answer once more."""
-
-
-MEASURES = {
-    *("peak_vram_mb", "training_seconds", "total_tokens_m", "mfu_percent"),
-    *("num_steps", "num_params_m", "depth", "metrics"),
-}
-"""Measurements beside the metric that an experiment keeps."""
 
 
 @function("experiment::complete", role=("agent", "worker"), writes=True)
@@ -119,7 +116,7 @@ async def complete(request: Complete, call: Call, experiments: Experiments) -> C
         check_plausible(run.tag.metric, report.value)
         await check_counts("complete", request, run, experiments)
         await statistics_loaded(beside.noise)
-        ending = with_score(judge_run(report, run, under, beside), request.score, request.reported)
+        ending = with_score(judge_report(report, run, under, beside), request.score, request.reported)
         return Completed(**(ending.answer or {})) if await experiments.end(ending) else None
 
     return await experiments.in_turn(request.experiment_id, judged)

@@ -38,7 +38,7 @@ async def get(request: ReadExperiment, experiments: Experiments) -> ExperimentSh
         experiment=view(found.runs.experiment),
         diff=text_of(found.patch),
         retests=[retest_view(r) for r in found.runs.retests],
-        claim=claim_of(found.runs.retests, found.noise),
+        claim=claim_of(found.runs, found.noise),
         attempts={n: dict(attempt) for n, attempt in found.attempts.items()},
         ticks=list(found.ticks),
         log_tail=found.log,

@@ -9,6 +9,7 @@ from typing import Self
 from pydantic import Field, model_validator
 
 from functions.contract import Command, On, Response, function
+from functions.experiment._claims import see_to_claim
 from functions.experiment._judging import Judging
 from functions.experiment._reports import statistics_loaded
 from functions.rules.branches.forest import regrown
@@ -16,13 +17,14 @@ from functions.rules.keeps.retests import RunAgain, Step
 from functions.rules.keeps.ruling import Race, in_words
 from state.decisions import Growth, Ruling
 from state.errors import BudgetExhausted
-from state.ids import ExperimentId
+from state.ids import ExperimentId, named_by
 from state.ids import Tag as TagName
+from state.records import Experiment
 
 log = logging.getLogger(__name__)
 
-KEEPS_READ = 200
-"""The comparability keys of a tag are those of its newest keeps."""
+NEWEST_READ = 200
+"""The comparability keys of a tag are those of its newest keeps; claims are looked for among as many discards."""
 
 
 class JudgeRetests(Command):
@@ -53,27 +55,34 @@ class Steps(Response):
     writes=True,
 )
 async def judge_retests(request: JudgeRetests, judging: Judging) -> Steps:
-    """Take every step that the retests of a tag's newest keeps allow; safe to run twice, anywhere, at once."""
+    """Take every step that retests allow a tag's newest keeps and claims; safe to run twice, anywhere, at once."""
+    concerned = await _concerned(request, judging)
     steps: list[str] = []
-    for tag, best_key in await _concerned(request, judging):
+    for claim in [e for e in concerned if e.is_claim]:
+        if (done := await see_to_claim(claim.experiment_id, judging)) is not None:
+            steps.append(done)
+            concerned.append(await judging.experiments.get(claim.experiment_id))
+    for tag, best_key in dict.fromkeys((e.tag, e.best_key) for e in concerned):
         while (facts := await judging.experiments.race(tag, best_key)) is not None:
             await statistics_loaded(facts.noise)
             race = Race(facts, judging.settings.stale_s)
             step = race.step()
-            if step is None or (done := await _take(step, race, judging)) is None:
+            if step is None or (taken := await _take(step, race, judging)) is None:
                 break
-            steps += [in_words(step)] if done else []
+            steps += [in_words(step)] if taken else []
     return Steps(steps=steps)
 
 
-async def _concerned(request: JudgeRetests, judging: Judging) -> list[tuple[str, str | None]]:
-    """Tag and comparability key of each best that is to be judged."""
+async def _concerned(request: JudgeRetests, judging: Judging) -> list[Experiment]:
+    """The experiment that a run is of, or the newest keeps and claims of a tag."""
+    experiments = judging.experiments
     if request.experiment_id is not None:
-        e = await judging.experiments.get(request.experiment_id)
-        return [(e.tag, e.best_key)]
+        first, _ = named_by(request.experiment_id)
+        return [await experiments.get(first)]
     tag = await judging.tags.get(request.tag or "")
-    keeps = await judging.experiments.by_number(tag.name, "keep", KEEPS_READ)
-    return [(tag.name, key) for key in dict.fromkeys(e.best_key for e in keeps)]
+    keeps = await experiments.by_number(tag.name, "keep", NEWEST_READ)
+    discards = await experiments.by_number(tag.name, "discard", NEWEST_READ)
+    return [*keeps, *(e for e in discards if e.is_claim)]
 
 
 async def _take(step: Step, race: Race, judging: Judging) -> bool | None:

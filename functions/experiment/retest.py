@@ -6,8 +6,8 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
 from functions.rules.access import check_own
+from functions.rules.keeps.claiming import run_asked_for
 from functions.rules.keeps.reports import check_repeatable
-from functions.rules.keeps.ruling import retest_of
 from functions.views.hints import next_step
 from state.experiments import Experiments
 from state.ids import ExperimentId
@@ -32,10 +32,11 @@ class RunningAgain(Response):
 async def retest(request: RunAgain, call: Call, experiments: Experiments) -> RunningAgain:
     """Run the same code on its next fixed seed; its value is evidence, and counts nowhere as a new experiment."""
     while True:
-        e, its, policy = await experiments.with_retests(request.experiment_id)
+        facts = await experiments.retest_facts(request.experiment_id)
+        e = facts.experiment
         check_own(call.caller, e.owner, e.experiment_id)
         check_repeatable(e)
-        begun = await experiments.begin_retest(retest_of(e, its, policy, train=request.train))
+        begun = await experiments.begin_retest(run_asked_for(facts, train=request.train))
         if begun is not None:
             return RunningAgain(
                 experiment_id=e.experiment_id,

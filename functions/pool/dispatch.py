@@ -80,15 +80,17 @@ async def _see_to(tags: Sequence[str], free: list[Gpu], stores: Stores) -> bool:
         tag = await stores.tags.get(name)
         if tag.baseline_id is None:
             continue
-        baseline, its, policy = await stores.experiments.with_retests(tag.baseline_id)
+        facts = await stores.experiments.retest_facts(tag.baseline_id)
+        baseline = facts.experiment
         if baseline.status not in OPEN:
             try:
                 changed |= await stores.tags.open_gate(name, baseline.experiment_id)
             except Conflict as problem:  # the other tags' runs go on
                 log.error("%s: %s", name, problem.detail)
-        elif tag.paused_at is None and repeats_due(baseline, policy, free):
+        elif tag.paused_at is None and repeats_due(baseline, facts.policy, free):
             with suppress(BudgetExhausted):  # the noise is learned later
-                changed |= await stores.experiments.begin_retest(retest_of(baseline, its, policy)) is not None
+                retest = retest_of(baseline, facts.retests, facts.policy)
+                changed |= await stores.experiments.begin_retest(retest) is not None
     return changed
 
 

@@ -39,6 +39,8 @@ class Stats(Response):
     invalid: int
     retracted: int
     """Results that were taken back: they count in nothing else."""
+    claimed: int
+    """Discards that only their agents have measured, in a tag that the lab measures: they count in nothing else."""
     keep_rate: float
     """Kept of total; 0 while nothing ended."""
 
@@ -106,7 +108,7 @@ def _best(runs: Runs, noise: Spread) -> dict[str, Any]:
         "description": e.description,
         "category": e.category,
         "trust": e.trust,
-        **claim_of(runs.retests, noise).model_dump(),
+        **claim_of(runs, noise).model_dump(),
     }
 
 
@@ -123,5 +125,6 @@ def _stats(facts: SummaryFacts) -> Stats:
         lost=tag.lost,
         invalid=tag.invalid,
         retracted=tag.retracted,
+        claimed=tag.claimed,
         keep_rate=tag.kept / tried if (tried := tag.total - tag.baselines) else 0.0,
     )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from pydantic import BaseModel
 
 from functions.rules.keeps.noise import claim, noise_of
+from functions.rules.keeps.retests import fresh_runs
 from functions.views.experiments import score_of
-from state.facts import Spread
-from state.records import RETESTED, Experiment, Score
+from state.facts import Runs, Spread
+from state.records import Experiment, Score
 
 
 class RetestView(BaseModel):
@@ -46,9 +45,9 @@ def retest_view(retest: Experiment) -> RetestView:
     )
 
 
-def claim_of(retests: Sequence[Experiment], noise: Spread) -> ClaimView:
+def claim_of(runs: Runs, noise: Spread) -> ClaimView:
     """What the retests of an experiment measured, with the noise of its tag and GPU class."""
-    fresh = [r.val_bpb for r in retests if r.status == RETESTED and r.val_bpb is not None]
+    fresh = [r.val_bpb for r in fresh_runs(runs.experiment, runs.retests) if r.val_bpb is not None]
     found = claim(fresh, noise_of(noise.squares, noise.df))
     if found is None:
         return ClaimView()

@@ -78,6 +78,11 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
             return "Keep the commit and build the next idea on it."
         case "discard" if e.trust == "demoted":
             return "It was kept, but did not bear out when it ran again: reset to base_commit_sha and go on."
+        case "discard" if e.is_claim:
+            return (
+                "The lab trains this tag, so what you measured yourself is a claim: the lab runs its code if it"
+                " would be kept, and judges it by that run. Reset to base_commit_sha and go on."
+            )
         case "discard":
             return "Reset to base_commit_sha and try something else: POST /api/search/suggest."
         case "crash" | "timeout":

@@ -211,7 +211,7 @@ class EndingStore(Reading):
         keys, args = self._concerned(e, status)
         answer = {**ending.report, "answer": ending.answer} if ending.report else None
         is_retest = e.retest_of is not None
-        counts = status in JUDGED and not is_retest
+        counts = status in JUDGED and not is_retest and not ending.is_claim
         is_baseline = e.baseline and status == "keep"
         best, key, growth = ending.best, ending.key, ending.growth
         args |= {
@@ -221,9 +221,10 @@ class EndingStore(Reading):
             "event_data": _told(ending),
             "ending": _selection_after(ending),
             "reason": ending.reason,
-            "counter": None if is_retest else "baselines" if is_baseline else COUNTERS[status],
+            "counter": None if is_retest else _counter(ending),
             "is_baseline": 1 if is_baseline else None,
-            "counter_before": "lost" if e.status == "lost" and not is_retest else None,
+            "counter_before": None if is_retest else _counter_before(e),
+            "was_claim": 1 if e.is_claim else None,
             "counts": 1 if counts else None,
             "follows": 1 if counts and _may_be_followed(ending) else None,
             "reported_s": (ending.training_seconds or 0.0) if status in REPORTED else None,
@@ -288,9 +289,22 @@ class EndingStore(Reading):
         return closed
 
 
+def _counter(ending: Ending) -> str:
+    if ending.experiment.baseline and ending.status == "keep":
+        return "baselines"
+    return "claimed" if ending.is_claim else COUNTERS[ending.status]
+
+
+def _counter_before(e: Experiment) -> str | None:
+    """The counter that an experiment leaves: it was lost, or a claim."""
+    return "claimed" if e.is_claim else "lost" if e.status == "lost" else None
+
+
 def _event(e: Experiment, status: Status) -> str:
     if e.retest_of is not None:
         return "experiment.retested"
+    if e.is_claim:
+        return "experiment.promoted" if status == "keep" else "experiment.refuted"
     return "experiment.lost" if status == "lost" else "experiment.finished"
 
 
@@ -313,6 +327,9 @@ def _told(ending: Ending) -> str:
         "reason": ending.reason,
         "retest_of": e.retest_of,
         "trust": fields.get("trust"),
+        "claimed": True if ending.is_claim else None,
+        "reported": fields.get("reported"),
+        "base_commit_sha": fields.get("base_commit_sha") if e.is_claim else None,
     }
     return json.dumps({name: value for name, value in data.items() if value is not None}, allow_nan=False)
 

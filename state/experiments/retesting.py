@@ -8,10 +8,10 @@ from state.budgets import WARN_AT
 from state.decisions import Retest, Ruling
 from state.experiments.ending import best_event, best_fields
 from state.experiments.reading import Reading, experiment_in, retest_id
-from state.facts import RaceFacts, Spread
+from state.facts import RaceFacts, RetestFacts, Spread
 from state.ids import named_by
 from state.noise import noise_key
-from state.policy import Policy, read_policy
+from state.policy import read_policy
 from state.records import Best, Experiment, Gpu, flatten, words
 from state.tags import exhausted, tag_in
 
@@ -112,22 +112,23 @@ class Retesting(Reading):
             now=float(clock[0]) + float(clock[1]) / 1e6,
         )
 
-    async def with_retests(self, experiment_id: str) -> tuple[Experiment, list[Experiment], Policy]:
-        """An experiment with its retests and its tag's policy; two round trips.
+    async def retest_facts(self, experiment_id: str) -> RetestFacts:
+        """What one more run of an experiment's code is decided on; two round trips.
 
         Raises:
             NotFound: no such experiment.
         """
         _, tag = named_by(experiment_id)
-        stored, policy = await self._lab.pipeline(
+        stored, of_tag, policy = await self._lab.pipeline(
             [
                 ("HGETALL", self._keys.experiment(experiment_id)),
+                ("HGETALL", self._keys.tag(tag)),
                 ("HGET", self._keys("policy", tag), "values"),
             ]
         )
         e = experiment_in(stored, experiment_id)
         its = await self.many(retest_ids(experiment_id, 0, e.retests))
-        return e, its, read_policy(policy)
+        return RetestFacts(e, its, tag_in(of_tag, tag), read_policy(policy))
 
     async def begin_retest(self, retest: Retest) -> Experiment | None:
         """Run an experiment's code once more; None where another retest was begun since it was read.

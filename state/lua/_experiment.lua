@@ -5,7 +5,7 @@
 -- keys: status_before category_before status_after category_after best? standing? noise? same_code? gpu? sources*
 -- args: id number category status_before attempt fence
 -- args: status? fields* event? event_data? experiment_traceparent? ending? reason?
--- args: is_baseline? counter? counter_before? counts? follows? reported_s? training_seconds? score? near_miss_score?
+-- args: is_baseline? was_claim? counter? counter_before? counts? follows? reported_s? training_seconds? score? near_miss_score?
 -- args: best_version? best_fields* best_event? key_version? key_fields*
 -- args: tag_crashes? tag_crashes_before? abort_at? gpu_id? gpu_crashes? gpu_crashes_before? trip_reason? trip_s?
 -- args: code? runs_before? runs_after? squares?
@@ -134,7 +134,7 @@ local function end_experiment(t)
   local at, lifted = clock(t), aborted_after()
   redis.call('HSET', K.experiment, 'status', A.status, 'finished_at', at, unpack(A.fields))
   count()
-  spend(at)
+  if not A.was_claim then spend(at) end -- its agent's report has closed the books
   add_to_noise(at)
   if A.score then redis.call('ZADD', K.standing, A.score, A.id) end
   if A.near_miss_score then redis.call('ZADD', K.near_misses, A.near_miss_score, A.id) end

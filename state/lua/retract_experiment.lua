@@ -3,7 +3,7 @@
 -- parts: events listing
 -- keys: experiment tag best standing near_misses finished categories noise? same_code? traces*
 -- keys: corrected* beaten keeps risen? risen_listed*
--- args: id number tag category status_before finishes best_version fields* counter is_baseline? tag_fields* event_data experiment_traceparent?
+-- args: id number tag category status_before finishes best_version fields* counter is_baseline? is_claim? tag_fields* event_data experiment_traceparent?
 -- args: code? runs_before? runs_after? df? squares? leaving*
 -- args: corrected_ids* corrected_fields* corrected_scores* corrected_near*
 -- args: risen_id? risen_was_discard? risen_number? risen_category? risen_fields* risen_score?
@@ -22,7 +22,7 @@ local function is_stale()
   return false
 end
 
--- A category that nothing counts in any more was not tried; the baseline counts in none.
+-- A category that nothing counts in any more was not tried; the baseline and claims count in none.
 local function uncategorise()
   if A.is_baseline then return end
   local total, kept = A.category .. ':total', A.category .. ':kept'
@@ -33,13 +33,14 @@ end
 local function uncount()
   redis.call('HINCRBY', K.tag, A.counter, -1)
   redis.call('HINCRBY', K.tag, 'retracted', 1)
-  redis.call('HINCRBY', K.tag, 'total', -1)
+  if not A.is_claim then redis.call('HINCRBY', K.tag, 'total', -1) end
   redis.call('HINCRBY', K.tag, 'key_version', 1) -- what is being judged with it is judged again
-  uncategorise()
+  if not A.is_claim then uncategorise() end
   if #A.tag_fields > 0 then redis.call('HSET', K.tag, unpack(A.tag_fields)) end
   local t = redis.call('HMGET', K.tag, 'total', 'crashed', 'awaits_baseline')
   if t[1] == (t[2] or '0') then -- it was the only result: the next one says under which conditions the tag is measured
-    redis.call('HDEL', K.tag, 'key_gpu_class', 'key_evaluator_hash', 'key_budget_seconds')
+    redis.call('HDEL', K.tag, 'key_gpu_class', 'key_evaluator_hash', 'key_budget_seconds',
+      'lab_measured')
     if t[3] ~= 'true' then redis.call('HDEL', K.tag, 'baseline_id') end
   end
   for _, index in ipairs({K.finished, K.standing, K.near_misses}) do redis.call('ZREM', index, A.id) end

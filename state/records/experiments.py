@@ -67,7 +67,7 @@ class Measured(Record):
     score: Score | None = None
     """Whose number `val_bpb` is: train.py printed it, or the tag's trusted evaluator measured it. None: no value."""
     reported: float | None = None
-    """What train.py printed, where `val_bpb` is trusted."""
+    """What train.py printed, where `val_bpb` is trusted; what its agent said, where `val_bpb` is the lab's (a claim)."""
 
     @property
     def judged(self) -> float | None:
@@ -206,6 +206,10 @@ class Trial(Idea, Sketch):
     reason: str | None = None
     """Why it was not simply compared with the tag's best."""
     near_miss: bool | None = None
+    claimed: bool = False
+    """Its agent measured it, in a tag that the lab measures."""
+    measured_by: str | None = None
+    """Of a claim: the run by which the lab has measured it; `val_bpb` is that run's value then."""
     base_commit_sha: str | None = None
     retracted_from: Literal["keep", "discard"] | None = None
     """What it was before its result was taken back."""
@@ -220,6 +224,21 @@ _UNPATCHED = (None, sha256(NO_CHANGE).hexdigest())
 
 class Experiment(Trial):
     """One try, with its times in seconds of Redis' clock."""
+
+    @property
+    def is_claim(self) -> bool:
+        """Only its agent says what it measured: the lab has not run it."""
+        return self.claimed and self.measured_by is None
+
+    @property
+    def was_trained_here(self) -> bool:
+        """A worker trained it, so a worker can train it again."""
+        return self.attempt > 0 or self.measured_by is not None
+
+    @property
+    def is_evidence(self) -> bool:
+        """A retest whose value counts."""
+        return self.status == RETESTED and self.val_bpb is not None and not self.claimed
 
     registered_at: float
     queued_at: float | None = None

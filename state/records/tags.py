@@ -32,6 +32,8 @@ class Tag(Record):
     """The run of the base commit's own code that came before all others of the lab."""
     baseline_val_bpb: float | None = None
     """What it measured, under the tag's main comparability key."""
+    lab_measured: bool = False
+    """The lab has measured a run under the main comparability key: what agents measure themselves are claims."""
     awaits_baseline: bool = False
     """It has not ended, and nothing else of the tag is dispatched."""
     baselines: int = 0
@@ -46,6 +48,8 @@ class Tag(Record):
     lost: int = 0
     invalid: int = 0
     retracted: int = 0
+    claimed: int = 0
+    """Claims that the lab has not measured: they count in nothing else."""
     finishes: int = 0
     """Finish numbers given out: `total`, and those of experiments that were retracted since."""
     training_seconds: float = 0.0

@@ -45,6 +45,13 @@ async def leased(client: httpx.AsyncClient) -> list[str]:
     return sorted((await told(client, "/api/pool/dispatch"))["leased"])
 
 
+async def ran(client: httpx.AsyncClient, process: Process, value: float, **changes: Any) -> dict[str, Any]:
+    """The verdict on a new experiment that a worker trained."""
+    name = str((await submitted(client, **changes))["experiment_id"])
+    await leased(client)
+    return await ended(client, process, name, value)
+
+
 async def ended(
     client: httpx.AsyncClient, process: Process, name: str, value: float | None
 ) -> dict[str, Any]:
@@ -292,7 +299,7 @@ async def test_a_root_has_to_beat_what_the_base_commit_measured(
     statuses = []
     for value in (1.5, 1.4, 0.9):
         chosen = await told(client, "/api/trace/select", tag="mar11", intent="new_root")
-        statuses.append((await tried(client, value, selection_id=chosen["selection_id"]))["status"])
+        statuses.append((await ran(client, process, value, selection_id=chosen["selection_id"]))["status"])
 
     assert statuses == ["discard", "discard", "keep"]
     stats = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
@@ -427,14 +434,14 @@ async def test_a_baseline_that_is_taken_back_counts_for_nothing_any_more(
     await told(client, "/api/experiment/baseline", tag="mar11")
     await leased(client)
     await ended(client, process, "mar11-1", 1.0)
-    await tried(client, 1.2)
+    await ran(client, process, 1.2)
 
     await told(client, "/api/experiment/retract", experiment_id="mar11-1", reason="the wrong data")
 
     stats = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
     assert (stats["total"], stats["retracted"]) == (1, 1)
     chosen = await told(client, "/api/trace/select", tag="mar11", intent="new_root")
-    assert (await tried(client, 1.1, selection_id=chosen["selection_id"]))["status"] == "keep"
+    assert (await ran(client, process, 1.1, selection_id=chosen["selection_id"]))["status"] == "keep"
     assert await audited(client) == []
 
 

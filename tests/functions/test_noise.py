@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from functions.process.lifecycle import Process
-from functions.rules.keeps.judging import judge_run
+from functions.rules.keeps.claiming import judge_report
 from functions.rules.keeps.noise import Mean, Noise, p_better, pooled
 from state.noise import spread_at, spread_of
 from tests.labs import asked, dump, open_tag, registered, told, tried
@@ -159,8 +159,8 @@ async def test_repeats_that_finish_together_are_judged_three_times_each_at_most(
 ) -> None:
     await open_tag(client)
     names = [await registered(client, commit_sha=BASE) for _ in range(20)]
-    judged = Mock(side_effect=judge_run)
-    monkeypatch.setattr("functions.experiment.complete.judge_run", judged)
+    judged = Mock(side_effect=judge_report)
+    monkeypatch.setattr("functions.experiment.complete.judge_report", judged)
 
     await asyncio.gather(
         *(told(client, "/api/experiment/complete", experiment_id=name, val_bpb=1.0) for name in names)

@@ -207,6 +207,7 @@ async def test_the_first_result_is_kept_and_is_the_best(client: httpx.AsyncClien
         "reason": None,
         "score": "reported",
         "reported": None,
+        "claimed": False,
         "replayed": False,
     }
 

@@ -23,6 +23,7 @@ STYLES = {
     "experiment.demoted": "bold red",
     "experiment.retracted": "bold red",
     "experiment.promoted": "bold green",
+    "experiment.refuted": "bold red",
     "gpu.offline": "yellow",
     "gpu.unhealthy": "red",
     "lab.audit_failed": "bold red",
@@ -37,6 +38,7 @@ TOLD = {
     "experiment.demoted": ("val_bpb", "best_experiment_id", "base_commit_sha"),
     "experiment.retracted": ("val_bpb", "reason", "best_experiment_id", "base_commit_sha"),
     "experiment.promoted": ("val_bpb", "base_commit_sha"),
+    "experiment.refuted": ("val_bpb", "reported"),
     "best.changed": ("val_bpb",),
     "strategy.changed": ("mode", "reason"),
 }

@@ -89,17 +89,20 @@ def tag_violations(s: Snapshot) -> Iterator[str]:
 
 def _counters(s: Snapshot) -> Iterator[str]:
     name = s.tag.name
-    tried = [
-        e for e in s.experiments if not (e.baseline and e.status == "keep")
-    ]  # the baseline is counted apart
+    # the baseline and claims are counted apart
+    baselines = [e for e in s.experiments if e.baseline and e.status == "keep"]
+    claims = [e for e in s.experiments if e.is_claim and e.status == "discard"]
+    apart = {e.experiment_id for e in (*baselines, *claims)}
+    tried = [e for e in s.experiments if e.experiment_id not in apart]
     found = Counter(e.status for e in tried)
     for counter, statuses in COUNTED.items():
         said, have = getattr(s.tag, counter), sum(found[status] for status in statuses)
         if said != have:
             yield f"{name}: the counter {counter} says {said}, the records {have}"
-    finished = sum(e.status in FINISHED for e in s.experiments)
-    if s.tag.baselines != len(s.experiments) - len(tried):
-        yield f"{name}: the counter baselines says {s.tag.baselines}, the records {len(s.experiments) - len(tried)}"
+    finished = sum(e.status in FINISHED for e in (*tried, *baselines))
+    for counter, have in (("baselines", len(baselines)), ("claimed", len(claims))):
+        if getattr(s.tag, counter) != have:
+            yield f"{name}: the counter {counter} says {getattr(s.tag, counter)}, the records {have}"
     if not s.tag.total == finished == len(s.finish_order):
         yield (
             f"{name}: total is {s.tag.total}, finished records are {finished},"
@@ -131,7 +134,7 @@ def _results(s: Snapshot) -> Iterator[str]:
     """The indexes by value hold what was judged."""
     expected: dict[str, dict[str, float]] = {}
     for e in s.experiments:
-        if e.status in ("keep", "discard") and e.judged is not None:
+        if e.status in ("keep", "discard") and e.judged is not None and not e.is_claim:
             name = "keeps" if e.status == "keep" and e.improved is not False else "beaten"
             index = f"{name}:{e.best_key}" if e.best_key else name
             expected.setdefault(index, {})[e.experiment_id] = score(e.judged, s.tag.direction)
@@ -170,6 +173,7 @@ def _near_misses(s: Snapshot) -> Iterator[str]:
         e.experiment_id: score(e.judged, s.tag.direction)
         for e in s.experiments
         if e.status == "discard"
+        and not e.is_claim
         and not e.repeats_best  # the best is no near miss of itself
         and e.judged is not None
         and compare(main, Key(e.gpu_class, e.evaluator_hash, e.budget_seconds))[1]

@@ -69,7 +69,7 @@ def grown(
     and the epoch is the same; else the node is a leaf beside the branch. The base advances with the tip if the node
     is a keep that the branch builds on; the first node of a trace sets it to the nearest keep above. A merge's
     sources end only if the merge is kept and its trace goes on. A node of an earlier epoch does not count for the
-    trace's health.
+    trace's health. A discard without a value is a claim: `claim_measured` gives it its score.
     """
     e, trace, epoch, rules = run.experiment, beside.trace, run.epoch, run.policy.traces
     choice = e.selection
@@ -80,12 +80,14 @@ def grown(
     kept = status == "keep"
     points = score(value, run.tag.direction) if value is not None else None
     vitals = Vitals(trace.best_score, trace.since_best, trace.crashes_in_a_row)
-    if not outdated:
+    is_unknown = points is None and status == "discard"
+    if not outdated and not is_unknown:
         vitals = after_commit(vitals, points)
+    scored = [] if is_unknown else [CRASH if points is None else repr(points)]
     fields: dict[str, Any] = {
         "length": trace.length + 1,
         "kept": trace.kept + kept,
-        "scores": " ".join([*trace.scores.split(), CRASH if points is None else repr(points)][-SCORES_KEPT:]),
+        "scores": " ".join([*trace.scores.split(), *scored][-SCORES_KEPT:]),
         "best_score": vitals.best,
         "since_best": vitals.commits_since_best,
         "crashes_in_a_row": vitals.crashes_in_a_row,
@@ -136,6 +138,26 @@ def regrown(trace: Trace, epoch: int, e: Experiment, kept: bool, base: Experimen
     return Growth(trace=trace, epoch=epoch, fields=fields)
 
 
+def claim_measured(
+    trace: Trace, epoch: int, e: Experiment, status: Status, points: float | None, builds_on: bool
+) -> Growth:
+    """How a trace changes when the lab has measured a claim, which is one of its nodes."""
+    fields: dict[str, Any] = {}
+    if points is not None:
+        vitals = Vitals(trace.best_score, trace.since_best, trace.crashes_in_a_row)
+        vitals = vitals if e.outdated else after_commit(vitals, points)
+        fields |= {
+            "scores": " ".join([*trace.scores.split(), repr(points)][-SCORES_KEPT:]),
+            "best_score": vitals.best,
+            "since_best": vitals.commits_since_best,
+        }
+    if status == "keep":
+        fields["kept"] = trace.kept + 1
+        if builds_on and trace.tip == e.experiment_id:
+            fields |= _base(e)
+    return Growth(trace=trace, epoch=epoch, fields=fields)
+
+
 def rescored(
     trace: Trace,
     nodes: Sequence[Experiment],
@@ -150,7 +172,7 @@ def rescored(
     scores: list[str] = []
     vitals = Vitals()
     for e in sorted(nodes, key=lambda e: e.finish_number or 0):
-        if not e.committed or e.status not in JUDGED:
+        if not e.committed or e.status not in JUDGED or (e.is_claim and e.status == "discard"):
             continue
         points = None
         if e.status in ("keep", "discard") and e.judged is not None:

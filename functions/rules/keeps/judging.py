@@ -84,6 +84,13 @@ _FAILED: Mapping[str, Literal["crash", "timeout", "invalid"]] = {
     "leak": "invalid",
 }
 """How a run ends whose failure is of this kind; any other is a crash."""
+MEASURES = frozenset(
+    {
+        *("peak_vram_mb", "training_seconds", "total_tokens_m", "mfu_percent"),
+        *("num_steps", "num_params_m", "depth", "metrics"),
+    }
+)
+"""Measurements beside the metric that an experiment keeps."""
 _OF_THE_CODE = frozenset({"patch", "evaluator", "leak"})
 """Kinds of failures that say nothing of the GPU."""
 _KEPT = (
@@ -115,6 +122,7 @@ class CompleteAnswer:
     compared_with: str | None = None
     repeats_best: bool = False
     reason: str | None = None
+    claimed: bool = False
 
     def said(self) -> dict[str, Any]:
         """The answer as plain values."""
@@ -157,11 +165,11 @@ class Weighed:
 def conditions_of(key: Key, run: RunFacts) -> Conditions:
     """What a run that reports `key` is compared under.
 
-    A retest is evidence only if it was measured as its first run was.
+    A retest is evidence only if it was measured as its first run was; the first retest of a claim measures it.
     """
     e, main = run.experiment, main_key(run.tag)
     said = Key(key.gpu_class or e.gpu_class, key.evaluator_hash, key.budget_seconds)
-    if run.first is not None:
+    if run.first is not None and not run.first.is_claim:
         first = run.first
         theirs = Key(first.gpu_class, first.evaluator_hash, first.budget_seconds)
         whole, agrees = compare(theirs, said)
@@ -169,6 +177,8 @@ def conditions_of(key: Key, run: RunFacts) -> Conditions:
     whole, agrees = compare(main, said)
     other_key = None if agrees else contradiction(main, said).text
     same = main.evaluator_hash in (None, whole.evaluator_hash)
+    if run.first is not None and same:  # what a claim's first run is judged under, it is measured under
+        return Conditions(whole, other_key, True, same, code_of(e, other_key))
     return Conditions(whole, other_key, agrees, same, code_of(e, other_key))
 
 
@@ -375,10 +385,11 @@ def _invalid(report: Report, run: RunFacts, under: Conditions) -> Ending:
 def _measured_again(report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
     """A retest's value: evidence for its experiment, if it was measured as that was; it is not judged itself.
 
-    Of an experiment that was retracted meanwhile it says nothing.
+    Of an experiment that was retracted meanwhile it says nothing. A claim takes it as its own value (`claiming.py`).
     """
     e, best = run.experiment, beside.best
-    counts = under.agrees and run.first is not None and run.first.status != "retracted"
+    first = run.first
+    counts = under.agrees and first is not None and first.status != "retracted" and not first.is_claim
     weighed = _weigh(report.value, run, under, beside) if counts else None
     delta = judge(report.value, best.val_bpb if best else None, run.tag.direction, 0.0).delta
     answer = CompleteAnswer(
@@ -460,7 +471,7 @@ def _trust(value: float, run: RunFacts, best: Best | None, noise: Noise | None) 
         case Keep():
             return "confirmed"
         case KeepProvisionally():
-            return "provisional" if e.attempt > 0 and run.policy.max_retests > 0 else "unconfirmed"
+            return "provisional" if e.was_trained_here and run.policy.max_retests > 0 else "unconfirmed"
 
 
 def _next_retest(e: Experiment) -> RetestQueued:
@@ -494,7 +505,8 @@ def _is_base_code(e: Experiment, tag: Tag) -> bool:
 
 
 def _learned(e: Experiment, tag: Tag, key: Key, value: float) -> dict[str, object]:
-    """Parts of the tag's main key that this run is the first to know, and what the base commit's code measures."""
+    """Parts of the tag's main key that this run is the first to know, what the base commit's code measures, and that
+    the lab has measured something."""
     main, known = main_key(tag), {name: part for name, part in vars(key).items() if part is not None}
     learned: dict[str, object] = {
         f"key_{name}": part for name, part in known.items() if getattr(main, name) is None
@@ -502,4 +514,6 @@ def _learned(e: Experiment, tag: Tag, key: Key, value: float) -> dict[str, objec
     is_first = tag.baseline_id is None and tag.baseline_val_bpb is None
     if e.baseline or (is_first and _is_base_code(e, tag)):
         learned["baseline_val_bpb"] = value
+    if e.was_trained_here and not tag.lab_measured:
+        learned["lab_measured"] = True
     return learned

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count, pairwise
 
 from functions.rules.keeps.keeping import Trial, winner
-from state.records import Trust
+from state.records import Experiment, Trust
 
 SEED_STEP = 104_729
 """Fixed seeds lie a prime apart, where no script's own seed is."""
@@ -103,6 +103,11 @@ class Dismiss:
 
 
 Step = RunAgain | Confirm | Demote | GiveUp | Promote | Dismiss
+
+
+def fresh_runs(e: Experiment, retests: Sequence[Experiment]) -> list[Experiment]:
+    """Retests that are evidence beside the run that an experiment was chosen by."""
+    return [r for r in retests if r.is_evidence and r.experiment_id != e.measured_by]
 
 
 def next_seed(own: int | None, used: Collection[int | None]) -> int:

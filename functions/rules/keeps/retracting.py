@@ -268,7 +268,7 @@ def _best_after(
         if b.experiment_id in corrected or (stood and (b.finish_number or 0) > (e.finish_number or 0))
     ]
     lost = [b for b in lost if not b.repeats_best]
-    trained = [b for b in lost if b.attempt > 0]
+    trained = [b for b in lost if b.was_trained_here]
     return restored(
         best,
         e.experiment_id,

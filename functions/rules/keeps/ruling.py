@@ -22,6 +22,7 @@ from functions.rules.keeps.retests import (
     RunAgain,
     Step,
     due_step,
+    fresh_runs,
     next_seed,
 )
 from functions.rules.keeps.standing import falls, rises, stands, without_rivals
@@ -128,7 +129,7 @@ class Race:
         e, its = self.facts.runs[name], self.facts.retests[name]
         direction = self.facts.tag.direction
         by_seed = sorted(its, key=lambda r: r.seed or 0)
-        fresh = [r.val_bpb for r in by_seed if r.status == RETESTED and r.val_bpb is not None]
+        fresh = [r.val_bpb for r in fresh_runs(e, by_seed) if r.val_bpb is not None]
         links = (*self.facts.best.chain, *self.facts.best.rivals)
         first = next(link.val_bpb for link in links if link.experiment_id == name)
         return Contender(
@@ -137,7 +138,7 @@ class Race:
             started=len(its),
             under_way=sum(r.status in OPEN for r in its),
             broke=any(r.status in ("crash", "timeout") and r.error_kind not in NO_FAULT for r in its),
-            trainable=e.attempt > 0,
+            trainable=e.was_trained_here,
             is_baseline=e.baseline
             or (self.facts.tag.baseline_id is None and bool(e.improved) and e.delta == 0),
         )
@@ -146,7 +147,7 @@ class Race:
         """What the event of a ruling says: by which values, and what to build on now."""
         retests = self.facts.retests[e.experiment_id]
         return {
-            "retests": [r.val_bpb for r in retests if r.status == RETESTED],
+            "retests": [r.val_bpb for r in fresh_runs(e, retests)],
             "against": self.facts.best.chain[0].experiment_id,
             "best_experiment_id": after.experiment_id,
             "best_val_bpb": after.val_bpb,

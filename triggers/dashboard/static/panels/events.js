@@ -13,6 +13,7 @@ const TELLING = {
   "experiment.demoted": ["val_bpb", "best_experiment_id"],
   "experiment.retracted": ["val_bpb", "reason", "best_experiment_id"],
   "experiment.promoted": ["val_bpb"],
+  "experiment.refuted": ["val_bpb", "reported"],
   "best.changed": ["val_bpb"],
   "strategy.changed": ["mode", "reason"],
 };

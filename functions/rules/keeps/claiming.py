@@ -1,0 +1,173 @@
+"""Claims: what an agent measured itself, in a tag that the lab measures, until a run of the lab bears it out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from functions.rules.branches.forest import claim_measured, grown
+from functions.rules.keeps.judging import (
+    MEASURES,
+    Conditions,
+    Report,
+    branch_base,
+    judge_run,
+    reset_to,
+)
+from functions.rules.keeps.retests import NO_FAULT, SPARE, next_seed
+from functions.rules.keeps.ruling import retest_of
+from functions.rules.keeps.verdict import Key
+from state.decisions import Ending, KeyAfter, Retest
+from state.facts import Comparison, RetestFacts, RunFacts
+from state.records import OPEN, Experiment
+
+CLAIMED = (
+    "the lab trains this tag: what its agent measured is a claim, and only the lab's run of its code counts"
+)
+"""Why a claim is a discard, and an agent's own retest no evidence."""
+
+OF_THE_RUN = ("tree_id", "diff_id", "diff_differs", "sent_diff_id", "score")
+"""What the lab's run of a claim tells of its code, and whose number its value is."""
+SAID = (
+    *("improved", "delta", "near_miss", "branch_improved", "compared_with"),
+    *("base_commit_sha", "reason", "claimed"),
+)
+"""Fields of the answer to a claim that its experiment keeps."""
+NODE_FIELDS = ("committed", "forked", "outdated")
+"""What its place in its trace sets; a claim has its place before it is measured."""
+
+
+def is_claim(run: RunFacts) -> bool:
+    """Whether a report on this run is its agent's word alone, in a tag that the lab measures."""
+    return run.experiment.attempt == 0 and run.tag.lab_measured
+
+
+def judge_report(report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
+    """The verdict of a result that was reported: a claim is a discard until the lab has measured its code.
+
+    An agent's own run of code that was measured before is no evidence either.
+    """
+    judged = judge_run(report, run, under, beside)
+    if not is_claim(run) or judged.status == "invalid":
+        return judged
+    if run.first is not None:
+        told = {"claimed": True, "reason": CLAIMED}
+        answer = {**(judged.answer or {}), **told, "p_better": None}
+        return replace(judged, fields={**judged.fields, **told}, answer=answer, repeat=None)
+    return _claimed(judged, report, run, under, beside)
+
+
+def _claimed(judged: Ending, report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
+    e, best = run.experiment, beside.best
+    base = branch_base(run, under.key, beside)
+    answer = {
+        **(judged.answer or {}),
+        "status": "discard",
+        "improved": False,
+        "best_val_bpb": best.val_bpb if best else None,
+        "action": "git_reset",
+        "base_commit_sha": base.commit_sha if base is not None else reset_to(run.best, run.tag),
+        "near_miss": False,
+        "p_better": None,
+        "trust": None,
+        "retest": {"retest_id": f"{e.experiment_id}.2", "seed": next_seed(e.seed, ())}
+        if judged.status == "keep"
+        else None,
+        "branch_improved": False if judged.fields["branch_improved"] is False else None,
+        "judged_val_bpb": None,
+        "repeats_best": False,
+        "reason": CLAIMED,
+        "claimed": True,
+    }
+    growth, committed = grown(run, beside, "discard", None, builds_on=False)
+    fields = {
+        **report.measured,
+        **vars(report.key),
+        **committed,
+        **{name: answer[name] for name in SAID},
+        "val_bpb": report.value,
+        "policy_version": run.policy_version,
+    }
+    return Ending(
+        e,
+        "discard",
+        fields,
+        answer=answer,
+        report=judged.report,
+        key=KeyAfter(run.tag.key_version),
+        training_seconds=report.training_seconds,
+        growth=growth,
+        is_claim=True,
+    )
+
+
+def owes_run(facts: RetestFacts) -> bool:
+    """Whether the lab has to run a claim's code: no run is under way, and none showed that it fails."""
+    e, retests = facts.experiment, facts.retests
+    if any(r.status in OPEN and not r.claimed for r in retests):
+        return False
+    broke = any(r.status in ("crash", "timeout") and r.error_kind not in NO_FAULT for r in retests)
+    return not broke and e.retests <= SPARE
+
+
+def measured_by(facts: RetestFacts) -> Experiment | None:
+    """The run of the lab that says what a claim is worth; None while there is none."""
+    return next((r for r in facts.retests if r.is_evidence), None)
+
+
+def run_asked_for(facts: RetestFacts, *, train: bool = True) -> Retest:
+    """One more run of an experiment's code; a claim's runs on the class of GPU that its tag is measured on."""
+    e = facts.experiment
+    if e.is_claim:
+        e = e.model_copy(update={"gpu_class": facts.tag.key_gpu_class, "best_key": None})
+    return retest_of(e, facts.retests, facts.policy, train=train)
+
+
+def would_be_kept(run: RunFacts, under: Conditions, beside: Comparison) -> bool:
+    """Whether a claim would be kept if it were true."""
+    e = run.experiment
+    return judge_run(Report(e.val_bpb or 0.0, key_of(e), ""), run, under, beside).status == "keep"
+
+
+def key_of(e: Experiment) -> Key:
+    """The conditions that a run names."""
+    return Key(e.gpu_class, e.evaluator_hash, e.budget_seconds)
+
+
+def as_measured(run: RunFacts, by: Experiment) -> tuple[RunFacts, Report]:
+    """A claim and its report, as if the lab's run of its code were its own."""
+    code = {name: getattr(by, name) for name in OF_THE_RUN}
+    measured = {name: value for name in MEASURES if (value := getattr(by, name)) is not None}
+    e = run.experiment.model_copy(update={**code, "measured_by": by.experiment_id, "gpu_class": by.gpu_class})
+    return replace(run, experiment=e), Report(by.val_bpb or 0.0, key_of(by), "", measured)
+
+
+def judge_claim(
+    claim: Experiment, report: Report, run: RunFacts, under: Conditions, beside: Comparison
+) -> Ending:
+    """What the lab's run makes of a claim: it is judged by that run's value, as if it were its first report.
+
+    `run` and `report` are those of `as_measured`, `claim` is the experiment as it was read.
+    """
+    judged = judge_run(report, run, under, beside)
+    told = {
+        **{name: value for name, value in judged.fields.items() if name not in NODE_FIELDS},
+        **{name: getattr(run.experiment, name) for name in (*OF_THE_RUN, "measured_by")},
+        "reported": claim.val_bpb,
+        "reason": judged.fields.get("reason") or "",
+    }
+    builds_on = under.agrees and bool(judged.fields.get("branch_improved"))
+    trace = beside.trace if claim.committed else None
+    growth = (
+        claim_measured(trace, run.epoch, claim, judged.status, judged.score, builds_on) if trace else None
+    )
+    return replace(
+        judged,
+        experiment=claim,
+        fields=told,
+        answer=None,
+        report=None,
+        crashes=None,
+        gpu=None,
+        training_seconds=None,
+        growth=growth,
+    )

@@ -1,0 +1,313 @@
+"""What an agent measures itself in a tag that the lab measures is a claim, until a run of the lab bears it out."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.process.lifecycle import Process
+from tests.functions.test_confirmed import GPUS, best_of, broken, judge_retests, measured, opened, trained
+from tests.functions.test_traces import audited
+from tests.labs import add_gpu, asked, events_of, open_tag, told, tried
+
+
+async def claimed(client: httpx.AsyncClient, value: float, **changes: Any) -> dict[str, Any]:
+    """The verdict on a result of an agent's own; what follows from it is judged."""
+    answer = await tried(client, value, **changes)
+    await judge_retests(client, answer["experiment_id"])
+    return answer
+
+
+async def experiment(client: httpx.AsyncClient, name: str) -> dict[str, Any]:
+    return dict((await asked(client, f"/api/experiment/{name}"))["experiment"])
+
+
+async def stats(client: httpx.AsyncClient) -> dict[str, int]:
+    told_of = (await told(client, "/api/report/summary", tag="mar11"))["stats"]
+    return {name: told_of[name] for name in ("total", "kept", "discarded", "claimed")}
+
+
+async def noise_df(client: httpx.AsyncClient) -> int:
+    found = (await told(client, "/api/report/summary", tag="mar11"))["noise"]
+    return int(found["df"]) if found else 0
+
+
+@pytest.mark.parametrize("keep_rule", ["strict", "confirmed"])
+async def test_an_agent_s_own_number_is_no_keep_where_the_lab_measures(
+    client: httpx.AsyncClient, process: Process, keep_rule: str
+) -> None:
+    await opened(client, keep_rule=keep_rule)
+    await trained(client, process, 2.821, commit_sha="aaaaaaa")
+
+    answer = await claimed(client, 0.0001)
+
+    assert (answer["status"], answer["claimed"], answer["improved"]) == ("discard", True, False)
+    assert (answer["action"], answer["base_commit_sha"]) == ("git_reset", "aaaaaaa")
+    assert (answer["best_val_bpb"], answer["trust"], answer["near_miss"]) == (2.821, None, False)
+    assert "only the lab's run of its code counts" in answer["reason"]
+    assert answer["retest"]["retest_id"] == "mar11-2.2"
+    assert await best_of(client) == "mar11-1"
+    assert await stats(client) == {"total": 1, "kept": 1, "discarded": 0, "claimed": 1}
+    run = await experiment(client, "mar11-2.2")
+    assert (run["status"], run["retest_of"], run["seed"]) == ("queued", "mar11-2", answer["retest"]["seed"])
+    waited = await asked(client, "/api/experiment/mar11-2/wait?timeout=0")
+    assert (waited["status"], waited["action"]) == ("discard", "git_reset")
+    assert "is a claim: the lab runs its code" in waited["next"]
+    assert await audited(client) == []
+
+
+async def test_a_false_claim_is_a_discard_by_what_the_lab_measures(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await trained(client, process, 2.821)
+    await claimed(client, 0.0001)
+
+    await measured(client, process, "mar11-2.2", 2.83)
+
+    e = await experiment(client, "mar11-2")
+    assert (e["status"], e["val_bpb"], e["reported"]) == ("discard", 2.83, 0.0001)
+    assert (e["claimed"], e["measured_by"]) == (True, "mar11-2.2")
+    assert await best_of(client) == "mar11-1"
+    assert await stats(client) == {"total": 2, "kept": 1, "discarded": 1, "claimed": 0}
+    [event] = await events_of(process, "experiment.refuted")
+    assert (event["subject"], event["val_bpb"], event["reported"]) == ("mar11-2", 2.83, 0.0001)
+    assert await noise_df(client) == 0
+    assert await audited(client) == []
+
+
+async def test_a_true_claim_is_promoted_and_confirmed_by_runs_of_the_lab_alone(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await trained(client, process, 1.0)
+    await claimed(client, 0.8)
+
+    await measured(client, process, "mar11-2.2", 0.9)
+
+    e = await experiment(client, "mar11-2")
+    assert (e["status"], e["val_bpb"], e["reported"], e["trust"]) == ("keep", 0.9, 0.8, "provisional")
+    assert e["delta"] == pytest.approx(0.1)
+    best = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
+    assert (best["experiment_id"], best["val_bpb"], best["claimed_n"]) == ("mar11-2", 0.9, 0)
+    [event] = await events_of(process, "experiment.promoted")
+    assert (event["subject"], event["status"], event["val_bpb"]) == ("mar11-2", "keep", 0.9)
+    assert await stats(client) == {"total": 2, "kept": 2, "discarded": 0, "claimed": 0}
+    await measured(client, process, "mar11-2.3", 0.91)
+    await measured(client, process, "mar11-1.2", 1.01)
+    await measured(client, process, "mar11-1.3", 1.02)
+    assert (await experiment(client, "mar11-2"))["trust"] == "confirmed"
+    best = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
+    assert (best["claimed_bpb"], best["claimed_n"]) == (0.91, 1)
+    assert await noise_df(client) == 3
+    assert await audited(client) == []
+
+
+async def test_the_lab_runs_no_claim_that_would_be_discarded_if_it_were_true(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await trained(client, process, 1.0)
+
+    answer = await claimed(client, 1.0005)
+
+    assert (answer["claimed"], answer["near_miss"], answer["retest"]) == (True, False, None)
+    assert (await experiment(client, "mar11-2"))["retests"] == 0
+    assert (await told(client, "/api/experiment/near-misses", tag="mar11"))["total"] == 0
+    assert await audited(client) == []
+
+
+async def test_a_claim_of_the_best_s_own_code_is_no_progress(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await trained(client, process, 1.0, commit_sha="aaaaaaa")
+
+    answer = await claimed(client, 0.5, commit_sha="aaaaaaa")
+
+    assert (answer["status"], answer["retest"]) == ("discard", None)
+    assert await noise_df(client) == 0
+
+
+async def test_before_the_lab_has_measured_anything_an_agent_s_number_counts(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+
+    own = await tried(client, 1.0)
+    lab = await trained(client, process, 0.9)
+    after = await tried(client, 0.8)
+
+    assert [a["status"] for a in (own, lab, after)] == ["keep", "keep", "discard"]
+    assert [a["claimed"] for a in (own, lab, after)] == [False, False, True]
+
+
+async def test_what_an_agent_runs_again_itself_is_no_evidence(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await trained(client, process, 1.0)
+    await trained(client, process, 0.9)
+    retest = (await told(client, "/api/experiment/retest", experiment_id="mar11-2", train=False))["retest_id"]
+
+    answer = await told(client, "/api/experiment/complete", experiment_id=retest, val_bpb=0.5)
+    await judge_retests(client, retest)
+
+    assert (answer["status"], answer["claimed"]) == ("measured", True)
+    assert (await asked(client, "/api/experiment/mar11-2"))["claim"]["claimed_n"] == 0
+    assert (await experiment(client, "mar11-2"))["trust"] == "provisional"
+    assert await noise_df(client) == 0
+
+
+async def test_a_claim_whose_code_crashes_stays_a_claim(client: httpx.AsyncClient, process: Process) -> None:
+    await opened(client)
+    await trained(client, process, 1.0)
+    await claimed(client, 0.5)
+
+    await broken(client, process, "mar11-2.2", "oom")
+
+    e = await experiment(client, "mar11-2")
+    assert (e["status"], e["val_bpb"], e["retests"]) == ("discard", 0.5, 1)
+    assert await stats(client) == {"total": 1, "kept": 1, "discarded": 0, "claimed": 1}
+    assert await audited(client) == []
+
+
+async def test_a_claim_is_run_again_where_its_worker_failed(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await trained(client, process, 1.0)
+    await claimed(client, 0.5)
+
+    for n in (2, 3, 4):
+        await broken(client, process, f"mar11-2.{n}", "infra")
+
+    assert (await experiment(client, "mar11-2"))["retests"] == 3
+
+
+async def test_a_budget_that_is_raised_has_the_claims_run_that_it_held_back(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await trained(client, process, 1.0)
+    await told(client, "/api/tag/budget", tag="mar11", runs=1)
+    await claimed(client, 0.5)
+    held_back = (await experiment(client, "mar11-2"))["retests"]
+
+    await told(client, "/api/tag/budget", tag="mar11", runs=10)
+    answer = await told(client, "/api/experiment/judge-retests", tag="mar11")
+
+    assert (held_back, answer["steps"]) == (0, ["run mar11-2"])
+
+
+async def test_judging_again_or_at_the_same_time_measures_a_claim_once(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await trained(client, process, 1.0)
+    await claimed(client, 0.5)
+    await measured(client, process, "mar11-2.2", 0.75, unjudged=True)
+
+    several = await asyncio.gather(*(judge_retests(client, "mar11-2.2") for _ in range(8)))
+
+    assert sum("measure mar11-2" in steps for steps in several) == 1
+    assert len(await events_of(process, "experiment.promoted")) == 1
+    assert await stats(client) == {"total": 2, "kept": 2, "discarded": 0, "claimed": 0}
+    assert await audited(client) == []
+
+
+async def test_a_claim_under_other_conditions_is_measured_under_the_tag_s(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await trained(client, process, 1.0)
+
+    await claimed(client, 0.5, result={"gpu_class": "B200", "budget_seconds": 900.0})
+    await measured(client, process, "mar11-2.2", 0.75)
+
+    e = await experiment(client, "mar11-2")
+    assert (e["status"], e["gpu_class"], e["budget_seconds"], e["best_key"]) == ("keep", "H100", 300, None)
+    assert await best_of(client) == "mar11-2"
+    assert await audited(client) == []
+
+
+async def test_a_repeated_report_of_a_claim_is_answered_as_at_first(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await trained(client, process, 1.0)
+    first = await claimed(client, 0.5)
+    await measured(client, process, "mar11-2.2", 0.75)
+
+    again = await told(client, "/api/experiment/complete", experiment_id="mar11-2", val_bpb=0.5)
+
+    assert again == first | {"replayed": True}
+
+
+@pytest.mark.parametrize("is_measured", [False, True])
+async def test_a_claim_can_be_taken_back(
+    client: httpx.AsyncClient, process: Process, is_measured: bool
+) -> None:
+    await opened(client)
+    await trained(client, process, 1.0)
+    await claimed(client, 0.5)
+    if is_measured:
+        await measured(client, process, "mar11-2.2", 0.75)
+
+    await told(client, "/api/experiment/retract", experiment_id="mar11-2", reason="a wrong unit")
+
+    assert (await experiment(client, "mar11-2"))["status"] == "retracted"
+    assert await best_of(client) == "mar11-1"
+    assert await stats(client) == {"total": 1, "kept": 1, "discarded": 0, "claimed": 0}
+    await judge_retests(client, "mar11-2")
+    assert await audited(client) == []
+
+
+async def test_a_larger_claim_counts_as_little_where_larger_is_better(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(
+        client,
+        base_commit="abc1234",
+        metric={"name": "accuracy", "direction": "maximize"},
+        policy={"keep_rule": "confirmed", "baseline_first": False},
+    )
+    for gpu in GPUS:
+        await add_gpu(client, gpu)
+    await trained(client, process, 0.5)
+
+    answer = await claimed(client, 0.99)
+    await measured(client, process, "mar11-2.2", 0.4)
+
+    assert answer["retest"] is not None
+    e = await experiment(client, "mar11-2")
+    assert (e["status"], e["val_bpb"], e["delta"]) == ("discard", 0.4, pytest.approx(-0.1))
+    assert await audited(client) == []
+
+
+async def test_a_claim_is_a_node_of_its_trace_and_moves_it_once_it_is_measured(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, traces={"mode": "multi", "target_traces": 2, "max_parallel": 9})
+    first = await told(client, "/api/trace/select", tag="mar11")
+    await trained(client, process, 1.0, selection_id=first["selection_id"])
+    other = await told(client, "/api/trace/select", tag="mar11", intent="new_root")
+    answer = await claimed(client, 0.5, selection_id=other["selection_id"])
+    [before] = [t for t in await traces(client) if t["trace_id"] == other["trace_id"]]
+
+    await measured(client, process, "mar11-2.2", 0.75)
+
+    [after] = [t for t in await traces(client) if t["trace_id"] == other["trace_id"]]
+    assert (answer["status"], answer["claimed"]) == ("discard", True)
+    assert (before["status"], before["tip"], before["length"], before["kept"]) == ("live", "mar11-2", 1, 0)
+    assert (after["status"], after["tip"], after["length"], after["kept"]) == ("live", "mar11-2", 1, 1)
+    assert after["base"] == "mar11-2"
+    assert await audited(client) == []
+    assert (await told(client, "/api/trace/audit", tag="mar11"))["violations"] == []
+
+
+async def traces(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+    return list((await told(client, "/api/trace/list", tag="mar11"))["traces"])
