@@ -149,7 +149,8 @@ def _give_back(model: Model, op: Op) -> Model | None:
 
 def _heartbeat(model: Model, op: Op) -> Model | None:
     slot = model.slot(op.gpu_id)
-    right = op.fence is None or (slot.holder is not None and slot.fence == op.fence)
+    is_running = slot.holder is not None and slot.holder not in dict(model.ended)
+    right = op.fence is None or (is_running and slot.fence == op.fence)
     if op.answer != (slot.holder, slot.fence, right):
         return None
     renewed = right and op.fence is not None
