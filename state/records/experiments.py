@@ -67,7 +67,7 @@ class Measured(Record):
     score: Score | None = None
     """Whose number `val_bpb` is: train.py printed it, or the tag's trusted evaluator measured it. None: no value."""
     reported: float | None = None
-    """What train.py printed, where `val_bpb` is trusted; what its agent said, where `val_bpb` is the lab's (a claim)."""
+    """What train.py printed, where `val_bpb` is trusted; of a claim that the lab has run: what its agent said."""
 
     @property
     def judged(self) -> float | None:
