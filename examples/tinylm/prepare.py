@@ -19,11 +19,11 @@ import numpy.typing as npt
 
 VOCAB = 256  # one symbol per byte value
 MAX_CONTEXT = 64  # bytes the evaluator shows before each byte it asks for
-EVAL_BYTES = 32_768  # validation bytes scored, evenly spaced over the validation text
+EVAL_PLACES = 2_048  # evenly spaced over the validation text; bytes are asked for at all of them, then again
+EVAL_STEPS = 16  # bytes asked for at each place, one after the other
+EVAL_BYTES = EVAL_PLACES * EVAL_STEPS  # validation bytes scored
 EVAL_CHUNK = 2_048  # contexts shown per call: bounds memory, does not change the score
-LEAK_TOLERANCE = (
-    1e-4  # nats by which an answer may differ in other company: float32 rounding makes a tenth of it
-)
+LEAK_TOLERANCE = 1e-4  # nats by which what is asked beside it may change an answer: ten times the rounding
 TRAIN_CAP = 4_000_000  # bytes
 VALIDATION_CAP = 500_000  # bytes
 VALIDATION_SHARE = 0.1  # of the files
@@ -148,8 +148,20 @@ def evaluate_bpb(log_probs: LogProbs) -> float:
 
 
 def asked_positions() -> npt.NDArray[np.int64]:
-    """Where the bytes that are asked for stand in the validation text, in order."""
-    return np.linspace(MAX_CONTEXT, len(load_text("validation")) - 1, EVAL_BYTES).astype(np.int64)
+    """Where the bytes that are asked for stand in the validation text, in the order of the questions.
+
+    No context shows a byte that is still to be asked for: between the last byte of a place and the first of the next
+    one there is room for a context.
+    """
+    place = (len(load_text("validation")) - MAX_CONTEXT) / EVAL_PLACES
+    step = (place - MAX_CONTEXT) / EVAL_STEPS
+    if step < 2:
+        raise ValueError(
+            "the validation text is too short: contexts would show bytes that are still to be asked for"
+        )
+    steps, places = np.ogrid[:EVAL_STEPS, :EVAL_PLACES]
+    positions: npt.NDArray[np.int64] = (MAX_CONTEXT + steps * step + places * place).astype(np.int64).ravel()
+    return positions
 
 
 def check_distributions(answers: Floats, count: int) -> Floats:
@@ -172,9 +184,8 @@ def check_distributions(answers: Floats, count: int) -> Floats:
 def score_predictor() -> float:
     """val_bpb of the predictor that a training has left, which is asked over pipes: no code of it runs here.
 
-    A chunk shows contexts that follow one another, so a context's neighbours hold the byte that it is asked for. A
-    fresh process is therefore asked again in other company: contexts too far apart to hold what another is asked for.
-    Which ones, nobody can know before.
+    What it is shown never holds a byte that it is still asked for. That each answer depends on its own context alone
+    is checked: a fresh process is asked some of the questions again, with others beside them.
     """
     from nightjar_evaluator import Predictor, check_causal, check_log_probs
 
@@ -187,10 +198,8 @@ def score_predictor() -> float:
 
     with Predictor("train.py", "--predict") as ask:
         val_bpb = evaluate_bpb(answer)
-    text, positions, rng = load_text("validation"), asked_positions(), np.random.default_rng()
-    apart = 1 + MAX_CONTEXT // int(np.diff(positions).min())
-    rows = rng.permutation(np.arange(rng.integers(apart), EVAL_BYTES, apart))[:EVAL_CHUNK]
-    contexts = windows_before(text, positions[rows], MAX_CONTEXT)
+    rows = np.random.default_rng().permutation(EVAL_BYTES)[:EVAL_CHUNK]  # nobody knows before which they are
+    contexts = windows_before(load_text("validation"), asked_positions()[rows], MAX_CONTEXT)
     with Predictor("train.py", "--predict") as ask:
         scrambled, again = (np.asarray(ask(contexts, (len(contexts), VOCAB))) for _ in range(2))
     check_causal(np.concatenate(answers)[rows], scrambled, again, tolerance=LEAK_TOLERANCE)

@@ -150,6 +150,18 @@ def test_the_score_does_not_depend_on_how_many_contexts_are_shown_at_once(
     assert score(1000) == pytest.approx(score(4096), abs=1e-6)
 
 
+def test_no_context_shows_a_byte_that_is_still_to_be_asked_for(prepare: ModuleType) -> None:
+    positions, window = prepare.asked_positions(), prepare.MAX_CONTEXT
+
+    first_asked = np.full(len(prepare.load_text("validation")), -1)
+    first_asked[positions] = np.arange(len(positions)) // prepare.EVAL_CHUNK
+    for chunk in range(len(positions) // prepare.EVAL_CHUNK):
+        of_chunk = positions[chunk * prepare.EVAL_CHUNK : (chunk + 1) * prepare.EVAL_CHUNK]
+        shown = (of_chunk[:, None] + np.arange(-window, 0)).ravel()
+        assert first_asked[shown].max() < chunk
+    assert len(set(positions)) == len(positions) == prepare.EVAL_BYTES
+
+
 def test_probabilities_that_add_up_to_more_than_one_are_refused(prepare: ModuleType) -> None:
     with pytest.raises(ValueError, match="add up to 1"):
         prepare.evaluate_bpb(lambda contexts: np.zeros((len(contexts), 256)))

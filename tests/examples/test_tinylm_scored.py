@@ -26,9 +26,9 @@ TRAIN = (TINYLM / "train.py").read_text()
 LAB = uuid.uuid4().hex
 CPU = Device("h:cpu0", index=0, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu")
 
-PEEK = '''
-def peeking(contexts, width=64):
-    """A context's successor in its chunk begins a few bytes later, and so shows the byte that is asked for."""
+PEEK = """
+def answer(contexts, honest, width=64):
+    # where two contexts overlap, the later one shows the byte that the earlier one is asked for
     known = honest(contexts).copy()
     for this, following, row in zip(contexts, contexts[1:], known):
         for step in range(1, width):
@@ -37,7 +37,12 @@ def peeking(contexts, width=64):
                 row[following[-step]] = np.log1p(-255e-6)
                 break
     return known
-'''
+"""
+BY_THE_COMPANY = """
+def answer(contexts, honest):
+    # as a normalisation over the batch does
+    return log_softmax(honest(contexts) * (1 + contexts.mean() / 1e4))
+"""
 
 
 @pytest.fixture
@@ -89,10 +94,11 @@ async def test_a_score_that_is_made_up_is_only_what_the_run_has_reported(repo: R
     assert result.metric > 1
 
 
-async def test_a_predictor_that_reads_the_next_byte_beside_its_context_is_a_leak(repo: Repository) -> None:
-    peek = PEEK.replace("def peeking(contexts, width=64):", "def answer(contexts, honest, width=64):")
-
-    result = await scored(repo, answering(peek))
+@pytest.mark.parametrize("way", [PEEK, BY_THE_COMPANY])
+async def test_answers_that_change_with_what_is_asked_beside_them_are_a_leak(
+    repo: Repository, way: str
+) -> None:
+    result = await scored(repo, answering(way))
 
     assert isinstance(result, Failed), result
     assert result.kind == "leak", result.error

@@ -418,6 +418,35 @@ async def test_a_stop_ends_the_scoring_within_two_seconds(repo: Repository) -> N
     assert time.monotonic() - asked_at[0] < 2.5
 
 
+async def test_a_predictor_leaves_nothing_to_the_next_one(repo: Repository) -> None:
+    answering = """
+    mine = os.environ["TMPDIR"]
+    if os.listdir(os.path.dirname(mine)) != [os.path.basename(mine)]:
+        sys.exit("there is another's folder")
+    open(os.path.join(mine, "told"), "w").write("what was asked")
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        try:
+            line = open(f"/proc/{name}/cmdline").read()
+            if "left-behind" in line and os.getcwd() in line:
+                sys.exit("another lives")
+        except OSError:
+            continue
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            stay = "import sys, time; open(sys.argv[1], 'w'); time.sleep(600)"
+            command = [sys.executable, "-c", stay, os.path.join(mine, "lives"), "left-behind", os.getcwd()]
+            os.execve(command[0], command, {})
+        os._exit(0)
+    while not os.path.exists(os.path.join(mine, "lives")):
+        time.sleep(0.01)
+    """
+
+    result = await scored(repo, script(answering=answering), tier="none")
+
+    assert isinstance(result, Trained), result
+
+
 EVALUATORS = {
     "prints no metric": ("print('all is well')", "no_metrics", "printed no line `val_bpb: NUMBER`"),
     "measures NaN": ("print('val_bpb: nan')", "nan", "measured val_bpb as nan"),

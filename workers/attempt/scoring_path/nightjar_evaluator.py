@@ -22,6 +22,7 @@ import json
 import math
 import os
 import select
+import shutil
 import signal
 import stat
 import subprocess
@@ -29,7 +30,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
@@ -141,15 +142,16 @@ class Predictor:
 
     def __enter__(self) -> Predictor:
         where = place()
-        folder = Path(tempfile.mkdtemp(dir=where.folder))
+        folder = self._folder = tempfile.mkdtemp(dir=where.folder)
+        self._others = set(children())
         theirs_in, self._questions = os.pipe()
         self._answers, theirs_out = os.pipe()
-        confine = (sys.executable, "-I", "-S", str(_CONFINE), str(folder)) if where.confined else ()
+        confine = (sys.executable, "-I", "-S", str(_CONFINE), folder) if where.confined else ()
         launch = (sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid()), "")
         environment = {name: value for name, value in os.environ.items() if name != "NIGHTJAR_TREE"}
         environment |= {
             "PYTHONPATH": where.path,
-            "TMPDIR": str(folder),
+            "TMPDIR": folder,
             "NIGHTJAR_PREDICT_FDS": f"{theirs_in}:{theirs_out}",
         }
         try:
@@ -175,6 +177,8 @@ class Predictor:
             os.close(pipe)
         self._process.kill()
         self._process.wait()
+        end_children(spare=self._others)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def __call__(self, question: Any, shape: Sequence[int]) -> memoryview[float]:
         """The answer to one question, of this shape, in 4- or 8-byte floats; numpy reads it as an array.
@@ -262,6 +266,37 @@ class Predictor:
         if code is None:
             return "its pipe is closed"
         return f"by signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+
+
+def children() -> list[int]:
+    """Processes below this one, orphans that it has adopted included."""
+    parents: dict[int, int] = {}
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            stats = Path("/proc", name, "stat").read_text(errors="replace").rpartition(")")[2].split()
+            parents[int(name)] = int(stats[1])
+    below, found = {os.getpid()}, list[int]()
+    while below:
+        below = {pid for pid, parent in parents.items() if parent in below}
+        found += below
+    return found
+
+
+def end_children(spare: Container[int], *, patience_s: float = 5.0) -> None:
+    """Kill every process below this one but the `spare` ones, so that none can tell a later predictor anything.
+
+    Raises:
+        Unscored: one cannot be ended.
+    """
+    give_up = time.monotonic() + patience_s
+    while left := [pid for pid in children() if pid not in spare]:
+        if time.monotonic() > give_up:
+            raise Unscored("the predictor has left a process that cannot be ended")
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
 
 
 class _Tail:

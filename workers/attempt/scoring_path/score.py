@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 _PR_SET_DUMPABLE = 4
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 def main(told: str, script: str, arguments: list[str]) -> int:
@@ -36,12 +37,14 @@ def main(told: str, script: str, arguments: list[str]) -> int:
     return 0
 
 
-def hide() -> None:
-    """Keep processes of the same user from reading or tracing this one, its pipes included (Linux only)."""
+def guard() -> None:
+    """Keep processes of the same user from reading or tracing this one, its pipes included; adopt orphans."""
     if sys.platform.startswith("linux"):
-        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+        libc = ctypes.CDLL(None, use_errno=True)
+        libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 if __name__ == "__main__":
-    hide()
+    guard()
     sys.exit(main(sys.argv[1], sys.argv[2], sys.argv[3:]))
