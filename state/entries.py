@@ -48,6 +48,8 @@ class WaitQueue:
     """GPUs whose worker is there."""
     paused: bool
     """The tag is."""
+    waiting: int = 0
+    """Experiments of the tag that wait already."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,8 @@ class EntryFacts:
     rounds: Rounds
     slots: Sequence[Slot]
     """Every GPU; none where the idea is not to be trained."""
+    waiting: int = 0
+    """Experiments of the tag that wait for a GPU; not read where the idea is not to be trained."""
     best: Experiment | None = None
     """The tag's best, where its policy may refuse all else."""
     best_version: int = 0
@@ -135,6 +139,8 @@ class TrainFacts:
     slots: Sequence[Slot]
     """Every GPU."""
     rounds: Rounds
+    waiting: int
+    """Experiments of the tag that wait for a GPU."""
     holds: bool
     """The lease that it names is its own."""
 

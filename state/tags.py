@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from state.budgets import WARN_AT
 from state.client import Lab
 from state.errors import BudgetExhausted, Conflict, NotFound
 from state.indexes import members, values
+from state.keys import Keys
+from state.moves import Arg
 from state.policy import Policy, read_policy
 from state.records import Best, Direction, Strategy, Tag, flatten, words
 
@@ -130,7 +132,7 @@ class Tags:
             answer = await self._lab.move(
                 "pause_tag",
                 keys={
-                    **self._places(tag, found.pins),
+                    **places_of(self._lab.keys, tag, found.pins),
                     "leased": keys.status(tag, "leased", "")[0],
                     "running": keys.status(tag, "running", "")[0],
                     "in_progress": [keys.experiment(i) for i in found.in_progress],
@@ -159,7 +161,7 @@ class Tags:
         for _ in range(TRIES):
             found = await self._waiting(tag)
             answer = await self._lab.move(
-                "unpause_tag", keys=self._places(tag, found.pins), args={"tag": tag}
+                "unpause_tag", keys=places_of(self._lab.keys, tag, found.pins), args={"tag": tag}
             )
             match answer:
                 case ["no_tag"]:
@@ -179,7 +181,7 @@ class Tags:
             answer = await self._lab.move(
                 "open_gate",
                 keys={
-                    **self._places(tag, found.pins),
+                    **places_of(self._lab.keys, tag, found.pins),
                     "baseline": self._lab.keys.experiment(baseline_id),
                 },
                 args={"tag": tag},
@@ -191,33 +193,24 @@ class Tags:
     async def _waiting(self, tag: str, *, running: bool = False) -> _Waiting:
         """Where the tag's experiments wait, and which are in progress."""
         keys = self._lab.keys
-        queued, registered, *in_progress = [
+        registered, *in_progress = [
             keys.status(tag, status, "")[0]
-            for status in ("queued", "registered", *(("leased", "running") if running else ()))
+            for status in ("registered", *(("leased", "running") if running else ()))
         ]
         leases = members(self._lab, keys("leases"), keys.gpu(""), limit=-1, fields=("holder",))
         pinned, *ids = await self._lab.pipeline(
             [
-                members(self._lab, queued, keys.experiment(""), limit=-1, fields=("pinned_gpu",)),
+                reading_pins(self._lab, tag),
                 *(("ZRANGE", index, 0, -1) for index in in_progress),
                 *([("ZRANGE", registered, 0, -1), leases] if running else ()),
             ]
         )
-        pins = sorted({pin for (pin,) in values(pinned).values() if pin})
+        pins = pins_of(pinned)
         if not running:
             return _Waiting(pins, [], [])
         *of_workers, by_agents, lent = ids
         holders: set[str] = {holder for (holder,) in values(lent).values() if holder}
         return _Waiting(pins, [i for its in of_workers for i in its], [i for i in by_agents if i in holders])
-
-    def _places(self, tag: str, pins: Sequence[str]) -> dict[str, str | list[str]]:
-        """The keys of a tag's waiting experiments: the common queue and those of these GPUs."""
-        keys, waits_for = self._lab.keys, (None, *pins)
-        return {
-            "queued": keys.status(tag, "queued", "")[0],
-            "queues": [keys.queue(gpu) for gpu in waits_for],
-            "parked": [keys.parked(tag, gpu) for gpu in waits_for],
-        }
 
     async def set_budget(self, tag: str, *, gpu_seconds: Limit, runs: Limit) -> bool:
         """Limit what the tag may spend; False where the limits were these already.
@@ -300,6 +293,27 @@ class Strategies:
         if answer == "stale":
             return None
         return after.model_copy(update={"version": before.version + 1, "updated_at": float(answer)})
+
+
+def reading_pins(lab: Lab, tag: str) -> Sequence[Arg]:
+    """A command that reads what GPUs the tag's waiting experiments are pinned to, for `pins_of`."""
+    queued = lab.keys.status(tag, "queued", "")[0]
+    return members(lab, queued, lab.keys.experiment(""), limit=-1, fields=("pinned_gpu",))
+
+
+def pins_of(answer: Sequence[Any]) -> list[str]:
+    """The GPUs, each once."""
+    return sorted({pin for (pin,) in values(answer).values() if pin})
+
+
+def places_of(keys: Keys, tag: str, pins: Sequence[str]) -> dict[str, str | list[str]]:
+    """The keys of a tag's waiting experiments: the common queue and those of these GPUs, and what waits aside."""
+    waits_for = (None, *pins)
+    return {
+        "queued": keys.status(tag, "queued", "")[0],
+        "queues": [keys.queue(gpu) for gpu in waits_for],
+        "asides": [keys.parked(tag, gpu) for gpu in waits_for],
+    }
 
 
 def _restless(tag: str) -> Conflict:

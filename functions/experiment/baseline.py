@@ -33,7 +33,7 @@ async def baseline(request: SubmitBaseline, call: Call, experiments: Experiments
             return BaselineSubmitted(baseline_id=facts.tag.baseline_id, submitted=False)
         entry = admitted(baseline_of(request.tag, facts.tag.base_commit or ""), facts, call.caller)
         run = run_of(facts.policy, priority=PRIORITY)
-        waits = WaitQueue(facts.rounds, (), paused=facts.tag.paused_at is not None)
+        waits = WaitQueue(facts.rounds, (), paused=facts.tag.paused_at is not None, waiting=facts.waiting)
         new = await experiments.submit(entry, NO_CHANGE, None, run, waits, next_turn, is_baseline=True)
         if new is not None:
             return BaselineSubmitted(baseline_id=new.experiment_id, submitted=True)

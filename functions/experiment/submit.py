@@ -77,7 +77,7 @@ async def submit(request: Submit, call: Call, experiments: Experiments, settings
         if is_baseline:  # the others wait for it
             run = run_of(facts.policy, priority=PRIORITY)
         waits_aside = held_back(tag, None)
-        waits = WaitQueue(facts.rounds, workers, paused=waits_aside is not None)
+        waits = WaitQueue(facts.rounds, workers, paused=waits_aside is not None, waiting=facts.waiting)
         entry = admitted(idea, facts, call.caller)
         new = await experiments.submit(entry, patch, asked, run, waits, next_turn, is_baseline=is_baseline)
         if new is not None:

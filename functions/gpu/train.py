@@ -100,7 +100,7 @@ async def accept(request: Train, call: Call, experiments: Experiments, settings:
             pinned_gpu=pinned,
             config_delta=request.config_delta,
         )
-        waits = WaitQueue(facts.rounds, workers, paused=held_back(tag, e) is not None)
+        waits = WaitQueue(facts.rounds, workers, paused=held_back(tag, e) is not None, waiting=facts.waiting)
         # while its tag is paused the GPU that it holds would stand idle
         lease: HeldLease | None = ("returned" if paused else "used") if facts.holds else None
         decide = None if e.retest_of is not None or lease == "used" else next_turn

@@ -16,7 +16,10 @@ SYSTEM = "nightjar"
 
 
 def owes_baseline(tag: Tag, policy: Policy) -> bool:
-    """Whether its baseline has to come before its first run; a tag in which runs have finished has its own."""
+    """Whether its baseline has to come before its first run; a tag in which runs have finished has its own.
+
+    One that was stopped, lost or retracted is none: the next submit brings another.
+    """
     is_new = tag.baseline_id is None and tag.total == 0
     return policy.baseline_first and is_new and tag.base_commit is not None
 

@@ -17,7 +17,7 @@ from state.indexes import members, values
 from state.moves import Arg
 from state.policy import read_policy
 from state.records import STATUSES, Experiment, GpuStatus, Status, Tag, flatten, words
-from state.tags import exhausted
+from state.tags import exhausted, pins_of, places_of, reading_pins
 
 SLOT_FIELDS = ("status", "heartbeat_at", "of_agent")
 BASELINE_FIELDS: Mapping[str, str] = {"baseline": "true"}
@@ -105,7 +105,13 @@ class Queueing(Reading):
         found = await self._lab.read(self._with_tag_and_slots(experiment_id))
         e = experiment_in(found["experiment"], experiment_id)
         held = self._keys.gpu(e.gpu_id or "none")
-        rounds, lease = await self._lab.pipeline([self._rounds(e.agent), ("HMGET", held, "holder", "fence")])
+        rounds, lease, waiting = await self._lab.pipeline(
+            [
+                self._rounds(e.agent),
+                ("HMGET", held, "holder", "fence"),
+                ("ZCARD", self._keys.status(e.tag, "queued", "")[0]),
+            ]
+        )
         return TrainFacts(
             now=time_of(found["now"]),
             experiment=e,
@@ -113,6 +119,7 @@ class Queueing(Reading):
             policy=read_policy(found["policy"]),
             slots=slots_of(found["slots"]),
             rounds=rounds_of(rounds),
+            waiting=int(waiting),
             holds=lease == [e.experiment_id, str(e.fence)],
         )
 
@@ -148,6 +155,7 @@ class Queueing(Reading):
             BudgetExhausted: the tag's budget has no room for the run.
         """
         keys = self._keys
+        places = await self._places(e.tag, queue.waiting if is_baseline else 0)
 
         async def move(turn: Turn | None) -> Any:
             return await self._lab.move(
@@ -156,6 +164,7 @@ class Queueing(Reading):
                     "experiment": keys.experiment(e.experiment_id),
                     "attempts": keys.attempts(e.experiment_id),
                     **keys.relisted(e, "registered", "leased" if lease == "used" else "queued"),
+                    **places,
                     "queue": keys.queue(run.pinned_gpu),
                     "parked": keys.parked(e.tag, run.pinned_gpu),
                     "rivals": self._rivals(e.tag, run.pinned_gpu, queue.workers, paused=queue.paused),
@@ -189,6 +198,11 @@ class Queueing(Reading):
                 raise exhausted(e.tag, answer)
             case _:
                 return None
+
+    async def _places(self, tag: str, waiting: int) -> Mapping[str, str | Sequence[str]]:
+        """Where the tag's experiments wait, if any do, as keys of a move that has them wait for a baseline."""
+        pinned = await self._lab.pipeline([reading_pins(self._lab, tag)] if waiting else [])
+        return places_of(self._keys, tag, [pin for answer in pinned for pin in pins_of(answer)])
 
     async def _in_turn(
         self,

@@ -70,6 +70,7 @@ class Registering(Queueing):
             branch=Trace.parse(found["branch"]) if found.get("branch") else None,
             rounds=rounds_of(found.get("rounds", (None, None))),
             slots=slots,
+            waiting=int(found.get("waiting") or 0),
             best=Experiment.found(found.get("best_run") or {}),
             best_version=int(found["best"][2] or 0),
         )
@@ -95,6 +96,7 @@ class Registering(Queueing):
         if to_train:
             reads["rounds"] = self._rounds(idea.agent)
             reads["slots"] = slots(self._lab)
+            reads["waiting"] = ("ZCARD", keys.status(tag, "queued", "")[0])
         return reads
 
     def _implied_by(
@@ -155,12 +157,14 @@ class Registering(Queueing):
         idea, keys = entry.idea, self._keys
         fields = {**run_fields(run), **BASELINE_FIELDS} if is_baseline else run_fields(run)
         entry_keys, args = self._entering(entry, patch, asked, "queued", fields)
+        places = await self._places(idea.tag, queue.waiting if is_baseline else 0)
 
         async def move(turn: Turn) -> Any:
             return await self._lab.move(
                 "submit_experiment",
                 keys={
                     **entry_keys,
+                    **places,
                     "attempts": keys.attempts(f"{idea.tag}-"),
                     "queue": keys.queue(run.pinned_gpu),
                     "parked": keys.parked(idea.tag, run.pinned_gpu),

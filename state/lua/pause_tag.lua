@@ -1,7 +1,7 @@
 -- Pause a tag: its waiting experiments leave the queues with their places, all at once; its runs in progress are told to
 -- stop, where there is a `stop_reason`; agents that train themselves are told by their next heartbeat.
--- parts: events
--- keys: tag paused fence queued queues* parked* leased running in_progress*
+-- parts: events waiting
+-- keys: tag paused fence queued queues* asides* leased running in_progress*
 -- args: tag reason? stop_reason?
 -- Returns {no_tag | stale} | {paused | already, since when, why or empty, how many wait}
 -- stale: an experiment waits in a queue, or runs, that was not named.
@@ -16,16 +16,8 @@ if A.stop_reason then
   end
 end
 if not is_paused then
-  local found = 0
-  for i, queue in ipairs(K.queues) do
-    found = found + redis.call('ZINTERCARD', 2, queue, K.queued) + redis.call('ZCARD', K.parked[i])
-  end
-  if found ~= waiting then return {'stale'} end
-  for i, queue in ipairs(K.queues) do
-    local places = redis.call('ZINTER', 2, queue, K.queued, 'WEIGHTS', 1, 0, 'WITHSCORES')
-    for n = 1, #places, 2 do redis.call('ZADD', K.parked[i], places[n + 1], places[n]) end
-    redis.call('ZDIFFSTORE', queue, 2, queue, K.parked[i])
-  end
+  if not are_all_found() then return {'stale'} end
+  put_aside(true)
   local at = clock(now())
   redis.call('HSET', K.tag, 'paused_at', at)
   if A.reason then redis.call('HSET', K.tag, 'pause_reason', A.reason) end

@@ -1,12 +1,13 @@
 -- Have a registered experiment trained, its run set aside from the tag's budget: it waits in the queue, or has the GPU that
 -- it holds. Where that lease is `returned`, the GPU is free again: the tag is paused, and it would stand idle for as long.
--- parts: queue books listing gpu
+-- parts: queue books listing gpu waiting
 -- keys: experiment attempts open starting held_gpu? leases rivals*
--- args: fence run_s fields* agent priority own_round? served_round? round? lease? gpu_id? experiment_traceparent?
+-- args: baseline? fence run_s fields* agent priority own_round? served_round? round? lease? gpu_id? experiment_traceparent?
 -- Returns {queued | leased, attempt, place in the queue} | {stale} | {turn, the rounds now} |
 --   {exhausted, gpu_seconds | runs, limit, spent, reserved, needed}
 local e = redis.call('HMGET', K.experiment, 'status', 'fence', 'reserved_gpu_seconds')
-if e[1] ~= 'registered' or (e[2] or '0') ~= A.fence or is_second_baseline() then return {'stale'} end
+if e[1] ~= 'registered' or (e[2] or '0') ~= A.fence then return {'stale'} end
+if A.baseline and (has_baseline() or not are_all_found()) then return {'stale'} end
 if A.lease then
   local g = redis.call('HMGET', K.held_gpu, 'holder', 'fence')
   local paused = redis.call('HEXISTS', K.tag, 'paused_at') == 1
@@ -45,6 +46,9 @@ if A.lease then
   derive_status(K.held_gpu, A.gpu_id, t, 'its holder waits: the tag is paused')
 end
 redis.call('HSET', K.experiment, 'status', 'queued')
-begin_baseline(A.id, at)
+if A.baseline then
+  begin_baseline(A.id, at)
+  put_aside()
+end
 enter_queue(K.experiment, A.id, A.priority, A.agent, A.round)
 return {'queued', attempt, position_in(waiting_room(A.id), A.id, K.rivals)}

@@ -138,24 +138,98 @@ async def test_the_base_commit_itself_becomes_the_baseline(
     assert first["hint"] is None
 
 
-@pytest.mark.parametrize("end", ["crash", "stopped"])
 async def test_a_baseline_that_fails_opens_the_gate_and_is_told(
-    client: httpx.AsyncClient, process: Process, end: str
+    client: httpx.AsyncClient, process: Process
 ) -> None:
     await opened(client)
     await submitted(client)
-    if end == "crash":
-        await leased(client)
-        await ended(client, process, "mar11-1", None)
-    else:
-        await told(client, "/api/experiment/stop", experiment_id="mar11-1")
+    await leased(client)
+    await ended(client, process, "mar11-1", None)
 
     assert await leased(client) == ["mar11-2"]
-    assert (await found(process, "mar11-1")).status == end
+    assert (await found(process, "mar11-1")).status == "crash"
     assert (await submitted(client))["experiment_id"] == "mar11-3"
     told_of = [e["experiment_id"] for e in await events_of(process, "experiment.finished")]
     assert told_of == ["mar11-1"]
     assert await audited(client) == []
+
+
+async def test_a_stopped_baseline_opens_the_gate_and_the_next_submit_brings_another(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await submitted(client, agent="ann")
+    await told(client, "/api/experiment/stop", experiment_id="mar11-1")
+    assert await leased(client) == ["mar11-2"]
+    assert await audited(client) == []
+    brief = await told(client, "/api/report/brief", tag="mar11", agent="bob")
+
+    assert (await submitted(client))["experiment_id"] == "mar11-4"
+
+    assert "the lab runs the unchanged train.py" in brief["next"]
+    assert (await found(process, "mar11-3")).baseline
+    await ended(client, process, "mar11-2", 0.9)
+    assert await leased(client) == ["mar11-3"]
+    assert await audited(client) == []
+    await ended(client, process, "mar11-3", 1.0)
+    assert await leased(client) == ["mar11-4"]
+    assert (await told(client, "/api/experiment/baseline", tag="mar11"))["baseline_id"] == "mar11-3"
+    assert await audited(client) == []
+
+
+async def test_ideas_that_were_let_in_wait_again_behind_the_next_baseline_each_in_its_place(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    for agent in ("ann", "bob"):
+        await submitted(client, agent=agent)
+    await submitted(client, agent="eve", gpu_id=GPUS[0])
+    await told(client, "/api/experiment/stop", experiment_id="mar11-1")
+    await add_gpu(client, GPUS[0])
+    await told(client, "/api/pool/drain", gpu_id=GPUS[0])
+    assert await leased(client) == []
+    assert [e.experiment_id for e in await waiting(process.lab)] == ["mar11-2", "mar11-3"]
+
+    later = await submitted(client, agent="ann", commit_sha=BASE)
+
+    assert (later["experiment_id"], (await found(process, "mar11-5")).baseline) == ("mar11-5", True)
+    assert [e.experiment_id for e in await waiting(process.lab)] == ["mar11-5"]
+    assert await audited(client) == []
+    await told(client, "/api/pool/drain", gpu_id=GPUS[0], undo=True)
+    assert await leased(client) == ["mar11-5"]
+    await ended(client, process, "mar11-5", 1.0)
+    assert await leased(client) == ["mar11-2"]
+    assert [e.experiment_id for e in await waiting(process.lab)] == ["mar11-3"]
+    assert [e.experiment_id for e in await waiting(process.lab, GPUS[0])] == ["mar11-4"]
+    assert await audited(client) == []
+
+
+async def test_a_registered_base_commit_becomes_the_baseline_that_what_waits_waits_for(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, baseline_first=False)
+    await submitted(client)
+    await told(client, "/api/search/set-policy", tag="mar11", policy={"baseline_first": True})
+    base = await registered(client, commit_sha=BASE)
+
+    await told(client, "/api/gpu/train", experiment_id=base)
+
+    assert await audited(client) == []
+    assert await leased(client) == [base]
+    await ended(client, process, base, 1.0)
+    assert await leased(client) == ["mar11-1"]
+
+
+async def test_after_a_result_a_stopped_baseline_is_missed_by_nobody(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await submitted(client)
+    await told(client, "/api/experiment/stop", experiment_id="mar11-1")
+    await leased(client)
+    await ended(client, process, "mar11-2", 0.9)
+
+    assert (await submitted(client))["experiment_id"] == "mar11-3"
 
 
 async def test_gpus_that_stand_idle_run_the_baseline_on_further_seeds(

@@ -27,7 +27,19 @@ from tests.functions.test_confirmed import (
     trained,
 )
 from tests.functions.test_traces import audited, grown, made, selected
-from tests.labs import asked, crashed, dump, events_of, idea, open_tag, refused, registered, told, tried
+from tests.labs import (
+    add_gpu,
+    asked,
+    crashed,
+    dump,
+    events_of,
+    idea,
+    open_tag,
+    refused,
+    registered,
+    told,
+    tried,
+)
 
 WRONG: dict[str, Any] = {"commit_sha": "bad0bad"}
 MEASURED: dict[str, Any] = {"gpu_class": "H100", "budget_seconds": 300, "evaluator_hash": "e" * 16}
@@ -517,6 +529,26 @@ async def test_a_wrong_baseline_leaves_its_counter_and_the_tag_gets_another(
     assert later["experiment_id"] == "mar11-4"
     assert (await experiment(client, "mar11-3"))["baseline"]
     assert await audited(client) == []
+
+
+async def test_what_waits_when_a_wrong_baseline_is_retracted_waits_for_the_next_one(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await test_baseline.opened(client)
+    for _ in range(2):
+        await test_baseline.submitted(client)
+    await test_baseline.leased(client)
+    await test_baseline.ended(client, process, "mar11-1", 0.0001)
+    assert await test_baseline.leased(client) == ["mar11-2"]
+
+    await retracted(client, "mar11-1")
+    await test_baseline.submitted(client)
+
+    assert (await experiment(client, "mar11-4"))["baseline"]
+    assert await audited(client) == []
+    await told(client, "/api/experiment/stop", experiment_id="mar11-2")
+    await add_gpu(client, test_baseline.GPUS[1])
+    assert await test_baseline.leased(client) == ["mar11-4"]
 
 
 async def test_the_baseline_s_value_is_that_of_the_next_run_of_its_code(
