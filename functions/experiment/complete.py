@@ -112,7 +112,7 @@ async def complete(request: Complete, call: Call, experiments: Experiments) -> C
         beside = await experiments.comparison(run, under.key.gpu_class, under.other_key, under.code)
         if first := first_answer("complete", request, call, run, beside):
             return Completed(**first, replayed=True)
-        check_score(call.caller, run.tag, request.score)
+        check_score(request.score, call.caller, run.experiment, run.tag)
         check_plausible(run.tag.metric, report.value)
         await check_counts("complete", request, run, experiments)
         await statistics_loaded(beside.noise)

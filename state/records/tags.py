@@ -73,6 +73,11 @@ class Tag(Record):
     key_budget_seconds: float | None = None
 
     @property
+    def takes_claims(self) -> bool:
+        """What agents measure themselves counts for nothing before the lab has run its code."""
+        return self.lab_measured or self.evaluator_command is not None
+
+    @property
     def score(self) -> Score:
         """Whose numbers its values are, where the lab trains."""
         return "reported" if self.evaluator_command is None else "trusted"

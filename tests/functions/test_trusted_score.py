@@ -11,7 +11,8 @@ import pytest
 from functions.process.lifecycle import Process
 from state.records import Role
 from tests.conftest import http_client
-from tests.labs import asked, open_tag, problem, refused, registered, told, tried
+from tests.functions.test_confirmed import free, judge_retests
+from tests.labs import add_gpu, asked, begun, idea, open_tag, problem, refused, registered, told, tried
 
 BASE = "abc1234abc1234abc1234abc1234abc1234abc12"
 COMMAND = "python prepare.py --score"
@@ -86,13 +87,29 @@ async def test_a_command_without_a_base_commit_is_refused(client: httpx.AsyncCli
     assert "base_commit" in document["hint"]
 
 
-async def test_a_trusted_score_is_shown_with_what_was_reported_wherever_the_value_is(
-    client: httpx.AsyncClient,
-) -> None:
-    await opened(client)
-    measured = {"score": "trusted", "reported": 0.3}
+async def trained(client: httpx.AsyncClient, process: Process, **measured: Any) -> dict[str, Any]:
+    """What a worker's report of a new experiment is answered."""
+    name = (await told(client, "/api/experiment/submit", **idea()))["experiment_id"]
+    return await ran(client, process, name, **measured)
 
-    answer = await tried(client, 0.9, result=measured)
+
+async def ran(client: httpx.AsyncClient, process: Process, name: str, **measured: Any) -> dict[str, Any]:
+    await told(client, "/api/pool/dispatch")
+    e = await begun(process, name)
+    body = {"experiment_id": name, "attempt": e.attempt, "fence": e.fence, "gpu_class": "H100", **measured}
+    answer = await told(client, "/api/experiment/complete", **body)
+    assert await told(client, "/api/experiment/complete", **body) == answer | {"replayed": True}
+    await free(process, e)
+    return answer
+
+
+async def test_a_trusted_score_is_shown_with_what_was_reported_wherever_the_value_is(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, policy={"baseline_first": False})
+    await add_gpu(client)
+
+    answer = await trained(client, process, val_bpb=0.9, score="trusted", reported=0.3)
 
     shown = {
         "complete": answer,
@@ -106,8 +123,48 @@ async def test_a_trusted_score_is_shown_with_what_was_reported_wherever_the_valu
         assert (said["val_bpb"], said["score"], said["reported"]) == (0.9, "trusted", 0.3), where
     [line] = (await told(client, "/api/report/brief", tag="mar11"))["last_results"]
     assert (line["val_bpb"], line["reported"]) == (0.9, 0.3)
-    again = await told(client, "/api/experiment/complete", experiment_id="mar11-1", val_bpb=0.9, **measured)
-    assert again == answer | {"replayed": True}
+
+
+async def test_what_an_agent_measures_itself_is_a_claim_from_the_first_run_on(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, policy={"baseline_first": False})
+    await add_gpu(client)
+
+    answer = await tried(client, 0.0001)
+
+    await judge_retests(client, "mar11-1")
+    assert (answer["status"], answer["claimed"], answer["score"]) == ("discard", True, "reported")
+    assert answer["retest"]["retest_id"] == "mar11-1.2"
+    await refused(client, 404, "/api/experiment/best", tag="mar11")
+    await ran(client, process, "mar11-1.2", val_bpb=0.9, score="trusted", reported=0.0001)
+    await judge_retests(client, "mar11-1.2")
+    e = (await asked(client, "/api/experiment/mar11-1"))["experiment"]
+    assert (e["status"], e["val_bpb"], e["score"], e["reported"]) == ("keep", 0.9, "trusted", 0.0001)
+    assert (await told(client, "/api/lab/audit"))["violations"] == []
+
+
+async def test_a_worker_hands_in_no_score_that_the_evaluator_did_not_measure(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, policy={"baseline_first": False})
+    await add_gpu(client)
+    name = (await told(client, "/api/experiment/submit", **idea()))["experiment_id"]
+    await told(client, "/api/pool/dispatch")
+    e = await begun(process, name)
+
+    document = await refused(
+        client,
+        422,
+        "/api/experiment/complete",
+        experiment_id=name,
+        val_bpb=0.0001,
+        attempt=e.attempt,
+        fence=e.fence,
+    )
+
+    assert "not what a run prints" in document["detail"]
+    assert (await asked(client, f"/api/experiment/{name}"))["experiment"]["status"] == "running"
 
 
 async def test_a_value_that_nothing_measured_is_shown_as_reported(client: httpx.AsyncClient) -> None:

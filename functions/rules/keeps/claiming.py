@@ -38,7 +38,7 @@ NODE_FIELDS = ("committed", "forked", "outdated")
 
 def is_claim(run: RunFacts) -> bool:
     """Whether a report on this run is its agent's word alone, in a tag that the lab measures."""
-    return run.experiment.attempt == 0 and run.tag.lab_measured
+    return run.experiment.attempt == 0 and run.tag.takes_claims
 
 
 def judge_report(report: Report, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
