@@ -14,8 +14,9 @@ from functions.rules.keeps.keeping import (
     Keep,
     KeepProvisionally,
     Trial,
+    plausible_margin,
 )
-from functions.rules.keeps.noise import Noise, Repeats, cautious, noise_of, repeated
+from functions.rules.keeps.noise import Noise, Repeats, Sums, cautious, run_again
 from functions.rules.keeps.retests import (
     Confirm,
     Contender,
@@ -24,14 +25,17 @@ from functions.rules.keeps.retests import (
     Effort,
     GiveUp,
     Promote,
+    Revalue,
     RunAgain,
     Step,
     due_step,
 )
-from functions.rules.keeps.standing import falls, new_best, rises, stands, without_rivals
+from functions.rules.keeps.standing import falls, new_best, restored, revalued, rises, stands, without_rivals
 from functions.rules.keeps.verdict import judge, score
-from state.records import Best, Direction, Experiment, Trust
+from state.policy import Policy
+from state.records import Best, Direction, Experiment, Link, Trust
 
+FACTOR = Policy().implausible_factor
 ENOUGH = 1000
 """More steps than any result causes."""
 
@@ -69,6 +73,8 @@ class Tried:
     status: Literal["keep", "discard"]
     trust: Trust | None
     is_baseline: bool
+    gain: float = 0.0
+    """By how much it beat the best; 0 where that is not plausible."""
     retests: list[Retest] = field(default_factory=list)
 
     @property
@@ -88,7 +94,8 @@ class SimulatedTag:
         """Retests that have not run yet."""
         self.judged: list[tuple[str, str]] = []
         """Every present or former incumbent, with the one that it replaced."""
-        self.squares, self.df = 0.0, 0
+        self.sums = Sums()
+        self.largest_gain: float | None = None
         self._repeats: dict[str, Repeats] = {}
         self.keep_rule = keep_rule
         """The keep rule of the next experiments to complete."""
@@ -96,7 +103,7 @@ class SimulatedTag:
     @property
     def noise(self) -> Noise | None:
         """Measured from the repeats so far."""
-        return noise_of(self.squares, self.df)
+        return self.sums.noise
 
     def standing(self) -> list[str]:
         """The incumbent, then every keep on top of it."""
@@ -112,7 +119,14 @@ class SimulatedTag:
         best = self.best
         kept = judge(value, best.val_bpb if best else None, self.direction, 0.0)
         tried = Tried(name, value, trainable, kept.status, None, best is None)
-        tried.trust = self._trust(tried)
+        plausible = plausible_margin(
+            self.largest_gain, sum(t.status == "keep" for t in self.tried.values()), FACTOR
+        )
+        tried.trust = self._trust(tried, plausible)
+        is_plausible = kept.improved and best and (plausible is None or kept.delta <= plausible)
+        tried.gain = kept.delta if is_plausible else 0.0
+        if tried.trust != "provisional":
+            self.largest_gain = max(tried.gain, self.largest_gain or 0.0) or None
         self.tried[name] = tried
         e = _ANY.model_copy(update={"experiment_id": name, "commit_sha": name, "keep_rule": self.keep_rule})
         after = new_best(e, value, best, self.direction, self.effort.top_k)
@@ -157,7 +171,12 @@ class SimulatedTag:
                 self.waiting.append(its[-1])
             case Confirm(name):
                 self.tried[name].trust = "confirmed"
+                self.largest_gain = max(self.tried[name].gain, self.largest_gain or 0.0) or None
                 self.best = stands(best, name, self.direction)
+                if (trial := self.trial(name)).contradicted:
+                    self.best = revalued(
+                        self.best, name, score(trial.claimed, self.direction), self.direction
+                    )
                 gone = best.chain[: len(best.chain) - len(self.best.chain) + 1]
                 self.judged += [(o.experiment_id, u.experiment_id) for u, o in pairwise(gone)]
             case Demote(name):
@@ -169,8 +188,22 @@ class SimulatedTag:
                 self.tried[name].trust, self.tried[name].status = "confirmed", "keep"
                 self.best = rises(best, name)
                 self.judged.append((name, best.experiment_id))
+            case Revalue(name):
+                self._revalue(name, best)
             case Dismiss():
                 self.best = without_rivals(best)
+
+    def _revalue(self, name: str, best: Best) -> None:
+        """The incumbent is worth what its further runs measured; a keep before it that is better takes its place."""
+        value = score(self.trial(name).claimed, self.direction)
+        worth = {t.name: t.value for t in self.tried.values() if t.status == "keep"} | {name: value}
+        kept = sorted(worth, key=lambda n: score(worth[n], self.direction))
+        links = [Link(experiment_id=n, val_bpb=worth[n], commit_sha=n) for n in kept]
+        after = restored(best, name, links, [], self.direction, self.effort.top_k)
+        self.tried[name].value = value
+        if after is not None and after.experiment_id != name:
+            self.tried[name].trust, self.tried[name].status = "demoted", "discard"
+        self.best = after
 
     def contender(self, name: str) -> Contender:
         its = self.tried[name]
@@ -190,9 +223,10 @@ class SimulatedTag:
             name,
             score(its.value, self.direction),
             tuple(score(value, self.direction) for value in its.fresh),
+            self._repeats[name].is_contradicted and self._repeats[name].first == its.value,
         )
 
-    def _trust(self, tried: Tried) -> Trust | None:
+    def _trust(self, tried: Tried, plausible: float | None) -> Trust | None:
         if self.keep_rule == "strict" or tried.status == "discard":
             return None
         noise = self.noise
@@ -200,6 +234,7 @@ class SimulatedTag:
             Trial(tried.name, score(tried.value, self.direction)),
             self.trial(self.best.experiment_id) if self.best else None,
             cautious(noise, SURE_SIGMAS) if noise else None,
+            plausible,
         )
         match decision:
             case Discard():
@@ -211,7 +246,5 @@ class SimulatedTag:
 
     def _learn(self, name: str, value: float) -> None:
         before = self._repeats.get(name)
-        after = self._repeats[name] = repeated(before, value)
-        if before is not None:
-            self.squares += after.squares - before.squares
-            self.df += 1
+        self._repeats[name], learned = run_again(before, value, self.sums.without(before))
+        self.sums = self.sums.with_(learned)

@@ -42,8 +42,10 @@ class Repeat:
     runs_before: str
     """What was kept of the code's runs when this was decided; empty: nothing."""
     runs_after: str
-    squares: float | None
-    """Squared deviations that it adds; None: it says nothing of the noise (first run of its code, or an outlier)."""
+    df: int
+    """Degrees of freedom that it adds, or, below 0, that a first run which it contradicts takes back."""
+    squares: float
+    """Squared deviations, likewise."""
 
 
 @dataclass(frozen=True)
@@ -150,6 +152,10 @@ class Ruling:
     """What the event is called; None: there is nothing to tell."""
     facts: Mapping[str, Any]
     """What the event says, beside who it is about."""
+    score: float | None = None
+    """What it is judged by now, with lower = better; None: it stays what it was."""
+    tag_fields: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of the tag."""
     growths: Sequence[Growth] = ()
     """Of its trace, and of those that stand on it."""
 

@@ -118,6 +118,11 @@ class Policy(Part):
     baseline_repeats: int = Field(
         default=2, ge=0, le=3, description="further runs of the baseline on other seeds, for the noise"
     )
+    implausible_factor: float = Field(
+        default=5,
+        gt=1,
+        description="times the tag's largest gain above which a keep is run again whatever the noise, after 10 keeps",
+    )
     max_retests: int = Field(
         default=2, ge=0, le=20, description="a keep is run again once, where this is above 0"
     )

@@ -13,7 +13,7 @@ from functions.experiment._claims import see_to_claim
 from functions.experiment._judging import Judging
 from functions.experiment._reports import statistics_loaded
 from functions.rules.branches.forest import regrown
-from functions.rules.keeps.retests import RunAgain, Step
+from functions.rules.keeps.retests import Revalue, RunAgain, Step
 from functions.rules.keeps.ruling import Race, in_words
 from state.decisions import Growth, Ruling
 from state.errors import BudgetExhausted
@@ -88,7 +88,11 @@ async def _concerned(request: JudgeRetests, judging: Judging) -> list[Experiment
 async def _take(step: Step, race: Race, judging: Judging) -> bool | None:
     """Take a step: False where its facts have changed, None where it has to wait for a budget."""
     if not isinstance(step, RunAgain):
-        ruling = race.ruling(step)
+        if isinstance(step, Revalue):
+            e = race.facts.runs[step.name]
+            ruling = race.revaluation(step, await judging.experiments.retraction_facts(e))
+        else:
+            ruling = race.ruling(step)
         return await judging.experiments.judge(replace(ruling, growths=await _growths(ruling, judging)))
     try:
         return await judging.experiments.begin_retest(race.retest(step)) is not None

@@ -209,6 +209,8 @@ class Retesting(Reading):
                 "fields": words(flatten(ruling.fields)),
                 "best_fields": best_fields(ruling.after),
                 "near_miss_score": ruling.near_miss_score,
+                "score": ruling.score,
+                "tag_fields": words(flatten(ruling.tag_fields)),
                 "event": f"experiment.{ruling.verdict}" if ruling.verdict else None,
                 "event_data": json.dumps(event | dict(ruling.facts), allow_nan=False),
                 "best_event": best_event(ruling.after, e.best_key) if is_new else None,

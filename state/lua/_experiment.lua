@@ -1,6 +1,6 @@
 -- An experiment enters its final status here and nowhere else. A retest is over without being counted: it is evidence for
 -- the experiment that it repeats.
--- parts: books gpu selection forest queue listing
+-- parts: books gpu selection forest queue listing noise
 -- keys: experiment attempts open starting parked queue_clock crashes categories near_misses
 -- keys: status_before category_before status_after category_after best? standing? noise? same_code? gpu? sources*
 -- args: id number category status_before attempt fence
@@ -8,7 +8,7 @@
 -- args: is_baseline? was_claim? counter? counter_before? counts? follows? reported_s? training_seconds? score? near_miss_score?
 -- args: best_version? best_fields* best_event? key_version? key_fields*
 -- args: tag_crashes? tag_crashes_before? abort_at? gpu_id? gpu_crashes? gpu_crashes_before? trip_reason? trip_s?
--- args: code? runs_before? runs_after? squares?
+-- args: code? runs_before? runs_after?
 -- args: trace_fields* trace_version? epoch? trace_becomes? trace_why? source_versions*
 
 local function changed(key, field, absent, expected)
@@ -91,11 +91,7 @@ local function add_to_noise(at)
   if not A.code then return end
   redis.call('HSET', K.noise, A.code, A.runs_after)
   redis.call('ZADD', K.same_code, at, A.id)
-  if A.squares then
-    redis.call('HINCRBY', K.noise, 'df', 1)
-    local squares = tonumber(redis.call('HGET', K.noise, 'squares') or '0') + tonumber(A.squares)
-    redis.call('HSET', K.noise, 'squares', string.format('%.17g', squares))
-  end
+  change_noise()
 end
 
 -- The trace that it is a node of grows, begins or ends; a kept merge ends its sources.

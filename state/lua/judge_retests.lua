@@ -1,7 +1,7 @@
 -- What its retests make of an experiment: it stands, falls or rises, and the best follows.
 -- parts: events listing
 -- keys: experiment tag best standing_before standing_after near_misses categories traces*
--- args: tag category status_before status best_version fields* best_fields* near_miss_score? event? event_data
+-- args: tag category status_before status best_version fields* best_fields* near_miss_score? score? tag_fields* event? event_data
 -- args: best_event? best_id? experiment_traceparent? trace_fields* trace_versions*
 -- returns: ok | stale
 if redis.call('HGET', K.experiment, 'status') ~= A.status_before then return 'stale' end
@@ -23,11 +23,12 @@ if A.status ~= A.status_before then
     redis.call('ZREM', K.near_misses, A.id)
   end
 end
-local score = redis.call('ZSCORE', K.standing_before, A.id)
-if score and K.standing_after ~= K.standing_before then
+local score = A.score or redis.call('ZSCORE', K.standing_before, A.id)
+if score then
   redis.call('ZREM', K.standing_before, A.id)
   redis.call('ZADD', K.standing_after, score, A.id)
 end
+if #A.tag_fields > 0 then redis.call('HSET', K.tag, unpack(A.tag_fields)) end
 for i, trace in ipairs(K.traces) do
   put(trace, A.trace_fields[i])
   redis.call('HINCRBY', trace, 'version', 1)

@@ -1,10 +1,10 @@
 -- Take a result back: it leaves the best, the indexes of results, the noise, the counters and its traces. What was judged
 -- with it is corrected, and the best that follows from the rest takes its place.
--- parts: events listing
+-- parts: events listing noise
 -- keys: experiment tag best standing near_misses finished categories noise? same_code? traces*
 -- keys: corrected* beaten keeps risen? risen_listed*
 -- args: id number tag category status_before finishes best_version fields* counter is_baseline? is_claim? tag_fields* event_data experiment_traceparent?
--- args: code? runs_before? runs_after? df? squares? leaving*
+-- args: code? runs_before? runs_after? leaving*
 -- args: corrected_ids* corrected_fields* corrected_scores* corrected_near*
 -- args: risen_id? risen_was_discard? risen_number? risen_category? risen_fields* risen_score?
 -- args: best_fields* best_event? best_id? trace_fields* trace_versions*
@@ -54,9 +54,7 @@ local function leave_noise()
   else
     redis.call('HSET', K.noise, A.code, A.runs_after)
   end
-  local df = math.max(0, tonumber(redis.call('HGET', K.noise, 'df') or '0') + tonumber(A.df))
-  local squares = math.max(0, tonumber(redis.call('HGET', K.noise, 'squares') or '0') + tonumber(A.squares))
-  redis.call('HSET', K.noise, 'df', df, 'squares', df == 0 and '0' or string.format('%.17g', squares))
+  change_noise()
 end
 
 local function correct()

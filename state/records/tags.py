@@ -32,6 +32,8 @@ class Tag(Record):
     """The run of the base commit's own code that came before all others of the lab."""
     baseline_val_bpb: float | None = None
     """What it measured, under the tag's main comparability key."""
+    largest_gain: float | None = None
+    """By how much a keep has beaten the best before it, at most; those beyond `implausible_factor` aside."""
     lab_measured: bool = False
     """The lab has measured a run under the main comparability key: what agents measure themselves are claims."""
     awaits_baseline: bool = False

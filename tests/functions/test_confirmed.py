@@ -141,9 +141,9 @@ async def test_a_lucky_run_is_kept_provisionally_and_demoted_by_its_second_run(
     assert audit["violations"] == []
 
 
-async def baseline(client: httpx.AsyncClient, process: Process, *retests: float) -> None:
-    """mar11-1, which measured 1.0 first and these values when it ran again."""
-    await trained(client, process, 1.0, commit_sha="abc1234")
+async def baseline(client: httpx.AsyncClient, process: Process, *retests: float, first: float = 1.0) -> None:
+    """mar11-1, which measured `first` and then these values when it ran again."""
+    await trained(client, process, first, commit_sha="abc1234")
     for nth, value in enumerate(retests, 2):
         await measured(client, process, f"mar11-1.{nth}", value)
 
@@ -817,3 +817,127 @@ async def test_gpus_that_are_lent_to_nobody_make_no_race(client: httpx.AsyncClie
 
     assert len((await asked(client, "/api/experiment/mar11-2"))["retests"]) == 1
     assert (await asked(client, "/api/experiment/mar11-3"))["retests"] == []
+
+
+async def test_a_first_value_that_its_repeats_contradict_leaves_the_mean_and_the_noise(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await baseline(client, process, 2.836, 2.89, first=2.821)
+    before = await noise(client)
+
+    await tried_and_measured(client, process, 0.0001, 2.83)
+
+    assert await standing(client, "mar11-2") == ("discard", "demoted")
+    assert await best_of(client) == "mar11-1"
+    e = (await asked(client, "/api/experiment/mar11-2"))["experiment"]
+    assert (e["val_bpb"], e["judged_val_bpb"]) == (0.0001, 2.83)
+    assert e["reason"] == "its further runs contradict the first: it is judged by their mean"
+    assert await noise(client) == before
+    assert await faults(client) == []
+
+
+async def test_a_keep_that_was_contradicted_and_is_better_all_the_same_is_worth_its_further_runs(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await baseline(client, process, 2.836, 2.89, first=2.821)
+
+    await tried_and_measured(client, process, 0.0001, 2.5)
+
+    assert await standing(client, "mar11-2") == ("keep", "confirmed")
+    best = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
+    assert (best["experiment_id"], best["val_bpb"]) == ("mar11-2", 2.5)
+    assert (await trained(client, process, 2.4))["improved"] is True
+    assert await faults(client) == []
+
+
+async def test_a_gain_far_beyond_all_others_is_run_again_whatever_its_sigmas(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await baseline(client, process, 10.001, 10.002, first=10.0)
+    for nth in range(10):
+        await trained(client, process, 9.9 - nth / 10)
+
+    within = await trained(client, process, 8.52)
+    beyond = await trained(client, process, 5.0)
+
+    assert (within["delta"], within["trust"]) == (pytest.approx(0.48), "confirmed")
+    assert (beyond["trust"], beyond["retest"]["retest_id"]) == ("provisional", "mar11-13.2")
+    assert await faults(client) == []
+
+
+async def test_few_keeps_say_nothing_of_what_is_plausible(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await baseline(client, process, 10.001, 10.002, first=10.0)
+    await trained(client, process, 9.9)
+
+    assert (await trained(client, process, 5.0))["trust"] == "confirmed"
+
+
+async def tried_and_measured(
+    client: httpx.AsyncClient, process: Process, first: float, *further: float
+) -> None:
+    """An experiment and what its retests measured; the noise that is known does not let it be kept at once."""
+    submitted = await told(client, "/api/experiment/submit", **idea())
+    name = submitted["experiment_id"]
+    await measured(client, process, name, first)
+    for nth, value in enumerate(further, 2):
+        if nth - 2 >= (await asked(client, f"/api/experiment/{name}"))["experiment"]["retests"]:
+            await told(client, "/api/experiment/retest", experiment_id=name)
+        await measured(client, process, f"{name}.{nth}", value)
+
+
+async def noise(client: httpx.AsyncClient) -> tuple[int, float]:
+    found = (await told(client, "/api/report/summary", tag="mar11"))["noise"]
+    return found["df"], round(found["sigma"], 9)
+
+
+async def test_a_baseline_that_its_repeats_contradict_is_worth_their_mean_and_what_lost_to_it_races(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await trained(client, process, 0.0001, commit_sha="abc1234")
+    await trained(client, process, 0.9)
+
+    await measured(client, process, "mar11-1.2", 0.95)
+    await measured(client, process, "mar11-1.3", 0.951)
+
+    best = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
+    assert (best["experiment_id"], best["val_bpb"]) == ("mar11-1", pytest.approx(0.9505))
+    await measured(client, process, "mar11-2.2", 0.901)
+    assert await standing(client, "mar11-2") == ("keep", "confirmed")
+    assert await best_of(client) == "mar11-2"
+    assert await faults(client) == []
+
+
+async def test_an_incumbent_that_was_contradicted_gives_way_to_the_better_keep_before(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await baseline(client, process, 1.001, 0.999)
+    await trained(client, process, 0.5)
+    assert await standing(client, "mar11-2") == ("keep", "confirmed")
+
+    await told(client, "/api/experiment/retest", experiment_id="mar11-2")
+    await measured(client, process, "mar11-2.2", 1.1)
+
+    assert await standing(client, "mar11-2") == ("discard", "demoted")
+    assert await best_of(client) == "mar11-1"
+    assert await counts(client) == (2, 1, 1)
+    assert await faults(client) == []
+
+
+async def test_the_largest_gain_is_forgotten_with_the_keep_that_made_it(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, keep_rule="strict")
+    for value in (10.0, 9.9, 0.0001):
+        await trained(client, process, value)
+
+    await told(client, "/api/experiment/retract", experiment_id="mar11-3", reason="a wrong unit")
+
+    assert (await process.lab.hash(process.lab.keys.tag("mar11")))["largest_gain"] == repr(10.0 - 9.9)

@@ -8,13 +8,21 @@ from typing import Any, Literal
 
 from functions.rules.baselines import is_base_code
 from functions.rules.branches.forest import grown
-from functions.rules.keeps.keeping import KEEP_RULES, SURE_SIGMAS, Discard, Keep, KeepProvisionally, Trial
+from functions.rules.keeps.keeping import (
+    KEEP_RULES,
+    SURE_SIGMAS,
+    Discard,
+    Keep,
+    KeepProvisionally,
+    Trial,
+    plausible_margin,
+)
 from functions.rules.keeps.noise import (
     Mean,
     Noise,
     Repeats,
+    Sums,
     cautious,
-    noise_of,
     p_better,
     parsed,
     run_again,
@@ -246,7 +254,7 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
         near_miss_score=score(value, tag.direction) if is_near else None,
         crashes=_forgiven(run),
         gpu=GpuCrashes(0),
-        key=KeyAfter(tag.key_version, _learned(e, tag, under.key, value) if under.agrees else {}),
+        key=KeyAfter(tag.key_version, _learned(run, under.key, value, answer) if under.agrees else {}),
         training_seconds=report.training_seconds,
         noise_key=beside.noise_key,
         repeat=weighed.repeat,
@@ -421,9 +429,10 @@ def _measured_again(report: Report, run: RunFacts, under: Conditions, beside: Co
 def _weigh(value: float, run: RunFacts, under: Conditions, beside: Comparison) -> Weighed:
     """What the value adds to the noise of its tag and GPU class, and how probably it truly beats the best."""
     own, bests = (parsed(text) for text in beside.noise.runs)
-    runs, added = run_again(own, value, noise_of(beside.noise.squares, beside.noise.df))
-    repeat = Repeat(under.code, beside.noise.runs[0], written(runs), added)
-    noise = noise_of(beside.noise.squares + (added or 0.0), beside.noise.df + (added is not None))
+    known = Sums(beside.noise.df, beside.noise.squares)
+    runs, learned = run_again(own, value, known.without(own))
+    repeat = Repeat(under.code, beside.noise.runs[0], written(runs), learned.df, learned.squares)
+    noise = known.with_(learned).noise
     if beside.best is None or noise is None:
         return Weighed(runs, repeat, noise, None)
     theirs = runs if beside.best.code == under.code else bests
@@ -465,13 +474,18 @@ def _trust(value: float, run: RunFacts, best: Best | None, noise: Noise | None) 
         return None
     sigma = cautious(noise, SURE_SIGMAS) if noise else None
     incumbent = Trial(best.experiment_id, score(best.val_bpb, direction)) if best else None
-    match KEEP_RULES[e.keep_rule].decide(Trial(e.experiment_id, score(value, direction)), incumbent, sigma):
+    candidate = Trial(e.experiment_id, score(value, direction))
+    match KEEP_RULES[e.keep_rule].decide(candidate, incumbent, sigma, _plausible(run)):
         case Discard():
             return None
         case Keep():
             return "confirmed"
         case KeepProvisionally():
             return "provisional" if e.was_trained_here and run.policy.max_retests > 0 else "unconfirmed"
+
+
+def _plausible(run: RunFacts) -> float | None:
+    return plausible_margin(run.tag.largest_gain, run.tag.kept, run.policy.implausible_factor)
 
 
 def _next_retest(e: Experiment) -> RetestQueued:
@@ -504,9 +518,10 @@ def _is_base_code(e: Experiment, tag: Tag) -> bool:
     return is_base_code(tag, e.commit_sha, e.config_delta, is_unpatched=e.is_unpatched)
 
 
-def _learned(e: Experiment, tag: Tag, key: Key, value: float) -> dict[str, object]:
-    """Parts of the tag's main key that this run is the first to know, what the base commit's code measures, and that
-    the lab has measured something."""
+def _learned(run: RunFacts, key: Key, value: float, answer: CompleteAnswer) -> dict[str, object]:
+    """Fields of the tag that follow: parts of its main key that this run is the first to know, what the base commit's
+    code measures, that the lab has measured something, and the largest gain."""
+    e, tag, plausible = run.experiment, run.tag, _plausible(run)
     main, known = main_key(tag), {name: part for name, part in vars(key).items() if part is not None}
     learned: dict[str, object] = {
         f"key_{name}": part for name, part in known.items() if getattr(main, name) is None
@@ -516,4 +531,7 @@ def _learned(e: Experiment, tag: Tag, key: Key, value: float) -> dict[str, objec
         learned["baseline_val_bpb"] = value
     if e.was_trained_here and not tag.lab_measured:
         learned["lab_measured"] = True
+    gain = answer.delta if answer.improved and answer.trust != "provisional" else 0.0
+    if gain > (tag.largest_gain or 0.0) and (plausible is None or gain <= plausible):
+        learned["largest_gain"] = gain
     return learned

@@ -11,6 +11,8 @@ from functions.rules.keeps.noise import standard_error
 
 SURE_SIGMAS = 4.0
 """A margin of more sigmas than this needs no second run."""
+ENOUGH_KEEPS = 10
+"""Keeps after which a tag's largest gain says what is plausible."""
 LEAST_ERRORS = 0.5
 """A candidate that ran again has to lead by this many standard errors of the difference."""
 
@@ -24,6 +26,8 @@ class Trial:
     """On the first seed: the run that it was chosen by."""
     fresh: tuple[float, ...] = ()
     """On the seeds after that, in their order: runs that it was not chosen by."""
+    contradicted: bool = False
+    """The fresh runs are farther from the first than noise explains: the first says nothing of the code."""
 
     @property
     def claimed(self) -> float:
@@ -62,11 +66,12 @@ class Demoted:
 class KeepRule(Protocol):
     """What to do with a finished run.
 
-    `sigma` is one run's standard deviation, enlarged for few repeats (`noise.cautious`); None while it is unknown.
+    `sigma` is one run's standard deviation, enlarged for few repeats (`noise.cautious`); None while it is unknown. A
+    margin of more than `plausible` needs a second run whatever sigma is; None: no margin does.
     """
 
     def decide(
-        self, candidate: Trial, incumbent: Trial | None, sigma: float | None
+        self, candidate: Trial, incumbent: Trial | None, sigma: float | None, plausible: float | None = None
     ) -> Keep | KeepProvisionally | Discard: ...
 
 
@@ -74,7 +79,7 @@ class Strict:
     """What is lower is kept."""
 
     def decide(
-        self, candidate: Trial, incumbent: Trial | None, sigma: float | None
+        self, candidate: Trial, incumbent: Trial | None, sigma: float | None, plausible: float | None = None
     ) -> Keep | KeepProvisionally | Discard:
         better = incumbent is None or candidate.first < incumbent.first
         return Keep() if better else Discard()
@@ -84,16 +89,22 @@ class Confirm:
     """What is lower is kept provisionally and runs again; a margin that no noise explains is kept for good."""
 
     def decide(
-        self, candidate: Trial, incumbent: Trial | None, sigma: float | None
+        self, candidate: Trial, incumbent: Trial | None, sigma: float | None, plausible: float | None = None
     ) -> Keep | KeepProvisionally | Discard:
         if incumbent is None:
             return Keep()
         margin = incumbent.first - candidate.first
         if margin <= 0:
             return Discard()
-        if sigma is not None and margin > SURE_SIGMAS * sigma:
+        is_sure = sigma is not None and margin > SURE_SIGMAS * sigma
+        if is_sure and (plausible is None or margin <= plausible):
             return Keep()
         return KeepProvisionally(tuple(t.name for t in (candidate, incumbent) if not t.fresh))
+
+
+def plausible_margin(largest_gain: float | None, keeps: int, factor: float) -> float | None:
+    """The largest margin that a tag's earlier gains make plausible; None while they are too few to tell."""
+    return factor * largest_gain if largest_gain is not None and keeps >= ENOUGH_KEEPS else None
 
 
 KEEP_RULES: Mapping[str, KeepRule] = {"strict": Strict(), "confirmed": Confirm()}
@@ -109,8 +120,10 @@ def judged_again(candidate: Trial, incumbent: Trial, sigma: float | None) -> Con
         raise ValueError(f"{candidate.name!r} and {incumbent.name!r} have to run again first")
     # On the seeds that both have run, so that what a seed does to every run cancels out.
     shared = 1 + min(len(candidate.fresh), len(incumbent.fresh))
-    ahead = _mean(incumbent, shared) - _mean(candidate, shared)
-    if ahead > 0 and ahead >= LEAST_ERRORS * standard_error(sigma or 0.0, shared, shared):
+    skipped = int(candidate.contradicted or incumbent.contradicted)
+    ahead = _mean(incumbent, shared, skipped) - _mean(candidate, shared, skipped)
+    runs = shared - skipped
+    if ahead > 0 and ahead >= LEAST_ERRORS * standard_error(sigma or 0.0, runs, runs):
         return Confirmed()
     return Demoted()
 
@@ -124,9 +137,10 @@ def winner(raced: Sequence[Trial], incumbent: Trial, sigma: float | None) -> Tri
     if not raced:
         return None
     shared = 1 + min(len(trial.fresh) for trial in raced)
-    best = min(raced, key=lambda trial: _mean(trial, shared))
+    best = min(raced, key=lambda trial: _mean(trial, shared, int(trial.contradicted)))
     return best if judged_again(best, incumbent, sigma) == Confirmed() else None
 
 
-def _mean(trial: Trial, runs: int) -> float:
-    return math.fsum((trial.first, *trial.fresh)[:runs]) / runs
+def _mean(trial: Trial, runs: int, skipped: int) -> float:
+    """Of the first runs, without those that are skipped at the beginning."""
+    return math.fsum((trial.first, *trial.fresh)[skipped:runs]) / (runs - skipped)

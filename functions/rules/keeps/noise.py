@@ -12,6 +12,9 @@ from state.records import Direction
 
 FREAK = 1e-4
 """Runs less likely than this, on their side, are outliers: they do not count towards sigma."""
+CONTRADICTED = 1e-3
+"""A first run less likely than this beside the further runs of its code leaves their mean and the noise. Its code was
+chosen by it, so it takes less to doubt it than any other."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,10 @@ class Repeats:
     """Of `runs - 1` those that count towards the noise; None, of an earlier version: all."""
     pooled: float | None = None
     """What they add to the noise's squares."""
+    first: float | None = None
+    """Value of its first run; None: of an earlier version."""
+    is_contradicted: bool = False
+    """Further runs have contradicted the first, which has left `runs` and all the rest."""
 
     @property
     def share(self) -> tuple[int, float]:
@@ -72,33 +79,78 @@ def repeated(before: Repeats | None, value: float) -> Repeats:
         return Repeats(1, value, 0.0)
     shift = value - before.mean
     mean = before.mean + shift / (before.runs + 1)
-    return Repeats(before.runs + 1, mean, before.squares + shift * (value - mean))
+    squares = before.squares + shift * (value - mean)
+    return replace(before, runs=before.runs + 1, mean=mean, squares=squares)
 
 
-def run_again(before: Repeats | None, value: float, learned: Noise | None) -> tuple[Repeats, float | None]:
-    """With one more run, and what that adds to the noise's squares: None for a first run, and for an outlier."""
-    runs = repeated(before, value)
+@dataclass(frozen=True)
+class Sums:
+    """Squared deviations and their degrees of freedom, or what changes of them."""
+
+    df: int = 0
+    squares: float = 0.0
+
+    def with_(self, more: Sums) -> Sums:
+        return Sums(self.df + more.df, self.squares + more.squares)
+
+    def without(self, runs: Repeats | None) -> Sums:
+        """Those of all other code."""
+        df, squares = runs.share if runs else (0, 0.0)
+        return Sums(max(self.df - df, 0), max(self.squares - squares, 0.0))
+
+    @property
+    def noise(self) -> Noise | None:
+        return noise_of(self.squares, self.df)
+
+
+def run_again(before: Repeats | None, value: float, others: Sums) -> tuple[Repeats, Sums]:
+    """With one more run, and what that changes of the noise; `others` is the noise of all other code.
+
+    A first run and an outlier change nothing. A first run that the others contradict takes its part back.
+    """
     if before is None:
-        return replace(runs, df=0, pooled=0.0), None
-    df, pooled = before.share
-    if learned is not None and is_outlier(before, value, learned):
-        return replace(runs, df=df, pooled=pooled), None
-    added = runs.squares - before.squares
-    return replace(runs, df=df + 1, pooled=pooled + added), added
+        return Repeats(1, value, 0.0, 0, 0.0, value), Sums()
+    after = _without_first(before, value, others)
+    if after is None:
+        after = repeated(before, value)
+        df, pooled = before.share
+        learned = others.with_(Sums(df, pooled)).noise
+        if learned is not None and is_outlier(before, value, learned):
+            return replace(after, df=df, pooled=pooled), Sums()
+        after = replace(after, df=df + 1, pooled=pooled + after.squares - before.squares)
+    (df_before, squares_before), (df_after, squares_after) = before.share, after.share
+    return after, Sums(df_after - df_before, squares_after - squares_before)
 
 
-def is_outlier(before: Repeats, value: float, noise: Noise) -> bool:
-    """Whether a run is farther from the earlier runs of its code than noise explains (one time in 5,000).
+def _without_first(before: Repeats, value: float, others: Sums) -> Repeats | None:
+    """The runs without the first, where the noise of these and of all other code does not explain it; else None."""
+    first = before.first
+    if first is None or before.is_contradicted:
+        return None
+    further: Repeats | None = None
+    if before.runs > 1:
+        shift = (first - before.mean) / (before.runs - 1)
+        squares = before.squares - (first - before.mean) * (first - before.mean + shift)
+        further = Repeats(before.runs - 1, before.mean - shift, max(squares, 0.0))
+    further = repeated(further, value)
+    noise = others.with_(Sums(further.runs - 1, further.squares)).noise
+    if noise is None or not is_outlier(further, first, noise, CONTRADICTED):
+        return None
+    return replace(further, df=further.runs - 1, pooled=further.squares, first=first, is_contradicted=True)
+
+
+def is_outlier(others: Repeats, value: float, noise: Noise, chance: float = FREAK) -> bool:
+    """Whether a run is farther from the other runs of its code than noise explains, but for this chance on each side.
 
     Such a run went wrong where the others went right; pooled, it would make every margin of the tag look like noise.
     By Student's t, so that few repeats rule out little. Where all runs were equal, nothing is an outlier.
     """
-    error = standard_error(noise.sigma, 1, before.runs)
+    error = standard_error(noise.sigma, 1, others.runs)
     if error == 0:
         return False
     from scipy.special import stdtrit
 
-    return abs(value - before.mean) > float(stdtrit(noise.df, 1 - FREAK)) * error
+    return abs(value - others.mean) > float(stdtrit(noise.df, 1 - chance)) * error
 
 
 def parsed(kept: str) -> Repeats | None:

@@ -46,8 +46,12 @@ class Contender:
 
     @property
     def bears_out(self) -> bool:
-        """It has values on other seeds and failed on none."""
-        return bool(self.trial.fresh) and not self.broke
+        """It has values on other seeds, which do not contradict its first, and failed on none."""
+        return bool(self.trial.fresh) and not self.broke and not self.trial.contradicted
+
+    def falls_behind(self, under: Contender) -> bool:
+        """Its first run was contradicted, and what its further runs measured is no better than the keep under it."""
+        return self.trial.contradicted and self.trial.claimed >= under.trial.first
 
 
 @dataclass(frozen=True)
@@ -102,7 +106,14 @@ class Dismiss:
     """No rival is better than the incumbent."""
 
 
-Step = RunAgain | Confirm | Demote | GiveUp | Promote | Dismiss
+@dataclass(frozen=True)
+class Revalue:
+    """The incumbent's further runs contradict the run that it was kept by: it is worth their mean, and may fall."""
+
+    name: str
+
+
+Step = RunAgain | Confirm | Demote | GiveUp | Promote | Dismiss | Revalue
 
 
 def fresh_runs(e: Experiment, retests: Sequence[Experiment]) -> list[Experiment]:
@@ -129,6 +140,8 @@ def due_step(
     """
     if chain[0].trust == "provisional":  # what it was to be judged against was retracted
         return Confirm(chain[0].name)
+    if len(chain) == 1 and chain[0].trial.contradicted:
+        return Revalue(chain[0].name)
     is_round = effort.parallel or len(chain) == 1
     racing = list(rivals[: effort.top_k - (len(chain) > 1)]) if is_round else []
     if len(chain) == 1 and (raced := [r for r in racing if r.is_tested]):
@@ -172,7 +185,7 @@ def _step_of_chain(
 ) -> Step | None:
     """Judge the oldest keep that can be judged, against the nearest one under it that was tested."""
     for place, c in enumerate(chain[1:], 1):
-        if c.broke:
+        if c.broke or c.falls_behind(chain[place - 1]):
             return Demote(c.name)
         if c.trust in ("confirmed", None):  # None: a keep of the strict rule, to which the tag has changed
             return Confirm(c.name)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from functions.rules.baselines import is_base_code
 from functions.rules.branches.forest import regrown, rescored
-from functions.rules.keeps.noise import Repeats, noise_of, parsed, repeated, run_again, written
+from functions.rules.keeps.noise import Repeats, Sums, parsed, run_again, written
 from functions.rules.keeps.standing import restored
 from functions.rules.keeps.verdict import score
 from state.codes import code_of
@@ -108,7 +108,7 @@ def retraction_of(facts: RetractionFacts, reason: str, digest: str) -> Retractio
     return Retraction(
         facts=facts,
         fields=fields,
-        tag_fields=_baseline_now(facts, leaving, now),
+        tag_fields=_baseline_now(facts, leaving, now) | _largest_gain_now(facts),
         told={**vars(told), "number": e.number, "agent": e.agent, "key": e.best_key},
         after=after,
         leaving=leaving,
@@ -158,6 +158,7 @@ def _judged_anew(facts: RetractionFacts, leaving: Sequence[str]) -> list[Experim
         Conflict: one of them is a keep.
     """
     e, found = facts.experiment, list[Experiment]()
+    others = _others(facts)
     before: Repeats | None = None
     begun = False
     for run in facts.runs:
@@ -166,7 +167,7 @@ def _judged_anew(facts: RetractionFacts, leaving: Sequence[str]) -> list[Experim
             continue
         if run.val_bpb is None or run.status not in ("keep", "discard", RETESTED):
             continue
-        before = repeated(before, run.val_bpb)
+        before, _ = run_again(before, run.val_bpb, others)
         if not begun or run.retest_of is not None:
             continue
         if run.status == "keep":
@@ -212,6 +213,15 @@ def _baseline_now(
     return {"baseline_val_bpb": judged[0] if judged and judged[0] is not None else ""}
 
 
+def _largest_gain_now(facts: RetractionFacts) -> dict[str, Any]:
+    """The largest gain among the keeps that are left, where this one's was it."""
+    e = facts.experiment
+    if e.delta is None or e.delta != facts.tag.largest_gain:
+        return {}
+    gains = [k.delta for k in facts.keeps if k.delta and k.experiment_id != e.experiment_id]
+    return {"largest_gain": max(gains, default="")}
+
+
 def _left_noise(facts: RetractionFacts, leaving: Sequence[str]) -> LeftNoise | None:
     """The noise without the leaving runs: what the rest of the code's runs adds, counted anew."""
     [entry] = facts.noise.runs
@@ -219,7 +229,7 @@ def _left_noise(facts: RetractionFacts, leaving: Sequence[str]) -> LeftNoise | N
     if before is None or not leaving:
         return None
     df, squares = before.share
-    others = noise_of(max(facts.noise.squares - squares, 0.0), max(facts.noise.df - df, 0))
+    others = _others(facts)
     after: Repeats | None = None
     for run in facts.runs:
         if run.experiment_id not in leaving and run.val_bpb is not None:
@@ -228,6 +238,12 @@ def _left_noise(facts: RetractionFacts, leaving: Sequence[str]) -> LeftNoise | N
         return LeftNoise(entry, "", -df, -squares)
     df_after, squares_after = after.share
     return LeftNoise(entry, written(after), df_after - df, squares_after - squares)
+
+
+def _others(facts: RetractionFacts) -> Sums:
+    """The noise of all other code."""
+    [entry] = facts.noise.runs
+    return Sums(facts.noise.df, facts.noise.squares).without(parsed(entry))
 
 
 def _risen(facts: RetractionFacts, beaten: Sequence[Experiment]) -> Risen | None:
@@ -262,24 +278,32 @@ def _best_after(
     if best is None:
         return None
     stood = any(link.experiment_id == e.experiment_id for link in best.standing())
-    lost = [
-        b
-        for b in beaten
-        if b.experiment_id in corrected or (stood and (b.finish_number or 0) > (e.finish_number or 0))
-    ]
-    lost = [b for b in lost if not b.repeats_best]
-    trained = [b for b in lost if b.was_trained_here]
     return restored(
         best,
         e.experiment_id,
-        [_link(k) for k in keeps],
-        [_link(b) for b in trained or lost],
+        [link_of(k) for k in keeps],
+        lost_to(e if stood else None, beaten, corrected),
         tag.direction,
         facts.policy.retest_top_k,
     )
 
 
-def _link(e: Experiment) -> Link:
+def lost_to(
+    e: Experiment | None, beaten: Iterable[Experiment], corrected: Collection[str] = ()
+) -> list[Link]:
+    """What was judged while this one was the best, or was corrected since; rather what the lab can run again."""
+    lost = [
+        b
+        for b in beaten
+        if b.experiment_id in corrected or (e and (b.finish_number or 0) > (e.finish_number or 0))
+    ]
+    lost = [b for b in lost if not b.repeats_best]
+    trained = [b for b in lost if b.was_trained_here]
+    return [link_of(b) for b in trained or lost]
+
+
+def link_of(e: Experiment) -> Link:
+    """An experiment with the value that it is judged by."""
     return Link(
         experiment_id=e.experiment_id,
         val_bpb=e.judged if e.judged is not None else 0.0,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from functions.rules.keeps.judging import mean_of
@@ -19,17 +19,19 @@ from functions.rules.keeps.retests import (
     Effort,
     GiveUp,
     Promote,
+    Revalue,
     RunAgain,
     Step,
     due_step,
     fresh_runs,
     next_seed,
 )
-from functions.rules.keeps.standing import falls, rises, stands, without_rivals
+from functions.rules.keeps.retracting import link_of, lost_to
+from functions.rules.keeps.standing import falls, restored, revalued, rises, stands, without_rivals
 from functions.rules.keeps.verdict import is_near, score
 from functions.rules.pool.health import is_stale
 from state.decisions import Retest, Ruling
-from state.facts import RaceFacts
+from state.facts import RaceFacts, RetractionFacts
 from state.policy import Policy
 from state.records import OPEN, RETESTED, Best, Experiment
 
@@ -73,6 +75,28 @@ class Race:
         first = self.facts.runs[step.name]
         return retest_of(first, self.facts.retests[step.name], self.facts.policy)
 
+    def revaluation(self, step: Revalue, facts: RetractionFacts) -> Ruling:
+        """What the incumbent's further runs make of it; `facts` hold what else was kept, and what lost to it."""
+        e, direction = self.facts.runs[step.name], self.facts.tag.direction
+        value = self._borne_out(e)
+        kept = [link_of(k) for k in facts.keeps if k.experiment_id != e.experiment_id]
+        kept.append(link_of(e).model_copy(update={"val_bpb": value}))
+        kept.sort(key=lambda link: score(link.val_bpb, direction))
+        after = restored(
+            self.facts.best,
+            e.experiment_id,
+            kept,
+            lost_to(e, facts.beaten),
+            direction,
+            self.facts.policy.retest_top_k,
+        )
+        assert after is not None  # it is there itself
+        if after.experiment_id != e.experiment_id:
+            return self._demoted(e, after)
+        tag_fields = {"baseline_val_bpb": value} if e.baseline else {}
+        ruling = Ruling(e, "keep", self._revalued(e, value), self.facts.best, after, None, None, {})
+        return replace(ruling, score=self._other_score(e, value), tag_fields=tag_fields)
+
     def ruling(self, step: Confirm | Demote | GiveUp | Promote | Dismiss) -> Ruling:
         """What a step changes."""
         best, direction = self.facts.best, self.facts.tag.direction
@@ -91,11 +115,20 @@ class Race:
                 return self._demoted(e, falls(best, step.name, direction))
 
     def _confirmed(self, e: Experiment, after: Best) -> Ruling:
-        fields: dict[str, Any] = {"p_better": self._chance(e)}
+        value = self._borne_out(e)
+        if value != e.judged:
+            after = revalued(after, e.experiment_id, value, self.facts.tag.direction)
+        fields: dict[str, Any] = {"p_better": self._chance(e), **self._revalued(e, value)}
         if e.trust not in ("provisional", "unconfirmed"):
-            return Ruling(e, "keep", fields, self.facts.best, after, None, None, {})
-        fields["trust"] = "confirmed"
-        return Ruling(e, "keep", fields, self.facts.best, after, None, "confirmed", self._told(e, after))
+            ruling = Ruling(e, "keep", fields, self.facts.best, after, None, None, {})
+        else:
+            fields["trust"] = "confirmed"
+            told = self._told(e, after)
+            ruling = Ruling(e, "keep", fields, self.facts.best, after, None, "confirmed", told)
+        gain = e.delta or 0.0
+        is_largest = value == e.judged and e.best_key is None and gain > (self.facts.tag.largest_gain or 0.0)
+        tag_fields = {"largest_gain": gain} if is_largest else {}
+        return replace(ruling, score=self._other_score(e, value), tag_fields=tag_fields)
 
     def _promoted(self, e: Experiment, after: Best) -> Ruling:
         best, direction = self.facts.best, self.facts.tag.direction
@@ -111,8 +144,9 @@ class Race:
 
     def _demoted(self, e: Experiment, after: Best) -> Ruling:
         direction = self.facts.tag.direction
-        value = e.judged or math.nan
+        value = self._borne_out(e)
         fields = {
+            **self._revalued(e, value),
             "trust": "demoted",
             "improved": False,
             "near_miss": is_near(value, after.val_bpb, direction, self.facts.policy.near_miss_margin),
@@ -123,7 +157,26 @@ class Race:
         if len(after.chain) == 1:
             told["retest"] = [rival.experiment_id for rival in after.rivals[: self.effort.top_k]]
         near = score(value, direction) if e.best_key is None else None
-        return Ruling(e, "discard", fields, self.facts.best, after, near, "demoted", told)
+        ruling = Ruling(e, "discard", fields, self.facts.best, after, near, "demoted", told)
+        return replace(ruling, score=self._other_score(e, value))
+
+    def _borne_out(self, e: Experiment) -> float:
+        """What an experiment is worth: its value, or, where its further runs contradict that, their mean."""
+        trial = self._contender(e.experiment_id).trial
+        if not trial.contradicted:
+            return e.judged or math.nan
+        return score(trial.claimed, self.facts.tag.direction)  # and back
+
+    def _revalued(self, e: Experiment, value: float) -> dict[str, Any]:
+        if value == e.judged:
+            return {}
+        return {
+            "judged_val_bpb": value,
+            "reason": "its further runs contradict the first: it is judged by their mean",
+        }
+
+    def _other_score(self, e: Experiment, value: float) -> float | None:
+        return None if value == e.judged else score(value, self.facts.tag.direction)
 
     def _contender(self, name: str) -> Contender:
         e, its = self.facts.runs[name], self.facts.retests[name]
@@ -131,9 +184,16 @@ class Race:
         by_seed = sorted(its, key=lambda r: r.seed or 0)
         fresh = [r.val_bpb for r in fresh_runs(e, by_seed) if r.val_bpb is not None]
         links = (*self.facts.best.chain, *self.facts.best.rivals)
-        first = next(link.val_bpb for link in links if link.experiment_id == name)
+        first, runs = next(
+            (link.val_bpb, parsed(kept))
+            for link, kept in zip(links, self.facts.noise.runs, strict=True)
+            if link.experiment_id == name
+        )
+        contradicted = runs is not None and runs.is_contradicted and runs.first == first
         return Contender(
-            Trial(name, score(first, direction), tuple(score(value, direction) for value in fresh)),
+            Trial(
+                name, score(first, direction), tuple(score(value, direction) for value in fresh), contradicted
+            ),
             e.trust,
             started=len(its),
             under_way=sum(r.status in OPEN for r in its),

@@ -47,6 +47,15 @@ def stands(best: Best, name: str, direction: Direction) -> Best:
     return _best_of(best.chain[place:], best.rivals, direction)
 
 
+def revalued(best: Best, name: str, value: float, direction: Direction) -> Best:
+    """The best when this one of the chain is worth another value."""
+    chain = [
+        link.model_copy(update={"val_bpb": value}) if link.experiment_id == name else link
+        for link in best.chain
+    ]
+    return _best_of(chain, best.rivals, direction)
+
+
 def falls(best: Best, name: str, direction: Direction) -> Best:
     """The best without this one of the chain."""
     return _best_of([link for link in best.chain if link.experiment_id != name], best.rivals, direction)

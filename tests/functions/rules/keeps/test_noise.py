@@ -11,7 +11,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.rules.keeps.noise import Mean, Noise, Repeats, is_outlier, p_better, pooled
+from functions.rules.keeps.noise import (
+    Mean,
+    Noise,
+    Repeats,
+    Sums,
+    is_outlier,
+    p_better,
+    parsed,
+    pooled,
+    run_again,
+    written,
+)
 from functions.rules.keeps.verdict import LARGEST
 from state.records import Direction
 
@@ -149,3 +160,55 @@ def test_a_run_that_went_wrong_is_an_outlier_and_one_that_noise_explains_is_not(
     assert not is_outlier(before, 0.99, Noise(0.0003, 2))  # three runs do not know their noise that well
     assert not is_outlier(before, 1.001, Noise(0.0003, 8))
     assert not is_outlier(before, 6.5, Noise(0.0, 2))
+
+
+OTHERS = Sums(10, 10 * 0.001**2)
+"""Noise of 0.001 among other code."""
+
+
+def folded(values: list[float], others: Sums = OTHERS) -> tuple[Repeats, Sums]:
+    """The runs of one code, and what they have changed of the noise."""
+    runs: Repeats | None = None
+    sums = Sums()
+    for value in values:
+        runs, learned = run_again(parsed(written(runs)) if runs else None, value, others)
+        sums = sums.with_(learned)
+    assert runs is not None
+    return runs, sums
+
+
+@given(st.lists(st.floats(0.9995, 1.0005), min_size=1, max_size=20))
+def test_a_contradicted_first_run_leaves_what_the_others_make_without_it(further: list[float]) -> None:
+    runs, sums = folded([0.0001, *further])
+
+    assert runs.is_contradicted
+    assert runs.runs == len(further)
+    assert runs.mean == pytest.approx(statistics.fmean(further))
+    assert sums.df == len(further) - 1
+    assert sums.squares == pytest.approx(statistics.pvariance(further) * len(further), abs=1e-12)
+    assert runs.share[0] == sums.df
+    assert runs.share[1] == pytest.approx(sums.squares, abs=1e-12)
+
+
+def test_a_first_run_that_few_others_contradicted_leaves_once_more_are_known() -> None:
+    alone = Sums()
+
+    before, learned = folded([0.0001, 2.83], alone)
+    after, in_all = folded([0.0001, 2.83, 2.831], alone)
+
+    assert (before.is_contradicted, learned.df) == (False, 1)
+    assert (after.is_contradicted, in_all.df) == (True, 1)
+    assert in_all.squares == pytest.approx(5e-7)
+
+
+@given(st.lists(st.floats(0.999, 1.001), min_size=2, max_size=20))
+def test_runs_within_noise_stay(values: list[float]) -> None:
+    runs, sums = folded(values)
+
+    assert (runs.is_contradicted, runs.runs, sums.df) == (False, len(values), len(values) - 1)
+
+
+def test_what_an_earlier_version_has_kept_is_read_and_goes_on() -> None:
+    runs, learned = run_again(parsed("[2, 1.0, 0.0, 1, 0.0]"), 1.001, OTHERS)
+
+    assert (runs.runs, runs.first, runs.is_contradicted, learned.df) == (3, None, False, 1)
