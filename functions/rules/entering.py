@@ -70,8 +70,9 @@ def _aborted(facts: EntryFacts) -> Conflict:
     tag, best = facts.tag, facts.best
     named = f"{best.experiment_id}, the best," if best else "the base commit"
     commit = best.commit_sha if best else tag.base_commit
+    verbs = "submit" if tag.lab_measured else "submit or register"
     way = (
-        f"run {named} unchanged (commit {commit}, the same diff and config_delta): its success lifts this; or "
+        f"{verbs} {named} unchanged (commit {commit}, the same diff and config_delta): its success lifts this; or "
         if commit
         else ""
     )

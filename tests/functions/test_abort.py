@@ -105,6 +105,28 @@ async def test_a_lab_run_of_the_best_lifts_the_abort(http: httpx.AsyncClient, pr
     await told(http, "/api/experiment/submit", **idea())
 
 
+async def test_where_the_lab_measures_an_agent_s_word_for_the_best_lifts_nothing(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client, policy=BLOCKS, base_commit=BASE)
+    await add_gpu(client)
+    e = await running(client, process, **BEST)
+    who = {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": e.fence}
+    await told(client, "/api/experiment/complete", **who, val_bpb=1.0)
+    for _ in range(3):
+        await crashed(client)
+
+    refusal = await refused(client, 409, "/api/experiment/register", **idea())
+    name = await registered(client, **BEST)
+    claim = await told(client, "/api/experiment/complete", experiment_id=name, val_bpb=0.9)
+
+    assert "submit mar11-1, the best, unchanged" in refusal["hint"]
+    assert claim["claimed"]
+    await refused(client, 409, "/api/experiment/submit", **idea())
+    await told(client, "/api/experiment/submit", **idea(**BEST))
+    assert await lifted(process) == []
+
+
 async def test_without_a_best_the_base_commit_lifts_the_abort(
     client: httpx.AsyncClient, process: Process
 ) -> None:
@@ -116,7 +138,7 @@ async def test_without_a_best_the_base_commit_lifts_the_abort(
     name = await registered(client, commit_sha=BASE, diff="")
     await told(client, "/api/experiment/complete", experiment_id=name, val_bpb=1.0)
 
-    assert f"run the base commit unchanged (commit {BASE}" in refusal["hint"]
+    assert f"register the base commit unchanged (commit {BASE}" in refusal["hint"]
     assert len(await lifted(process)) == 1
     await told(client, "/api/experiment/register", **idea())
 

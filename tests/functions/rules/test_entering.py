@@ -118,7 +118,9 @@ def test_after_too_many_crashes_the_best_s_commit_or_patch_is_let_in(
     if not is_best:
         with pytest.raises(Conflict, match="3 experiments of 'mar11' in a row have crashed") as refusal:
             admitted(asked, ABORTED, LOCAL)
-        assert f"run {BEST.experiment_id}, the best, unchanged (commit badcafe0" in (refusal.value.hint or "")
+        assert f"submit or register {BEST.experiment_id}, the best, unchanged (commit badcafe0" in (
+            refusal.value.hint or ""
+        )
     else:
         entry = admitted(asked, ABORTED, LOCAL)
         assert (entry.crashes, entry.best_version) == (3, 5)
@@ -138,7 +140,7 @@ def test_without_a_best_the_base_commit_is_let_in_and_its_change_is_not() -> Non
     for change in ({"diff_id": "d1"}, {"config_delta": {"WIDTH": 96}}):
         with pytest.raises(Conflict) as refusal:
             admitted(idea(commit_sha="0123456789", **change), aborted, LOCAL)
-        assert "run the base commit unchanged (commit 0123456789" in (refusal.value.hint or "")
+        assert "submit or register the base commit unchanged (commit 0123456789" in (refusal.value.hint or "")
 
 
 def test_where_there_is_nothing_to_run_unchanged_only_an_operator_lifts_the_abort() -> None:
