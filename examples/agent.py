@@ -142,13 +142,35 @@ class Agent:
         )
         self.clone.write(SCRIPT, set_constants(self.clone.read(SCRIPT), idea.changes))
         commit = self.clone.commit(f"{idea.description}\n\n{idea.hypothesis}\n")
+        try:
+            return self.submit(
+                f"{self.tag}-{self.name}-{commit}",  # the same commit again is the same experiment
+                description=idea.description,
+                hypothesis=idea.hypothesis,
+                category=idea.category,
+                parents=self.parents_of(idea),
+                config=known.with_changes(idea.changes),
+            )
+        except Refused as refused:
+            if "consecutive_crashes" not in refused.problem:
+                raise
+            self.say("note", f"{refused.detail}: running the best unchanged")
+            return self.submit_best_again()
+
+    def submit_best_again(self) -> Json:
+        """The best as it is, or the base commit: all that a lab takes while something is broken for all runs."""
+        best = self.best()
+        name = best["experiment_id"] if best else None
+        self.stand_on(name, best["commit_sha"] if best else self.base_commit)
         return self.submit(
-            f"{self.tag}-{self.name}-{commit}",  # the same commit again is the same experiment
-            description=idea.description,
-            hypothesis=idea.hypothesis,
-            category=idea.category,
-            parents=self.parents_of(idea),
-            config=known.with_changes(idea.changes),
+            uuid.uuid4().hex,  # a run of its own, whatever ran before
+            description=f"{name or 'the base commit'} unchanged",
+            hypothesis="It ran before: if it fails now, it is not the ideas that are broken.",
+            category="other",
+            parents=[name] if name else [],
+            config=(self.lab.get(f"/api/experiment/{name}")["experiment"]["config_delta"] or {})
+            if name
+            else {},
         )
 
     def submit(

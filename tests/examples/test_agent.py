@@ -168,6 +168,25 @@ async def test_what_was_not_kept_is_reset(web: str, process: Process, project: P
     assert said(lines, "done")
 
 
+async def test_where_nothing_new_is_taken_an_agent_runs_the_best_unchanged_and_goes_on(
+    web: str, process: Process, project: Path
+) -> None:
+    clone, base = clone_of(project, "alice"), git(project, "rev-parse", "HEAD")
+    async with httpx.AsyncClient(base_url=web) as http:
+        blocks = {"on_abort": "block", "crash_limit": 2}
+        await told(http, "/api/experiment/setup", tag="night", base_commit=base, policy=blocks)
+
+    async with standing_in(process, web, project, changes_crash):
+        lines = await work(web, clone, "alice", runs=4)
+
+    found = await experiments(web)
+    assert [e["status"] for e in found] == ["keep", "crash", "crash", "discard", "crash"]
+    assert (found[3]["description"], found[3]["parent_ids"]) == ("night-1 unchanged", ["night-1"])
+    assert [line["text"] for line in said(lines, "note")] == [
+        "2 experiments of 'night' in a row have crashed: running the best unchanged"
+    ]
+
+
 async def test_an_agent_that_was_ended_goes_on_waiting_when_it_starts_again(
     web: str, process: Process, project: Path
 ) -> None:
