@@ -418,6 +418,41 @@ async def test_a_stop_ends_the_scoring_within_two_seconds(repo: Repository) -> N
     assert time.monotonic() - asked_at[0] < 2.5
 
 
+LONG = """
+import numpy as np
+from nightjar_evaluator import Predictor
+question = np.random.default_rng(1).integers(0, 2**40, (500, 1000))
+with Predictor("train.py", "--predict", patience_s=PATIENCE) as ask:
+    for kind in ("f", "d"):
+        print(np.asarray(ask(question, (500, 1000, 2))).dtype)
+    assert (np.asarray(ask(question, (500, 1000, 2)))[..., 1] == question).all()
+print("val_bpb: 1.5")
+"""
+
+
+async def test_long_questions_and_answers_of_every_type_pass_the_pipes(repo: Repository) -> None:
+    repo.base = repo.commit({"prepare.py": LONG.replace("PATIENCE", "60")})
+    answering = """
+    kinds = iter(["f", "d", "d"])
+    predict = lambda question: np.stack([question, question], -1).astype(next(kinds))
+    """
+
+    result = await scored(repo, script(answering=answering))
+
+    assert isinstance(result, Trained), result
+    assert result.metric == 1.5
+    assert "float32\nfloat64\n" in result.log_tail
+
+
+async def test_a_predictor_that_reads_no_question_is_a_timeout(repo: Repository) -> None:
+    repo.base = repo.commit({"prepare.py": LONG.replace("PATIENCE", "0.5")})
+
+    result = await scored(repo, script(answering="time.sleep(600)"))
+
+    assert isinstance(result, Failed)
+    assert (result.kind, "no answer within 0.5 s" in result.error) == ("timeout", True)
+
+
 async def test_a_predictor_leaves_nothing_to_the_next_one(repo: Repository) -> None:
     answering = """
     mine = os.environ["TMPDIR"]

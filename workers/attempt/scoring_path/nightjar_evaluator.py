@@ -152,6 +152,9 @@ class Predictor:
         environment |= {
             "PYTHONPATH": where.path,
             "TMPDIR": folder,
+            "TRITON_CACHE_DIR": os.path.join(
+                folder, "triton"
+            ),  # by default in the home, where it may not write
             "NIGHTJAR_PREDICT_FDS": f"{theirs_in}:{theirs_out}",
         }
         try:
