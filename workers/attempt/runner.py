@@ -8,9 +8,9 @@ import logging
 import math
 import os
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import TypedDict
 
 from functions.lanes import Failed, Halted, Trained, TrainingJob, TrainingResult, Unfit, Watcher
 from state.errors import Invalid, NightjarError
@@ -38,15 +38,6 @@ _MIB = 1024 * 1024
 _DRIVER_PATIENCE_S = 10.0
 _LIMITS = {"core": 0, "fsize": 16 * 1024**3, "nofile": 65536}
 # no limit of address space, which breaks CUDA; none of processes, which counts the whole user
-
-
-class Limits(TypedDict):
-    """Fields of a Command."""
-
-    limits: Mapping[str, int]
-    folder: Path
-    folder_bytes: float
-    spare: Container[int] | None
 
 
 class TrainingRunner:
@@ -140,10 +131,10 @@ class TrainingRunner:
         self, job: TrainingJob, built: Checkout, watcher: Watcher, metric: str
     ) -> TrainingResult:
         """Train; where the tag's evaluator has a command, let it score what the training has left."""
-        begun = time.monotonic()
         python = str(self._slot.python or await find_interpreter(self._slot.repo, self._environ))
-        ended = await self._train(job, built, watcher, python)
-        self._is_buried = ended.is_empty
+        training = self._training(job, built, python)
+        begun = time.monotonic()
+        ended = await self._run(training, watcher)
         is_scored = job.evaluator_command is not None
         result = outcome(ended, built, metric, self._slot.device.name, is_scored=is_scored)
         if job.evaluator_command is None or not isinstance(result, Trained):
@@ -153,45 +144,42 @@ class TrainingRunner:
         stage = await set_stage(self._slot.repo, job, built)
         if is_changed(stage, built):
             return Failed("infra", "the clone no longer has the evaluator that it had before the run")
-        command = Command(
+        scoring = replace(
+            training,
             argv=stage.argv(
                 python, job.evaluator_command, built.path, _CHILD_PATH, confined=self._is_limited
             ),
             cwd=stage.files,
-            env=stage.env(self._child_env(job, built, python), built.path),
-            stamp=self._stamp_of(job),
+            env=stage.env(training.env, built.path),
             log=stage.log,
             timeout_s=max(0.0, job.timeout_s - (time.monotonic() - begun)),
-            **self._limits(built),
         )
-        scoring = await run_command(command, ScoringWatcher(watcher, result.log_tail), self._pace)
-        self._is_buried = scoring.is_empty
-        return scored(scoring, result, stage, built, metric)
+        ended = await self._run(scoring, ScoringWatcher(watcher, result.log_tail))
+        return scored(ended, result, stage, built, metric)
 
-    async def _train(self, job: TrainingJob, built: Checkout, watcher: Watcher, python: str) -> Ended:
+    async def _run(self, command: Command, watcher: Watcher) -> Ended:
+        self._is_buried = False
+        ended = await run_command(command, watcher, self._pace)
+        self._is_buried = ended.is_empty
+        return ended
+
+    def _training(self, job: TrainingJob, built: Checkout, python: str) -> Command:
         argv = command_line(self._slot.command, python)
         env = self._child_env(job, built, python)
         if not can_start(argv[0], built.path, env["PATH"]):
             raise FileNotFoundError(errno.ENOENT, "no such program", argv[0])
-        command = Command(
+        return Command(
             argv=argv,
             cwd=built.path,
             env=env,
             stamp=self._stamp_of(job),
             log=built.folder / "log.txt",
             timeout_s=job.timeout_s,
-            **self._limits(built),
+            limits=_LIMITS if self._is_limited else {},
+            folder=built.folder,
+            folder_bytes=self._settings.run_disk_mb * _MIB if self._is_limited else math.inf,
+            spare=self._spare(),
         )
-        return await run_command(command, watcher, self._pace)
-
-    def _limits(self, built: Checkout) -> Limits:
-        """What confines every process of an attempt."""
-        return {
-            "limits": _LIMITS if self._is_limited else {},
-            "folder": built.folder,
-            "folder_bytes": self._settings.run_disk_mb * _MIB if self._is_limited else math.inf,
-            "spare": self._spare(),
-        }
 
     def _child_env(self, job: TrainingJob, built: Checkout, python: str) -> dict[str, str]:
         """The script's whole environment, without any access to the lab."""

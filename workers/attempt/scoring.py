@@ -71,9 +71,10 @@ async def set_stage(repo: Path, job: TrainingJob, built: Checkout) -> Stage:
         Unbuildable: a fault of the clone or the disk.
     """
     folder = built.folder / "scoring"
-    remove_tree(folder)  # the training may have made one
     stage = Stage(folder / "files", folder / "tmp", folder / "theirs", folder / "log.txt")
     try:
+        built.folder.chmod(0o700)  # the training may have taken the right to write there, or made the folder
+        remove_tree(folder)
         for place in (stage.files, stage.temporary, stage.theirs):
             place.mkdir(parents=True)
         await write_base(repo, job, stage.files)

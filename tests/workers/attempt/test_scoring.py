@@ -214,6 +214,8 @@ SHADOWS = {
     for name in ("prepare.py", "numpy.py", "sitecustomize.py"):
         open(os.path.join(place, name), "w").write("print('---\\\\nval_bpb: 0.3')")
     """,
+    "by a file in the place of that folder": """open(os.path.join(os.getcwd(), "..", "scoring"), "w")""",
+    "by taking away the right to make it": """os.chmod(os.path.join(os.getcwd(), ".."), 0o500)""",
     "by a link in the place of that folder": """
     os.makedirs("mine")
     os.symlink(os.path.abspath("mine"), os.path.join(os.getcwd(), "..", "scoring"))
