@@ -81,21 +81,24 @@ class Running(Reading):
     ) -> bool:
         """Store what code a running attempt trains; False where it is over, or another's.
 
-        `patch` takes the place of the one that was sent, if any. A retest has its code from its first run.
+        `patch` takes the place of the one that was sent, if any. A retest has its code from its first run, unless
+        that is a claim.
         """
         patch_id, packed = packed_patch(patch)
         answer = await self._lab.move(
             "note_source",
             keys={
                 "experiment": self._keys.experiment(e.experiment_id),
+                "first": self._keys.experiment(e.retest_of) if e.retest_of else None,
                 "patch": self._keys("diffs", patch_id) if patch_id else None,
             },
             args={
                 "id": e.experiment_id,
+                "first_id": e.retest_of or e.experiment_id,
                 "tag": e.tag,
                 "attempt": attempt,
                 "fence": fence,
-                "tree_id": None if e.retest_of else tree_id,
+                "tree_id": tree_id,
                 "patch_id": patch_id,
                 "patch": packed,
                 "differs": "true" if differs else None,

@@ -1,14 +1,18 @@
 -- A worker has checked out an attempt's code: what identifies it, and its patch where what was sent is not what is trained.
--- keys: experiment tried patch?
--- args: id tag attempt fence tree_id? patch_id? patch? differs?
+-- A retest has its code from its first run, unless that is a claim: the lab has not seen its code before.
+-- keys: experiment first? tried patch?
+-- args: id first_id tag attempt fence tree_id patch_id? patch? differs?
 -- returns: ok | stale
 local e = redis.call('HMGET', K.experiment, 'status', 'attempt', 'fence', 'diff_id', 'duplicate_of')
 if e[1] ~= 'running' or e[2] ~= A.attempt or e[3] ~= A.fence then return 'stale' end
-if not A.tree_id then return 'ok' end
+if K.first then
+  local claim = redis.call('HMGET', K.first, 'claimed', 'measured_by')
+  if claim[1] ~= 'true' or claim[2] then return 'ok' end
+end
 redis.call('HSET', K.experiment, 'tree_id', A.tree_id)
-if redis.call('HSETNX', K.tried, 'tree:' .. A.tree_id, A.id) == 0 and not e[5] then
+if redis.call('HSETNX', K.tried, 'tree:' .. A.tree_id, A.first_id) == 0 and not e[5] then
   local first = redis.call('HGET', K.tried, 'tree:' .. A.tree_id)
-  if first ~= A.id then redis.call('HSET', K.experiment, 'duplicate_of', first) end
+  if first ~= A.first_id then redis.call('HSET', K.experiment, 'duplicate_of', first) end
 end
 if not A.patch_id or e[4] == A.patch_id then return 'ok' end
 redis.call('SET', K.patch, A.patch, 'NX')

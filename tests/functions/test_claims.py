@@ -9,9 +9,21 @@ import httpx
 import pytest
 
 from functions.process.lifecycle import Process
-from tests.functions.test_confirmed import GPUS, best_of, broken, judge_retests, measured, opened, trained
+from state.experiments import Experiments
+from state.records import Experiment
+from tests.functions.test_confirmed import (
+    GPUS,
+    best_of,
+    broken,
+    free,
+    judge_retests,
+    measured,
+    opened,
+    report,
+    trained,
+)
 from tests.functions.test_traces import audited
-from tests.labs import add_gpu, asked, events_of, open_tag, told, tried
+from tests.labs import add_gpu, asked, begun, events_of, idea, open_tag, told, tried
 
 
 async def claimed(client: httpx.AsyncClient, value: float, **changes: Any) -> dict[str, Any]:
@@ -130,6 +142,39 @@ async def test_a_claim_of_the_best_s_own_code_is_no_progress(
 
     assert (answer["status"], answer["retest"]) == ("discard", None)
     assert await noise_df(client) == 0
+
+
+async def checked_out(process: Process, name: str, **found: Any) -> Experiment:
+    """The waiting run, as its worker has begun it and found out what code it is."""
+    e = await begun(process, name)
+    source: dict[str, Any] = {"tree_id": "t" * 40, "patch": None, "differs": False, **found}
+    assert await Experiments(process.lab).note_source(e, attempt=e.attempt, fence=e.fence, **source)
+    return e
+
+
+async def test_a_claim_whose_files_are_the_best_s_is_no_progress_however_lucky_its_run(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    first = (await told(client, "/api/experiment/submit", **idea()))["experiment_id"]
+    await told(client, "/api/pool/dispatch")
+    best = await checked_out(process, first)
+    await report(client, best, 1.0)
+    await free(process, best)
+    await claimed(client, 0.5, diff="sent")
+    await told(client, "/api/pool/dispatch")
+    run = await checked_out(process, "mar11-2.2", patch=b"found", differs=True)
+    before = await audited(client)
+
+    await report(client, run, 0.75)
+    await judge_retests(client, "mar11-2.2")
+
+    e = await experiment(client, "mar11-2")
+    assert (e["status"], e["repeats_best"], e["judged_val_bpb"]) == ("discard", True, 0.875)
+    assert (e["tree_id"], e["duplicate_of"], e["diff_differs"]) == ("t" * 40, "mar11-1", True)
+    assert (await asked(client, "/api/experiment/mar11-2"))["diff"] == "found"
+    assert await best_of(client) == "mar11-1"
+    assert [before, await audited(client)] == [[], []]
 
 
 async def test_before_the_lab_has_measured_anything_an_agent_s_number_counts(

@@ -238,11 +238,16 @@ def _retests(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
             yield f"{e.experiment_id}: its record counts {e.retests} retests, there are {have[e.experiment_id]}"
     for r in s.retests:
         first = records.get(r.retest_of or "")
-        # a worker finds out what the patch of a commit is, perhaps after the retest was begun
-        if first is None or first.commit_sha != r.commit_sha or r.diff_id not in (None, first.diff_id):
+        if first is None or first.commit_sha != r.commit_sha or not _same_patch(r, first):
             yield f"{r.experiment_id} runs other code than {r.retest_of}"
         if r.status in ("keep", "discard"):
             yield f"{r.experiment_id} is a retest, but {r.status}"
+
+
+def _same_patch(r: Experiment, first: Experiment) -> bool:
+    """Whether a retest has its experiment's patch: the one that was sent, or the one that a worker has found."""
+    # perhaps after the retest was begun; of a claim only its retests know it before one of them has measured it
+    return first.is_claim or r.diff_id in (None, first.diff_id, first.sent_diff_id)
 
 
 def _chain(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:

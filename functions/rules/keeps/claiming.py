@@ -137,6 +137,7 @@ def as_measured(run: RunFacts, by: Experiment) -> tuple[RunFacts, Report]:
     """A claim and its report, as if the lab's run of its code were its own."""
     code = {name: getattr(by, name) for name in OF_THE_RUN}
     measured = {name: value for name in MEASURES if (value := getattr(by, name)) is not None}
+    code["duplicate_of"] = run.experiment.duplicate_of or by.duplicate_of
     e = run.experiment.model_copy(update={**code, "measured_by": by.experiment_id, "gpu_class": by.gpu_class})
     return replace(run, experiment=e), Report(by.val_bpb or 0.0, key_of(by), "", measured)
 
@@ -151,7 +152,7 @@ def judge_claim(
     judged = judge_run(report, run, under, beside)
     told = {
         **{name: value for name, value in judged.fields.items() if name not in NODE_FIELDS},
-        **{name: getattr(run.experiment, name) for name in (*OF_THE_RUN, "measured_by")},
+        **{name: getattr(run.experiment, name) for name in (*OF_THE_RUN, "duplicate_of", "measured_by")},
         "reported": claim.val_bpb,
         "reason": judged.fields.get("reason") or "",
     }
