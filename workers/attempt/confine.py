@@ -24,8 +24,9 @@ _PR_SET_NO_NEW_PRIVS = 38
 _CAPABILITIES = 64
 
 _WRITE_FILE, _READ = 1 << 1, (1 << 0) | (1 << 2) | (1 << 3)
-_OF_ABI = (0, 1 << 13, 1 << 14, 0, 1 << 15)
-"""Rights over files that each version of Landlock after the first has added: -, refer, truncate, -, ioctl_dev."""
+_REFER, _TRUNCATE, _IOCTL = 1 << 13, 1 << 14, 1 << 15
+_RIGHTS = ((1 << 13) - 1, _REFER, _TRUNCATE, 0, _IOCTL)
+"""Rights over files that each version of Landlock has added."""
 _TCP, _SCOPES = 0b11, 0b11
 """bind and connect; abstract sockets and signals."""
 
@@ -57,17 +58,14 @@ def restrict(folder: str) -> None:
     abi = libc.syscall(_CREATE_RULESET, None, 0, _CREATE_VERSION)
     if abi < 1:
         return
-    every = (1 << 13) - 1
-    for rights in _OF_ABI[1:abi]:
-        every |= rights
-    writes = every & ~_READ
+    writes = sum(_RIGHTS[:abi]) & ~_READ
     fields = [writes, _TCP if abi >= 4 else 0, _SCOPES if abi >= 6 else 0]
     known = 1 + (abi >= 4) + (abi >= 6)
     ruleset = struct.pack(f"={known}Q", *fields[:known])
     handle = libc.syscall(_CREATE_RULESET, ruleset, len(ruleset), 0)
     if handle < 0:
         raise OSError(ctypes.get_errno(), "landlock_create_ruleset")
-    of_devices = _WRITE_FILE | (every & (1 << 15)) | (every & (1 << 14))
+    of_devices = writes & (_WRITE_FILE | _TRUNCATE | _IOCTL)
     for place, rights in ((folder, writes), ("/dev", of_devices)):
         parent = os.open(place, os.O_PATH | os.O_CLOEXEC)
         rule = struct.pack("=Qi", rights, parent)

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.formats.metrics_block import classify_failure, failure_tail, newest_lines, parse_block
+from functions.formats.metrics_block import (
+    classify_failure,
+    failure_tail,
+    last_value,
+    newest_lines,
+    parse_block,
+)
 
 BLOCK = """step 00953 (100.0%) | loss: 2.9
 ---
@@ -153,6 +159,23 @@ def test_the_evidence_that_stands_last_decides() -> None:
     log = "ImportError: no flash attention, using the slow one\nstep 1\nCUDA out of memory"
 
     assert classify_failure(log, 1) == "oom"
+
+
+@pytest.mark.parametrize(
+    ("log", "value"),
+    [
+        ("val_bpb: 1.5\nrows: 3\nval_bpb: 1.25\n", 1.25),
+        ("step 1\rVAL_BPB:\t1e-3", 0.001),
+        ("---\nval_bpb: 1.5\n---\nrows: 3", 1.5),
+        ("val_bpb: 1.5\n| val_bpb: 0.3\nthe val_bpb: 0.3\nval_bpb: 0.3 of what it was\n", 1.5),
+        ("val_bpb: " + "0" * 500 + "1\n", None),
+        ("my_val_bpb: 0.3\nval_bpb = 0.3", None),
+    ],
+)
+def test_an_evaluator_s_value_is_that_of_the_last_line_that_is_nothing_else(
+    log: str, value: float | None
+) -> None:
+    assert last_value(log, "val_bpb") == value
 
 
 def test_a_run_over_its_time_is_a_timeout_whatever_it_printed() -> None:
