@@ -13,17 +13,19 @@ LEFT_OUT = frozenset(
 
 
 def rows(experiments: Iterable[Experiment]) -> list[str]:
-    """One line per finished experiment, oldest first; crashes have no value, so it is 0.000000."""
+    """One line per finished experiment, oldest first; the value of crashes and claims is 0.000000."""
     return [row(e) for e in experiments if e.status not in LEFT_OUT]
 
 
 def row(e: Experiment) -> str:
     """commit (7 characters), value (6 decimals), memory in GB (1 decimal), status, description."""
     status = {"timeout": "crash", "stopped": "discard"}.get(e.status, e.status)
-    measured = e.status in ("keep", "discard") and e.val_bpb is not None
+    measured = e.status in ("keep", "discard") and e.val_bpb is not None and not e.is_claim
     value = e.val_bpb if measured and e.val_bpb is not None else 0.0
     memory = (e.peak_vram_mb or 0.0) / 1024 if measured else 0.0
     text = e.description
+    if e.is_claim:
+        text += f" (claimed {e.val_bpb!r})"
     if e.status == "stopped":
         text += f" (stopped at {(e.last_progress or 0.0):.0%})".replace("%", " %")
     return "\t".join((e.commit_sha[:7], f"{value:.6f}", f"{memory:.1f}", status, escaped(text)))

@@ -96,7 +96,7 @@ async def test_a_true_claim_is_promoted_and_confirmed_by_runs_of_the_lab_alone(
 ) -> None:
     await opened(client)
     await trained(client, process, 1.0)
-    await claimed(client, 0.8)
+    await claimed(client, 0.8, result={"training_seconds": 300.0, "peak_vram_mb": 1.0})
 
     await measured(client, process, "mar11-2.2", 0.9)
 
@@ -220,17 +220,44 @@ async def test_a_claim_whose_code_crashes_stays_a_claim(client: httpx.AsyncClien
     assert await audited(client) == []
 
 
-async def test_a_claim_is_run_again_where_its_worker_failed(
+async def test_a_claim_whose_code_no_worker_has_is_run_once(
     client: httpx.AsyncClient, process: Process
 ) -> None:
     await opened(client)
     await trained(client, process, 1.0)
     await claimed(client, 0.5)
 
-    for n in (2, 3, 4):
-        await broken(client, process, f"mar11-2.{n}", "infra")
+    await broken(client, process, "mar11-2.2", "infra")
 
-    assert (await experiment(client, "mar11-2"))["retests"] == 3
+    assert (await experiment(client, "mar11-2"))["retests"] == 1
+
+
+async def test_a_claim_is_run_again_where_its_worker_was_stopped(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await trained(client, process, 1.0)
+    await claimed(client, 0.5)
+
+    await told(client, "/api/experiment/stop", experiment_id="mar11-2.2")
+    await judge_retests(client, "mar11-2.2")
+
+    assert (await experiment(client, "mar11-2"))["retests"] == 2
+
+
+async def test_a_claim_s_row_of_results_has_no_value_before_the_lab_has_run_it(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await trained(client, process, 1.0)
+    await claimed(client, 0.0001, description="wider")
+
+    before = (await told(client, "/api/report/tsv", tag="mar11"))["tsv"].splitlines()
+    await measured(client, process, "mar11-2.2", 1.25)
+    after = (await told(client, "/api/report/tsv", tag="mar11"))["tsv"].splitlines()
+
+    assert before[2].split("\t")[1:] == ["0.000000", "0.0", "discard", "wider (claimed 0.0001)"]
+    assert after[2].split("\t")[1:] == ["1.250000", "0.0", "discard", "wider"]
 
 
 async def test_a_budget_that_is_raised_has_the_claims_run_that_it_held_back(

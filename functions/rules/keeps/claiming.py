@@ -13,7 +13,7 @@ from functions.rules.keeps.judging import (
     judge_run,
     reset_to,
 )
-from functions.rules.keeps.retests import NO_FAULT, SPARE, next_seed
+from functions.rules.keeps.retests import SPARE, next_seed
 from functions.rules.keeps.ruling import retest_of
 from functions.rules.keeps.verdict import Key
 from state.decisions import Ending, KeyAfter, Retest
@@ -101,11 +101,14 @@ def _claimed(judged: Ending, report: Report, run: RunFacts, under: Conditions, b
 
 
 def owes_run(facts: RetestFacts) -> bool:
-    """Whether the lab has to run a claim's code: no run is under way, and none showed that it fails."""
+    """Whether the lab has to run a claim's code: no run is under way, and none has failed.
+
+    A commit that no clone has would fail on one GPU after another.
+    """
     e, retests = facts.experiment, facts.retests
     if any(r.status in OPEN and not r.claimed for r in retests):
         return False
-    broke = any(r.status in ("crash", "timeout") and r.error_kind not in NO_FAULT for r in retests)
+    broke = any(r.status in ("crash", "timeout") for r in retests)
     return not broke and e.retests <= SPARE
 
 
@@ -136,8 +139,10 @@ def key_of(e: Experiment) -> Key:
 def as_measured(run: RunFacts, by: Experiment) -> tuple[RunFacts, Report]:
     """A claim and its report, as if the lab's run of its code were its own."""
     code = {name: getattr(by, name) for name in OF_THE_RUN}
-    measured = {name: value for name in MEASURES if (value := getattr(by, name)) is not None}
     code["duplicate_of"] = run.experiment.duplicate_of or by.duplicate_of
+    # how long each of the two has trained is in the books of each
+    names = MEASURES - {"training_seconds"}
+    measured = {name: value for name in names if (value := getattr(by, name)) is not None}
     e = run.experiment.model_copy(update={**code, "measured_by": by.experiment_id, "gpu_class": by.gpu_class})
     return replace(run, experiment=e), Report(by.val_bpb or 0.0, key_of(by), "", measured)
 
