@@ -383,3 +383,21 @@ async def test_a_claim_is_a_node_of_its_trace_and_moves_it_once_it_is_measured(
 
 async def traces(client: httpx.AsyncClient) -> list[dict[str, Any]]:
     return list((await told(client, "/api/trace/list", tag="mar11"))["traces"])
+
+
+async def test_the_seconds_of_the_lab_s_run_are_no_seconds_of_the_claim(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await trained(client, process, 1.0)
+    await claimed(client, 0.5, result={"training_seconds": 300.0})
+
+    await told(client, "/api/pool/dispatch")
+    e = await begun(process, "mar11-2.2")
+    lease = {"attempt": e.attempt, "fence": e.fence}
+    ran = {"experiment_id": "mar11-2.2", "val_bpb": 0.75, "training_seconds": 5.0, "gpu_class": "H100"}
+    await told(client, "/api/experiment/complete", **ran, **lease)
+    await judge_retests(client, "mar11-2.2")
+
+    assert (await experiment(client, "mar11-2"))["training_seconds"] == 300.0
+    assert await audited(client) == []
