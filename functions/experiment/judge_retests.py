@@ -13,7 +13,7 @@ from functions.experiment._claims import see_to_claim
 from functions.experiment._judging import Judging
 from functions.experiment._reports import statistics_loaded
 from functions.rules.branches.forest import regrown
-from functions.rules.keeps.retests import Revalue, RunAgain, Step
+from functions.rules.keeps.retests import Demote, Revalue, RunAgain, Step
 from functions.rules.keeps.ruling import Race, in_words
 from state.decisions import Growth, Ruling
 from state.errors import BudgetExhausted
@@ -58,31 +58,41 @@ async def judge_retests(request: JudgeRetests, judging: Judging) -> Steps:
     """Take every step that retests allow a tag's newest keeps and claims; safe to run twice, anywhere, at once."""
     concerned = await _concerned(request, judging)
     steps: list[str] = []
-    for claim in [e for e in concerned if e.is_claim]:
-        if (done := await see_to_claim(claim.experiment_id, judging)) is not None:
-            steps.append(done)
-            concerned.append(await judging.experiments.get(claim.experiment_id))
-    for tag, best_key in dict.fromkeys((e.tag, e.best_key) for e in concerned):
-        while (facts := await judging.experiments.race(tag, best_key)) is not None:
-            await statistics_loaded(facts.noise)
-            race = Race(facts, judging.settings.stale_s)
-            step = race.step()
-            if step is None or (taken := await _take(step, race, judging)) is None:
-                break
-            steps += [in_words(step)] if taken else []
+    while concerned:
+        for claim in [e for e in concerned if e.is_claim]:
+            if (done := await see_to_claim(claim.experiment_id, judging)) is not None:
+                steps.append(done)
+                concerned.append(await judging.experiments.get(claim.experiment_id))
+        fell = False
+        for tag, best_key in dict.fromkeys((e.tag, e.best_key) for e in concerned):
+            while (facts := await judging.experiments.race(tag, best_key)) is not None:
+                await statistics_loaded(facts.noise)
+                race = Race(facts, judging.settings.stale_s)
+                step = race.step()
+                if step is None or (taken := await _take(step, race, judging)) is None:
+                    break
+                steps += [in_words(step)] if taken else []
+                fell |= taken and isinstance(step, Demote | Revalue)
+        # a claim that was worth no run may beat the best that is left
+        concerned = await _claims(concerned[0].tag, judging) if fell else []
     return Steps(steps=steps)
 
 
 async def _concerned(request: JudgeRetests, judging: Judging) -> list[Experiment]:
-    """The experiment that a run is of, or the newest keeps and claims of a tag."""
+    """The experiment that a run is of, with all claims where it was retracted; or a tag's newest keeps and claims."""
     experiments = judging.experiments
     if request.experiment_id is not None:
         first, _ = named_by(request.experiment_id)
-        return [await experiments.get(first)]
+        e = await experiments.get(first)
+        return [e, *(await _claims(e.tag, judging) if e.status == "retracted" else [])]
     tag = await judging.tags.get(request.tag or "")
     keeps = await experiments.by_number(tag.name, "keep", NEWEST_READ)
-    discards = await experiments.by_number(tag.name, "discard", NEWEST_READ)
-    return [*keeps, *(e for e in discards if e.is_claim)]
+    return [*keeps, *await _claims(tag.name, judging)]
+
+
+async def _claims(tag: str, judging: Judging) -> list[Experiment]:
+    discards = await judging.experiments.by_number(tag, "discard", NEWEST_READ)
+    return [e for e in discards if e.is_claim]
 
 
 async def _take(step: Step, race: Race, judging: Judging) -> bool | None:

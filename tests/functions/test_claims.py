@@ -260,6 +260,66 @@ async def test_a_claim_s_row_of_results_has_no_value_before_the_lab_has_run_it(
     assert after[2].split("\t")[1:] == ["1.250000", "0.0", "discard", "wider"]
 
 
+async def test_a_claim_is_run_once_the_better_result_was_taken_back(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, keep_rule="strict")
+    await trained(client, process, 1.0)
+    await trained(client, process, 0.5)
+    await claimed(client, 0.75)
+    before = (await experiment(client, "mar11-3"))["retests"]
+
+    await told(client, "/api/experiment/retract", experiment_id="mar11-2", reason="a wrong unit")
+    steps = await judge_retests(client, "mar11-2")
+
+    assert (before, steps) == (0, ["run mar11-3"])
+
+
+async def test_a_claim_is_run_once_the_better_keep_has_fallen(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, baseline_repeats=0)
+    await trained(client, process, 1.0)
+    await trained(client, process, 0.5)
+    await claimed(client, 0.75)
+    before = (await experiment(client, "mar11-3"))["retests"]
+
+    await broken(client, process, "mar11-2.2", "nan")
+
+    assert (before, (await experiment(client, "mar11-3"))["retests"]) == (0, 1)
+    assert (await experiment(client, "mar11-2"))["trust"] == "demoted"
+    assert await audited(client) == []
+
+
+@pytest.mark.parametrize("kind", ["leak", "evaluator", "nan"])
+async def test_a_claim_whose_code_cannot_be_measured_is_run_once(
+    client: httpx.AsyncClient, process: Process, kind: str
+) -> None:
+    await opened(client)
+    await trained(client, process, 1.0)
+    await claimed(client, 0.5)
+
+    await broken(client, process, "mar11-2.2", kind)
+
+    assert (await experiment(client, "mar11-2"))["retests"] == 1
+    assert await audited(client) == []
+
+
+async def test_what_its_agent_runs_again_does_not_keep_the_lab_from_running_a_claim(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await trained(client, process, 1.0)
+    name = (await tried(client, 0.5))["experiment_id"]
+    for _ in range(4):
+        await told(client, "/api/experiment/retest", experiment_id=name, train=False)
+
+    await judge_retests(client, name)
+
+    run = await experiment(client, "mar11-2.6")
+    assert (run["status"], run["retest_of"]) == ("queued", name)
+
+
 async def test_a_budget_that_is_raised_has_the_claims_run_that_it_held_back(
     client: httpx.AsyncClient, process: Process
 ) -> None:

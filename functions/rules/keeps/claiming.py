@@ -27,6 +27,8 @@ CLAIMED = (
 
 OF_THE_RUN = ("tree_id", "diff_id", "diff_differs", "sent_diff_id", "score")
 """What the lab's run of a claim tells of its code, and whose number its value is."""
+FAILED = frozenset({"crash", "timeout", "invalid"})
+"""How a run of the lab ends that says why a claim cannot be measured."""
 SAID = (
     *("improved", "delta", "near_miss", "branch_improved", "compared_with"),
     *("base_commit_sha", "reason", "claimed"),
@@ -105,11 +107,8 @@ def owes_run(facts: RetestFacts) -> bool:
 
     A commit that no clone has would fail on one GPU after another.
     """
-    e, retests = facts.experiment, facts.retests
-    if any(r.status in OPEN and not r.claimed for r in retests):
-        return False
-    broke = any(r.status in ("crash", "timeout") for r in retests)
-    return not broke and e.retests <= SPARE
+    ours = [r for r in facts.retests if r.attempt > 0]  # the others are its agent's own
+    return len(ours) <= SPARE and not any(r.status in (*OPEN, *FAILED) for r in ours)
 
 
 def measured_by(facts: RetestFacts) -> Experiment | None:
