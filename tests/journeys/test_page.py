@@ -95,6 +95,24 @@ def test_the_page_shows_a_running_lab(browser: Browser, lab: RunningLab, tag: st
     assert browser.said() == []
 
 
+def test_what_only_its_agent_has_measured_is_marked_and_shown_without_a_gain(
+    browser: Browser, lab: RunningLab, tag: str
+) -> None:
+    lab.until_status(lab.submit(tag, config_delta={"VALUE": 3.0}), "keep")
+    name = registered(lab, tag, hypothesis="wider", diff_summary="WIDTH 2")
+    lab.post("experiment/complete", experiment_id=name, val_bpb=4.0)
+
+    show(browser, lab, tag, f"&run={name}")
+
+    browser.until(lambda: len(rows(browser)) == 2, "every experiment has a row")
+    newest = rows(browser)[0].split()
+    assert newest[:4] == ["2", "discard", "?", "4.000000"]
+    assert not {"▲", "▼"} & set(newest)
+    browser.until(lambda: browser.texts("dialog dl"), "the details")
+    assert "only its agent has measured it" in browser.text("dialog dl")
+    assert browser.said() == []
+
+
 def test_what_happens_appears_without_a_reload(browser: Browser, lab: RunningLab, tag: str) -> None:
     show(browser, lab, tag)
     browser.run("window.loaded = 'once'")

@@ -10,6 +10,7 @@ const TRUST = {
   provisional: ["…", "provisional: kept until it has run once more on another seed"],
   unconfirmed: ["?", "unconfirmed: nobody has run it again"],
   confirmed: ["✓", "confirmed: borne out by further runs, or ahead by more than noise explains"],
+  claimed: ["?", "claimed: only its agent has measured it, and it counts in nothing before the lab has run its code"],
   demoted: ["✗", "demoted: it was kept, and did not bear out when it ran again"],
 };
 const OPEN = new Set(["registered", "queued", "leased", "running"]);
@@ -61,11 +62,13 @@ export function experiments() {
 
 // What a row shows, so that one that looks the same stays as it is.
 function row(e) {
-  const { id, tag, number: nth, status, category, hypothesis, agent, attempt, near_miss, trust, duplicate_of } = e;
+  const { id, tag, number: nth, status, category, hypothesis, agent, attempt, near_miss, duplicate_of } = e;
+  const claimed = e.claimed && e.measured_by === null;
+  const trust = claimed ? "claimed" : e.trust;
   const open = OPEN.has(status);
   const value = open ? e.last_metric : e.val_bpb;
   return { id, tag, nth, status, category, hypothesis, agent, attempt, near_miss, trust, duplicate_of, value, open,
-    progress: status === "running" ? e.last_progress : null, delta: open ? null : e.delta };
+    progress: status === "running" ? e.last_progress : null, delta: open || claimed ? null : e.delta };
 }
 
 function trust(word) {
