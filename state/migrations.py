@@ -237,6 +237,21 @@ async def index_results(turn: Turn) -> None:
         await turn.write({lab.keys.tag(name): {"finishes": str(tag.total)}})
 
 
+async def note_measured(turn: Turn) -> None:
+    """4 to 5: say of each tag whether the lab has measured a run of it, and by how much a keep has gained at most."""
+    lab = turn.lab
+    for name in await _tags(lab):
+        found = [e for e in await Snapshots(lab).experiments(name) if e.best_key is None]
+        judged = [e for e in found if e.status in ("keep", "discard") and e.val_bpb is not None]
+        kept = [e for e in judged if e.status == "keep" and e.improved and e.trust != "provisional"]
+        largest = max((e.delta or 0.0 for e in kept), default=0.0)
+        learned = {
+            "lab_measured": "true" if any(e.was_trained_here for e in judged) else "false",
+            "largest_gain": repr(largest) if largest > 0 else None,
+        }
+        await turn.write({lab.keys.tag(name): learned})
+
+
 async def _tags(lab: Lab) -> list[str]:
     names: list[str] = await lab.command("ZRANGE", lab.keys("tags"), 0, -1)
     return names
@@ -256,7 +271,7 @@ STEPS: Mapping[int, Step] = {
     1: open_books,
     2: in_turn(strip_policies, name_bests, class_runs, number_rounds),
     3: index_traces,
-    4: index_results,
+    4: in_turn(index_results, note_measured),
 }
 """The step from each earlier schema to the next one."""
 

@@ -23,12 +23,14 @@ from state.client import SCHEMA, Lab
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable
 from state.experiments import Experiments
-from state.migrations import Turn, class_runs, index_results, migrate, open_books
+from state.migrations import Turn, class_runs, index_results, migrate, note_measured, open_books
 from state.moves import GivenArgs
 from state.presence import Presence
 from state.settings import Settings
 from state.tags import Tags
 from tests.conftest import http_client
+from tests.functions.test_confirmed import opened as with_gpus
+from tests.functions.test_confirmed import trained
 from tests.labs import add_gpu, dump, idea, open_tag, running, told, tried
 
 
@@ -246,6 +248,28 @@ async def test_results_are_listed_by_value_and_by_code_as_if_they_always_had_bee
 
     await lab.command("DEL", lab.keys("migration"))
     assert await dump(lab) == before
+
+
+async def test_a_tag_that_the_lab_had_measured_before_takes_claims(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    lab = process.lab
+    await with_gpus(client, keep_rule="strict")
+    for value in (1.0, 0.75, 0.625):
+        await trained(client, process, value)
+    await open_tag(client, "apr05")
+    await tried(client, 1.0, "apr05")
+    before = await dump(lab)
+    await lab.command("HDEL", lab.keys.tag("mar11"), "lab_measured", "largest_gain")
+    turn = Turn(lab, "ours")
+    assert await turn.begin(SCHEMA) == "ours"
+
+    await note_measured(turn)
+
+    await lab.command("DEL", lab.keys("migration"))
+    assert await dump(lab) == before
+    answers = [await tried(client, 0.5, tag) for tag in ("mar11", "apr05")]
+    assert [(a["status"], a["claimed"]) for a in answers] == [("discard", True), ("keep", False)]
 
 
 async def test_a_step_that_lost_its_turn_writes_nothing(
