@@ -58,6 +58,7 @@ def _side(e: Experiment) -> dict[str, Any]:
         "val_bpb": e.val_bpb,
         "score": score_of(e),
         "reported": e.reported,
+        "claimed": e.is_claim,
         "description": e.description,
         "category": e.category,
         "num_params_m": e.num_params_m,

@@ -105,7 +105,11 @@ def suggestion(facts: SearchFacts, strategy: Strategy) -> Suggestion:
         barren_categories=list(empty),
         near_misses_available=ground.near_count,
         near_miss_categories=sorted({e.category for e in ground.near}),
-        recent_bpb_trend=[e.val_bpb for e in ground.recent if e.val_bpb is not None],
+        recent_bpb_trend=[
+            e.val_bpb
+            for e in ground.recent
+            if e.val_bpb is not None and not e.is_claim and e.status != "retracted"
+        ],
         suggestions=suggest(
             strategy.mode,
             unexplored=unexplored,

@@ -55,6 +55,8 @@ class Entry(Response):
     number: int
     status: str
     val_bpb: float | None
+    claimed: bool
+    """Only its agent says so: the lab has not run its code."""
     parent_ids: list[str]
     parent_id: str | None
     """The first of `parent_ids`."""
@@ -157,6 +159,7 @@ def entry(e: Experiment) -> Entry:
         number=e.number,
         status=e.status,
         val_bpb=e.val_bpb,
+        claimed=e.is_claim,
         parent_ids=e.parent_ids,
         parent_id=e.parent_ids[0] if e.parent_ids else None,
         trace_id=e.trace_id,

@@ -62,6 +62,8 @@ class Node(Response):
     trace_id: str | None
     status: str
     val_bpb: float | None
+    claimed: bool
+    """Only its agent says so: the lab has not run its code."""
     category: str
     description: str
     agent: str | None
@@ -132,5 +134,6 @@ def node(e: Experiment, is_tip: bool, is_base: bool) -> Node:
         parent_id=e.parent_ids[0] if e.parent_ids else None,
         is_tip=is_tip,
         is_base=is_base,
-        **e.model_dump(include=set(Node.model_fields)),
+        claimed=e.is_claim,
+        **e.model_dump(include=set(Node.model_fields) - {"claimed"}),
     )

@@ -16,6 +16,7 @@ def sketch_view(e: Sketch) -> dict[str, Any]:
         "agent": e.agent,
         "val_bpb": e.val_bpb,
         **({"reported": e.reported} if e.reported is not None else {}),
+        **({"claimed": True} if e.is_claim else {}),
         "category": e.category,
         "description": short(e.description, 60),
         "commit_sha": e.commit_sha[:12],

@@ -69,6 +69,16 @@ class Measured(Record):
     reported: float | None = None
     """What train.py printed, where `val_bpb` is trusted; of a claim that the lab has run: what its agent said."""
 
+    claimed: bool = False
+    """Its agent measured it, in a tag that the lab measures."""
+    measured_by: str | None = None
+    """Of a claim: the run by which the lab has measured it; `val_bpb` is that run's value then."""
+
+    @property
+    def is_claim(self) -> bool:
+        """Only its agent says what it measured: the lab has not run it."""
+        return self.claimed and self.measured_by is None
+
     @property
     def judged(self) -> float | None:
         """What it is compared by."""
@@ -206,10 +216,6 @@ class Trial(Idea, Sketch):
     reason: str | None = None
     """Why it was not simply compared with the tag's best."""
     near_miss: bool | None = None
-    claimed: bool = False
-    """Its agent measured it, in a tag that the lab measures."""
-    measured_by: str | None = None
-    """Of a claim: the run by which the lab has measured it; `val_bpb` is that run's value then."""
     base_commit_sha: str | None = None
     retracted_from: Literal["keep", "discard"] | None = None
     """What it was before its result was taken back."""
@@ -224,11 +230,6 @@ _UNPATCHED = (None, sha256(NO_CHANGE).hexdigest())
 
 class Experiment(Trial):
     """One try, with its times in seconds of Redis' clock."""
-
-    @property
-    def is_claim(self) -> bool:
-        """Only its agent says what it measured: the lab has not run it."""
-        return self.claimed and self.measured_by is None
 
     @property
     def was_trained_here(self) -> bool:

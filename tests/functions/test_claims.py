@@ -441,6 +441,35 @@ async def test_a_claim_is_a_node_of_its_trace_and_moves_it_once_it_is_measured(
     assert (await told(client, "/api/trace/audit", tag="mar11"))["violations"] == []
 
 
+async def test_a_branch_shows_a_claim_as_one_and_takes_its_value_for_nothing(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, traces={"mode": "multi", "target_traces": 1, "max_parallel": 9})
+    await trained(client, process, 1.0, selection_id=await selected(client))
+    await tried(client, 1.0005, selection_id=await selected(client))
+    selection = await selected(client)
+
+    context = await told(client, "/api/trace/context", tag="mar11", selection_id=selection)
+    suggestion = await told(client, "/api/search/suggest", tag="mar11", selection_id=selection)
+    graph = await told(client, "/api/trace/list", tag="mar11")
+
+    assert context["branch"]["ancestors"] == ["mar11-1", "mar11-2"]
+    [failure] = context["branch"]["failures"]
+    assert (failure["experiment_id"], failure["claimed"]) == ("mar11-2", True)
+    assert (suggestion["near_misses_available"], suggestion["recent_bpb_trend"]) == (0, [1.0])
+    assert {n["id"]: n["claimed"] for n in graph["nodes"]} == {"mar11-1": False, "mar11-2": True}
+
+    await tried(client, 0.0001, selection_id=selection)
+    context = await told(
+        client, "/api/trace/context", tag="mar11", selection_id=await selected(client), siblings="always"
+    )
+    assert context["branch"]["best"]["experiment_id"] == "mar11-1"
+
+
+async def selected(client: httpx.AsyncClient) -> str:
+    return str((await told(client, "/api/trace/select", tag="mar11"))["selection_id"])
+
+
 async def traces(client: httpx.AsyncClient) -> list[dict[str, Any]]:
     return list((await told(client, "/api/trace/list", tag="mar11"))["traces"])
 

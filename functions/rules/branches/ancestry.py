@@ -73,7 +73,9 @@ def best_of(experiments: Iterable[Experiment], direction: Direction, main: Key) 
     measured = [
         (score(e.val_bpb, direction), e.number, e)
         for e in experiments
-        if e.val_bpb is not None and compare(main, Key(e.gpu_class, e.evaluator_hash, e.budget_seconds))[1]
+        if e.val_bpb is not None
+        and not e.is_claim
+        and compare(main, Key(e.gpu_class, e.evaluator_hash, e.budget_seconds))[1]
     ]
     return min(measured)[2] if measured else None
 
@@ -107,7 +109,7 @@ def siblings(
         and _tells(e)
         and e.experiment_id not in path
         and (not e.parent_ids or path.intersection(e.parent_ids))
-        and (finished_until is None or (e.finish_number or 0) <= finished_until)
+        and (finished_until is None or (not e.is_claim and (e.finish_number or 0) <= finished_until))
     ]
     return _newest(_in_order(beside), most)
 

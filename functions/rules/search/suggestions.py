@@ -79,6 +79,7 @@ def near_to(
         (score(e.val_bpb, direction), e.number, e)
         for e in among
         if e.status == "discard"
+        and not e.is_claim
         and e.val_bpb is not None
         and is_near(e.val_bpb, base.val_bpb, direction, margin)
     ]
