@@ -6,8 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from state.entries import Turn
 from state.facts import RetractionFacts
 from state.records import Best, Experiment, Gpu, Status, Trace
+
+RETEST_PRIORITY = 7
+"""A retest goes before new ideas: they are built on what it decides."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +136,10 @@ class Retest:
     """Seconds that the lab trains it, set aside from the tag's budget; None: its agent trains it."""
     timeout_s: float | None = None
     agent: str | None = None
-    """Who trains it, where the lab does not."""
+    """Who trains it, where the lab does not; else whose `turn` it takes."""
+    priority: int = RETEST_PRIORITY
+    turn: Turn | None = None
+    """The round of its agent that it waits in; None: it takes no agent's turn."""
 
 
 @dataclass(frozen=True)

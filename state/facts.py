@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from state.entries import Slot
+from state.entries import Rounds, Slot
 from state.policy import Policy
 from state.records import (
     Best,
@@ -84,6 +84,8 @@ class RetestFacts:
     """In the order in which they were begun."""
     tag: Tag
     policy: Policy
+    rounds: Rounds | None
+    """Of the wait queue, for the agent whose claim it is; None: it is none."""
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from functions.contract import Call, Command, Response, function
 from functions.rules.baselines import baseline_of, owes_baseline
 from functions.rules.entering import admitted, run_of
 from functions.rules.pool.turns import next_turn
+from state.decisions import RETEST_PRIORITY
 from state.entries import WaitQueue
 from state.experiments import Experiments
-from state.experiments.retesting import PRIORITY
 from state.ids import Tag
 from state.records import NO_CHANGE
 
@@ -32,7 +32,7 @@ async def baseline(request: SubmitBaseline, call: Call, experiments: Experiments
         if not owes_baseline(facts.tag, facts.policy):
             return BaselineSubmitted(baseline_id=facts.tag.baseline_id, submitted=False)
         entry = admitted(baseline_of(request.tag, facts.tag.base_commit or ""), facts, call.caller)
-        run = run_of(facts.policy, priority=PRIORITY)
+        run = run_of(facts.policy, priority=RETEST_PRIORITY)
         waits = WaitQueue(facts.rounds, (), paused=facts.tag.paused_at is not None, waiting=facts.waiting)
         new = await experiments.submit(entry, NO_CHANGE, None, run, waits, next_turn, is_baseline=True)
         if new is not None:

@@ -6,7 +6,7 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
 from functions.rules.access import check_own
-from functions.rules.keeps.claiming import run_asked_for
+from functions.rules.keeps.claiming import check_unmeasured, run_asked_for
 from functions.rules.keeps.reports import check_repeatable
 from functions.views.hints import next_step
 from state.experiments import Experiments
@@ -36,6 +36,8 @@ async def retest(request: RunAgain, call: Call, experiments: Experiments) -> Run
         e = facts.experiment
         check_own(call.caller, e.owner, e.experiment_id)
         check_repeatable(e)
+        if request.train:
+            check_unmeasured(facts)
         begun = await experiments.begin_retest(run_asked_for(facts, train=request.train))
         if begun is not None:
             return RunningAgain(

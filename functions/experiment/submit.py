@@ -13,9 +13,9 @@ from functions.rules.entering import admitted, run_of
 from functions.rules.pool.turns import next_turn
 from functions.views.budgets import held_back, obstacle
 from functions.views.hints import Queue, alive, next_step, open_step
+from state.decisions import RETEST_PRIORITY
 from state.entries import Entered, EntryFacts, WaitQueue
 from state.experiments import Experiments
-from state.experiments.retesting import PRIORITY
 from state.records import Experiment, Status
 from state.settings import Settings
 
@@ -75,7 +75,7 @@ async def submit(request: Submit, call: Call, experiments: Experiments, settings
             facts.policy, priority=request.priority, timeout_s=request.timeout_s, pinned_gpu=request.gpu_id
         )
         if is_baseline:  # the others wait for it
-            run = run_of(facts.policy, priority=PRIORITY)
+            run = run_of(facts.policy, priority=RETEST_PRIORITY)
         waits_aside = held_back(tag, None)
         waits = WaitQueue(facts.rounds, workers, paused=waits_aside is not None, waiting=facts.waiting)
         entry = admitted(idea, facts, call.caller)

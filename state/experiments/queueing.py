@@ -14,6 +14,7 @@ from state.entries import HeldLease, Queued, Rounds, Run, Slot, TrainFacts, Turn
 from state.experiments.reading import Reading, experiment_in
 from state.ids import named_by
 from state.indexes import members, values
+from state.keys import Keys
 from state.moves import Arg
 from state.policy import read_policy
 from state.records import STATUSES, Experiment, GpuStatus, Status, Tag, flatten, words
@@ -228,8 +229,7 @@ class Queueing(Reading):
                 line.rounds, line.failures = rounds_of(answer[1:]), line.failures + 1
 
     def _rounds(self, agent: str | None) -> Sequence[Arg]:
-        """A command that reads the queue's rounds."""
-        return ("HMGET", self._keys("queue_clock"), f"agent:{agent or ''}", "round")
+        return reading_rounds(self._keys, agent)
 
 
 @dataclass
@@ -260,6 +260,11 @@ def run_fields(run: Run) -> dict[str, str]:
             "config_delta": dict(run.config_delta) if run.config_delta else None,
         }
     )
+
+
+def reading_rounds(keys: Keys, agent: str | None) -> Sequence[Arg]:
+    """A command that reads the queue's rounds."""
+    return ("HMGET", keys("queue_clock"), f"agent:{agent or ''}", "round")
 
 
 def rounds_of(stored: Sequence[str | None]) -> Rounds:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 from state.budgets import WARN_AT
 from state.decisions import Retest, Ruling
 from state.experiments.ending import best_event, best_fields
+from state.experiments.queueing import reading_rounds, rounds_of, turn_of
 from state.experiments.reading import Reading, experiment_in, retest_id
 from state.facts import RaceFacts, RetestFacts, Spread
 from state.ids import named_by
@@ -17,8 +19,6 @@ from state.tags import exhausted, tag_in
 
 SPARE_READ = 4
 """Retests of each experiment that are read with it, beyond those that its tag's policy asks for."""
-PRIORITY = 7
-"""A retest goes before new ideas: they are built on what it decides."""
 SAME_CODE = {
     *(
         "tag",
@@ -127,11 +127,16 @@ class Retesting(Reading):
             ]
         )
         e = experiment_in(stored, experiment_id)
-        its = await self.many(retest_ids(experiment_id, 0, e.retests))
-        return RetestFacts(e, its, tag_in(of_tag, tag), read_policy(policy))
+        its, rounds = await asyncio.gather(
+            self.many(retest_ids(experiment_id, 0, e.retests)),
+            self._lab.pipeline([reading_rounds(self._keys, e.agent)] if e.is_claim else []),
+        )
+        return RetestFacts(
+            e, its, tag_in(of_tag, tag), read_policy(policy), rounds_of(*rounds) if rounds else None
+        )
 
     async def begin_retest(self, retest: Retest) -> Experiment | None:
-        """Run an experiment's code once more; None where another retest was begun since it was read.
+        """Run an experiment's code once more; None where what this was decided on has changed.
 
         Raises:
             BudgetExhausted: the tag's budget has no room for the run.
@@ -146,7 +151,7 @@ class Retesting(Reading):
             registered_at=0.0,
             budget_s=retest.run_s or e.budget_s or e.budget_seconds,
             timeout_s=retest.timeout_s,
-            priority=PRIORITY if retest.run_s is not None else 0,
+            priority=retest.priority if retest.run_s is not None else 0,
             **e.model_dump(include=SAME_CODE),
         )
         index, category_index = keys.indexes(again, again.status)
@@ -174,7 +179,9 @@ class Retesting(Reading):
                 "seed": retest.seed,
                 "run_s": retest.run_s,
                 "warn_at": WARN_AT,
-                "priority": PRIORITY,
+                "priority": retest.priority,
+                "agent": retest.agent or "",
+                **turn_of(retest.turn),
                 "experiment_traceparent": e.traceparent,
             },
         )

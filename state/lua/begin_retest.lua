@@ -1,13 +1,14 @@
 -- Begin a retest: one more run of an experiment's code, under an id of its own. It waits for a GPU at once, its run set
--- aside from the tag's budget; without `run_s` its agent trains it itself.
+-- aside from the tag's budget; without `run_s` its agent trains it itself. With `round` it takes its agent's turn.
 -- parts: events books queue
 -- keys: experiment retest status_index category_index open attempts
 -- args: experiment_id id number retests_before status_before fields* status patience_s seed run_s? priority experiment_traceparent?
--- returns: {ok | stale} | {exhausted, gpu_seconds | runs, limit, spent, reserved, needed}
+-- args: agent own_round? served_round? round?
+-- returns: {ok | stale} | {turn, the rounds now} | {exhausted, gpu_seconds | runs, limit, spent, reserved, needed}
 local e = redis.call('HMGET', K.experiment, 'retests', 'status')
 if (e[1] or '0') ~= A.retests_before or e[2] ~= A.status_before then return {'stale'} end
-local short = A.run_s and shortage(ms(A.run_s), 1)
-if short then return short end
+local refusal = A.round and other_rounds(A.agent, A.own_round, A.served_round) or A.run_s and shortage(ms(A.run_s), 1)
+if refusal then return refusal end
 local t = now()
 redis.call('HINCRBY', K.experiment, 'retests', 1)
 redis.call('HSET', K.retest, 'registered_at', clock(t), 'status', A.status, unpack(A.fields))
@@ -22,6 +23,6 @@ end
 reserve(K.retest, ms(A.run_s))
 redis.call('HSET', K.retest, 'attempt', 1, 'queued_at', clock(t))
 redis.call('HSET', K.attempts, '1:status', 'queued', '1:queued_at', clock(t))
-enter_queue(K.retest, A.id, A.priority)
+enter_queue(K.retest, A.id, A.priority, A.agent, A.round)
 emit('experiment.queued', A.tag, A.id, cjson.encode({experiment_id = A.id, attempt = 1}), A.experiment_traceparent)
 return {'ok'}

@@ -23,7 +23,7 @@ from tests.functions.test_confirmed import (
     trained,
 )
 from tests.functions.test_traces import audited
-from tests.labs import add_gpu, asked, begun, events_of, idea, open_tag, told, tried
+from tests.labs import add_gpu, asked, begun, events_of, idea, open_tag, refused, told, tried, waiting
 
 
 async def claimed(client: httpx.AsyncClient, value: float, **changes: Any) -> dict[str, Any]:
@@ -318,6 +318,44 @@ async def test_what_its_agent_runs_again_does_not_keep_the_lab_from_running_a_cl
 
     run = await experiment(client, "mar11-2.6")
     assert (run["status"], run["retest_of"]) == ("queued", name)
+
+
+async def test_the_runs_of_claims_wait_in_their_agent_s_turn(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, keep_rule="strict")
+    await trained(client, process, 1.0)
+    await told(client, "/api/tag/pause", tag="mar11")
+    for value in (0.5, 0.4, 0.3):
+        await claimed(client, value, agent="eve")
+    for agent in ("ann", "bob"):
+        await told(client, "/api/experiment/submit", **idea(agent=agent))
+
+    await told(client, "/api/tag/unpause", tag="mar11")
+
+    waits = await waiting(process.lab)
+    assert [e.experiment_id for e in waits] == ["mar11-2.2", "mar11-5", "mar11-6", "mar11-3.2", "mar11-4.2"]
+    assert {e.priority for e in waits} == {0}
+    await told(client, "/api/experiment/stop", experiment_id="mar11-4.2")
+    await told(client, "/api/experiment/submit", **idea(agent="eve"))
+    assert [e.experiment_id for e in await waiting(process.lab)][-2:] == ["mar11-3.2", "mar11-7"]
+    assert await audited(client) == []
+
+
+async def test_of_a_claim_the_lab_has_one_run_at_a_time(client: httpx.AsyncClient, process: Process) -> None:
+    await opened(client)
+    await trained(client, process, 1.0)
+    await claimed(client, 0.5)
+
+    while_it_waits = await refused(client, 409, "/api/experiment/retest", experiment_id="mar11-2")
+    await measured(client, process, "mar11-2.2", 0.75, unjudged=True)
+    before_it_is_judged = await refused(client, 409, "/api/experiment/retest", experiment_id="mar11-2")
+    await judge_retests(client, "mar11-2.2")
+    again = await told(client, "/api/experiment/retest", experiment_id="mar11-2")
+
+    assert while_it_waits["retest_id"] == before_it_is_judged["retest_id"] == "mar11-2.2"
+    assert again["retest_id"] in ("mar11-2.3", "mar11-2.4")
+    assert await audited(client) == []
 
 
 async def test_a_budget_that_is_raised_has_the_claims_run_that_it_held_back(

@@ -16,7 +16,9 @@ from functions.rules.keeps.judging import (
 from functions.rules.keeps.retests import SPARE, next_seed
 from functions.rules.keeps.ruling import retest_of
 from functions.rules.keeps.verdict import Key
+from functions.rules.pool.turns import next_turn
 from state.decisions import Ending, KeyAfter, Retest
+from state.errors import Conflict
 from state.facts import Comparison, RetestFacts, RunFacts
 from state.records import OPEN, Experiment
 
@@ -117,11 +119,31 @@ def measured_by(facts: RetestFacts) -> Experiment | None:
 
 
 def run_asked_for(facts: RetestFacts, *, train: bool = True) -> Retest:
-    """One more run of an experiment's code; a claim's runs on the class of GPU that its tag is measured on."""
+    """One more run of an experiment's code.
+
+    A claim's runs on the class of GPU that its tag is measured on, and waits as what its agent submits.
+    """
     e = facts.experiment
-    if e.is_claim:
-        e = e.model_copy(update={"gpu_class": facts.tag.key_gpu_class, "best_key": None})
-    return retest_of(e, facts.retests, facts.policy, train=train)
+    if facts.rounds is None:
+        return retest_of(e, facts.retests, facts.policy, train=train)
+    on_its_class = e.model_copy(update={"gpu_class": facts.tag.key_gpu_class, "best_key": None})
+    retest = retest_of(on_its_class, facts.retests, facts.policy, train=train)
+    return replace(retest, agent=e.agent, priority=0, turn=next_turn(facts.rounds)) if train else retest
+
+
+def check_unmeasured(facts: RetestFacts) -> None:
+    """Refuse another run of the lab for a claim that one says something about already.
+
+    Raises:
+        Conflict: naming that run.
+    """
+    ours = (r for r in facts.retests if r.attempt > 0 and (r.status in OPEN or r.is_evidence))
+    if facts.experiment.is_claim and (run := next(ours, None)) is not None:
+        raise Conflict(
+            f"the lab runs the code of this claim already: {run.experiment_id}",
+            hint=f"wait for it: GET /api/experiment/{run.experiment_id}/wait; it judges the claim",
+            fields={"retest_id": run.experiment_id},
+        )
 
 
 def would_be_kept(run: RunFacts, under: Conditions, beside: Comparison) -> bool:
