@@ -484,6 +484,81 @@ async def test_a_predictor_leaves_nothing_to_the_next_one(repo: Repository) -> N
     assert isinstance(result, Trained), result
 
 
+REMEMBERED = {
+    "in a file of /dev/shm": (
+        "open(SHARED, 'w').close()",
+        "open(SHARED, 'r+').write('told')",
+        "os.path.getsize(SHARED) > 0",
+    ),
+    "in the times of a file": (
+        "open('left', 'w').close()",
+        "os.utime('left', ns=(1, 1))",
+        "os.stat('left').st_mtime_ns == 1",
+    ),
+    "in the mode of a file": (
+        "open('left', 'w').close()",
+        "os.chmod('left', 0o711)",
+        "os.stat('left').st_mode & 0o777 == 0o711",
+    ),
+    "in an attribute of a file": (
+        "open('left', 'w').close()",
+        "os.setxattr('left', 'user.told', b'told')",
+        "os.listxattr('left')",
+    ),
+    "in the flags of a file": (
+        "open('left', 'w').close()",
+        "fcntl.ioctl(os.open('left', 0), 0x40086602, (0x80).to_bytes(8, 'little'))",
+        "fcntl.ioctl(os.open('left', 0), 0x80086601, bytes(8))[0] & 0x80",
+    ),
+    "in System V shared memory": (
+        "libc.shmget(KEY, 4096, 0o1600)",
+        "memory().value = b'1'",
+        "memory().value == b'1'",
+    ),
+}
+
+
+@pytest.mark.skipif(landlock() < 1, reason="this kernel has no Landlock")
+@pytest.mark.parametrize("where", REMEMBERED)
+async def test_a_predictor_tells_the_next_one_nothing_through_what_the_training_left(
+    repo: Repository, where: str
+) -> None:
+    prepare, tell, is_told = REMEMBERED[where]
+    shared, key = Path("/dev/shm") / f"nightjar-{LAB}", int(LAB[:7], 16)
+    known = f"""
+    import ctypes, fcntl
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.shmat.restype = ctypes.c_long
+    SHARED, KEY = {str(shared)!r}, {key}
+    def memory():
+        place = libc.shmat(libc.shmget(KEY, 0, 0), None, 0)
+        if place == -1:
+            raise OSError("it may not")
+        return ctypes.c_char.from_address(place)
+    """
+    answering = f"""{known}
+    try:
+        told = {is_told}
+    except OSError:
+        told = False
+    if told:
+        sys.exit("it was told")
+    try:
+        {tell}
+    except OSError:
+        pass
+    """
+    try:
+        result = await scored(repo, script(training=f"{known}\n    {prepare}", answering=answering))
+    finally:
+        shared.unlink(missing_ok=True)
+        libc = ctypes.CDLL(None)
+        libc.shmctl(libc.shmget(key, 0, 0), 0, None)
+
+    assert isinstance(result, Trained), result
+    assert result.metric == TRUE_SCORE
+
+
 EVALUATORS = {
     "prints no metric": ("print('all is well')", "no_metrics", "printed no line `val_bpb: NUMBER`"),
     "measures NaN": ("print('val_bpb: nan')", "nan", "measured val_bpb as nan"),
