@@ -2,12 +2,12 @@
 
     python -I -S confine.py <folder> <program> <argument>...
 
-With Landlock (Linux 5.13 and later, no root needed) it and its children write only below the folder and to the devices
-that programs need, open no TCP port (from 6.7 on), and reach no process outside: not by ptrace or /proc, nor by signals
-and abstract sockets (from 6.12 on). They keep the right to read what their user reads. Capabilities are given up
-everywhere. A seccomp filter (x86-64 and 64-bit ARM) closes what Landlock leaves open to one who would tell a later
-process something: System V and POSIX queues, shared memory, semaphores, keyrings, extended attributes; changes of mode,
-owner and times report success and do nothing. It is run by path and imports only the standard library.
+With Landlock (Linux 5.13 and later, no root needed) it and its children write only below the folder and to the
+devices that programs need, open no TCP port (from 6.7 on), and reach no process outside: not by ptrace or /proc, nor
+by signals and abstract sockets (from 6.12 on). They keep the right to read what their user reads. Capabilities are
+given up everywhere. A seccomp filter (x86-64 and 64-bit ARM) closes the ways past Landlock to tell a later process
+something: System V and POSIX queues, shared memory, semaphores, keyrings and extended attributes are refused; changes
+of mode, owner and times report success and do nothing. It is run by path and imports only the standard library.
 """
 
 from __future__ import annotations
@@ -56,8 +56,10 @@ _CALLS = {
         # chmod .. lchown, utime, utimes, fchownat, futimesat, fchmodat, utimensat, fchmodat2
         (*range(90, 95), 132, 235, 260, 261, 268, 280, 452),
         # shm*, sem*, msg*, *xattr, semtimedop, mq_*, add_key .. keyctl
-        (*range(29, 32), *range(64, 67), *range(68, 72), *range(188, 191), *range(197, 200), 220)
-        + (*range(240, 246), *range(248, 251)),
+        (
+            *(*range(29, 32), *range(64, 67), *range(68, 72), *range(188, 191), *range(197, 200), 220),
+            *(*range(240, 246), *range(248, 251)),
+        ),
     ),
     "aarch64": (
         0xC00000B7,
