@@ -16,7 +16,7 @@ from functions.rules.keeps.keeping import (
     Trial,
     plausible_margin,
 )
-from functions.rules.keeps.noise import Noise, Repeats, Sums, cautious, run_again
+from functions.rules.keeps.noise import Noise, Repeats, Sums, cautious, further_mean, run_again
 from functions.rules.keeps.retests import (
     Confirm,
     Contender,
@@ -173,10 +173,8 @@ class SimulatedTag:
                 self.tried[name].trust = "confirmed"
                 self.largest_gain = max(self.tried[name].gain, self.largest_gain or 0.0) or None
                 self.best = stands(best, name, self.direction)
-                if (trial := self.trial(name)).contradicted:
-                    self.best = revalued(
-                        self.best, name, score(trial.claimed, self.direction), self.direction
-                    )
+                if (further := self.trial(name).further) is not None:
+                    self.best = revalued(self.best, name, score(further, self.direction), self.direction)
                 gone = best.chain[: len(best.chain) - len(self.best.chain) + 1]
                 self.judged += [(o.experiment_id, u.experiment_id) for u, o in pairwise(gone)]
             case Demote(name):
@@ -189,13 +187,15 @@ class SimulatedTag:
                 self.best = rises(best, name)
                 self.judged.append((name, best.experiment_id))
             case Revalue(name):
-                self._revalue(name, best)
+                further = self.trial(name).further
+                assert further is not None
+                self._revalue(name, best, further)
             case Dismiss():
                 self.best = without_rivals(best)
 
-    def _revalue(self, name: str, best: Best) -> None:
+    def _revalue(self, name: str, best: Best, further: float) -> None:
         """The incumbent is worth what its further runs measured; a keep before it that is better takes its place."""
-        value = score(self.trial(name).claimed, self.direction)
+        value = score(further, self.direction)
         worth = {t.name: t.value for t in self.tried.values() if t.status == "keep"} | {name: value}
         kept = sorted(worth, key=lambda n: score(worth[n], self.direction))
         links = [Link(experiment_id=n, val_bpb=worth[n], commit_sha=n) for n in kept]
@@ -219,11 +219,12 @@ class SimulatedTag:
 
     def trial(self, name: str) -> Trial:
         its = self.tried[name]
+        further = further_mean(self._repeats[name], its.value)
         return Trial(
             name,
             score(its.value, self.direction),
             tuple(score(value, self.direction) for value in its.fresh),
-            self._repeats[name].is_contradicted and self._repeats[name].first == its.value,
+            None if further is None else score(further, self.direction),
         )
 
     def _trust(self, tried: Tried, plausible: float | None) -> Trust | None:

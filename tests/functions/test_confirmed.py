@@ -931,6 +931,42 @@ async def test_an_incumbent_that_was_contradicted_gives_way_to_the_better_keep_b
     assert await faults(client) == []
 
 
+@pytest.mark.parametrize("baseline_repeats", [0, 2])
+async def test_a_best_that_another_experiment_of_its_code_contradicts_gives_way_too(
+    client: httpx.AsyncClient, process: Process, baseline_repeats: int
+) -> None:
+    await opened(client, baseline_repeats=baseline_repeats, max_retests=1 if baseline_repeats else 0)
+    for value in (1.5, 1.501, 1.502, 1.5):
+        await trained(client, process, value, commit_sha="bbbbbbb")
+    await trained(client, process, 1.0, commit_sha="aaaaaaa")
+
+    again = await trained(client, process, 1.6, commit_sha="aaaaaaa")
+    steps = await judge_retests(client, again["experiment_id"])
+
+    assert (again["status"], again["repeats_best"], steps) == ("discard", True, [])
+    assert await standing(client, "mar11-5") == ("discard", "demoted")
+    assert await best_of(client) == "mar11-1"
+    assert await faults(client) == []
+
+
+async def test_a_keep_whose_value_is_nought_is_confirmed(client: httpx.AsyncClient, process: Process) -> None:
+    await open_tag(
+        client,
+        base_commit="abc1234",
+        metric={"name": "loss"},
+        policy={"keep_rule": "confirmed", "baseline_first": False, "baseline_repeats": 0},
+    )
+    await add_gpu(client)
+    await trained(client, process, 1.0)
+    await trained(client, process, 0.0)
+    await measured(client, process, "mar11-2.2", 0.01)
+
+    await measured(client, process, "mar11-1.2", 1.01)
+
+    assert await standing(client, "mar11-2") == ("keep", "confirmed")
+    assert await faults(client) == []
+
+
 async def test_the_largest_gain_is_forgotten_with_the_keep_that_made_it(
     client: httpx.AsyncClient, process: Process
 ) -> None:

@@ -26,8 +26,13 @@ class Trial:
     """On the first seed: the run that it was chosen by."""
     fresh: tuple[float, ...] = ()
     """On the seeds after that, in their order: runs that it was not chosen by."""
-    contradicted: bool = False
-    """The fresh runs are farther from the first than noise explains: the first says nothing of the code."""
+    further: float | None = None
+    """The mean of all further runs of its code, its own or another's, where they are farther from the first than
+    noise explains: the first says nothing of the code then."""
+
+    @property
+    def contradicted(self) -> bool:
+        return self.further is not None
 
     @property
     def claimed(self) -> float:

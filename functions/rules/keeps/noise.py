@@ -73,6 +73,13 @@ class Repeats:
         )
 
 
+def further_mean(runs: Repeats | None, value: float) -> float | None:
+    """The mean of a code's further runs, where they contradict its first run, which has this value; else None."""
+    if runs is None or not runs.is_contradicted or runs.first != value or runs.mean == value:
+        return None
+    return runs.mean
+
+
 def repeated(before: Repeats | None, value: float) -> Repeats:
     """With one more run (B. P. Welford, Technometrics 4, 1962, p. 419: no difference of large sums is taken)."""
     if before is None:

@@ -51,7 +51,7 @@ class Contender:
 
     def falls_behind(self, under: Contender) -> bool:
         """Its first run was contradicted, and what its further runs measured is no better than the keep under it."""
-        return self.trial.contradicted and self.trial.claimed >= under.trial.first
+        return self.trial.further is not None and self.trial.further >= under.trial.first
 
 
 @dataclass(frozen=True)

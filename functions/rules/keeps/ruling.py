@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from functions.rules.keeps.judging import mean_of
 from functions.rules.keeps.keeping import Trial
-from functions.rules.keeps.noise import Noise, noise_of, p_better, parsed
+from functions.rules.keeps.noise import Noise, further_mean, noise_of, p_better, parsed
 from functions.rules.keeps.retests import (
     NO_FAULT,
     Confirm,
@@ -135,7 +134,7 @@ class Race:
         fields = {
             "trust": "confirmed",
             "improved": True,
-            "delta": score(best.val_bpb, direction) - score(e.judged or math.nan, direction),
+            "delta": score(best.val_bpb, direction) - score(_judged(e), direction),
             "near_miss": False,
             "base_commit_sha": e.commit_sha,
             "p_better": self._chance(e),
@@ -163,9 +162,9 @@ class Race:
     def _borne_out(self, e: Experiment) -> float:
         """What an experiment is worth: its value, or, where its further runs contradict that, their mean."""
         trial = self._contender(e.experiment_id).trial
-        if not trial.contradicted:
-            return e.judged or math.nan
-        return score(trial.claimed, self.facts.tag.direction)  # and back
+        if trial.further is None:
+            return _judged(e)
+        return score(trial.further, self.facts.tag.direction)  # and back
 
     def _revalued(self, e: Experiment, value: float) -> dict[str, Any]:
         if value == e.judged:
@@ -189,10 +188,13 @@ class Race:
             for link, kept in zip(links, self.facts.noise.runs, strict=True)
             if link.experiment_id == name
         )
-        contradicted = runs is not None and runs.is_contradicted and runs.first == first
+        further = further_mean(runs, first)
         return Contender(
             Trial(
-                name, score(first, direction), tuple(score(value, direction) for value in fresh), contradicted
+                name,
+                score(first, direction),
+                tuple(score(value, direction) for value in fresh),
+                None if further is None else score(further, direction),
             ),
             e.trust,
             started=len(its),
@@ -237,6 +239,11 @@ class Race:
             and gpu_class in (None, gpu.gpu_name)
             for gpu in self.facts.gpus
         )
+
+
+def _judged(e: Experiment) -> float:
+    assert e.judged is not None  # it stands in the chain, or among its rivals
+    return e.judged
 
 
 def retest_of(
