@@ -169,7 +169,7 @@ class _Run:
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
-        is_empty = stamps.kill_all(self._command.stamp, spare=self._command.spare)
+        is_empty = stamps.kill_all(self._command.stamp, spare=self._command.spare, awaited=self._process.pid)
         await asyncio.wait({self._exited}, timeout=_REAP_S)
         return is_empty and self._exited.done()
 

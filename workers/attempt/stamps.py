@@ -6,6 +6,7 @@ environment; a descendant that has cleared it is found as long as its parents li
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -39,13 +40,22 @@ def signal_all(stamp_prefix: str, number: int, *, spare: Container[int] = ()) ->
             continue
 
 
-def kill_all(stamp_prefix: str, *, spare: Container[int] | None = None, timeout_s: float = 5.0) -> bool:
+def kill_all(
+    stamp_prefix: str,
+    *,
+    spare: Container[int] | None = None,
+    awaited: int | None = None,
+    timeout_s: float = 5.0,
+) -> bool:
     """KILL the attempt's processes until none lives; False if one still lives after about `timeout_s`.
 
     `spare` is for a process that runs only this attempt and adopts its orphans: every descendant counts, also without
-    the stamp, except the ids in `spare`. Blocks; a few milliseconds when there is nothing to kill.
+    the stamp, except the ids in `spare`; `awaited` is the child that its caller reaps. Blocks; a few milliseconds
+    when there is nothing to kill.
     """
     deadline = time.monotonic() + timeout_s
+    if spare is not None and not _end_children(spare, awaited, deadline):
+        return False
     # in the middle of an exec a process has no environment for a moment, but it is still a descendant
     looks = 2 if spare is None else 1
     known: dict[int, psutil.Process] = {}
@@ -68,6 +78,41 @@ def kill_all(stamp_prefix: str, *, spare: Container[int] | None = None, timeout_
             except psutil.Error:
                 continue
         time.sleep(_PAUSE_S)
+
+
+def _end_children(spare: Container[int], awaited: int | None, deadline: float) -> bool:
+    """Kill children until none is left, which is the proof that nothing lives below them; False at the deadline.
+
+    A process that forks and ends all the time is gone whenever /proc is read, but it leaves children to this one.
+    """
+    while True:
+        is_over = awaited is None or not _is_living(awaited)
+        left = [pid for pid in _children() if pid not in spare and pid != awaited]
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
+        if is_over and not left:
+            return True
+        if time.monotonic() > deadline:
+            return False
+
+
+def _children() -> list[int]:
+    """The kernel's own list of this process's children; empty where the kernel keeps none."""
+    found = list[int]()
+    for task in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # the thread has ended
+            found += map(int, task.read_text().split())
+    return found
+
+
+def _is_living(pid: int) -> bool:
+    try:
+        return _lives(psutil.Process(pid))
+    except psutil.Error:
+        return False
 
 
 def _descendants() -> list[psutil.Process]:

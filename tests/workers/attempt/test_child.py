@@ -181,6 +181,57 @@ def test_a_process_that_is_alone_with_an_attempt_kills_orphans_that_cleared_thei
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
+REFORKING = """
+import importlib.util, os, subprocess, sys, time
+from pathlib import Path
+from workers.attempt import stamps
+from workers.attempt.launch import adopt_orphans
+
+def of_worker():
+    assert stamps.kill_all(sys.argv[2], spare=[])
+
+def of_evaluator():
+    place = Path(stamps.__file__).with_name("scoring_path") / "nightjar_evaluator.py"
+    spec = importlib.util.spec_from_file_location("nightjar_evaluator", place)
+    evaluator = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = evaluator
+    spec.loader.exec_module(evaluator)
+    evaluator.end_children(spare=[])
+
+CHAIN = '''
+import ctypes, os, sys, time
+fork, end = ctypes.PyDLL(None).fork, ctypes.CDLL(None)._exit
+counted = os.open(sys.argv[1], os.O_WRONLY)
+for _ in range(9000):
+    if fork():
+        end(0)
+    os.pwrite(counted, b"%d" % (time.monotonic() * 1000), 0)
+'''
+open("counted", "w").close()
+adopt_orphans()
+chain = [sys.executable, "-I", "-S", "-c", CHAIN, "counted"]
+subprocess.run(chain, env={}, check=True)
+while not os.path.getsize("counted"):
+    time.sleep(0.001)
+{"worker": of_worker, "evaluator": of_evaluator}[sys.argv[1]]()
+stood = open("counted").read()
+time.sleep(0.3)
+print(open("counted").read() == stood)
+"""
+
+
+@pytest.mark.parametrize("whose", ["worker", "evaluator"])
+def test_what_forks_and_ends_all_the_time_does_not_outrun_its_end(
+    tmp_path: Path, stamp: str, whose: str
+) -> None:
+    words = [sys.executable, "-c", REFORKING, whose, stamp]
+
+    environ = {"PYTHONPATH": str(Path(__file__).parents[3])}
+    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=tmp_path, env=environ)
+
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
 async def test_a_grandchild_that_clears_its_environment_dies_with_its_parents(
     tmp_path: Path, stamp: str
 ) -> None:
