@@ -967,6 +967,23 @@ async def test_a_keep_whose_value_is_nought_is_confirmed(client: httpx.AsyncClie
     assert await faults(client) == []
 
 
+@pytest.mark.parametrize(("further", "status"), [(9.8, "keep"), (9.95, "discard")])
+async def test_the_largest_gain_is_forgotten_once_further_runs_contradict_it(
+    client: httpx.AsyncClient, process: Process, further: float, status: str
+) -> None:
+    await opened(client)
+    await baseline(client, process, 10.001, 10.002, first=10.0)
+    for value in (9.9, 0.0001):
+        await trained(client, process, value)
+
+    await told(client, "/api/experiment/retest", experiment_id="mar11-3")
+    await measured(client, process, "mar11-3.2", further)
+
+    assert (await standing(client, "mar11-3"))[0] == status
+    assert (await process.lab.hash(process.lab.keys.tag("mar11")))["largest_gain"] == repr(10.0 - 9.9)
+    assert await faults(client) == []
+
+
 async def test_the_largest_gain_is_forgotten_with_the_keep_that_made_it(
     client: httpx.AsyncClient, process: Process
 ) -> None:

@@ -108,7 +108,7 @@ def retraction_of(facts: RetractionFacts, reason: str, digest: str) -> Retractio
     return Retraction(
         facts=facts,
         fields=fields,
-        tag_fields=_baseline_now(facts, leaving, now) | _largest_gain_now(facts),
+        tag_fields=_baseline_now(facts, leaving, now) | largest_gain_now(facts),
         told={**vars(told), "number": e.number, "agent": e.agent, "key": e.best_key},
         after=after,
         leaving=leaving,
@@ -213,7 +213,7 @@ def _baseline_now(
     return {"baseline_val_bpb": judged[0] if judged and judged[0] is not None else ""}
 
 
-def _largest_gain_now(facts: RetractionFacts) -> dict[str, Any]:
+def largest_gain_now(facts: RetractionFacts) -> dict[str, Any]:
     """The largest gain among the keeps that are left, where this one's was it."""
     e = facts.experiment
     if e.delta is None or e.delta != facts.tag.largest_gain:

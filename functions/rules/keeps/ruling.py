@@ -25,7 +25,7 @@ from functions.rules.keeps.retests import (
     fresh_runs,
     next_seed,
 )
-from functions.rules.keeps.retracting import link_of, lost_to
+from functions.rules.keeps.retracting import largest_gain_now, link_of, lost_to
 from functions.rules.keeps.standing import falls, restored, revalued, rises, stands, without_rivals
 from functions.rules.keeps.verdict import is_near, score
 from functions.rules.pool.health import is_stale
@@ -90,9 +90,10 @@ class Race:
             self.facts.policy.retest_top_k,
         )
         assert after is not None  # it is there itself
+        tag_fields = largest_gain_now(facts)
         if after.experiment_id != e.experiment_id:
-            return self._demoted(e, after)
-        tag_fields = {"baseline_val_bpb": value} if e.baseline else {}
+            return replace(self._demoted(e, after), tag_fields=tag_fields)
+        tag_fields |= {"baseline_val_bpb": value} if e.baseline else {}
         ruling = Ruling(e, "keep", self._revalued(e, value), self.facts.best, after, None, None, {})
         return replace(ruling, score=self._other_score(e, value), tag_fields=tag_fields)
 
