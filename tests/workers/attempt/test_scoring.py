@@ -205,6 +205,25 @@ async def test_a_predictor_cannot_print_the_score(repo: Repository, way: str) ->
     assert (result.metric, result.reported) == (TRUE_SCORE, 0.3)
 
 
+async def test_a_line_that_a_predictor_begins_does_not_hide_the_score(repo: Repository) -> None:
+    short = EVALUATOR.replace(
+        'print(f"---\\nval_bpb: {score():.6f}\\nrows: {ROWS}")', 'print("val_bpb:", score())'
+    )
+    assert short != EVALUATOR
+    repo.base = repo.commit({"prepare.py": short})
+    answering = """
+    try:
+        open(f"/proc/{os.getppid()}/fd/1", "w").write("val_bpb: 0.3\\nval_bpb: ")
+    except OSError:
+        pass
+    """
+
+    result = await scored(repo, script(answering=answering), tier="none")
+
+    assert isinstance(result, Trained), result
+    assert result.metric == TRUE_SCORE
+
+
 SHADOWS = {
     "through the environment": 'os.environ["PYTHONPATH"] = os.environ["PYTHONSTARTUP"] = os.getcwd()',
     "by results.json": """open("results.json", "w").write('{"val_bpb": 0.3}')""",

@@ -181,6 +181,8 @@ class Predictor:
         self._process.kill()
         self._process.wait()
         end_children(spare=self._others)
+        sys.stdout.write("\n")  # unconfined it may have begun a line there, which would hide ours
+        sys.stdout.flush()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def __call__(self, question: Any, shape: Sequence[int]) -> memoryview[float]:
