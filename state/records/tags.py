@@ -35,7 +35,9 @@ class Tag(Record):
     largest_gain: float | None = None
     """By how much a keep has beaten the best before it, at most; those beyond `implausible_factor` aside."""
     lab_measured: bool = False
-    """The lab has measured a run under the main comparability key: what agents measure themselves are claims."""
+    """The lab has measured a run: what agents measure themselves are claims."""
+    lab_gpu_class: str | None = None
+    """Class of GPU of the lab's own runs, rather of one under the main comparability key: there claims are run."""
     awaits_baseline: bool = False
     """It has not ended, and nothing else of the tag is dispatched."""
     baselines: int = 0
@@ -75,9 +77,14 @@ class Tag(Record):
     key_budget_seconds: float | None = None
 
     @property
+    def claims_class(self) -> str | None:
+        """The class of GPU that a claim is run on; None: any."""
+        return self.lab_gpu_class if self.lab_measured and self.lab_gpu_class else self.key_gpu_class
+
+    @property
     def takes_claims(self) -> bool:
         """What agents measure themselves counts for nothing before the lab has run its code."""
-        return self.lab_measured or self.evaluator_command is not None
+        return self.lab_measured or self.awaits_baseline or self.evaluator_command is not None
 
     @property
     def score(self) -> Score:

@@ -528,3 +528,37 @@ async def test_the_seconds_of_the_lab_s_run_are_no_seconds_of_the_claim(
 
     assert (await experiment(client, "mar11-2"))["training_seconds"] == 300.0
     assert await audited(client) == []
+
+
+async def test_a_number_that_comes_before_the_lab_s_baseline_has_ended_is_a_claim(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, baseline_first=True)
+    await told(client, "/api/experiment/baseline", tag="mar11")
+
+    answer = await claimed(client, 0.0001, result={"gpu_class": "quantum"})
+    await measured(client, process, "mar11-1", 2.8)
+    await measured(client, process, "mar11-2.2", 2.9)
+
+    assert (answer["status"], answer["claimed"]) == ("discard", True)
+    assert await best_of(client) == "mar11-1"
+    e = await experiment(client, "mar11-2")
+    assert (e["status"], e["val_bpb"], e["gpu_class"]) == ("discard", 2.9, "H100")
+    assert await audited(client) == []
+
+
+async def test_where_an_agent_came_first_on_other_hardware_claims_run_on_the_lab_s(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await tried(client, 1.0, result={"gpu_class": "B200"})
+    await trained(client, process, 2.0)
+
+    answer = await claimed(client, 0.0001, result={"gpu_class": "B200"})
+    await measured(client, process, "mar11-3.2", 1.9)
+
+    assert (answer["status"], answer["claimed"]) == ("discard", True)
+    e = await experiment(client, "mar11-3")
+    assert (e["status"], e["val_bpb"], e["gpu_class"]) == ("keep", 1.9, "H100")
+    assert await best_of(client) == "mar11-1"
+    assert await audited(client) == []

@@ -87,7 +87,9 @@ async def test_an_agent_bound_to_a_tag_works_through_the_whole_curl_loop(
     assert "WIDTH = 96" in git(clone, "show", "HEAD:train.py")
     found = [lab.get(f"experiment/mar11-{n}")["experiment"] for n in (1, 2, 3, 4)]
     assert [e["agent"] for e in found] == ["nightjar", "alice", "alice", "alice"]
-    assert (found[2]["val_bpb"], found[3]["status"]) == (2.7961, "crash")
+    assert found[2]["claimed"]
+    assert 2.7961 in (found[2]["val_bpb"], found[2]["reported"])  # the lab may have run its code by now
+    assert found[3]["status"] == "crash"
     (own,) = [gpu for gpu in lab.get("pool/list")["workers"] if gpu["of_agent"]]
     assert (own["gpu_id"], own["owner"], own["status"]) == ("box:0", "alice", "idle")
     for words in (

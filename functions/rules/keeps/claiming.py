@@ -126,7 +126,7 @@ def run_asked_for(facts: RetestFacts, *, train: bool = True) -> Retest:
     e = facts.experiment
     if facts.rounds is None:
         return retest_of(e, facts.retests, facts.policy, train=train)
-    on_its_class = e.model_copy(update={"gpu_class": facts.tag.key_gpu_class, "best_key": None})
+    on_its_class = e.model_copy(update={"gpu_class": facts.tag.claims_class, "best_key": None})
     retest = retest_of(on_its_class, facts.retests, facts.policy, train=train)
     return replace(retest, agent=e.agent, priority=0, turn=next_turn(facts.rounds)) if train else retest
 

@@ -254,7 +254,10 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
         near_miss_score=score(value, tag.direction) if is_near else None,
         crashes=_forgiven(run),
         gpu=GpuCrashes(0),
-        key=KeyAfter(tag.key_version, _learned(run, under.key, value, answer) if under.agrees else {}),
+        key=KeyAfter(
+            tag.key_version,
+            _lab_learned(run, under) | (_learned(run, under.key, value, answer) if under.agrees else {}),
+        ),
         training_seconds=report.training_seconds,
         noise_key=beside.noise_key,
         repeat=weighed.repeat,
@@ -518,9 +521,20 @@ def _is_base_code(e: Experiment, tag: Tag) -> bool:
     return is_base_code(tag, e.commit_sha, e.config_delta, is_unpatched=e.is_unpatched)
 
 
+def _lab_learned(run: RunFacts, under: Conditions) -> dict[str, object]:
+    """That the lab has measured something, on which class of GPU: one of the main key, if it has one."""
+    tag, gpu_class = run.tag, under.key.gpu_class
+    if not run.experiment.was_trained_here:
+        return {}
+    is_better = under.agrees and gpu_class is not None and gpu_class != tag.lab_gpu_class
+    if tag.lab_measured and not is_better:
+        return {}
+    return {"lab_measured": True, "lab_gpu_class": gpu_class}
+
+
 def _learned(run: RunFacts, key: Key, value: float, answer: CompleteAnswer) -> dict[str, object]:
     """Fields of the tag that follow: parts of its main key that this run is the first to know, what the base commit's
-    code measures, that the lab has measured something, and the largest gain."""
+    code measures, and the largest gain."""
     e, tag, plausible = run.experiment, run.tag, _plausible(run)
     main, known = main_key(tag), {name: part for name, part in vars(key).items() if part is not None}
     learned: dict[str, object] = {
@@ -529,8 +543,6 @@ def _learned(run: RunFacts, key: Key, value: float, answer: CompleteAnswer) -> d
     is_first = tag.baseline_id is None and tag.baseline_val_bpb is None
     if e.baseline or (is_first and _is_base_code(e, tag)):
         learned["baseline_val_bpb"] = value
-    if e.was_trained_here and not tag.lab_measured:
-        learned["lab_measured"] = True
     gain = answer.delta if answer.improved and answer.trust != "provisional" else 0.0
     if gain > (tag.largest_gain or 0.0) and (plausible is None or gain <= plausible):
         learned["largest_gain"] = gain

@@ -414,7 +414,7 @@ async def test_the_newest_lines_are_shown_while_the_script_runs(tmp_path: Path, 
 
     await run_command(command(tmp_path, stamp, script), watcher, QUICK)
 
-    assert watcher.tails == ["one\ntwo"]
+    assert set(watcher.tails) == {"one\ntwo"}  # told again, should the script take long to die
 
 
 async def test_cancelling_the_run_kills_everything_of_it(tmp_path: Path, stamp: str) -> None:
