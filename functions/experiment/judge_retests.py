@@ -59,23 +59,38 @@ async def judge_retests(request: JudgeRetests, judging: Judging) -> Steps:
     concerned = await _concerned(request, judging)
     steps: list[str] = []
     while concerned:
-        for claim in [e for e in concerned if e.is_claim]:
-            if (done := await see_to_claim(claim.experiment_id, judging)) is not None:
-                steps.append(done)
-                concerned.append(await judging.experiments.get(claim.experiment_id))
+        steps += await _measure_claims(concerned, judging)
         fell = False
         for tag, best_key in dict.fromkeys((e.tag, e.best_key) for e in concerned):
-            while (facts := await judging.experiments.race(tag, best_key)) is not None:
-                await statistics_loaded(facts.noise)
-                race = Race(facts, judging.settings.stale_s)
-                step = race.step()
-                if step is None or (taken := await _take(step, race, judging)) is None:
-                    break
-                steps += [in_words(step)] if taken else []
-                fell |= taken and isinstance(step, Demote | Revalue)
+            taken = await _steps_of(tag, best_key, judging)
+            steps += map(in_words, taken)
+            fell |= any(isinstance(step, Demote | Revalue) for step in taken)
         # a claim that was worth no run may beat the best that is left
         concerned = await _claims(concerned[0].tag, judging) if fell else []
     return Steps(steps=steps)
+
+
+async def _measure_claims(concerned: list[Experiment], judging: Judging) -> list[str]:
+    """See to the claims among them; what one has become joins them, because another best may concern it then."""
+    steps: list[str] = []
+    for claim in [e for e in concerned if e.is_claim]:
+        if (done := await see_to_claim(claim.experiment_id, judging)) is not None:
+            steps.append(done)
+            concerned.append(await judging.experiments.get(claim.experiment_id))
+    return steps
+
+
+async def _steps_of(tag: str, best_key: str | None, judging: Judging) -> list[Step]:
+    """Take the steps of one best, until a retest is awaited."""
+    steps: list[Step] = []
+    while (facts := await judging.experiments.race(tag, best_key)) is not None:
+        await statistics_loaded(facts.noise)
+        race = Race(facts, judging.settings.stale_s)
+        step = race.step()
+        if step is None or (taken := await _take(step, race, judging)) is None:
+            break
+        steps += [step] if taken else []
+    return steps
 
 
 async def _concerned(request: JudgeRetests, judging: Judging) -> list[Experiment]:

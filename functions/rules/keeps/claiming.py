@@ -121,7 +121,7 @@ def measured_by(facts: RetestFacts) -> Experiment | None:
 def run_asked_for(facts: RetestFacts, *, train: bool = True) -> Retest:
     """One more run of an experiment's code.
 
-    A claim's runs on the class of GPU that its tag is measured on, and waits as what its agent submits.
+    The run of a claim is on the lab's class of GPU, and waits in its agent's turn.
     """
     e = facts.experiment
     if facts.rounds is None:
