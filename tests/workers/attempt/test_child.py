@@ -494,10 +494,15 @@ def test_a_stamp_matches_whole_segments_only_and_spares_the_caller(
     experiment = stamp.split("/")[0]
     monkeypatch.setenv("NIGHTJAR_ATTEMPT", f"{experiment}/12/1")
     with subprocess.Popen(["sleep", "600"], env={**os.environ}) as sleeper:
-        assert processes_of(f"{experiment}/1") == []
-        assert [p.pid for p in processes_of(f"{experiment}/12/")] == [sleeper.pid]
+        try:
+            while not (found := processes_of(f"{experiment}/12/")):
+                time.sleep(0.01)  # in the middle of its exec it has no environment
+            assert [p.pid for p in found] == [sleeper.pid]
+            assert processes_of(f"{experiment}/1") == []
 
-        assert kill_all(f"{experiment}/12")
+            assert kill_all(f"{experiment}/12")
+        finally:
+            sleeper.kill()
         assert sleeper.wait() == -signal.SIGKILL
 
 
