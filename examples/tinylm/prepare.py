@@ -198,7 +198,7 @@ def score_predictor() -> float:
 
     with Predictor("train.py", "--predict") as ask:
         val_bpb = evaluate_bpb(answer)
-    rows = np.random.default_rng().permutation(EVAL_BYTES)[:EVAL_CHUNK]  # nobody knows before which they are
+    rows = np.random.default_rng().permutation(EVAL_BYTES)[:EVAL_CHUNK]  # drawn anew for each score
     contexts = windows_before(load_text("validation"), asked_positions()[rows], MAX_CONTEXT)
     with Predictor("train.py", "--predict") as ask:
         scrambled, again = (np.asarray(ask(contexts, (len(contexts), VOCAB))) for _ in range(2))

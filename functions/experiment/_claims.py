@@ -15,7 +15,7 @@ from functions.rules.keeps.claiming import (
     run_asked_for,
     would_be_kept,
 )
-from functions.rules.keeps.judging import conditions_of
+from functions.rules.keeps.judging import Conditions, conditions_of
 from state.errors import BudgetExhausted
 from state.experiments import Experiments
 from state.facts import Comparison, RetestFacts, RunFacts
@@ -32,7 +32,7 @@ async def see_to_claim(experiment_id: str, judging: Judging) -> str | None:
         if (by := measured_by(facts)) is not None:
             run, report = as_measured(await experiments.run_facts(experiment_id), by)
             under = conditions_of(report.key, run)
-            beside = await _beside(run, under.key.gpu_class, under.other_key, under.code, experiments)
+            beside = await _beside(run, under, experiments)
             ending = judge_claim(facts.experiment, report, run, under, beside)
             if await experiments.end(ending):
                 return f"measure {experiment_id}"
@@ -51,13 +51,11 @@ async def see_to_claim(experiment_id: str, judging: Judging) -> str | None:
 async def _is_worth_a_run(facts: RetestFacts, experiments: Experiments) -> bool:
     run = await experiments.run_facts(facts.experiment.experiment_id)
     under = conditions_of(key_of(run.experiment), run)
-    beside = await _beside(run, under.key.gpu_class, under.other_key, under.code, experiments)
+    beside = await _beside(run, under, experiments)
     return would_be_kept(run, under, beside)
 
 
-async def _beside(
-    run: RunFacts, gpu_class: str | None, other_key: str | None, code: str, experiments: Experiments
-) -> Comparison:
-    beside = await experiments.comparison(run, gpu_class, other_key, code)
+async def _beside(run: RunFacts, under: Conditions, experiments: Experiments) -> Comparison:
+    beside = await experiments.comparison(run, under.key.gpu_class, under.other_key, under.code)
     await statistics_loaded(beside.noise)
     return beside

@@ -90,7 +90,7 @@ def check_own(caller: Caller, owner: str | None, thing: str) -> None:
 
 
 def check_may_command(caller: Caller, command: str | None) -> None:
-    """Refuse anybody but operators a command that workers are to run.
+    """Refuse a command for workers unless an operator gives it.
 
     Raises:
         Forbidden: the caller is no operator.

@@ -1,4 +1,4 @@
--- Forget a GPU that nobody holds; with `agent` only one that this agent registered for itself.
+-- Forget a GPU that no experiment holds. With `agent`: only if this agent registered it for itself.
 -- parts: events agent_gpus
 -- keys: gpu gpus idle_gpus
 -- args: gpu_id agent?

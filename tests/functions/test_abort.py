@@ -143,7 +143,7 @@ async def test_without_a_best_the_base_commit_lifts_the_abort(
     await told(client, "/api/experiment/register", **idea())
 
 
-async def test_a_baseline_that_crashed_into_an_abort_is_tried_again_by_whoever_mended_the_lab(
+async def test_a_baseline_that_crashed_into_an_abort_can_be_submitted_again(
     client: httpx.AsyncClient, process: Process
 ) -> None:
     await open_tag(client, policy={"on_abort": "block", "crash_limit": 1}, base_commit=BASE)

@@ -220,7 +220,7 @@ async def test_a_registered_base_commit_becomes_the_baseline_that_what_waits_wai
     assert await leased(client) == ["mar11-1"]
 
 
-async def test_after_a_result_a_stopped_baseline_is_missed_by_nobody(
+async def test_after_a_result_a_stopped_baseline_is_not_brought_again(
     client: httpx.AsyncClient, process: Process
 ) -> None:
     await opened(client)

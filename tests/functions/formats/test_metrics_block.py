@@ -167,7 +167,7 @@ def test_the_evidence_that_stands_last_decides() -> None:
         ("val_bpb: 1.5\nrows: 3\nval_bpb: 1.25\n", 1.25),
         ("step 1\rVAL_BPB:\t1e-3", 0.001),
         ("---\nval_bpb: 1.5\n---\nrows: 3", 1.5),
-        ("val_bpb: 1.5\n| val_bpb: 0.3\nthe val_bpb: 0.3\nval_bpb: 0.3 of what it was\n", 1.5),
+        ("val_bpb: 1.5\n| val_bpb: 0.3\nthe val_bpb: 0.3\nval_bpb: 0.3 and more\n", 1.5),
         ("val_bpb: " + "0" * 500 + "1\n", None),
         ("my_val_bpb: 0.3\nval_bpb = 0.3", None),
     ],

@@ -1,4 +1,4 @@
-"""Agents with a token of their own that train themselves, on GPUs that nobody else gets."""
+"""Agents with a token of their own that train themselves, on GPUs that are lent to them only."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ async def people(process: Process) -> AsyncIterator[People]:
         for name, role in roles.items():
             clients[name] = await stack.enter_async_context(http_client(process))
             clients[name].headers.update(await bearer(process, name, role))
-        everybody = People(**clients)
-        await open_tag(everybody.olga, policy={"baseline_first": False})
-        yield everybody
-        assert (await told(everybody.olga, "/api/lab/audit"))["violations"] == []
+        callers = People(**clients)
+        await open_tag(callers.olga, policy={"baseline_first": False})
+        yield callers
+        assert (await told(callers.olga, "/api/lab/audit"))["violations"] == []
 
 
 async def lent_to(agent: httpx.AsyncClient, **more: Any) -> tuple[str, int]:
@@ -88,15 +88,15 @@ async def test_an_agent_registers_a_gpu_trains_on_it_and_gives_it_back(people: P
     assert forgotten == {"deregistered": True}
 
 
-async def test_nobody_but_its_agent_is_lent_an_agent_s_gpu(people: People) -> None:
+async def test_an_agent_s_gpu_is_lent_to_that_agent_only(people: People) -> None:
     await told(people.ann, "/api/pool/register", **BOX)
     anns, bobs = await registered(people.ann), await registered(people.bob)
-    nobodys = await registered(people.olga)
+    unowned = await registered(people.olga)
     await told(people.olga, "/api/experiment/submit", **idea())
 
     leased = (await told(people.olga, "/api/pool/dispatch"))["leased"]
-    for somebody, name in ((people.bob, bobs), (people.olga, nobodys), (people.olga, anns)):
-        answer = await told(somebody, "/api/pool/acquire", experiment_id=name)
+    for caller, name in ((people.bob, bobs), (people.olga, unowned), (people.olga, anns)):
+        answer = await told(caller, "/api/pool/acquire", experiment_id=name)
         assert (answer["acquired"], answer["reason"]) == (False, "no idle, healthy GPU fits")
     await refused(people.wes, 403, "/api/pool/acquire", experiment_id=anns)
 
@@ -104,7 +104,7 @@ async def test_nobody_but_its_agent_is_lent_an_agent_s_gpu(people: People) -> No
     assert (await told(people.ann, "/api/pool/acquire", experiment_id=anns))["gpu_id"] == "box:0"
 
 
-async def test_an_agent_s_gpu_is_lent_to_nobody_else_even_where_it_was_just_chosen(
+async def test_an_agent_s_gpu_is_lent_to_that_agent_only_even_where_it_was_just_chosen(
     process: Process, people: People
 ) -> None:
     await told(people.ann, "/api/pool/register", **BOX)
@@ -115,12 +115,12 @@ async def test_an_agent_s_gpu_is_lent_to_nobody_else_even_where_it_was_just_chos
         assert await pool.lend(bobs, chosen, lease_s=60, stale_s=60, agent=agent) == "none"
 
 
-async def test_nobody_but_its_agent_speaks_for_an_agent_s_gpu(process: Process, people: People) -> None:
+async def test_only_its_agent_speaks_for_an_agent_s_gpu(process: Process, people: People) -> None:
     await told(people.ann, "/api/pool/register", **BOX)
     name, fence = await lent_to(people.ann)
     before = await dump(process.lab)
 
-    for somebody in (people.bob, people.wes):
+    for caller in (people.bob, people.wes):
         for path, more in (
             ("register", {k: v for k, v in BOX.items() if k != "gpu_id"}),
             ("heartbeat", {}),
@@ -128,8 +128,8 @@ async def test_nobody_but_its_agent_speaks_for_an_agent_s_gpu(process: Process, 
             ("release", {}),
             ("release", {"experiment_id": name, "fence": fence}),
         ):
-            await refused(somebody, 403, f"/api/pool/{path}", gpu_id="box:0", **more)
-        await refused(somebody, 403, "/api/pool/deregister", gpu_id="box:0")
+            await refused(caller, 403, f"/api/pool/{path}", gpu_id="box:0", **more)
+        await refused(caller, 403, "/api/pool/deregister", gpu_id="box:0")
     taken = await refused(people.bob, 403, "/api/pool/register", **BOX)
 
     assert taken["detail"] == "box:0 was registered by 'ann', not by 'bob'"
@@ -324,7 +324,7 @@ async def test_the_audit_counts_the_gpus_of_each_agent(process: Process, people:
     assert audited["violations"] == ["'ann' has registered 1 GPUs, counted are 5"]
 
 
-async def test_without_tokens_a_gpu_that_anybody_registers_is_lent_to_anybody(
+async def test_without_tokens_every_registered_gpu_is_lent_to_every_caller(
     process: Process, client: httpx.AsyncClient
 ) -> None:
     await open_tag(client, policy={"baseline_first": False})

@@ -113,7 +113,7 @@ def test_after_many_crashes_in_a_row_nothing_new_is_suggested() -> None:
     ]
 
 
-def test_before_the_first_result_the_baseline_comes_first_whoever_runs_it() -> None:
+def test_before_the_first_result_the_baseline_comes_first_in_every_mode_of_training() -> None:
     least = Least("attention", is_new=True)
     alone, queued = (
         ideas("explore", best=None, least=least, waits_for=baseline) for baseline in (None, "mar11-1")
