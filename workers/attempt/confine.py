@@ -90,7 +90,7 @@ def give_up_rights() -> None:
     """Get no right back by exec: neither from a set-user-ID program nor, as root, by being root."""
     libc = ctypes.CDLL(None, use_errno=True)
     for capability in range(_CAPABILITIES):
-        libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # errors: no right to, or no such
+        libc.prctl(_PR_CAPBSET_DROP, capability, 0, 0, 0)  # may fail: no right, or no such number
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
