@@ -1562,3 +1562,11 @@ async def test_a_tag_without_a_base_commit_is_told_what_that_means(client: httpx
 
     assert "base_commit" in without["hint"]
     assert with_one["hint"] is None
+
+
+async def test_a_new_tag_and_its_strategy_are_as_old_as_the_tag(client: httpx.AsyncClient) -> None:
+    opened = await told(client, "/api/experiment/setup", tag="mar11")
+
+    strategy = await told(client, "/api/search/strategy", tag="mar11")
+
+    assert strategy["updated_at"] == opened["tag"]["created_at"]

@@ -63,7 +63,7 @@ export function experiments() {
 // What a row shows, so that one that looks the same stays as it is.
 function row(e) {
   const { id, tag, number: nth, status, category, hypothesis, agent, attempt, near_miss, duplicate_of } = e;
-  const claimed = e.claimed && e.measured_by === null;
+  const claimed = status === "discard" && e.claimed && e.measured_by === null;
   const trust = claimed ? "claimed" : e.trust;
   const open = OPEN.has(status);
   const value = open ? e.last_metric : e.val_bpb;
