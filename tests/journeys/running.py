@@ -118,10 +118,17 @@ class RunningLab:
         return status
 
     def process(self, *words: str) -> psutil.Process:
-        """The one living process of this lab whose command line holds all of these words."""
-        found = self.unforked(*words)
-        assert len(found) == 1, (words, found)
-        return found[0]
+        """The one living process of this lab whose command line holds all of these words; waits until it is seen.
+
+        In the middle of its exec a process has neither a command line nor an environment.
+        """
+
+        def one() -> psutil.Process | None:
+            found = self.unforked(*words)
+            return found[0] if len(found) == 1 else None
+
+        process: psutil.Process = self.until(one, f"one process has {words} in its command line")
+        return process
 
     def unforked(self, *words: str) -> list[psutil.Process]:
         """Those of `processes` that no other of them has forked: until it starts a program of its own,

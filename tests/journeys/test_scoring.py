@@ -99,7 +99,7 @@ def test_the_time_of_scoring_counts_as_the_run_s(lab: RunningLab) -> None:
 def test_a_stop_reaches_a_run_that_is_being_scored(lab: RunningLab) -> None:
     slow = training(0.9, printed=0.9).replace("serve(", "import time; time.sleep(600); serve(")
     name = lab.submit(open_tag(lab, "stopped"), commit_sha=lab.commit({"train.py": slow}))
-    lab.until(lambda: lab.processes("train.py", "--predict"), "its predictor runs")
+    lab.process("train.py", "--predict")
 
     lab.post("experiment/stop", experiment_id=name)
 
@@ -112,8 +112,7 @@ def test_a_stop_reaches_a_run_that_is_being_scored(lab: RunningLab) -> None:
 def test_a_killed_worker_leaves_nothing_of_a_scoring(lab: RunningLab) -> None:
     slow = training(0.9, printed=0.9).replace("serve(", "import time; time.sleep(600); serve(")
     name = lab.submit(open_tag(lab, "killed"), commit_sha=lab.commit({"train.py": slow}))
-    lab.until(lambda: lab.processes("train.py", "--predict"), "its predictor runs")
-    [evaluator], [predictor] = lab.processes("score.py"), lab.processes("train.py", "--predict")
+    evaluator, predictor = lab.process("score.py"), lab.process("train.py", "--predict")
 
     worker = evaluator.parent()
     assert worker is not None
