@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated
 
 from pydantic import Field, StringConstraints
@@ -72,3 +73,12 @@ def named_by(experiment_id: str) -> tuple[str, str]:
     """
     tag, dash, number = experiment_id.rpartition("-")
     return f"{tag}{dash}{number.partition('.')[0]}", tag
+
+
+TOKEN_FORM = re.compile(r"nj_(?P<id>[a-z2-7]{10})_(?P<secret>[A-Za-z0-9_-]{43})")
+
+
+def token_id_in(text: str) -> str | None:
+    """The id of the token that this text would be; None where it has not the form of one."""
+    found = TOKEN_FORM.fullmatch(text)
+    return None if found is None else found["id"]

@@ -14,7 +14,6 @@ import hmac
 import ipaddress
 import json
 import math
-import re
 import secrets
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -23,6 +22,7 @@ from typing import Any, Literal
 
 from state.client import Lab
 from state.errors import Conflict, Forbidden, NotFound, TooManyRequests, Unauthenticated
+from state.ids import TOKEN_FORM
 from state.records import Record, Role, flatten
 
 Kind = Literal["access", "enroll"]
@@ -40,7 +40,6 @@ WRONG_TRIES = 10
 TRIES_S = 60
 """So many wrong tokens an address may try to sign in with, in so many seconds."""
 
-_FORM = re.compile(r"nj_(?P<id>[a-z2-7]{10})_(?P<secret>[A-Za-z0-9_-]{43})")
 _NOBODY = "0" * 64
 """Stands where no digest is: nothing that anybody could send has it."""
 _STRANGER = {"id": "-", "name": "-", "role": "viewer", "digest": _NOBODY, "issued_by": "-", "created_at": "0"}
@@ -452,7 +451,7 @@ class Tokens:
 
 def _proof(text: str) -> Proof:
     """What this text proves, if it is a token's."""
-    found = _FORM.fullmatch(text)
+    found = TOKEN_FORM.fullmatch(text)
     token_id, secret = (found["id"], found["secret"]) if found else ("", text)
     return Proof(token_id, digest_of_secret(secret))
 
@@ -470,12 +469,6 @@ def _network(address: str) -> str:
     except ValueError:
         return "unknown"
     return str(found) if found.version == 4 else str(ipaddress.ip_network((found, 64), strict=False))
-
-
-def id_in(text: str) -> str | None:
-    """The id of the token that this text would be; None where it has not the form of one."""
-    found = _FORM.fullmatch(text)
-    return None if found is None else found["id"]
 
 
 def unknown_token() -> Unauthenticated:

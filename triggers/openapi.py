@@ -83,6 +83,7 @@ def openapi(functions: Mapping[str, Function[Any, Any]]) -> dict[str, Any]:
                 "operationId": operation,
                 "summary": declared.description,
                 "tags": [name.partition("::")[0]],
+                "x-function": name,
                 "x-role": list(declared.roles),
                 **({"security": []} if "anyone" in declared.roles else {}),
                 **_asked(declared, door, schemas),
@@ -134,8 +135,7 @@ def _parameter(name: str, schema: dict[str, Any], *, in_path: bool, required: bo
     if "anyOf" in schema:
         (told,) = [of for of in schema.pop("anyOf") if of != {"type": "null"}]
         schema |= told
-    if schema.get("default", "") is None or in_path:
-        schema.pop("default", None)
+    default = schema.pop("default", None) if in_path or schema.get("default", "") is None else None
     shown: dict[str, Any] = {
         "description": schema.pop("description", ""),
         "example": schema.pop("examples", [None])[0],
@@ -146,6 +146,7 @@ def _parameter(name: str, schema: dict[str, Any], *, in_path: bool, required: bo
         "in": "path" if in_path else "query",
         "required": required,
         **said,
+        **({} if default is None else {"x-default": default}),
         "schema": schema,
     }
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import nightjar, started_nightjar
+from tests.commands import command_line, nightjar, started_nightjar
 from tests.journeys.running import RunningLab, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -46,7 +46,46 @@ def test_call_fills_the_path_of_a_get(lab: RunningLab) -> None:
     assert json.loads(done.stdout)["gpu_id"] == gpu
 
 
-def test_a_wrong_field_is_a_usage_error_before_anything_is_sent(lab: RunningLab) -> None:
+def test_a_part_of_the_path_that_is_not_given_is_what_it_is_by_default(lab: RunningLab) -> None:
+    words = command_line("call", "--data", str(lab.data), "report::progress", "--tag", "cli")
+
+    done = subprocess.run(words, capture_output=True, check=True)
+
+    assert done.stdout.startswith(b"\x89PNG")
+
+
+def test_call_asks_the_lab_what_it_can_do_and_imports_no_function(lab: RunningLab) -> None:
+    watched = (
+        sys.executable,
+        "-X",
+        "importtime",
+        "-P",
+        "-m",
+        "triggers.cli",
+        "call",
+        "--data",
+        str(lab.data),
+    )
+
+    done = subprocess.run([*watched, "report::tags"], capture_output=True, text=True, check=True)
+
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "triggers.cli.lab_http" in imported
+    assert not {
+        name for name in imported if name.startswith(("functions.table", "functions.report", "redis."))
+    }
+
+
+def test_without_a_lab_call_says_what_this_checkout_can_do(tmp_path: Path) -> None:
+    shown = nightjar(tmp_path / "data", "call", "experiment::wait", "--help")
+    called = nightjar(tmp_path / "data", "call", "experiment::best", "--tag", "t", NIGHTJAR_PORT="1")
+
+    assert "--until change|finished" in shown.stdout
+    assert called.returncode == 1
+    assert "no lab answers" in called.stderr
+
+
+def test_a_wrong_field_is_a_usage_error(lab: RunningLab) -> None:
     missing = nightjar(lab.data, "call", "experiment::best")
     wrong = nightjar(lab.data, "call", "experiment::history", "--tag", "cli", "--limit", "many")
     unknown = nightjar(lab.data, "call", "no::such")

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from functions.process.redaction import hide
 from state.errors import Unauthenticated
+from state.ids import token_id_in
 from state.private import write_private
 from state.settings import Settings
-from state.tokens import id_in
 from triggers.cli.address import is_own, is_up
 
 FILE = "operator.token"
@@ -87,7 +87,7 @@ def is_kept(settings: Settings, token_id: str) -> bool:
     """Whether the kept token is this one."""
     with contextlib.suppress(Unauthenticated):
         found = kept(settings)
-        return found is not None and id_in(found.text) == token_id
+        return found is not None and token_id_in(found.text) == token_id
     return False
 
 
@@ -111,7 +111,7 @@ def _check_private(path: Path, found: os.stat_result, options: str) -> None:
 
 def _checked(bearer: Bearer) -> Bearer:
     hide(bearer.text)
-    if id_in(bearer.text) is None:
+    if token_id_in(bearer.text) is None:
         raise Unauthenticated(
             f"the text in {bearer.source} is not a token", hint="a token is nj_, its id, _ and its secret"
         )

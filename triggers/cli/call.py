@@ -1,34 +1,56 @@
-"""`nightjar call noun::verb --field value` calls any function of the running lab."""
+"""`nightjar call noun::verb --field value` calls any function of the running lab.
+
+What functions there are, and what they take, the lab itself says (its OpenAPI document): so they are those of its
+version, and none of their code has to be imported here, which would take longer than the call.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
+from urllib.parse import urlencode
 
 import click
-from pydantic import BaseModel, ValidationError
 
-from functions.contract import Function
-from functions.schemas import schema_of
-from functions.table import find, table
-from functions.validation import invalid
-from state.errors import Invalid
+from state.errors import Invalid, NightjarError
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import BY_STATUS, print_json, printable
 
+FUNCTION, DEFAULT = "x-function", "x-default"
+"""What /openapi.json says of us: an operation's function, and what a part of its path is by default."""
+Schema = Mapping[str, Any]
+_METAVARS = {"string": "TEXT", "integer": "INTEGER", "number": "NUMBER", "boolean": "true|false"}
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One way to call a function."""
+
+    function: str
+    method: str
+    path: str
+    description: str
+    fields: Mapping[str, Schema]
+    required: frozenset[str]
+    defaults: Mapping[str, str]
+    """Of parts of the path."""
+
 
 class Calls(click.Group):
-    """One subcommand per row of the function table, its options made from the request model."""
+    """One subcommand per function of the lab, its options made from what it takes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(table())
+        return list(_operations(**_lab_of(ctx)))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        declared = find(cmd_name)
-        return None if declared is None else _command(declared)
+        operations = _operations(**_lab_of(ctx)).get(cmd_name)
+        return _command(operations) if operations else None
 
 
 @click.group(cls=Calls, subcommand_metavar="NOUN::VERB [--FIELD VALUE]...")
@@ -43,18 +65,62 @@ def command(context: click.Context, data: str | None, lab: str | None) -> None:
     context.obj = settings_from(data=data, lab=lab)
 
 
-def _command(declared: Function[Any, Any]) -> click.Command:
+def _lab_of(context: click.Context) -> dict[str, Any]:
+    return {name: context.params.get(name) for name in ("data", "lab")}
+
+
+@cache
+def _operations(**lab: Any) -> Mapping[str, Sequence[Operation]]:
+    """How each function can be called, POST first; where no lab answers, as this checkout has them."""
+    try:
+        document = LabHttp(settings_from(**lab), anonymous=True).ask("GET", "/openapi.json")
+    except NightjarError:
+        document = None  # why, the call itself will tell
+    found: dict[str, list[Operation]] = {}
+    for operation in _read(document if isinstance(document, dict) and "paths" in document else _own()):
+        found.setdefault(operation.function, []).append(operation)
+    return {name: sorted(ways, key=lambda way: way.method != "POST") for name, ways in found.items()}
+
+
+def _own() -> dict[str, Any]:
+    from functions.table import table
+    from triggers.openapi import openapi
+
+    return openapi(table())
+
+
+def _read(document: Mapping[str, Any]) -> list[Operation]:
+    schemas = document["components"]["schemas"]
+    return [
+        _operation(path, method, told, schemas)
+        for path, methods in document["paths"].items()
+        for method, told in methods.items()
+        if FUNCTION in told
+    ]
+
+
+def _operation(path: str, method: str, told: Mapping[str, Any], schemas: Mapping[str, Schema]) -> Operation:
+    of_url = [parameter for parameter in told["parameters"] if parameter["in"] != "header"]
+    fields: dict[str, Schema] = {
+        parameter["name"]: {**parameter["schema"], "description": parameter.get("description", "")}
+        for parameter in of_url
+    }
+    required = {one["name"] for one in of_url if one["required"] and DEFAULT not in one}
+    if body := told.get("requestBody"):
+        schema = schemas[body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]]
+        fields = {**schema.get("properties", {}), **fields}
+        required.update(schema.get("required", []))
+    defaults = {one["name"]: one[DEFAULT] for one in of_url if DEFAULT in one}
+    name, text = told[FUNCTION], told["summary"]
+    return Operation(name, method.upper(), path, text, fields, frozenset(required), defaults)
+
+
+def _command(operations: Sequence[Operation]) -> click.Command:
+    first = operations[0]
+
     def run(**given: str | None) -> int:
-        context = click.get_current_context()
-        body = {
-            name: _value(declared.request, name, text) for name, text in given.items() if text is not None
-        }
-        try:
-            declared.request.model_validate(body)
-        except ValidationError as problem:
-            raise click.UsageError(invalid(problem).detail) from problem
-        http = LabHttp(context.obj)
-        answer = _ask(http, declared, body)
+        body = {name: _value(first.fields[name], text) for name, text in given.items() if text is not None}
+        answer = _ask(LabHttp(click.get_current_context().obj), operations, body)
         if isinstance(answer, bytes):
             sys.stdout.buffer.write(answer)
             return 0
@@ -63,50 +129,62 @@ def _command(declared: Function[Any, Any]) -> click.Command:
         else:
             print_json(answer)
         # What is waited for says how it ended; everything else was simply answered.
-        return BY_STATUS.get(str(answer.get("status")), 0) if declared.name == "experiment::wait" else 0
+        return BY_STATUS.get(str(answer.get("status")), 0) if first.function == "experiment::wait" else 0
 
-    described = schema_of(declared.request, "request").get("properties", {})
     options: list[click.Parameter] = [
         click.Option(
             [f"--{name.replace('_', '-')}", name],
-            required=info.is_required(),
-            help=described.get(name, {}).get("description", ""),
-            metavar=_metavar(info.annotation),
+            required=name in first.required,
+            help=schema.get("description", ""),
+            metavar=_metavar(schema),
         )
-        for name, info in declared.request.model_fields.items()
+        for name, schema in first.fields.items()
     ]
     options.append(click.Option(["--json", "_json"], is_flag=True, expose_value=False, help="(always JSON)"))
-    return click.Command(declared.name, params=options, callback=run, help=declared.description)
+    return click.Command(first.function, params=options, callback=run, help=first.description)
 
 
-def _ask(http: LabHttp, declared: Function[Any, Any], body: dict[str, Any]) -> Any:
-    """Through the first door whose path the given fields fill; POST before GET."""
-    doors = sorted(declared.doors, key=lambda door: door.method != "POST")
-    for door in doors:
-        in_path = re.findall(r"{(\w+)}", door.path)
-        values = declared.request.model_validate(body).model_dump()
-        if all(values.get(name) is not None for name in in_path):
-            path = door.path.format(**values)
-            rest = {name: value for name, value in body.items() if name not in in_path}
-            if door.method == "POST":
-                return http.ask("POST", path, rest)
-            query = "&".join(f"{name}={value}" for name, value in rest.items())
-            return http.ask(door.method, f"{path}?{query}" if query else path)
-    raise Invalid(f"{declared.name} cannot be called over HTTP")
+def _ask(http: LabHttp, operations: Sequence[Operation], body: dict[str, Any]) -> Any:
+    """In the first way whose path the given fields fill.
 
-
-def _value(model: type[BaseModel], name: str, text: str) -> Any:
-    """Text where the field takes text, else JSON."""
+    Raises:
+        click.UsageError: a field's value is none that the function takes.
+    """
+    in_path, way = next(
+        (names, way)
+        for way in operations
+        if body.keys() | way.defaults.keys() >= (names := set(re.findall(r"{(\w+)}", way.path)))
+    )
+    path = way.path.format(**{**way.defaults, **body})
+    rest = {name: value for name, value in body.items() if name not in in_path}
     try:
-        model.__pydantic_validator__.validate_assignment(model.model_construct(), name, text, strict=True)
-    except ValidationError:
-        try:
-            return json.loads(text)
-        except ValueError:
-            return text
-    return text
+        if way.method == "POST":
+            return http.ask("POST", path, rest)
+        return http.ask(way.method, f"{path}?{urlencode(rest)}" if rest else path)
+    except Invalid as problem:
+        told = problem.fields.get("problem")
+        if isinstance(told, dict) and "errors" in told:
+            raise click.UsageError(problem.detail) from problem
+        raise
 
 
-def _metavar(annotation: Any) -> str:
-    text = getattr(annotation, "__name__", str(annotation))
-    return re.sub(r"\btyping\.|\bAnnotated\[(\w+),.*", r"\1", text).upper()[:40]
+def _value(schema: Schema, text: str) -> Any:
+    """Text where the field takes text, else JSON."""
+    if _is_text(schema):
+        return text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text  # the lab says what it takes
+
+
+def _metavar(schema: Schema) -> str:
+    """What a field takes: one of its choices, or its kind of value."""
+    one = next((of for of in schema.get("anyOf", ()) if of.get("type") != "null"), schema)
+    if "enum" in one:
+        return "|".join(map(str, one["enum"]))
+    return _METAVARS.get(one.get("type", ""), "JSON")
+
+
+def _is_text(schema: Schema) -> bool:
+    return schema.get("type") == "string" or any(_is_text(one) for one in schema.get("anyOf", ()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 
 from functions.rules.keeps.verdict import score
 from state.records import Direction
@@ -167,7 +167,7 @@ def parsed(kept: str) -> Repeats | None:
 
 def written(runs: Repeats) -> str:
     """Repeats as the JSON that stands beside their code."""
-    return json.dumps(astuple(runs))
+    return json.dumps([*vars(runs).values()])
 
 
 def noise_of(squares: float, df: int) -> Noise | None:
