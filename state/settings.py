@@ -9,7 +9,13 @@ from pathlib import Path
 
 import platformdirs
 from pydantic import AliasChoices, Field, SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic_settings import (
+    BaseSettings,
+    DotEnvSettingsSource,
+    InitSettingsSource,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+)
 
 from state.ids import Id
 
@@ -18,10 +24,14 @@ OF_COMMANDS = frozenset({"NIGHTJAR_TOKEN", "NIGHTJAR_ENROLL_TOKEN"})
 
 
 class Settings(BaseSettings):
-    """Variables with the prefix `NIGHTJAR_`, or lines of a `.env` file; `./nightjar config` shows them."""
+    """Variables with the prefix `NIGHTJAR_`, else lines of a `.env` file; `./nightjar config` shows them.
+
+    The files are those of the lab's data directory and, after it, of the user's configuration folder. None is read
+    from the working directory: that may be a repository of somebody else. An empty value is none.
+    """
 
     model_config = SettingsConfigDict(
-        env_prefix="NIGHTJAR_", env_file=".env", extra="ignore", populate_by_name=True, frozen=True
+        env_prefix="NIGHTJAR_", env_ignore_empty=True, extra="ignore", populate_by_name=True, frozen=True
     )
 
     lab: Id = Field(default="lab", description="name of the lab, the hash tag {<lab>} of all its keys")
@@ -163,10 +173,33 @@ class Settings(BaseSettings):
         description="default of the policy's near_miss_margin for new tags",
     )
 
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        of_user = DotEnvSettingsSource(settings_cls, env_file=user_file())
+        given = {**of_user(), **env_settings(), **init_settings()}
+        # where the lab is says nobody but these: the file that lies there comes too late
+        place = {name: given[name] for name in ("data", "lab") if given.get(name) is not None}
+        default = cls.model_fields["lab"].default
+        of_lab = data_dir(place.get("data"), place.get("lab", default)) / ".env"
+        return (
+            init_settings,
+            env_settings,
+            InitSettingsSource(settings_cls, {"data": None, "lab": default, **place}),
+            DotEnvSettingsSource(settings_cls, env_file=of_lab),
+            of_user,
+        )
+
     @property
     def data_dir(self) -> Path:
         """The folder of the lab's files; by default below XDG_STATE_HOME."""
-        return (self.data or Path(platformdirs.user_state_dir("nightjar")) / self.lab).expanduser().absolute()
+        return data_dir(self.data, self.lab)
 
     @property
     def plugin_names(self) -> list[str]:
@@ -189,6 +222,18 @@ class Settings(BaseSettings):
     def base_url(self) -> str:
         """The URL of the lab's HTTP triggers."""
         return (self.url or f"http://127.0.0.1:{self.port}").rstrip("/")
+
+
+def data_dir(data: Path | str | None, lab: str) -> Path:
+    """The folder of a lab's files, where its settings name one and where they do not."""
+    return (
+        (Path(data) if data else Path(platformdirs.user_state_dir("nightjar"), lab)).expanduser().absolute()
+    )
+
+
+def user_file() -> Path:
+    """The `.env` of the user, for all labs that have no setting of their own."""
+    return Path(platformdirs.user_config_dir("nightjar"), ".env")
 
 
 def own_environment() -> dict[str, str]:

@@ -89,6 +89,12 @@ def heed_signals() -> None:
             signal.signal(number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def nobody_s_configuration(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """What stands in the developer's own settings file changes no test either."""
+    os.environ["XDG_CONFIG_HOME"] = str(tmp_path_factory.mktemp("config"))
+
+
 @pytest.fixture(scope="session")
 def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedRedis]:
     """A private Redis for the whole run: a skip on a laptop without one, a failure in CI."""

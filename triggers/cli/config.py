@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 from rich.table import Table
 
-from state.settings import Settings
+from state.settings import Settings, user_file
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import for_people, print_json
 
@@ -26,3 +26,4 @@ def command(data: str | None, lab: str | None, as_json: bool) -> None:
     for name, info in Settings.model_fields.items():
         table.add_row(f"NIGHTJAR_{name.upper()}", str(shown[name]), info.description or "")
     for_people().print(table)
+    click.echo(f"read from the environment, {settings.data_dir / '.env'}, then {user_file()}")

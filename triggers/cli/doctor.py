@@ -21,7 +21,7 @@ from state.embedded import redis_url
 from state.errors import Forbidden, NightjarError, Unauthenticated
 from state.fitness import Finding, look
 from state.redis_binary import find_binary
-from state.settings import Settings
+from state.settings import Settings, user_file
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import AUTH, ERROR, OK, for_people, print_json, printable
@@ -65,6 +65,7 @@ def machine(settings: Settings) -> Iterator[Finding]:
             yield Finding(program, "error", "not found", f"install {program}")
         else:
             yield Finding(program, "ok", "not found: pip is used instead")
+    yield from settings_left_behind(settings)
     yield gpus()
     folder = next(p for p in (settings.data_dir, *settings.data_dir.parents) if p.exists())
     free = shutil.disk_usage(folder).free / 1e9
@@ -75,6 +76,17 @@ def machine(settings: Settings) -> Iterator[Finding]:
         f"{free:.0f} GB free at {folder}",
         "make room, or choose another --data" if low else "",
     )
+
+
+def settings_left_behind(settings: Settings) -> Iterator[Finding]:
+    """A `.env` that nothing reads: earlier versions took settings from the working directory."""
+    here = Path.cwd() / ".env"
+    lab_s = settings.data_dir / ".env"
+    if here in (lab_s, user_file()) or not here.is_file():
+        return
+    if any(line.strip().startswith("NIGHTJAR_") for line in here.read_text(errors="replace").splitlines()):
+        remedy = f"if it is yours, move its lines to {lab_s} or {user_file()}"
+        yield Finding("settings", "warning", f"{here} is not read: it may be a repository's", remedy)
 
 
 def gpus() -> Finding:

@@ -1,0 +1,76 @@
+"""Settings: where they are read from, and from where not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from state.settings import Settings, user_file
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A user without settings, in a folder that is not his own."""
+    for name in ("CONFIG", "STATE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", str(tmp_path / name.lower()))
+    project = tmp_path / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    return tmp_path
+
+
+def write(path: Path, *lines: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines))
+
+
+def test_a_repository_s_file_sets_nothing(home: Path) -> None:
+    write(home / "project" / ".env", "NIGHTJAR_REDIS_SERVER=./redis-server", "NIGHTJAR_DATA=here")
+
+    assert Settings() == Settings.model_construct()
+
+
+def test_the_file_of_the_data_directory_comes_before_that_of_the_user(home: Path) -> None:
+    write(user_file(), "NIGHTJAR_PORT=4001", "NIGHTJAR_HEALTH_S=7")
+    write(home / "data" / ".env", "NIGHTJAR_PORT=4002")
+
+    settings = Settings(data=home / "data")
+
+    assert (settings.port, settings.health_s) == (4002, 7.0)
+
+
+def test_the_environment_and_the_command_line_come_before_all_files(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(home / "data" / ".env", "NIGHTJAR_PORT=4002", "NIGHTJAR_HEALTH_S=7", "MAX_CONSECUTIVE_CRASHES=9")
+    monkeypatch.setenv("NIGHTJAR_DATA", str(home / "data"))
+    monkeypatch.setenv("NIGHTJAR_PORT", "4003")
+
+    settings = Settings(health_s=8.0)
+
+    assert (settings.port, settings.health_s, settings.max_consecutive_crashes) == (4003, 8.0, 9)
+
+
+def test_the_user_s_file_may_say_where_the_lab_is_and_the_lab_s_own_may_not(home: Path) -> None:
+    write(user_file(), f"NIGHTJAR_DATA={home / 'data'}", "NIGHTJAR_LAB=night")
+    write(home / "data" / ".env", "NIGHTJAR_DATA=/elsewhere", "NIGHTJAR_LAB=day", "NIGHTJAR_PORT=4002")
+
+    settings = Settings()
+
+    assert (settings.data_dir, settings.lab, settings.port) == (home / "data", "night", 4002)
+
+
+def test_without_a_directory_of_its_own_a_lab_s_file_lies_in_the_default_one(home: Path) -> None:
+    write(home / "state" / "nightjar" / "night" / ".env", "NIGHTJAR_PORT=4002")
+
+    assert Settings(lab="night").port == 4002
+    assert Settings().port == 3111
+
+
+def test_an_empty_value_is_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NIGHTJAR_DATA", "")
+    monkeypatch.setenv("NIGHTJAR_PORT", "")
+
+    assert Settings().data_dir == home / "state" / "nightjar" / "lab"
+    assert Settings().port == 3111
