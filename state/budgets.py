@@ -20,7 +20,8 @@ REPORTED: frozenset[Status] = frozenset(
 )
 """Final statuses that follow from a reported result or crash."""
 SET_ASIDE: frozenset[Status] = frozenset({"queued", "leased", "running"})
-"""While Nightjar has an experiment to train, `budget_s` seconds and one run are set aside for it."""
+"""While Nightjar has an experiment to train, `budget_s` seconds and one run are set aside for it, and more seconds as
+its run outlasts them in a tag whose GPU seconds are limited."""
 
 
 @dataclass(frozen=True)

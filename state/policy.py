@@ -10,7 +10,7 @@ import json
 from functools import lru_cache
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails
 
 from state.errors import Invalid
@@ -92,6 +92,18 @@ class Budgets(Part):
     """How long runs train."""
 
     base_s: float = Field(default=300, gt=0, le=7 * 86400, description="seconds, where a run names no other")
+    max_timeout_s: float | None = Field(
+        default=None,
+        gt=0,
+        le=7 * 86400,
+        description="most seconds that a run may be given or ask for; default: 2 x base_s + 60",
+    )
+
+    @model_validator(mode="after")
+    def _holds_the_base(self) -> Budgets:
+        if self.max_timeout_s is not None and self.max_timeout_s < self.base_s:
+            raise ValueError(f"max_timeout_s {self.max_timeout_s:g} is below base_s {self.base_s:g}")
+        return self
 
 
 class Policy(Part):

@@ -11,6 +11,7 @@ from functions.experiment._ideas import NewIdea
 from functions.rules.baselines import is_base_code, owes_baseline
 from functions.rules.entering import admitted, run_of
 from functions.rules.pool.turns import next_turn
+from functions.rules.time_limits import TIMEOUT, ends_after_s, longest_s
 from functions.views.budgets import held_back, obstacle
 from functions.views.hints import Queue, alive, next_step, open_step
 from state.decisions import RETEST_PRIORITY
@@ -25,7 +26,7 @@ class Submit(NewIdea):
 
     priority: int = Field(0, ge=0, le=7, description="higher first")
     timeout_s: Annotated[float, Field(gt=0, le=7 * 86400)] | None = Field(
-        None, description="seconds after which it is ended; default: 2 x budget + 60", examples=[660]
+        None, description=TIMEOUT, examples=[660]
     )
 
 
@@ -40,6 +41,8 @@ class Submitted(Response):
     status_url: str
     wait_url: str
     queue: Queue
+    timeout_s: float
+    """Seconds after which its run is ended, as its tag's budget stands now."""
     next: str
     """What to do now, in a sentence."""
     hint: str | None = None
@@ -55,14 +58,10 @@ async def submit(request: Submit, call: Call, experiments: Experiments, settings
         workers = alive(facts.slots, facts.now, settings.stale_s)
         if (first := facts.first) is not None:
             queue = Queue(position=await experiments.position(first, workers), workers=len(workers))
-            return submitted(
-                first,
-                first.status,
-                first.attempt,
-                queue,
-                next_step(first, queue, held_back(facts.tag, first)),
-                facts,
-            )
+            step = next_step(first, queue, held_back(facts.tag, first))
+            held_s = first.reserved_gpu_seconds or 0.0
+            ends = ends_after_s(facts.tag, first.timeout_s or longest_s(facts.policy), held_s)
+            return submitted(first, first.status, first.attempt, queue, ends, step, facts)
         tag = facts.tag
         if is_baseline := owes_baseline(tag, facts.policy):
             is_baseline = request.gpu_id is None and is_base_code(
@@ -71,11 +70,16 @@ async def submit(request: Submit, call: Call, experiments: Experiments, settings
             if not is_baseline:
                 await call.invoke("experiment::baseline", {"tag": tag.name})
                 continue
-        run = run_of(
-            facts.policy, priority=request.priority, timeout_s=request.timeout_s, pinned_gpu=request.gpu_id
+        run = (
+            run_of(facts.policy, priority=RETEST_PRIORITY)  # the others wait for it
+            if is_baseline
+            else run_of(
+                facts.policy,
+                priority=request.priority,
+                timeout_s=request.timeout_s,
+                pinned_gpu=request.gpu_id,
+            )
         )
-        if is_baseline:  # the others wait for it
-            run = run_of(facts.policy, priority=RETEST_PRIORITY)
         waits_aside = held_back(tag, None)
         waits = WaitQueue(facts.rounds, workers, paused=waits_aside is not None, waiting=facts.waiting)
         entry = admitted(idea, facts, call.caller)
@@ -83,11 +87,17 @@ async def submit(request: Submit, call: Call, experiments: Experiments, settings
         if new is not None:
             queue = Queue(position=new.position, workers=len(workers))
             step = open_step(new.experiment_id, "queued", queue, waits_aside)
-            return submitted(new, "queued", 1, queue, step, facts)
+            return submitted(new, "queued", 1, queue, ends_after_s(tag, run.timeout_s), step, facts)
 
 
 def submitted(
-    e: Entered | Experiment, status: Status, attempt: int, queue: Queue, step: str, facts: EntryFacts
+    e: Entered | Experiment,
+    status: Status,
+    attempt: int,
+    queue: Queue,
+    timeout_s: float,
+    step: str,
+    facts: EntryFacts,
 ) -> Submitted:
     """What submitting this experiment answers, now and whenever it is repeated."""
     invocation = f"{e.experiment_id}.{attempt}"
@@ -101,6 +111,7 @@ def submitted(
         status_url=f"/api/invocation/{invocation}",
         wait_url=f"/api/experiment/{e.experiment_id}/wait",
         queue=queue,
+        timeout_s=timeout_s,
         next=step,
         hint=obstacle(facts.tag),
     )

@@ -17,6 +17,7 @@ from functions.rules.access import check_own
 from functions.rules.baselines import is_base_code, owes_baseline
 from functions.rules.entering import run_of
 from functions.rules.pool.turns import next_turn
+from functions.rules.time_limits import TIMEOUT, default_timeout_s, ends_after_s
 from functions.views.budgets import held_back
 from functions.views.hints import Queue, alive, next_step
 from state.entries import HeldLease, WaitQueue
@@ -38,10 +39,12 @@ class Train(Command):
         None, description="top-level constants of train.py to set", examples=[{"DEPTH": 12}]
     )
     timeout_s: Annotated[float, Field(gt=0, le=7 * 86400)] | None = Field(
-        None, description="seconds after which it is ended; default: 2 x budget + 60", examples=[660]
+        None, description=TIMEOUT, examples=[660]
     )
     budget_s: Annotated[float, Field(gt=0, le=7 * 86400)] | None = Field(
-        None, description="seconds that it may train; default: the tag's base budget", examples=[300]
+        None,
+        description="seconds that it may train, at most what timeout_s may be; default: the tag's base budget",
+        examples=[300],
     )
     gpu_id: GpuId | None = Field(None, description="wait for this GPU")
     priority: int = Field(0, ge=0, le=7, description="higher first")
@@ -58,6 +61,8 @@ class Accepted(Response):
     queue: Queue
     paused: bool
     """An operator holds its tag's runs back."""
+    timeout_s: float | None
+    """Seconds after which its run is ended, as its tag's budget stands now; null: it is given none any more."""
     next: str
     """What to do now, in a sentence."""
 
@@ -106,7 +111,9 @@ async def accept(request: Train, call: Call, experiments: Experiments, settings:
         decide = None if e.retest_of is not None or lease == "used" else next_turn
         queued = await experiments.enqueue(e, run, waits, decide, lease=lease, is_baseline=is_baseline)
         if queued is not None:
-            now = e.model_copy(update={"status": queued.status, "attempt": queued.attempt})
+            now = e.model_copy(
+                update={"status": queued.status, "attempt": queued.attempt, "timeout_s": run.timeout_s}
+            )
             return accepted(now, queued.position, len(workers), facts.tag)
 
 
@@ -149,6 +156,7 @@ def accepted(e: Experiment, position: int, workers: int, tag: Tag) -> Accepted:
         status_url=f"/api/invocation/{invocation}",
         queue=queue,
         paused=paused,
+        timeout_s=ends_after_s(tag, e.timeout_s, e.reserved_gpu_seconds or 0.0) if e.timeout_s else None,
         next=next_step(e, queue, held_back(tag, e)),
     )
 
@@ -209,7 +217,7 @@ def job_of(given: Assignment, request: Train, traceparent: str | None) -> Traini
         evaluator_files=tag.evaluator_files,
         evaluator_command=tag.evaluator_command,
         budget_s=budget,
-        timeout_s=e.timeout_s or 2 * budget + 60,
+        timeout_s=e.timeout_s or default_timeout_s(budget),
         seed=e.seed,
         traceparent=traceparent,
     )

@@ -10,6 +10,7 @@ from functions.contract import Call, Command, Response, function
 from functions.pool._stores import Stores
 from functions.rules.access import Caller
 from functions.rules.pool.lending import candidates, why_none
+from functions.rules.time_limits import default_timeout_s
 from functions.views.budgets import obstacle
 from state.ids import ExperimentId
 from state.leases import Lease
@@ -69,7 +70,7 @@ async def _lend(request: Acquire, caller: Caller, stores: Stores, settings: Sett
         lease = await stores.pool.lend(
             wanted.experiment,
             fits,
-            lease_s=2 * wanted.policy.budgets.base_s + 60,
+            lease_s=default_timeout_s(wanted.policy.budgets.base_s),
             stale_s=settings.stale_s,
             chosen_from=[gpu.gpu_id for gpu in wanted.idle],
             agent=caller.owner if caller.role == "agent" else None,

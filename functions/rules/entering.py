@@ -7,6 +7,7 @@ from typing import Any
 from functions.rules.access import Caller, check_own
 from functions.rules.baselines import is_base_code, is_same_commit
 from functions.rules.keeps.verdict import should_abort
+from functions.rules.time_limits import check_allowed, default_timeout_s, longest_s
 from state.entries import Entry, EntryFacts, Parent, Run
 from state.errors import Conflict, Invalid
 from state.ids import number_of
@@ -92,9 +93,15 @@ def run_of(
     pinned_gpu: str | None = None,
     config_delta: dict[str, Any] | None = None,
 ) -> Run:
-    """A run with what its policy says where nothing is asked for."""
+    """A run with what its policy says where nothing is asked for.
+
+    Raises:
+        Invalid: it asks for more seconds than the policy allows.
+    """
+    check_allowed(policy, timeout_s=timeout_s, budget_s=budget_s)
     budget = budget_s or policy.budgets.base_s
-    return Run(priority, budget, timeout_s or 2 * budget + 60, pinned_gpu, config_delta)
+    limit = timeout_s or min(default_timeout_s(budget), longest_s(policy))
+    return Run(priority, budget, limit, pinned_gpu, config_delta)
 
 
 def _check_parent(name: str, parent: Parent | None, tag: str) -> None:

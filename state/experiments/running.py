@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Literal
 
+from state.budgets import WARN_AT
 from state.experiments.reading import Reading, experiment_in, packed_patch
 from state.ids import named_by
 from state.leases import Assignment
 from state.records import Experiment, Footprint, Tag
 
 TICKS_KEPT = 500
+BUDGET_USED_UP = "its tag's budget of GPU seconds is used up"
+"""Why a run is stopped that reaches it."""
 LOG_BYTES = 16 * 1024
 Order = Literal["continue", "stop", "lost"]
 
@@ -114,9 +117,13 @@ class Running(Reading):
         lease_s: float,
         tick: tuple[float, float] | None = None,
     ) -> Order:
-        """Prolong a running attempt's lease, keep a (metric, progress) tick, and answer the lab's order."""
+        """Prolong a running attempt's lease, keep a (metric, progress) tick, and answer the lab's order.
+
+        The same move has a run that outlasts what is set aside for it take more of its tag's budget, or stop.
+        """
         keys = self._keys
         metric, progress = tick or (None, None)
+        _, tag = named_by(experiment_id)
         answer: Order = await self._lab.move(
             "renew_lease",
             keys={
@@ -131,6 +138,9 @@ class Running(Reading):
                 "metric": metric,
                 "progress": progress,
                 "most": TICKS_KEPT,
+                "tag": tag,
+                "warn_at": WARN_AT,
+                "used_up": BUDGET_USED_UP,
             },
         )
         return answer

@@ -62,6 +62,18 @@ local function reserve(experiment, run_ms)
   redis.call('HSET', experiment, 'reserved_gpu_seconds', in_seconds(run_ms))
 end
 
+-- Have a run of so many milliseconds set aside more, where it outlasts what it has. False: its tag's budget has no room
+-- for it any more, so the run has reached it.
+local function outlast(experiment, run_ms)
+  local seconds = read_books().gpu_seconds
+  if not seconds.limit then return true end
+  local held = ms(redis.call('HGET', experiment, 'reserved_gpu_seconds'))
+  if run_ms <= held then return ms(seconds.spent) + run_ms < ms(seconds.limit) end
+  if shortage(run_ms - held, 0) then return false end
+  reserve(experiment, run_ms)
+  return true
+end
+
 -- An experiment is over: what was set aside for it is free again, what was used is spent.
 local function close_books(experiment, spent_ms, spent_runs)
   local held = redis.call('HGET', experiment, 'reserved_gpu_seconds')

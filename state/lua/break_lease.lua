@@ -28,7 +28,9 @@ if A.status then
 end
 redis.call('ZREM', K.starting, A.id)
 if A.next_attempt ~= A.attempt then
-  -- What was set aside for it stays so for its next attempt; what this one used is spent.
+  -- What was set aside for it stays so for its next attempt, but not what it has outlasted; what it used is spent.
+  local e = redis.call('HMGET', K.experiment, 'reserved_gpu_seconds', 'budget_s')
+  if e[1] and e[2] and ms(e[1]) > ms(e[2]) then reserve(K.experiment, ms(e[2])) end
   book(0, 0, lasted(redis.call('HGET', K.attempts, A.attempt .. ':started_at'), at), 0)
   redis.call('HSET', K.attempts, A.attempt .. ':status', 'lost', A.attempt .. ':ended_at', at,
     A.next_attempt .. ':queued_at', at)

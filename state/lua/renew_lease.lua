@@ -1,9 +1,11 @@
--- Prolong the lease of a running attempt and answer the lab's order; a tick (metric, progress) is kept.
+-- Prolong the lease of a running attempt and answer the lab's order; a tick (metric, progress) is kept. A run that
+-- reaches its tag's budget is to stop.
+-- parts: books
 -- keys: experiment gpu leases ticks
--- args: id fence lease_s metric? progress? most
--- At most `most` ticks are kept.
+-- args: id fence lease_s metric? progress? most used_up
+-- At most `most` ticks are kept; `used_up` is the reason where the budget is.
 -- returns: continue | stop | lost
-local e = redis.call('HMGET', K.experiment, 'status', 'fence', 'stopping')
+local e = redis.call('HMGET', K.experiment, 'status', 'fence', 'stopping', 'started_at')
 local g = redis.call('HMGET', K.gpu, 'holder', 'fence', 'gpu_id')
 if e[1] ~= 'running' or e[2] ~= A.fence or g[1] ~= A.id or g[2] ~= A.fence then return 'lost' end
 local t = now()
@@ -15,4 +17,7 @@ if A.metric then
   redis.call('RPUSH', K.ticks, '[' .. A.progress .. ',' .. A.metric .. ',' .. clock(t) .. ']')
   redis.call('LTRIM', K.ticks, -tonumber(A.most), -1)
 end
-return e[3] == 'true' and 'stop' or 'continue'
+if e[3] == 'true' then return 'stop' end
+if outlast(K.experiment, lasted(e[4], t)) then return 'continue' end
+redis.call('HSET', K.experiment, 'stopping', 'true', 'stop_reason', A.used_up)
+return 'stop'

@@ -136,6 +136,7 @@ async def test_the_budget_of_one_tag_is_none_of_anothers(client: httpx.AsyncClie
 
 async def test_a_longer_run_reserves_more(client: httpx.AsyncClient) -> None:
     await limited(client, gpu_seconds=1000)
+    await told(client, "/api/search/set-policy", tag="mar11", policy={"budgets.max_timeout_s": 3600})
     name = await registered(client)
 
     document = await refused(client, 409, "/api/gpu/train", experiment_id=name, budget_s=1000.001)
@@ -295,6 +296,131 @@ async def test_tenths_add_up_to_the_last_bit(client: httpx.AsyncClient, process:
 
     stored = await process.lab.command("HGET", process.lab.keys.tag("mar11"), "spent_gpu_seconds")
     assert stored == "1000000000003.001"
+
+
+# -- how long a run may take
+
+
+WEEK_S = 7 * 86400.0
+
+
+async def polled(process: Process, e: Experiment) -> str:
+    """What the worker that looks after a run is told."""
+    experiments = Experiments(process.lab)
+    return await experiments.renew(e.experiment_id, e.gpu_id or "", e.fence, 60.0)
+
+
+async def began_ago(process: Process, e: Experiment, seconds: float) -> None:
+    """As if the run had begun so long ago."""
+    await ran_for(process, e, seconds)
+    key = process.lab.keys.experiment(e.experiment_id)
+    await process.lab.command("HSET", key, "started_at", repr(await process.lab.now() - seconds))
+
+
+@pytest.mark.parametrize("field", ["timeout_s", "budget_s"])
+async def test_more_seconds_than_the_policy_allows_are_refused_and_the_most_is_named(
+    client: httpx.AsyncClient, process: Process, field: str
+) -> None:
+    await limited(client, gpu_seconds=20)
+    await told(client, "/api/search/set-policy", tag="mar11", policy={"budgets.base_s": 5})
+    doors: list[tuple[str, dict[str, Any]]] = [
+        ("/api/gpu/train", {"experiment_id": await registered(client)}),
+        *([(SUBMIT, idea())] if field == "timeout_s" else []),
+    ]
+    before = await dump(process.lab)
+
+    for path, body in doors:
+        document = await refused(client, 422, path, **body, **{field: WEEK_S})
+        assert (document["code"], document["largest"]) == ("too_long", 70)
+        assert field in document["detail"]
+
+    assert await dump(process.lab) == before
+    for path, body in doors:
+        await told(client, path, **body, **{field: 10.0})
+
+
+async def test_an_operator_allows_longer_runs_by_the_policy(client: httpx.AsyncClient) -> None:
+    await told(client, "/api/search/set-policy", tag="mar11", policy={"budgets.max_timeout_s": 3600})
+
+    answer = await told(client, SUBMIT, **idea(), timeout_s=3600)
+
+    assert answer["timeout_s"] == 3600
+    document = await refused(client, 422, SUBMIT, **idea(), timeout_s=3601)
+    assert document["largest"] == 3600
+
+
+async def test_an_answer_says_after_how_many_seconds_the_budget_ends_the_run(
+    client: httpx.AsyncClient,
+) -> None:
+    without = await told(client, SUBMIT, **idea())
+    await limited(client, gpu_seconds=BASE_S + 400)
+    body = idea()
+
+    submitted = await curl(client, SUBMIT, body, idempotency_key="k")
+    again = await curl(client, SUBMIT, body, idempotency_key="k")
+    train = await told(client, "/api/gpu/train", experiment_id=submitted.json()["experiment_id"])
+
+    assert without["timeout_s"] == 660
+    assert [a["timeout_s"] for a in (submitted.json(), again.json(), train)] == [400, 400, 400]
+
+
+async def test_a_run_that_outlasts_its_share_takes_more_of_the_budget_until_it_is_used_up(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await limited(client, gpu_seconds=2 * BASE_S + 200)
+    await add_gpu(client)
+    e = await running(client, process)
+    await submit(client)
+
+    in_time = await polled(process, e)
+    await began_ago(process, e, BASE_S + 100)
+    outlasted = await polled(process, e)
+    grown = await books(client)
+    await began_ago(process, e, BASE_S + 300)
+    reached = [await polled(process, e) for _ in range(2)]
+
+    assert (in_time, outlasted, reached) == ("continue", "continue", ["stop", "stop"])
+    assert grown == [about(2 * BASE_S + 100), 2, 0, 0]
+    found = (await asked(client, f"/api/experiment/{e.experiment_id}"))["experiment"]
+    assert (found["stopping"], found["stop_reason"]) == (True, "its tag's budget of GPU seconds is used up")
+
+
+async def test_a_run_ends_when_its_tag_s_limit_is_put_below_what_it_has_used(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await add_gpu(client)
+    e = await running(client, process)
+    await began_ago(process, e, 120)
+    unlimited = await polled(process, e)
+
+    await limited(client, gpu_seconds=60)
+
+    assert (unlimited, await polled(process, e)) == ("continue", "stop")
+
+
+async def test_a_retry_has_no_more_set_aside_than_the_first_attempt_had(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await limited(client, gpu_seconds=1000)
+    await add_gpu(client)
+    e = await running(client, process)
+    await began_ago(process, e, BASE_S + 100)
+    await polled(process, e)
+
+    await told(client, "/api/pool/give-back", gpu_id=e.gpu_id, fence=e.fence, reason="killed")
+
+    assert await books(client) == [BASE_S, 1, about(BASE_S + 100), 0]
+
+
+async def test_a_claim_s_own_number_of_seconds_does_not_take_a_gpu_for_a_week(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    name = (await tried(client, 1.0, result={"budget_seconds": WEEK_S}))["experiment_id"]
+
+    again = await told(client, "/api/experiment/retest", experiment_id=name)
+
+    e = await Experiments(process.lab).get(again["retest_id"])
+    assert (e.budget_s, e.timeout_s) == (660, 1380)
 
 
 # -- limits

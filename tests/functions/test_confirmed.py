@@ -721,7 +721,7 @@ async def test_a_retest_runs_the_code_and_the_seconds_of_its_experiment_alone(
     await add_gpu(client)
     await trained(client, process, 1.0)
     retest = (await told(client, "/api/experiment/retest", experiment_id="mar11-1", train=False))["retest_id"]
-    await told(client, "/api/search/set-policy", tag="mar11", policy={"budgets.base_s": 60})
+    await told(client, "/api/search/set-policy", tag="mar11", policy={"budgets.base_s": 200})
 
     other = await refused(client, 422, "/api/gpu/train", experiment_id=retest, config_delta={"WIDTH": 96})
     longer = await refused(client, 422, "/api/gpu/train", experiment_id=retest, budget_s=600)

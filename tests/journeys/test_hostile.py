@@ -130,7 +130,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     }
     with running_lab(tmp_path_factory.mktemp("lab"), **settings) as found:
         found.start("--cpu", "2")
-        found.setup(TAG)
+        found.setup(TAG, **{"budgets.max_timeout_s": 300})
         yield found
 
 

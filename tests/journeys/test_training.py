@@ -194,6 +194,19 @@ def test_a_run_over_its_time_is_a_timeout(lab: RunningLab, tag: str) -> None:
     ]
 
 
+def test_a_run_that_reaches_its_tag_s_budget_is_stopped(lab: RunningLab, tag: str) -> None:
+    lab.post("search/set-policy", tag=tag, policy={"budgets.base_s": 1})
+    lab.post("tag/budget", tag=tag, gpu_seconds=3)
+
+    experiment = lab.submit(tag, config_delta={"SECONDS": 600.0})
+
+    e = lab.until_status(experiment, "stopped")["experiment"]
+    assert e["error"] == "its tag's budget of GPU seconds is used up"
+    assert lab.post("tag/budget", tag=tag)["gpu_seconds"]["spent"] >= 3
+    lab.until_idle()
+    assert not lab.processes("train.py")
+
+
 def test_a_lease_that_the_agent_holds_is_used_for_the_training(lab: RunningLab, tag: str) -> None:
     registered = lab.post(
         "experiment/register",

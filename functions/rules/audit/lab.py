@@ -225,7 +225,11 @@ def _budget(s: Snapshot) -> Iterator[str]:
             yield f"{s.tag.name}: {name} says {said[name]}{unit}, the experiments {have[name]}{unit}"
     for e in (*s.experiments, *s.retests):
         held = e.reserved_gpu_seconds
-        if e.status in SET_ASIDE and (held is None or milliseconds(held) != milliseconds(e.budget_s or 0.0)):
+        due = milliseconds(e.budget_s or 0.0)
+        may_have_more = e.status == "running"  # it has outlasted its budget
+        if e.status in SET_ASIDE and (
+            held is None or milliseconds(held) < due or (milliseconds(held) > due and not may_have_more)
+        ):
             yield f"{e.experiment_id} is {e.status} for {e.budget_s} s, {held} s are set aside for it"
         if e.status not in OPEN and held is not None:
             yield f"{e.experiment_id} is {e.status}, {held} s are still set aside for it"

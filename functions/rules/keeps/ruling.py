@@ -29,6 +29,7 @@ from functions.rules.keeps.retracting import largest_gain_now, link_of, lost_to
 from functions.rules.keeps.standing import falls, restored, revalued, rises, stands, without_rivals
 from functions.rules.keeps.verdict import is_near, score
 from functions.rules.pool.health import is_stale
+from functions.rules.time_limits import limits_again
 from state.decisions import Retest, Ruling
 from state.facts import RaceFacts, RetractionFacts
 from state.policy import Policy
@@ -257,8 +258,8 @@ def retest_of(
     seed = next_seed(first.seed, [r.seed for r in retests if r.status in (*OPEN, RETESTED)])
     if not train:
         return Retest(first, seed, agent=first.agent or "agent")
-    run_s = first.budget_s or first.budget_seconds or policy.budgets.base_s
-    return Retest(first, seed, run_s=run_s, timeout_s=first.timeout_s or 2 * run_s + 60)
+    run_s, timeout_s = limits_again(first, policy)
+    return Retest(first, seed, run_s=run_s, timeout_s=timeout_s)
 
 
 def in_words(step: Step) -> str:
