@@ -7,7 +7,8 @@ from typing import Any
 from pydantic import Field
 
 from functions.contract import Request, Response, function
-from functions.formats.patches import between, text_of
+from functions.formats.patches import text_of
+from functions.report._git_diff import Between, between
 from functions.views.experiments import score_of
 from state.experiments import Experiments
 from state.ids import ExperimentId
@@ -29,7 +30,9 @@ class Difference(Response):
     patch_b: str | None
     """Each one's whole patch against the tag's base commit; null where none was sent."""
     diff: str | None
-    """What b changes on top of a, file by file; null where one of the patches is missing."""
+    """What b changes on top of a, file by file; null where one of the patches is missing, or `diff_cut` says why."""
+    diff_cut: str | None
+    """Why `diff` is missing although both patches are there, or where it ends early; null where it is whole."""
 
 
 @function("report::diff", role="viewer")
@@ -37,18 +40,19 @@ async def diff(request: CompareExperiments, experiments: Experiments) -> Differe
     """Both sides, b minus a, and the code; a discarded experiment's patch can be read for ever."""
     one, other = await experiments.compared(request.experiment_a, request.experiment_b)
     a, b = one.experiment, other.experiment
-    patch_a, patch_b = text_of(one.patch), text_of(other.patch)
+    made = Between()
+    if one.patch is not None and other.patch is not None:
+        made = await between(one.patch, other.patch, a.experiment_id, b.experiment_id)
     return Difference(
         a=_side(a),
         b=_side(b),
         delta_bpb=_minus(b.val_bpb, a.val_bpb),
         delta_params_m=_minus(b.num_params_m, a.num_params_m),
         delta_vram_mb=_minus(b.peak_vram_mb, a.peak_vram_mb),
-        patch_a=patch_a,
-        patch_b=patch_b,
-        diff=between(patch_a, patch_b, a.experiment_id, b.experiment_id)
-        if patch_a is not None and patch_b is not None
-        else None,
+        patch_a=text_of(one.patch),
+        patch_b=text_of(other.patch),
+        diff=made.diff,
+        diff_cut=made.cut,
     )
 
 

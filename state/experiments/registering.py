@@ -126,7 +126,7 @@ class Registering(Queueing):
 
     async def register(self, entry: Entry, patch: bytes | None, asked: RequestKey | None) -> Entered | None:
         """Store a new experiment with its patch; None where what it was admitted by has changed."""
-        keys, args = self._entering(entry, patch, asked, "registered")
+        keys, args = await self._entering(entry, patch, asked, "registered")
         answer = await self._lab.move(
             "register_experiment",
             keys=keys,
@@ -156,7 +156,7 @@ class Registering(Queueing):
         """
         idea, keys = entry.idea, self._keys
         fields = {**run_fields(run), **BASELINE_FIELDS} if is_baseline else run_fields(run)
-        entry_keys, args = self._entering(entry, patch, asked, "queued", fields)
+        entry_keys, args = await self._entering(entry, patch, asked, "queued", fields)
         places = await self._places(idea.tag, queue.waiting if is_baseline else 0)
 
         async def move(turn: Turn) -> Any:
@@ -183,7 +183,7 @@ class Registering(Queueing):
 
         return self._entered(entry, await self._in_turn(idea.agent, queue.rounds, decide, move))
 
-    def _entering(
+    async def _entering(
         self,
         entry: Entry,
         patch: bytes | None,
@@ -193,7 +193,7 @@ class Registering(Queueing):
     ) -> tuple[dict[str, str | None], dict[str, Arg | Sequence[Arg] | None]]:
         """What the part `_registration.lua` takes."""
         idea, keys = entry.idea, self._keys
-        diff_id, packed = packed_patch(patch)
+        diff_id, packed = await packed_patch(patch)
         of_status, of_status_and_category = keys.status(idea.tag, status, idea.category)
         stored = {**idea.flat(), **fields} | ({"diff_id": diff_id} if diff_id else {})
         about = {"category": idea.category, "hypothesis": idea.hypothesis, "agent": idea.agent}

@@ -87,7 +87,7 @@ class Running(Reading):
         `patch` takes the place of the one that was sent, if any. A retest has its code from its first run, unless
         that is a claim.
         """
-        patch_id, packed = packed_patch(patch)
+        patch_id, packed = await packed_patch(patch)
         answer = await self._lab.move(
             "note_source",
             keys={

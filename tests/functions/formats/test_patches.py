@@ -1,30 +1,28 @@
-"""The code between two experiments."""
+"""Patches as texts."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.formats.patches import between
+from functions.formats.patches import essence
 
-PATCH = "diff --git a/train.py b/train.py\nindex 111..222 100644\n@@ -{at},3 +{at},4 @@ def f():\n x\n+LR = {lr}\n"
-
-
-@given(st.text())
-def test_nothing_lies_between_equal_patches(patch: str) -> None:
-    assert between(patch, patch, "a", "b") == ""
-
-
-def test_only_what_differs_is_shown() -> None:
-    found = between(PATCH.format(at=10, lr=0.1), PATCH.format(at=10, lr=0.2), "mar11-1", "mar11-2")
-
-    assert "--- mar11-1" in found
-    assert "+++ mar11-2" in found
-    assert "-+LR = 0.1" in found
-    assert "++LR = 0.2" in found
+PATCH = (
+    b"diff --git a/train.py b/train.py\nindex 111..222 100644\n@@ -10,3 +10,4 @@ def f():\n x\n+LR = 0.1\n"
+)
 
 
 def test_a_shifted_hunk_and_another_blob_are_no_difference() -> None:
-    one, two = PATCH.format(at=10, lr=0.1), PATCH.format(at=99, lr=0.1).replace("111..222", "333..444")
+    other = PATCH.replace(b"111..222", b"333..444").replace(b"-10,3 +10,4", b"-99,3 +99,4")
 
-    assert between(one, two, "a", "b") == ""
+    assert essence(PATCH) == essence(other)
+
+
+def test_another_line_is_a_difference() -> None:
+    assert essence(PATCH) != essence(PATCH.replace(b"0.1", b"0.2"))
+
+
+@given(st.binary())
+def test_the_last_line_ends_whether_the_patch_s_does_or_not(patch: bytes) -> None:
+    assert essence(patch).endswith(b"\n") or not essence(patch)
+    assert essence(patch.removesuffix(b"\n")) == essence(patch.removesuffix(b"\n") + b"\n")

@@ -1,0 +1,119 @@
+"""The code between two patches, by git's diff: a child process with a deadline, out of reach of any configuration."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from functions.formats.patches import essence, text_of
+from state.errors import Unavailable
+
+DIFF_S = 10.0
+"""Seconds for one diff; the worst patches of MOST_LINES take git 3 s."""
+MOST_LINES = 400_000
+"""Lines of a patch that is compared: git needs 100 bytes of memory for each."""
+LONGEST_DIFF = 4 * 1024 * 1024
+"""Bytes of a diff that is answered."""
+
+_COMMAND = (
+    *("git", "--no-pager", "-c", "core.attributesFile=/dev/null", "diff"),
+    *("--no-index", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--text", "--"),
+)
+
+
+@dataclass(frozen=True)
+class Between:
+    """What lies between two patches."""
+
+    diff: str | None = None
+    """A unified diff, as interdiff reads: `-` is only in a, `+` only in b; empty if they are equal."""
+    cut: str | None = None
+    """Why there is no diff, or where it ends early."""
+
+
+async def between(patch_a: bytes, patch_b: bytes, name_a: str, name_b: str) -> Between:
+    """What b changes on top of a.
+
+    Raises:
+        Unavailable: there is no git on this machine.
+    """
+    sides = await asyncio.to_thread(_sides, patch_a, patch_b)
+    if sides is None:
+        return Between(cut=f"a patch of more than {MOST_LINES:,} lines is not compared")
+    if sides[0] == sides[1]:
+        return Between("")
+    with tempfile.TemporaryDirectory(prefix="nightjar-diff-") as made:
+        folder = await asyncio.to_thread(_written, Path(made), sides)
+        try:
+            async with asyncio.timeout(DIFF_S):
+                printed = await _printed(folder)
+        except TimeoutError:
+            return Between(cut=f"git took more than {DIFF_S:g} s for the diff: compare the patches yourself")
+    return await asyncio.to_thread(_shown, printed, name_a, name_b)
+
+
+def _sides(*patches: bytes) -> tuple[bytes, ...] | None:
+    if any(patch.count(b"\n") > MOST_LINES for patch in patches):
+        return None
+    return tuple(essence(patch) for patch in patches)
+
+
+def _written(folder: Path, sides: tuple[bytes, ...]) -> Path:
+    for name, side in zip("ab", sides, strict=True):
+        (folder / name).write_bytes(side)
+    return folder.resolve()
+
+
+async def _printed(folder: Path) -> bytes:
+    """What git prints of the files a and b: at most LONGEST_DIFF bytes, and one more where there are more."""
+    child = await _begun(folder)
+    assert child.stdout is not None
+    printed = bytearray()
+    try:
+        while len(printed) <= LONGEST_DIFF and (part := await child.stdout.read(LONGEST_DIFF)):
+            printed += part
+        if len(printed) <= LONGEST_DIFF and await child.wait() > 1:  # 1: they differ
+            raise RuntimeError(f"git diff ended with {child.returncode}")
+    finally:
+        if child.returncode is None:
+            with suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
+    return bytes(printed[: LONGEST_DIFF + 1])
+
+
+async def _begun(folder: Path) -> Process:
+    """Git in a folder that it takes for no repository, without anybody's settings, variables or secrets."""
+    env = {
+        "PATH": os.environ.get("PATH", os.defpath),
+        "HOME": str(folder),
+        "LC_ALL": "C",
+        "GIT_CEILING_DIRECTORIES": str(folder.parent),
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        "GIT_ATTR_NOSYSTEM": "1",
+    }
+    try:
+        return await asyncio.create_subprocess_exec(
+            *_COMMAND, "a", "b", cwd=folder, env=env, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
+        )
+    except FileNotFoundError as problem:
+        raise Unavailable(
+            "there is no git on the machine of the web process, and it makes the diff",
+            hint="install git there, or read both patches with experiment::get and compare them yourself",
+        ) from problem
+
+
+def _shown(printed: bytes, name_a: str, name_b: str) -> Between:
+    """The diff under the experiments' names instead of the files'."""
+    whole = len(printed) <= LONGEST_DIFF
+    hunks = printed[printed.find(b"\n@@ ") + 1 :]
+    if not whole:
+        hunks = hunks[: hunks.rfind(b"\n") + 1]
+    diff = f"--- {name_a}\n+++ {name_b}\n{text_of(hunks)}"
+    return Between(diff, None if whole else f"only its first {LONGEST_DIFF // 1024**2} MiB are shown")

@@ -1,0 +1,150 @@
+"""report::diff: git's diff of two patches, bounded in time and length, and free of anybody's configuration."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.report import _git_diff
+from functions.report._git_diff import between
+from tests.labs import curl, open_tag, told, tried
+
+PATCH = "diff --git a/train.py b/train.py\nindex 111..222 100644\n@@ -{at},3 +{at},4 @@ def f():\n x\n+LR = {lr}\n"
+HELD_MOST_S = 0.25
+"""CPU seconds for which the event loop's thread may be busy with one request."""
+
+
+def patch(lr: float, at: int = 10) -> bytes:
+    return PATCH.format(at=at, lr=lr).encode()
+
+
+def shuffled(seed: int, *, lines: int = 150, size: int = 1_000_000) -> str:
+    """A patch of about this size out of few lines: what a diff finds no way through."""
+    drawn = random.Random(seed)
+    choice = [f"+{n:06d}\n" for n in range(lines)]
+    return "".join(drawn.choices(choice, k=size // 8))
+
+
+async def compared(http: httpx.AsyncClient, patches: Sequence[str]) -> httpx.Response:
+    await open_tag(http)
+    for nth, text in enumerate(patches):
+        await tried(http, 1.0 - nth / 100, diff=text)
+    return await curl(http, "/api/report/diff", {"experiment_a": "mar11-1", "experiment_b": "mar11-2"})
+
+
+async def test_two_long_shuffled_patches_do_not_hold_the_event_loop(client: httpx.AsyncClient) -> None:
+    both = [shuffled(1), shuffled(2)]
+    await compared(client, both)
+
+    before = time.thread_time()
+    answer = await told(client, "/api/report/diff", experiment_a="mar11-1", experiment_b="mar11-2")
+    held = time.thread_time() - before
+
+    assert held < HELD_MOST_S
+    assert answer["diff"].startswith("--- mar11-1\n+++ mar11-2\n@@ ")
+    assert answer["diff_cut"] is None
+    assert [answer["patch_a"], answer["patch_b"]] == both
+
+
+async def test_only_what_differs_is_shown() -> None:
+    found = await between(patch(0.1), patch(0.2), "mar11-1", "mar11-2")
+
+    assert found.diff is not None
+    assert found.diff.startswith("--- mar11-1\n+++ mar11-2\n@@ ")
+    assert "\n-+LR = 0.1\n++LR = 0.2\n" in found.diff
+    assert "\n-@@" not in found.diff
+    assert found.cut is None
+
+
+async def test_nothing_lies_between_equal_patches_and_shifted_ones() -> None:
+    assert (await between(patch(0.1), patch(0.1), "a", "b")).diff == ""
+    assert (await between(patch(0.1), patch(0.1, at=99), "a", "b")).diff == ""
+
+
+@given(st.binary(), st.binary())
+async def test_a_line_that_only_one_patch_has_is_shown_with_its_side(one: bytes, two: bytes) -> None:
+    found = await between(b"+same\n+left " + one, b"+same\n+right " + two, "a", "b")
+
+    assert found.diff is not None
+    assert "\n-+left " in found.diff
+    assert "\n++right " in found.diff
+
+
+async def test_a_diff_over_its_deadline_is_left_out_and_says_so(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_git_diff, "DIFF_S", 0.0)
+
+    answer = (await compared(client, ["+A = 1\n", "+A = 2\n"])).json()
+
+    assert answer["diff"] is None
+    assert "took more than 0 s" in answer["diff_cut"]
+    assert (answer["patch_a"], answer["patch_b"]) == ("+A = 1\n", "+A = 2\n")
+
+
+async def test_a_diff_that_is_too_long_ends_with_a_whole_line_and_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(_git_diff, "LONGEST_DIFF", 100_000)
+
+    found = await between(shuffled(1).encode(), shuffled(2).encode(), "a", "b")
+
+    assert found.diff is not None
+    assert 99_000 < len(found.diff) <= 100_000
+    assert found.diff.endswith("\n")
+    assert found.cut is not None
+    assert "only its first" in found.cut
+
+
+async def test_a_patch_of_too_many_lines_is_not_compared(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_git_diff, "MOST_LINES", 1000)
+
+    found = await between(b"\n" * 1001, b"", "a", "b")
+
+    assert found.diff is None
+    assert found.cut == "a patch of more than 1,000 lines is not compared"
+
+
+async def test_without_git_the_answer_says_what_is_missing(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    answer = await compared(client, ["+A = 1\n", "+A = 2\n"])
+
+    assert answer.status_code == 503
+    assert "no git" in answer.json()["detail"]
+    assert "install git" in answer.json()["hint"]
+
+
+async def test_no_configuration_of_git_is_heard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    config = f'[diff]\n\texternal = "touch {ran};"\n[diff "own"]\n\ttextconv = "touch {ran};"\n'
+    (tmp_path / ".git" / "objects").mkdir(parents=True)
+    (tmp_path / ".git" / "refs").mkdir()
+    (tmp_path / ".git" / "HEAD").write_text("ref: refs/heads/main\n")
+    (tmp_path / ".git" / "config").write_text(config)
+    (tmp_path / ".gitconfig").write_text(config)
+    (tmp_path / ".gitattributes").write_text("* diff=own\n")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GIT_EXTERNAL_DIFF", f"touch {ran};")
+    monkeypatch.setenv("GIT_CONFIG_COUNT", "1")
+    monkeypatch.setenv("GIT_CONFIG_KEY_0", "diff.external")
+    monkeypatch.setenv("GIT_CONFIG_VALUE_0", f"touch {ran};")
+
+    found = await between(patch(0.1), patch(0.2), "a", "b")
+
+    assert found.diff is not None
+    assert "++LR = 0.2" in found.diff
+    assert not ran.exists()
+    assert not [name for name in os.listdir(tmp_path) if name.startswith("nightjar-diff-")]
