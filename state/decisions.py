@@ -89,6 +89,8 @@ class Growth:
     """Why it ends."""
     ends: Sequence[Trace] = ()
     """Traces that a kept merge ends, as they were read."""
+    begins_on: str | None = None
+    """The keep that its first node makes its base: the guard is that it is kept still."""
 
 
 @dataclass(frozen=True)

@@ -255,6 +255,7 @@ class EndingStore(Reading):
             args |= vars(ending.repeat)
         if growth is not None:
             keys["sources"] = [self._keys.trace(source.trace_id) for source in growth.ends]
+            keys["begins_on"] = self._keys.experiment(growth.begins_on) if growth.begins_on else None
             args |= {
                 "trace_fields": words(flatten(growth.fields)),
                 "trace_version": growth.trace.version,

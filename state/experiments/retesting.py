@@ -212,6 +212,7 @@ class Retesting(Reading):
                 "category": e.category,
                 "status_before": e.status,
                 "status": ruling.status,
+                "branches": e.branches,
                 "best_version": ruling.best.version,
                 "fields": words(flatten(ruling.fields)),
                 "best_fields": best_fields(ruling.after),

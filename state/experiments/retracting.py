@@ -112,6 +112,7 @@ class Retracting(Reading):
                 "tag": e.tag,
                 "category": e.category,
                 "status_before": e.status,
+                "branches": e.branches,
                 "finishes": retraction.facts.tag.finishes,
                 "best_version": best.version if best else 0,
                 "fields": words(flatten(retraction.fields)),

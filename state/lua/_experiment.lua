@@ -2,7 +2,7 @@
 -- the experiment that it repeats.
 -- parts: books gpu selection forest queue listing noise
 -- keys: experiment attempts open starting parked queue_clock crashes categories near_misses
--- keys: status_before category_before status_after category_after best? standing? noise? same_code? gpu? sources*
+-- keys: status_before category_before status_after category_after best? standing? noise? same_code? gpu? sources* begins_on?
 -- args: id number category status_before attempt fence
 -- args: status? fields* event? event_data? experiment_traceparent? ending? reason?
 -- args: is_baseline? was_claim? counter? counter_before? counts? follows? reported_s? training_seconds? score? near_miss_score?
@@ -25,7 +25,8 @@ local function is_stale()
     or A.gpu_crashes_before and changed(K.gpu, 'consecutive_crashes', '0', A.gpu_crashes_before)
     or A.code and changed(K.noise, A.code, '', A.runs_before) then return true end
   if #A.trace_fields == 0 then return false end
-  if changed(K.trace, 'version', '0', A.trace_version) or changed(K.forest, 'epoch', '1', A.epoch) then return true end
+  if changed(K.trace, 'version', '0', A.trace_version) or changed(K.forest, 'epoch', '1', A.epoch)
+    or K.begins_on and changed(K.begins_on, 'status', '', 'keep') then return true end
   for i, source in ipairs(K.sources) do
     local s = redis.call('HMGET', source, 'status', 'version')
     if s[1] ~= 'live' or s[2] ~= A.source_versions[i] then return true end
@@ -100,6 +101,7 @@ local function grow_trace(t)
     local before = redis.call('HGET', K.trace, 'status')
     redis.call('HSET', K.trace, unpack(A.trace_fields))
     redis.call('HINCRBY', K.trace, 'version', 1)
+    if K.begins_on then redis.call('HINCRBY', K.begins_on, 'branches', 1) end -- who takes it back looks again
     if before == 'pending' and A.trace_becomes == 'live' then
       redis.call('HSET', K.trace, 'status', 'live')
       local id = redis.call('HGET', K.trace, 'trace_id')

@@ -3,7 +3,7 @@
 -- parts: events listing noise
 -- keys: experiment tag best standing near_misses finished categories noise? same_code? traces*
 -- keys: corrected* beaten keeps risen? risen_listed*
--- args: id number tag category status_before finishes best_version fields* counter is_baseline? is_claim? tag_fields* event_data experiment_traceparent?
+-- args: id number tag category status_before branches finishes best_version fields* counter is_baseline? is_claim? tag_fields* event_data experiment_traceparent?
 -- args: code? runs_before? runs_after? leaving*
 -- args: corrected_ids* corrected_fields* corrected_scores* corrected_near*
 -- args: risen_id? risen_was_discard? risen_number? risen_category? risen_fields* risen_score?
@@ -13,6 +13,7 @@
 -- returns: ok | stale
 local function is_stale()
   if redis.call('HGET', K.experiment, 'status') ~= A.status_before
+    or (redis.call('HGET', K.experiment, 'branches') or '0') ~= A.branches
     or (redis.call('HGET', K.best, 'version') or '0') ~= A.best_version
     or (redis.call('HGET', K.tag, 'finishes') or '0') ~= A.finishes
     or A.code and (redis.call('HGET', K.noise, A.code) or '') ~= A.runs_before then return true end

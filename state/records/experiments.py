@@ -241,6 +241,8 @@ class Experiment(Trial):
         """A retest whose value counts."""
         return self.status == RETESTED and self.val_bpb is not None and not self.claimed
 
+    branches: int = 0
+    """Traces that began on it, as their base."""
     registered_at: float
     queued_at: float | None = None
     started_at: float | None = None

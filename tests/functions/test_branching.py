@@ -8,6 +8,7 @@ import httpx
 import pytest
 
 from functions.process.lifecycle import Process
+from state.decisions import Ending, Retraction, Ruling
 from state.experiments import Experiments
 from state.pool import Pool
 from tests.functions.test_traces import audited, grown, made, selected, switch
@@ -378,6 +379,70 @@ async def test_a_branch_stands_on_the_keep_before_when_its_base_is_demoted(
     [trace] = (await listed(client)).values()
     assert (trace["base"], trace["tip"], trace["kept"]) == (first, lucky, 1)
     assert (await selected(client))["base_experiment_id"] == first
+    assert await audited(client) == []
+
+
+async def with_a_keep_that_will_fall(client: httpx.AsyncClient, process: Process) -> str:
+    """A tag whose best stands on another keep, and falls by its next retest."""
+    await multi(client, target=1)
+    await told(client, "/api/search/set-policy", tag=TAG, policy={"keep_rule": "confirmed"})
+    await add_gpu(client)
+    first = await trained(client, process, 1.0, commit_sha="abc1234")
+    for nth, value in enumerate((1.001, 0.9995), 2):
+        await measured(client, process, f"{first}.{nth}", value)
+    lucky = await trained(client, process, 0.9992)
+    await told(client, "/api/search/set-policy", tag=TAG, policy={"traces.target_traces": 2})
+    return lucky
+
+
+async def fall(client: httpx.AsyncClient, process: Process, how: str, name: str) -> None:
+    if how == "demoted":
+        await measured(client, process, f"{name}.2", 1.0012)
+    else:
+        await told(client, "/api/experiment/retract", experiment_id=name, reason="a mistake")
+
+
+@pytest.mark.parametrize("how", ["demoted", "retracted"])
+async def test_a_branch_that_begins_as_its_base_falls_stands_on_the_keep_before(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    lucky = await with_a_keep_that_will_fall(client, process)
+    branch = await made(client, await selected(client, intent="branch", parent_ids=[lucky]))
+    committed, delayed = Experiments.end, [branch]
+
+    async def end(store: Experiments, ending: Ending) -> bool:
+        if ending.experiment.experiment_id in delayed:
+            delayed.clear()
+            await fall(client, process, how, lucky)
+        return await committed(store, ending)
+
+    monkeypatch.setattr(Experiments, "end", end)
+
+    await told(client, "/api/experiment/crash", experiment_id=branch, error="boom")
+
+    assert (await listed(client))["mar11-t2"]["base"] == "mar11-1"
+    assert await audited(client) == []
+
+
+@pytest.mark.parametrize(("how", "move"), [("demoted", "judge"), ("retracted", "retract")])
+async def test_a_base_that_falls_as_a_branch_begins_takes_that_branch_along(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch, how: str, move: str
+) -> None:
+    lucky = await with_a_keep_that_will_fall(client, process)
+    branch = await made(client, await selected(client, intent="branch", parent_ids=[lucky]))
+    committed, delayed = getattr(Experiments, move), [branch]
+
+    async def falling(store: Experiments, decision: Ruling | Retraction) -> bool:
+        if delayed:
+            delayed.clear()
+            await told(client, "/api/experiment/crash", experiment_id=branch, error="boom")
+        return bool(await committed(store, decision))
+
+    monkeypatch.setattr(Experiments, move, falling)
+
+    await fall(client, process, how, lucky)
+
+    assert (await listed(client))["mar11-t2"]["base"] == "mar11-1"
     assert await audited(client) == []
 
 

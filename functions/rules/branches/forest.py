@@ -92,10 +92,11 @@ def grown(
         "since_best": vitals.commits_since_best,
         "crashes_in_a_row": vitals.crashes_in_a_row,
     }
+    base = beside.begins_on if advances and trace.root is None else None
     if advances:
         fields["tip"] = e.experiment_id
         if trace.root is None:
-            fields |= {"root": e.experiment_id, **_base(beside.begins_on)}
+            fields |= {"root": e.experiment_id, **_base(base)}
         if kept and builds_on:
             fields |= _base(e)
     tips = {t.trace_id: t.tip for t in beside.sources if t.status == "live" and t.tip}
@@ -106,6 +107,7 @@ def grown(
         epoch=epoch,
         fields=fields,
         ends=[source for source in beside.sources if source.trace_id in ends],
+        begins_on=base.experiment_id if base else None,
         **_fate(trace, advances, vitals, rules),
     )
     return growth, {"committed": True, "forked": not advances, "outdated": outdated}
