@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -214,7 +215,41 @@ def test_a_gpu_s_name_is_text_and_nothing_else(lab: RunningLab) -> None:
     lab.post("pool/deregister", gpu_id="other:gpu0")
 
     assert done.returncode == 0, done.stderr
-    assert "[/red][link=x] [31mnamed" in done.stdout
+    assert r"[/red][link=x]\x1b[31mnamed" in done.stdout
+
+
+def test_no_command_hands_a_terminal_what_an_agent_wrote_for_it(lab: RunningLab) -> None:
+    hostile = "cold\x1b[2J\x9b31m\u202egpj.exe\u2066\u200b\u200d"
+    lab.setup("hostile")
+    lab.post("tag/pause", tag="hostile", reason=hostile)
+    lab.post("tag/unpause", tag="hostile")
+    about = {"hypothesis": hostile, "diff_summary": hostile, "description": hostile}
+    name = lab.post("experiment/register", tag="hostile", category="other", commit_sha=lab.base, **about)[
+        "experiment_id"
+    ]
+    lab.post("experiment/complete", experiment_id=name, val_bpb=1.0)
+    lab.post("experiment/retract", experiment_id=name, reason=hostile)
+
+    done = {
+        words: nightjar(lab.data, *words)
+        for words in [
+            ("status",),
+            ("wait", name),
+            ("wait", name, "--json"),
+            ("call", "experiment::get", "--experiment-id", name),
+            ("call", "report::tsv", "--tag", "hostile"),
+            ("call", "experiment::register", "--tag", hostile),
+            ("call", "experiment::best", "--tag", "hostile"),
+            ("replay", "hostile"),
+            ("doctor",),
+        ]
+    }
+
+    for words, told in done.items():
+        shown = told.stdout + told.stderr
+        assert not {c for c in shown if unicodedata.category(c) in ("Cc", "Cf")} - {"\n"}, words
+    assert json.loads(done["wait", name, "--json"].stdout)["next"].count(hostile) == 1
+    assert r"cold\x1b[2J\x9b31m\u202egpj.exe\u2066\u200b\u200d" in done["wait", name].stdout
 
 
 @pytest.mark.parametrize("proxy", ["http://127.0.0.1:1", "socks5://127.0.0.1:1"])

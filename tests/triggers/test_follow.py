@@ -53,4 +53,4 @@ def test_an_agent_s_text_commands_no_terminal() -> None:
 
     shown = line(event).plain
 
-    assert shown.endswith("other  wider ]0;owned  [bold]is[/bold] better")
+    assert shown.endswith(r"other  wider\x1b]0;owned\x07 [bold]is[/bold] better")

@@ -164,7 +164,7 @@ def _ask(http: LabHttp, operations: Sequence[Operation], body: dict[str, Any]) -
     except Invalid as problem:
         told = problem.fields.get("problem")
         if isinstance(told, dict) and "errors" in told:
-            raise click.UsageError(problem.detail) from problem
+            raise click.UsageError(printable(problem.detail)) from problem
         raise
 
 

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import click
+from rich import markup
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.syntax import Syntax
 from rich.table import Table
 
 from triggers.cli.lab_http import LabHttp
+from triggers.cli.output import for_people, printable, printable_lines
 
 FINISHED = ("keep", "discard", "crash", "timeout")
 VERDICTS = {
@@ -34,7 +36,7 @@ class DemoView:
         self._runs = runs
         self._told: set[str] = set()
         self._trusted: dict[str, str | None] = {}
-        self._console = Console(stderr=True, soft_wrap=True)
+        self._console = for_people(stderr=True, soft_wrap=True, markup=True, width=None)
         self._bar: tuple[Progress, Any] | None = None
 
     @contextmanager
@@ -89,7 +91,7 @@ class DemoView:
         (folder / "progress.png").write_bytes(
             self._http.ask("GET", f"/api/report/progress.png?tag={self.tag}")
         )
-        console = Console(width=None if sys.stdout.isatty() else 120)
+        console = for_people(markup=True, width=None if sys.stdout.isatty() else 120)
         console.print(table(experiments))
         if summary["best"] is not None:
             self._show_best(console, summary["best"], folder, experiments[0])
@@ -106,7 +108,11 @@ class DemoView:
             highlight=False,
         )
         console.print(
-            Syntax(patch or "(nothing: the baseline is the best)", "diff", background_color="default")
+            Syntax(
+                printable_lines(patch) or "(nothing: the baseline is the best)",
+                "diff",
+                background_color="default",
+            )
         )
 
     def _history(self) -> list[dict[str, Any]]:
@@ -165,5 +171,5 @@ def table(experiments: list[dict[str, Any]]) -> Table:
 
 
 def escape(text: str) -> str:
-    """Text of an agent, without terminal codes and markup."""
-    return click.unstyle(text).replace("[", r"\[")
+    """Text of an agent, in which nothing is markup."""
+    return markup.escape(printable(text))

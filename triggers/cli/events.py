@@ -13,7 +13,7 @@ from rich.text import Text
 
 from triggers.cli.follow import follow
 from triggers.cli.options import data_option, lab_option, settings_from
-from triggers.cli.output import OK, printable
+from triggers.cli.output import OK, json_text, printable
 
 STYLES = {
     "best.changed": "bold green",
@@ -89,7 +89,7 @@ def command(
     try:
         for event in follow(settings_from(data=data, lab=lab), query, _say):
             if as_json:
-                click.echo(json.dumps(event, ensure_ascii=False))
+                click.echo(json_text(event))
             else:
                 console.print(line(event))
     except KeyboardInterrupt:
@@ -98,7 +98,7 @@ def command(
 
 
 def _say(line: str) -> None:
-    click.echo(f"nightjar: {line}", err=True)
+    click.echo(f"nightjar: {printable(line)}", err=True)
 
 
 def line(event: dict[str, Any]) -> Text:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+import unicodedata
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +15,7 @@ from state.errors import BudgetExhausted, Forbidden, NightjarError, Unauthentica
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
 OK, ERROR, USAGE, DISCARD, CRASH, RUNNING, BUDGET, AUTH, STOPPED, LOST = range(10)
 
@@ -52,11 +55,17 @@ PLAIN_WIDTH = 1000
 """Columns of text that goes to a pipe or a file."""
 
 
+_UNSEEN = re.compile(
+    r"[\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\U000e0000-\U000e007f]"
+)
+"""Control and format characters that JSON would leave as they are."""
+
+
 def explain(problem: NightjarError) -> int:
     """Print the error and its hint to standard error; returns the exit code."""
-    click.echo(f"nightjar: {presentable(problem.detail)}", err=True)
+    click.echo(f"nightjar: {printable_lines(presentable(problem.detail))}", err=True)
     if problem.hint:
-        click.echo(f"  -> {presentable(problem.hint)}", err=True)
+        click.echo(f"  -> {printable_lines(presentable(problem.hint))}", err=True)
     return exit_code(problem)
 
 
@@ -72,18 +81,44 @@ def exit_code(problem: NightjarError) -> int:
 
 
 def printable(text: str) -> str:
-    """Text of an agent on one line, without control characters."""
-    return "".join(c if c.isprintable() else " " for c in text)
+    """Text of an agent on one line: control and bidirectional characters are shown as escapes."""
+    return text if text.isprintable() else "".join(map(_shown, text))
 
 
-def for_people() -> Console:
-    """Standard output for tables and lines; in a pipe or a file nothing is cut or wrapped."""
+def printable_lines(text: str) -> str:
+    """The same of text that may have several lines."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def _shown(c: str) -> str:
+    if c.isprintable():
+        return c
+    if c in "\t\n\r" or unicodedata.category(c).startswith("Z"):
+        return " "
+    return c.encode("unicode_escape").decode()
+
+
+def for_people(**options: Any) -> Console:
+    """Standard output for tables and lines, whose text is `printable`; in a pipe or a file nothing is cut or wrapped.
+
+    `options` are those of rich's Console.
+    """
     from rich.console import Console  # imported late: commands that print JSON start faster without it
 
-    return Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else PLAIN_WIDTH)
+    class Printable(Console):
+        def render_str(self, text: str, **how: Any) -> Text:
+            return super().render_str(printable_lines(text), **how)
+
+    plain = {"markup": False, "highlight": False, "width": None if sys.stdout.isatty() else PLAIN_WIDTH}
+    return Printable(**{**plain, **options})
 
 
 def print_json(value: Any) -> None:
     """Print one JSON document: indented on a terminal, else on one line."""
-    indent = 2 if sys.stdout.isatty() else None
-    click.echo(json.dumps(value, indent=indent, ensure_ascii=False))
+    click.echo(json_text(value, indent=2 if sys.stdout.isatty() else None))
+
+
+def json_text(value: Any, indent: int | None = None) -> str:
+    """JSON for programs and terminals: control and bidirectional characters stand as JSON's own escapes."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return _UNSEEN.sub(lambda found: json.dumps(found[0])[1:-1], text)

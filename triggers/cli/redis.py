@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import sys
 from typing import Any
 
 import click
@@ -13,7 +14,7 @@ from state.client import Lab
 from state.embedded import redis_url
 from state.settings import Settings
 from triggers.cli.options import data_option, lab_option, settings_from
-from triggers.cli.output import print_json
+from triggers.cli.output import print_json, printable_lines
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -69,8 +70,13 @@ def _print(answer: Any) -> None:
                 _print(part)
         case dict():
             for key, value in answer.items():
-                click.echo(f"{key}\t{value}")
+                click.echo(_text(f"{key}\t{value}"))
         case None:
             click.echo("(nil)")
         case _:
-            click.echo(str(answer))
+            click.echo(_text(str(answer)))
+
+
+def _text(answer: str) -> str:
+    """On a terminal nothing that Redis holds commands it; in a pipe or a file it is what Redis holds."""
+    return "\t".join(map(printable_lines, answer.split("\t"))) if sys.stdout.isatty() else answer

@@ -119,4 +119,4 @@ def line(outcome: Outcome) -> str:
         facts.append(f"{abs(outcome['delta']):.6f} {better} than the best before it")
     if outcome["error"]:
         facts.append(printable(outcome["error"])[:500])
-    return f"{'  '.join(facts)}\n-> {outcome['next']}"
+    return f"{'  '.join(facts)}\n-> {printable(outcome['next'])}"

@@ -1,0 +1,86 @@
+"""How the commands print what agents wrote: nothing of it commands a terminal or turns a line around."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.table import Table
+
+from state.errors import Conflict
+from triggers.cli import demo_view
+from triggers.cli.output import explain, for_people, json_text, printable
+
+HOSTILE = "a\x1b[2J\x07\x7f\x9b31m\u202eb\u2066c\u200fd\ufeff\U000e0041"
+SHOWN = r"a\x1b[2J\x07\x7f\x9b31m\u202eb\u2066c\u200fd\ufeff\U000e0041"
+
+
+def unseen(text: str) -> set[str]:
+    """Control and format characters in a text."""
+    return {c for c in text if unicodedata.category(c) in ("Cc", "Cf")} - {"\n"}
+
+
+def test_control_and_bidirectional_characters_are_shown_as_escapes() -> None:
+    assert printable(HOSTILE) == SHOWN
+    assert (
+        printable("two\r\nlines\tand\u3000columns, \u00fcber 5\u00b5s")
+        == "two  lines and columns, \u00fcber 5\u00b5s"
+    )
+
+
+@given(st.text())
+def test_whatever_an_agent_wrote_is_printable_on_one_line(text: str) -> None:
+    assert printable(text).isprintable()
+
+
+@given(st.text())
+def test_json_has_no_control_character_and_says_the_same(text: str) -> None:
+    told = json_text({"text": text})
+
+    assert not unseen(told) & unseen(HOSTILE)
+    assert json.loads(told) == {"text": text}
+
+
+def test_tables_and_lines_show_them_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    console, table = for_people(), Table("tag", HOSTILE)
+    table.add_row("t", HOSTILE)
+
+    console.print(table)
+    console.print(f"two\nlines: {HOSTILE}")
+
+    told = capsys.readouterr().out
+    assert told.count(SHOWN) == 3
+    assert "two\nlines" in told
+    assert not unseen(told)
+
+
+def test_errors_show_them_escaped(capsys: pytest.CaptureFixture[str]) -> None:
+    explain(Conflict(f"paused: {HOSTILE}", hint=HOSTILE))
+
+    told = capsys.readouterr().err
+    assert told.count(SHOWN) == 2
+    assert not unseen(told)
+
+
+def test_the_demo_shows_them_escaped_and_nothing_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    e = {
+        "id": "demo-1",
+        "status": "keep",
+        "val_bpb": 1.0,
+        "delta": None,
+        "agent": "a",
+        "trust": None,
+        "category": "other",
+        "description": f"[red]{HOSTILE}[/]",
+    }
+
+    console = for_people(markup=True)
+    console.print(demo_view.table([e]))
+    console.print(demo_view.line(e))
+
+    told = capsys.readouterr().out
+    assert told.count(f"[red]{SHOWN}[/]") == 2
+    assert not unseen(told)
