@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from state.records import Experiment
@@ -12,13 +13,20 @@ LEFT_OUT = frozenset(
 )
 
 
-def rows(experiments: Iterable[Experiment]) -> list[str]:
+FORMULA = re.compile(r"[\s\"']*[=+@\-\uff1d\uff0b\uff20\uff0d]")
+"""What a text begins with that a spreadsheet takes for a formula, wide forms of the same characters included."""
+
+
+def rows(experiments: Iterable[Experiment], *, for_spreadsheet: bool = False) -> list[str]:
     """One line per finished experiment, oldest first; the value of crashes and claims is 0.000000."""
-    return [row(e) for e in experiments if e.status not in LEFT_OUT]
+    return [row(e, for_spreadsheet=for_spreadsheet) for e in experiments if e.status not in LEFT_OUT]
 
 
-def row(e: Experiment) -> str:
-    """commit (7 characters), value (6 decimals), memory in GB (1 decimal), status, description."""
+def row(e: Experiment, *, for_spreadsheet: bool = False) -> str:
+    """commit (7 characters), value (6 decimals), memory in GB (1 decimal), status, description.
+
+    `for_spreadsheet`: a description that a spreadsheet would take for a formula begins with a quote; numbers stay.
+    """
     status = {"timeout": "crash", "stopped": "discard"}.get(e.status, e.status)
     measured = e.status in ("keep", "discard") and e.val_bpb is not None and not e.is_claim
     value = e.val_bpb if measured and e.val_bpb is not None else 0.0
@@ -28,6 +36,8 @@ def row(e: Experiment) -> str:
         text += f" (claimed {e.val_bpb!r})"
     if e.status == "stopped":
         text += f" (stopped at {(e.last_progress or 0.0):.0%})".replace("%", " %")
+    if for_spreadsheet and FORMULA.match(text):
+        text = f"'{text}"
     return "\t".join((e.commit_sha[:7], f"{value:.6f}", f"{memory:.1f}", status, escaped(text)))
 
 

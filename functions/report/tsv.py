@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from pydantic import Field
+
 from functions.contract import Request, Response, function
 from functions.formats.tsv import HEADER, rows
 from functions.rules.keeps.noise import false_share
@@ -16,6 +18,10 @@ PAGE = 1000
 
 class WriteTsv(Request):
     tag: Tag
+    spreadsheet: bool = Field(
+        False,
+        description="quote texts that a spreadsheet would take for formulas: they begin with = + @ or -",
+    )
 
 
 class Tsv(Response):
@@ -33,7 +39,7 @@ async def tsv(request: WriteTsv, experiments: Experiments) -> Tsv:
     window = Window(request.tag, PAGE, newest=False)
     while True:
         page = await experiments.history(Experiment, window)
-        lines += rows(page.experiments)
+        lines += rows(page.experiments, for_spreadsheet=request.spreadsheet)
         chances += [e.p_better for e in page.experiments if e.status == "keep"]
         if page.following is None:
             return Tsv(

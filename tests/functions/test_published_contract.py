@@ -1570,3 +1570,14 @@ async def test_a_new_tag_and_its_strategy_are_as_old_as_the_tag(client: httpx.As
     strategy = await told(client, "/api/search/strategy", tag="mar11")
 
     assert strategy["updated_at"] == opened["tag"]["created_at"]
+
+
+async def test_a_table_for_a_spreadsheet_has_no_formula_of_an_agent(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 1.0, description="=1+1")
+
+    plain = await told(client, "/api/report/tsv", tag="mar11")
+    quoted = await told(client, "/api/report/tsv", tag="mar11", spreadsheet=True)
+
+    assert plain["tsv"].endswith("\t1.000000\t0.0\tkeep\t=1+1\n")
+    assert quoted["tsv"].endswith("\t1.000000\t0.0\tkeep\t'=1+1\n")

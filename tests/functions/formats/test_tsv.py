@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import get_args
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,6 +33,23 @@ def test_an_escaped_text_can_be_read_back(text: str) -> None:
         plain, rest = (plain + pair, rest[2:]) if pair else (plain + rest[0], rest[1:])
 
     assert plain == text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+@pytest.mark.parametrize("begin", ["=", "+", "-", "@", " =", "\t=", '"=', "\uff1d"])
+def test_a_text_that_a_spreadsheet_would_run_is_quoted_where_that_is_asked_for(begin: str) -> None:
+    evil = experiment(status="keep", val_bpb=-0.5, description=f"{begin}cmd|' /C calc'!A0")
+
+    plain, quoted = (row(evil, for_spreadsheet=asked).split("\t") for asked in (False, True))
+
+    assert quoted[4] == "'" + plain[4]
+    assert quoted[:4] == plain[:4] == ["abc1234", "-0.500000", "0.0", "keep"]
+
+
+@given(st.text(min_size=1))
+def test_another_text_is_the_same_in_a_spreadsheet(text: str) -> None:
+    e = experiment(status="keep", val_bpb=1.0, description=f"try {text}")
+
+    assert row(e, for_spreadsheet=True) == row(e)
 
 
 def test_values_and_memory_are_rounded_as_everybody_expects() -> None:
