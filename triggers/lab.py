@@ -45,6 +45,8 @@ class LocalLab:
         self.parts = parts
         self.url = local_url(parts.settings)
         self.stop = stop
+        self.isolation: str | None = None
+        """How far this machine's runs are kept from it, once their worker is ready."""
         self._redis = OwnRedis(redis, parts.settings.silent_s, announce)
         self._group = group
 
@@ -121,7 +123,11 @@ class LocalLab:
             while not self.stop.is_set():
                 missing = "the web process"
                 with contextlib.suppress(Unavailable):
-                    missing = self._missing(await presence.alive(settings.stale_s))
+                    alive = await presence.alive(settings.stale_s)
+                    self.isolation = next(
+                        (str(p.facts["isolation"]) for p in alive if "isolation" in p.facts), None
+                    )
+                    missing = self._missing(alive)
                     if not missing and await asyncio.to_thread(answers, self.url):
                         return
                 if loop.time() > give_up:

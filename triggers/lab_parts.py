@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +24,8 @@ class LabParts:
     cpu: int | None = None
     gpu: str = "all"
     command: str | None = None
+    isolation: Sequence[str] = ()
+    """Further options of the worker: what its runs may reach."""
 
     def specs(self) -> list[ProcessSpec]:
         """web, events, clock, and where there is a repository the workers' supervisor."""
@@ -39,6 +42,7 @@ class LabParts:
             argv = [*python, "workers.supervisor", "--repo", str(self.repo), "--gpu", self.gpu]
             argv += ["--cpu", str(self.cpu)] if self.cpu is not None else []
             argv += ["--command", shlex.join(shlex.split(self.command))] if self.command else []
+            argv += self.isolation
             env = env | settings.worker_environment
             found.append(ProcessSpec("worker", tuple(argv), env, float("inf"), silent_s))
         return found

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from state.errors import Invalid, Unavailable
+from workers.attempt.isolation import Tier
 
 _GIT_S = 10.0
 
@@ -21,7 +21,12 @@ class WorkerOptions(BaseModel):
     repo: Path
     command: tuple[str, ...] | None = None
     python: Path | None = None
-    tier: Literal["none", "limits"] = "limits"
+    tier: Tier = "limits"
+    """See workers.attempt.isolation."""
+    network: bool = False
+    """Whether runs in the tier `landlock` may use TCP."""
+    data_dirs: tuple[Path, ...] = ()
+    """Further folders that runs in the tier `landlock` may read."""
     pass_env: tuple[str, ...] = ()
 
 
@@ -61,6 +66,19 @@ def check_repository(repo: Path, command: tuple[str, ...] | None) -> None:
     if command is None and not (repo / "train.py").is_file():
         raise Invalid(
             f"{repo} has no train.py", hint="name the train command with --command, or another --repo"
+        )
+
+
+def check_data_dir(data: Path, repo: Path) -> None:
+    """Check that runs, which may read their project, do not read the lab's files with it.
+
+    Raises:
+        Invalid: the data directory lies in the repository.
+    """
+    if data.resolve().is_relative_to(repo.resolve()):
+        raise Invalid(
+            f"the data directory {data} lies in the repository {repo}, which every run may read",
+            hint="name another --data; by default it is below your state directory",
         )
 
 

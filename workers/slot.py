@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from state.settings import Settings
+from workers.attempt.isolation import Ground
 from workers.attempt.kept import Kept
 from workers.device import Device
 from workers.options import WorkerOptions
@@ -22,6 +23,11 @@ class Slot(WorkerOptions):
     def work_dir(self, settings: Settings) -> Path:
         """The folder in which its attempts are checked out and run."""
         return settings.data_dir / "work" / self._folder
+
+    def ground(self, settings: Settings) -> Ground:
+        """What its runs may touch in the tier `landlock`."""
+        caches = settings.data_dir / "cache" / self._folder
+        return Ground(self.repo, self.data_dirs, caches, self.network)
 
     def kept(self, settings: Settings) -> Kept:
         """The kept folders of its failed attempts."""

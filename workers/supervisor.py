@@ -9,6 +9,7 @@ import os
 import shlex
 import sys
 from pathlib import Path
+from typing import get_args
 
 import click
 
@@ -20,8 +21,9 @@ from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on
 from state.embedded import redis_url
 from state.errors import Invalid, NightjarError
 from state.settings import Settings, host_name
+from workers.attempt.isolation import Asked, chosen, described
 from workers.device import Device, discover
-from workers.options import WorkerOptions, check_repository
+from workers.options import WorkerOptions, check_data_dir, check_repository
 from workers.slot import Slot
 
 log = logging.getLogger(__name__)
@@ -39,13 +41,15 @@ async def supervise(options: WorkerOptions, devices: list[Device], settings: Set
     parent = os.getppid()
     specs = [keeper_spec(options, device, settings.silent_s) for device in devices]
     group = ProcessGroup(specs, settings.data_dir / "logs", lambda line: log.warning("%s", line))
-    facts = {"slots": len(devices), "repo": str(options.repo)}
+    isolation = described(options.tier, network=options.network)
+    facts = {"slots": len(devices), "repo": str(options.repo), "isolation": isolation}
     with stopping_on_signals(group) as stop:
         async with connected(settings, worker=True) as lab:
             await until_ready(lab)
             async with announced("supervisor", settings, lab, facts=lambda: facts):
                 await group.start()
-                log.info("training from %s on %s", options.repo, ", ".join(d.gpu_id for d in devices))
+                where = ", ".join(d.gpu_id for d in devices)
+                log.info("training from %s on %s, isolation %s", options.repo, where, isolation)
                 await group.run_until(stop)
                 if os.getppid() != parent:
                     group.force()
@@ -72,7 +76,20 @@ def devices_for(gpu: str, cpu: int | None) -> list[Device]:
 @click.option("--cpu", type=click.IntRange(0, 256), default=None, help="CPU slots; 1 when no GPU is seen")
 @click.option("--command", default=None, help="train command, instead of python train.py")
 @click.option("--python", type=click.Path(path_type=Path), default=None, help="interpreter that trains")
-@click.option("--tier", type=click.Choice(["none", "limits"]), default="limits", help="limits of runs")
+@click.option(
+    "--isolation",
+    type=click.Choice(get_args(Asked)),
+    default="auto",
+    help="how far runs are kept from this machine (default: the strongest that works here)",
+)
+@click.option("--network", type=click.Choice(["on", "off"]), default="off", help="TCP for isolated runs")
+@click.option(
+    "--data-dir",
+    "data_dirs",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    multiple=True,
+    help="folder that isolated runs may read, too",
+)
 @click.option("--pass-env", multiple=True, metavar="NAME", help="environment variable for runs")
 def main(
     repo: Path,
@@ -80,7 +97,9 @@ def main(
     cpu: int | None,
     command: str | None,
     python: Path | None,
-    tier: str,
+    isolation: Asked,
+    network: str,
+    data_dirs: tuple[Path, ...],
     pass_env: tuple[str, ...],
 ) -> None:
     """Train for the lab on this machine's GPUs."""
@@ -92,11 +111,14 @@ def main(
                 "repo": repo.expanduser().absolute(),
                 "command": tuple(shlex.split(command)) if command else None,
                 "python": python.absolute() if python else None,
-                "tier": tier,
+                "tier": chosen(isolation),
+                "network": network == "on",
+                "data_dirs": [folder.absolute() for folder in data_dirs],
                 "pass_env": pass_env,
             }
         )
         check_repository(options.repo, options.command)
+        check_data_dir(settings.data_dir, options.repo)
         redis_url(settings, worker=True)
         asyncio.run(supervise(options, devices_for(gpu, cpu), settings))
     except NightjarError as problem:

@@ -9,8 +9,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.table import Table
@@ -29,6 +30,8 @@ from triggers.cli.output import AUTH, ERROR, OK, for_people, print_json, printab
 NVML = Path(__file__).parents[2] / "workers" / "nvml.py"
 LEAST_FREE_GB = 5
 MOST_SKEW_S = 1.0
+OPEN_TIERS = ("none", "limits")
+"""Tiers in which a run reaches whatever its user reaches."""
 REFUSED = "access"
 """The finding when the lab answers, but refuses our token."""
 
@@ -173,6 +176,7 @@ def running_lab(settings: Settings) -> Iterator[Finding]:
     yield Finding("lab", "ok", f"answers at {http.url}")
     for hint in status["hints"]:
         yield Finding("lab", "warning", hint)
+    yield from isolation(status["processes"])
     if dead := status["events"]["dead_letters"]:
         yield Finding("events", "warning", f"{dead} dead letters", "./nightjar call event::dead shows them")
     seen = f"{audit['experiments']} experiments in {audit['tags']} tags, {audit['gpus']} slots"
@@ -180,6 +184,20 @@ def running_lab(settings: Settings) -> Iterator[Finding]:
         yield Finding("audit", "ok", seen)
     for violation in audit["violations"]:
         yield Finding("audit", "error", violation, "report this: it is a fault in Nightjar")
+
+
+def isolation(processes: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """How far each worker keeps its runs from its machine."""
+    for process in processes:
+        if found := process.get("isolation"):
+            is_open = str(found).startswith(OPEN_TIERS)
+            remedy = "run it as a user of its own; a kernel with Landlock (Linux 5.13 or later) isolates runs"
+            yield Finding(
+                "isolation",
+                "warning" if is_open else "ok",
+                f"{process['name']}: {found}",
+                remedy if is_open else "",
+            )
 
 
 def port(settings: Settings) -> Finding:

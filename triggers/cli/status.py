@@ -42,6 +42,9 @@ def _show(url: str, status: dict[str, Any], pool: dict[str, Any], tags: dict[str
             gpu["last_heartbeat"],
         )
     console.print(gpus if pool["workers"] else "no worker: ./nightjar worker --repo PATH")
+    for process in status["processes"]:
+        if isolation := process.get("isolation"):
+            console.print(f"{process['name']}: isolation {isolation}")
     rows = Table("tag", "experiments", "kept", "best", "experiment", "state", "runs", "GPU hours")
     for tag in tags["tags"]:
         best = f"{tag['best_val_bpb']:.6f}" if tag["best_val_bpb"] is not None else ""

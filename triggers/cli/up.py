@@ -26,6 +26,20 @@ from triggers.lab_parts import LabParts
 @click.option("--cpu", type=click.IntRange(0, 256), default=None, help="CPU slots; 1 when no GPU is seen")
 @click.option("--gpu", default="all", help="all, none, or the index of one GPU")
 @click.option("--command", "train_command", default=None, help="train command, instead of python train.py")
+@click.option(
+    "--isolation",
+    type=click.Choice(["auto", "none", "limits", "landlock"]),
+    default="auto",
+    help="how far runs are kept from this machine (default: the strongest that works here)",
+)
+@click.option("--network", type=click.Choice(["on", "off"]), default="off", help="TCP for isolated runs")
+@click.option(
+    "--data-dir",
+    "data_dirs",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    multiple=True,
+    help="folder that isolated runs may read, too",
+)
 def command(
     data: Path | None,
     lab: str | None,
@@ -34,6 +48,9 @@ def command(
     cpu: int | None,
     gpu: str,
     train_command: str | None,
+    isolation: str,
+    network: str,
+    data_dirs: tuple[Path, ...],
 ) -> int:
     """Start Redis (unless NIGHTJAR_REDIS_URL is set), web, events, clock and this machine's workers.
 
@@ -42,12 +59,17 @@ def command(
     settings = settings_from(data=data, lab=lab, port=port)
     start_logging(settings, "up")
     repo = repo or train_repository(Path.cwd())
-    return asyncio.run(_run(LabParts(settings, repo=repo, cpu=cpu, gpu=gpu, command=train_command)))
+    reach = ("--isolation", isolation, "--network", network)
+    data_words = [word for folder in data_dirs for word in ("--data-dir", str(folder.absolute()))]
+    parts = LabParts(settings, repo, cpu, gpu, train_command, (*reach, *data_words))
+    return asyncio.run(_run(parts))
 
 
 async def _run(parts: LabParts) -> int:
     async with LocalLab.started(parts, announce=lambda line: click.echo(line, err=True)) as lab:
         click.echo(f"ready: {lab.url} (docs at {lab.url}/docs), data in {parts.settings.data_dir}", err=True)
+        if lab.isolation is not None:
+            click.echo(f"training {parts.repo} with isolation {lab.isolation}", err=True)
         if parts.repo is None:
             click.echo(
                 "no worker: this folder has no train.py. Add one with: ./nightjar worker --repo PATH",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import logging
 import math
 import os
@@ -19,6 +20,7 @@ from functions.lanes import Order, Watcher
 from functions.process.running import ended
 from workers.attempt import stamps
 from workers.attempt.capped_log import CappedLog
+from workers.attempt.confine import Reach
 from workers.attempt.disk import bytes_on_disk
 from workers.attempt.pipes import inheritable_name, open_pipe, parse_tick, read_now, until_readable
 
@@ -44,6 +46,8 @@ class Command:
     timeout_s: float
     limits: Mapping[str, int] = field(default_factory=dict)
     """Resource limits by the names that launch.py knows: core, fsize, nofile."""
+    reach: Reach | None = None
+    """What it may touch; None: whatever its user may."""
     folder: Path | None = None
     """The command is killed when this folder takes more than `folder_bytes`."""
     folder_bytes: float = math.inf
@@ -84,8 +88,9 @@ async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
         reports, reports_end = open_pipe(resources)
         answers_end, answers = open_pipe(resources)
         limits = ",".join(f"{name}={value}" for name, value in command.limits.items())
+        reach = json.dumps(command.reach._asdict()) if command.reach else ""
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid()), limits, *command.argv),
+            *(sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid()), limits, reach, *command.argv),
             cwd=command.cwd,
             env={
                 **command.env,

@@ -1,13 +1,11 @@
-"""Confines a process before it becomes another program: what it may write, whom it may reach.
+"""Confines a process before it becomes another program: what it may read and write, whom it may reach.
 
-    python -I -S confine.py <folder> <program> <argument>...
-
-With Landlock (Linux 5.13 and later, no root needed) it and its children write only below the folder and to the
-devices that programs need, open no TCP port (from 6.7 on), and reach no process outside: not by ptrace or /proc, nor
-by signals and abstract sockets (from 6.12 on). They keep the right to read what their user reads. Capabilities are
-given up everywhere. A seccomp filter (x86-64 and 64-bit ARM) closes the ways past Landlock to tell a later process
-something: System V and POSIX queues, shared memory, semaphores, keyrings and extended attributes are refused; changes
-of mode, owner and times report success and do nothing. It is run by path and imports only the standard library.
+With Landlock (Linux 5.13 and later, no root needed) it and its children touch only the files that they are told, open
+no TCP port (from 6.7 on), and reach no process outside: not by ptrace or /proc, nor by signals and abstract sockets
+(from 6.12 on). Capabilities are given up everywhere. Where nothing is to be left to a later process, a seccomp filter
+(x86-64 and 64-bit ARM) closes the ways past Landlock to tell it something: System V and POSIX queues, shared memory,
+semaphores, keyrings and extended attributes are refused; changes of mode, owner and times report success and do
+nothing. launch.py imports it by path; it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -15,11 +13,13 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import stat
 import struct
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from glob import glob
 from itertools import chain
+from typing import NamedTuple
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 """System calls; the numbers are the same on every architecture."""
@@ -29,14 +29,19 @@ _PR_CAPBSET_DROP = 24
 _PR_SET_NO_NEW_PRIVS = 38
 _CAPABILITIES = 64
 
-_WRITE_FILE, _READ = 1 << 1, (1 << 0) | (1 << 2) | (1 << 3)
+_EXECUTE, _WRITE_FILE, _READ_FILE, _READ_DIR = 1 << 0, 1 << 1, 1 << 2, 1 << 3
+_READ = _EXECUTE | _READ_FILE | _READ_DIR
+_REMOVE_FILE, _MAKE_FILE = 1 << 5, 1 << 8
 _REFER, _TRUNCATE, _IOCTL = 1 << 13, 1 << 14, 1 << 15
 _RIGHTS = ((1 << 13) - 1, _REFER, _TRUNCATE, 0, _IOCTL)
 """Rights over files that each version of Landlock has added."""
 _TCP, _SCOPES = 0b11, 0b11
 """bind and connect; abstract sockets and signals."""
+_OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
+"""Rights that a file can have; all others are a folder's."""
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "nvidia*", "nvidia*/*", "dri/*", "kfd", "dxg")
-"""Below /dev. Files of /dev/shm and /dev/mqueue are none: they would outlive the process."""
+"""Below /dev."""
+_SHARED_MEMORY = "/dev/shm"
 
 _PR_SET_SECCOMP, _FILTER = 22, 2
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
@@ -72,18 +77,29 @@ _CALLS = {
 """By machine: its number, ioctl, calls that do nothing, calls that are refused."""
 
 
-def main(folder: str, command: list[str]) -> None:
-    """Never returns: execs the command, or exits with 127 and writes the reason to stderr."""
+class Reach(NamedTuple):
+    """What a process may touch."""
+
+    writes: Sequence[str]
+    """Folders; each must be there."""
+    reads: Sequence[str] | None
+    """Files and folders, those that are there; None: whatever its user may read."""
+    network: bool
+    leaves: bool
+    """Whether it may leave something outside its folders: shared memory, attributes and times of files."""
+
+
+def confine(reach: Reach) -> None:
+    """Keep this process, and all that it becomes and begins, to what it may touch; without return.
+
+    Raises:
+        OSError: a folder to write in is not there, or the kernel refuses.
+    """
     if sys.platform.startswith("linux"):
         give_up_rights()
-        restrict(folder)
-        leave_no_trace()
-    try:
-        os.execvpe(command[0], command, os.environ)
-    except OSError as error:
-        sys.stderr.write(f"nightjar: cannot start {command[0]!r}: {error.strerror}\n")
-        sys.stderr.flush()
-        os._exit(127)
+        restrict(reach)
+        if not reach.leaves:
+            leave_no_trace()
 
 
 def give_up_rights() -> None:
@@ -94,30 +110,60 @@ def give_up_rights() -> None:
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
 
 
-def restrict(folder: str) -> None:
+def version() -> int:
+    """Of this kernel's Landlock; below 1: it has none."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    return int(ctypes.CDLL(None).syscall(_CREATE_RULESET, None, 0, _CREATE_VERSION))
+
+
+def restrict(reach: Reach) -> None:
     """Apply Landlock as far as this kernel has it; without it nothing happens."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    abi = libc.syscall(_CREATE_RULESET, None, 0, _CREATE_VERSION)
+    abi = version()
     if abi < 1:
         return
-    writes = sum(_RIGHTS[:abi]) & ~_READ
-    fields = [writes, _TCP if abi >= 4 else 0, _SCOPES if abi >= 6 else 0]
+    libc = ctypes.CDLL(None, use_errno=True)
+    rights = sum(_RIGHTS[:abi]) & ~(0 if reach.reads is not None else _READ)
+    fields = [rights, 0 if reach.network or abi < 4 else _TCP, _SCOPES if abi >= 6 else 0]
     known = 1 + (abi >= 4) + (abi >= 6)
     ruleset = struct.pack(f"={known}Q", *fields[:known])
     handle = libc.syscall(_CREATE_RULESET, ruleset, len(ruleset), 0)
     if handle < 0:
-        raise OSError(ctypes.get_errno(), "landlock_create_ruleset")
-    of_devices = writes & (_WRITE_FILE | _TRUNCATE | _IOCTL)
-    devices = chain.from_iterable(glob(f"/dev/{name}") for name in _DEVICES)
-    of_device = ((path, of_devices) for path in devices if not os.path.isdir(path))
-    for place, rights in ((folder, writes), *of_device):
-        parent = os.open(place, os.O_PATH | os.O_CLOEXEC)
-        rule = struct.pack("=Qi", rights, parent)
-        if libc.syscall(_ADD_RULE, handle, _PATH_BENEATH, rule, 0):
-            raise OSError(ctypes.get_errno(), "landlock_add_rule", place)
+        raise OSError(ctypes.get_errno(), "landlock_create_ruleset failed")
+    for place, allowed, is_needed in _rules(reach):
+        try:
+            parent = os.open(place, os.O_PATH | os.O_CLOEXEC)
+        except OSError as problem:
+            if is_needed:
+                raise OSError(problem.errno, f"{place} is to be written and cannot be opened") from problem
+            continue
+        allowed &= rights if stat.S_ISDIR(os.fstat(parent).st_mode) else rights & _OF_FILES
+        rule = struct.pack("=Qi", allowed, parent)
+        if allowed and libc.syscall(_ADD_RULE, handle, _PATH_BENEATH, rule, 0):
+            raise OSError(ctypes.get_errno(), f"landlock_add_rule of {place} failed")
         os.close(parent)
     if libc.syscall(_RESTRICT_SELF, handle, 0):
-        raise OSError(ctypes.get_errno(), "landlock_restrict_self")
+        raise OSError(ctypes.get_errno(), "landlock_restrict_self failed")
+
+
+def _rules(reach: Reach) -> Iterator[tuple[str, int, bool]]:
+    """Places, the rights there, and whether they must exist."""
+    everything = (1 << 64) - 1
+    for folder in reach.writes:
+        yield folder, everything, True
+    for device in chain.from_iterable(glob(f"/dev/{name}") for name in _DEVICES):
+        if not os.path.isdir(device):
+            yield device, _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL, False
+    if reach.leaves:
+        # semaphores and shared tensors of Python's multiprocessing
+        yield (
+            _SHARED_MEMORY,
+            _READ_FILE | _READ_DIR | _WRITE_FILE | _TRUNCATE | _MAKE_FILE | _REMOVE_FILE,
+            False,
+        )
+    yield "/dev", _READ_DIR, False
+    for place in reach.reads or ():
+        yield place, _READ, False
 
 
 def leave_no_trace() -> None:
@@ -153,7 +199,3 @@ def _filter(architecture: int, ioctl: int, idle: Iterable[int], refused: Iterabl
     for request in (_SET_FLAGS, _SET_ATTRIBUTES):
         yield step(_EQUAL, request, 1) + refuse
     yield step(_RETURN, _ALLOW)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2:])

@@ -1,6 +1,8 @@
-"""Starts a training process: ties it to its worker, sets its limits, then execs the command.
+"""Starts a training process: ties it to its worker, sets its limits, confines it, then execs the command.
 
-    python -I -S launch.py <worker's pid> <name=limit,...> <program> <argument>...
+    python -I -S launch.py <worker's pid> <name=limit,...> <reach, as JSON> <program> <argument>...
+
+The reach has the fields of `confine.Reach`; without one (an empty word) the process is not confined.
 
 This is a program and not a `preexec_fn`, because Python code between fork and exec can deadlock when
 the worker has threads. It is run by path and imports only the standard library.
@@ -19,7 +21,7 @@ _PR_SET_CHILD_SUBREAPER = 36
 _LIMITS = {"core": resource.RLIMIT_CORE, "fsize": resource.RLIMIT_FSIZE, "nofile": resource.RLIMIT_NOFILE}
 
 
-def main(worker_pid: int, limits: str, command: list[str]) -> None:
+def main(worker_pid: int, limits: str, reach: str, command: list[str]) -> None:
     """Never returns: execs the command, or exits with 127 and writes the reason to stderr."""
     die_with(worker_pid)
     for limit in filter(None, limits.split(",")):
@@ -31,6 +33,8 @@ def main(worker_pid: int, limits: str, command: list[str]) -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
     try:
+        if reach:
+            confine_to(reach)
         os.execvpe(command[0], command, os.environ)
     except OSError as error:
         sys.stderr.write(f"nightjar: cannot start {command[0]!r}: {error.strerror}\n")
@@ -53,5 +57,20 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
+def confine_to(reach: str) -> None:
+    """Confine this process; `reach` has the fields of confine.Reach as JSON.
+
+    Raises:
+        OSError: as confine.confine.
+    """
+    import importlib
+    import json
+
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    confining = importlib.import_module("confine")
+    sys.path.pop(0)
+    confining.confine(confining.Reach(**json.loads(reach)))
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:])

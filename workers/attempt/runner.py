@@ -18,6 +18,7 @@ from state.records import Footprint
 from state.settings import Settings, host_name
 from workers.attempt import stamps
 from workers.attempt.child import Command, Ended, Pace, run_command
+from workers.attempt.confine import Reach
 from workers.attempt.disk import free_mb
 from workers.attempt.emptiness import look_until, memory_came_back
 from workers.attempt.git import Unbuildable
@@ -34,6 +35,7 @@ _log = logging.getLogger(__name__)
 
 _CHILD_PATH = Path(__file__).with_name("child_path")
 _PASSED = ("HOME", "LANG", "TZ", "USER")
+_TEMPORARY = "tmp"
 _MIB = 1024 * 1024
 _DRIVER_PATIENCE_S = 10.0
 _LIMITS = {"core": 0, "fsize": 16 * 1024**3, "nofile": 65536}
@@ -66,9 +68,10 @@ class TrainingRunner:
         self._pace = Pace(poll_s=settings.poll_s, term_grace_s=settings.term_grace_s)
         self._is_alone = alone
         self._is_buried = False
-        self._is_limited = slot.tier == "limits"
+        self._is_limited = slot.tier != "none"
+        self._ground = slot.ground(settings) if slot.tier == "landlock" else None
         if slot.tier == "none":
-            _log.warning("training scripts run without any limits (tier none)")
+            _log.warning("training scripts run without any limits (isolation none)")
 
     async def run(self, job: TrainingJob, watcher: Watcher, *, metric: str) -> TrainingResult:
         """See functions.lanes.Runner."""
@@ -147,8 +150,14 @@ class TrainingRunner:
         scoring = replace(
             training,
             argv=stage.argv(
-                python, job.evaluator_command, built.path, _CHILD_PATH, confined=self._is_limited
+                python,
+                job.evaluator_command,
+                built.path,
+                _CHILD_PATH,
+                confined=self._is_limited,
+                reads=training.reach.reads if training.reach else None,
             ),
+            reach=None,
             cwd=stage.files,
             env=stage.env(training.env, built.path),
             log=stage.log,
@@ -179,11 +188,17 @@ class TrainingRunner:
             folder=built.folder,
             folder_bytes=self._settings.run_disk_mb * _MIB if self._is_limited else math.inf,
             spare=self._spare(),
+            reach=self._reach(built, python, env["PATH"]),
         )
+
+    def _reach(self, built: Checkout, python: str, path: str) -> Reach | None:
+        if self._ground is None:
+            return None
+        return self._ground.reach(built.path, built.folder / _TEMPORARY, Path(python), path, _CHILD_PATH)
 
     def _child_env(self, job: TrainingJob, built: Checkout, python: str) -> dict[str, str]:
         """The script's whole environment, without any access to the lab."""
-        private = built.folder / "tmp"
+        private = built.folder / _TEMPORARY
         private.mkdir(exist_ok=True)
         asked = (name for name in self._slot.pass_env if not name.startswith("NIGHTJAR_"))
         names = [*_PASSED, *(name for name in self._environ if name.startswith("LC_")), *asked]
@@ -197,6 +212,8 @@ class TrainingRunner:
             "NIGHTJAR_BUDGET_S": repr(job.budget_s),
             **self._device_env(),
         }
+        if self._ground is not None:
+            env = {**self._ground.environment(), **env}
         if job.seed is not None:
             env["NIGHTJAR_SEED"] = str(job.seed)
         if job.traceparent is not None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -43,7 +43,16 @@ class Stage:
     """For the predictor's temporary files."""
     log: Path
 
-    def argv(self, python: str, command: str, tree: Path, child_path: Path, *, confined: bool) -> list[str]:
+    def argv(
+        self,
+        python: str,
+        command: str,
+        tree: Path,
+        child_path: Path,
+        *,
+        confined: bool,
+        reads: Sequence[str] | None,
+    ) -> list[str]:
         """The command line that runs the evaluator alone.
 
         Raises:
@@ -55,7 +64,13 @@ class Stage:
                 f"the evaluator's command runs {script}, which is no file of the tag's base commit",
                 hint="an operator sets up another tag whose base commit has it",
             )
-        place = {"tree": str(tree), "path": str(child_path), "folder": str(self.theirs), "confined": confined}
+        place = {
+            "tree": str(tree),
+            "path": str(child_path),
+            "folder": str(self.theirs),
+            "confined": confined,
+            "reads": reads,
+        }
         return [python, "-I", str(SCORE), json.dumps(place), str(self.files / script), *arguments]
 
     def env(self, training: Mapping[str, str], tree: Path) -> dict[str, str]:

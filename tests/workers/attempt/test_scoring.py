@@ -418,6 +418,25 @@ async def test_a_confined_predictor_reaches_nothing_but_its_temporary_files(
     assert not (tmp_path / "left").exists()
 
 
+@pytest.mark.skipif(landlock() < 6, reason="this kernel has no Landlock that knows signals")
+async def test_in_the_tier_landlock_a_predictor_reads_no_more_than_a_training(
+    repo: Repository, tmp_path: Path
+) -> None:
+    (tmp_path / "private").write_text("planted")
+    answering = f"""
+    try:
+        open({str(tmp_path / "private")!r}).read()
+        raise SystemExit("it may read it")
+    except PermissionError:
+        open("train.py").read()
+    """
+
+    result = await scored(repo, script(answering=answering), tier="landlock")
+
+    assert isinstance(result, Trained), result
+    assert result.metric == TRUE_SCORE
+
+
 async def test_a_stop_ends_the_scoring_within_two_seconds(repo: Repository) -> None:
     deaf = """
     import signal

@@ -43,7 +43,6 @@ LONGEST_TAIL = 16 * 1024
 """Bytes of the predictor's output that an error shows."""
 
 _LAUNCH = Path(__file__).parents[1] / "launch.py"
-_CONFINE = Path(__file__).parents[1] / "confine.py"
 
 
 class Unscored(Exception):
@@ -82,6 +81,8 @@ class Place:
     """For the predictor's temporary files."""
     confined: bool
     """Whether the predictor is confined."""
+    reads: list[str] | None
+    """What it may read then; None: whatever its user may."""
 
 
 _place: Place | None = None
@@ -146,20 +147,22 @@ class Predictor:
         self._others = set(children())
         theirs_in, self._questions = os.pipe()
         self._answers, theirs_out = os.pipe()
-        confine = (sys.executable, "-I", "-S", str(_CONFINE), folder) if where.confined else ()
-        launch = (sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid()), "")
+        reach = {"writes": [folder], "reads": where.reads, "network": False, "leaves": False}
+        confined = json.dumps(reach) if where.confined else ""
+        launch = (sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid()), "", confined)
         environment = {name: value for name, value in os.environ.items() if name != "NIGHTJAR_TREE"}
         environment |= {
             "PYTHONPATH": where.path,
             "TMPDIR": folder,
-            "TRITON_CACHE_DIR": os.path.join(
-                folder, "triton"
-            ),  # by default in the home, where it may not write
+            # by default in the home, where it may not write
+            "TRITON_CACHE_DIR": os.path.join(folder, "triton"),
+            "TORCHINDUCTOR_CACHE_DIR": os.path.join(folder, "inductor"),
+            "CUDA_CACHE_PATH": os.path.join(folder, "cuda"),
             "NIGHTJAR_PREDICT_FDS": f"{theirs_in}:{theirs_out}",
         }
         try:
             self._process = subprocess.Popen(
-                [*confine, *launch, sys.executable, *self.arguments],
+                [*launch, sys.executable, *self.arguments],
                 cwd=where.tree,
                 env=environment,
                 stdin=subprocess.DEVNULL,

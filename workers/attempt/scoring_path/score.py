@@ -25,7 +25,9 @@ def main(told: str, script: str, arguments: list[str]) -> int:
 
     said = json.loads(told)
     evaluator.begin(
-        evaluator.Place(Path(said["tree"]), said["path"], Path(said["folder"]), bool(said["confined"]))
+        evaluator.Place(
+            Path(said["tree"]), said["path"], Path(said["folder"]), bool(said["confined"]), said["reads"]
+        )
     )
     sys.argv = [script, *arguments]
     try:

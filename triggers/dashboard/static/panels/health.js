@@ -29,6 +29,7 @@ export function health() {
         ["Processes", processes(counts, missing), missing.length ? "bad" : "ok"],
         ["Redis", redis.aof ? `${redis.version}, durable` : `${redis.version}, not durable`, redis.aof ? "ok" : "warn"],
         ["GPUs", `${pool.training} of ${pool.total} busy`, pool.total - pool.offline ? "ok" : "warn"],
+        ...isolations(status.processes),
         ["Queue", `${status.queue} waiting`, status.queue && !(pool.total - pool.offline) ? "bad" : "ok"],
         ["Event lag", String(lag), lag > LAG_WORTH_A_LOOK ? "warn" : "ok"],
         ["Dead letters", String(events.dead_letters), events.dead_letters ? "bad" : "ok"],
@@ -51,6 +52,13 @@ export function health() {
     const text = lines.filter(Boolean).join("; ");
     if (hints.textContent !== text) hints.textContent = text;
   }
+}
+
+// How far runs are kept from their machines; nothing where no worker trains.
+function isolations(processes) {
+  const found = [...new Set(processes.map((process) => process.isolation).filter(Boolean))].sort();
+  const open = found.some((told) => /^(none|limits)\b/.test(told));
+  return found.length ? [["Isolation", found.join(", "), open ? "warn" : "ok"]] : [];
 }
 
 function processes(counts, missing) {

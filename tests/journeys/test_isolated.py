@@ -1,0 +1,103 @@
+"""A script in the tier that a worker takes by itself tries what it could do before to the lab around it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.commands import nightjar
+from tests.journeys.running import RunningLab, running_lab
+from workers.attempt.confine import version
+
+pytestmark = [
+    pytest.mark.process,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(version() < 6 and not os.environ.get("CI"), reason="this kernel's Landlock is older"),
+]
+
+TRIES = """
+import os, pathlib, socket, urllib.request
+
+data, port = pathlib.Path({data!r}), {port}
+found = dict()
+
+def tried(name):
+    def run(attempt):
+        try:
+            attempt()
+            found[name] = "done"
+        except BaseException as problem:
+            found[name] = type(problem).__name__
+    return run
+
+@tried("password")
+def _(): [path.read_bytes() for path in (data / "redis").iterdir()]
+@tried("data")
+def _(): (data / "planted").write_text("x")
+@tried("api")
+def _(): urllib.request.urlopen(f"http://127.0.0.1:{{port}}/api/lab/status", timeout=5).read()
+@tried("objects")
+def _(): (pathlib.Path({repo!r}) / ".git" / "objects" / "planted").write_text("x")
+@tried("branch")
+def _(): (pathlib.Path({repo!r}) / ".git" / "refs" / "heads" / "main").write_text("x")
+@tried("memory")
+def _():
+    for pid in {pids!r}:
+        open(f"/proc/{{pid}}/mem", "rb")
+@tried("environment")
+def _():
+    for pid in {pids!r}:
+        open(f"/proc/{{pid}}/environ", "rb").read()
+@tried("signal")
+def _():
+    for pid in {pids!r}:
+        os.kill(pid, 15)
+print("=>", *(f"{{name}}={{told}}" for name, told in sorted(found.items())))
+print("---\\nval_bpb: 1.0")
+"""
+
+REFUSED = ("branch", "data", "environment", "memory", "objects", "password", "signal")
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    with running_lab(tmp_path_factory.mktemp("lab")) as found:
+        found.start()
+        found.setup()
+        yield found
+
+
+def test_a_script_cannot_reach_the_lab_around_it(lab: RunningLab) -> None:
+    pids = [lab.process(f"-m {kind}").pid for kind in ("triggers.web", "triggers.events", "workers.keeper")]
+    tries = TRIES.format(data=str(lab.data), port=lab.port, repo=str(lab.repo), pids=pids)
+
+    found = lab.until_status(lab.submit(commit_sha=lab.commit({"train.py": tries})), "keep", "discard")
+
+    [line] = [line for line in found["log_tail"].splitlines() if line.startswith("=>")]
+    told = dict(word.split("=") for word in line[3:].split())
+    assert told == {"api": "URLError"} | dict.fromkeys(REFUSED, "PermissionError")
+    assert lab.post("lab/audit")["violations"] == []
+
+
+def test_a_worker_says_how_far_its_runs_are_isolated(lab: RunningLab) -> None:
+    doctor = json.loads(nightjar(lab.data, "doctor", "--json").stdout)
+
+    [finding] = [f for f in doctor if f["what"] == "isolation"]
+    assert finding["state"] == "ok"
+    assert finding["found"].endswith("landlock (files, TCP, signals)")
+    assert f"training {lab.repo} with isolation landlock (files, TCP, signals)" in lab.output()
+    assert "isolation landlock" in nightjar(lab.data, "status").stdout
+
+
+def test_an_operator_may_choose_less_isolation(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with running_lab(tmp_path_factory.mktemp("open")) as lab:
+        lab.start("--isolation", "limits")
+
+        doctor = json.loads(nightjar(lab.data, "doctor", "--json").stdout)
+
+    [finding] = [f for f in doctor if f["what"] == "isolation"]
+    assert finding["state"] == "warning"
+    assert "limits (a run reaches whatever this user reaches)" in finding["found"]
