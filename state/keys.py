@@ -105,7 +105,7 @@ FAMILIES = (
     Family("answers:<digest>", "string", "the answer to an idempotency key, for 24 h"),
     Family("tokens", "zset", "tokens by creation time"),
     Family("tokens:<id>", "hash", "one token: its owner, and the digest of its secret"),
-    Family("token_names", "hash", "token ids by owner's name, with - in front once revoked"),
+    Family("token_names", "hash", "token ids by owner's name in lower case, with - in front once revoked"),
     Family(
         "token_use", "hash", "when each token was last used, and the digest of its newest secret that was"
     ),

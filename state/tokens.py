@@ -36,6 +36,8 @@ REMEMBERED_S = 1.0
 SESSION_S = 12 * 3600
 TICKET_S = 30
 OVERLAP_MOST_S = 24 * 3600
+RESERVED = frozenset({"local", "keeper", "direct", "clock", "nightjar"})
+"""Names that the lab's own processes call and train by: no token has one."""
 WRONG_TRIES = 10
 TRIES_S = 60
 """So many wrong tokens an address may try to sign in with, in so many seconds."""
@@ -164,7 +166,8 @@ class Tokens:
         """A new token.
 
         Raises:
-            Conflict: a living token has this name; or it would be the lab's first and is no operator's.
+            Conflict: a living token has this name, in whatever case; it is reserved; or it would be the lab's first
+                and is no operator's.
         """
         fields = {"name": name, "role": role, "kind": kind, "tags": tags, "uses_left": uses}
         return await self._add(fields | {"issued_by": issued_by}, lasts_s, None)
@@ -173,13 +176,16 @@ class Tokens:
         """A new token of an enroll token's role, for one of its uses.
 
         Raises:
-            Conflict: the name was taken before, even if its token has ended. Unauthenticated: no use is left.
+            Conflict: the name was taken before, in whatever case, even if its token has ended; or it is reserved.
+            Unauthenticated: no use is left.
         """
         fields = {"name": name, "role": enrolling.role, "kind": "access", "tags": enrolling.tags}
         fields |= {"issued_by": enrolling.name, "enrolled_with": enrolling.id}
         return await self._add(fields, None, enrolling)
 
     async def _add(self, fields: dict[str, Any], lasts_s: float | None, enrolling: Token | None) -> Issued:
+        if fields["name"].lower() in RESERVED:
+            raise Conflict(f"the name {fields['name']!r} is Nightjar's own", hint="take another name")
         token_id, secret = new_id(), new_secret()
         token_fields = fields | {"id": token_id, "digest": digest_of_secret(secret)}
         told = {"token_id": token_id, "name": fields["name"], "role": fields["role"], "kind": fields["kind"]}

@@ -1,7 +1,7 @@
 -- Issue a token, or make one of an enroll token for one of its uses. The name is its bearer's: an operator may give a
 -- name again once its token was revoked, an enroll token never.
--- parts: events
--- keys: tokens token token_names enroll_token?
+-- parts: events names
+-- keys: tokens token enroll_token?
 -- args: id name role kind fields lasts_s? event_data
 -- returns: ok | taken | first | ended
 local t = now()
@@ -12,7 +12,8 @@ if K.enroll_token then
 elseif redis.call('EXISTS', K.tokens) == 0 and not (A.role == 'operator' and A.kind == 'access') then
   return 'first'
 end
-local before = redis.call('HGET', K.token_names, A.name)
+local folded = fold_names(A.name)
+local before = redis.call('HGET', K.token_names, folded)
 if before and (K.enroll_token or string.sub(before, 1, 1) ~= '-') then return 'taken' end
 if K.enroll_token and redis.call('HEXISTS', K.enroll_token, 'uses_left') == 1 then
   redis.call('HINCRBY', K.enroll_token, 'uses_left', -1)
@@ -21,6 +22,6 @@ put(K.token, A.fields)
 redis.call('HSET', K.token, 'created_at', clock(t))
 if A.lasts_s then redis.call('HSET', K.token, 'expires_at', clock(t + tonumber(A.lasts_s))) end
 redis.call('ZADD', K.tokens, clock(t), A.id)
-redis.call('HSET', K.token_names, A.name, A.id)
+redis.call('HSET', K.token_names, folded, A.id)
 emit('token.issued', '', A.name, A.event_data)
 return 'ok'

@@ -1,11 +1,12 @@
 -- End a token for good; an operator may give its name again.
--- parts: events
--- keys: token token_names
+-- parts: events names
+-- keys: token
 -- args: id name event_data
 -- returns: ok | before
 if redis.call('HEXISTS', K.token, 'revoked_at') == 1 then return 'before' end
 redis.call('HSET', K.token, 'revoked_at', clock(now()))
 redis.call('HDEL', K.token, 'old_digest', 'old_until')
-if redis.call('HGET', K.token_names, A.name) == A.id then redis.call('HSET', K.token_names, A.name, '-' .. A.id) end
+local folded = fold_names(A.name)
+if redis.call('HGET', K.token_names, folded) == A.id then redis.call('HSET', K.token_names, folded, '-' .. A.id) end
 emit('token.revoked', '', A.name, A.event_data)
 return 'ok'
