@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from state.errors import Forbidden
-from state.records import Experiment, Gpu, Role
+from state.records import Experiment, Gpu, Role, Trace
 
 Audience = Literal["anyone", Role]
 """Who may call a function; `anyone`: it checks by itself what it is given."""
@@ -115,6 +115,20 @@ def check_retractor(caller: Caller, e: Experiment) -> None:
             hint="an operator takes this one back",
         )
     check_own(caller, e.owner, e.experiment_id)
+
+
+def check_trace(caller: Caller, trace: Trace) -> None:
+    """Refuse an agent that ends or reopens a trace that another owner has begun, or one without an owner.
+
+    Raises:
+        Forbidden: it is another's, or has no owner.
+    """
+    if trace.owner is None and not caller.may_do_all:
+        raise Forbidden(
+            f"{trace.trace_id} has no owner: agents close and reopen the traces that they began",
+            hint="an operator closes and reopens this one",
+        )
+    check_own(caller, trace.owner, trace.trace_id)
 
 
 def check_reporter(

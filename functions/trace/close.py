@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from functions.contract import Command, Line, Response, function
+from functions.contract import Call, Command, Line, Response, function
+from functions.rules.access import check_trace
 from functions.rules.branches.refusals import single_mode
 from state.ids import OWN_LINE, TraceId
 from state.ids import Tag as TagName
@@ -26,9 +27,10 @@ class Closed(Response):
 
 
 @function("trace::close", role="agent", writes=True)
-async def close(request: Close, policies: Policies, traces: Traces) -> Closed:
-    """End a trace and free its slot; its open experiments may still finish."""
+async def close(request: Close, call: Call, policies: Policies, traces: Traces) -> Closed:
+    """End a trace and free its slot; its open experiments may still finish. An agent ends those that it began."""
     trace = await traces.get(request.tag, request.trace_id)
+    check_trace(call.caller, trace)
     policy, _ = await policies.get(request.tag)
     if trace.number == OWN_LINE and policy.traces.mode == "single":
         raise single_mode(request.tag)

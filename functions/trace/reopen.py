@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from functions.contract import Command, Response, function
+from functions.contract import Call, Command, Response, function
+from functions.rules.access import check_trace
 from functions.rules.branches.refusals import never_grown, no_room, single_mode
 from state.ids import Tag as TagName
 from state.ids import TraceId
@@ -23,10 +24,11 @@ class Reopened(Response):
 
 
 @function("trace::reopen", role="agent", writes=True)
-async def reopen(request: Reopen, policies: Policies, traces: Traces) -> Reopened:
+async def reopen(request: Reopen, call: Call, policies: Policies, traces: Traces) -> Reopened:
     """Let a closed, dead or merged trace grow again from its tip, if the tag has room for one more."""
     while True:
         trace = await traces.get(request.tag, request.trace_id)
+        check_trace(call.caller, trace)
         policy, version = await policies.get(request.tag)
         if policy.traces.mode == "single":
             raise single_mode(request.tag)

@@ -3,7 +3,7 @@
 -- parts: events forest
 -- keys: tag policy open_selections traces live_traces trace best request?
 -- args: policy_version select_seq? places? tip? most_open most_in_flight?
--- args: selections kind trace_id opens? origin? trace_turn? forest_turn? lease_s values ttl_s? digest?
+-- args: selections kind trace_id opens? origin? owner? trace_turn? forest_turn? lease_s values ttl_s? digest?
 -- returns: {selected, {field, value, ...}} | {repeat, id and digest of the first} | {stale}
 local first = K.request and redis.call('GET', K.request)
 if first then return {'repeat', first} end
@@ -25,6 +25,7 @@ if A.opens then
   redis.call('HSET', K.trace, 'trace_id', A.trace_id, 'tag', A.tag, 'number', A.opens, 'status', 'pending', 'kind', A.kind,
     'created_at', clock(t))
   if A.origin then redis.call('HSET', K.trace, 'origin', A.origin) end
+  if A.owner then redis.call('HSET', K.trace, 'owner', A.owner) end
   redis.call('HSET', K.forest, 'last_trace', A.opens)
   redis.call('ZADD', K.traces, A.opens, A.trace_id)
   redis.call('ZADD', K.live_traces, A.opens, A.trace_id)

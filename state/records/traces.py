@@ -95,6 +95,8 @@ class Trace(Record):
     """How it began."""
     origin: str | None = None
     """The node that a branch began at."""
+    owner: str | None = None
+    """Whose token began it; None: nobody's in particular."""
     root: str | None = None
     tip: str | None = None
     base: str | None = None

@@ -156,6 +156,7 @@ class Selecting(Reading):
                 "trace_id": d.trace_id,
                 "opens": d.opens,
                 "origin": d.origin,
+                "owner": d.fields.get("owner"),
                 "trace_turn": trace_turn,
                 "forest_turn": forest_turn,
                 "lease_s": d.lease_s,

@@ -142,6 +142,38 @@ async def test_an_agent_does_not_end_what_another_began(process: Process, http: 
     await told(http, "/api/experiment/complete", experiment_id=anns, val_bpb=1.0)
 
 
+async def test_an_agent_closes_and_reopens_its_own_traces_only(
+    process: Process, http: httpx.AsyncClient
+) -> None:
+    policy = {"traces.mode": "multi", "traces.target_traces": 9, "traces.max_parallel": 9}
+    await open_tag(http, policy=policy)
+    ann, bob = await bearer(process, "ann", "agent"), await bearer(process, "bob", "agent")
+    operator = await bearer(process, "olga", "operator")
+    begun = dict[str, dict[str, str]]()
+    for who in (operator, ann):
+        http.headers.update(who)
+        chosen = await told(http, "/api/trace/select", tag="mar11", intent="new_root")
+        name = await registered(http, selection_id=chosen["selection_id"])
+        await told(http, "/api/experiment/complete", experiment_id=name, val_bpb=1.0)
+        begun[chosen["trace_id"]] = who
+    await process.lab.command("HDEL", process.lab.keys.trace("mar11-t1"), "owner")  # an earlier version's
+    http.headers.update(bob)
+    before = await dump(process.lab)
+
+    for trace_id in begun:
+        for verb in ("close", "reopen"):
+            document = await refused(http, 403, f"/api/trace/{verb}", tag="mar11", trace_id=trace_id)
+            assert trace_id in document["detail"]
+
+    assert await dump(process.lab) == before
+    for trace_id, who in begun.items():
+        for verb in ("close", "reopen"):
+            http.headers.update(who)
+            await told(http, f"/api/trace/{verb}", tag="mar11", trace_id=trace_id)
+    http.headers.update(operator)
+    await told(http, "/api/trace/close", tag="mar11", trace_id="mar11-t2")
+
+
 async def test_an_agent_takes_back_its_own_results_only(process: Process, http: httpx.AsyncClient) -> None:
     await open_tag(http)
     nobodys = (await tried(http, 1.2))["experiment_id"]
