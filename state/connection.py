@@ -214,7 +214,9 @@ def unavailable(problem: RedisError) -> Unavailable:
             detail, hint = _REFUSALS[code]
         case _:
             raise problem
-    return Unavailable(detail, hint=hint, retry_after=2.0)
+    refusal = Unavailable(detail, hint=hint, retry_after=2.0)
+    refusal.nothing_done = isinstance(problem, ResponseError)
+    return refusal
 
 
 def _tls_refusal(problem: BaseException) -> Unavailable | None:

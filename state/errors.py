@@ -92,3 +92,5 @@ class Exhausted(NightjarError):
 
 class Unavailable(NightjarError):
     title = "Service unavailable"
+    nothing_done = False
+    """Whether the service has said that it did nothing; else it may have done what it was asked for."""

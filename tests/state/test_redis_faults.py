@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import resource
 import subprocess
 import time
@@ -22,6 +23,7 @@ import state.answers
 from functions.process.lifecycle import Process, opened
 from functions.process.running import ended
 from state.embedded import EmbeddedRedis
+from state.errors import Unavailable
 from state.moves import load
 from state.redis_binary import find_binary
 from state.settings import Settings
@@ -241,6 +243,47 @@ async def test_every_writing_door_answers_a_clear_503_writes_nothing_and_works_a
             answer = await post(http, path, doors[path])
             assert answer.is_success, (path, answer.text)
         assert await told(http, "/api/lab/audit") | {"violations": []} == await told(http, "/api/lab/audit")
+
+
+async def test_a_keyed_request_that_redis_has_no_room_for_is_told_so_as_often_as_it_comes(
+    process: Process, admin: redis.Redis
+) -> None:
+    body = idea(diff=random.Random(0).randbytes(1_500_000).hex())
+    async with http_client(process) as http:
+        await open_tag(http)
+        info: Any = admin.info("memory")
+
+        with config(
+            admin, maxmemory=info["used_memory"] + 1_000_000
+        ):  # room for the key, but not for the patch
+            refused = [
+                await post(http, "/api/experiment/register", {**body, **more}, **headers)
+                for more, headers in (({}, {"Idempotency-Key": "k"}), ({"request_id": "r"}, {}))
+                for _ in range(3)
+            ]
+
+        for answer in refused:
+            a_clear_refusal(answer, "no memory left")
+        told_now = [
+            await post(http, "/api/experiment/register", body, **{"Idempotency-Key": "k"}) for _ in range(2)
+        ]
+        assert [a.json()["number"] for a in told_now] == [1, 1]
+
+
+async def test_an_answer_that_cannot_be_kept_is_given_all_the_same(
+    process: Process, admin: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(*_: str) -> None:
+        raise Unavailable("Redis has no memory left", retry_after=2.0)
+
+    async with http_client(process) as http:
+        await open_tag(http)
+        monkeypatch.setattr(process.answers, "store", full)
+        body = idea()
+
+        answer = await post(http, "/api/experiment/register", body, **{"Idempotency-Key": "k"})
+
+        assert (answer.status_code, answer.json()["number"]) == (200, 1)
 
 
 async def settled(http: httpx.AsyncClient) -> None:

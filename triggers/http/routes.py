@@ -212,15 +212,18 @@ async def _once(
     working = asyncio.create_task(process.answers.keep_in_flight(declared.name, given))
     try:
         response = _shown(declared, await process.invoker.call(declared.name, asked, call))
-    except Unavailable:
-        raise  # what Redis did not answer may have happened: only the functions' own idempotence can tell
-    except BaseException:
+    except BaseException as problem:
+        if isinstance(problem, Unavailable) and not problem.nothing_done:
+            raise  # what Redis did not answer may have happened: only the functions' own idempotence can tell
         with suppress(Unavailable):
             await process.answers.forget(declared.name, given)
         raise
     finally:
         await ended(working)
-    await process.answers.store(declared.name, given, digest, bytes(response.body).decode())
+    try:
+        await process.answers.store(declared.name, given, digest, bytes(response.body).decode())
+    except Unavailable as problem:  # it was done: a repeated request is answered by the function's own idempotence
+        log.warning("the answer of %s to a keyed request is not kept: %s", declared.name, problem.detail)
     return response
 
 
