@@ -43,6 +43,13 @@ def test_it_has_one_block_for_the_machine_to_rewrite() -> None:
     assert after.startswith("\n## ")
 
 
+def test_it_says_which_refusals_to_repeat() -> None:
+    [trouble] = re.findall(r"^\*\*Trouble\.\*\*.*?nothing happens twice", PROGRAM, re.MULTILINE | re.DOTALL)
+
+    for what in ("503", "409", "`retry_after`", "the same\nIdempotency-Key"):
+        assert what in trouble
+
+
 def test_it_is_short_enough_to_be_read() -> None:
     assert len(PROGRAM.splitlines()) < 200
 

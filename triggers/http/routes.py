@@ -222,7 +222,9 @@ async def _once(
         await ended(working)
     try:
         await process.answers.store(declared.name, given, digest, bytes(response.body).decode())
-    except Unavailable as problem:  # it was done: a repeated request is answered by the function's own idempotence
+    except (
+        Unavailable
+    ) as problem:  # it was done: a repeated request is answered by the function's own idempotence
         log.warning("the answer of %s to a keyed request is not kept: %s", declared.name, problem.detail)
     return response
 
