@@ -53,7 +53,7 @@ class Settings(BaseSettings):
         default="everysec",
         pattern="^(everysec|always)$",
         description="AOF of the embedded server; with everysec a power loss, or a kill of Redis while it syncs, may "
-        "cost the last answered writes, of two seconds at most",
+        "cost the last answered writes, of two seconds at most, and so may its end on a full disk; always: none",
     )
     host: str = Field(
         default="127.0.0.1", description="address of the web process; must be loopback if there are no tokens"

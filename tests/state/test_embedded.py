@@ -6,6 +6,7 @@ import json
 import logging
 import os
 import re
+import resource
 import signal
 import stat
 import subprocess
@@ -14,6 +15,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 
 import psutil
@@ -183,6 +185,31 @@ def test_data_survives_a_killed_server_and_a_restart(settings: Settings) -> None
 
     with EmbeddedRedis.start(settings) as server:
         assert ask(server.url, "GET", "kept") == "yes"
+
+
+@pytest.mark.parametrize("appendfsync", ["everysec", "always"])
+def test_an_answered_write_that_met_a_full_disk_is_lost_with_everysec_and_not_with_always(
+    settings: Settings, appendfsync: str
+) -> None:
+    settings = settings.model_copy(update={"redis_appendfsync": appendfsync})
+    answered: list[str] = []
+    with EmbeddedRedis.start(settings) as server, closing(redis.Redis.from_url(server.url)) as client:
+        assert server.pid is not None
+        aof = next((settings.data_dir / "redis" / "appendonlydir").glob("*.incr.aof"))
+        room = (aof.stat().st_size + 300, resource.RLIM_INFINITY)  # what a full disk is to it
+        psutil.Process(server.pid).rlimit(resource.RLIMIT_FSIZE, room)
+        with suppress(redis.RedisError):
+            while True:
+                client.set(f"k{len(answered)}", "x" * 100)
+                answered.append(f"k{len(answered)}")
+        with suppress(ProcessLookupError):
+            os.kill(server.pid, signal.SIGKILL)  # with `always` it has ended by itself
+
+    with EmbeddedRedis.start(settings) as server, closing(redis.Redis.from_url(server.url)) as client:
+        lost = [key for key in answered if not client.exists(key)]
+
+    assert len(answered) > 1
+    assert lost == ([answered[-1]] if appendfsync == "everysec" else [])
 
 
 def test_a_killed_server_is_revived_at_the_same_addresses(settings: Settings) -> None:
