@@ -79,7 +79,7 @@ class Invoker:
     @contextmanager
     def _observed(self, name: str, call: Call) -> Iterator[Span]:
         began, outcome = time.perf_counter(), "fault"
-        with self._tracing.span(name, call.traceparent) as span, self._meters.calling:
+        with self._tracing.span(name, call.traceparent) as span, self._meters.calling(name):
             known = {"function": name, "request_id": call.request_id, "trace_id": trace_id(span.traceparent)}
             with bound(**{field: value for field, value in known.items() if value is not None}):
                 try:

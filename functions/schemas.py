@@ -7,6 +7,7 @@ text under a field in its class is the field's description.
 from __future__ import annotations
 
 import ast
+import asyncio
 import inspect
 import sys
 from collections.abc import Mapping
@@ -18,16 +19,36 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
+from functions.contract import Function
+
+Side = Literal["request", "answer"]
+AT_ITSELF = "#/$defs/{model}"
+"""Where a schema refers to the schemas of its fields, unless told."""
+
+_made: dict[tuple[type[BaseModel], Side, str], Mapping[str, Any]] = {}
+
 SAID_OUTSIDE = ("description", "examples")
 """What is said of a value holds for the union of it and null, too."""
 
 
-def schema_of(
-    model: type[BaseModel], side: Literal["request", "answer"], ref_template: str = "#/$defs/{model}"
-) -> dict[str, Any]:
-    """The schema of a request or an answer; an answer has all its fields."""
-    mode: Literal["validation", "serialization"] = "validation" if side == "request" else "serialization"
-    return model.model_json_schema(ref_template=ref_template, schema_generator=_Schema, mode=mode)
+async def prepare(functions: Mapping[str, Function[Any, Any]], ref_template: str = AT_ITSELF) -> None:
+    """Make the schemas of all functions, one in a turn: all together would hold the event loop for half a second."""
+    for declared in functions.values():
+        for row in (declared, declared.accept):
+            if row is not None:
+                schema_of(row.request, "request", ref_template)
+                await asyncio.sleep(0)
+                schema_of(row.response, "answer", ref_template)
+                await asyncio.sleep(0)
+
+
+def schema_of(model: type[BaseModel], side: Side, ref_template: str = AT_ITSELF) -> Mapping[str, Any]:
+    """The schema of a request or an answer, made once; an answer has all its fields."""
+    asked = (model, side, ref_template)
+    if asked not in _made:
+        mode: Literal["validation", "serialization"] = "validation" if side == "request" else "serialization"
+        _made[asked] = model.model_json_schema(ref_template=ref_template, schema_generator=_Schema, mode=mode)
+    return _made[asked]
 
 
 class _Schema(GenerateJsonSchema):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -24,6 +25,7 @@ OPEN_READ = 50
 RESULTS_READ = 10
 NEAR_READ = 5
 KEEPS_READ = 1000
+Version = tuple[float, ...]
 AT_ONCE = 1000
 """Results that one command reads: Redis does nothing else meanwhile."""
 
@@ -159,25 +161,35 @@ class Reports:
             noise=spread_of(noise),
         )
 
-    async def results(self, tag: str, most: int) -> tuple[Tag, list[Result]]:
-        """A tag with its newest results, in finish order.
+    async def version(self, tag: str) -> tuple[Tag, Version]:
+        """A tag, with what is another once a run of it has ended, was taken back, or is judged anew.
 
         Raises:
             NotFound: no such tag.
         """
         keys = self._keys
-        stored, *pages = await self._lab.pipeline(
+        stored, best = await self._lab.pipeline(
+            [("HGETALL", keys.tag(tag)), ("HGET", keys.best(tag), "version")]
+        )
+        of_tag = tag_in(stored, tag)
+        counted = (of_tag.finishes, of_tag.retracted, of_tag.kept, of_tag.claimed, of_tag.training_seconds)
+        return of_tag, (of_tag.created_at, *counted, int(best or 0))
+
+    async def results(self, tag: Tag, most: int) -> list[Result]:
+        """The newest results of a tag, in finish order, read so that nothing else has to wait for it."""
+        index = self._keys("finished", tag.name)
+        found: dict[str, Result] = {}
+        pages = await self._lab.pipeline(
             [
-                ("HGETALL", keys.tag(tag)),
-                *(
-                    self._listed(Result, keys("finished", tag), min(AT_ONCE, most - begin), offset=begin)
-                    for begin in range(0, most, AT_ONCE)
-                ),
+                self._listed(Result, index, min(AT_ONCE, most - begin), offset=begin)
+                for begin in range(0, most, AT_ONCE)
             ]
         )
-        # one that finishes meanwhile moves the others on: then one is read twice
-        found = {e.experiment_id: e for page in pages for e in read_as(Result, page)}
-        return tag_in(stored, tag), list(found.values())[::-1]
+        for page in pages:
+            # one that finishes meanwhile moves the others on: then one is read twice
+            found |= {e.experiment_id: e for e in read_as(Result, page)}
+            await asyncio.sleep(0)
+        return list(found.values())[::-1]
 
     async def tags(self, offset: int, limit: int) -> tuple[list[tuple[Tag, Best | None]], int]:
         """Tags with their bests, newest first, and how many there are."""

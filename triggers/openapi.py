@@ -16,6 +16,8 @@ from functions.contract import BadTable, Function, Http, Picture
 from functions.schemas import schema_of
 from triggers.http.identity import COOKIE
 
+AMONG_SCHEMAS = "#/components/schemas/{model}"
+"""Where a schema of the document refers to another."""
 PROBLEM = {
     "type": "object",
     "description": "What is wrong, and what to do; some problems have further fields.",
@@ -167,7 +169,7 @@ def _reference(
     Raises:
         BadTable: two schemas of one name.
     """
-    schema = schema_of(model, side, "#/components/schemas/{model}")
+    schema = dict(schema_of(model, side, AMONG_SCHEMAS))
     for name, found in (*schema.pop("$defs", {}).items(), (model.__name__, schema)):
         if schemas.setdefault(name, found) != found:
             raise BadTable(f"{name!r} names two schemas: give one of the models another name")

@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager, contextmanager
 import uvicorn
 from starlette.applications import Starlette
 
+from functions.process.holding import import_late, watch
 from functions.process.lifecycle import opened
 from functions.process.running import ended, run, stop_signals
 from functions.table import table
@@ -62,8 +63,9 @@ async def serve(settings: Settings) -> None:
                 # Event streams never end by themselves: the server would wait for them until it cuts them.
                 stopping = asyncio.create_task(stop.wait())
                 stopping.add_done_callback(lambda _: broadcast.close())
+                beside = [asyncio.create_task(task) for task in (import_late(), watch(process.meters))]
                 yield
-                await ended(stopping)
+                await ended(stopping, *beside)
 
         app = make_app(dict(table()), settings, lifespan)
         collect_rarely()

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from functions.contract import Http, Request, Response, function
-from functions.schemas import schema_of
+from functions.schemas import prepare, schema_of
 from functions.table import table
 
 
@@ -36,6 +36,7 @@ class ListedFunctions(Response):
 )
 async def list(request: ListFunctions) -> ListedFunctions:
     """Every function with its triggers, role, lane and schemas."""
+    await prepare(table())
     rows = _rows()
     return ListedFunctions(functions=[*rows], total=len(rows))
 
@@ -50,8 +51,8 @@ def _rows() -> tuple[FunctionView, ...]:
             role=[*declared.roles],
             lane=declared.lane,
             writes=declared.writes,
-            request=schema_of(declared.request, "request"),
-            response=schema_of(declared.response, "answer"),
+            request=dict(schema_of(declared.request, "request")),
+            response=dict(schema_of(declared.response, "answer")),
         )
         for name, declared in table().items()
     )

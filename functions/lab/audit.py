@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import ParamSpec
 
 from functions.contract import Command, Response, function
 from functions.lab._stores import Stores
 from functions.rules.audit.forest import forest_violations
 from functions.rules.audit.lab import PoolSnapshot, Snapshot, pool_violations, tag_violations
 from state.records import Tag as TagRecord
+
+P = ParamSpec("P")
 
 PAGE = 1000
 LOOKS = 5
@@ -40,7 +44,8 @@ async def audit(request: AuditLab, stores: Stores) -> AuditedLab:
         if not lasting:
             break
         seen = await _look(stores)
-        lasting = [v for v in seen.violations if v in set(lasting)]
+        before = set(lasting)
+        lasting = [v for v in seen.violations if v in before]
     if lasting:
         await stores.snapshots.report(lasting)
     return seen.model_copy(update={"ok": not lasting, "violations": lasting})
@@ -55,15 +60,21 @@ async def _look(stores: Stores) -> AuditedLab:
         events = None if finishes is None else finishes.get(tag.name, Counter())
         snapshot = await _snapshot(tag.name, events, stores)
         count += len(snapshot.experiments)
-        violations += tag_violations(snapshot)
         policy, _ = await stores.policies.get(tag.name)
         forest = await stores.snapshots.forest(tag.name)
-        violations += forest_violations(policy.traces.mode, forest, snapshot.experiments)
+        mode = policy.traces.mode
+        violations += await _found(tag_violations, snapshot)
+        violations += await _found(forest_violations, mode, forest, snapshot.experiments)
     pool = await _pool_snapshot(tags, stores)
-    violations += pool_violations(pool)
+    violations += await _found(pool_violations, pool)
     return AuditedLab(
         ok=not violations, violations=violations, tags=len(tags), experiments=count, gpus=len(pool.gpus)
     )
+
+
+async def _found(check: Callable[P, Iterable[str]], *facts: P.args, **more: P.kwargs) -> list[str]:
+    """What a check finds, in a thread: of a large tag it takes long."""
+    return await asyncio.to_thread(lambda: [*check(*facts, **more)])
 
 
 async def _snapshot(name: str, finished_events: Mapping[str, int] | None, stores: Stores) -> Snapshot:

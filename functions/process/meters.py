@@ -9,6 +9,7 @@ import json
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0, 600.0, 3600.0)
 """Seconds: requests take milliseconds, waits up to 50 s, trainings minutes to hours."""
 HTTP_BUCKETS = BUCKETS[:-2]
+HELD_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 Sample = tuple[str, Mapping[str, str], float]
 """Name, labels and value, as Prometheus has them."""
@@ -110,11 +112,37 @@ class Meters:
             ("method", "route"),
             HTTP_BUCKETS,
         )
-        self.calling = InFlight()
-        """Calls of functions."""
+        self._held = Durations(
+            "nightjar_event_loop_held_seconds",
+            "CPU time for which the event loop's thread let nothing else run, where it was 0.1 s or more.",
+            ("process",),
+            HELD_BUCKETS,
+        )
+        self._calling: Counter[str] = Counter()
+        self._called_lately: set[str] = set()
         self.requesting = InFlight()
         """HTTP requests."""
         self._handed_over: dict[str, float] = {}
+
+    @contextmanager
+    def calling(self, function: str) -> Iterator[None]:
+        """Around a call of a function."""
+        self._calling[function] += 1
+        self._called_lately.add(function)
+        try:
+            yield
+        finally:
+            self._calling[function] -= 1
+
+    def called_lately(self) -> Sequence[str]:
+        """The functions that ran at some time since this was asked before."""
+        lately = sorted(self._called_lately)
+        self._called_lately = {name for name, count in self._calling.items() if count}
+        return lately
+
+    def held(self, seconds: float) -> None:
+        """The event loop was held for so much CPU time."""
+        self._held.add(seconds, self.kind)
 
     def called(self, function: str, trigger: str, outcome: str, seconds: float) -> None:
         """A call of a function ended."""
@@ -136,7 +164,7 @@ class Meters:
             GaugeMetricFamily(
                 "nightjar_functions_in_flight",
                 "Calls of functions that this web process is answering.",
-                self.calling.count,
+                self._calling.total(),
             ),
             GaugeMetricFamily(
                 "nightjar_http_requests_in_flight",
@@ -145,7 +173,7 @@ class Meters:
             ),
             *ProcessCollector(registry=None).collect(),
         ]
-        for counted in (self._calls, self._seconds, self._requests, self._request_seconds):
+        for counted in (self._calls, self._seconds, self._requests, self._request_seconds, self._held):
             family = Metric(counted.name, counted.help, counted.kind)
             for name, labels, value in counted.samples():
                 family.add_sample(name, dict(labels), value)

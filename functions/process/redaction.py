@@ -25,7 +25,7 @@ _SECRET_TEXT = re.compile(
 )
 _TOKEN = re.compile(r"(?<![A-Za-z0-9])nj_[a-z2-7]{10}_[A-Za-z0-9_-]+")
 _ASSIGNED = re.compile(
-    r"""(?i)\b((?:[a-z0-9]+[_-])*(?:password|passwd|secret|token|api[_-]?key)["']?\s*[:=]\s*["']?)[^\s"',;)}\]]+"""
+    r"""(?i)(?<![a-z0-9])((?:password|passwd|secret|token|api[_-]?key)["']?\s*[:=]\s*["']?)[^\s"',;)}\]]+"""
 )
 
 _MARK = re.compile(r"[=:]|nj_|sk-|whsec_|Bearer |Basic ")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from functions.contract import Request, Response, function
 from functions.rules.audit.forest import forest_violations
 from state.ids import Tag as TagName
@@ -35,7 +37,8 @@ async def audit(request: AuditTraces, policies: Policies, snapshots: Snapshots) 
         if seen.ok:
             break
         again = await _look(request.tag, policies, snapshots)
-        lasting = [v for v in again.violations if v in set(seen.violations)]
+        before = set(seen.violations)
+        lasting = [v for v in again.violations if v in before]
         seen = again.model_copy(update={"ok": not lasting, "violations": lasting})
     return seen
 
@@ -44,7 +47,9 @@ async def _look(tag: str, policies: Policies, snapshots: Snapshots) -> AuditedTr
     policy, _ = await policies.get(tag)
     found = await snapshots.experiments(tag)
     forest = await snapshots.forest(tag)
-    violations = list(forest_violations(policy.traces.mode, forest, found))
+    mode = policy.traces.mode
+    # In a thread: of a large tag it takes long.
+    violations = await asyncio.to_thread(lambda: [*forest_violations(mode, forest, found)])
     return AuditedTraces(
         ok=not violations,
         violations=violations,

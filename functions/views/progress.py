@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from functions.rules.keeps.verdict import score
 from state.records import Direction, Result
+
+MOST_DOTS = 2000
+"""Points of one plot: more cover each other, and take seconds to draw."""
+FINEST = 16_000
+"""Cells of a plot that are as large as a dot."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,32 @@ def window(drawn: Sequence[Point], direction: Direction) -> tuple[float, float] 
     span = (high - low) or abs(high) * 0.05 or 1.0
     near, far = 0.25 * span, 1.5 * span
     return (low - near, high + far) if direction == "minimize" else (low - far, high + near)
+
+
+def thinned(drawn: Sequence[Point], seen: tuple[float, float] | None) -> Sequence[Point]:
+    """At most MOST_DOTS of the points: of those that would cover each other, the last.
+
+    `seen` is the window of values; what lies beyond it is drawn at its edge.
+    """
+    cells: float = FINEST
+    while len(drawn) > MOST_DOTS:
+        drawn, cells = _one_in_each_cell(drawn, seen, cells), 0.7 * cells
+    return drawn
+
+
+def _one_in_each_cell(
+    drawn: Sequence[Point], seen: tuple[float, float] | None, cells: float
+) -> Sequence[Point]:
+    """Of a grid of so many cells, twice as wide as high, one keep and one other of each cell."""
+    rows = max(1.0, math.sqrt(cells / 2))
+    low, high = seen or (min(p.value for p in drawn), max(p.value for p in drawn))
+    begin, end = drawn[0].nth, drawn[-1].nth
+    wide, tall = (end - begin + 1) / (2 * rows), high / rows - low / rows or 1.0
+    found: dict[tuple[int, int, bool], Point] = {}
+    for p in drawn:
+        column, row = int((p.nth - begin) / wide), int(min(max(p.value, low), high) / tall - low / tall)
+        found[column, row, p.kept] = p
+    return sorted(found.values(), key=lambda p: p.nth)
 
 
 def points(finished: Sequence[Result], direction: Direction) -> list[Point]:

@@ -105,7 +105,7 @@ CEILINGS: dict[str, Most] = {
     "experiment::near_misses": Most(2),
     "experiment::wait, of a finished experiment": Most(1),
     "report::diff": Most(2),
-    "report::progress": Most(1),
+    "report::progress": Most(2),
     "report::summary": Most(2),
     "report::tags": Most(2),
     "report::tsv": Most(1, items=True),

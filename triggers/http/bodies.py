@@ -56,6 +56,8 @@ async def read_json(request: Request, limit: int) -> dict[str, Any]:
         ) from problem
     if not body.strip():
         return {}
+    if _has_too_many_values(body):
+        raise refusal(Fault(f"is past the first {VALUES_MOST} values"))
     try:
         parsed = from_json(body, allow_inf_nan=True)
     except ValueError as problem:
@@ -133,6 +135,19 @@ class Look:
             if found := Fault(HOLDS_NUL) if "\0" in name else self.fault(inner, levels):
                 return found.within("." + name[:100].replace("\0", "\\0"))
         return None
+
+
+def _has_too_many_values(body: bytes) -> bool:
+    """Whether the commas outside of texts part more values than a body may have.
+
+    Counting them takes some milliseconds; to parse millions of values would hold the event loop for long.
+    """
+    if body.count(b",") <= VALUES_MOST:
+        return False
+    unescaped = body.replace(b"\\\\", b"").replace(b'\\"', b"")
+    if unescaped.count(b'"') > 4 * VALUES_MOST + 2:  # a name and a text for each value
+        return True
+    return sum(part.count(b",") for part in unescaped.split(b'"')[::2]) > VALUES_MOST
 
 
 async def _read(request: Request, limit: int) -> bytes:

@@ -26,6 +26,7 @@ from functions.invoke import check_role
 from functions.process.lifecycle import Process
 from functions.process.running import ended
 from functions.rules.access import Caller
+from functions.schemas import prepare
 from functions.validation import invalid
 from state.answers import Stored
 from state.errors import Conflict, Invalid, NightjarError, Unauthenticated, Unavailable
@@ -41,7 +42,7 @@ from triggers.http.identity import LOOK_AGAIN_S, Visitor, identify, still_admitt
 from triggers.http.problems import problem_document, problem_response
 from triggers.http.sessions import Session
 from triggers.metrics import metrics
-from triggers.openapi import openapi
+from triggers.openapi import AMONG_SCHEMAS, openapi
 from triggers.sse.stream import events
 
 log = logging.getLogger(__name__)
@@ -55,13 +56,22 @@ def make_app(
     """The web application; `lifespan` puts the opened Process into `app.state.process`."""
     document = cache(lambda: json.dumps(openapi(functions)).encode())
     page = cache(lambda: docs_page(functions))
+
+    async def openapi_document(_: Request) -> Response:
+        await prepare(functions, AMONG_SCHEMAS)
+        return Response(document(), media_type=JSON)
+
+    async def docs(_: Request) -> Response:
+        await prepare(functions)
+        return HTMLResponse(page(), headers=DOCS_HEADERS)
+
     routes: list[BaseRoute] = [
         Route("/healthz", healthz),
         Route("/readyz", readyz),
         Route("/metrics", metrics),
         Route("/api/events", events),
-        Route("/openapi.json", lambda _: Response(document(), media_type=JSON)),
-        Route("/docs", lambda _: HTMLResponse(page(), headers=DOCS_HEADERS)),
+        Route("/openapi.json", openapi_document),
+        Route("/docs", docs),
         Route("/api/session", Session),
         *dashboard(settings),
     ]

@@ -1,0 +1,318 @@
+"""No request holds the web process's event loop: each function's worst legal one, in a lab with plenty of everything.
+
+A web process of its own says itself how much CPU time its loop's thread took without a pause.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from functions.contract import CATEGORIES, MIB, Function
+from functions.formats.patches import LONGEST_PATCH
+from functions.process.holding import HELD_MOST_S, LOOK_S
+from functions.process.lifecycle import Process, opened
+from functions.table import table
+from state.embedded import EmbeddedRedis
+from state.events import CATALOGUE
+from state.settings import Settings
+from tests.conftest import http_client
+from tests.crowd import LONGEST, TAG, crowd
+from tests.labs import add_gpu, idea, open_tag, registered, told
+from tests.triggers.test_matrix import sample
+from triggers.ports import free_port
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+RUNS = 15_000
+WORDY = 1000
+TRACES = 100
+GPUS = 300
+TOKENS = 300
+LETTERS = 1000
+CODE, FOREST, SMALL = "code", "forest", "small"
+BRANCHES = {
+    "traces.mode": "multi",
+    "traces.target_traces": TRACES,
+    "traces.max_parallel": TRACES,
+    "traces.scheduler": "uct",
+}
+CONSTANTS = {f"K{n}": [0.5] * 999 for n in range(90)}
+"""As many values as a body may have."""
+
+
+def longest_patch(seed: int) -> str:
+    """As long as a patch may be, of few different lines: what a diff finds no way through."""
+    drawn = random.Random(seed)
+    choice = [f"+{n:08d}\n" for n in range(150)]
+    return "".join(drawn.choices(choice, k=LONGEST_PATCH // 10))
+
+
+@dataclass
+class Web:
+    """The web process, and a lab behind it."""
+
+    url: str
+    log: Path
+    bearer: str
+    told: float = 0.0
+
+    def client(self) -> httpx.AsyncClient:
+        patient = httpx.AsyncHTTPTransport(retries=10)  # it may not listen yet
+        headers = {"authorization": f"Bearer {self.bearer}"}
+        return httpx.AsyncClient(base_url=self.url, headers=headers, timeout=120, transport=patient)
+
+    async def held(self, http: httpx.AsyncClient) -> float:
+        """How often its loop was held for too long since this was asked before."""
+        await asyncio.sleep(2 * LOOK_S)
+        families = text_string_to_metric_families((await http.get("/metrics")).text)
+        [family] = [f for f in families if f.name == "nightjar_event_loop_held_seconds"]
+        counts = {sample.labels.get("le"): sample.value for sample in family.samples}
+        before, self.told = self.told, counts.get("+Inf", 0.0) - counts.get(str(HELD_MOST_S), 0.0)
+        return self.told - before
+
+
+@pytest.fixture(scope="module")
+def web(redis_server: EmbeddedRedis, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
+    folder = tmp_path_factory.mktemp("holding")
+    values = {
+        "lab": f"t{uuid.uuid4().hex[:12]}",
+        "data": str(folder / "data"),
+        "port": free_port(0),
+        "rate_per_s": 1e6,
+        "rate_burst": 1_000_000,
+        "webhook_private": True,
+    }
+    bearer = asyncio.run(a_full_lab(Settings.model_validate({**values, "redis_url": redis_server.url})))
+    environment = {f"NIGHTJAR_{name.upper()}": str(value) for name, value in values.items()}
+    log = folder / "web.log"
+    with log.open("w") as told_here:
+        web = subprocess.Popen(
+            [sys.executable, "-P", "-m", "triggers.web"],
+            env={**os.environ, **environment, "NIGHTJAR_REDIS_URL": redis_server.url},
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=told_here,
+            stderr=told_here,
+        )
+    try:
+        yield Web(f"http://127.0.0.1:{values['port']}", log, bearer)
+    finally:
+        web.terminate()
+        web.wait()
+
+
+async def a_full_lab(settings: Settings) -> str:
+    """Runs, texts, patches, branches, GPUs, tokens, tags and dead letters; answers an operator's token."""
+    async with opened("web", settings) as process, http_client(process) as http:
+        root = await process.tokens.issue(name="root", role="operator", issued_by="local")
+        http.headers["authorization"] = f"Bearer {root.text}"
+        await open_tag(http, TAG, policy={"baseline_first": False})
+        await crowd(process.lab, RUNS, wordy=WORDY)
+        for nth in range(TOKENS):
+            await process.tokens.issue(name=f"agent-{nth}", role="agent", issued_by="root")
+            await open_tag(http, f"tag-{nth}")
+        for nth in range(GPUS):
+            await add_gpu(http, f"host:gpu{nth}")
+        await open_tag(http, SMALL, policy={"baseline_first": False})
+        for _ in range(6):
+            await registered(http, SMALL)
+        await told(http, "/api/experiment/submit", **idea(SMALL))
+        await open_tag(http, CODE, policy={"baseline_first": False})
+        for seed in (1, 2):
+            await registered(http, CODE, diff=longest_patch(seed))
+        await many_branches(process, http)
+        handled = process.stream.events("search::adapt", "test")
+        for event in await process.stream.last(LETTERS):
+            await handled.bury(event, LONGEST, 8)
+        return root.text
+
+
+async def many_branches(process: Process, http: httpx.AsyncClient) -> None:
+    """As many traces as may grow at once, each with a keep or not, and with a selection that is open."""
+    await open_tag(http, FOREST, policy={"baseline_first": False, **BRANCHES})
+    for round_ in range(3):
+        chosen = [
+            await told(http, "/api/trace/select", tag=FOREST, agent=f"agent-{nth}") for nth in range(TRACES)
+        ]
+        for nth, selection in enumerate(chosen if round_ < 2 else []):
+            name = await registered(
+                http,
+                FOREST,
+                selection_id=selection["selection_id"],
+                agent=f"agent-{nth}",
+                category=CATEGORIES[nth % len(CATEGORIES)],
+                hypothesis=LONGEST,
+                diff_summary=LONGEST,
+            )
+            await told(
+                http, "/api/experiment/complete", experiment_id=name, val_bpb=2.0 - nth / 1000 - round_
+            )
+
+
+WORDS = {"hypothesis": LONGEST, "description": LONGEST, "diff_summary": LONGEST}
+WORST: Mapping[str, Sequence[Mapping[str, Any]]] = {
+    "event::dead": [{"limit": 1000}],
+    "event::list": [{"limit": 500}, {"limit": 500, "order": "oldest", "types": [*CATALOGUE][:100]}],
+    "event::discard": [{"all": True, "dry_run": True}],
+    "event::redrive": [{"all": True, "dry_run": True}],
+    "experiment::complete": [
+        {
+            "experiment_id": f"{SMALL}-1",
+            "val_bpb": 1.0,
+            "metrics": {"x" * 60 + str(n): 0.5 for n in range(200)},
+        }
+    ],
+    "experiment::crash": [{"experiment_id": f"{SMALL}-2", "error": "api-key-" * 8192}],
+    "experiment::get": [{"experiment_id": "code-1"}, {"experiment_id": f"{TAG}-{RUNS}"}],
+    "experiment::history": [{"tag": TAG, "limit": 1000}, {"tag": TAG, "limit": 1000, "status": "discard"}],
+    "experiment::near_misses": [{"tag": TAG, "limit": 500}],
+    "experiment::register": [
+        idea(SMALL, diff=longest_patch(3), **WORDS),
+        idea(SMALL, config_delta=CONSTANTS, **WORDS),
+    ],
+    "experiment::submit": [
+        idea(SMALL, diff=longest_patch(4), **WORDS),
+        idea(SMALL, config_delta=CONSTANTS, **WORDS),
+    ],
+    "experiment::retest": [{"experiment_id": f"{TAG}-8"}],
+    "experiment::retract": [{"experiment_id": f"{TAG}-9", "reason": "it was wrong"}],
+    "experiment::setup": [{"tag": "new", "evaluator_files": [f"{'x' * 190}/{n}" for n in range(100)]}],
+    "experiment::stop": [{"experiment_id": f"{SMALL}-3"}],
+    "experiment::wait": [{"experiment_id": f"{TAG}-{RUNS}", "timeout": 0}],
+    "gpu::health": [{"gpu_id": "host:gpu1"}],
+    "gpu::train": [{"experiment_id": f"{SMALL}-4"}],
+    "invocation::get": [{"invocation_id": f"{SMALL}-7.1"}],
+    "pool::acquire": [{"experiment_id": f"{SMALL}-6"}],
+    "pool::deregister": [{"gpu_id": "host:gpu2"}],
+    "pool::drain": [{"gpu_id": "host:gpu3"}],
+    "pool::give_back": [{"gpu_id": "host:gpu6", "fence": 1, "reason": "it is hot"}],
+    "pool::heartbeat": [{"gpu_id": "host:gpu4", "health": {f"x{n}": "y" * 1000 for n in range(24)}}],
+    "pool::release": [{"gpu_id": "host:gpu5", "experiment_id": f"{TAG}-{RUNS}", "fence": 1}],
+    "report::brief": [{"tag": TAG}, {"tag": FOREST}],
+    "report::diff": [{"experiment_a": "code-1", "experiment_b": "code-2"}],
+    "report::progress": [{"tag": TAG, "format": "svg"}, {"tag": TAG, "format": "png"}],
+    "report::summary": [{"tag": TAG}, {"tag": FOREST}],
+    "report::tags": [{"limit": 1000}],
+    "report::tsv": [{"tag": TAG}],
+    "search::adapt": [{"tag": TAG}],
+    "search::suggest_direction": [{"tag": TAG}, {"tag": FOREST}],
+    "trace::audit": [{"tag": TAG}, {"tag": FOREST}],
+    "trace::configure": [{"tag": FOREST, "priorities": {f"{FOREST}-t{n}": 2.0 for n in range(1, 101)}}],
+    "trace::context": [
+        {
+            "tag": tag,
+            "parent_ids": [f"{tag}-{number}"],
+            "search_type": "all",
+            "max_keep": 500,
+            "max_failed": 500,
+            "siblings": "always",
+        }
+        for tag, number in ((TAG, RUNS), (FOREST, 150))
+    ],
+    "trace::list": [{"tag": TAG, "limit": 1000, "draw": True}, {"tag": FOREST, "limit": 1000, "draw": True}],
+    "trace::close": [{"tag": FOREST, "trace_id": f"{FOREST}-t50"}],
+    "trace::merge": [{"tag": FOREST, "sources": [f"{FOREST}-t{n}" for n in range(1, 17)]}],
+    "trace::release": [{"selection_id": f"{FOREST}-s201"}],
+    "trace::renew": [{"selection_id": f"{FOREST}-s202"}],
+    "trace::select": [{"tag": FOREST, "include_context": True}],
+}
+"""What of each function takes longest; of those left out any request is as long as any other."""
+
+
+REFUSED: Mapping[str, int] = {
+    "token::enroll": 401,
+    "token::revoke": 404,
+    "trace::reopen": 404,
+    "webhook::add": 422,
+    "webhook::remove": 404,
+    "webhook::test": 404,
+}
+"""Names a secret, a token, a closed trace, a host or a webhook that is not there: it takes no longer where it is."""
+
+
+def test_every_worst_request_is_one_of_a_function() -> None:
+    assert set(WORST) <= set(table())
+
+
+@pytest.mark.parametrize("declared", table().values(), ids=table().keys())
+async def test_no_function_holds_the_event_loop(web: Web, declared: Function[Any, Any]) -> None:
+    async with web.client() as http:
+        await web.held(http)
+
+        for body in WORST.get(declared.name, [sample(declared)]):
+            healthy = asyncio.create_task(stays_healthy(http))
+            answer = await sent(http, declared, body)
+            healthy.cancel()
+            allowed = (200, 202) if declared.name not in REFUSED else (REFUSED[declared.name],)
+            assert answer.status_code in allowed, answer.text
+
+        assert not await web.held(http), web.log.read_text()[-2000:]
+
+
+async def sent(
+    http: httpx.AsyncClient, declared: Function[Any, Any], body: Mapping[str, Any]
+) -> httpx.Response:
+    """The answer to a request at the function's first route."""
+    door = next(declared.doors)
+    path = door.path.format(**body)
+    rest = {name: value for name, value in body.items() if f"{{{name}}}" not in door.path}
+    if door.method == "POST":
+        return await http.post(path, content=json.dumps(rest))
+    return await http.request(door.method, path, params=rest)
+
+
+async def stays_healthy(http: httpx.AsyncClient) -> None:
+    while True:
+        assert (await http.get("/healthz")).status_code == 200
+        await asyncio.sleep(0.01)
+
+
+BODIES: Mapping[str, bytes] = {
+    "many lists": b'{"config_delta": [' + b"[]," * (2 * MIB - 20) + b"0]}",
+    "many objects": b'{"config_delta": [' + b'{"a":{}},' * (MIB * 6 // 9 - 20) + b"0]}",
+    "many numbers": b'{"config_delta": [' + b"0," * (3 * MIB - 20) + b"0]}",
+    "many long fractions": b'{"config_delta": [' + b"0.12345678901234567890," * (MIB * 6 // 23 - 20) + b"0]}",
+    "many names": b"{" + b",".join(b'"k%d":0' % n for n in range(500_000)) + b"}",
+    "many unknown names": b"{" + b",".join(b'"k%d":0' % n for n in range(9000)) + b"}",
+    "a long number": b'{"seed": ' + b"9" * (6 * MIB - 20) + b"}",
+    "deep": b'{"config_delta": ' + b"[" * (3 * MIB) + b"]" * (3 * MIB - 20) + b"}",
+    "escapes": b'{"diff": "' + b"\\u0041" * (MIB - 10) + b'"}',
+    "quotes": b'{"diff": "' + b'\\"' * (3 * MIB - 10) + b'"}',
+    "empty texts": b'{"parent_ids": [' + b'"",' * (2 * MIB - 10) + b'""]}',
+    "wrong names": b'{"parent_ids": [' + b'"mar11-",' * 9000 + b'""]}',
+}
+
+
+@pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
+async def test_no_body_holds_the_event_loop(web: Web, body: bytes) -> None:
+    async with web.client() as http:
+        await web.held(http)
+
+        answer = await http.post("/api/experiment/register", content=body)
+
+        assert answer.status_code in (400, 422), answer.text
+        assert not await web.held(http), web.log.read_text()[-2000:]
+
+
+@pytest.mark.parametrize("path", ["/docs", "/openapi.json", "/metrics", "/", "/readyz"])
+async def test_no_fixed_route_holds_the_event_loop(web: Web, path: str) -> None:
+    async with web.client() as http:
+        await web.held(http)
+
+        assert (await http.get(path)).status_code == 200
+
+        assert not await web.held(http), web.log.read_text()[-2000:]
