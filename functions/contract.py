@@ -289,6 +289,8 @@ class Function(Generic[Rq, Rs]):
     """Whether a repeated idempotency key gets the first answer; False where the answer must be current."""
     needs: Mapping[str, type]
     """Handler parameters after the request, by name."""
+    costly: bool = False
+    """Whether a call may take seconds of CPU: a caller may have `costly_each` of them under way at once."""
     accept: Function[Rq, Any] | None = None
     """What runs when another lane calls the function: it queues the work and answers 202."""
 
@@ -325,6 +327,7 @@ def function(
     writes: bool = False,
     keeps_answer: bool = True,
     body_limit: int = MIB,
+    costly: bool = False,
     accept: Function[Any, Any] | None = None,
 ) -> Callable[[Handler[Rs]], Function[Any, Rs]]:
     """Declare a function; without an `Http` among `triggers` it gets `POST /api/<noun>/<verb>`.
@@ -350,6 +353,7 @@ def function(
             writes=writes,
             keeps_answer=writes and keeps_answer,
             needs={other: hints[other] for other in others},
+            costly=costly,
             accept=accept,
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import is_dataclass, replace
@@ -18,7 +19,7 @@ from functions.process.meters import Meters
 from functions.process.tracing import Span, Tracing
 from functions.rules.access import Caller, check_tags
 from functions.validation import validated
-from state.errors import Forbidden, NightjarError, NotFound
+from state.errors import Forbidden, NightjarError, NotFound, TooManyRequests
 from state.traceparent import trace_id
 
 log = logging.getLogger(__name__)
@@ -42,10 +43,14 @@ class Invoker:
         *,
         meters: Meters | None = None,
         tracing: Tracing | None = None,
+        costly_each: int = 4,
     ) -> None:
         self.table = table
         self._meters = meters or Meters(lane)
         self._tracing = tracing or Tracing()
+        self._costly_each = costly_each
+        self._costly: Counter[str] = Counter()
+        """Costly calls that are under way, by who sent them."""
         self._bound: dict[str, tuple[Function[Any, Any], dict[str, object]]] = {}
         for name, declared in table.items():
             runs = declared if declared.lane in ("web", lane) else declared.accept
@@ -57,6 +62,7 @@ class Invoker:
 
         Raises:
             NotFound: no such function. Forbidden: not this caller's. Invalid: the request does not validate.
+            TooManyRequests: it is costly, and as many costly ones of this caller as may be are under way.
         """
         if name not in self._bound:
             raise NotFound(f"there is no function {name!r}", hint="GET /api/function/list names them all")
@@ -72,9 +78,27 @@ class Invoker:
             if span.traceparent != call.traceparent:
                 here = replace(call, traceparent=span.traceparent)
             arguments = {key: here if value is Call else value for key, value in needs.items()}
-            with bound(**ids):
+            with bound(**ids), self._in_turn(declared, call):
                 answer: BaseModel = await declared.handler(asked, **arguments)
             return answer
+
+    @contextmanager
+    def _in_turn(self, declared: Function[Any, Any], call: Call) -> Iterator[None]:
+        if not declared.costly or call.trigger != "http":
+            yield
+            return
+        caller = call.caller.token_id or call.caller.name
+        if self._costly[caller] >= self._costly_each:
+            raise TooManyRequests(
+                f"{self._costly_each} calls of {call.caller.name!r} as costly as {declared.name} are under way",
+                hint="come back after Retry-After: one of them ends within seconds",
+                retry_after=1.0,
+            )
+        self._costly[caller] += 1
+        try:
+            yield
+        finally:
+            self._costly[caller] -= 1
 
     @contextmanager
     def _observed(self, name: str, call: Call) -> Iterator[Span]:

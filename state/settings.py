@@ -107,6 +107,12 @@ class Settings(BaseSettings):
     rate_burst: int = Field(
         default=200, ge=1, description="most requests at once of a token, per web process"
     )
+    costly_each: int = Field(
+        default=4,
+        ge=1,
+        description="most calls of one token, without tokens of all callers, that may be under way at once of the "
+        "functions that take seconds (report::progress, report::diff, report::tsv, the audits), per web process",
+    )
     event_streams: int = Field(default=2000, ge=1, description="most open event streams of a web process")
     event_streams_each: int = Field(default=200, ge=1, description="most open event streams of one token")
     good_samples: int = Field(

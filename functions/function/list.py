@@ -22,6 +22,8 @@ class FunctionView(Response):
     role: builtins.list[str]
     lane: str
     writes: bool
+    costly: bool
+    """Whether a caller may have only a few calls of such functions under way at once."""
     request: dict[str, Any]
     response: dict[str, Any]
 
@@ -51,6 +53,7 @@ def _rows() -> tuple[FunctionView, ...]:
             role=[*declared.roles],
             lane=declared.lane,
             writes=declared.writes,
+            costly=declared.costly,
             request=dict(schema_of(declared.request, "request")),
             response=dict(schema_of(declared.response, "answer")),
         )

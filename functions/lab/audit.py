@@ -32,7 +32,7 @@ class AuditedLab(Response):
     gpus: int
 
 
-@function("lab::audit", role="operator", writes=True)
+@function("lab::audit", role="operator", writes=True, costly=True)
 async def audit(request: AuditLab, stores: Stores) -> AuditedLab:
     """Compare counters, indexes, best, near misses, lineage, traces, leases, queue and stream with the records.
 

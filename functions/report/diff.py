@@ -35,7 +35,7 @@ class Difference(Response):
     """Why `diff` is missing although both patches are there, or where it ends early; null where it is whole."""
 
 
-@function("report::diff", role="viewer")
+@function("report::diff", role="viewer", costly=True)
 async def diff(request: CompareExperiments, experiments: Experiments) -> Difference:
     """Both sides, b minus a, and the code; a discarded experiment's patch can be read for ever."""
     one, other = await experiments.compared(request.experiment_a, request.experiment_b)

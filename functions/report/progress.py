@@ -25,7 +25,7 @@ class DrawProgress(Request):
     format: Literal["png", "svg"] = Field("png", description="of the picture")
 
 
-@function("report::progress", Http("GET", "/api/report/progress.{format}"), role="viewer")
+@function("report::progress", Http("GET", "/api/report/progress.{format}"), role="viewer", costly=True)
 async def progress(request: DrawProgress, reports: Reports, drawings: Drawings) -> Picture:
     """A tag's progress plot as PNG or SVG; of very long tags the newest 10,000 runs."""
     tag, version = await reports.version(request.tag)

@@ -31,7 +31,7 @@ class Tsv(Response):
     """Estimated share of the keeps that are not truly better; None while it cannot be told."""
 
 
-@function("report::tsv", role="viewer")
+@function("report::tsv", role="viewer", costly=True)
 async def tsv(request: WriteTsv, experiments: Experiments) -> Tsv:
     """Every finished experiment as `commit val_bpb memory_gb status description`, oldest first."""
     lines: list[str] = []

@@ -26,7 +26,7 @@ class AuditedTraces(Response):
     experiments: int
 
 
-@function("trace::audit", role="operator")
+@function("trace::audit", role="operator", costly=True)
 async def audit(request: AuditTraces, policies: Policies, snapshots: Snapshots) -> AuditedTraces:
     """Compare each trace's tip, base, counters and leases with the tag's experiments; lab::audit checks all tags.
 

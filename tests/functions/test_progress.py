@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from functions.process.lifecycle import Process
 from functions.report._plot import draw_progress
 from functions.views.progress import MOST_DOTS, Point, thinned
+from state.settings import Settings
 from tests.crowd import TAG, crowd
 from tests.labs import open_tag, told, tried
 
@@ -24,6 +25,11 @@ RUNS = 15_000
 TOGETHER = 60
 HELD_MOST_S = 0.25
 """CPU seconds for which the event loop's thread may be busy with one request."""
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"costly_each": TOGETHER})
 
 
 @pytest.fixture
