@@ -32,6 +32,8 @@ class GpuCrashes:
     gpu_crashes: int
     gpu_crashes_before: int | None = None
     """What the decision used; None where it does not depend on it."""
+    gpu_crashed: Mapping[str, int] = field(default_factory=dict)
+    """How many of them were each tag's."""
     trip_reason: str | None = None
     """Its breaker opens: why."""
     trip_s: float | None = None
@@ -142,6 +144,8 @@ class Retest:
     priority: int = RETEST_PRIORITY
     turn: Turn | None = None
     """The round of its agent that it waits in; None: it takes no agent's turn."""
+    pinned_gpu: str | None = None
+    """The only GPU that may run it."""
 
 
 @dataclass(frozen=True)

@@ -139,7 +139,9 @@ class Settings(BaseSettings):
         default=8, ge=0, description="GPUs that an agent with a token may register for itself"
     )
     worker_crash_limit: int = Field(
-        default=5, ge=1, description="crashes in a row that take a GPU out of the pool for a while"
+        default=5,
+        ge=1,
+        description="crashes in a row, of several tags, that take a GPU out of the pool for a while",
     )
     worker_cooldown_s: float = Field(
         default=60.0,

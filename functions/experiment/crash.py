@@ -10,8 +10,9 @@ from pydantic import Field
 from functions.contract import Call, Response, function
 from functions.experiment._reports import RunReport, check_counts, first_answer
 from functions.formats.metrics_block import FailureKind
-from functions.rules.keeps.judging import Breaker, Failure, conditions_of, judge_failure
+from functions.rules.keeps.judging import Failure, conditions_of, judge_failure
 from functions.rules.keeps.verdict import Key
+from functions.rules.pool.breaker import Breaker
 from functions.views.hints import MEND, abort_step
 from state.experiments import Experiments
 from state.settings import Settings

@@ -152,6 +152,7 @@ class Retesting(Reading):
             budget_s=retest.run_s or e.budget_s or e.budget_seconds,
             timeout_s=retest.timeout_s,
             priority=retest.priority if retest.run_s is not None else 0,
+            pinned_gpu=retest.pinned_gpu,
             **e.model_dump(include=SAME_CODE),
         )
         index, category_index = keys.indexes(again, again.status)
@@ -163,8 +164,8 @@ class Retesting(Reading):
                 "attempts": keys.attempts(again.experiment_id),
                 "status_index": index,
                 "category_index": category_index,
-                "queue": keys.queue(),
-                "parked": keys.parked(e.tag),
+                "queue": keys.queue(retest.pinned_gpu),
+                "parked": keys.parked(e.tag, retest.pinned_gpu),
             },
             args={
                 "experiment_id": e.experiment_id,

@@ -1,7 +1,8 @@
-"""A GPU on which run after run crashes is taken out for a while, then tries one run."""
+"""A GPU on which the runs of several tags crash is taken out for a while; one tag's own fault takes none out."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -10,12 +11,13 @@ import pytest
 
 from functions.process.lifecycle import Process, opened
 from state.pool import Pool
-from state.records import Gpu
+from state.records import Experiment, Gpu
 from state.settings import Settings
 from tests.conftest import http_client
-from tests.labs import add_gpu, asked, idea, open_tag, refused, registered, running, told
+from tests.labs import add_gpu, asked, begun, idea, open_tag, refused, registered, running, told
 
 GPU = "host:gpu0"
+TAGS = ("mar11", "other")
 LIMIT = 2
 COOLDOWN_S = 100.0
 
@@ -33,7 +35,8 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
 @pytest.fixture
 async def http(process: Process) -> AsyncIterator[httpx.AsyncClient]:
     async with http_client(process) as found:
-        await open_tag(found)
+        for tag in TAGS:
+            await open_tag(found, tag)
         await add_gpu(found, GPU)
         yield found
 
@@ -45,9 +48,11 @@ class Slot:
         self.http = http
         self.process = process
 
-    async def run(self, **ending: Any) -> None:
+    async def run(self, tag: str = "mar11", **ending: Any) -> None:
         """One run from the queue to its end: a crash of this kind, else a result."""
-        e = await running(self.http, self.process)
+        await self.end(await running(self.http, self.process, tag), **ending)
+
+    async def end(self, e: Experiment, **ending: Any) -> None:
         held = {"experiment_id": e.experiment_id, "fence": e.fence}
         if ending:
             await told(self.http, "/api/experiment/crash", **held, error="boom", **ending)
@@ -56,8 +61,8 @@ class Slot:
         await Pool(self.process.lab).release(GPU, e.experiment_id, e.fence, proven=True)
 
     async def trip(self) -> None:
-        for _ in range(LIMIT):
-            await self.run(kind="other")
+        for tag in TAGS:
+            await self.run(tag, kind="other")
 
     async def read(self) -> Gpu:
         return await Pool(self.process.lab).get(GPU)
@@ -81,8 +86,8 @@ def slot(http: httpx.AsyncClient, process: Process) -> Slot:
 async def test_crashes_of_any_kind_in_a_row_take_a_gpu_out_and_say_why(
     slot: Slot, kinds: tuple[str, str]
 ) -> None:
-    for kind in kinds:
-        await slot.run(kind=kind)
+    for tag, kind in zip(TAGS, kinds, strict=True):
+        await slot.run(tag, kind=kind)
 
     shown = await slot.shown()
     assert (shown["status"], shown["breaker"]) == ("unhealthy", "open")
@@ -102,13 +107,14 @@ async def test_a_gpu_that_is_out_gets_no_lease_and_its_experiments_wait_for_anot
 
 
 async def test_a_success_between_crashes_counts_from_zero(slot: Slot) -> None:
-    for ending in ({"kind": "other"}, {}, {"kind": "other"}):
-        await slot.run(**ending)
+    await slot.run("mar11", kind="other")
+    await slot.run("other")
+    await slot.run("other", kind="other")
 
     assert (await slot.read()).status == "idle"
 
 
-async def test_after_the_cool_down_one_run_is_tried_and_a_success_closes_the_breaker(slot: Slot) -> None:
+async def test_after_the_cool_down_runs_are_tried_and_a_success_closes_the_breaker(slot: Slot) -> None:
     await slot.trip()
 
     swept = await slot.cool_down()
@@ -121,7 +127,7 @@ async def test_after_the_cool_down_one_run_is_tried_and_a_success_closes_the_bre
     assert (await slot.shown())["breaker"] == "closed"
 
 
-async def test_a_crash_of_the_trial_takes_it_out_for_twice_as_long_up_to_an_hour(slot: Slot) -> None:
+async def test_crashes_of_the_trials_take_it_out_for_twice_as_long_up_to_an_hour(slot: Slot) -> None:
     await slot.trip()
     pauses = []
     for _ in range(8):
@@ -129,7 +135,8 @@ async def test_a_crash_of_the_trial_takes_it_out_for_twice_as_long_up_to_an_hour
         assert gpu.tripped_until is not None
         pauses.append(gpu.tripped_until - await slot.process.lab.now())
         await slot.cool_down()
-        await slot.run(kind="infra")
+        for tag in TAGS:
+            await slot.run(tag, kind="infra")
 
     expected = [100, 200, 400, 800, 1600, 3200, 3600, 3600]
     assert all(due - 60 < pause <= due for pause, due in zip(pauses, expected, strict=True)), pauses
@@ -145,7 +152,8 @@ async def test_a_stopped_run_decides_nothing_and_the_next_one_is_the_trial(slot:
 
     assert gave["experiment_status"] == "stopped"
     assert (await slot.shown())["breaker"] == "half-open"
-    await slot.run(kind="other")
+    for tag in TAGS:
+        await slot.run(tag, kind="other")
     assert (await slot.shown())["breaker"] == "open"
 
 
@@ -155,7 +163,7 @@ async def test_an_operator_closes_the_breaker_at_once(slot: Slot) -> None:
     answer = await told(slot.http, "/api/pool/drain", gpu_id=GPU, undo=True)
 
     assert answer["status"] == "idle"
-    await slot.run(kind="other")
+    await slot.run("other", kind="other")
     assert (await slot.read()).status == "idle"
 
 
@@ -184,6 +192,69 @@ async def test_the_audit_finds_nothing_wrong_with_a_breaker_and_sees_one_without
     await slot.process.lab.command("HDEL", slot.process.lab.keys.gpu(GPU), "tripped_until")
 
     assert (await told(slot.http, "/api/lab/audit"))["violations"]
+
+
+# -- one tag's own fault
+
+
+async def test_a_tag_whose_every_run_crashes_takes_no_gpu_from_the_others(slot: Slot) -> None:
+    for kind in ("other", "infra", "disk", "timeout", "killed", "oom"):
+        await slot.run("other", kind=kind)
+
+    assert ((await slot.read()).status, (await slot.shown())["breaker"]) == ("idle", "closed")
+    await slot.run("mar11")
+    assert (await slot.read()).consecutive_crashes == 0
+
+
+async def test_after_a_cool_down_one_tag_does_not_keep_a_gpu_out_either(slot: Slot) -> None:
+    await slot.trip()
+    await slot.cool_down()
+
+    for _ in range(3):
+        await slot.run("other", kind="infra")
+
+    assert ((await slot.read()).status, (await slot.shown())["breaker"]) == ("idle", "half-open")
+
+
+async def with_a_baseline(slot: Slot) -> None:
+    """The tag `alone` has a baseline that a worker has run, and then crashes until the limit is reached."""
+    await open_tag(slot.http, "alone", base_commit="abc1234", policy={"baseline_repeats": 0})
+    first = await told(slot.http, "/api/experiment/submit", **idea("alone", commit_sha="abc1234", diff=""))
+    await told(slot.http, "/api/pool/dispatch")
+    await slot.end(await begun(slot.process, first["experiment_id"]))
+    for _ in range(LIMIT):
+        await slot.run("alone", kind="infra")
+
+
+@pytest.mark.parametrize(("ending", "status"), [({"kind": "infra"}, "unhealthy"), ({}, "idle")])
+async def test_where_only_one_tag_s_runs_crash_its_baseline_says_whether_the_gpu_is_broken(
+    slot: Slot, ending: dict[str, Any], status: str
+) -> None:
+    await with_a_baseline(slot)
+    ended = {"experiment_id": "alone-3", "gpu_id": GPU}
+    before = await told(slot.http, "/api/pool/probe", experiment_id="alone-3", gpu_id="host:gone")
+
+    several = await asyncio.gather(*(told(slot.http, "/api/pool/probe", **ended) for _ in range(4)))
+
+    assert before["retest_id"] is None
+    assert [one["retest_id"] for one in several if one["retest_id"]] == ["alone-1.2"]
+    assert (await told(slot.http, "/api/pool/dispatch"))["leased"] == ["alone-1.2"]
+    await slot.end(await begun(slot.process, "alone-1.2"), **ending)
+    assert (await slot.read()).status == status
+    assert (await told(slot.http, "/api/lab/audit"))["violations"] == []
+
+
+async def test_a_probe_is_not_begun_where_it_would_tell_nothing(slot: Slot) -> None:
+    await slot.run("other", kind="infra")  # one is no row
+    few = await told(slot.http, "/api/pool/probe", experiment_id="other-1", gpu_id=GPU)
+    await slot.run("other", kind="infra")
+    without_baseline = await told(slot.http, "/api/pool/probe", experiment_id="other-2", gpu_id=GPU)
+    await slot.run("other")
+    await with_a_baseline(slot)
+    await told(slot.http, "/api/tag/budget", tag="alone", runs=0)
+    too_dear = await told(slot.http, "/api/pool/probe", experiment_id="alone-3", gpu_id=GPU)
+
+    assert [few, without_baseline, too_dear] == [{"retest_id": None}] * 3
 
 
 async def test_a_blocked_tag_refuses_submissions_until_it_is_resumed(http: httpx.AsyncClient) -> None:

@@ -73,6 +73,7 @@ CEILINGS: dict[str, Most] = {
     "pool::acquire": Most(1, 1),
     "experiment::stop, of a run": Most(1, 1),
     "pool::sweep": Most(2, 1),
+    "pool::probe": Most(1),
     "trace::select": Most(1, 1),
     "trace::renew": Most(1, 1),
     "trace::context": Most(2),
@@ -235,6 +236,7 @@ async def workers(a: Counter) -> None:
     await a.paid("pool::acquire", experiment_id=own)
     await a.paid("experiment::stop, of a run", experiment_id=own)
     await a.paid("pool::sweep")
+    await a.paid("pool::probe", experiment_id=own, gpu_id="g1")
 
 
 async def branches(a: Counter) -> None:

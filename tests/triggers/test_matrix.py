@@ -98,6 +98,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "lab::audit",
             "pool::dispatch",
             "pool::drain",
+            "pool::probe",
             "pool::sweep",
             "search::set_policy",
             "search::set_strategy",

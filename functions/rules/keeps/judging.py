@@ -31,7 +31,7 @@ from functions.rules.keeps.noise import (
 from functions.rules.keeps.retests import next_seed
 from functions.rules.keeps.standing import new_best
 from functions.rules.keeps.verdict import Key, compare, contradiction, judge, score, should_abort
-from functions.rules.pool.breaker import after_crash
+from functions.rules.pool.breaker import Breaker, is_probe
 from state.codes import code_of
 from state.decisions import BestAfter, Ending, GpuCrashes, KeyAfter, Repeat, TagCrashes
 from state.facts import Comparison, RunFacts
@@ -300,28 +300,25 @@ def judge_failure(failure: Failure, run: RunFacts, beside: Comparison, breaker: 
         answer=dict(vars(answer)),
         report=_reported("crash", failure.digest),
         crashes=TagCrashes(in_a_row, run.crashes_in_a_row) if counts else None,
-        gpu=None if failure.kind in _OF_THE_CODE else breaker.after(beside.gpu),
+        gpu=None if failure.kind in _OF_THE_CODE else _gpu_crashes(run, beside.gpu, breaker),
         training_seconds=failure.training_seconds,
         growth=growth,
     )
 
 
-@dataclass(frozen=True)
-class Breaker:
-    """When a GPU is taken out of the pool for its crashes, and for how long at first."""
-
-    crash_limit: int
-    cooldown_s: float
-
-    def after(self, gpu: Gpu | None) -> GpuCrashes | None:
-        """One more crash on this GPU."""
-        if gpu is None:
-            return None
-        trip = after_crash(gpu, self.crash_limit, self.cooldown_s)
-        crashes = gpu.consecutive_crashes
-        if trip is None:
-            return GpuCrashes(crashes + 1, crashes)
-        return GpuCrashes(crashes + 1, crashes, trip.reason, trip.out_s)
+def _gpu_crashes(run: RunFacts, gpu: Gpu | None, breaker: Breaker) -> GpuCrashes | None:
+    """One more crash on this GPU."""
+    if gpu is None:
+        return None
+    after = breaker.after_crash(gpu, run.tag.name, is_probe=is_probe(run.first))
+    trip = after.trip
+    return GpuCrashes(
+        after.in_a_row,
+        gpu.consecutive_crashes,
+        after.by_tag,
+        trip.reason if trip else None,
+        trip.out_s if trip else None,
+    )
 
 
 @dataclass(frozen=True)
