@@ -51,6 +51,13 @@ def limits_again(first: Experiment, policy: Policy) -> tuple[float, float]:
     return run_s, min(first.timeout_s or default_s, max(most, default_s))
 
 
+def has_time(tag: Tag) -> bool:
+    """Whether the tag's budget of GPU seconds has anything left that is not set aside."""
+    if tag.budget_gpu_seconds is None:
+        return True
+    return tag.spent_gpu_seconds + tag.reserved_gpu_seconds < tag.budget_gpu_seconds
+
+
 def ends_after_s(tag: Tag, timeout_s: float, held_s: float = 0.0) -> float:
     """Seconds after which a run is ended, as its tag's budget stands now; `held_s` is set aside for it already."""
     if tag.budget_gpu_seconds is None:

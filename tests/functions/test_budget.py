@@ -412,6 +412,22 @@ async def test_a_retry_has_no_more_set_aside_than_the_first_attempt_had(
     assert await books(client) == [BASE_S, 1, about(BASE_S + 100), 0]
 
 
+async def test_no_gpu_of_the_lab_is_lent_to_a_tag_whose_seconds_are_used_up(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await add_gpu(client)
+    first, second = await registered(client), await registered(client)
+    await told(client, "/api/experiment/complete", experiment_id=first, val_bpb=1.0, training_seconds=20)
+    await limited(client, gpu_seconds=20)
+
+    refusal = await told(client, "/api/pool/acquire", experiment_id=second)
+    await limited(client, gpu_seconds=21)
+    lease = await told(client, "/api/pool/acquire", experiment_id=second)
+
+    assert (refusal["acquired"], "no GPU seconds left" in refusal["reason"]) == (False, True)
+    assert lease["acquired"]
+
+
 async def test_a_claim_s_own_number_of_seconds_does_not_take_a_gpu_for_a_week(
     client: httpx.AsyncClient, process: Process
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functions.rules.access import Caller, check_own, check_own_gpu, owns_gpu
 from functions.rules.pool.dispatch import may_run
 from functions.rules.pool.health import is_stale
+from functions.rules.time_limits import has_time
 from state.errors import Conflict
 from state.leases import Wanted
 from state.records import OPEN, Gpu
@@ -18,7 +19,7 @@ def candidates(
     """GPUs that may be lent to the experiment, best first; none while a worker has it, or will have it.
 
     A worker is lent only GPUs that it registered, and only for its own experiments and those without an owner. An
-    agent's own GPUs are lent to no other caller, and to it before any of the lab's.
+    agent's own GPUs are lent to no other caller, and to it before any of the lab's, which cost the tag's budget.
 
     Raises:
         Forbidden: the experiment, or the GPU that it holds, is another's. Conflict: the experiment is finished.
@@ -36,7 +37,11 @@ def candidates(
     if e.status != "registered":
         return []
     own = [] if caller.may_do_all else [g for g in wanted.idle if owns_gpu(caller, g)]
-    others = [] if is_worker else [g for g in wanted.idle if not g.of_agent and g not in own]
+    others = (
+        []
+        if is_worker or not has_time(wanted.tag)
+        else [g for g in wanted.idle if not g.of_agent and g not in own]
+    )
     idle = [g for g in (*own, *others) if may_run(e, g)]
     return suitable(idle, now=wanted.now, stale_s=stale_s, labels=labels, min_vram_mb=min_vram_mb)
 
@@ -60,4 +65,6 @@ def why_none(wanted: Wanted) -> str:
         return f"the experiment is {wanted.experiment.status}: a worker has it or will have it"
     if wanted.registered == 0:
         return "no GPU is registered: start a worker with ./nightjar worker --repo PATH"
+    if not has_time(wanted.tag):
+        return f"the budget of {wanted.tag.name} has no GPU seconds left: POST /api/tag/budget raises it"
     return "no idle, healthy GPU fits"
