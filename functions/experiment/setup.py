@@ -11,6 +11,7 @@ from functions.contract import Call, Command, Line, Request, Response, function
 from functions.formats.evaluator_command import words_of
 from functions.plugins import Schedulers
 from functions.rules.access import check_may_command
+from functions.rules.time_limits import check_may_lengthen
 from functions.views.hints import tag_step
 from state.errors import Conflict, Invalid
 from state.ids import Sha
@@ -133,6 +134,7 @@ async def setup(request: OpenTag, call: Call, stores: Stores, settings: Settings
     policy = Policy(
         near_miss_margin=settings.near_miss_threshold, crash_limit=settings.max_consecutive_crashes
     ).changed(request.policy)
+    check_may_lengthen(call.caller, policy)
     await stores.schedulers.check(policy)
     tag = Tag(
         name=request.tag,

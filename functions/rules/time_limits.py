@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from state.errors import Invalid
+from functions.rules.access import Caller
+from state.errors import Forbidden, Invalid
 from state.policy import Policy
 from state.records import Experiment, Tag
 
@@ -37,6 +38,23 @@ def check_allowed(policy: Policy, **asked: float | None) -> None:
                 " budgets.max_timeout_s: POST /api/search/set-policy",
                 fields={"code": "too_long", "field": name, "largest": most},
             )
+
+
+def check_may_lengthen(caller: Caller, policy: Policy) -> None:
+    """Refuse an agent a tag of its own whose runs may take longer than those of any other tag.
+
+    Raises:
+        Forbidden: naming the most that is allowed.
+    """
+    most = longest_s(Policy())
+    if caller.may_do_all or longest_s(policy) <= most:
+        return
+    raise Forbidden(
+        f"runs of up to {longest_s(policy):g} s: only operators allow more than {most:g} s, and {caller.name!r} is"
+        f" {caller.role}",
+        hint="leave budgets.base_s and budgets.max_timeout_s out or lower, or ask an operator to open the tag",
+        fields={"largest": most},
+    )
 
 
 def limits_again(first: Experiment, policy: Policy) -> tuple[float, float]:

@@ -116,6 +116,22 @@ async def test_an_agent_works_on_its_tags_and_reads_all(process: Process, http: 
     await registered(http, "mine")
 
 
+async def test_an_agent_opens_no_tag_whose_runs_take_longer_than_any_other_s(
+    process: Process, http: httpx.AsyncClient
+) -> None:
+    ann, olga = await bearer(process, "ann", "agent"), await bearer(process, "olga", "operator")
+    http.headers.update(ann)
+
+    for name, seconds in (("base_s", 86400), ("max_timeout_s", 7 * 86400)):
+        body = {"tag": "long", "policy": {f"budgets.{name}": seconds}}
+        document = await refused(http, 403, "/api/experiment/setup", **body)
+        assert document["largest"] == 660
+
+    await open_tag(http, "short", policy={"budgets.base_s": 60, "budgets.max_timeout_s": 660})
+    http.headers.update(olga)
+    await open_tag(http, "long", policy={"budgets.base_s": 86400})
+
+
 async def test_an_agent_does_not_end_what_another_began(process: Process, http: httpx.AsyncClient) -> None:
     await open_tag(http)
     nobodys = await registered(http)
