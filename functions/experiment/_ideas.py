@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
+from pydantic_core import to_json
 
 from functions.contract import Call, Category, Command, Line
 from functions.formats.patches import LONGEST_PATCH
@@ -12,6 +13,15 @@ from state.digests import patch_id
 from state.errors import Invalid
 from state.ids import AgentName, ExperimentId, GpuId, SelectionId, Sha, Tag
 from state.records import Idea
+
+LONGEST_DELTA = 64 * 1024
+"""Bytes of the constants that an idea sets, as JSON."""
+
+
+def _short(constants: dict[str, Any]) -> dict[str, Any]:
+    if len(to_json(constants)) > LONGEST_DELTA:
+        raise ValueError("is over 64 KiB as JSON: change train.py instead")
+    return constants
 
 
 class NewIdea(Command):
@@ -45,8 +55,10 @@ class NewIdea(Command):
         None, description="what trace::select answered; it names the parents"
     )
     gpu_id: GpuId | None = Field(None, description="the only GPU that may train it; default: any")
-    config_delta: dict[str, Any] | None = Field(
-        None, description="top-level constants of train.py to set", examples=[{"DEPTH": 12}]
+    config_delta: Annotated[dict[str, Any], AfterValidator(_short)] | None = Field(
+        None,
+        description="top-level constants of train.py to set; as JSON 64 KiB at most",
+        examples=[{"DEPTH": 12}],
     )
     agent: AgentName | None = None
     seed: int | None = Field(None, description="the seed that it is trained with", examples=[1337])

@@ -217,6 +217,19 @@ async def test_a_registration_out_of_its_limits_is_refused(
     await unchanged(client, process, REGISTER, idea(**changes), 422)
 
 
+async def test_constants_of_64_kilobytes_are_taken_and_longer_ones_are_not(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    taken = {"WIDTHS": "x" * (64 * 1024 - len('{"WIDTHS":""}'))}
+
+    await registered(client, config_delta=taken)
+    problem_found = await refused(
+        client, 422, REGISTER, **idea(config_delta={"WIDTHS": taken["WIDTHS"] + "x"})
+    )
+
+    assert "config_delta" in problem_found["detail"]
+    assert "change train.py instead" in problem_found["detail"]
+
+
 async def test_the_largest_patch_is_taken(client: httpx.AsyncClient) -> None:
     await open_tag(client)
     patch = "+x = 1\n" * (4 * MIB // 7)

@@ -50,8 +50,8 @@ BRANCHES = {
     "traces.max_parallel": TRACES,
     "traces.scheduler": "uct",
 }
-CONSTANTS = {f"K{n}": [0.5] * 999 for n in range(90)}
-"""As many values as a body may have."""
+CONSTANTS = {f"K{n}": [0.5] * 160 for n in range(90)}
+"""As many as may be set."""
 
 
 def longest_patch(seed: int) -> str:
@@ -285,6 +285,9 @@ BODIES: Mapping[str, bytes] = {
     "many lists": b'{"config_delta": [' + b"[]," * (2 * MIB - 20) + b"0]}",
     "many objects": b'{"config_delta": [' + b'{"a":{}},' * (MIB * 6 // 9 - 20) + b"0]}",
     "many numbers": b'{"config_delta": [' + b"0," * (3 * MIB - 20) + b"0]}",
+    "as many values as may be": json.dumps(
+        {"config_delta": {f"K{n}": [0] * 990 for n in range(100)}}
+    ).encode(),
     "many long fractions": b'{"config_delta": [' + b"0.12345678901234567890," * (MIB * 6 // 23 - 20) + b"0]}",
     "many names": b"{" + b",".join(b'"k%d":0' % n for n in range(500_000)) + b"}",
     "many unknown names": b"{" + b",".join(b'"k%d":0' % n for n in range(9000)) + b"}",

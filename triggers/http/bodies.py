@@ -31,11 +31,19 @@ HINTS = {
 
 
 async def read_json(request: Request, limit: int) -> dict[str, Any]:
-    """The body's JSON object; an empty body is an empty object.
+    """The body's JSON object.
 
     Raises:
-        TooLarge, TooSlow, UnsupportedMedia, Malformed (no JSON), Invalid (no object, or it holds NaN, infinity or
-            a NUL character, or is too deep or too long).
+        As `read_body` and `parsed`.
+    """
+    return parsed(await read_body(request, limit))
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The body, as it was sent.
+
+    Raises:
+        TooLarge, TooSlow, UnsupportedMedia.
     """
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in PARSED:
@@ -48,29 +56,38 @@ async def read_json(request: Request, limit: int) -> dict[str, Any]:
         )
     try:
         async with asyncio.timeout(BODY_S):
-            body = await _read(request, limit)
+            return await _read(request, limit)
     except TimeoutError as problem:
         raise TooSlow(
             f"the body did not arrive within {BODY_S:g} seconds",
             hint="send it in one go, then repeat the request",
         ) from problem
+
+
+def parsed(body: bytes) -> dict[str, Any]:
+    """The JSON object of a body; an empty body is an empty object.
+
+    Raises:
+        Malformed (no JSON), Invalid (no object, or it holds NaN, infinity or a NUL character, or is too deep or too
+            long).
+    """
     if not body.strip():
         return {}
     if _has_too_many_values(body):
         raise refusal(Fault(f"is past the first {VALUES_MOST} values"))
     try:
-        parsed = from_json(body, allow_inf_nan=True)
+        value = from_json(body, allow_inf_nan=True)
     except ValueError as problem:
         if "recursion limit" in str(problem):
             raise refusal(Fault(TOO_DEEP)) from problem
         raise Malformed(
             f"the body is no JSON: {str(problem)[:200]}", hint='send an object such as {"tag": "mar11"}'
         ) from problem
-    if not isinstance(parsed, dict):
+    if not isinstance(value, dict):
         raise Invalid("the body is JSON, but no object", hint='send an object such as {"tag": "mar11"}')
-    if found := Look().fault(parsed):
+    if found := Look().fault(value):
         raise refusal(found)
-    return parsed
+    return value
 
 
 @dataclass(frozen=True)

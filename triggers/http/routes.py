@@ -35,12 +35,13 @@ from state.wakeups import Wakeups
 from triggers.dashboard.page import dashboard
 from triggers.docs import docs_page
 from triggers.http.access import Access
-from triggers.http.bodies import read_json
+from triggers.http.bodies import parsed, read_body
 from triggers.http.doors import Doors, Endpoint
 from triggers.http.guard import Guard, added_hosts, own_hosts
 from triggers.http.identity import LOOK_AGAIN_S, Visitor, identify, still_admitted
 from triggers.http.problems import problem_document, problem_response
 from triggers.http.sessions import Session
+from triggers.http.turns import Turns
 from triggers.metrics import metrics
 from triggers.openapi import AMONG_SCHEMAS, openapi
 from triggers.sse.stream import events
@@ -75,8 +76,9 @@ def make_app(
         Route("/api/session", Session),
         *dashboard(settings),
     ]
+    turns = Turns()
     answers = {
-        (door.method, door.path): endpoint(declared, door)
+        (door.method, door.path): endpoint(declared, door, turns)
         for declared in functions.values()
         for door in declared.doors
     }
@@ -98,13 +100,13 @@ def make_app(
 DOCS_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
 
 
-def endpoint(declared: Function[Any, Any], door: Http) -> Endpoint:
+def endpoint(declared: Function[Any, Any], door: Http, turns: Turns) -> Endpoint:
     """Answer requests at one route of one function."""
     may_wait = can_wait(declared)
 
     async def answer(request: Request) -> Response:
         try:
-            return await _answer(declared, door, request, may_wait=may_wait)
+            return await _answer(declared, door, request, turns, may_wait=may_wait)
         except NightjarError as problem:
             request.state.refused = type(problem).__name__
             log.debug("%s refuses: %s", declared.name, problem.detail[:200])  # it may quote the request
@@ -120,10 +122,12 @@ def can_wait(declared: Function[Any, Any]) -> bool:
     return Wakeups in (*declared.needs.values(), *parts)
 
 
-async def _answer(declared: Function[Any, Any], door: Http, request: Request, *, may_wait: bool) -> Response:
+async def _answer(
+    declared: Function[Any, Any], door: Http, request: Request, turns: Turns, *, may_wait: bool
+) -> Response:
     process: Process = request.app.state.process
     visitor = await _visitor(declared, request)
-    asked = await _asked(declared, door, request)
+    asked = await _asked(declared, door, request, turns)
     key = request.headers.get("idempotency-key")
     call = Call(
         caller=visitor.caller,
@@ -138,7 +142,8 @@ async def _answer(declared: Function[Any, Any], door: Http, request: Request, *,
     if given is not None and declared.keeps_answer:
         return await _once(process, declared, asked, call, given)
     calling = process.invoker.call(declared.name, asked, call)
-    return _shown(declared, await (_while_admitted(process, visitor, calling) if may_wait else calling))
+    answer = await (_while_admitted(process, visitor, calling) if may_wait else calling)
+    return await turns.do(lambda: _shown(declared, answer), lambda shown: len(shown.body))
 
 
 async def _while_admitted(
@@ -175,7 +180,7 @@ async def _visitor(declared: Function[Any, Any], request: Request) -> Visitor:
     return visitor
 
 
-async def _asked(declared: Function[Any, Any], door: Http, request: Request) -> Any:
+async def _asked(declared: Function[Any, Any], door: Http, request: Request, turns: Turns) -> Any:
     """The request model, from the path and either the body or the query.
 
     Raises:
@@ -183,8 +188,11 @@ async def _asked(declared: Function[Any, Any], door: Http, request: Request) -> 
     """
     try:
         if door.method == "POST":
-            body = await read_json(request, door.body_limit)
-            return declared.request.model_validate({**body, **request.path_params}, strict=True)
+            body = await read_body(request, door.body_limit)
+            return await turns.do(
+                lambda: declared.request.model_validate({**parsed(body), **request.path_params}, strict=True),
+                lambda _: len(body),
+            )
         # Everything in a URL is text: numbers are read from it.
         return declared.request.model_validate({**request.query_params, **request.path_params})
     except ValidationError as problem:
