@@ -12,7 +12,7 @@ import math
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -31,6 +31,8 @@ from workers.attempt.emptiness import memory_came_back
 from workers.attempt.running import is_alive
 from workers.attempt.stamps import kill_all
 from workers.attempt.stopped import Standstills
+from workers.attempt.strangers import Strangers
+from workers.attempt.worktree import checkouts_in, remove_tree
 from workers.device import Device, Sampler
 from workers.options import boot_id, repository_head
 from workers.slot import Slot
@@ -50,6 +52,8 @@ class Keeper:
     slot: Slot
     group: ProcessGroup
     sampler: Sampler
+    end_strangers: Callable[[], bool]
+    """See Strangers.end."""
 
     def __post_init__(self) -> None:
         self._standstills = Standstills(self.process.settings.silent_s)
@@ -100,9 +104,19 @@ class Keeper:
             answer = await self.call("pool::heartbeat", {"gpu_id": self.gpu_id, "health": health})
             if answer["action"] == "prove":
                 await self.prove()
+            await self.remove_leftovers()
         except NotFound:
             log.warning("%s is not in the pool any more: registering again", self.gpu_id)
             await self.register()
+
+    async def remove_leftovers(self) -> None:
+        """Remove the checkouts of leases that are over: a process that was killed leaves its own."""
+        left = await asyncio.to_thread(checkouts_in, self.slot.work_dir(self.process.settings))
+        if not left or (gpu := await self.pool.find(self.gpu_id)) is None:
+            return
+        for fence, folder in left:
+            if not gpu.unproven and (gpu.holder is None or fence != gpu.fence):
+                await asyncio.to_thread(remove_tree, folder)
 
     async def look(self) -> None:
         """Give the experiment back if the process that runs it has died."""
@@ -147,6 +161,8 @@ class Keeper:
 
     async def is_empty(self, gpu: Gpu | None) -> bool:
         """Kill every process of any attempt on this GPU; True if none is left and its memory is free."""
+        if not await asyncio.to_thread(self.end_strangers):
+            return False
         if not await asyncio.to_thread(kill_all, f"{self.process.lab.identity}/{self.gpu_id}"):
             return False
         if gpu is None or gpu.boot_id != boot_id():  # a reboot empties the GPU's memory
@@ -181,7 +197,7 @@ def rq_worker(slot: Slot, silent_s: float) -> ProcessSpec:
 
 async def keep(slot: Slot, settings: Settings) -> None:
     """Keep one GPU in the pool until SIGTERM; then let its run finish and deregister it."""
-    parent = os.getppid()
+    parent, strangers = os.getppid(), Strangers()
     group = ProcessGroup([rq_worker(slot, settings.silent_s)], settings.data_dir / "logs", log.warning)
 
     def facts() -> dict[str, Any]:
@@ -193,7 +209,7 @@ async def keep(slot: Slot, settings: Settings) -> None:
             opened("keeper", settings, worker=True, functions=CALLED, facts=facts) as process,
             Sampler() as sampler,
         ):
-            keeper = Keeper(process, Pool(process.lab), slot, group, sampler)
+            keeper = Keeper(process, Pool(process.lab), slot, group, sampler, strangers.end)
             if not await _registered(keeper, stop):
                 return
             await group.start()
@@ -204,6 +220,7 @@ async def keep(slot: Slot, settings: Settings) -> None:
                     group.force()  # the supervisor was killed: do not wait for the run
                 await _leave(keeper)
                 await group.drain()
+                await asyncio.to_thread(strangers.end_all, (sampler.pid,))
                 await keeper.look()
                 await _sign_off(keeper)
             finally:
@@ -227,6 +244,7 @@ async def _watch(keeper: Keeper) -> None:
     while True:
         try:
             keeper.end_stopped()
+            await asyncio.to_thread(keeper.end_strangers)
             if nth % LOOKS_PER_HEARTBEAT == 0:
                 await keeper.beat()
             await keeper.look()

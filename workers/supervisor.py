@@ -16,12 +16,13 @@ import click
 from functions.process.alive import announced
 from functions.process.logs import start_logging
 from functions.process.readiness import connected, until_ready
-from functions.process.running import exit_with
+from functions.process.running import ended, exit_with
 from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from state.embedded import redis_url
 from state.errors import Invalid, NightjarError
 from state.settings import Settings, host_name
 from workers.attempt.isolation import Asked, chosen, described
+from workers.attempt.strangers import Strangers
 from workers.device import Device, discover
 from workers.options import WorkerOptions, check_data_dir, check_repository
 from workers.slot import Slot
@@ -38,7 +39,7 @@ def keeper_spec(options: WorkerOptions, device: Device, silent_s: float) -> Proc
 
 async def supervise(options: WorkerOptions, devices: list[Device], settings: Settings) -> None:
     """Run the keepers until a signal; then let their runs finish."""
-    parent = os.getppid()
+    parent, strangers = os.getppid(), Strangers()
     specs = [keeper_spec(options, device, settings.silent_s) for device in devices]
     group = ProcessGroup(specs, settings.data_dir / "logs", lambda line: log.warning("%s", line))
     isolation = described(options.tier, network=options.network)
@@ -50,10 +51,22 @@ async def supervise(options: WorkerOptions, devices: list[Device], settings: Set
                 await group.start()
                 where = ", ".join(d.gpu_id for d in devices)
                 log.info("training from %s on %s, isolation %s", options.repo, where, isolation)
-                await group.run_until(stop)
+                sweeping = asyncio.create_task(sweep(strangers, settings.heartbeat_s), name="sweep")
+                try:
+                    await group.run_until(stop, sweeping)
+                finally:
+                    await ended(sweeping)
                 if os.getppid() != parent:
                     group.force()
                 await group.drain()
+                await asyncio.to_thread(strangers.end_all, ())
+
+
+async def sweep(strangers: Strangers, pause_s: float) -> None:
+    """Again and again end what runs of dead keepers have left."""
+    while True:
+        await asyncio.to_thread(strangers.end)
+        await asyncio.sleep(pause_s)
 
 
 def devices_for(gpu: str, cpu: int | None) -> list[Device]:

@@ -39,7 +39,7 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
 async def keeper(process: Process, tmp_path: Path) -> AsyncIterator[Keeper]:
     group = ProcessGroup([], tmp_path / "logs", lambda line: None)
     async with Sampler() as sampler:
-        yield Keeper(process, Pool(process.lab), SLOT, group, sampler)
+        yield Keeper(process, Pool(process.lab), SLOT, group, sampler, lambda: True)
 
 
 class KillAll:
@@ -147,7 +147,7 @@ async def gpu_keeper(
     monkeypatch.setattr(workers.keeper, "MEMORY_PATIENCE_S", 0.0)
     group = ProcessGroup([], tmp_path / "logs", lambda line: None)
     async with Sampler(helper=driver.command, timeout_s=1.0, start_timeout_s=60) as sampler:
-        yield Keeper(process, Pool(process.lab), GPU_SLOT, group, sampler)
+        yield Keeper(process, Pool(process.lab), GPU_SLOT, group, sampler, lambda: True)
 
 
 async def has_run(keeper: Keeper) -> None:

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import psutil
 
+from workers.attempt.strangers import children_of
+
 STAMP = "NIGHTJAR_ATTEMPT"
 """Environment variable `<lab>/<gpu>/<experiment>/<attempt>/<fence>` of every process of an attempt."""
 
@@ -87,7 +89,7 @@ def _end_children(spare: Container[int], awaited: int | None, deadline: float) -
     """
     while True:
         is_over = awaited is None or not _is_living(awaited)
-        left = [pid for pid in _children() if pid not in spare and pid != awaited]
+        left = [pid for pid in children_of(os.getpid()) if pid not in spare and pid != awaited]
         for pid in left:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -97,15 +99,6 @@ def _end_children(spare: Container[int], awaited: int | None, deadline: float) -
             return True
         if time.monotonic() > deadline:
             return False
-
-
-def _children() -> list[int]:
-    """The kernel's own list of this process's children; empty where the kernel keeps none."""
-    found = list[int]()
-    for task in Path("/proc/self/task").glob("*/children"):
-        with contextlib.suppress(OSError):  # the thread has ended
-            found += map(int, task.read_text().split())
-    return found
 
 
 def _is_living(pid: int) -> bool:

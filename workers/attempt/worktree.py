@@ -239,10 +239,15 @@ def _folder_name(job: TrainingJob) -> str:
 
 def _remove_leftovers(root_dir: Path, job: TrainingJob) -> None:
     """Remove folders of the same attempt that a killed worker left; one with a higher fence is in use."""
-    for left in root_dir.glob(f"{job.experiment_id}@{job.attempt}@*"):
-        fence = left.name.rpartition("@")[2]
-        if fence.isdecimal() and int(fence) <= job.fence:
+    for fence, left in checkouts_in(root_dir):
+        if left.name.startswith(f"{job.experiment_id}@{job.attempt}@") and fence <= job.fence:
             remove_tree(left)
+
+
+def checkouts_in(root_dir: Path) -> list[tuple[int, Path]]:
+    """The folders of attempts, each with its lease's fence."""
+    found = ((path.name.rpartition("@")[2], path) for path in root_dir.glob("*@*@*"))
+    return [(int(fence), path) for fence, path in found if fence.isdecimal()]
 
 
 def remove_tree(path: Path) -> None:
