@@ -311,6 +311,36 @@ async def test_no_body_holds_the_event_loop(web: Web, body: bytes) -> None:
         assert not await web.held(http), web.log.read_text()[-2000:]
 
 
+HEADS: Mapping[str, tuple[str, Sequence[tuple[str, str]]]] = {
+    "a cookie of backslashes": ("/api/report/tags", [("cookie", 'a="' + "\\" * 60_000 + '"')]),
+    "a cookie of quotes": ("/api/report/tags", [("cookie", 'a="' + '\\"' * 30_000 + '"')]),
+    "many cookies": ("/api/report/tags", [("cookie", "nightjar_session=b;" * 3000)]),
+    "a long token": ("/api/report/tags", [("authorization", "Bearer nj_" + "a" * 60_000)]),
+    "many headers": ("/api/report/tags", [(f"x{n}", "1") for n in range(6000)]),
+    "a long origin": ("/api/report/tags", [("origin", "http://" + "a:" * 30_000)]),
+    "many fields": ("/api/report/tags?" + "a&" * 30_000, []),
+    "many ranges": ("/static/style.css", [("range", "bytes=" + "0-1," * 15_000 + "0-1")]),
+    "many far ranges": (
+        "/static/style.css",
+        [("range", "bytes=" + ",".join(f"{2 * n}-{2 * n}" for n in range(5000)))],
+    ),
+    "many kinds": ("/metrics", [("accept", "a/b;q=0.5," * 6000)]),
+}
+
+
+@pytest.mark.parametrize(("path", "headers"), HEADS.values(), ids=HEADS.keys())
+async def test_no_head_of_a_stranger_holds_the_event_loop(
+    web: Web, path: str, headers: Sequence[tuple[str, str]]
+) -> None:
+    async with web.client() as known, httpx.AsyncClient(base_url=web.url, timeout=120) as stranger:
+        await web.held(known)
+
+        answer = await stranger.get(path, headers=[*headers])
+
+        assert answer.status_code < 500, answer.text
+        assert not await web.held(known), web.log.read_text()[-2000:]
+
+
 @pytest.mark.parametrize("path", ["/docs", "/openapi.json", "/metrics", "/", "/readyz"])
 async def test_no_fixed_route_holds_the_event_loop(web: Web, path: str) -> None:
     async with web.client() as http:

@@ -22,7 +22,7 @@ from functions.validation import invalid
 from state.errors import Conflict, NightjarError, Unauthenticated
 from state.tokens import SESSION_S, Proof
 from triggers.http.bodies import read_json
-from triggers.http.identity import COOKIE, bearer_of, check_page, identify
+from triggers.http.identity import COOKIE, bearer_of, check_page, identify, session_of
 from triggers.http.problems import problem_response
 
 log = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Session(HTTPEndpoint):
     async def post(self, request: Request) -> Response:
         """Sign in; an earlier session of this browser ends."""
         process: Process = request.app.state.process
-        before = request.cookies.get(COOKIE)
+        before = session_of(request)
         if before is not None:
             check_page(request)
         if not await process.tokens.are_configured():
@@ -87,7 +87,7 @@ class Session(HTTPEndpoint):
         """Sign out; also answered where no session is open."""
         process: Process = request.app.state.process
         response = Response(status_code=204, headers=UNKEPT)
-        if (name := request.cookies.get(COOKIE)) is not None:
+        if (name := session_of(request)) is not None:
             check_page(request)
             await process.tokens.close_session(name)
         _set_cookie(response, request, "", 0)
