@@ -15,13 +15,14 @@ import click
 
 from functions.process.alive import announced
 from functions.process.logs import start_logging
+from functions.process.neighbours import REACHES_LAB
 from functions.process.readiness import connected, until_ready
 from functions.process.running import ended, exit_with
 from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from state.embedded import redis_url
 from state.errors import Invalid, NightjarError
 from state.settings import Settings, host_name
-from workers.attempt.isolation import Asked, chosen, described
+from workers.attempt.isolation import Asked, chosen, described, reaches_lab
 from workers.attempt.strangers import Strangers
 from workers.device import Device, discover
 from workers.options import WorkerOptions, check_data_dir, check_repository
@@ -43,7 +44,12 @@ async def supervise(options: WorkerOptions, devices: list[Device], settings: Set
     specs = [keeper_spec(options, device, settings.silent_s) for device in devices]
     group = ProcessGroup(specs, settings.data_dir / "logs", lambda line: log.warning("%s", line))
     isolation = described(options.tier, network=options.network)
-    facts = {"slots": len(devices), "repo": str(options.repo), "isolation": isolation}
+    facts = {
+        "slots": len(devices),
+        "repo": str(options.repo),
+        "isolation": isolation,
+        REACHES_LAB: reaches_lab(options.tier, network=options.network),
+    }
     with stopping_on_signals(group) as stop:
         async with connected(settings, worker=True) as lab:
             await until_ready(lab)

@@ -15,6 +15,7 @@ from functions.lanes import Runner
 from functions.plugins import Schedulers
 from functions.process.alive import announced, process_name
 from functions.process.meters import Meters
+from functions.process.neighbours import Neighbours
 from functions.process.readiness import connected, until_ready
 from functions.process.redaction import hide
 from functions.process.running import ended
@@ -61,6 +62,7 @@ class Process:
     tracing: Tracing
     schedules: Schedules
     tokens: Tokens
+    neighbours: Neighbours
 
 
 @asynccontextmanager
@@ -151,4 +153,5 @@ def _bound(
         tracing=tracing,
         schedules=schedules,
         tokens=tokens,
+        neighbours=Neighbours(presence, settings.stale_s),
     )

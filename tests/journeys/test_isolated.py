@@ -92,6 +92,42 @@ def test_a_worker_says_how_far_its_runs_are_isolated(lab: RunningLab) -> None:
     assert "isolation landlock" in nightjar(lab.data, "status").stdout
 
 
+CALLS = """
+import os, sys, time, urllib.error, urllib.request
+
+def call():
+    try:
+        return urllib.request.urlopen("http://127.0.0.1:{port}/api/lab/status", timeout=20).status
+    except urllib.error.HTTPError as refusal:
+        return refusal.code
+
+read, write = os.pipe()
+if os.fork() == 0:  # one that hides: no session, parent or variable of its run
+    os.setsid()
+    if os.fork() == 0:
+        os.write(write, str(call()).encode())
+    os._exit(0)
+print("=>", call(), os.read(read, 9).decode())
+print("---\\nval_bpb: 1.0")
+"""
+
+
+@pytest.mark.parametrize("options", [("--isolation", "limits"), ("--network", "on")], ids=" ".join)
+def test_a_run_is_no_operator_where_it_can_call_the_lab(
+    tmp_path_factory: pytest.TempPathFactory, options: tuple[str, ...]
+) -> None:
+    with running_lab(tmp_path_factory.mktemp("open")) as lab:
+        lab.start(*options)
+        lab.setup()
+        calls = lab.commit({"train.py": CALLS.format(port=lab.port)})
+
+        found = lab.until_status(lab.submit(commit_sha=calls), "keep", "crash")
+
+        assert "=> 403 403" in found["log_tail"], found["log_tail"]
+        assert lab.get("lab/status")["lab"] == "lab"
+        assert nightjar(lab.data, "call", "report::tags").returncode == 0
+
+
 def test_an_operator_may_choose_less_isolation(tmp_path_factory: pytest.TempPathFactory) -> None:
     with running_lab(tmp_path_factory.mktemp("open")) as lab:
         lab.start("--isolation", "limits")

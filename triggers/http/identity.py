@@ -22,7 +22,18 @@ BY_PAGE = "x-nightjar-page"
 SAFE = frozenset({"GET", "HEAD"})
 LOOK_AGAIN_S = 1.0
 """Seconds between two looks at who still may wait or read."""
-FORWARDED = frozenset({b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip"})
+FORWARDED = frozenset(
+    {
+        b"forwarded",
+        b"via",
+        b"x-real-ip",
+        b"x-client-ip",
+        b"true-client-ip",
+        b"cf-connecting-ip",
+        b"x-cluster-client-ip",
+    }
+)
+"""Headers of proxies, beside those that begin with x-forwarded."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +159,12 @@ async def _local(request: Request, process: Process) -> Visitor:
         raise Unauthenticated(
             "this lab asks for a token", hint="send Authorization: Bearer TOKEN; an operator issues them"
         )
-    if not FORWARDED.isdisjoint(name for name, _ in request.headers.raw):
+    if any(name in FORWARDED or name.startswith(b"x-forwarded") for name, _ in request.headers.raw):
         raise Unauthenticated(
             "a proxy has forwarded this, and the lab has no tokens: everybody would be an operator",
             hint="issue tokens first: ./nightjar token issue NAME --role operator",
         )
+    client, server = request.scope.get("client"), request.scope.get("server")
+    if client is not None and server is not None:
+        await process.neighbours.check(client[1], server[1])
     return Visitor(LOCAL)

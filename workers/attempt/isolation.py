@@ -27,6 +27,8 @@ Asked = Literal["auto", "none", "limits", "landlock"]
 CACHES = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor", "CUDA_CACHE_PATH": "cuda"}
 """Variables that name caches of compiled kernels, and their folders below the cache of a slot."""
 
+_KNOWS_TCP, _KNOWS_SIGNALS = 4, 6
+"""Versions of Landlock."""
 _LAUNCH = Path(__file__).with_name("launch.py")
 _PROBE_S = 20.0
 _SYSTEM = (
@@ -88,9 +90,15 @@ def described(tier: Tier, *, network: bool = False) -> str:
     """A tier with what holds in it, for people."""
     if tier != "landlock":
         return f"{tier} (a run reaches whatever this user reaches)"
-    abi = version()
-    kept = ["files", *(["TCP"] if abi >= 4 and not network else []), *(["signals"] if abi >= 6 else [])]
+    kept = ["files"]
+    kept += [] if reaches_lab(tier, network=network) else ["TCP"]
+    kept += ["signals"] if version() >= _KNOWS_SIGNALS else []
     return f"landlock ({', '.join(kept)})"
+
+
+def reaches_lab(tier: Tier, *, network: bool) -> bool:
+    """Whether a run may open TCP connections, to the lab for one."""
+    return tier != "landlock" or network or version() < _KNOWS_TCP
 
 
 def roots_of(python: Path) -> Iterator[Path]:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from workers.attempt.strangers import children_of
+from functions.process.kinship import children_of
 
 STAMP = "NIGHTJAR_ATTEMPT"
 """Environment variable `<lab>/<gpu>/<experiment>/<attempt>/<fence>` of every process of an attempt."""

@@ -17,8 +17,7 @@ from collections import Counter
 from collections.abc import Container, Iterable
 from pathlib import Path
 
-import psutil
-
+from functions.process.kinship import children_of
 from workers.attempt.launch import adopt_orphans
 
 MARK = "NIGHTJAR_OWN"
@@ -91,19 +90,6 @@ def _kill(pids: Iterable[int]) -> None:
             os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(pid, os.WNOHANG)
-
-
-def children_of(pid: int) -> list[int]:
-    """A process's children, by the kernel's own list where it keeps one: reading all of /proc may miss some."""
-    lists = [*Path(f"/proc/{pid}/task").glob("*/children")]
-    if not lists:
-        with contextlib.suppress(psutil.Error):
-            return [child.pid for child in psutil.Process(pid).children()]
-    found = list[int]()
-    for children in lists:
-        with contextlib.suppress(OSError):  # the thread, or the process, has ended
-            found += map(int, children.read_text().split())
-    return found
 
 
 def _lives(pid: int) -> bool:

@@ -47,7 +47,9 @@ async def test_without_tokens_everybody_on_this_machine_is_operator(http: httpx.
     assert answer == {"name": "local", "role": "operator", "tags": None, "token_id": None}
 
 
-@pytest.mark.parametrize("name", ["forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip"])
+@pytest.mark.parametrize(
+    "name", ["forwarded", "via", "x-forwarded-for", "x-forwarded-proto", "x-real-ip", "x-client-ip"]
+)
 async def test_without_tokens_nobody_comes_through_a_proxy(http: httpx.AsyncClient, name: str) -> None:
     document = problem(await http.get("/api/lab/status", headers={name: "10.1.2.3"}), 401)
 

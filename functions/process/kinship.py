@@ -1,0 +1,70 @@
+"""Which processes descend from which, and which of them holds a connection (Linux's /proc)."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+
+import psutil
+
+
+def children_of(pid: int) -> list[int]:
+    """A process's children, by the kernel's own list where it keeps one: reading all of /proc may miss some."""
+    lists = [*Path(f"/proc/{pid}/task").glob("*/children")]
+    if not lists:
+        with contextlib.suppress(psutil.Error):
+            return [child.pid for child in psutil.Process(pid).children()]
+    found = list[int]()
+    for children in lists:
+        with contextlib.suppress(OSError):  # the thread, or the process, has ended
+            found += map(int, children.read_text().split())
+    return found
+
+
+def descendants_of(pids: Iterable[int]) -> Iterator[int]:
+    """Their children, the children of these, and so on."""
+    waiting = [*pids]
+    while waiting:
+        found = children_of(waiting.pop())
+        yield from found
+        waiting += found
+
+
+def is_held_below(ancestors: Collection[int], here: int, there: int) -> bool:
+    """Whether a descendant of these processes holds the TCP connection from the port `here` to the port `there`.
+
+    Also true where it cannot be told: nobody holds it any more, or a descendant hides what it holds.
+    """
+    wanted = {f"socket:[{inode}]" for inode in _inodes(here, there)}
+    if not wanted:
+        return True
+    for pid in descendants_of(ancestors):
+        try:
+            with os.scandir(f"/proc/{pid}/fd") as held:
+                if any(_target(entry.path) in wanted for entry in held):
+                    return True
+        except FileNotFoundError:
+            continue
+        except PermissionError:
+            return True
+    return False
+
+
+def _inodes(here: int, there: int) -> Iterator[str]:
+    """The sockets between two local ports that some process holds."""
+    for table in ("tcp", "tcp6"):
+        with contextlib.suppress(FileNotFoundError):
+            for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+                _, local, remote, *rest = line.split()
+                inode = rest[6]
+                if local.endswith(f":{here:04X}") and remote.endswith(f":{there:04X}") and inode != "0":
+                    yield inode
+
+
+def _target(link: str) -> str:
+    try:
+        return os.readlink(link)
+    except OSError:  # closed meanwhile
+        return ""
