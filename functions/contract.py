@@ -291,6 +291,8 @@ class Function(Generic[Rq, Rs]):
     """Handler parameters after the request, by name."""
     costly: bool = False
     """Whether a call may take seconds of CPU: a caller may have `costly_each` of them under way at once."""
+    held_for: str | None = None
+    """Field of the request that says for how many seconds a call may wait; a token may have `waits_each` of them."""
     accept: Function[Rq, Any] | None = None
     """What runs when another lane calls the function: it queues the work and answers 202."""
 
@@ -328,6 +330,7 @@ def function(
     keeps_answer: bool = True,
     body_limit: int = MIB,
     costly: bool = False,
+    held_for: str | None = None,
     accept: Function[Any, Any] | None = None,
 ) -> Callable[[Handler[Rs]], Function[Any, Rs]]:
     """Declare a function; without an `Http` among `triggers` it gets `POST /api/<noun>/<verb>`.
@@ -354,6 +357,7 @@ def function(
             keeps_answer=writes and keeps_answer,
             needs={other: hints[other] for other in others},
             costly=costly,
+            held_for=held_for,
             accept=accept,
         )
 

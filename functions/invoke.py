@@ -44,13 +44,16 @@ class Invoker:
         meters: Meters | None = None,
         tracing: Tracing | None = None,
         costly_each: int = 4,
+        waits_each: int = 64,
     ) -> None:
         self.table = table
         self._meters = meters or Meters(lane)
         self._tracing = tracing or Tracing()
-        self._costly_each = costly_each
+        self._costly_each, self._waits_each = costly_each, waits_each
         self._costly: Counter[str] = Counter()
         """Costly calls that are under way, by who sent them."""
+        self._waits: Counter[str] = Counter()
+        """Calls that may wait, and are under way, by the token that sent them."""
         self._bound: dict[str, tuple[Function[Any, Any], dict[str, object]]] = {}
         for name, declared in table.items():
             runs = declared if declared.lane in ("web", lane) else declared.accept
@@ -62,7 +65,7 @@ class Invoker:
 
         Raises:
             NotFound: no such function. Forbidden: not this caller's. Invalid: the request does not validate.
-            TooManyRequests: it is costly, and as many costly ones of this caller as may be are under way.
+            TooManyRequests: it is costly, or waits, and as many such calls of this caller as may be are under way.
         """
         if name not in self._bound:
             raise NotFound(f"there is no function {name!r}", hint="GET /api/function/list names them all")
@@ -78,27 +81,33 @@ class Invoker:
             if span.traceparent != call.traceparent:
                 here = replace(call, traceparent=span.traceparent)
             arguments = {key: here if value is Call else value for key, value in needs.items()}
-            with bound(**ids), self._in_turn(declared, call):
+            with bound(**ids), self._in_turn(declared, asked, call):
                 answer: BaseModel = await declared.handler(asked, **arguments)
             return answer
 
     @contextmanager
-    def _in_turn(self, declared: Function[Any, Any], call: Call) -> Iterator[None]:
-        if not declared.costly or call.trigger != "http":
+    def _in_turn(self, declared: Function[Any, Any], asked: BaseModel, call: Call) -> Iterator[None]:
+        caller = call.caller
+        if call.trigger != "http":
             yield
-            return
-        caller = call.caller.token_id or call.caller.name
-        if self._costly[caller] >= self._costly_each:
-            raise TooManyRequests(
-                f"{self._costly_each} calls of {call.caller.name!r} as costly as {declared.name} are under way",
+        elif declared.costly:
+            refusal = TooManyRequests(
+                f"{self._costly_each} calls of {caller.name!r} as costly as {declared.name} are under way",
                 hint="come back after Retry-After: one of them ends within seconds",
                 retry_after=1.0,
             )
-        self._costly[caller] += 1
-        try:
+            with _one_more(self._costly, caller.token_id or caller.name, self._costly_each, refusal):
+                yield
+        elif caller.token_id is not None and declared.held_for and getattr(asked, declared.held_for) > 0:
+            refusal = TooManyRequests(
+                f"{self._waits_each} calls of {caller.name!r} that wait, as {declared.name} may, are under way",
+                hint=f"come back after Retry-After, or send {declared.held_for}=0; GET /api/events tells every end",
+                retry_after=5.0,
+            )
+            with _one_more(self._waits, caller.token_id, self._waits_each, refusal):
+                yield
+        else:
             yield
-        finally:
-            self._costly[caller] -= 1
 
     @contextmanager
     def _observed(self, name: str, call: Call) -> Iterator[Span]:
@@ -124,6 +133,20 @@ class Invoker:
     def system(self, name: str, trigger: FiredBy = "call", traceparent: str | None = None) -> Call:
         """The call of an event, of the clock or of a queue: an operator's."""
         return Call(Caller(name, "operator"), invoker=self, trigger=trigger, traceparent=traceparent)
+
+
+@contextmanager
+def _one_more(under_way: Counter[str], caller: str, most: int, refusal: TooManyRequests) -> Iterator[None]:
+    """Count a call of this caller while it is under way, unless `most` of them are."""
+    if under_way[caller] >= most:
+        raise refusal
+    under_way[caller] += 1
+    try:
+        yield
+    finally:
+        under_way[caller] -= 1
+        if not under_way[caller]:
+            del under_way[caller]
 
 
 def check_role(declared: Function[Any, Any], caller: Caller) -> None:

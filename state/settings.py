@@ -114,7 +114,15 @@ class Settings(BaseSettings):
         "functions that take seconds (report::progress, report::diff, report::tsv, the audits), per web process",
     )
     event_streams: int = Field(default=2000, ge=1, description="most open event streams of a web process")
-    event_streams_each: int = Field(default=200, ge=1, description="most open event streams of one token")
+    event_streams_each: int = Field(
+        default=16, ge=1, description="most open event streams of one token, per web process"
+    )
+    waits_each: int = Field(
+        default=64,
+        ge=1,
+        description="most calls of one token that may wait at once (experiment::wait, pool::acquire, trace::select), "
+        "per web process",
+    )
     good_samples: int = Field(
         default=3, ge=1, description="good samples in a row that make a GPU healthy again"
     )

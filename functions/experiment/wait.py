@@ -78,7 +78,9 @@ class Outcome(Response):
     """What to do now, in a sentence."""
 
 
-@function("experiment::wait", Http("GET", "/api/experiment/{experiment_id}/wait"), role="agent")
+@function(
+    "experiment::wait", Http("GET", "/api/experiment/{experiment_id}/wait"), role="agent", held_for="timeout"
+)
 async def wait(
     request: Wait, call: Call, experiments: Experiments, wakeups: Wakeups, settings: Settings
 ) -> Outcome:

@@ -39,7 +39,7 @@ class Acquired(Response):
     reason: str | None = None
 
 
-@function("pool::acquire", role=("agent", "worker"), writes=True, keeps_answer=False)
+@function("pool::acquire", role=("agent", "worker"), writes=True, keeps_answer=False, held_for="wait")
 async def acquire(request: Acquire, call: Call, stores: Stores, settings: Settings) -> Acquired:
     """Lend a GPU with a lease and a fence; the same experiment asking again gets the same lease.
 

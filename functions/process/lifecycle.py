@@ -144,6 +144,7 @@ def _bound(
             meters=meters,
             tracing=tracing,
             costly_each=settings.costly_each,
+            waits_each=settings.waits_each,
         ),
         stream=stream,
         answers=answers,

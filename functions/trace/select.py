@@ -37,7 +37,7 @@ class Select(Command):
         return self
 
 
-@function("trace::select", role="agent", writes=True, keeps_answer=False)
+@function("trace::select", role="agent", writes=True, keeps_answer=False, held_for="wait")
 async def select(request: Select, call: Call, stores: Stores) -> Selected:
     """Lease the trace and parents of one experiment; if there is no free slot, the status is `wait`."""
     parents = list(dict.fromkeys(request.parent_ids))

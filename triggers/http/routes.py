@@ -8,9 +8,8 @@ import json
 import logging
 from collections.abc import Coroutine
 from contextlib import suppress
-from dataclasses import is_dataclass
 from functools import cache
-from typing import Any, get_type_hints
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from starlette.applications import Starlette
@@ -31,7 +30,6 @@ from functions.validation import invalid
 from state.answers import Stored
 from state.errors import Conflict, Invalid, NightjarError, Unauthenticated, Unavailable
 from state.settings import Settings
-from state.wakeups import Wakeups
 from triggers.dashboard.page import dashboard
 from triggers.docs import docs_page
 from triggers.http.access import Access
@@ -102,11 +100,10 @@ DOCS_HEADERS = {"Content-Security-Policy": "default-src 'none'; style-src 'unsaf
 
 def endpoint(declared: Function[Any, Any], door: Http, turns: Turns) -> Endpoint:
     """Answer requests at one route of one function."""
-    may_wait = can_wait(declared)
 
     async def answer(request: Request) -> Response:
         try:
-            return await _answer(declared, door, request, turns, may_wait=may_wait)
+            return await _answer(declared, door, request, turns)
         except NightjarError as problem:
             request.state.refused = type(problem).__name__
             log.debug("%s refuses: %s", declared.name, problem.detail[:200])  # it may quote the request
@@ -115,16 +112,7 @@ def endpoint(declared: Function[Any, Any], door: Http, turns: Turns) -> Endpoint
     return answer
 
 
-def can_wait(declared: Function[Any, Any]) -> bool:
-    """Whether its handler can wait for something: only wake-ups end a wait."""
-    stores = [kind for kind in declared.needs.values() if is_dataclass(kind) and kind is not Call]
-    parts = [part for kind in stores for part in get_type_hints(kind).values()]
-    return Wakeups in (*declared.needs.values(), *parts)
-
-
-async def _answer(
-    declared: Function[Any, Any], door: Http, request: Request, turns: Turns, *, may_wait: bool
-) -> Response:
+async def _answer(declared: Function[Any, Any], door: Http, request: Request, turns: Turns) -> Response:
     process: Process = request.app.state.process
     visitor = await _visitor(declared, request)
     asked = await _asked(declared, door, request, turns)
@@ -142,7 +130,7 @@ async def _answer(
     if given is not None and declared.keeps_answer:
         return await _once(process, declared, asked, call, given)
     calling = process.invoker.call(declared.name, asked, call)
-    answer = await (_while_admitted(process, visitor, calling) if may_wait else calling)
+    answer = await (_while_admitted(process, visitor, calling) if declared.held_for else calling)
     return await turns.do(lambda: _shown(declared, answer), lambda shown: len(shown.body))
 
 
