@@ -15,7 +15,7 @@ from state.traceparent import current
 if TYPE_CHECKING:
     from redis.asyncio.client import PubSub
 
-SCHEMA = 5
+SCHEMA = 6
 """Version of the data's layout; a lab of another version is refused."""
 
 NOTHING: Mapping[str, str] = {}

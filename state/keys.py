@@ -79,6 +79,7 @@ FAMILIES = (
     Family("gpus", "zset", "GPUs by registration time"),
     Family("gpu_pool:<gpu_id>", "hash", "one GPU or CPU slot with its lease and health"),
     Family("agent_gpus", "hash", "how many GPUs each agent has registered for itself"),
+    Family("worker_gpus", "hash", "how many GPUs the bearer of each other token has registered for the lab"),
     Family("idle_gpus", "zset", "idle GPUs, longest idle first"),
     Family("leases", "zset", "leased GPUs by the lease's end"),
     Family("sweep", "hash", "when the last sweep was, and until when no lease is broken after a gap"),

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import json
 import secrets
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
@@ -252,6 +253,14 @@ async def note_measured(turn: Turn) -> None:
         await turn.write({lab.keys.tag(name): learned})
 
 
+async def count_worker_gpus(turn: Turn) -> None:
+    """5 to 6: count the GPUs that the bearers of workers' tokens have registered."""
+    gpus = (await Pool(turn.lab).roster()).gpus
+    counted = Counter(gpu.owner for gpu in gpus if gpu.owner is not None and not gpu.of_agent)
+    if counted:
+        await turn.write({turn.lab.keys("worker_gpus"): {owner: str(n) for owner, n in counted.items()}})
+
+
 async def _tags(lab: Lab) -> list[str]:
     names: list[str] = await lab.command("ZRANGE", lab.keys("tags"), 0, -1)
     return names
@@ -272,6 +281,7 @@ STEPS: Mapping[int, Step] = {
     2: in_turn(strip_policies, name_bests, class_runs, number_rounds),
     3: index_traces,
     4: in_turn(index_results, note_measured),
+    5: count_worker_gpus,
 }
 """The step from each earlier schema to the next one."""
 

@@ -157,12 +157,12 @@ class Pool:
         )
 
     async def register(
-        self, gpu: Gpu, *, of_any: bool = True, most_of_agent: int | None = None
+        self, gpu: Gpu, *, of_any: bool = True, most_of_owner: int | None = None
     ) -> tuple[Gpu, float] | Literal["other", "full"]:
         """Add a GPU, or bring it back; a lease on it stays. Answers it as it stands then, with Redis' clock.
 
         A new one is `gpu.owner`'s. "other": it is another owner's, and not `of_any`; "full": it would be new, and its
-        agent has `most_of_agent` GPUs.
+        owner has `most_of_owner` GPUs.
         """
         fields = gpu.model_dump(include=DESCRIBED, exclude_none=True)
         answer = await self._lab.move(
@@ -174,7 +174,7 @@ class Pool:
                 "owner": gpu.owner,
                 "of_agent": "true" if gpu.of_agent else None,
                 "of_any": "yes" if of_any else None,
-                "most_of_agent": most_of_agent,
+                "most_of_owner": most_of_owner,
             },
         )
         match answer:

@@ -146,6 +146,9 @@ class Settings(BaseSettings):
     agent_gpus: int = Field(
         default=8, ge=0, description="GPUs that an agent with a token may register for itself"
     )
+    worker_gpus: int = Field(
+        default=64, ge=0, description="GPUs that a worker with a token may register for the lab"
+    )
     worker_crash_limit: int = Field(
         default=5,
         ge=1,

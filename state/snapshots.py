@@ -99,10 +99,13 @@ class Snapshots:
         ids: list[str] = await self._lab.command("ZRANGE", self._lab.keys(index), 0, -1)
         return frozenset(ids)
 
-    async def agent_gpus(self) -> dict[str, int]:
-        """How many GPUs each agent has registered for itself."""
-        counted = await self._lab.hash(self._lab.keys("agent_gpus"))
-        return {agent: int(count) for agent, count in counted.items()}
+    async def owned_gpus(self) -> dict[tuple[str, bool], int]:
+        """How many GPUs each owner has registered; True: as an agent, for itself."""
+        of_agents, of_workers = await self._lab.hashes(
+            [self._lab.keys(n) for n in ("agent_gpus", "worker_gpus")]
+        )
+        counted = {(owner, True): int(count) for owner, count in of_agents.items()}
+        return counted | {(owner, False): int(count) for owner, count in of_workers.items()}
 
     async def waiting(self) -> frozenset[str]:
         """Members of the common wait queue and of every GPU's own."""

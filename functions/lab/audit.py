@@ -100,7 +100,7 @@ async def _pool_snapshot(tags: Sequence[TagRecord], stores: Stores) -> PoolSnaps
     snapshots, gpus = stores.snapshots, list((await stores.pool.roster()).gpus)
     return PoolSnapshot(
         gpus=gpus,
-        of_agents=await snapshots.agent_gpus(),
+        owned=await snapshots.owned_gpus(),
         idle=await snapshots.members("idle_gpus"),
         leases=await snapshots.members("leases"),
         queue=await snapshots.waiting(),

@@ -54,15 +54,18 @@ async def register_gpu(request: Register, call: Call, pool: Pool, settings: Sett
     An agent's GPU is for itself: it is lent to no other, and the lab trains nothing there.
     """
     caller, is_agent = call.caller, call.caller.role == "agent"
+    most = None if caller.may_do_all else settings.agent_gpus if is_agent else settings.worker_gpus
     whose = {"owner": caller.owner, "of_agent": is_agent}
     asked = Gpu.model_validate(request.model_dump(exclude={"request_id"}) | whose)
     while True:
-        found = await pool.register(asked, of_any=caller.may_do_all, most_of_agent=settings.agent_gpus)
+        found = await pool.register(asked, of_any=caller.may_do_all, most_of_owner=most)
         if found == "full":
             raise Conflict(
-                f"{caller.name!r} has registered {settings.agent_gpus} GPUs, as many as an agent may have",
-                hint="POST /api/pool/deregister forgets one that you need no more; GET /api/pool/list shows them",
-                fields={"code": "gpu_limit", "limit": settings.agent_gpus},
+                f"{caller.name!r} has registered {most} GPUs, as many as one {caller.role} may have",
+                hint="POST /api/pool/deregister forgets one that you need no more; GET /api/pool/list shows them"
+                if is_agent
+                else "have an operator forget those that are gone (POST /api/pool/deregister), or issue a token",
+                fields={"code": "gpu_limit", "limit": most},
             )
         if found != "other":
             gpu, now = found

@@ -1,5 +1,5 @@
 -- Forget a GPU that no experiment holds. With `agent`: only if this agent registered it for itself.
--- parts: events agent_gpus
+-- parts: events owned_gpus
 -- keys: gpu gpus idle_gpus
 -- args: gpu_id agent?
 -- returns: ok | unknown | held | other
@@ -10,6 +10,6 @@ if g[2] then return 'held' end
 redis.call('DEL', K.gpu)
 redis.call('ZREM', K.gpus, A.gpu_id)
 redis.call('ZREM', K.idle_gpus, A.gpu_id)
-if g[4] then count_agent_gpu(g[3], -1) end
+if g[3] then count_gpu(g[3], g[4], -1) end
 emit('gpu.offline', '', A.gpu_id, cjson.encode({gpu_id = A.gpu_id, reason = 'deregistered'}))
 return 'ok'

@@ -23,7 +23,15 @@ from state.client import SCHEMA, Lab
 from state.embedded import EmbeddedRedis
 from state.errors import Unavailable
 from state.experiments import Experiments
-from state.migrations import Turn, class_runs, index_results, migrate, note_measured, open_books
+from state.migrations import (
+    Turn,
+    class_runs,
+    count_worker_gpus,
+    index_results,
+    migrate,
+    note_measured,
+    open_books,
+)
 from state.moves import GivenArgs
 from state.presence import Presence
 from state.settings import Settings
@@ -31,7 +39,7 @@ from state.tags import Tags
 from tests.conftest import http_client
 from tests.functions.test_confirmed import opened as with_gpus
 from tests.functions.test_confirmed import trained
-from tests.labs import add_gpu, dump, idea, open_tag, running, told, tried
+from tests.labs import add_gpu, bearer, dump, idea, open_tag, running, told, tried
 
 
 @pytest.fixture
@@ -220,6 +228,26 @@ async def test_experiments_on_a_gpu_get_its_class_where_they_have_none(
         "host:gpu1": "A100",
         None: None,
     }
+
+
+async def test_the_gpus_of_each_worker_s_token_are_counted(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    lab = process.lab
+    await add_gpu(client, "labs:0")
+    bearers = {"wes": await bearer(process, "wes", "worker"), "ann": await bearer(process, "ann", "agent")}
+    for name, headers in bearers.items():
+        client.headers.update(headers)
+        for n in range(2):
+            await add_gpu(client, f"{name}:{n}")
+    counted = await lab.hash(lab.keys("worker_gpus"))
+    await lab.command("DEL", lab.keys("worker_gpus"))
+    turn = Turn(lab, "ours")
+    assert await turn.begin(SCHEMA) == "ours"
+
+    await count_worker_gpus(turn)
+
+    assert await lab.hash(lab.keys("worker_gpus")) == counted == {"wes": "2"}
 
 
 async def test_results_are_listed_by_value_and_by_code_as_if_they_always_had_been(

@@ -52,8 +52,8 @@ class PoolSnapshot:
     """The pool and the queue as they were read."""
 
     gpus: Sequence[Gpu]
-    of_agents: Mapping[str, int]
-    """How many GPUs each agent has registered, as the lab counts them."""
+    owned: Mapping[tuple[str, bool], int]
+    """How many GPUs each owner has registered, as the lab counts them; True: as an agent, for itself."""
     idle: frozenset[str]
     leases: frozenset[str]
     queue: frozenset[str]
@@ -302,10 +302,10 @@ def pool_violations(s: PoolSnapshot) -> Iterator[str]:
             yield f"{gpu.gpu_id}: only one of tripped and tripped_until is set"
         if gpu.holder is not None and gpu.holder not in s.experiments:
             yield f"{gpu.gpu_id} is held by {gpu.holder}, which does not exist"
-    of_agents = Counter(gpu.owner or "" for gpu in s.gpus if gpu.of_agent)
-    for agent in sorted(of_agents.keys() | s.of_agents.keys()):
-        if (counted := s.of_agents.get(agent, 0)) != of_agents[agent]:
-            yield f"{agent!r} has registered {of_agents[agent]} GPUs, counted are {counted}"
+    owned = Counter((gpu.owner, gpu.of_agent) for gpu in s.gpus if gpu.owner is not None)
+    for owner in sorted(owned.keys() | s.owned.keys()):
+        if (counted := s.owned.get(owner, 0)) != owned[owner]:
+            yield f"{owner[0]!r} has registered {owned[owner]} GPUs, counted are {counted}"
     holders = Counter(gpu.holder for gpu in s.gpus if gpu.holder is not None)
     for holder, count in holders.items():
         if count > 1:

@@ -214,6 +214,27 @@ async def test_an_agent_has_so_many_gpus_and_no_more(process: Process, people: P
     assert instead["registered"]
 
 
+async def test_a_worker_s_token_has_so_many_gpus_and_no_more(process: Process, people: People) -> None:
+    most = 64
+    for n in range(most):
+        await add_gpu(people.wes, f"box:{n}")
+
+    full = await refused(people.wes, 409, "/api/pool/register", **BOX | {"gpu_id": "box:more"})
+    await add_gpu(people.wes, "box:0")
+    await add_gpu(people.olga, "olgas:0")
+    await process.invoker.call(
+        "pool::register_gpu", BOX | {"gpu_id": "box:1"}, process.invoker.system("keeper")
+    )
+    await add_gpu(people.wes, "box:instead")
+    await told(people.olga, "/api/pool/deregister", gpu_id="box:0")
+    await add_gpu(people.wes, "box:more")
+
+    assert process.settings.worker_gpus == most
+    assert (full["code"], full["limit"]) == ("gpu_limit", most)
+    assert "operator" in full["hint"]
+    await refused(people.wes, 409, "/api/pool/register", **BOX | {"gpu_id": "box:0"})
+
+
 async def test_a_gpu_that_the_lab_takes_over_leaves_its_agent_room_for_another(
     process: Process, people: People
 ) -> None:
