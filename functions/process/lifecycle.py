@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from functions.children import Children
 from functions.drawings import Drawings
 from functions.invoke import Invoker
 from functions.lanes import Runner
@@ -130,7 +131,7 @@ def _bound(
         Receivers(private=settings.webhook_private),
     ]
     stores += [presence, stream, schedules, tokens, wakeups, settings, Schedulers(settings.plugin_names)]
-    stores += [Drawings(), train_queue, *([] if runner is None else [runner])]
+    stores += [Children(), Drawings(), train_queue, *([] if runner is None else [runner])]
     known = table() if functions is None else chosen(functions)
     meters, tracing = Meters(kind), exporting(settings, process_name(kind))
     return Process(

@@ -17,6 +17,8 @@ DIFF_S = 10.0
 """Seconds for one diff; the worst patches of MOST_LINES take git 3 s."""
 MOST_LINES = 400_000
 """Lines of a patch that is compared: git needs 100 bytes of memory for each."""
+DIFFERENT = 1
+"""The exit code of git where two files differ."""
 LONGEST_DIFF = 4 * 1024 * 1024
 """Bytes of a diff that is answered."""
 
@@ -40,7 +42,7 @@ async def between(patch_a: bytes, patch_b: bytes, name_a: str, name_b: str) -> B
     """What b changes on top of a.
 
     Raises:
-        Unavailable: there is no git on this machine.
+        Unavailable: there is no git on this machine, or it fails.
     """
     sides = await asyncio.to_thread(_sides, patch_a, patch_b)
     if sides is None:
@@ -77,13 +79,18 @@ async def _printed(folder: Path) -> bytes:
     try:
         while len(printed) <= LONGEST_DIFF and (part := await child.stdout.read(LONGEST_DIFF)):
             printed += part
-        if len(printed) <= LONGEST_DIFF and await child.wait() > 1:  # 1: they differ
-            raise RuntimeError(f"git diff ended with {child.returncode}")
+        if len(printed) <= LONGEST_DIFF and await child.wait() != DIFFERENT:
+            raise Unavailable(
+                f"git diff ended with {child.returncode} on the machine of the web process",
+                hint="repeat it; or read both patches with experiment::get and compare them yourself",
+            )
     finally:
         if child.returncode is None:
             with suppress(ProcessLookupError):
                 child.kill()
-            await child.wait()
+        while await child.stdout.read(LONGEST_DIFF):
+            pass  # a pipe that is not read to its end stays open
+        await child.wait()
     return bytes(printed[: LONGEST_DIFF + 1])
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
+from functions.children import Children
 from functions.contract import Request, Response, function
 from functions.formats.patches import text_of
 from functions.report._git_diff import Between, between
@@ -36,13 +37,14 @@ class Difference(Response):
 
 
 @function("report::diff", role="viewer", costly=True)
-async def diff(request: CompareExperiments, experiments: Experiments) -> Difference:
+async def diff(request: CompareExperiments, experiments: Experiments, children: Children) -> Difference:
     """Both sides, b minus a, and the code; a discarded experiment's patch can be read for ever."""
     one, other = await experiments.compared(request.experiment_a, request.experiment_b)
     a, b = one.experiment, other.experiment
     made = Between()
     if one.patch is not None and other.patch is not None:
-        made = await between(one.patch, other.patch, a.experiment_id, b.experiment_id)
+        async with children.one():
+            made = await between(one.patch, other.patch, a.experiment_id, b.experiment_id)
     return Difference(
         a=_side(a),
         b=_side(b),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import tempfile
@@ -14,8 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from functions import children
 from functions.report import _git_diff
-from functions.report._git_diff import between
+from functions.report._git_diff import Between, between
+from state.errors import Unavailable
+from state.settings import Settings
 from tests.labs import curl, open_tag, told, tried
 
 PATCH = "diff --git a/train.py b/train.py\nindex 111..222 100644\n@@ -{at},3 +{at},4 @@ def f():\n x\n+LR = {lr}\n"
@@ -96,8 +100,12 @@ async def test_a_diff_that_is_too_long_ends_with_a_whole_line_and_says_so(
 ) -> None:
     monkeypatch.setattr(_git_diff, "LONGEST_DIFF", 100_000)
 
-    found = await between(shuffled(1).encode(), shuffled(2).encode(), "a", "b")
+    await between(patch(0.1), patch(0.2), "a", "b")  # the first child of an event loop opens what stays open
+    open_before = len(os.listdir("/dev/fd"))
+    made = [await between(shuffled(1).encode(), shuffled(2).encode(), "a", "b") for _ in range(3)]
+    found = made[-1]
 
+    assert len(os.listdir("/dev/fd")) == open_before
     assert found.diff is not None
     assert 99_000 < len(found.diff) <= 100_000
     assert found.diff.endswith("\n")
@@ -114,6 +122,56 @@ async def test_a_patch_of_too_many_lines_is_not_compared(monkeypatch: pytest.Mon
     assert found.cut == "a patch of more than 1,000 lines is not compared"
 
 
+async def test_a_process_compares_a_few_patches_at_once_and_the_others_wait(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await compared(client, ["+A = 1\n", "+A = 2\n"])
+    at_once, most = 0, 0
+
+    async def counted(*patches: object) -> Between:
+        nonlocal at_once, most
+        at_once += 1
+        most = max(most, at_once)
+        await asyncio.sleep(0.01)
+        at_once -= 1
+        return Between("")
+
+    monkeypatch.setattr("functions.report.diff.between", counted)
+
+    pair = {"experiment_a": "mar11-1", "experiment_b": "mar11-2"}
+    answers = await asyncio.gather(*(curl(client, "/api/report/diff", pair) for _ in range(20)))
+
+    assert {answer.status_code for answer in answers} == {200}
+    assert most == children.MOST
+
+
+async def test_who_waits_too_long_for_a_turn_is_told_when_to_come_back(
+    client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await compared(client, ["+A = 1\n", "+A = 2\n"])
+    may_end = asyncio.Event()
+
+    async def slow(*patches: object) -> Between:
+        await may_end.wait()
+        return Between("")
+
+    monkeypatch.setattr("functions.report.diff.between", slow)
+    monkeypatch.setattr(children, "PATIENCE_S", 0.0)
+    pair = {"experiment_a": "mar11-1", "experiment_b": "mar11-2"}
+    calls = [asyncio.create_task(curl(client, "/api/report/diff", pair)) for _ in range(children.MOST + 1)]
+
+    (over,), others = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+    may_end.set()
+
+    assert (over.result().status_code, over.result().json()["retry_after"]) == (503, 5.0)
+    assert {answer.status_code for answer in await asyncio.gather(*others)} == {200}
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"costly_each": 100})
+
+
 async def test_without_git_the_answer_says_what_is_missing(
     client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -124,6 +182,16 @@ async def test_without_git_the_answer_says_what_is_missing(
     assert answer.status_code == 503
     assert "no git" in answer.json()["detail"]
     assert "install git" in answer.json()["hint"]
+
+
+async def test_a_git_that_fails_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for end in ("exit 3", "kill -9 $$"):
+        (tmp_path / "git").write_text(f"#!/bin/sh\n{end}\n")
+        (tmp_path / "git").chmod(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path))
+
+        with pytest.raises(Unavailable, match=r"git diff ended with (3|-9)"):
+            await between(patch(0.1), patch(0.2), "a", "b")
 
 
 async def test_no_configuration_of_git_is_heard(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

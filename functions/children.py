@@ -1,0 +1,40 @@
+"""Child processes that functions start: a process has a few at once, whoever asks; the others wait for their turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from state.errors import Exhausted
+
+MOST = 4
+PATIENCE_S = 30.0
+
+
+class Children:
+    """The turns of a process's child processes."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(MOST)
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator[None]:
+        """Around the life of one child.
+
+        Raises:
+            Exhausted: those of others took all turns for PATIENCE_S.
+        """
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                await self._free.acquire()
+        except TimeoutError as problem:
+            raise Exhausted(
+                f"{MOST} such requests of others are worked on, and more wait",
+                hint="come back after Retry-After",
+                retry_after=5.0,
+            ) from problem
+        try:
+            yield
+        finally:
+            self._free.release()
