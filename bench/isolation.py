@@ -1,0 +1,110 @@
+"""Compares how fast a real training runs in the isolation that workers choose, and in none.
+
+    .venv/bin/python -P -m bench.isolation
+
+The example project trains for real, in pairs of runs: one in each tier, one after the other, the first of a pair in
+turns. A run lasts for so many seconds of CPU time, so that other work on the machine weighs little.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from functions.lanes import Trained, TrainingJob
+from state.settings import Settings
+from tests.workers.watching import Orders
+from triggers.cli.demo import make_project
+from workers.attempt.git import git
+from workers.attempt.isolation import Tier, chosen, described
+from workers.attempt.runner import TrainingRunner
+from workers.device import Device, Sampler
+from workers.slot import Slot
+
+LEAST = 0.97
+"""Of the steps of a run without isolation."""
+SLOT = Device("bench:cpu0", index=0, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu")
+
+
+@dataclass
+class Runs:
+    """What the runs of one tier did."""
+
+    tier: Tier
+    steps: list[float] = field(default_factory=list)
+    around_s: list[float] = field(default_factory=list)
+    """Wall seconds of an attempt beside those that the script says it took."""
+
+
+async def run(runs: Runs, folder: Path, commit: str, seconds: float, nth: int) -> None:
+    """Train once."""
+    slot = Slot.model_validate(
+        {"repo": folder / "project", "device": SLOT, "python": sys.executable, "tier": runs.tier}
+    )
+    settings = Settings.model_validate({"data": folder / "data", "keep_failed_s": 0.0})
+    runner = TrainingRunner(slot, settings, lab_identity="bench", sampler=Sampler())
+    job = TrainingJob(
+        experiment_id=f"bench-{nth}",
+        attempt=1,
+        fence=nth,
+        commit_sha=commit,
+        base_commit=commit,
+        patch=None,
+        config_delta=None,
+        evaluator="prepare.py",
+        budget_s=seconds,
+        timeout_s=60 + 20 * seconds,
+    )
+    began = time.monotonic()
+    result = await runner.run(job, Orders(), metric="val_bpb")
+    if not isinstance(result, Trained):
+        raise click.ClickException(f"a run failed: {result}")
+    took = time.monotonic() - began
+    runs.steps.append(result.metrics["num_steps"])
+    runs.around_s.append(took - result.metrics["total_seconds"])
+
+
+async def compare(pairs: int, seconds: float) -> tuple[Runs, Runs, float]:
+    """Both tiers, and the median of the pairs' ratios."""
+    none, strongest = Runs("none"), Runs(chosen("auto"))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        project = make_project(folder / "project")
+        commit = (await git(project, "rev-parse", "HEAD")).decode().strip()
+        for nth in range(pairs):
+            order = (none, strongest) if nth % 2 else (strongest, none)
+            for place, runs in enumerate(order):
+                await run(runs, folder, commit, seconds, 2 * nth + place + 1)
+            print(f"{nth + 1} of {pairs} pairs", file=sys.stderr)
+    ratios = [ours / free for ours, free in zip(strongest.steps, none.steps, strict=True)]
+    return none, strongest, median(ratios)
+
+
+@click.command()
+@click.option("--pairs", type=click.IntRange(1), default=7, show_default=True)
+@click.option(
+    "--seconds", type=click.FloatRange(1), default=4.0, show_default=True, help="CPU seconds of each training"
+)
+def main(pairs: int, seconds: float) -> None:
+    """Compare the speed of a training; exits with 1 if isolation costs more than it may."""
+    none, strongest, ratio = asyncio.run(compare(pairs, seconds))
+    table = Table("tier", "steps, p50", "seconds around the script, p50")
+    for runs in (none, strongest):
+        table.add_row(described(runs.tier), f"{median(runs.steps):.0f}", f"{median(runs.around_s):.3f}")
+    console = Console()
+    console.print(table)
+    console.print(f"paired ratio of the steps, median of {pairs}: {ratio:.3f} (at least {LEAST})")
+    sys.exit(0 if ratio >= LEAST else 1)
+
+
+if __name__ == "__main__":
+    main()
