@@ -320,16 +320,29 @@ class Pool:
         return int(answer) == 1
 
     async def deregister(
-        self, gpu_id: str, *, agent: str | None = None
+        self,
+        gpu_id: str,
+        *,
+        reason: str = "deregistered",
+        agent: str | None = None,
+        owner: str | None = None,
+        heartbeat_at: float | None = None,
     ) -> Literal["ok", "unknown", "held", "other"]:
         """Forget a GPU that no experiment holds.
 
-        With `agent` only one that this agent registered for itself; "other": it is not.
+        Only one that `agent` registered for itself, that `owner` registered, or that was not heard of since
+        `heartbeat_at`, where that is given; "other": it is not.
         """
         answer: Literal["ok", "unknown", "held", "other"] = await self._lab.move(
             "deregister_gpu",
             keys={"gpu": self._keys.gpu(gpu_id)},
-            args={"gpu_id": gpu_id, "agent": agent},
+            args={
+                "gpu_id": gpu_id,
+                "reason": reason,
+                "agent": agent,
+                "owner": owner,
+                "heartbeat_at": heartbeat_at,
+            },
         )
         return answer
 

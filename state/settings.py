@@ -123,6 +123,9 @@ class Settings(BaseSettings):
         description="most calls of one token that may wait at once (experiment::wait, pool::acquire, trace::select), "
         "per web process",
     )
+    forget_gpus_days: float = Field(
+        default=7.0, gt=0, description="days offline after which a GPU that was not drained is forgotten"
+    )
     good_samples: int = Field(
         default=3, ge=1, description="good samples in a row that make a GPU healthy again"
     )

@@ -6,10 +6,11 @@ from functions.contract import Command, Every, Response, function
 from functions.pool._stores import Stores
 from functions.rules.pool.breaker import may_try
 from functions.rules.pool.broken_lease import broken, why_gone
-from functions.rules.pool.health import is_newly_silent
+from functions.rules.pool.health import is_forgotten, is_newly_silent
 from state.records import Gpu
 from state.settings import Settings
 
+DAY_S = 86400.0
 REASONS = {"silent": "its worker fell silent", "expired": "its lease ran out"}
 
 
@@ -19,6 +20,8 @@ class Sweep(Command):
 
 class Swept(Response):
     offline: list[str]
+    forgotten: list[str]
+    """GPUs that were offline for so many days that they are no more in the pool."""
     leases_ended: list[str]
     """GPUs whose lease was ended."""
     trials: list[str]
@@ -30,8 +33,8 @@ class Swept(Response):
 @function("pool::sweep", Every("sweep_s"), role="operator", writes=True)
 async def sweep(request: Sweep, stores: Stores, settings: Settings) -> Swept:
     """Write down who is gone and send their experiments back to the queue; safe to run twice."""
-    pool, stale_s = stores.pool, settings.stale_s
-    swept = Swept(offline=[], leases_ended=[], trials=[], experiments={})
+    pool, stale_s, days = stores.pool, settings.stale_s, settings.forget_gpus_days
+    swept = Swept(offline=[], forgotten=[], leases_ended=[], trials=[], experiments={})
     if await pool.begin_sweep(stale_s / 2 + settings.sweep_s, stale_s):
         return swept
     roster = await pool.roster()
@@ -42,6 +45,8 @@ async def sweep(request: Sweep, stores: Stores, settings: Settings) -> Swept:
             await _end_lease(gpu.gpu_id, swept, stores, stale_s)
         elif is_newly_silent(gpu, roster.now, stale_s) and await _take_offline(gpu, stores):
             swept.offline.append(gpu.gpu_id)
+        elif is_forgotten(gpu, roster.now, days * DAY_S) and await _forget(gpu, stores, days):
+            swept.forgotten.append(gpu.gpu_id)
     swept.experiments.update(await stores.experiments.close_forgotten())
     return swept
 
@@ -59,6 +64,11 @@ async def _take_offline(gpu: Gpu, stores: Stores) -> bool:
         gpu.gpu_id, set_={"offline": True}, reason="silent", heartbeat_at=gpu.heartbeat_at, unset="offline"
     )
     return flagged is not None
+
+
+async def _forget(gpu: Gpu, stores: Stores, days: float) -> bool:
+    reason = f"forgotten after {days:g} days offline"
+    return await stores.pool.deregister(gpu.gpu_id, reason=reason, heartbeat_at=gpu.heartbeat_at) == "ok"
 
 
 async def _end_lease(gpu_id: str, swept: Swept, stores: Stores, stale_s: float) -> None:

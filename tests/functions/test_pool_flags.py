@@ -262,7 +262,11 @@ async def test_after_a_gap_without_sweeps_nobody_is_given_up_at_once(bench: Benc
     first = await bench.post("pool/sweep")
     second = await bench.post("pool/sweep")
 
-    assert first == second == {"offline": [], "leases_ended": [], "trials": [], "experiments": {}}
+    assert (
+        first
+        == second
+        == {"offline": [], "forgotten": [], "leases_ended": [], "trials": [], "experiments": {}}
+    )
     assert (await bench.experiments.get(experiment)).status == "running"
     await bench.process.lab.command("HSET", bench.process.lab.keys("sweep"), "grace_until", "1")
     assert (await bench.post("pool/sweep"))["experiments"] == {experiment: "queued"}

@@ -195,16 +195,25 @@ def rotate(
 @common
 @direct_option
 @click.argument("token", metavar="ID|NAME")
-def revoke(data: Path | None, lab: str | None, as_json: bool, direct: bool, token: str) -> None:
+@click.option(
+    "--descendants", is_flag=True, help="Of an enroll token: revoke all that were made with it too."
+)
+def revoke(
+    data: Path | None, lab: str | None, as_json: bool, direct: bool, descendants: bool, token: str
+) -> None:
     """Revoke a token, at once and for ever."""
     settings = settings_from(data=data, lab=lab)
     with asking(settings, direct=direct) as ask:
         rows = ask("token::list", {})["tokens"]
         found = _chosen(rows, token)
-        revoked = ask("token::revoke", {"id": found["id"]})
+        revoked = ask("token::revoke", {"id": found["id"], "descendants": descendants})
     if as_json:
         print_json(revoked)
     _say(f"the token {revoked['id']} of {revoked['name']!r} is revoked since {revoked['revoked_at']}")
+    if revoked["descendants"]:
+        _say(f"so are those that were made with it: {', '.join(revoked['descendants'])}")
+    if revoked["gpus"]:
+        _say(f"no more in the pool: {', '.join(revoked['gpus'])}")
     if is_kept(settings, revoked["id"]):
         forget(settings)
         _say(f"{kept_at(settings)} held it and is removed")

@@ -20,6 +20,13 @@ def is_newly_silent(gpu: Gpu, now: float, stale_s: float) -> bool:
     return not gpu.offline and is_stale(gpu.heartbeat_at, now, stale_s)
 
 
+def is_forgotten(gpu: Gpu, now: float, forget_s: float) -> bool:
+    """Whether it has been offline for so long that it counts as gone; what an operator has drained never does."""
+    return (
+        gpu.offline and gpu.holder is None and not gpu.drained and is_stale(gpu.heartbeat_at, now, forget_s)
+    )
+
+
 def effective_status(gpu: Gpu | Slot, now: float, stale_s: float) -> GpuStatus:
     """The status that a reader should see before the sweep has written it."""
     return "offline" if is_stale(gpu.heartbeat_at, now, stale_s) else gpu.status
