@@ -123,6 +123,11 @@ class Settings(BaseSettings):
         description="most calls of one token that may wait at once (experiment::wait, pool::acquire, trace::select), "
         "per web process",
     )
+    patch_mb_a_day: float = Field(
+        default=1000.0,
+        ge=8,
+        description="most MB of new patches, as they are stored (compressed), that one token adds in a day",
+    )
     forget_gpus_days: float = Field(
         default=7.0, gt=0, description="days offline after which a GPU that was not drained is forgotten"
     )
@@ -222,6 +227,11 @@ class Settings(BaseSettings):
     def data_dir(self) -> Path:
         """The folder of the lab's files; by default below XDG_STATE_HOME."""
         return data_dir(self.data, self.lab)
+
+    @property
+    def patch_bytes_a_day(self) -> int:
+        """Bytes of new patches that one token may add in a day."""
+        return int(self.patch_mb_a_day * 1e6)
 
     @property
     def plugin_names(self) -> list[str]:

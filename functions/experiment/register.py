@@ -7,6 +7,7 @@ from functions.experiment._ideas import NewIdea
 from functions.rules.entering import admitted
 from functions.views.budgets import obstacle
 from state.experiments import Experiments
+from state.settings import Settings
 
 
 class RegisterExperiment(NewIdea):
@@ -24,12 +25,16 @@ class RegisteredExperiment(Response):
 
 
 @function("experiment::register", role="agent", writes=True, body_limit=6 * MIB)
-async def register(request: RegisterExperiment, call: Call, experiments: Experiments) -> RegisteredExperiment:
+async def register(
+    request: RegisterExperiment, call: Call, experiments: Experiments, settings: Settings
+) -> RegisteredExperiment:
     """Register an experiment with its hypothesis and patch; a repeated idea is reported, not refused."""
     idea, patch, asked = request.idea(call), request.patch, call.request_key("experiment::register", request)
     while True:
         facts = await experiments.entry_facts(idea, asked)
-        new = facts.first or await experiments.register(admitted(idea, facts, call.caller), patch, asked)
+        new = facts.first or await experiments.register(
+            admitted(idea, facts, call.caller), patch, asked, most_patch_bytes=settings.patch_bytes_a_day
+        )
         if new is not None:
             return RegisteredExperiment(
                 experiment_id=new.experiment_id,

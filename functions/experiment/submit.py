@@ -83,7 +83,16 @@ async def submit(request: Submit, call: Call, experiments: Experiments, settings
         waits_aside = held_back(tag, None)
         waits = WaitQueue(facts.rounds, workers, paused=waits_aside is not None, waiting=facts.waiting)
         entry = admitted(idea, facts, call.caller)
-        new = await experiments.submit(entry, patch, asked, run, waits, next_turn, is_baseline=is_baseline)
+        new = await experiments.submit(
+            entry,
+            patch,
+            asked,
+            run,
+            waits,
+            next_turn,
+            is_baseline=is_baseline,
+            most_patch_bytes=settings.patch_bytes_a_day,
+        )
         if new is not None:
             queue = Queue(position=new.position, workers=len(workers))
             step = open_step(new.experiment_id, "queued", queue, waits_aside)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ from state.budgets import WARN_AT
 from state.client import time_of
 from state.digests import REQUEST_TTL_S, RequestKey
 from state.entries import Entered, Entry, EntryFacts, Parent, Run, Turn, WaitQueue
+from state.errors import TooManyRequests
 from state.experiments.queueing import (
     BASELINE_FIELDS,
     Decide,
@@ -124,9 +126,22 @@ class Registering(Queueing):
                 reads["branch"] = ("HGETALL", keys.trace(trace_id))
         return reads
 
-    async def register(self, entry: Entry, patch: bytes | None, asked: RequestKey | None) -> Entered | None:
-        """Store a new experiment with its patch; None where what it was admitted by has changed."""
-        keys, args = await self._entering(entry, patch, asked, "registered")
+    async def register(
+        self,
+        entry: Entry,
+        patch: bytes | None,
+        asked: RequestKey | None,
+        *,
+        most_patch_bytes: int | None = None,
+    ) -> Entered | None:
+        """Store a new experiment with its patch; None where what it was admitted by has changed.
+
+        Raises:
+            TooManyRequests: its owner adds more than `most_patch_bytes` of patches in a day.
+        """
+        keys, args = await self._entering(
+            entry, patch, asked, "registered", most_patch_bytes=most_patch_bytes
+        )
         answer = await self._lab.move(
             "register_experiment",
             keys=keys,
@@ -144,6 +159,7 @@ class Registering(Queueing):
         decide: Decide,
         *,
         is_baseline: bool = False,
+        most_patch_bytes: int | None = None,
     ) -> Entered | None:
         """Store a new experiment with its patch, and put it into the wait queue, in the round that `decide` says.
 
@@ -152,11 +168,12 @@ class Registering(Queueing):
         None where what it was admitted by has changed.
 
         Raises:
-            BudgetExhausted: the tag's budget has no room for the run.
+            BudgetExhausted: the tag's budget has no room for the run. TooManyRequests: its owner adds more than
+                `most_patch_bytes` of patches in a day.
         """
         idea, keys = entry.idea, self._keys
         fields = {**run_fields(run), **BASELINE_FIELDS} if is_baseline else run_fields(run)
-        entry_keys, args = await self._entering(entry, patch, asked, "queued", fields)
+        entry_keys, args = await self._entering(entry, patch, asked, "queued", fields, most_patch_bytes)
         places = await self._places(idea.tag, queue.waiting if is_baseline else 0)
 
         async def move(turn: Turn) -> Any:
@@ -190,9 +207,11 @@ class Registering(Queueing):
         asked: RequestKey | None,
         status: Status,
         fields: Mapping[str, str] = NO_FIELDS,
+        most_patch_bytes: int | None = None,
     ) -> tuple[dict[str, str | None], dict[str, Arg | Sequence[Arg] | None]]:
         """What the part `_registration.lua` takes."""
         idea, keys = entry.idea, self._keys
+        is_counted = patch is not None and idea.owner is not None and most_patch_bytes is not None
         diff_id, packed = await packed_patch(patch)
         of_status, of_status_and_category = keys.status(idea.tag, status, idea.category)
         stored = {**idea.flat(), **fields} | ({"diff_id": diff_id} if diff_id else {})
@@ -204,6 +223,7 @@ class Registering(Queueing):
             "of_status_and_category": of_status_and_category,
             "of_trace": keys.of_trace(idea.trace_id) if idea.trace_id else None,
             "patch": keys("diffs", diff_id) if diff_id else None,
+            "patch_bytes": keys("patch_bytes", idea.owner or "") if is_counted else None,
             "request": keys("requests", asked.name) if asked else None,
             "selection": keys.selection(idea.selection_id) if idea.selection_id else None,
         }, {
@@ -216,6 +236,7 @@ class Registering(Queueing):
             "commit": idea.commit_sha,
             "patch_id": diff_id,
             "patch": packed,
+            "most_patch_bytes": most_patch_bytes if is_counted else None,
             "request_digest": asked.body_digest if asked else None,
             "request_ttl_s": REQUEST_TTL_S,
             "fields": words(stored),
@@ -229,6 +250,8 @@ class Registering(Queueing):
         match answer:
             case ["ok", number, first, *place]:
                 return Entered(f"{tag}-{number}", int(number), first or None, *place)
+            case ["full", wait_s]:
+                raise _too_many_patches(entry.idea.owner, float(wait_s))
             case ["exhausted", *_]:
                 raise exhausted(tag, answer)
             case _:
@@ -241,6 +264,17 @@ class Registering(Queueing):
             keys={"open": self._keys("open")},
             args={"id": e.experiment_id, "patience_s": e.patience_s},
         )
+
+
+def _too_many_patches(owner: str | None, wait_s: float) -> TooManyRequests:
+    return TooManyRequests(
+        f"{owner!r} has stored as many bytes of patches as one token may in a day: there is room again in"
+        f" {math.ceil(wait_s / 360) / 10:g} h",
+        hint="come back after Retry-After, or send commits that the worker has, without diff; a patch that the lab"
+        " has already is taken at any time",
+        retry_after=wait_s,
+        fields={"code": "patch_limit"},
+    )
 
 
 def _parent(stored: Sequence[str | None]) -> Parent | None:

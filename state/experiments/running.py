@@ -94,6 +94,7 @@ class Running(Reading):
                 "experiment": self._keys.experiment(e.experiment_id),
                 "first": self._keys.experiment(e.retest_of) if e.retest_of else None,
                 "patch": self._keys("diffs", patch_id) if patch_id else None,
+                "patch_bytes": self._keys("patch_bytes", e.owner) if patch_id and e.owner else None,
             },
             args={
                 "id": e.experiment_id,

@@ -1,9 +1,9 @@
 -- An experiment enters the lab: its record, its patch and its place in the lineage, before anything runs.
--- parts: events
--- keys: tag policy experiments lineage of_category of_status of_status_and_category tried patch? request?
+-- parts: events patches
+-- keys: tag policy experiments lineage of_category of_status of_status_and_category tried request?
 -- keys: of_trace?
 -- keys: crashes? best? forest? selection? open_selections?
--- args: tag policy_version commit fields* about patch_id? patch? request_digest? request_ttl_s experiment_traceparent?
+-- args: tag policy_version commit fields* about patch_id? request_digest? request_ttl_s experiment_traceparent?
 -- args: crashes? best_version? epoch? selection_id?
 -- Its number is taken here: `experiments` is what the key of its record begins with.
 
@@ -24,7 +24,7 @@ end
 local function first_with_code(id)
   local names = {'commit:' .. A.commit}
   if A.patch_id then
-    redis.call('SET', K.patch, A.patch, 'NX')
+    store_patch()
     table.insert(names, 1, 'diff:' .. A.patch_id)
   end
   local first

@@ -1,7 +1,8 @@
 -- A worker has checked out an attempt's code: what identifies it, and its patch where what was sent is not what is trained.
 -- A retest has its code from its first run, unless that is a claim: the lab has not seen its code before.
--- keys: experiment first? tried patch?
--- args: id first_id tag attempt fence tree_id patch_id? patch? differs?
+-- parts: patches
+-- keys: experiment first? tried
+-- args: id first_id tag attempt fence tree_id patch_id? differs?
 -- returns: ok | stale
 local e = redis.call('HMGET', K.experiment, 'status', 'attempt', 'fence', 'diff_id', 'duplicate_of')
 if e[1] ~= 'running' or e[2] ~= A.attempt or e[3] ~= A.fence then return 'stale' end
@@ -15,7 +16,7 @@ if redis.call('HSETNX', K.tried, 'tree:' .. A.tree_id, A.first_id) == 0 and not 
   if first ~= A.first_id then redis.call('HSET', K.experiment, 'duplicate_of', first) end
 end
 if not A.patch_id or e[4] == A.patch_id then return 'ok' end
-redis.call('SET', K.patch, A.patch, 'NX')
+store_patch()
 redis.call('HSET', K.experiment, 'diff_id', A.patch_id)
 if A.differs then redis.call('HSET', K.experiment, 'diff_differs', 'true', 'sent_diff_id', e[4]) end
 return 'ok'

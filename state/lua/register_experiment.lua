@@ -2,9 +2,11 @@
 -- parts: registration
 -- keys: open
 -- args: patience_s
--- Returns {ok, number, first experiment with this code or empty} | {stale}
+-- Returns {ok, number, first experiment with this code or empty} | {stale} | {full, seconds until it may store patches}
 local t = now()
 if is_stale_entry(t) then return {'stale'} end
+local refusal = patch_overflow(t)
+if refusal then return refusal end
 local id, number, _, first = register('registered', 0, clock(t))
 redis.call('ZADD', K.open, clock(t + tonumber(A.patience_s)), id)
 return {'ok', number, first or ''}

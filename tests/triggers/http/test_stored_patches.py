@@ -1,0 +1,109 @@
+"""Patches: a token stores so many bytes of them a day, and the same content once."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncIterator
+
+import httpx
+import pytest
+
+from functions.process.lifecycle import Process, opened
+from state.experiments import Experiments
+from state.settings import Settings
+from tests.conftest import http_client
+from tests.labs import bearer, begun, idea, open_tag, refused, told
+
+LONG = 40_000
+"""Bytes of a patch that hardly gets shorter by compression: two of them fit into a day."""
+
+
+def patch(seed: int) -> str:
+    text = "".join(
+        random.Random(seed).choices(
+            "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ+/", k=LONG
+        )
+    )
+    return f"diff --git a/train.py b/train.py\n--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-A\n+{text}\n"
+
+
+@pytest.fixture
+async def process(settings: Settings) -> AsyncIterator[Process]:
+    async with opened("web", settings.model_copy(update={"patch_mb_a_day": 0.08})) as process:
+        yield process
+
+
+@pytest.fixture
+async def ann(process: Process) -> AsyncIterator[httpx.AsyncClient]:
+    """An agent of a lab whose tokens store two long patches a day."""
+    async with http_client(process) as http:
+        http.headers.update(await bearer(process, "olga", "operator"))
+        await open_tag(http, policy={"baseline_first": False})
+        http.headers.update(await bearer(process, "ann", "agent"))
+        yield http
+
+
+async def test_a_token_that_has_stored_its_patches_of_a_day_is_told_when_there_is_room(
+    process: Process, ann: httpx.AsyncClient
+) -> None:
+    await told(ann, "/api/experiment/register", **idea(diff=patch(1)))
+    await told(ann, "/api/experiment/submit", **idea(diff=patch(2)))
+
+    over = await refused(ann, 429, "/api/experiment/register", **idea(diff=patch(3)))
+    over_too = await refused(ann, 429, "/api/experiment/submit", **idea(diff=patch(3)))
+    await told(ann, "/api/experiment/submit", **idea())
+    async with http_client(process) as bob:
+        bob.headers.update(await bearer(process, "bob", "agent"))
+        await told(bob, "/api/experiment/submit", **idea(diff=patch(4)))
+
+    assert 86_000 < over["retry_after"] <= 86_400
+    assert "room again in 24 h" in over["detail"]
+    assert over_too["code"] == over["code"] == "patch_limit"
+    assert "without diff" in over["hint"]
+    listed = await told(ann, "/api/experiment/history", tag="mar11")
+    assert listed["total"] == 4
+
+
+async def test_a_patch_that_the_lab_has_counts_once(process: Process, ann: httpx.AsyncClient) -> None:
+    for _ in range(5):
+        await told(ann, "/api/experiment/register", **idea(diff=patch(1)))
+    await told(ann, "/api/experiment/register", **idea(diff=patch(2)))
+    await refused(ann, 429, "/api/experiment/register", **idea(diff=patch(3)))
+
+    again = await told(ann, "/api/experiment/register", **idea(diff=patch(1)))
+
+    assert again["duplicate_of"] == "mar11-1"
+
+
+async def test_a_day_after_its_first_patch_a_token_has_room_again(
+    process: Process, ann: httpx.AsyncClient
+) -> None:
+    await told(ann, "/api/experiment/register", **idea(diff=patch(1)))
+    await told(ann, "/api/experiment/register", **idea(diff=patch(2)))
+    await refused(ann, 429, "/api/experiment/register", **idea(diff=patch(3)))
+
+    await process.lab.command("PEXPIRE", process.lab.keys("patch_bytes", "ann"), 0)
+
+    await told(ann, "/api/experiment/register", **idea(diff=patch(3)))
+
+
+async def test_what_a_worker_stores_of_a_run_counts_for_the_token_that_submitted_it(
+    process: Process, ann: httpx.AsyncClient
+) -> None:
+    keeper = process.invoker.system("keeper")
+    gpu = {"gpu_id": "box:0", "gpu_index": 0, "gpu_name": "H100", "vram_mb": 80000}
+    await process.invoker.call("pool::register_gpu", gpu, keeper)
+    name = (await told(ann, "/api/experiment/submit", **idea()))["experiment_id"]
+    await process.invoker.call("pool::dispatch", {}, keeper)
+    run = await begun(process, name)
+
+    assert await Experiments(process.lab).note_source(
+        run, attempt=1, fence=run.fence, tree_id="7" * 40, patch=patch(5).encode(), differs=False
+    )
+
+    await told(ann, "/api/experiment/register", **idea(diff=patch(1)))
+    await refused(ann, 429, "/api/experiment/register", **idea(diff=patch(2)))
+
+
+def test_a_token_stores_a_gigabyte_of_patches_a_day_by_default() -> None:
+    assert Settings().patch_mb_a_day == 1000
