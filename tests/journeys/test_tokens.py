@@ -322,6 +322,19 @@ def test_a_lab_elsewhere_is_neither_written_to_nor_kept(tmp_path: Path, words: t
     assert "NIGHTJAR_URL" in done.stderr
 
 
+def test_an_enroll_token_is_revoked_with_all_that_came_in_with_it(lab: RunningLab) -> None:
+    invite = token(lab.data, "issue", "crowd", "--role", "worker", "--enroll", "--uses", "2")
+    for name in ("crowd1", "crowd2"):
+        lab.post("token/enroll", enroll_token=invite, name=name)
+
+    done = nightjar(lab.data, "token", "revoke", "crowd", "--descendants")
+
+    rows = told(nightjar(lab.data, "token", "list", "--json"))["tokens"]
+    assert done.returncode == 0, done.stderr
+    assert "crowd1, crowd2" in done.stderr
+    assert {r["status"] for r in rows if r["name"].startswith("crowd")} == {"revoked"}
+
+
 def test_a_lab_that_does_not_run_is_written_to_directly(tmp_path: Path) -> None:
     data = tmp_path / "data"
     nothing = nightjar(data, "token", "list", "--direct")

@@ -12,6 +12,8 @@ from functions.process.readiness import until_ready
 from functions.table import table
 from state.client import Lab
 from state.embedded import serving
+from state.experiments import Experiments
+from state.pool import Pool
 from state.settings import Settings
 from state.tokens import Tokens
 
@@ -29,7 +31,7 @@ async def _called(settings: Settings, url: str, name: str, body: Mapping[str, An
     lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
     try:
         await until_ready(lab)
-        invoker = Invoker({name: table()[name]}, [Tokens(lab)])
+        invoker = Invoker({name: table()[name]}, [Tokens(lab), Pool(lab), Experiments(lab), settings])
         answer = await invoker.call(name, body, invoker.system("direct"))
         return answer.model_dump(mode="json")
     finally:
