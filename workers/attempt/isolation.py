@@ -29,6 +29,7 @@ CACHES = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor", "
 
 _KNOWS_TCP, _KNOWS_SIGNALS = 4, 6
 """Versions of Landlock."""
+_SIGNS = ("PermissionError", "Permission denied", "Operation not permitted")
 _LAUNCH = Path(__file__).with_name("launch.py")
 _PROBE_S = 20.0
 _SYSTEM = (
@@ -99,6 +100,16 @@ def described(tier: Tier, *, network: bool = False) -> str:
 def reaches_lab(tier: Tier, *, network: bool) -> bool:
     """Whether a run may open TCP connections, to the lab for one."""
     return tier != "landlock" or network or version() < _KNOWS_TCP
+
+
+def hint_for(error: str) -> str | None:
+    """What may help where an isolated run was refused something; None where nothing shows that."""
+    if not any(sign in error for sign in _SIGNS):
+        return None
+    return (
+        "runs are isolated here: the worker's owner may start it with --data-dir FOLDER for data that they read,"
+        " --network on, or --isolation limits"
+    )
 
 
 def roots_of(python: Path) -> Iterator[Path]:

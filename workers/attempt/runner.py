@@ -23,6 +23,7 @@ from workers.attempt.disk import free_mb
 from workers.attempt.emptiness import look_until, memory_came_back
 from workers.attempt.git import Unbuildable
 from workers.attempt.interpreter import can_start, command_line, find_interpreter
+from workers.attempt.isolation import hint_for
 from workers.attempt.outcome import not_started, outcome
 from workers.attempt.running import runner_name
 from workers.attempt.scoring import ScoringWatcher, is_changed, scored, set_stage
@@ -83,7 +84,9 @@ class TrainingRunner:
                     result = await self._result(job, built, watcher, metric.lower())
                 except OSError as error:
                     return not_started(error)
-                return await self._keep(result, built) if isinstance(result, Failed) else result
+                if isinstance(result, Failed):
+                    return await self._keep(self._hinted(result), built)
+                return result
         except Refused as error:
             return Failed(error.kind, _told(error))
         except Unbuildable as error:
@@ -226,14 +229,24 @@ class TrainingRunner:
         one_thread = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
         return {"CUDA_VISIBLE_DEVICES": "", **dict.fromkeys(one_thread, "1")}
 
+    def _hinted(self, failed: Failed) -> Failed:
+        """With what may help where the isolation has refused something."""
+        hint = hint_for(failed.error) if self._ground is not None else None
+        return Failed(failed.kind, _with_line(failed.error, hint)) if hint else failed
+
     async def _keep(self, failed: Failed, built: Checkout) -> Failed:
         """Keep the files of a failed attempt and name their folder in the error."""
         place = await asyncio.to_thread(self._slot.kept(self._settings).keep, built.folder)
         if place is None:
             return failed
-        reason, newline, tail = failed.error.partition("\n")
         where = f"its files are kept for a while on {host_name()}: {place}"
-        return Failed(failed.kind, f"{reason}\n{where}{newline}{tail}")
+        return Failed(failed.kind, _with_line(failed.error, where))
+
+
+def _with_line(error: str, line: str) -> str:
+    """An error with one more line below its first."""
+    reason, newline, tail = error.partition("\n")
+    return f"{reason}\n{line}{newline}{tail}"
 
 
 def _told(error: NightjarError) -> str:

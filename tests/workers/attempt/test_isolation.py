@@ -227,6 +227,16 @@ async def test_children_of_a_run_are_confined_too(repo: Repository, private: Pat
     assert "planted\n" not in result.log_tail
 
 
+async def test_who_is_refused_a_file_is_told_how_to_name_it(repo: Repository, private: Path) -> None:
+    refused = await isolated(repo, f"open({str(private)!r})")
+    failed = await isolated(repo, "raise ValueError('of its own')")
+
+    assert isinstance(refused, Failed)
+    assert isinstance(failed, Failed)
+    assert "--data-dir FOLDER" in refused.error.splitlines()[1]
+    assert "--data-dir" not in failed.error
+
+
 async def test_a_program_that_is_missing_is_told_as_before(repo: Repository) -> None:
     result = await isolated(repo, "", command=["no-such-program"])
 
