@@ -44,8 +44,8 @@ export function health() {
   };
 
   function render(cells) {
-    sync(strip, cells, ([label]) => label, ([label, value, state]) =>
-      h("div", { class: state }, h("dt", {}, label), h("dd", { title: value }, value)));
+    sync(strip, cells, ([label]) => label, ([label, value, state, whole = value]) =>
+      h("div", { class: state }, h("dt", {}, label), h("dd", { title: whole }, value)));
   }
 
   function hint(lines) {
@@ -58,7 +58,8 @@ export function health() {
 function isolations(processes) {
   const found = [...new Set(processes.map((process) => process.isolation).filter(Boolean))].sort();
   const open = found.some((told) => /^(none|limits)\b/.test(told));
-  return found.length ? [["Isolation", found.join(", "), open ? "warn" : "ok"]] : [];
+  const tiers = [...new Set(found.map((told) => told.split(" ")[0]))];
+  return found.length ? [["Isolation", tiers.join(", "), open ? "warn" : "ok", found.join(", ")]] : [];
 }
 
 function processes(counts, missing) {
