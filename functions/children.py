@@ -1,4 +1,4 @@
-"""Child processes that functions start: a process has a few at once, whoever asks; the others wait for their turn."""
+"""Limits how many child processes the functions of a process run at once; further ones wait."""
 
 from __future__ import annotations
 

@@ -220,7 +220,7 @@ async def keep(slot: Slot, settings: Settings) -> None:
                     group.force()  # the supervisor was killed: do not wait for the run
                 await _leave(keeper)
                 await group.drain()
-                await asyncio.to_thread(strangers.end_all, (sampler.pid,))
+                await asyncio.to_thread(strangers.end_all, [pid for pid in (sampler.pid,) if pid is not None])
                 await keeper.look()
                 await _sign_off(keeper)
             finally:

@@ -9,11 +9,11 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import get_args
 
 import click
 
 from functions.process.alive import announced
+from functions.process.isolation_options import Isolation, isolation_options
 from functions.process.logs import start_logging
 from functions.process.neighbours import REACHES_LAB
 from functions.process.readiness import connected, until_ready
@@ -22,7 +22,7 @@ from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on
 from state.embedded import redis_url
 from state.errors import Invalid, NightjarError
 from state.settings import Settings, host_name
-from workers.attempt.isolation import Asked, chosen, described, reaches_lab
+from workers.attempt.isolation import chosen, described, reaches_lab
 from workers.attempt.strangers import Strangers
 from workers.device import Device, discover
 from workers.options import WorkerOptions, check_data_dir, check_repository
@@ -95,20 +95,7 @@ def devices_for(gpu: str, cpu: int | None) -> list[Device]:
 @click.option("--cpu", type=click.IntRange(0, 256), default=None, help="CPU slots; 1 when no GPU is seen")
 @click.option("--command", default=None, help="train command, instead of python train.py")
 @click.option("--python", type=click.Path(path_type=Path), default=None, help="interpreter that trains")
-@click.option(
-    "--isolation",
-    type=click.Choice(get_args(Asked)),
-    default="auto",
-    help="how far runs are kept from this machine (default: the strongest that works here)",
-)
-@click.option("--network", type=click.Choice(["on", "off"]), default="off", help="TCP for isolated runs")
-@click.option(
-    "--data-dir",
-    "data_dirs",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    multiple=True,
-    help="folder that isolated runs may read, too",
-)
+@isolation_options
 @click.option("--pass-env", multiple=True, metavar="NAME", help="environment variable for runs")
 def main(
     repo: Path,
@@ -116,7 +103,7 @@ def main(
     cpu: int | None,
     command: str | None,
     python: Path | None,
-    isolation: Asked,
+    isolation: Isolation,
     network: str,
     data_dirs: tuple[Path, ...],
     pass_env: tuple[str, ...],

@@ -35,7 +35,7 @@ def descendants_of(pids: Iterable[int]) -> Iterator[int]:
 def is_held_below(ancestors: Collection[int], here: int, there: int) -> bool:
     """Whether a descendant of these processes holds the TCP connection from the port `here` to the port `there`.
 
-    Also true where it cannot be told: nobody holds it any more, or a descendant hides what it holds.
+    Also true where this cannot be found out: the connection is closed, or a descendant's open files cannot be read.
     """
     wanted = {f"socket:[{inode}]" for inode in _inodes(here, there)}
     if not wanted:

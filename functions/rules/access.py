@@ -109,11 +109,8 @@ def check_retractor(caller: Caller, e: Experiment) -> None:
     Raises:
         Forbidden: it is another's, or has no owner.
     """
-    if e.owner is None and not caller.may_do_all:
-        raise Forbidden(
-            f"{e.experiment_id} has no owner: agents take back their own results",
-            hint="an operator takes this one back",
-        )
+    if e.owner is None:
+        _check_operator(caller, e.experiment_id, "agents take back their own results")
     check_own(caller, e.owner, e.experiment_id)
 
 
@@ -123,12 +120,14 @@ def check_trace(caller: Caller, trace: Trace) -> None:
     Raises:
         Forbidden: it is another's, or has no owner.
     """
-    if trace.owner is None and not caller.may_do_all:
-        raise Forbidden(
-            f"{trace.trace_id} has no owner: agents close and reopen the traces that they began",
-            hint="an operator closes and reopens this one",
-        )
+    if trace.owner is None:
+        _check_operator(caller, trace.trace_id, "agents close and reopen the traces that they began")
     check_own(caller, trace.owner, trace.trace_id)
+
+
+def _check_operator(caller: Caller, thing: str, rule: str) -> None:
+    if not caller.may_do_all:
+        raise Forbidden(f"{thing} has no owner: {rule}", hint="ask an operator to do it")
 
 
 def check_reporter(

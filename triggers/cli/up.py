@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from functions.process.isolation_options import isolation_options
 from functions.process.logs import start_logging
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.lab import LocalLab
@@ -26,20 +27,7 @@ from triggers.lab_parts import LabParts
 @click.option("--cpu", type=click.IntRange(0, 256), default=None, help="CPU slots; 1 when no GPU is seen")
 @click.option("--gpu", default="all", help="all, none, or the index of one GPU")
 @click.option("--command", "train_command", default=None, help="train command, instead of python train.py")
-@click.option(
-    "--isolation",
-    type=click.Choice(["auto", "none", "limits", "landlock"]),
-    default="auto",
-    help="how far runs are kept from this machine (default: the strongest that works here)",
-)
-@click.option("--network", type=click.Choice(["on", "off"]), default="off", help="TCP for isolated runs")
-@click.option(
-    "--data-dir",
-    "data_dirs",
-    type=click.Path(path_type=Path, exists=True, file_okay=False),
-    multiple=True,
-    help="folder that isolated runs may read, too",
-)
+@isolation_options
 def command(
     data: Path | None,
     lab: str | None,

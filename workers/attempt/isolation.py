@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from functions.process.isolation_options import Isolation
 from state.errors import Invalid
 from workers.attempt.confine import Reach, version
 
 Tier = Literal["none", "limits", "landlock"]
-Asked = Literal["auto", "none", "limits", "landlock"]
 
 CACHES = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor", "CUDA_CACHE_PATH": "cuda"}
 """Variables that name caches of compiled kernels, and their folders below the cache of a slot."""
@@ -71,7 +71,7 @@ class Ground:
         return {**caches, "GIT_CONFIG_GLOBAL": os.devnull}
 
 
-def chosen(asked: Asked) -> Tier:
+def chosen(asked: Isolation) -> Tier:
     """The tier that was asked for; by default the strongest that works here.
 
     Raises:

@@ -56,7 +56,7 @@ def kill_all(
     when there is nothing to kill.
     """
     deadline = time.monotonic() + timeout_s
-    if spare is not None and not _end_children(spare, awaited, deadline):
+    if spare is not None and not end_children(spare, awaited, deadline):
         return False
     # in the middle of an exec a process has no environment for a moment, but it is still a descendant
     looks = 2 if spare is None else 1
@@ -82,7 +82,7 @@ def kill_all(
         time.sleep(_PAUSE_S)
 
 
-def _end_children(spare: Container[int], awaited: int | None, deadline: float) -> bool:
+def end_children(spare: Container[int], awaited: int | None, deadline: float) -> bool:
     """Kill children until none is left, which is the proof that nothing lives below them; False at the deadline.
 
     A process that forks and ends all the time is gone whenever /proc is read, but it leaves children to this one.

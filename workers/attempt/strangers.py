@@ -19,6 +19,7 @@ from pathlib import Path
 
 from functions.process.kinship import children_of
 from workers.attempt.launch import adopt_orphans
+from workers.attempt.stamps import end_children
 
 MARK = "NIGHTJAR_OWN"
 """Variable that all processes of a worker inherit, and runs do not."""
@@ -57,15 +58,9 @@ class Strangers:
             _kill([pid for pid in left if looks[pid] >= _LOOKS])
             time.sleep(_PAUSE_S)
 
-    def end_all(self, spare: Container[int | None], *, patience_s: float = 5.0) -> bool:
+    def end_all(self, spare: Container[int], *, patience_s: float = 5.0) -> bool:
         """The same with all children that are not spared: the orphans of our own, too, which may leave others."""
-        give_up = time.monotonic() + patience_s
-        while left := [pid for pid in children_of(os.getpid()) if pid not in spare]:
-            if time.monotonic() > give_up:
-                return False
-            _kill(left)
-            time.sleep(_PAUSE_S)
-        return True
+        return end_children(spare, None, time.monotonic() + patience_s)
 
     def _is_ours(self, pid: int) -> bool:
         """Whether a child has the mark, or had it when it lived."""

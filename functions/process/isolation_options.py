@@ -1,0 +1,36 @@
+"""Options of `up` and of a worker: what its runs may reach of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import click
+
+Isolation = Literal["auto", "none", "limits", "landlock"]
+
+
+def isolation_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `isolation`, `network` and `data_dirs`."""
+    options = (
+        click.option(
+            "--isolation",
+            type=click.Choice(get_args(Isolation)),
+            default="auto",
+            help="how far runs are kept from this machine (default: the strongest that works here)",
+        ),
+        click.option(
+            "--network", type=click.Choice(["on", "off"]), default="off", help="TCP for isolated runs"
+        ),
+        click.option(
+            "--data-dir",
+            "data_dirs",
+            type=click.Path(path_type=Path, exists=True, file_okay=False),
+            multiple=True,
+            help="folder that isolated runs may read, too",
+        ),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
