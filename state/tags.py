@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from state.budgets import WARN_AT
 from state.client import Lab
@@ -20,6 +20,9 @@ TRIES = 20
 """How often a tag is paused anew because an experiment was queued for another GPU meanwhile."""
 
 Limit = float | Literal["none", "same"]
+Resource = Literal["gpu_seconds", "runs", "patch_bytes"]
+RESOURCES: tuple[Resource, ...] = get_args(Resource)
+"""What a budget may limit."""
 
 
 @dataclass(frozen=True)
@@ -212,13 +215,12 @@ class Tags:
         holders: set[str] = {holder for (holder,) in values(lent).values() if holder}
         return _Waiting(pins, [i for its in of_workers for i in its], [i for i in by_agents if i in holders])
 
-    async def set_budget(self, tag: str, *, gpu_seconds: Limit, runs: Limit) -> bool:
+    async def set_budget(self, tag: str, limits: Mapping[Resource, Limit]) -> bool:
         """Limit what the tag may spend; False where the limits were these already.
 
         Raises:
             NotFound: no such tag.
         """
-        limits = {"gpu_seconds": gpu_seconds, "runs": runs}
         answer = await self._lab.move(
             "set_budget",
             args={
@@ -348,15 +350,23 @@ def categories_of(stored: Mapping[str, str]) -> dict[str, tuple[int, int]]:
     }
 
 
+_OF_RUNS = "wait until reserved runs end; a run of your own can still be registered and reported"
+_WORDS = {
+    "gpu_seconds": ("GPU seconds", _OF_RUNS),
+    "runs": ("runs", _OF_RUNS),
+    "patch_bytes": ("bytes of patches", "send commits that the worker has, without diff"),
+}
+"""Resources, and what an agent can do where one is used up, in words."""
+
+
 def exhausted(tag: str, answer: Sequence[str]) -> BudgetExhausted:
-    """A budget has no room, as a script says: {exhausted, gpu_seconds or runs, limit, spent, reserved, needed}."""
+    """A budget has no room, as a script says: {exhausted, resource, limit, spent, reserved, needed}."""
     _, resource, *numbers = answer
     limit, spent, reserved, needed = (json.loads(number) for number in numbers)
-    what = {"gpu_seconds": "GPU seconds", "runs": "runs"}[resource]
+    what, remedy = _WORDS[resource]
     return BudgetExhausted(
         f"the budget of {tag!r} is {limit:g} {what}: {spent:g} are spent, {reserved:g} reserved, {needed:g} needed",
-        hint="wait until reserved runs end, or have an operator raise it with POST /api/tag/budget;"
-        " a run of your own can still be registered and reported",
+        hint=f"{remedy}; or have an operator raise it with POST /api/tag/budget",
         fields={
             "code": "budget_exhausted",
             "resource": resource,

@@ -9,7 +9,7 @@ from pydantic import Field
 from functions.contract import Command, Response, function
 from functions.views.budgets import Account, budget_view
 from state.ids import Tag as TagName
-from state.tags import Limit, Tags
+from state.tags import RESOURCES, Limit, Resource, Tags
 
 MOST = 10**12
 """Far above any lab, and far below where milliseconds would lose bits."""
@@ -23,6 +23,12 @@ class SetBudget(Command):
     runs: Annotated[int, Field(ge=0, le=MOST)] | None = Field(
         None, description="most runs, null for no limit; absent leaves it", examples=[200]
     )
+    patch_bytes: Annotated[int, Field(ge=0, le=MOST)] | None = Field(
+        None,
+        description="most bytes that its patches may take in the lab's store, compressed and each content once, null"
+        " for no limit; absent leaves it",
+        examples=[1_000_000_000],
+    )
 
 
 class Budgeted(Response):
@@ -30,19 +36,20 @@ class Budgeted(Response):
     changed: bool
     gpu_seconds: Account
     runs: Account
+    patch_bytes: Account
 
 
 @function("tag::budget", role="operator", writes=True)
 async def budget(request: SetBudget, tags: Tags) -> Budgeted:
-    """Limit a tag's GPU seconds and runs, each reserved before a run is queued; without a limit, show them."""
+    """Limit a tag's GPU seconds and runs, each reserved before a run is queued, and bytes of patches; shows them."""
     changed = await tags.set_budget(
-        request.tag, gpu_seconds=_limit(request, "gpu_seconds"), runs=_limit(request, "runs")
+        request.tag, {resource: _limit(request, resource) for resource in RESOURCES}
     )
     view = budget_view(await tags.get(request.tag))
-    return Budgeted(tag=request.tag, changed=changed, gpu_seconds=view.gpu_seconds, runs=view.runs)
+    return Budgeted(tag=request.tag, changed=changed, **dict(view))
 
 
-def _limit(request: SetBudget, name: str) -> Limit:
+def _limit(request: SetBudget, name: Resource) -> Limit:
     """What was said: a field that is absent is not the same as one that is null."""
     if name not in request.model_fields_set:
         return "same"

@@ -25,6 +25,8 @@ class Budget(BaseModel):
 
     gpu_seconds: Account
     runs: Account
+    patch_bytes: Account
+    """What its patches take in the lab's store, each content once, compressed; nothing is reserved."""
 
 
 def budget_view(tag: Tag) -> Budget:
@@ -32,6 +34,7 @@ def budget_view(tag: Tag) -> Budget:
     return Budget(
         gpu_seconds=_account(tag.budget_gpu_seconds, tag.spent_gpu_seconds, tag.reserved_gpu_seconds),
         runs=_account(tag.budget_runs, tag.spent_runs, tag.reserved_runs),
+        patch_bytes=_account(tag.budget_patch_bytes, tag.spent_patch_bytes, 0),
     )
 
 
@@ -42,7 +45,7 @@ def _account(limit: float | None, spent: float, reserved: float) -> Account:
 
 def is_limited(tag: Tag) -> bool:
     """Whether it has a budget at all."""
-    return tag.budget_gpu_seconds is not None or tag.budget_runs is not None
+    return any(b is not None for b in (tag.budget_gpu_seconds, tag.budget_runs, tag.budget_patch_bytes))
 
 
 def held_back(tag: Tag, e: Experiment | None) -> str | None:

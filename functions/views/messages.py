@@ -39,7 +39,9 @@ SENTENCES: Mapping[str, str] = {
     "tag.created": "{tag} was opened.",
     "tag.paused": "{tag} is paused: {reason}",
     "tag.resumed": "{tag} was resumed.",
-    "tag.budget_changed": "{tag} may use {gpu_seconds} GPU seconds and {runs} runs (None: no limit).",
+    "tag.budget_changed": (
+        "{tag} may use {gpu_seconds} GPU seconds, {runs} runs and {patch_bytes} bytes of patches (None: no limit)."
+    ),
     "tag.budget_warning": "{tag} has used most of its {resource}: {spent} spent, {reserved} reserved of {limit}.",
     "cron.paused": "The clock no longer fires {subject}: {reason}",
     "cron.resumed": "The clock fires {subject} again.",

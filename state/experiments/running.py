@@ -106,6 +106,7 @@ class Running(Reading):
                 "patch_id": patch_id,
                 "patch": packed,
                 "differs": "true" if differs else None,
+                "warn_at": WARN_AT,
             },
         )
         return bool(answer == "ok")

@@ -1,5 +1,5 @@
 -- An experiment enters the lab: its record, its patch and its place in the lineage, before anything runs.
--- parts: events patches
+-- parts: patches
 -- keys: tag policy experiments lineage of_category of_status of_status_and_category tried request?
 -- keys: of_trace?
 -- keys: crashes? best? forest? selection? open_selections?

@@ -2,7 +2,8 @@
 -- parts: registration
 -- keys: open
 -- args: patience_s
--- Returns {ok, number, first experiment with this code or empty} | {stale} | {full, seconds until it may store patches}
+-- Returns {ok, number, first experiment with this code or empty} | {stale} | {full, seconds until it may store patches} |
+--   {exhausted, patch_bytes, limit, spent, reserved, needed}
 local t = now()
 if is_stale_entry(t) then return {'stale'} end
 local refusal = patch_overflow(t)

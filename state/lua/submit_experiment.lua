@@ -1,11 +1,11 @@
 -- Register an experiment and have it trained: it waits in the queue, its run set aside from the tag's budget. With
 -- `baseline` it is the tag's baseline, and what waits already waits for it.
--- parts: registration queue books waiting
+-- parts: registration queue waiting
 -- keys: attempts rivals*
 -- args: baseline? run_s agent priority own_round? served_round round
 -- `attempts` is what the key of its attempts begins with; `rivals` are queues that it may have to wait for.
 -- Returns {ok, number, first experiment with this code or empty, place in the queue} | {stale} |
---   {full, seconds until it may store patches} | {turn, the rounds now} | {exhausted, gpu_seconds | runs, limit, spent, reserved, needed}
+--   {full, seconds until it may store patches} | {turn, the rounds now} | {exhausted, gpu_seconds | runs | patch_bytes, limit, spent, reserved, needed}
 local t = now()
 if is_stale_entry(t) or A.baseline and (has_baseline() or not are_all_found()) then return {'stale'} end
 local refusal = patch_overflow(t) or other_rounds(A.agent, A.own_round, A.served_round) or shortage(ms(A.run_s), 1)

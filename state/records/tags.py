@@ -71,6 +71,9 @@ class Tag(Record):
     spent_gpu_seconds: float = 0.0
     """What `state.budgets` says."""
     spent_runs: int = 0
+    budget_patch_bytes: int | None = None
+    spent_patch_bytes: int = 0
+    """What its experiments have stored of patches that the lab did not have, compressed."""
     key_version: int = 0
     key_gpu_class: str | None = None
     key_evaluator_hash: str | None = None

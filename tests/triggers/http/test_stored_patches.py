@@ -12,7 +12,7 @@ from functions.process.lifecycle import Process, opened
 from state.experiments import Experiments
 from state.settings import Settings
 from tests.conftest import http_client
-from tests.labs import bearer, begun, idea, open_tag, refused, told
+from tests.labs import bearer, begun, events_of, idea, open_tag, refused, told
 
 LONG = 40_000
 """Bytes of a patch that hardly gets shorter by compression: two of them fit into a day."""
@@ -103,6 +103,29 @@ async def test_what_a_worker_stores_of_a_run_counts_for_the_token_that_submitted
 
     await told(ann, "/api/experiment/register", **idea(diff=patch(1)))
     await refused(ann, 429, "/api/experiment/register", **idea(diff=patch(2)))
+
+
+async def test_a_tag_whose_patches_fill_its_budget_takes_no_new_one(process: Process) -> None:
+    async with http_client(process) as http:
+        await open_tag(http, policy={"baseline_first": False})
+        await told(http, "/api/tag/budget", tag="mar11", patch_bytes=70_000)
+        await told(http, "/api/experiment/register", **idea(diff=patch(1)))
+        await told(http, "/api/experiment/submit", **idea(diff=patch(2)))
+
+        over = await refused(http, 409, "/api/experiment/register", **idea(diff=patch(3)))
+        over_too = await refused(http, 409, "/api/experiment/submit", **idea(diff=patch(3)))
+        await told(http, "/api/experiment/submit", **idea(diff=patch(1)))
+        await told(http, "/api/experiment/submit", **idea())
+        account = (await told(http, "/api/tag/budget", tag="mar11", patch_bytes=4 * LONG))["patch_bytes"]
+        await told(http, "/api/experiment/register", **idea(diff=patch(3)))
+
+    assert over["code"] == over_too["code"] == "budget_exhausted"
+    assert over["resource"] == "patch_bytes"
+    assert "without diff" in over["hint"]
+    assert LONG < account["spent"] < 2 * LONG
+    assert account["left"] == account["limit"] - account["spent"]
+    warned = await events_of(process, "tag.budget_warning")
+    assert [(w["resource"], w["limit"]) for w in warned] == [("patch_bytes", 70_000)]
 
 
 def test_a_token_stores_a_gigabyte_of_patches_a_day_by_default() -> None:
