@@ -1,0 +1,82 @@
+"""A process that is killed (-9) right after one of the writes that a request makes: its answer never comes.
+
+What Redis has of it is the same as if it were killed right before the next write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from functions.process.lifecycle import opened
+from functions.table import table
+from state.connection import Connection
+from state.moves import Arg, load
+from state.settings import Settings
+from tests.conftest import http_client
+from tests.labs import curl
+
+WRITES = ("EVALSHA", "EVAL", "SET", "DEL")
+"""Words that begin what changes the lab; a script that only reads begins with another."""
+
+_forks = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload([__name__])
+table()  # read before the forks: each victim has it
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One request."""
+
+    path: str
+    body: Mapping[str, Any]
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+async def died(settings: Settings, asked: Asked | None, nth: int, moves: Collection[str] = ()) -> bool:
+    """Whether a process was killed after its nth write; else it has made fewer, and answered.
+
+    Without a request it only opens the lab. Of `moves`, where they are named, only these count.
+    """
+    victim = _forks.Process(target=_live, args=(settings, asked, nth, tuple(moves)))
+    victim.start()
+    await asyncio.to_thread(victim.join)
+    code = victim.exitcode
+    victim.close()
+    assert code in (0, -signal.SIGKILL), f"the process ended with {code}"
+    return code != 0
+
+
+def _live(settings: Settings, asked: Asked | None, nth: int, moves: tuple[str, ...]) -> None:
+    asyncio.run(_answer(settings, asked, nth, {load(name).sha for name in moves}))
+
+
+async def _answer(settings: Settings, asked: Asked | None, nth: int, shas: Collection[str]) -> None:
+    if asked is None:
+        _die_after(nth, shas)
+    async with opened("web", settings) as process, http_client(process) as http:
+        if asked is None:
+            return
+        _die_after(nth, shas)
+        answer = await curl(http, asked.path, asked.body, **asked.headers)
+        assert answer.status_code == 200, answer.text
+
+
+def _die_after(nth: int, shas: Collection[str]) -> None:
+    command, left = Connection.command, nth
+
+    async def dying(self: Connection, *words: Arg, **shape: bool) -> Any:
+        nonlocal left
+        reply = await command(self, *words, **shape)
+        if words[0] in WRITES and (not shas or words[1] in shas):
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
+        return reply
+
+    Connection.command = dying  # type: ignore[method-assign]  # in a process that ends with it

@@ -1,0 +1,223 @@
+"""A process that is killed (-9) after any write of a request leaves nothing half done; asking again does the rest."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.process.lifecycle import Process, opened
+from state.client import SCHEMA
+from state.experiments import Experiments
+from state.pool import Pool
+from state.settings import Settings
+from tests.conftest import http_client
+from tests.dying import Asked, died
+from tests.functions.test_branching import listed, multi
+from tests.functions.test_breaker import GPU, LIMIT, Slot, with_a_baseline
+from tests.functions.test_traces import grown, made
+from tests.labs import add_gpu, bearer, begun, curl, dump, events_of, open_tag, registered, told
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+MIGRATING = ("begin_migration", "rewrite_hashes", "advance_schema")
+"""The moves of a migration of one step."""
+
+
+@pytest.fixture
+async def olga(process: Process, client: httpx.AsyncClient) -> httpx.AsyncClient:
+    """HTTP as an operator."""
+    client.headers.update(await bearer(process, "olga", "operator"))
+    return client
+
+
+def as_olga(http: httpx.AsyncClient, path: str, *, key: str | None = None, **body: Any) -> Asked:
+    keyed = {} if key is None else {"idempotency_key": key}
+    return Asked(path, body, {"authorization": http.headers["authorization"], **keyed})
+
+
+async def cut_off(process: Process, http: httpx.AsyncClient, asked: Asked) -> dict[str, Any]:
+    """The answer to a request, of which one process after the other was killed after one more write."""
+    kills = 0
+    while await died(process.settings, asked, kills + 1):
+        kills += 1
+        await audited(http)
+        await seconds_later(process)
+    assert kills
+    return await sent(http, asked)
+
+
+async def seconds_later(process: Process) -> None:
+    """As if it had been long enough since a process died that was answering a keyed request."""
+    async for key in process.lab.scan("answers:*"):
+        if '"body"' not in await process.lab.command("GET", key):
+            await process.lab.command("DEL", key)
+
+
+async def sent(http: httpx.AsyncClient, asked: Asked) -> dict[str, Any]:
+    answer = await curl(http, asked.path, asked.body, **asked.headers)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+async def audited(http: httpx.AsyncClient) -> None:
+    assert (await told(http, "/api/lab/audit"))["violations"] == []
+
+
+async def opens(http: httpx.AsyncClient, headers: Mapping[str, str]) -> bool:
+    return (await http.get("/api/token/whoami", headers=dict(headers))).status_code == 200
+
+
+# -- tokens
+
+
+async def test_whose_rotation_was_cut_off_asks_again_with_the_same_token(
+    process: Process, settings: Settings, olga: httpx.AsyncClient
+) -> None:
+    ann = await bearer(process, "ann", "agent")
+
+    answer = await cut_off(process, olga, Asked("/api/token/rotate", {}, ann))
+
+    new = {"authorization": f"Bearer {answer['token']}"}
+    assert await opens(olga, ann)  # for a while
+    assert await opens(olga, new)
+    ended = await olga.post("/api/token/rotate", json={"overlap_s": 0}, headers=new)
+    assert not await opens(olga, ann)
+    assert not await opens(olga, new)
+    assert await opens(olga, {"authorization": f"Bearer {ended.json()['token']}"})
+    await audited(olga)
+
+
+async def test_a_rotation_without_overlap_that_was_cut_off_is_an_operators_to_repeat(
+    process: Process, settings: Settings, olga: httpx.AsyncClient
+) -> None:
+    ann = await bearer(process, "ann", "agent")
+    token_id = next(t.id for t in await process.tokens.all() if t.name == "ann")
+
+    assert await died(settings, Asked("/api/token/rotate", {"overlap_s": 0}, ann), 1, ["rotate_token"])
+
+    assert not await opens(olga, ann)
+    new = await told(olga, "/api/token/rotate", id=token_id, overlap_s=0)
+    assert await opens(olga, {"authorization": f"Bearer {new['token']}"})
+    await audited(olga)
+
+
+async def test_a_revocation_that_was_cut_off_does_what_is_left_when_it_is_repeated(
+    process: Process, settings: Settings, olga: httpx.AsyncClient
+) -> None:
+    async def a_worker_with_a_run(nth: int) -> str:
+        invite = await told(
+            olga, "/api/token/issue", name=f"swarm{nth}", role="worker", kind="enroll", uses=1
+        )
+        async with http_client(process) as wes:
+            enrolled = await told(wes, "/api/token/enroll", enroll_token=invite["token"], name=f"wes{nth}")
+            wes.headers["authorization"] = f"Bearer {enrolled['token']}"
+            for gpu in "01":
+                await add_gpu(wes, f"wes{nth}:{gpu}")
+        name = await registered(olga)
+        assert (await told(olga, "/api/pool/acquire", experiment_id=name))["acquired"]
+        await told(olga, "/api/gpu/train", experiment_id=name)
+        await begun(process, name)
+        return str(invite["id"])
+
+    await open_tag(olga, policy={"baseline_first": False, "max_attempts": 20})
+    nth = 0
+    while True:
+        nth += 1
+        invite = await a_worker_with_a_run(nth)
+        asked = as_olga(olga, "/api/token/revoke", key=f"k{nth}", id=invite, descendants=True)
+
+        was_killed = await died(settings, asked, nth)
+
+        await audited(olga)
+        await seconds_later(process)
+        answer = await sent(olga, asked)
+        assert answer["descendants"] == [f"wes{nth}"]
+        assert await Pool(process.lab).ids() == []
+        await audited(olga)
+        [e] = await Experiments(process.lab).many([f"mar11-{nth}"])
+        assert (e.status, e.attempt, e.gpu_id) == ("queued", 2, None)
+        await told(olga, "/api/experiment/stop", experiment_id=e.experiment_id)
+        if not was_killed:
+            break
+    assert nth > 4
+    revoked = [e["subject"] for e in await events_of(process, "token.revoked")]
+    assert sorted(revoked) == sorted(f"{who}{n + 1}" for n in range(nth) for who in ("swarm", "wes"))
+
+
+# -- merges
+
+
+async def test_a_merge_that_was_cut_off_is_selected_once_and_ends_its_sources_once(
+    process: Process, settings: Settings, olga: httpx.AsyncClient
+) -> None:
+    await multi(olga)
+    await grown(olga, 1.0)
+    await grown(olga, 1.1)
+    asked = as_olga(olga, "/api/trace/merge", key="k", tag="mar11", sources=["mar11-t1", "mar11-t2"])
+
+    chosen = await cut_off(process, olga, asked)
+    name = await made(olga, chosen)
+    verdict = await cut_off(
+        process, olga, as_olga(olga, "/api/experiment/complete", key="c", experiment_id=name, val_bpb=0.9)
+    )
+
+    opened_ = [e for e in await events_of(process, "selection.opened") if e["kind"] == "merge"]
+    assert [e["selection_id"] for e in opened_] == [chosen["selection_id"]]
+    assert (verdict["status"], verdict["experiment_id"]) == ("keep", name)
+    traces = await listed(olga)
+    assert (traces["mar11-t1"]["tip"], traces["mar11-t1"]["status"]) == (name, "live")
+    assert (traces["mar11-t2"]["status"], traces["mar11-t2"]["merged_into"]) == ("merged", "mar11-t1")
+    assert [e["subject"] for e in await events_of(process, "trace.ended")] == ["mar11-t2"]
+    finishes = [e["subject"] for e in await events_of(process, "experiment.finished")]
+    assert finishes.count(name) == 1
+    await audited(olga)
+
+
+# -- a probe of a GPU
+
+
+async def test_a_probe_that_was_cut_off_is_begun_once(settings: Settings) -> None:
+    impatient = settings.model_copy(update={"worker_crash_limit": LIMIT})
+    async with opened("web", impatient) as process, http_client(process) as olga:
+        await add_gpu(olga, GPU)
+        olga.headers.update(await bearer(process, "olga", "operator"))
+        print(await told(olga, "/api/pool/list"))
+        await with_a_baseline(Slot(olga, process))
+        asked = as_olga(olga, "/api/pool/probe", experiment_id="alone-3", gpu_id=GPU)
+
+        await cut_off(process, olga, asked)
+
+        retests = [e["retest_id"] for e in await events_of(process, "experiment.retesting")]
+        assert retests == ["alone-1.2"]
+        assert (await told(olga, "/api/pool/dispatch"))["leased"] == ["alone-1.2"]
+        await audited(olga)
+
+
+# -- the migration
+
+
+async def test_a_migration_that_is_killed_after_any_of_its_writes_is_ended_by_the_next_process(
+    process: Process, settings: Settings, olga: httpx.AsyncClient
+) -> None:
+    lab = process.lab
+    async with http_client(process) as wes:
+        wes.headers.update(await bearer(process, "wes", "worker"))
+        await add_gpu(wes, "wes:0")
+    before = await dump(lab)
+    await lab.command("DEL", lab.keys("worker_gpus"))
+    await lab.command("SET", lab.keys("schema"), SCHEMA - 1)
+
+    nth = 0
+    while await died(settings, None, nth := nth + 1, MIGRATING):
+        await lab.command("HSET", lab.keys("migration"), "until", "1")  # as if it had been silent for long
+        if await lab.command("GET", lab.keys("schema")) == str(SCHEMA):
+            await lab.command("DEL", lab.keys("migration"))
+            await lab.command("SET", lab.keys("schema"), SCHEMA - 1)
+
+    assert nth == len(MIGRATING) + 1
+    assert await dump(lab) == before
+    await audited(olga)
