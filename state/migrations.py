@@ -255,10 +255,13 @@ async def note_measured(turn: Turn) -> None:
 
 async def count_worker_gpus(turn: Turn) -> None:
     """5 to 6: count the GPUs that the bearers of workers' tokens have registered."""
+    key = turn.lab.keys("worker_gpus")
     gpus = (await Pool(turn.lab).roster()).gpus
     counted = Counter(gpu.owner for gpu in gpus if gpu.owner is not None and not gpu.of_agent)
-    if counted:
-        await turn.write({turn.lab.keys("worker_gpus"): {owner: str(n) for owner, n in counted.items()}})
+    # after a killed migration an older process may have let GPUs go
+    before = dict.fromkeys(await turn.lab.hash(key))
+    if written := before | {owner: str(n) for owner, n in counted.items()}:
+        await turn.write({key: written})
 
 
 async def _tags(lab: Lab) -> list[str]:

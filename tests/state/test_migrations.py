@@ -250,6 +250,20 @@ async def test_the_gpus_of_each_worker_s_token_are_counted(
     assert await lab.hash(lab.keys("worker_gpus")) == counted == {"wes": "2"}
 
 
+async def test_what_a_killed_migration_counted_is_forgotten_where_an_older_process_let_the_gpus_go(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    lab = process.lab
+    await add_gpu(client, "labs:0")
+    await lab.command("HSET", lab.keys("worker_gpus"), "wes", "1")  # as the killed one has left it
+    turn = Turn(lab, "ours")
+    assert await turn.begin(SCHEMA) == "ours"
+
+    await count_worker_gpus(turn)
+
+    assert await lab.hash(lab.keys("worker_gpus")) == {}
+
+
 async def test_results_are_listed_by_value_and_by_code_as_if_they_always_had_been(
     client: httpx.AsyncClient, process: Process
 ) -> None:
