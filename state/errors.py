@@ -6,7 +6,8 @@
     ├── Forbidden          known, but not allowed                              403
     ├── NotFound           the thing named does not exist                      404
     ├── Conflict           the thing is not in a state that allows this        409
-    │   └── BudgetExhausted    a tag's budget has no room for one more run     409
+    │   ├── BudgetExhausted    a tag's budget has no room for one more run     409
+    │   └── Damaged            what is stored is not what was stored once      409
     ├── TooSlow            the body does not arrive in time                    408
     ├── TooLarge           the body is over its limit                          413
     ├── UnsupportedMedia   the body is of a kind we do not parse               415
@@ -64,6 +65,10 @@ class Conflict(NightjarError):
 
 class BudgetExhausted(Conflict):
     title = "Budget exhausted"
+
+
+class Damaged(Conflict):
+    title = "Damaged data"
 
 
 class TooSlow(NightjarError):

@@ -90,5 +90,3 @@ class Assignment:
 
     experiment: Experiment
     tag: Tag
-    patch: bytes | None
-    """Against the tag's base commit."""

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 
 from functions.gpu._reporting import delivered
 from functions.gpu._stores import Stores
 from functions.lanes import Order, Source
-from functions.rules.pool.broken_lease import broken
+from functions.rules.pool.broken_lease import broken, given_up
+from state.decisions import BrokenLease
 from state.errors import Unavailable
-from state.records import Experiment, Footprint
+from state.policy import Policy
+from state.records import Experiment, Footprint, Gpu
 
 log = logging.getLogger(__name__)
 
@@ -100,12 +102,23 @@ class AttemptLease:
 
     async def hand_back(self, reason: str) -> None:
         """Give up the attempt before it begins: its GPU is sick, and the attempt waits for another."""
+        await self._break(
+            lambda gpu, e, policy: broken(
+                gpu, e, "dead", reason=reason, max_attempts=policy.max_attempts, sick=reason
+            )
+        )
+
+    async def give_up(self, reason: str) -> None:
+        """End the experiment before its attempt begins: no worker can train it."""
+        await self._break(lambda gpu, e, policy: given_up(gpu, e, reason))
+
+    async def _break(self, decide: Callable[[Gpu, Experiment, Policy], BrokenLease]) -> None:
         while self.experiment.status == "leased":
             held = await self.stores.pool.holding(self.gpu_id)
             e, policy = held.experiment, held.policy
             if e is None or policy is None or held.gpu.fence != self.fence or e.status != "leased":
                 return
-            end = broken(held.gpu, e, "dead", reason=reason, max_attempts=policy.max_attempts, sick=reason)
+            end = decide(held.gpu, e, policy)
             if await self.stores.experiments.break_lease(end, stale_s=self.lease_s) is not None:
                 return
 

@@ -21,7 +21,7 @@ from functions.rules.time_limits import TIMEOUT, default_timeout_s, ends_after_s
 from functions.views.budgets import held_back
 from functions.views.hints import Queue, alive, next_step
 from state.entries import HeldLease, WaitQueue
-from state.errors import Conflict, Invalid
+from state.errors import Conflict, Damaged, Invalid
 from state.experiments import Experiments
 from state.ids import ExperimentId, GpuId, Sha
 from state.leases import Assignment
@@ -173,8 +173,16 @@ def accepted(e: Experiment, position: int, workers: int, tag: Tag) -> Accepted:
 async def train(request: Train, call: Call, stores: Stores, runner: Runner, settings: Settings) -> Done:
     """Train an experiment on a GPU: queued at once, run by the worker that the dispatcher leases for it."""
     given = await stores.experiments.assignment(request.experiment_id)
-    e, job = given.experiment, job_of(given, request, call.traceparent)
-    lease = AttemptLease(stores, e, job.attempt, job.fence, settings.stale_s)
+    e, attempt, fence = given.experiment, request.attempt, request.fence
+    lease = AttemptLease(stores, e, attempt or e.attempt, fence or e.fence, settings.stale_s)
+    try:
+        patch = await stores.experiments.patch(e)
+    except Damaged as problem:
+        reason = problem.detail
+        log.error("%s cannot be trained: %s", e.experiment_id, reason)
+        await delivered(lambda: lease.give_up(reason))
+        return Done(experiment_id=e.experiment_id, attempt=lease.attempt, outcome="lost")
+    job = job_of(given, lease, patch, call.traceparent)
     before = await runner.survey()
     if isinstance(before, Unfit):
         reason = before.reason
@@ -199,7 +207,9 @@ async def train(request: Train, call: Call, stores: Stores, runner: Runner, sett
     return done(job, outcome)
 
 
-def job_of(given: Assignment, request: Train, traceparent: str | None) -> TrainingJob:
+def job_of(
+    given: Assignment, lease: AttemptLease, patch: bytes | None, traceparent: str | None
+) -> TrainingJob:
     """What the runner is told of the attempt."""
     e, tag, budget = given.experiment, given.tag, given.experiment.budget_s or 300.0
     delta = e.config_delta
@@ -207,11 +217,11 @@ def job_of(given: Assignment, request: Train, traceparent: str | None) -> Traini
         delta = {name: value for name, value in delta.items() if name != "SEED"}
     return TrainingJob(
         experiment_id=e.experiment_id,
-        attempt=request.attempt or e.attempt,
-        fence=request.fence or e.fence,
+        attempt=lease.attempt,
+        fence=lease.fence,
         commit_sha=e.commit_sha,
         base_commit=tag.base_commit,
-        patch=given.patch,
+        patch=patch,
         config_delta=delta,
         evaluator=tag.evaluator,
         evaluator_files=tag.evaluator_files,

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
-import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from state.client import Lab
-from state.digests import patch_id
 from state.errors import NotFound
 from state.experiments.walking import base_above, base_found
 from state.indexes import fields_of, members, records, values
 from state.moves import Arg
+from state.patches import unpacked
 from state.records import Best, End, Experiment, Record, Status
 from state.refusals import unknown_trace
 from state.store import Store
 from state.tags import unknown
 
 R = TypeVar("R", bound=Record)
-
-LONG_PATCH = 64 * 1024
-"""Bytes from which a patch is packed and unpacked in a thread: 4 MiB take 0.2 s, which no event loop is held for."""
 
 
 @dataclass(frozen=True)
@@ -154,16 +149,24 @@ class Reading(Store):
         return Best.found(stored)
 
     async def patch(self, e: Experiment) -> bytes | None:
-        """The patch against the tag's base commit, as it was sent; None where none was."""
+        """The patch against the tag's base commit, as it was sent; None where none was.
+
+        Raises:
+            Damaged: what is stored of it is another.
+        """
         return (await self.patches([e]))[0]
 
     async def patches(self, es: Sequence[Experiment]) -> list[bytes | None]:
-        """The patches of several experiments."""
-        keys = [self._keys("diffs", e.diff_id or "none") for e in es]
-        if not any(e.diff_id for e in es):
+        """The patches of several experiments.
+
+        Raises:
+            Damaged: what is stored of one is another.
+        """
+        names = [e.diff_id for e in es]
+        if not any(names):
             return [None] * len(es)
-        packed = await self._lab.binary("MGET", *keys)
-        return await _unpacked(packed)
+        stored = await self._lab.binary("MGET", *(self._keys("diffs", name or "none") for name in names))
+        return await unpacked(names, stored)
 
     async def attempts_of(self, experiment_ids: Sequence[str]) -> list[dict[int, dict[str, str]]]:
         """The attempts of several experiments."""
@@ -179,21 +182,6 @@ class Reading(Store):
             [members(self._lab, keys("open"), keys.experiment(""), high="now", limit=limit)]
         )
         return [Experiment.parse(fields) for fields in records(found).values() if fields]
-
-
-async def packed_patch(patch: bytes | None) -> tuple[str | None, bytes | None]:
-    """A patch's name and what is stored of it."""
-    if patch is None:
-        return None, None
-    packing = asyncio.to_thread(zlib.compress, patch) if len(patch) > LONG_PATCH else None
-    return patch_id(patch), zlib.compress(patch) if packing is None else await packing
-
-
-async def _unpacked(packed: Sequence[bytes | None]) -> list[bytes | None]:
-    def unpack() -> list[bytes | None]:
-        return [zlib.decompress(patch) if patch is not None else None for patch in packed]
-
-    return await asyncio.to_thread(unpack) if sum(map(len, filter(None, packed))) > LONG_PATCH else unpack()
 
 
 def by_attempt(stored: Mapping[str, str]) -> dict[int, dict[str, str]]:

@@ -22,8 +22,8 @@ from state.experiments.queueing import (
     slots_of,
     turn_of,
 )
-from state.experiments.reading import packed_patch
 from state.moves import Arg
+from state.patches import packed
 from state.policy import Policy, read_policy
 from state.records import Experiment, Idea, Selection, Status, Tag, Trace, words
 from state.refusals import check_pinned, no_selection
@@ -211,7 +211,7 @@ class Registering(Queueing):
         """What the part `_registration.lua` takes."""
         idea, keys = entry.idea, self._keys
         is_counted = patch is not None and idea.owner is not None and most_patch_bytes is not None
-        diff_id, packed = await packed_patch(patch)
+        diff_id, content = await packed(patch)
         of_status, of_status_and_category = keys.status(idea.tag, status, idea.category)
         stored = {**idea.flat(), **fields} | ({"diff_id": diff_id} if diff_id else {})
         about = {"category": idea.category, "hypothesis": idea.hypothesis, "agent": idea.agent}
@@ -234,7 +234,7 @@ class Registering(Queueing):
             "selection_id": idea.selection_id,
             "commit": idea.commit_sha,
             "patch_id": diff_id,
-            "patch": packed,
+            "patch": content,
             "most_patch_bytes": most_patch_bytes if is_counted else None,
             "warn_at": WARN_AT,
             "request_digest": asked.body_digest if asked else None,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from state.budgets import WARN_AT
-from state.experiments.reading import Reading, experiment_in, packed_patch
+from state.experiments.reading import Reading, experiment_in
 from state.ids import named_by
 from state.leases import Assignment
+from state.patches import packed
 from state.records import Experiment, Footprint, Tag
 
 TICKS_KEPT = 500
@@ -21,7 +22,7 @@ class Running(Reading):
     """Part of `Experiments`."""
 
     async def assignment(self, experiment_id: str) -> Assignment:
-        """What a worker needs to train the experiment; two round trips.
+        """What a worker needs to train the experiment, but for its patch.
 
         Raises:
             NotFound: no such experiment.
@@ -31,7 +32,7 @@ class Running(Reading):
             [keys.experiment(experiment_id), keys.tag(named_by(experiment_id)[1])]
         )
         e = experiment_in(stored, experiment_id)
-        return Assignment(e, Tag.parse(tag), await self.patch(e))
+        return Assignment(e, Tag.parse(tag))
 
     async def start(
         self,
@@ -87,7 +88,7 @@ class Running(Reading):
         `patch` takes the place of the one that was sent, if any. A retest has its code from its first run, unless
         that is a claim.
         """
-        patch_id, packed = await packed_patch(patch)
+        patch_id, content = await packed(patch)
         answer = await self._lab.move(
             "note_source",
             keys={
@@ -104,7 +105,7 @@ class Running(Reading):
                 "fence": fence,
                 "tree_id": tree_id,
                 "patch_id": patch_id,
-                "patch": packed,
+                "patch": content,
                 "differs": "true" if differs else None,
                 "warn_at": WARN_AT,
             },

@@ -25,8 +25,12 @@ local function patch_overflow(t)
   return {'full', string.format('%.3f', math.max(redis.call('PEXPIRETIME', K.patch_bytes) / 1000 - t, 0.001))}
 end
 
+-- What stands there already is not written again, unless it is something else: its content is not what it is named by.
 local function store_patch()
-  if not redis.call('SET', K.patch, A.patch, 'NX') then return end
+  if not redis.call('SET', K.patch, A.patch, 'NX') then
+    if redis.call('GET', K.patch) ~= A.patch then redis.call('SET', K.patch, A.patch) end
+    return
+  end
   redis.call('HINCRBY', K.tag, 'spent_patch_bytes', #A.patch)
   warn('patch_bytes', patch_account())
   if not K.patch_bytes then return end

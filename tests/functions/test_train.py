@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import zlib
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -29,8 +30,10 @@ class SlowToPrepare:
 
     def __init__(self, meanwhile: Callable[[], Awaitable[None]]) -> None:
         self._meanwhile = meanwhile
+        self.jobs: list[TrainingJob] = []
 
     async def run(self, job: TrainingJob, watcher: Watcher, *, metric: str) -> TrainingResult:
+        self.jobs.append(job)
         for _ in range(8):
             await asyncio.sleep(LEASE_S / 4)
             await self._meanwhile()
@@ -70,11 +73,11 @@ class Broken(SlowToPrepare):
         raise ZeroDivisionError
 
 
-async def leased(client: httpx.AsyncClient, process: Process) -> dict[str, object]:
+async def leased(client: httpx.AsyncClient, process: Process, **changes: Any) -> dict[str, object]:
     """The request of gpu::train for an experiment that a worker was leased for."""
     await open_tag(client)
     await add_gpu(client)
-    await told(client, "/api/experiment/submit", **idea())
+    await told(client, "/api/experiment/submit", **idea(**changes))
     await told(client, "/api/pool/dispatch")
     e = await Experiments(process.lab).get("mar11-1")
     return {"experiment_id": "mar11-1", "attempt": e.attempt, "fence": e.fence}
@@ -209,6 +212,24 @@ async def test_a_worker_that_is_unfit_leaves_the_experiment_to_another_with_no_a
     assert (gpu["status"], gpu["sick"], gpu["consecutive_crashes"]) == ("unhealthy", "its disk is full", 0)
     await add_gpu(client, "host:gpu1")
     assert (await told(client, "/api/pool/dispatch"))["leased"] == ["mar11-1"]
+
+
+async def test_an_experiment_whose_patch_was_rewritten_is_not_trained_and_its_gpu_is_not_to_blame(
+    client: httpx.AsyncClient, process: Process, settings: Settings, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = await leased(client, process, diff="+x\n")
+    e = await Experiments(process.lab).get("mar11-1")
+    await process.lab.command("SET", process.lab.keys("diffs", e.diff_id or ""), zlib.compress(b"+y\n"))
+    runner = Surveyed(None)
+
+    outcome = await trained(settings, runner, request)
+
+    [shown] = (await told(client, "/api/experiment/history", tag="mar11"))["experiments"]
+    gpu = await the_gpu(client)
+    assert (outcome, runner.jobs, shown["status"]) == ("lost", [], "lost")
+    assert "is not the one that was registered" in shown["error"]
+    assert (gpu["status"], gpu["sick"], gpu["consecutive_crashes"]) == ("idle", None, 0)
+    assert "is not the one that was registered" in caplog.text
 
 
 async def test_a_dead_run_whose_memory_stays_is_tried_elsewhere_while_its_gpu_drains(

@@ -12,6 +12,7 @@ STATUS: dict[type[NightjarError], int] = {
     errors.NotFound: 404,
     errors.Conflict: 409,
     errors.BudgetExhausted: 409,
+    errors.Damaged: 409,
     errors.TooSlow: 408,
     errors.TooLarge: 413,
     errors.UnsupportedMedia: 415,

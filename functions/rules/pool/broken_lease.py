@@ -28,6 +28,11 @@ def broken(
     return BrokenLease(gpu, e, why, reason, after_lease(gpu, e, max_attempts), flags, cleared)
 
 
+def given_up(gpu: Gpu, e: Experiment, reason: str) -> BrokenLease:
+    """The decision to end a leased experiment that no worker can train; its GPU is not to blame."""
+    return BrokenLease(gpu, e, "dead", reason, Ended("lost"), *flags_after(gpu, e, "dead"))
+
+
 def after_lease(gpu: Gpu, e: Experiment, max_attempts: int) -> AfterLease | None:
     """What becomes of the experiment; None where no attempt of it runs under this lease."""
     if e.status not in ("leased", "running") or e.fence != gpu.fence:

@@ -1,8 +1,9 @@
-"""Patches: a token stores so many bytes of them a day, and the same content once."""
+"""Patches: a token stores so many bytes of them a day, the same content once; nobody reads another instead."""
 
 from __future__ import annotations
 
 import random
+import zlib
 from collections.abc import AsyncIterator
 
 import httpx
@@ -12,7 +13,7 @@ from functions.process.lifecycle import Process, opened
 from state.experiments import Experiments
 from state.settings import Settings
 from tests.conftest import http_client
-from tests.labs import bearer, begun, events_of, idea, open_tag, refused, told
+from tests.labs import asked, bearer, begun, events_of, idea, open_tag, problem, refused, told
 
 LONG = 40_000
 """Bytes of a patch that hardly gets shorter by compression: two of them fit into a day."""
@@ -130,3 +131,47 @@ async def test_a_tag_whose_patches_fill_its_budget_takes_no_new_one(process: Pro
 
 def test_a_token_stores_a_gigabyte_of_patches_a_day_by_default() -> None:
     assert Settings().patch_mb_a_day == 1000
+
+
+OTHER = zlib.compress(b"diff --git a/train.py b/train.py\n+import os\n")
+"""Another patch, as it would be stored."""
+
+
+@pytest.mark.parametrize(
+    "content",
+    [OTHER, b"no zlib", zlib.compress(bytes(50_000_000)), b""],
+    ids=["another", "no patch", "50 MB of zeros", "nothing"],
+)
+async def test_a_patch_that_was_rewritten_in_redis_is_shown_to_nobody(
+    process: Process, ann: httpx.AsyncClient, content: bytes
+) -> None:
+    one, other = [
+        (await told(ann, "/api/experiment/register", **idea(diff=patch(n))))["experiment_id"] for n in (1, 2)
+    ]
+
+    await rewritten(process, one, content)
+    shown = problem(await ann.get(f"/api/experiment/{one}"), 409)
+    compared = await refused(ann, 409, "/api/report/diff", experiment_a=one, experiment_b=other)
+
+    for answer in (shown, compared):
+        assert "is not the one that was registered" in answer["detail"]
+        assert "register the right patch again" in answer["hint"]
+    assert (await asked(ann, f"/api/experiment/{other}"))["diff"] == patch(2)
+
+
+async def test_the_right_patch_takes_the_place_of_one_that_was_put_there_before_it(
+    process: Process, ann: httpx.AsyncClient
+) -> None:
+    one = (await told(ann, "/api/experiment/register", **idea(diff=patch(1))))["experiment_id"]
+    await rewritten(process, one, OTHER)
+
+    again = (await told(ann, "/api/experiment/register", **idea(diff=patch(1))))["experiment_id"]
+
+    for name in (one, again):
+        assert (await asked(ann, f"/api/experiment/{name}"))["diff"] == patch(1)
+
+
+async def rewritten(process: Process, experiment_id: str, content: bytes) -> None:
+    """Put something else in the place of an experiment's patch."""
+    e = await Experiments(process.lab).get(experiment_id)
+    await process.lab.command("SET", process.lab.keys("diffs", e.diff_id or ""), content)
