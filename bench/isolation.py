@@ -75,7 +75,7 @@ async def run(runs: Runs, folder: Path, commit: str, seconds: float, nth: int) -
 
 async def compare(pairs: int, seconds: float) -> tuple[Runs, Runs, float]:
     """Both tiers, and the median of the pairs' ratios."""
-    none, strongest = Runs("none"), Runs(chosen("auto"))
+    none, strongest = Runs("none"), Runs(chosen("auto").tier)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         project = make_project(folder / "project")

@@ -47,6 +47,8 @@ class LocalLab:
         self.stop = stop
         self.isolation: str | None = None
         """How far this machine's runs are kept from it, once their worker is ready."""
+        self.no_stronger_isolation: str | None = None
+        """Why not further, where that could be."""
         self._redis = OwnRedis(redis, parts.settings.silent_s, announce)
         self._group = group
 
@@ -124,9 +126,11 @@ class LocalLab:
                 missing = "the web process"
                 with contextlib.suppress(Unavailable):
                     alive = await presence.alive(settings.stale_s)
-                    self.isolation = next(
-                        (str(p.facts["isolation"]) for p in alive if "isolation" in p.facts), None
-                    )
+                    for told in (p.facts for p in alive if "isolation" in p.facts):
+                        self.isolation, self.no_stronger_isolation = (
+                            told["isolation"],
+                            told.get("no_stronger_isolation"),
+                        )
                     missing = self._missing(alive)
                     if not missing and await asyncio.to_thread(answers, self.url):
                         return

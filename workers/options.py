@@ -24,9 +24,9 @@ class WorkerOptions(BaseModel):
     tier: Tier = "limits"
     """See workers.attempt.isolation."""
     network: bool = False
-    """Whether runs in the tier `landlock` may use TCP."""
+    """Whether confined runs may use the network."""
     data_dirs: tuple[Path, ...] = ()
-    """Further folders that runs in the tier `landlock` may read."""
+    """Further folders that confined runs may read."""
     pass_env: tuple[str, ...] = ()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from state.settings import Settings
-from workers.attempt.isolation import Ground
+from workers.attempt.isolation import CONFINED, Ground, bubblewrap
 from workers.attempt.kept import Kept
 from workers.device import Device
 from workers.options import WorkerOptions
@@ -24,10 +24,13 @@ class Slot(WorkerOptions):
         """The folder in which its attempts are checked out and run."""
         return settings.data_dir / "work" / self._folder
 
-    def ground(self, settings: Settings) -> Ground:
-        """What its runs may touch in the tier `landlock`."""
+    def ground(self, settings: Settings) -> Ground | None:
+        """What its runs may touch; None: whatever their user may."""
+        if self.tier not in CONFINED:
+            return None
         caches = settings.data_dir / "cache" / self._folder
-        return Ground(self.repo, self.data_dirs, caches, self.network)
+        bwrap = bubblewrap() if self.tier == "bwrap" else None
+        return Ground(self.repo, self.data_dirs, caches, self.network, bwrap)
 
     def kept(self, settings: Settings) -> Kept:
         """The kept folders of its failed attempts."""

@@ -38,8 +38,10 @@ def keeper_spec(options: WorkerOptions, device: Device, silent_s: float) -> Proc
     return ProcessSpec(f"keeper-{device.gpu_id.replace(':', '-')}", argv, None, math.inf, silent_s)
 
 
-async def supervise(options: WorkerOptions, devices: list[Device], settings: Settings) -> None:
-    """Run the keepers until a signal; then let their runs finish."""
+async def supervise(
+    options: WorkerOptions, devices: list[Device], settings: Settings, *, why: str | None = None
+) -> None:
+    """Run the keepers until a signal; then let their runs finish. `why`: see isolation.Choice."""
     parent, strangers = os.getppid(), Strangers()
     specs = [keeper_spec(options, device, settings.silent_s) for device in devices]
     group = ProcessGroup(specs, settings.data_dir / "logs", lambda line: log.warning("%s", line))
@@ -48,6 +50,7 @@ async def supervise(options: WorkerOptions, devices: list[Device], settings: Set
         "slots": len(devices),
         "repo": str(options.repo),
         "isolation": isolation,
+        "no_stronger_isolation": why,
         REACHES_LAB: reaches_lab(options.tier, network=options.network),
     }
     with stopping_on_signals(group) as stop:
@@ -57,6 +60,8 @@ async def supervise(options: WorkerOptions, devices: list[Device], settings: Set
                 await group.start()
                 where = ", ".join(d.gpu_id for d in devices)
                 log.info("training from %s on %s, isolation %s", options.repo, where, isolation)
+                if why is not None:
+                    log.info("no stronger isolation: %s", why)
                 sweeping = asyncio.create_task(sweep(strangers, settings.heartbeat_s), name="sweep")
                 try:
                     await group.run_until(stop, sweeping)
@@ -112,12 +117,13 @@ def main(
     settings = Settings()
     start_logging(settings, "supervisor")
     try:
+        choice = chosen(isolation)
         options = WorkerOptions.model_validate(
             {
                 "repo": repo.expanduser().absolute(),
                 "command": tuple(shlex.split(command)) if command else None,
                 "python": python.absolute() if python else None,
-                "tier": chosen(isolation),
+                "tier": choice.tier,
                 "network": network == "on",
                 "data_dirs": [folder.absolute() for folder in data_dirs],
                 "pass_env": pass_env,
@@ -126,7 +132,7 @@ def main(
         check_repository(options.repo, options.command)
         check_data_dir(settings.data_dir, options.repo)
         redis_url(settings, worker=True)
-        asyncio.run(supervise(options, devices_for(gpu, cpu), settings))
+        asyncio.run(supervise(options, devices_for(gpu, cpu), settings, why=choice.why))
     except NightjarError as problem:
         sys.exit(exit_with(problem))
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, get_args
 
 import click
 
-Isolation = Literal["auto", "none", "limits", "landlock"]
+Isolation = Literal["auto", "none", "limits", "landlock", "bwrap"]
 
 
 def isolation_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -21,7 +21,7 @@ def isolation_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="how far runs are kept from this machine (default: the strongest that works here)",
         ),
         click.option(
-            "--network", type=click.Choice(["on", "off"]), default="off", help="TCP for isolated runs"
+            "--network", type=click.Choice(["on", "off"]), default="off", help="network for isolated runs"
         ),
         click.option(
             "--data-dir",

@@ -191,12 +191,15 @@ def isolation(processes: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
     for process in processes:
         if found := process.get("isolation"):
             is_open = str(found).startswith(OPEN_TIERS)
-            remedy = "run it as a user of its own; a kernel with Landlock (Linux 5.13 or later) isolates runs"
+            why = process.get("no_stronger_isolation")
+            remedy = (
+                "run it as a user of its own; bubblewrap, or Landlock (Linux 5.13 or later), isolates runs"
+            )
             yield Finding(
                 "isolation",
                 "warning" if is_open else "ok",
                 f"{process['name']}: {found}",
-                remedy if is_open else "",
+                printable(why) if why else (remedy if is_open else ""),
             )
 
 

@@ -58,6 +58,8 @@ async def _run(parts: LabParts) -> int:
         click.echo(f"ready: {lab.url} (docs at {lab.url}/docs), data in {parts.settings.data_dir}", err=True)
         if lab.isolation is not None:
             click.echo(f"training {parts.repo} with isolation {lab.isolation}", err=True)
+        if lab.no_stronger_isolation is not None:
+            click.echo(f"no stronger isolation: {lab.no_stronger_isolation}", err=True)
         if parts.repo is None:
             click.echo(
                 "no worker: this folder has no train.py. Add one with: ./nightjar worker --repo PATH",

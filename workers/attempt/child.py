@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
+import errno
 import logging
 import math
 import os
@@ -20,15 +20,17 @@ from functions.lanes import Order, Watcher
 from functions.process.running import ended
 from workers.attempt import stamps
 from workers.attempt.capped_log import CappedLog
-from workers.attempt.confine import Reach
 from workers.attempt.disk import bytes_on_disk
 from workers.attempt.pipes import inheritable_name, open_pipe, parse_tick, read_now, until_readable
+from workers.attempt.reach import Reach
 
 _log = logging.getLogger(__name__)
 
 _LAUNCH = Path(__file__).with_name("launch.py")
 _LONGEST_TICK = 4096
 _REAP_S = 5.0
+_BY_SIGNAL = 128
+"""What bubblewrap adds to the number of a signal."""
 
 Ordered = Literal["stop", "lost", "timeout", "disk"]
 Cause = Literal["exit"] | Ordered
@@ -80,17 +82,21 @@ class Ended:
 async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
     """Run the command in this process group until it exits, or the lab, a limit or a lost lease ends it.
 
-    A cancelled call kills the attempt. Raises OSError if the process cannot be started.
+    A cancelled call kills the attempt. Raises OSError if the process, or its namespaces, cannot be started.
     """
     with contextlib.ExitStack() as resources:
         log = resources.enter_context(CappedLog(command.log))
         output, output_end = open_pipe(resources)
         reports, reports_end = open_pipe(resources)
         answers_end, answers = open_pipe(resources)
+        told, told_end = open_pipe(resources)
         limits = ",".join(f"{name}={value}" for name, value in command.limits.items())
-        reach = json.dumps(command.reach._asdict()) if command.reach else ""
+        reach = command.reach.packed() if command.reach else ""
+        is_enclosed = command.reach is not None and command.reach.bwrap is not None
+        told_fd = told_end.fileno() if is_enclosed else -1
+        words = (str(os.getpid()), limits, reach, str(told_fd))
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid()), limits, reach, *command.argv),
+            *(sys.executable, "-I", "-S", str(_LAUNCH), *words, *command.argv),
             cwd=command.cwd,
             env={
                 **command.env,
@@ -101,11 +107,11 @@ async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=output_end,
             stderr=output_end,
-            pass_fds=(reports_end.fileno(), answers_end.fileno()),
+            pass_fds=(reports_end.fileno(), answers_end.fileno(), *([told_fd] if is_enclosed else [])),
         )
-        for handed_over in (output_end, reports_end, answers_end):
+        for handed_over in (output_end, reports_end, answers_end, told_end):
             handed_over.close()
-        for ours in (output, reports, answers):
+        for ours in (output, reports, answers, told):
             os.set_blocking(ours.fileno(), False)
         run = _Run(command, watcher, pace, process, log)
         try:
@@ -116,7 +122,21 @@ async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
                 log.write(data)
         if run.order != "lost":
             await run.hand_over_tail()
-        return Ended(run.order or "exit", process.returncode, log.text(), is_empty)
+        returncode = process.returncode
+        if is_enclosed:
+            returncode = _told(read_now(told.fileno()), returncode)
+            if returncode is None and run.order is None:
+                raise OSError(errno.EPERM, f"its namespaces were not made: {log.text().strip()[-500:]}")
+        return Ended(run.order or "exit", returncode, log.text(), is_empty)
+
+
+def _told(line: bytes, of_bubblewrap: int | None) -> int | None:
+    """How a run in namespaces has ended, by what their first process said of it, or by its own end; None: untold."""
+    with contextlib.suppress(ValueError):
+        return int(line)
+    if of_bubblewrap is not None and of_bubblewrap > _BY_SIGNAL:
+        return _BY_SIGNAL - of_bubblewrap
+    return of_bubblewrap if of_bubblewrap is not None and of_bubblewrap < 0 else None
 
 
 class _Run:

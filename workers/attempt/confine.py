@@ -16,10 +16,13 @@ import os
 import stat
 import struct
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from glob import glob
 from itertools import chain
-from typing import NamedTuple
+
+TYPE_CHECKING = False  # typing takes longer to import than all else here
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from workers.attempt.reach import Reach
 
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
 """System calls; the numbers are the same on every architecture."""
@@ -39,8 +42,10 @@ _TCP, _SCOPES = 0b11, 0b11
 """bind and connect; abstract sockets and signals."""
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
 """Rights that a file can have; all others are a folder's."""
-_DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "nvidia*", "nvidia*/*", "dri/*", "kfd", "dxg")
+_DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 """Below /dev."""
+_GPUS = ("nvidia", "dri", "kfd", "dxg")
+"""How names of GPUs' devices, or of their folders, begin there."""
 _SHARED_MEMORY = "/dev/shm"
 
 _PR_SET_SECCOMP, _FILTER = 22, 2
@@ -75,18 +80,6 @@ _CALLS = {
     ),
 }
 """By machine: its number, ioctl, calls that do nothing, calls that are refused."""
-
-
-class Reach(NamedTuple):
-    """What a process may touch."""
-
-    writes: Sequence[str]
-    """Folders; each must be there."""
-    reads: Sequence[str] | None
-    """Files and folders, those that are there; None: whatever its user may read."""
-    network: bool
-    leaves: bool
-    """Whether it may leave something outside its folders: shared memory, attributes and times of files."""
 
 
 def confine(reach: Reach) -> None:
@@ -151,9 +144,8 @@ def _rules(reach: Reach) -> Iterator[tuple[str, int, bool]]:
     everything = (1 << 64) - 1
     for folder in reach.writes:
         yield folder, everything, True
-    for device in chain.from_iterable(glob(f"/dev/{name}") for name in _DEVICES):
-        if not os.path.isdir(device):
-            yield device, _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL, False
+    for device in chain((f"/dev/{name}" for name in _DEVICES), gpu_devices()):
+        yield device, _READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL, False
     if reach.leaves:
         # semaphores and shared tensors of Python's multiprocessing
         yield (
@@ -163,7 +155,32 @@ def _rules(reach: Reach) -> Iterator[tuple[str, int, bool]]:
         )
     yield "/dev", _READ_DIR, False
     for place in reach.reads or ():
-        yield place, _READ, False
+        for entry in _without(place, reach.hides):
+            yield entry, _READ, False
+
+
+def _without(folder: str, hides: Sequence[str]) -> Iterator[str]:
+    """The folder, or its entries but the hidden ones: a rule holds for all that is below its place."""
+    if not any(os.path.dirname(hidden) == folder for hidden in hides):
+        yield folder
+        return
+    yield from (entry.path for entry in _entries(folder) if entry.path not in hides)
+
+
+def gpu_devices() -> Iterator[str]:
+    """The device files of this machine's GPUs."""
+    for device in _entries("/dev"):
+        if device.name.startswith(_GPUS):
+            inner = _entries(device.path) if device.is_dir() else [device]
+            yield from (found.path for found in inner if not found.is_dir())
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [*entries]
+    except OSError:
+        return []
 
 
 def leave_no_trace() -> None:

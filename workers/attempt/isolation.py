@@ -5,12 +5,14 @@ limits    the same, with limits of file size, open files and disk
 landlock  the limits, and of files only these: it writes its checkout, its temporary files and its GPU's caches; it
           reads the system, its interpreter, the project and the data folders that the operator names. No TCP,
           unless the network is on; no signal to, and no look into, a process outside (Linux's Landlock)
+bwrap     the same files, seen in namespaces of the run's own: no other process, no network (unless it is on), `/tmp`
+          and `/dev/shm` of its own that end with it, as every process of it does (bubblewrap); Landlock inside
 """
 
 from __future__ import annotations
 
-import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,27 +20,49 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import psutil
+
 from functions.process.isolation_options import Isolation
 from state.errors import Invalid
-from workers.attempt.confine import Reach, version
+from workers.attempt.confine import version
+from workers.attempt.reach import Reach
 
-Tier = Literal["none", "limits", "landlock"]
+Tier = Literal["none", "limits", "landlock", "bwrap"]
+CONFINED: tuple[Tier, ...] = ("landlock", "bwrap")
+"""Tiers in which a run touches only what it is told."""
 
 CACHES = {"TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor", "CUDA_CACHE_PATH": "cuda"}
 """Variables that name caches of compiled kernels, and their folders below the cache of a slot."""
 
 _KNOWS_TCP, _KNOWS_SIGNALS = 4, 6
 """Versions of Landlock."""
-_SIGNS = ("PermissionError", "Permission denied", "Operation not permitted")
+_SIGNS = (
+    *("PermissionError", "Permission denied", "Operation not permitted", "Read-only file system"),
+    *("No such file or directory: '/", "Network is unreachable", "Temporary failure in name resolution"),
+)
 _LAUNCH = Path(__file__).with_name("launch.py")
-_PROBE_S = 20.0
+_PROBE_S, _PROBE_BYTES = 20.0, 1 << 20
+_ALLOW_NAMESPACES = (
+    "run the worker outside its container, or allow namespaces there (docker: --security-opt seccomp=unconfined"
+    " --security-opt apparmor=unconfined --security-opt systempaths=unconfined); on Ubuntu set"
+    " kernel.apparmor_restrict_unprivileged_userns=0, elsewhere kernel.unprivileged_userns_clone=1"
+)
 _SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/proc", "/sys"),
     *("/run/systemd/resolve", "/run/nvidia-persistenced"),
 )
-_SETTINGS = Path("/etc")
+_SETTINGS = "/etc"
 _UPSTREAM_CACHE = "~/.cache/autoresearch"
 """Where the research project that Nightjar's agents begin with keeps its data."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The tier of a worker's runs."""
+
+    tier: Tier
+    why: str | None = None
+    """Why it is not a stronger one, and what helps; None where it was asked for or is the strongest."""
 
 
 @dataclass(frozen=True)
@@ -49,17 +73,25 @@ class Ground:
     data: Sequence[Path]
     caches: Path
     network: bool
+    bwrap: str | None = None
+    """The program that gives them namespaces of their own."""
 
     def reach(self, tree: Path, temporary: Path, python: Path, path: str, own: Path) -> Reach:
         """What a training may touch. `own`: where it finds our reporting module; `path`: of its programs."""
         self.caches.mkdir(parents=True, exist_ok=True)
-        writes = [str(tree), str(temporary), str(self.caches)]
-        return Reach(writes, [*self.reads(tree, python, path, own)], self.network, leaves=True)
+        return Reach(
+            writes=[str(tree), str(temporary), str(self.caches)],
+            reads=[*self._reads(tree, python, path, own)],
+            network=self.network,
+            leaves=True,
+            hides=[*_hidden(_SETTINGS)],
+            bwrap=self.bwrap,
+            scratch_bytes=psutil.virtual_memory().total // 2,
+        )
 
-    def reads(self, tree: Path, python: Path, path: str, own: Path) -> Iterator[str]:
-        """The same for a predictor, which writes nowhere but in a folder of its own."""
+    def _reads(self, tree: Path, python: Path, path: str, own: Path) -> Iterator[str]:
         yield from _SYSTEM
-        yield from _public(_SETTINGS)
+        yield _SETTINGS
         yield from map(str, (tree, self.project, own, *roots_of(python)))
         yield from filter(None, path.split(os.pathsep))
         yield from (str(folder.expanduser()) for folder in (Path(_UPSTREAM_CACHE), *self.data))
@@ -71,24 +103,47 @@ class Ground:
         return {**caches, "GIT_CONFIG_GLOBAL": os.devnull}
 
 
-def chosen(asked: Isolation) -> Tier:
+def chosen(asked: Isolation) -> Choice:
     """The tier that was asked for; by default the strongest that works here.
 
     Raises:
         Invalid: what was asked for does not work here.
     """
     if asked in ("none", "limits"):
-        return asked
-    problem = _landlock_problem()
-    if problem is None:
-        return "landlock"
-    if asked == "auto":
-        return "limits"
-    raise Invalid(f"this machine cannot isolate runs by Landlock: {problem}", hint="--isolation limits")
+        return Choice(asked)
+    if asked == "landlock":
+        if problem := _landlock_problem():
+            raise Invalid(
+                f"this machine cannot isolate runs by Landlock: {problem}", hint="--isolation limits"
+            )
+        return Choice("landlock")
+    refused = _bwrap_problem()
+    if refused is None:
+        return Choice("bwrap")
+    problem, remedy = refused
+    if asked == "bwrap":
+        raise Invalid(f"this machine cannot isolate runs by bubblewrap: {problem}", hint=remedy)
+    why = f"no bwrap: {problem}; {remedy}"
+    if problem := _landlock_problem():
+        return Choice("limits", f"{why}. No landlock: {problem}")
+    return Choice("landlock", why)
+
+
+def bubblewrap() -> str | None:
+    """The program of that name; None where it is not installed."""
+    return shutil.which("bwrap") if sys.platform.startswith("linux") else None
 
 
 def described(tier: Tier, *, network: bool = False) -> str:
     """A tier with what holds in it, for people."""
+    if tier == "bwrap":
+        kept = [
+            "files",
+            *([] if network else ["network"]),
+            "processes",
+            *(["Landlock"] if version() > 0 else []),
+        ]
+        return f"bwrap ({', '.join(kept)})"
     if tier != "landlock":
         return f"{tier} (a run reaches whatever this user reaches)"
     kept = ["files"]
@@ -99,7 +154,7 @@ def described(tier: Tier, *, network: bool = False) -> str:
 
 def reaches_lab(tier: Tier, *, network: bool) -> bool:
     """Whether a run may open TCP connections, to the lab for one."""
-    return tier != "landlock" or network or version() < _KNOWS_TCP
+    return network or (tier != "bwrap" and (tier != "landlock" or version() < _KNOWS_TCP))
 
 
 def hint_for(error: str) -> str | None:
@@ -125,12 +180,12 @@ def roots_of(python: Path) -> Iterator[Path]:
                     yield Path(line)
 
 
-def _public(folder: Path) -> Iterator[str]:
-    """What everybody may read in a folder: not the passwords, though the worker may be root."""
+def _hidden(folder: str) -> Iterator[str]:
+    """What in a folder not everybody may read: passwords, which a worker that is root could."""
     with os.scandir(folder) as entries:
         for entry in entries:
             try:
-                if entry.stat().st_mode & 0o004:
+                if not entry.stat().st_mode & 0o004:
                     yield entry.path
             except OSError:  # a link to nowhere
                 continue
@@ -146,16 +201,41 @@ def _landlock_problem() -> str | None:
     """Why no process can be confined here; None if one was."""
     if version() < 1:
         return "the kernel has no Landlock (Linux 5.13 or later, with landlock among its security modules)"
-    reach = Reach((), [*_SYSTEM, *map(str, roots_of(Path(sys.executable)))], False, leaves=True)
-    command = (sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid()), "", json.dumps(reach._asdict()))
+    return _tried(None)
+
+
+def _bwrap_problem() -> tuple[str, str] | None:
+    """Why no process gets namespaces of its own here, and what helps; None if one did."""
+    program = bubblewrap()
+    if program is None:
+        return "bubblewrap is not installed", "install bubblewrap (apt-get install bubblewrap)"
+    problem = _tried(program)
+    if problem is None:
+        return None
+    if "nknown option" in problem:
+        return problem, "install bubblewrap 0.8 or later"
+    return problem, _ALLOW_NAMESPACES
+
+
+def _tried(bwrap: str | None) -> str | None:
+    """What a confined process says where it fails; None if it ran."""
+    reads = [*_SYSTEM, _SETTINGS, *map(str, roots_of(Path(sys.executable)))]
+    reach = Reach((), reads, False, leaves=True, bwrap=bwrap, scratch_bytes=_PROBE_BYTES)
+    told, end = os.pipe()
+    words = (str(os.getpid()), "", reach.packed(), str(end))
     try:
         done = subprocess.run(
-            [*command, sys.executable, "-I", "-S", "-c", "pass"],
+            [sys.executable, "-I", "-S", str(_LAUNCH), *words, sys.executable, "-I", "-S", "-c", "pass"],
             capture_output=True,
             text=True,
             check=False,
             timeout=_PROBE_S,
+            pass_fds=(end,),
+            cwd="/",
         )
     except subprocess.TimeoutExpired:
         return f"a confined process did not end within {_PROBE_S:.0f} s"
+    finally:
+        os.close(told)
+        os.close(end)
     return None if done.returncode == 0 else f"a confined process failed: {done.stderr.strip()[-200:]}"

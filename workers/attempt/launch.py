@@ -1,8 +1,10 @@
 """Starts a training process: ties it to its worker, sets its limits, confines it, then execs the command.
 
-    python -I -S launch.py <worker's pid> <name=limit,...> <reach, as JSON> <program> <argument>...
+    python -I -S launch.py <worker's pid> <name=limit,...> <reach> <descriptor> <program> <argument>...
 
-The reach has the fields of `confine.Reach`; without one (an empty word) the process is not confined.
+The reach is a packed `reach.Reach`; without one (an empty word) the process is not confined. Where it names a
+bubblewrap, this process becomes that, and the command begins in namespaces (namespaces.py); how it ended is then told
+by the pipe behind the descriptor (first.py), which else is -1.
 
 This is a program and not a `preexec_fn`, because Python code between fork and exec can deadlock when
 the worker has threads. It is run by path and imports only the standard library.
@@ -11,19 +13,37 @@ the worker has threads. It is run by path and imports only the standard library.
 from __future__ import annotations
 
 import ctypes
+import importlib
+import marshal
 import os
 import resource
 import signal
 import sys
+from types import ModuleType, SimpleNamespace
+
+TYPE_CHECKING = False  # typing takes longer to import than all else here
+if TYPE_CHECKING:
+    from workers.attempt.reach import Reach
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LIMITS = {"core": resource.RLIMIT_CORE, "fsize": resource.RLIMIT_FSIZE, "nofile": resource.RLIMIT_NOFILE}
+_DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
-def main(worker_pid: int, limits: str, reach: str, command: list[str]) -> None:
+def main(worker_pid: int, limits: str, reach: str, told: str, command: list[str]) -> None:
     """Never returns: execs the command, or exits with 127 and writes the reason to stderr."""
     die_with(worker_pid)
+    if reach and unpacked(reach).bwrap is not None:
+        try:
+            enclose(limits, reach, told, command)
+        except OSError as error:
+            _give_up("the namespaces", error)
+    become(limits, reach, command)
+
+
+def become(limits: str, reach: str, command: list[str]) -> None:
+    """Never returns: see `main`."""
     for limit in filter(None, limits.split(",")):
         name, _, value = limit.partition("=")
         _, hard = resource.getrlimit(_LIMITS[name])
@@ -34,12 +54,34 @@ def main(worker_pid: int, limits: str, reach: str, command: list[str]) -> None:
             signal.signal(number, signal.SIG_DFL)
     try:
         if reach:
-            confine_to(reach)
+            _beside("confine").confine(unpacked(reach))
         os.execvpe(command[0], command, os.environ)
     except OSError as error:
-        sys.stderr.write(f"nightjar: cannot start {command[0]!r}: {error.strerror}\n")
-        sys.stderr.flush()
-        os._exit(127)
+        _give_up(repr(command[0]), error)
+
+
+def enclose(limits: str, reach: str, told: str, command: list[str]) -> None:
+    """Become bubblewrap, which runs the command; only returns by an error.
+
+    Raises:
+        OSError: there is no bubblewrap, or a folder to write in is not there.
+    """
+    whole, namespaces = unpacked(reach), _beside("namespaces")
+    inner = marshal.dumps({**vars(whole), **namespaces.inside(whole)}).hex()
+    first = os.path.join(os.path.dirname(os.path.abspath(__file__)), "first.py")
+    python = (os.path.realpath(sys.executable), "-I", "-S")
+    argv = namespaces.enclosed(
+        whole, _beside("confine").gpu_devices(), [*python, first, told, limits, inner, *command]
+    )
+    for number in _DEAF_TO:  # they are the run's; bubblewrap would end by them, and the run with it
+        signal.signal(number, signal.SIG_IGN)
+    os.execv(argv[0], argv)
+
+
+def unpacked(word: str) -> Reach:
+    """The fields of a reach; its class takes longer to import than they to read."""
+    fields: Reach = SimpleNamespace(**marshal.loads(bytes.fromhex(word)))  # type: ignore[assignment]
+    return fields
 
 
 def die_with(worker_pid: int) -> None:
@@ -57,20 +99,19 @@ def adopt_orphans() -> None:
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def confine_to(reach: str) -> None:
-    """Confine this process; `reach` has the fields of confine.Reach as JSON.
-
-    Raises:
-        OSError: as confine.confine.
-    """
-    import importlib
-    import json
-
+def _beside(name: str) -> ModuleType:
+    """A file of this folder, as a module."""
     sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-    confining = importlib.import_module("confine")
+    found = importlib.import_module(name)
     sys.path.pop(0)
-    confining.confine(confining.Reach(**json.loads(reach)))
+    return found
+
+
+def _give_up(what: str, error: OSError) -> None:
+    sys.stderr.write(f"nightjar: cannot start {what}: {error.strerror}\n")
+    sys.stderr.flush()
+    os._exit(127)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4:])
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3], sys.argv[4], sys.argv[5:])

@@ -48,7 +48,11 @@ def outcome(
 def not_started(error: OSError) -> Failed:
     """The failure of a run whose process could not be started; it is not the experiment's fault."""
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    remedy = "make room on the worker's disk" if is_full else "check --command and --python of the worker"
+    remedy = (
+        "make room on the worker's disk"
+        if is_full
+        else "check --command, --python and --isolation of the worker"
+    )
     return Failed("infra", f"the run could not be started: {error}; {remedy}")
 
 

@@ -18,13 +18,13 @@ from state.records import Footprint
 from state.settings import Settings, host_name
 from workers.attempt import stamps
 from workers.attempt.child import Command, Ended, Pace, run_command
-from workers.attempt.confine import Reach
 from workers.attempt.disk import free_mb
 from workers.attempt.emptiness import look_until, memory_came_back
 from workers.attempt.git import Unbuildable
 from workers.attempt.interpreter import can_start, command_line, find_interpreter
 from workers.attempt.isolation import hint_for
 from workers.attempt.outcome import not_started, outcome
+from workers.attempt.reach import Reach
 from workers.attempt.running import runner_name
 from workers.attempt.scoring import ScoringWatcher, is_changed, scored, set_stage
 from workers.attempt.source import Refused
@@ -70,7 +70,7 @@ class TrainingRunner:
         self._is_alone = alone
         self._is_buried = False
         self._is_limited = slot.tier != "none"
-        self._ground = slot.ground(settings) if slot.tier == "landlock" else None
+        self._ground = slot.ground(settings)
         if slot.tier == "none":
             _log.warning("training scripts run without any limits (isolation none)")
 
@@ -157,8 +157,7 @@ class TrainingRunner:
                 job.evaluator_command,
                 built.path,
                 _CHILD_PATH,
-                confined=self._is_limited,
-                reads=training.reach.reads if training.reach else None,
+                self._reach_of_predictors(training.reach),
             ),
             reach=None,
             cwd=stage.files,
@@ -198,6 +197,13 @@ class TrainingRunner:
         if self._ground is None:
             return None
         return self._ground.reach(built.path, built.folder / _TEMPORARY, Path(python), path, _CHILD_PATH)
+
+    def _reach_of_predictors(self, training: Reach | None) -> Reach | None:
+        """Each gets a folder to write in; None: whatever its user may."""
+        if not self._is_limited:
+            return None
+        unread = Reach((), None, network=False, leaves=False)
+        return training._replace(writes=(), network=False, leaves=False) if training else unread
 
     def _child_env(self, job: TrainingJob, built: Checkout, python: str) -> dict[str, str]:
         """The script's whole environment, without any access to the lab."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from functions.formats.metrics_block import (
 from functions.lanes import Failed, Halted, Order, Source, Trained, TrainingJob, TrainingResult, Watcher
 from workers.attempt.child import Ended
 from workers.attempt.git import Unbuildable
+from workers.attempt.reach import Reach
 from workers.attempt.worktree import Checkout, remove_tree, write_base
 
 SCORE = Path(__file__).with_name("scoring_path") / "score.py"
@@ -49,11 +50,9 @@ class Stage:
         command: str,
         tree: Path,
         child_path: Path,
-        *,
-        confined: bool,
-        reads: Sequence[str] | None,
+        reach: Reach | None,
     ) -> list[str]:
-        """The command line that runs the evaluator alone.
+        """The command line that runs the evaluator alone; `reach` is its predictors'.
 
         Raises:
             Unbuildable: the base commit has no such script.
@@ -68,8 +67,7 @@ class Stage:
             "tree": str(tree),
             "path": str(child_path),
             "folder": str(self.theirs),
-            "confined": confined,
-            "reads": reads,
+            "reach": reach and reach._asdict(),
         }
         return [python, "-I", str(SCORE), json.dumps(place), str(self.files / script), *arguments]
 

@@ -1,8 +1,9 @@
-"""What a run reaches in the tier `landlock`, tried by scripts that mean no good."""
+"""What a run reaches in the tiers that confine it, tried by scripts that mean no good."""
 
 from __future__ import annotations
 
 import os
+import select
 import socket
 import sys
 import textwrap
@@ -18,9 +19,10 @@ from state.errors import Invalid
 from state.settings import Settings
 from tests.workers.attempt.test_runner import CPU, train
 from tests.workers.repository import Repository
+from tests.workers.tiers import needs
 from workers.attempt import isolation
 from workers.attempt.confine import version
-from workers.attempt.isolation import chosen, described, roots_of
+from workers.attempt.isolation import Choice, Tier, chosen, described, roots_of
 from workers.options import check_data_dir
 from workers.slot import Slot
 
@@ -32,6 +34,16 @@ pytestmark = [
 
 REFUSED = ("PermissionError", "OSError: [Errno 18]")
 """A file is moved or linked across a border as across devices."""
+NOT_THERE = ("FileNotFoundError", "ProcessLookupError", "ConnectionRefused", "OSError: [Errno 30]")
+"""What namespaces answer, too: files, processes and ports that are not there; a file system that is only read."""
+
+TIERS = ("landlock", "bwrap")
+
+
+@pytest.fixture(params=TIERS)
+def tier(request: pytest.FixtureRequest) -> Tier:
+    """Each tier that confines."""
+    return needs(request.param)
 
 
 @pytest.fixture
@@ -55,7 +67,7 @@ def server() -> Iterator[socket.socket]:
         yield listening
 
 
-async def tried(repo: Repository, *attempts: str, **options: Any) -> dict[str, str]:
+async def tried(repo: Repository, tier: Tier, *attempts: str, **options: Any) -> dict[str, str]:
     """What became of each statement in a confined run: `done`, or its error."""
     script = "found = []\n" + "".join(
         f"try:\n{textwrap.indent(attempt, '    ')}\n    found.append('done')\n"
@@ -63,29 +75,33 @@ async def tried(repo: Repository, *attempts: str, **options: Any) -> dict[str, s
         for attempt in attempts
     )
     script += "for told in found:\n    print('=>', ' '.join(told.split())[:200])\nprint('---\\nval_bpb: 1.0')"
-    result = await isolated(repo, script, **options)
+    result = await isolated(repo, tier, script, **options)
     assert isinstance(result, Trained), result
     told = [line[3:] for line in result.log_tail.splitlines() if line.startswith("=> ")]
     return dict(zip(attempts, told, strict=True))
 
 
-async def isolated(repo: Repository, script: str, **options: Any) -> TrainingResult:
-    return await train(repo, script, tier="landlock", **options)
+async def isolated(repo: Repository, tier: Tier, script: str, **options: Any) -> TrainingResult:
+    return await train(repo, script, tier=tier, **options)
 
 
 def all_refused(found: Mapping[str, str]) -> bool:
     """Whether the kernel refused each of them."""
-    open_to_it = {attempt: told for attempt, told in found.items() if not told.startswith(REFUSED)}
+    refusals = (*REFUSED, *NOT_THERE)
+    open_to_it = {attempt: told for attempt, told in found.items() if not told.startswith(refusals)}
     assert not open_to_it
     return True
 
 
-async def test_a_run_reads_no_file_of_its_user_but_what_it_needs(repo: Repository, private: Path) -> None:
+async def test_a_run_reads_no_file_of_its_user_but_what_it_needs(
+    repo: Repository, tier: Tier, private: Path
+) -> None:
     password = repo.path.parent / "redis.json"
     password.write_text("planted")
 
     found = await tried(
         repo,
+        tier,
         f"open({str(private)!r}).read()",
         f"open({str(password)!r}).read()",
         f"import os; os.listdir({str(private.parent)!r})",
@@ -100,44 +116,57 @@ async def test_a_run_reads_no_file_of_its_user_but_what_it_needs(repo: Repositor
 
 
 async def test_a_run_writes_nothing_but_its_checkout_and_temporary_files(
-    repo: Repository, tmp_path: Path
+    repo: Repository, tier: Tier, tmp_path: Path
 ) -> None:
-    outside = tmp_path / "outside"
+    outside, name = tmp_path / "outside", uuid.uuid4().hex
     outside.write_text("as it was")
     objects = repo.path / ".git" / "objects"
 
-    found = await tried(
+    elsewhere = await tried(
         repo,
-        f"open({str(outside)!r}, 'w')",
-        f"open({str(tmp_path / 'new')!r}, 'w')",
+        tier,
         f"open({str(objects / 'planted')!r}, 'w')",
         f"open({str(repo.path / 'train.py')!r}, 'a')",
+        f"open({os.__file__!r}, 'a')",
+        "open('/planted', 'w')",
+    )
+    in_tmp = await tried(
+        repo,
+        tier,
+        f"open({str(outside)!r}, 'w')",
+        f"open({str(tmp_path / 'new')!r}, 'w')",
         f"import os; os.remove({str(outside)!r})",
         f"import os; os.rename({str(outside)!r}, 'mine')",
         f"import os; os.truncate({str(outside)!r}, 0)",
-        "open('/tmp/planted', 'w')",
-        f"open({os.__file__!r}, 'a')",
+        f"open('/tmp/{name}', 'w')",
         "open('../log.txt', 'a')",
     )
 
-    assert all_refused(found)
+    assert all_refused(elsewhere)
+    assert tier == "bwrap" or all_refused(in_tmp)  # which has a /tmp of its own
     assert outside.read_text() == "as it was"
+    assert not (tmp_path / "new").exists()
+    assert name not in os.listdir("/tmp")
 
 
-async def test_a_run_connects_to_nothing_and_serves_nobody(repo: Repository, server: socket.socket) -> None:
+async def test_a_run_connects_to_nothing_and_serves_nobody(
+    repo: Repository, tier: Tier, server: socket.socket
+) -> None:
     connects = f"import socket; socket.create_connection({server.getsockname()!r}, 5)"
     serves = "import socket; socket.create_server(('127.0.0.1', 0))"
 
-    off = await tried(repo, connects, serves)
-    on = await tried(repo, connects, serves, network=True)
+    off = await tried(repo, tier, connects, serves)
+    on = await tried(repo, tier, connects, serves, network=True)
 
-    assert all_refused(off)
+    assert all_refused({connects: off[connects]})
+    assert tier == "bwrap" or all_refused(off)  # which has a loopback of its own
     assert on == {connects: "done", serves: "done"}
 
 
-async def test_a_run_signals_no_process_but_its_own(repo: Repository) -> None:
+async def test_a_run_signals_no_process_but_its_own(repo: Repository, tier: Tier) -> None:
     found = await tried(
         repo,
+        tier,
         f"import os; os.kill({os.getpid()}, 0)",
         "import os; os.kill(os.getppid(), 15)",
         "import os, signal; os.kill(os.getpid(), 0)",
@@ -148,7 +177,7 @@ async def test_a_run_signals_no_process_but_its_own(repo: Repository) -> None:
     assert own[1] == "done"
 
 
-async def test_what_a_training_needs_is_there(repo: Repository, tmp_path: Path) -> None:
+async def test_what_a_training_needs_is_there(repo: Repository, tier: Tier, tmp_path: Path) -> None:
     data = tmp_path / "data-set"
     data.mkdir()
     (data / "tokens.bin").write_bytes(b"1234")
@@ -156,6 +185,7 @@ async def test_what_a_training_needs_is_there(repo: Repository, tmp_path: Path) 
 
     found = await tried(
         repo,
+        tier,
         "open('checkpoint.pt', 'w').write('w')",
         "import tempfile; tempfile.NamedTemporaryFile().write(b'x')",
         "import os; os.makedirs('a/b'); os.rename('a', 'c'); os.symlink('c', 'd'); os.chmod('c', 0o700)",
@@ -175,44 +205,57 @@ async def test_what_a_training_needs_is_there(repo: Repository, tmp_path: Path) 
     )
 
     assert set(found.values()) == {"done"}, found
-    caches = Slot.model_validate({"repo": repo.path, "device": CPU}).ground(
+    ground = Slot.model_validate({"repo": repo.path, "device": CPU, "tier": tier}).ground(
         Settings.model_validate({"data": repo.path.parent})
     )
-    assert (caches.caches / "kernel").read_text() == "k"
+    assert ground is not None
+    assert (ground.caches / "kernel").read_text() == "k"
 
 
-async def test_a_named_data_folder_is_not_written(repo: Repository, tmp_path: Path) -> None:
+async def test_a_named_data_folder_is_not_written(repo: Repository, tier: Tier, tmp_path: Path) -> None:
     data = tmp_path / "data-set"
     data.mkdir()
 
-    found = await tried(repo, f"open({str(data / 'planted')!r}, 'w')", data_dirs=[data])
+    found = await tried(repo, tier, f"open({str(data / 'planted')!r}, 'w')", data_dirs=[data])
 
     assert all_refused(found)
 
 
-async def test_what_landlock_does_not_know_stays_open(repo: Repository, tmp_path: Path) -> None:
-    served, name = tmp_path / "s", f"/dev/shm/{uuid.uuid4().hex}"
+async def test_what_landlock_does_not_know_stays_open_without_namespaces(
+    repo: Repository, tier: Tier, tmp_path: Path
+) -> None:
+    served, name, cached = tmp_path / "s", f"/dev/shm/{uuid.uuid4().hex}", f"kernel-{uuid.uuid4().hex}"
+    cache = f"os.environ['TRITON_CACHE_DIR'].rpartition('/')[0] + '/{cached}'"
     with socket.socket(socket.AF_UNIX) as unix, socket.socket(type=socket.SOCK_DGRAM) as udp:
         unix.bind(str(served))
         unix.listen()
         udp.bind(("127.0.0.1", 0))
-        found = await tried(
+        udp.setblocking(False)
+        met = await tried(
             repo,
+            tier,
             f"import socket; socket.socket(socket.AF_UNIX).connect({str(served)!r})",
             f"import socket; socket.socket(type=socket.SOCK_DGRAM).sendto(b'x', {udp.getsockname()!r})",
             f"open({name!r}, 'w')",
-            "import os; open(os.environ['TRITON_CACHE_DIR'].rpartition('/')[0] + '/kernel', 'w')",
+            f"import os; open({cache}, 'w')",
         )
-    following = await tried(
-        repo,
-        f"import os; os.remove({name!r})",
-        "import os; os.remove(os.environ['TRITON_CACHE_DIR'].rpartition('/')[0] + '/kernel')",
-    )
+        has_heard = bool(select.select([udp], [], [], 0)[0])
+    following = await tried(repo, tier, f"import os; os.remove({name!r})", f"import os; os.remove({cache})")
 
-    assert {*found.values(), *following.values()} == {"done"}, (found, following)
+    socket_with_path, _, shared_memory, kept = met.values()
+    its_memory, its_cache = following.values()
+    assert (shared_memory, kept, its_cache) == ("done", "done", "done")
+    if tier == "landlock":
+        assert (socket_with_path, has_heard, its_memory) == ("done", True, "done")
+    else:
+        assert (socket_with_path[:17], has_heard, its_memory[:17]) == (
+            "FileNotFoundError",
+            False,
+            "FileNotFoundError",
+        )
 
 
-async def test_children_of_a_run_are_confined_too(repo: Repository, private: Path) -> None:
+async def test_children_of_a_run_are_confined_too(repo: Repository, tier: Tier, private: Path) -> None:
     script = (
         "import subprocess, sys\n"
         f'code = "print(open({str(private)!r}).read())"\n'
@@ -220,16 +263,18 @@ async def test_children_of_a_run_are_confined_too(repo: Repository, private: Pat
         "print('---\\nval_bpb: 1.0')"
     )
 
-    result = await isolated(repo, script)
+    result = await isolated(repo, tier, script)
 
     assert isinstance(result, Trained), result
-    assert "PermissionError" in result.log_tail
+    assert ("PermissionError" if tier == "landlock" else "FileNotFoundError") in result.log_tail
     assert "planted\n" not in result.log_tail
 
 
-async def test_who_is_refused_a_file_is_told_how_to_name_it(repo: Repository, private: Path) -> None:
-    refused = await isolated(repo, f"open({str(private)!r})")
-    failed = await isolated(repo, "raise ValueError('of its own')")
+async def test_who_is_refused_a_file_is_told_how_to_name_it(
+    repo: Repository, tier: Tier, private: Path
+) -> None:
+    refused = await isolated(repo, tier, f"open({str(private)!r})")
+    failed = await isolated(repo, tier, "raise ValueError('of its own')")
 
     assert isinstance(refused, Failed)
     assert isinstance(failed, Failed)
@@ -237,24 +282,70 @@ async def test_who_is_refused_a_file_is_told_how_to_name_it(repo: Repository, pr
     assert "--data-dir" not in failed.error
 
 
-async def test_a_program_that_is_missing_is_told_as_before(repo: Repository) -> None:
-    result = await isolated(repo, "", command=["no-such-program"])
+async def test_a_program_that_is_missing_is_told_as_before(repo: Repository, tier: Tier) -> None:
+    result = await isolated(repo, tier, "", command=["no-such-program"])
 
     assert isinstance(result, Failed)
     assert "no-such-program" in result.error
 
 
 def test_the_strongest_tier_that_works_is_taken_unless_another_is_asked_for() -> None:
-    assert [chosen("auto"), chosen("landlock")] == ["landlock", "landlock"]
-    assert [chosen("limits"), chosen("none")] == ["limits", "none"]
+    assert chosen("landlock") == Choice("landlock")
+    assert [chosen("limits"), chosen("none")] == [Choice("limits"), Choice("none")]
     assert described("landlock") == "landlock (files, TCP, signals)"
     assert described("landlock", network=True) == "landlock (files, signals)"
+    assert described("bwrap") == "bwrap (files, network, processes, Landlock)"
+    assert described("bwrap", network=True) == "bwrap (files, processes, Landlock)"
 
 
-def test_where_landlock_does_not_work_it_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bubblewrap_is_taken_where_it_works(tier: Tier) -> None:
+    assert tier != "bwrap" or chosen("auto") == chosen("bwrap") == Choice("bwrap")
+
+
+@pytest.mark.parametrize(
+    ("program", "problem", "remedy"),
+    [
+        (None, "bubblewrap is not installed", "install bubblewrap (apt-get install bubblewrap)"),
+        (
+            "echo 'bwrap: Creating new namespace failed: Operation not permitted' >&2; exit 1",
+            "Creating new",
+            "docker",
+        ),
+        (
+            "echo 'bwrap: Unknown option --disable-userns' >&2; exit 1",
+            "Unknown option",
+            "bubblewrap 0.8 or later",
+        ),
+    ],
+    ids=["missing", "refused", "old"],
+)
+def test_where_bubblewrap_does_not_work_the_next_tier_is_taken_and_why_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, program: str | None, problem: str, remedy: str
+) -> None:
+    if program is not None:
+        (tmp_path / "bwrap").write_text(f"#!/bin/sh\n{program}\n")
+        (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    taken = chosen("auto")
+
+    assert taken.tier == "landlock"
+    assert problem in (taken.why or "")
+    assert remedy in (taken.why or "")
+    with pytest.raises(Invalid, match=problem) as refused:
+        chosen("bwrap")
+    assert remedy in (refused.value.hint or "")
+
+
+def test_where_nothing_confines_it_is_told_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolation, "version", lambda: 0)
+    monkeypatch.setenv("PATH", "")
 
-    assert chosen("auto") == "limits"
+    taken = chosen("auto")
+
+    assert taken.tier == "limits"
+    assert "bubblewrap is not installed" in (taken.why or "")
+    assert "has no Landlock" in (taken.why or "")
     with pytest.raises(Invalid, match="has no Landlock") as refused:
         chosen("landlock")
     assert refused.value.hint == "--isolation limits"

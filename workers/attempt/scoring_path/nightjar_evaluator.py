@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import marshal
 import math
 import os
 import select
@@ -79,10 +80,8 @@ class Place:
     """Where its code finds `nightjar_predict`."""
     folder: Path
     """For the predictor's temporary files."""
-    confined: bool
-    """Whether the predictor is confined."""
-    reads: list[str] | None
-    """What it may read then; None: whatever its user may."""
+    reach: Mapping[str, Any] | None
+    """What the predictor may touch beside that, as launch.py is told; None: whatever its user may."""
 
 
 _place: Place | None = None
@@ -139,7 +138,7 @@ class Predictor:
     def __init__(self, *arguments: str, patience_s: float = 120.0) -> None:
         """`patience_s`: longest time for one question with its answer; the first one includes loading the model."""
         self.arguments, self.patience_s = arguments, patience_s
-        self._questions = self._answers = -1
+        self._questions = self._answers = self._told = -1
 
     def __enter__(self) -> Predictor:
         where = place()
@@ -147,9 +146,10 @@ class Predictor:
         self._others = set(children())
         theirs_in, self._questions = os.pipe()
         self._answers, theirs_out = os.pipe()
-        reach = {"writes": [folder], "reads": where.reads, "network": False, "leaves": False}
-        confined = json.dumps(reach) if where.confined else ""
-        launch = (sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid()), "", confined)
+        self._told, told_end = os.pipe()
+        reach = marshal.dumps({**where.reach, "writes": [folder]}).hex() if where.reach else ""
+        told_fd = told_end if where.reach and where.reach["bwrap"] else -1
+        launch = (sys.executable, "-I", "-S", str(_LAUNCH), str(os.getpid()), "", reach, str(told_fd))
         environment = {name: value for name, value in os.environ.items() if name != "NIGHTJAR_TREE"}
         environment |= {
             "PYTHONPATH": where.path,
@@ -168,9 +168,10 @@ class Predictor:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                pass_fds=(theirs_in, theirs_out),
+                pass_fds=[fd for fd in (theirs_in, theirs_out, told_fd) if fd >= 0],
             )
         finally:
+            os.close(told_end)
             os.close(theirs_in)
             os.close(theirs_out)
         os.set_blocking(self._questions, False)
@@ -179,7 +180,7 @@ class Predictor:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for pipe in (self._questions, self._answers):
+        for pipe in (self._questions, self._answers, self._told):
             os.close(pipe)
         self._process.kill()
         self._process.wait()
@@ -273,6 +274,8 @@ class Predictor:
         code = self._process.returncode
         if code is None:
             return "its pipe is closed"
+        with contextlib.suppress(ValueError):  # empty, unless it had namespaces of its own
+            code = int(os.read(self._told, 64))
         return f"by signal {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
 
 

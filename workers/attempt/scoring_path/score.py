@@ -24,11 +24,7 @@ def main(told: str, script: str, arguments: list[str]) -> int:
     evaluator = importlib.import_module("nightjar_evaluator")
 
     said = json.loads(told)
-    evaluator.begin(
-        evaluator.Place(
-            Path(said["tree"]), said["path"], Path(said["folder"]), bool(said["confined"]), said["reads"]
-        )
-    )
+    evaluator.begin(evaluator.Place(Path(said["tree"]), said["path"], Path(said["folder"]), said["reach"]))
     sys.argv = [script, *arguments]
     try:
         runpy.run_path(script, run_name="__main__")
