@@ -13,7 +13,7 @@ WORKER = "worker"
 _OF_WORKERS = """
     auth hello ping select client|setname info time
     evalsha eval evalsha_ro script|exists script|load
-    del exists get getdel mget set incr incrby pexpire pexpiretime unlink publish
+    del exists get getdel mget set incr incrby pexpire pexpiretime unlink publish strlen
     hdel hexists hget hgetall hincrby hincrbyfloat hlen hmget hset hsetnx
     lrange ltrim rpush
     xack xadd xdel xgroup|create xgroup|createconsumer xgroup|delconsumer xgroup|destroy xgroup|setid

@@ -5,6 +5,7 @@ The file is a gzip stream of
     {"format": "nightjar backup", "version": 1, "schema": ..., "lab": ..., "time": ..., "redis": ...}\\n
     per key: its name's length, its payload's length (4 bytes each), its expiry (8 bytes, milliseconds since
              1970, 0 for none; all big-endian), its name without the lab, and the payload of Redis' DUMP
+    per patch of the archive: the same, its name `patch/` and its SHA-256, its payload compressed by zlib
     8 bytes of zero, then {"keys": ..., "sha256": <of everything before the zeros>}\\n
 
 `zcat FILE | head -1` shows what it holds; `restore` detects a file that was cut or changed before it writes.
@@ -30,6 +31,7 @@ from typing import IO, Any
 
 from redis.exceptions import ResponseError
 
+from state.archive import Archive, no_archive
 from state.client import SCHEMA, Lab
 from state.decisions import AfterLease, BrokenLease, Ended, Requeued, SameAttempt
 from state.errors import Conflict, Invalid, NotFound, Unavailable
@@ -40,7 +42,7 @@ from state.pool import Pool
 from state.presence import Presence
 from state.records import stamp
 
-FORMAT, VERSION = "nightjar backup", 1
+FORMAT, VERSION = "nightjar backup", 2
 LEFT_OUT = frozenset(
     {
         "processes",
@@ -51,9 +53,14 @@ LEFT_OUT = frozenset(
         "sessions",
         "tickets",
         "tries",
+        "archived",
     }
 )
-"""Key names that a backup leaves out: processes, sessions and the lab's identity; a restored lab gets new ones."""
+"""Key names that a backup leaves out: of these a restored lab gets its own, and it has all patches in Redis."""
+OF_ARCHIVE = "patch/"
+"""What the name of a patch of the archive begins with."""
+PLAIN = -1
+"""Stands for the expiry of a key whose payload is a text, and not of Redis' DUMP."""
 KEYS_AT_ONCE = 1000
 PATCHES_AT_ONCE = 25
 """Fewer, because a patch may have megabytes, other keys hundreds of bytes."""
@@ -138,6 +145,10 @@ class Writer:
         keys.seek(0)
         while part := keys.read(1024 * 1024):
             self._put(part)
+
+    def add(self, entry: Entry) -> None:
+        """Append one key."""
+        self._put(packed([entry]))
 
     def finish(self, keys: int) -> int:
         """Close and rename the file; returns its size in bytes."""
@@ -255,7 +266,7 @@ async def back_up(lab: Lab, file: Path, *, alive_s: float = 15.0, tell: Tell = l
 
     Raises:
         NotFound: there is no such lab. Conflict: it is too large to be read in that time, or was written meanwhile.
-        Unavailable: Redis does not let us pause its writers.
+        Unavailable: Redis does not let us pause its writers, or the archive does not give a patch.
     """
     async with lab.apart() as own:
         return await _backed_up(own, file, alive_s, tell)
@@ -296,16 +307,40 @@ async def _attempt(lab: Lab, file: Path, header: Header, alive_s: float, tell: T
             await pause()
         if moved:
             return None
-        return BackedUp(keys, await asyncio.to_thread(_write_file, file, header, read, keys), paused_s)
+        archived = await _archived(lab)
+        if archived and lab.archive is None:
+            raise no_archive(archived[0])
+        patches = (archived_entry(digest, lab.archive) for digest in archived if lab.archive is not None)
+        size = await asyncio.to_thread(_write_file, file, header, read, keys, patches)
+        return BackedUp(keys + len(archived), size, paused_s)
 
 
-def _write_file(file: Path, header: Header, read: IO[bytes], keys: int) -> int:
+def _write_file(file: Path, header: Header, read: IO[bytes], keys: int, more: Iterable[Entry]) -> int:
     writer = Writer(file, header)
     try:
         writer.fill(read)
+        for entry in more:
+            writer.add(entry)
+            keys += 1
         return writer.finish(keys)
     finally:
         writer.discard()
+
+
+def archived_entry(digest: str, archive: Archive) -> Entry:
+    """A patch of the archive, for the file.
+
+    Raises:
+        Unavailable: the archive does not give it.
+    """
+    return f"{OF_ARCHIVE}{digest}", zlib.compress(archive.get(digest)), 0
+
+
+async def _archived(lab: Lab) -> list[str]:
+    """The patches that only the archive has."""
+    digests: list[str] = await lab.command("ZRANGE", lab.keys("archived"), 0, -1)
+    here = await lab.pipeline([("EXISTS", lab.keys("diffs", digest)) for digest in digests])
+    return [digest for digest, is_here in zip(digests, here, strict=True) if not is_here]
 
 
 @contextlib.asynccontextmanager
@@ -467,16 +502,21 @@ async def _remove(lab: Lab, token: str, page: Sequence[str]) -> None:
     await _write(lab, token, gone, None)
 
 
+def _key_of(name: str) -> str:
+    """The key that an entry of the file becomes, without the lab."""
+    return f"diffs:{name.removeprefix(OF_ARCHIVE)}" if name.startswith(OF_ARCHIVE) else name
+
+
 async def _write(lab: Lab, token: str, page: Sequence[Entry], header: Header | None) -> None:
     try:
         answer = await lab.move(
             "restore_page",
-            keys={"page": [lab.keys(name) for name, _, _ in page]},
+            keys={"page": [lab.keys(_key_of(name)) for name, _, _ in page]},
             args={
                 "token": token,
                 "silent_s": SILENT_S,
                 "payloads": [payload for _, payload, _ in page],
-                "expiries": [expiry for _, _, expiry in page],
+                "expiries": [PLAIN if name.startswith(OF_ARCHIVE) else expiry for name, _, expiry in page],
             },
         )
     except ResponseError as problem:

@@ -15,6 +15,8 @@ from state.traceparent import current
 if TYPE_CHECKING:
     from redis.asyncio.client import PubSub
 
+    from state.archive import Archive
+
 SCHEMA = 6
 """Version of the data's layout; a lab of another version is refused."""
 
@@ -27,12 +29,16 @@ class Lab:
     Nothing is retried here (a repeated write is a second write): callers' operations are idempotent instead.
     """
 
-    def __init__(self, name: str, url: str, *, timeout_s: float = 5.0) -> None:
+    def __init__(
+        self, name: str, url: str, *, timeout_s: float = 5.0, archive: Archive | None = None
+    ) -> None:
         self.name = name
         self.keys = Keys(name)
         self.url = url
         self.timeout_s = timeout_s
         """How long an answer may take before Redis counts as silent."""
+        self.archive = archive
+        """Where patches are that left Redis; None: this process does not know."""
         self.identity = ""
         """Random, made with the lab: tells labs of the same name apart. Known after `check`."""
         from state.connection import Connection  # here, since it imports redis-py
@@ -42,7 +48,7 @@ class Lab:
     @asynccontextmanager
     async def apart(self) -> AsyncIterator[Lab]:
         """The same lab on connections of its own: a write that Redis holds up holds up nothing else there."""
-        lab = Lab(self.name, self.url, timeout_s=self.timeout_s)
+        lab = Lab(self.name, self.url, timeout_s=self.timeout_s, archive=self.archive)
         try:
             yield lab
         finally:

@@ -45,6 +45,7 @@ CATALOGUE: Mapping[str, str] = {
     "tag.budget_changed": "its limits are others",
     "tag.budget_warning": "most of a limit is used",
     "tag.created": "a tag was set up",
+    "tag.patches_archived": "old patches of it left Redis for the archive",
     "tag.paused": "none of its experiments begins",
     "tag.resumed": "they begin again, or its crashes in a row were forgiven",
     "token.issued": "a new token may call the lab",

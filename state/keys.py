@@ -58,6 +58,8 @@ FAMILIES = (
     Family("evidence:<id>", "hash", "results that came too late to count"),
     Family("log:<id>", "string", "the newest lines of its log"),
     Family("diffs:<sha256>", "string", "a patch, compressed by zlib"),
+    Family("patch_uses", "string", "how often a patch was used anew: archiving looks again"),
+    Family("archived", "zset", "patches that the archive has, by when they left Redis"),
     Family("patch_bytes:<owner>", "string", "bytes of patches that a token's owner has added, for a day"),
     Family("open", "zset", "registered experiments by when they are lost without a word from their agent"),
     Family("forest:<tag>", "hash", "its traces' counters: selections made, epoch, virtual time, newest node"),

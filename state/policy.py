@@ -106,6 +106,18 @@ class Budgets(Part):
         return self
 
 
+class Patches(Part):
+    """How long patches stay in Redis."""
+
+    archive_after_days: float | None = Field(
+        default=None,
+        ge=0,
+        le=36500,
+        description="days after its end in which the patch of a run that was not kept stays in Redis; then it moves"
+        " to the lab's archive (NIGHTJAR_ARCHIVE) and is read from there; default: it stays",
+    )
+
+
 class Policy(Part):
     """Every threshold of a tag's research, with its default."""
 
@@ -155,6 +167,7 @@ class Policy(Part):
     )
     traces: TracePolicy = Field(default=TracePolicy(), description="how branches grow")
     budgets: Budgets = Field(default=Budgets(), description="how long runs train")
+    patches: Patches = Field(default=Patches(), description="how long patches stay in Redis")
 
     def changed(self, changes: dict[str, Any]) -> Policy:
         """This policy with some values replaced, nested or dotted names.

@@ -128,6 +128,16 @@ class Settings(BaseSettings):
         ge=8,
         description="most MB of new patches, as they are stored (compressed), that one token adds in a day",
     )
+    archive: str | None = Field(
+        default=None,
+        pattern=r"^(/|s3://[a-z0-9])",
+        description="where old patches go when a tag's policy says so (patches.archive_after_days): an absolute"
+        " folder that web and events processes share, or s3://BUCKET/PREFIX (with the package's extra s3, and the"
+        " variables AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_REGION, AWS_ENDPOINT_URL)",
+    )
+    archive_s: float = Field(
+        default=3600.0, gt=0, description="seconds between two movings of patches to the archive"
+    )
     forget_gpus_days: float = Field(
         default=7.0, gt=0, description="days offline after which a GPU that was not drained is forgotten"
     )

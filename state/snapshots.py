@@ -42,6 +42,19 @@ class Snapshots:
             found += [r for its in await self._experiments.retests(page) for r in its]
         return found
 
+    async def lost_patches(self, experiments: Sequence[Experiment]) -> dict[str, str]:
+        """Patches that neither Redis nor the archive has, by the experiment that needs it."""
+        lost: dict[str, str] = {}
+        keys = self._lab.keys
+        named = [(e.experiment_id, e.diff_id) for e in experiments if e.diff_id]
+        for begin in range(0, len(named), PAGE):
+            page = named[begin : begin + PAGE]
+            here = await self._lab.pipeline([("EXISTS", keys("diffs", digest)) for _, digest in page])
+            gone = [found for found, is_here in zip(page, here, strict=True) if not is_here]
+            there = await self._lab.pipeline([("ZSCORE", keys("archived"), digest) for _, digest in gone])
+            lost |= dict(found for found, since in zip(gone, there, strict=True) if since is None)
+        return lost
+
     async def status_indexes(self, tag: str) -> dict[str, frozenset[str]]:
         """Members of every status index."""
         keys = [self._lab.keys.status(tag, status, "")[0] for status in STATUSES]

@@ -105,6 +105,11 @@ class Tags:
         stored = await self._lab.hashes([self._lab.keys.tag(name) for name in names])
         return [Tag.parse(fields) for fields in stored if fields]
 
+    async def names(self) -> list[str]:
+        """The names of all tags, oldest first."""
+        found: list[str] = await self._lab.command("ZRANGE", self._lab.keys("tags"), 0, -1)
+        return found
+
     async def count(self) -> int:
         """How many tags there are."""
         return int(await self._lab.command("ZCARD", self._lab.keys("tags")))

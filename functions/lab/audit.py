@@ -92,6 +92,7 @@ async def _snapshot(name: str, finished_events: Mapping[str, int] | None, stores
         results=await snapshots.results(name, {e.best_key for e in found if e.best_key}),
         best=await stores.experiments.best(name),
         finished_events=finished_events,
+        lost_patches=await snapshots.lost_patches([*found, *retests]),
         books=await snapshots.books([*found, *retests]),
     )
 

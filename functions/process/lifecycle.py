@@ -26,6 +26,7 @@ from state.answers import Answers
 from state.client import Lab
 from state.embedded import broker_url
 from state.experiments import Experiments
+from state.old_patches import OldPatches
 from state.overview import Overviews
 from state.policies import Policies
 from state.pool import Pool
@@ -119,6 +120,7 @@ def _bound(
         Strategies(lab),
         Policies(lab),
         Experiments(lab),
+        OldPatches(lab),
         Reports(lab),
         Searches(lab),
         Traces(lab),

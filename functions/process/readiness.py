@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from functions.process.redaction import hide
+from state.archive import archive_of
 from state.client import SCHEMA, Lab
 from state.embedded import redis_url
 from state.errors import Unavailable
@@ -23,7 +24,8 @@ async def connected(settings: Settings, *, worker: bool = False) -> AsyncIterato
     """The lab's Redis, whether it answers or not; a `worker` is another user of it."""
     url = redis_url(settings, worker=worker)
     hide(url)
-    lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s)
+    archive = None if worker else archive_of(settings.archive)
+    lab = Lab(settings.lab, url, timeout_s=settings.redis_timeout_s, archive=archive)
     try:
         yield lab
     finally:

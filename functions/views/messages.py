@@ -43,6 +43,7 @@ SENTENCES: Mapping[str, str] = {
         "{tag} may use {gpu_seconds} GPU seconds, {runs} runs and {patch_bytes} bytes of patches (None: no limit)."
     ),
     "tag.budget_warning": "{tag} has used most of its {resource}: {spent} spent, {reserved} reserved of {limit}.",
+    "tag.patches_archived": "{patches} old patches of {tag} moved to the archive ({bytes} bytes).",
     "cron.paused": "The clock no longer fires {subject}: {reason}",
     "cron.resumed": "The clock fires {subject} again.",
     "webhook.added": "The webhook {subject} was added.",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
+from state.archive import no_archive
 from state.client import Lab
 from state.errors import NotFound
 from state.experiments.walking import base_above, base_found
@@ -157,16 +159,32 @@ class Reading(Store):
         return (await self.patches([e]))[0]
 
     async def patches(self, es: Sequence[Experiment]) -> list[bytes | None]:
-        """The patches of several experiments.
+        """The patches of several experiments, from Redis or from the archive.
 
         Raises:
-            Damaged: what is stored of one is another.
+            Damaged: what is stored of one is another. Unavailable: the archive does not give one, or this process is
+                not told where that is.
         """
         names = [e.diff_id for e in es]
         if not any(names):
             return [None] * len(es)
         stored = await self._lab.binary("MGET", *(self._keys("diffs", name or "none") for name in names))
-        return await unpacked(names, stored)
+        return [
+            await self._from_archive(name) if patch is None and name is not None else patch
+            for name, patch in zip(names, await unpacked(names, stored), strict=True)
+        ]
+
+    async def _from_archive(self, name: str) -> bytes | None:
+        """A patch that is not in Redis; None where it never was.
+
+        Raises:
+            Unavailable: as `patches`.
+        """
+        if await self._lab.command("ZSCORE", self._keys("archived"), name) is None:
+            return None
+        if self._lab.archive is None:
+            raise no_archive(name)
+        return await asyncio.to_thread(self._lab.archive.get, name)
 
     async def attempts_of(self, experiment_ids: Sequence[str]) -> list[dict[int, dict[str, str]]]:
         """The attempts of several experiments."""

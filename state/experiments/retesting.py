@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 from state.budgets import WARN_AT
 from state.decisions import Retest, Ruling
@@ -13,6 +14,7 @@ from state.experiments.reading import Reading, experiment_in, retest_id
 from state.facts import RaceFacts, RetestFacts, Spread
 from state.ids import named_by
 from state.noise import noise_key
+from state.patches import packed
 from state.policy import read_policy
 from state.records import Best, Experiment, Gpu, flatten, words
 from state.tags import exhausted, tag_in
@@ -141,7 +143,7 @@ class Retesting(Reading):
         Raises:
             BudgetExhausted: the tag's budget has no room for the run.
         """
-        e, keys = retest.of, self._keys
+        e = retest.of
         again = Experiment(
             experiment_id=retest_id(e, e.retests),
             retest_of=e.experiment_id,
@@ -155,10 +157,23 @@ class Retesting(Reading):
             pinned_gpu=retest.pinned_gpu,
             **e.model_dump(include=SAME_CODE),
         )
+        answer = await self._begin_retest(retest, again)
+        if answer[0] == "archived":
+            _, content = await packed(await self.patch(e))
+            answer = await self._begin_retest(retest, again, content)
+        if answer[0] == "exhausted":
+            raise exhausted(e.tag, answer)
+        return again if answer[0] == "ok" else None
+
+    async def _begin_retest(self, retest: Retest, again: Experiment, patch: bytes | None = None) -> Any:
+        """The move, with the patch where that has to come back from the archive."""
+        e, keys = retest.of, self._keys
         index, category_index = keys.indexes(again, again.status)
-        answer = await self._lab.move(
+        is_trained_here = retest.run_s is not None
+        return await self._lab.move(
             "begin_retest",
             keys={
+                "patch": keys("diffs", e.diff_id) if e.diff_id and is_trained_here else None,
                 "experiment": keys.experiment(e.experiment_id),
                 "retest": keys.experiment(again.experiment_id),
                 "attempts": keys.attempts(again.experiment_id),
@@ -184,11 +199,9 @@ class Retesting(Reading):
                 "agent": retest.agent or "",
                 **turn_of(retest.turn),
                 "experiment_traceparent": e.traceparent,
+                "patch": patch,
             },
         )
-        if answer[0] == "exhausted":
-            raise exhausted(e.tag, answer)
-        return again if answer[0] == "ok" else None
 
     async def judge(self, ruling: Ruling) -> bool:
         """Commit what retests say; False where the experiment or the best has changed: read and decide again."""

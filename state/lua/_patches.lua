@@ -1,7 +1,7 @@
 -- Patches are stored once by their content: what an owner adds is counted for a day from its first one on, what a tag's
 -- experiments add counts against the tag's budget.
 -- parts: books
--- keys: patch? patch_bytes?
+-- keys: patch? patch_bytes? patch_uses
 -- args: patch? most_patch_bytes?
 
 local A_DAY_S = 86400
@@ -27,6 +27,7 @@ end
 
 -- What stands there already is not written again, unless it is something else: its content is not what it is named by.
 local function store_patch()
+  redis.call('INCR', K.patch_uses)
   if not redis.call('SET', K.patch, A.patch, 'NX') then
     if redis.call('GET', K.patch) ~= A.patch then redis.call('SET', K.patch, A.patch) end
     return

@@ -1,14 +1,21 @@
 -- Begin a retest: one more run of an experiment's code, under an id of its own. It waits for a GPU at once, its run set
 -- aside from the tag's budget; without `run_s` its agent trains it itself. With `round` it takes its agent's turn.
 -- parts: events books queue
--- keys: experiment retest status_index category_index open attempts
+-- keys: experiment retest status_index category_index open attempts patch? patch_uses
 -- args: experiment_id id number retests_before status_before fields* status patience_s seed run_s? priority experiment_traceparent?
--- args: agent own_round? served_round? round?
--- returns: {ok | stale} | {turn, the rounds now} | {exhausted, gpu_seconds | runs, limit, spent, reserved, needed}
+-- args: agent own_round? served_round? round? patch?
+-- returns: {ok | stale | archived (call again with the patch)} | {turn, the rounds now} | {exhausted, gpu_seconds | runs, limit, spent, reserved, needed}
 local e = redis.call('HMGET', K.experiment, 'retests', 'status')
 if (e[1] or '0') ~= A.retests_before or e[2] ~= A.status_before then return {'stale'} end
 local refusal = A.round and other_rounds(A.agent, A.own_round, A.served_round) or A.run_s and shortage(ms(A.run_s), 1)
 if refusal then return refusal end
+if K.patch then
+  redis.call('INCR', K.patch_uses)
+  if redis.call('EXISTS', K.patch) == 0 then
+    if not A.patch then return {'archived'} end
+    redis.call('SET', K.patch, A.patch)
+  end
+end
 local t = now()
 redis.call('HINCRBY', K.experiment, 'retests', 1)
 redis.call('HSET', K.retest, 'registered_at', clock(t), 'status', A.status, unpack(A.fields))

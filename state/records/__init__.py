@@ -20,6 +20,7 @@ from state.records.experiments import (
     Trust,
 )
 from state.records.gpus import Footprint, Gpu, GpuStatus
+from state.records.patches import EndedRun, UsedPatches
 from state.records.roles import ROLES, Role
 from state.records.tags import Direction, Mode, Strategy, Tag
 from state.records.traces import (
@@ -43,6 +44,7 @@ __all__ = [
     "Choice",
     "Direction",
     "End",
+    "EndedRun",
     "Experiment",
     "Footprint",
     "Forest",
@@ -68,6 +70,7 @@ __all__ = [
     "TraceStatus",
     "Trial",
     "Trust",
+    "UsedPatches",
     "flatten",
     "stamp",
     "words",

@@ -123,6 +123,7 @@ CEILINGS: dict[str, Most] = {
     "tag::pause": Most(1, 1),
     "tag::unpause": Most(1, 1),
     "tag::budget": Most(1, 1),
+    "lab::archive": Most(4, items=True),
     "lab::audit": Most(80, items=True),
     "cron::pause": Most(0, 1),
     "cron::resume": Most(0, 1),
@@ -311,6 +312,7 @@ async def operators(a: Counter) -> None:
     await a.paid("tag::pause", tag=PLAIN)
     await a.paid("tag::unpause", tag=PLAIN)
     await a.paid("tag::budget", tag=PLAIN, runs=1000)
+    await a.paid("lab::archive")
     await a.paid("lab::audit")
     await a.paid("cron::pause", function="pool::sweep")
     await a.paid("cron::resume", function="pool::sweep")

@@ -342,6 +342,19 @@ def test_doctor_says_what_would_be_started_where_no_lab_runs(tmp_path: Path) -> 
     assert "would be started" in found["Redis"]
 
 
+def test_doctor_tries_the_archive(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+
+    found = {}
+    for place in ("old", "none"):
+        done = nightjar(tmp_path / "data", "doctor", "--json", NIGHTJAR_ARCHIVE=str(tmp_path / place))
+        found[place] = next(f for f in json.loads(done.stdout) if f["what"] == "archive")
+
+    assert found["old"]["state"] == "ok"
+    assert found["none"]["state"] == "error"
+    assert "does not take a patch" in found["none"]["found"]
+
+
 def test_doctor_names_settings_that_are_not_read(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("# mine\nNIGHTJAR_PORT=4001\n")
 

@@ -383,7 +383,7 @@ def written(file: Path, **changes: Any) -> None:
 
 
 async def test_a_file_of_a_newer_format_or_schema_names_the_remedy(other: Lab, file: Path) -> None:
-    for changes, reason in (({"version": 2}, "version 2 of the format"), ({"schema": 99}, "schema 99")):
+    for changes, reason in (({"version": 3}, "version 3 of the format"), ({"schema": 99}, "schema 99")):
         written(file, **changes)
 
         with pytest.raises(Invalid, match=reason) as refusal:

@@ -95,6 +95,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "event::trim",
             "experiment::judge_retests",
             "experiment::resume",
+            "lab::archive",
             "lab::audit",
             "pool::dispatch",
             "pool::drain",

@@ -17,9 +17,10 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from state.archive import archive_of
 from state.client import SCHEMA, Lab
 from state.embedded import redis_url
-from state.errors import Forbidden, NightjarError, Unauthenticated
+from state.errors import Forbidden, NightjarError, Unauthenticated, Unavailable
 from state.fitness import Finding, look
 from state.redis_binary import find_binary
 from state.settings import Settings, user_file
@@ -69,6 +70,7 @@ def machine(settings: Settings) -> Iterator[Finding]:
         else:
             yield Finding(program, "ok", "not found: pip is used instead")
     yield from settings_left_behind(settings)
+    yield from archive(settings)
     yield gpus()
     folder = next(p for p in (settings.data_dir, *settings.data_dir.parents) if p.exists())
     free = shutil.disk_usage(folder).free / 1e9
@@ -90,6 +92,18 @@ def settings_left_behind(settings: Settings) -> Iterator[Finding]:
     if any(line.strip().startswith("NIGHTJAR_") for line in here.read_text(errors="replace").splitlines()):
         remedy = f"if it is yours, move its lines to {lab_s} or {user_file()}"
         yield Finding("settings", "warning", f"{here} is not read: it may be a repository's", remedy)
+
+
+def archive(settings: Settings) -> Iterator[Finding]:
+    """Whether the place of old patches takes a file and gives it back."""
+    if (place := archive_of(settings.archive)) is None:
+        return
+    try:
+        place.check()
+    except Unavailable as problem:
+        yield Finding("archive", "error", problem.detail, "mend NIGHTJAR_ARCHIVE, or what it names")
+    else:
+        yield Finding("archive", "ok", f"{place.place} takes patches and gives them back")
 
 
 def gpus() -> Finding:

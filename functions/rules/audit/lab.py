@@ -43,6 +43,8 @@ class Snapshot:
     retests: Sequence[Experiment] = ()
     finished_events: Mapping[str, int] | None = None
     """How often each experiment finishes in the stream; None if the stream was trimmed."""
+    lost_patches: Mapping[str, str] = field(default_factory=dict)
+    """Digests of patches that neither Redis nor the archive has, by their experiments."""
     books: Books = field(default_factory=Books)
     """The sums that the experiments have spent and reserved."""
 
@@ -85,6 +87,8 @@ def tag_violations(s: Snapshot) -> Iterator[str]:
     yield from _budget(s)
     yield from _retests(s, records)
     yield from _chain(s, records)
+    for experiment_id, digest in sorted(s.lost_patches.items()):
+        yield f"{s.tag.name}: the patch {digest} of {experiment_id} is neither in Redis nor in the archive"
 
 
 def _counters(s: Snapshot) -> Iterator[str]:

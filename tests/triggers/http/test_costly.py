@@ -21,6 +21,7 @@ PLOT = "/api/report/progress.png?tag=mar11"
 
 def test_what_takes_seconds_is_declared_costly() -> None:
     assert {name for name, declared in table().items() if declared.costly} == {
+        "lab::archive",
         "lab::audit",
         "report::diff",
         "report::progress",
