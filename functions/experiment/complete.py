@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from functions.contract import Call, Response, function
 from functions.experiment._reports import RunReport, check_counts, first_answer, statistics_loaded
+from functions.formats.metrics_block import LONGEST_NAME, is_metric_name
 from functions.rules.keeps.claiming import judge_report
 from functions.rules.keeps.judging import MEASURES, Report, conditions_of
 from functions.rules.keeps.scores import check_score, with_score
@@ -18,6 +19,15 @@ from state.records import Score, Trust
 Measured = Annotated[float, Field(ge=0, le=1e15)]
 
 
+def _shown(name: str) -> str:
+    if not is_metric_name(name):
+        raise ValueError("holds a character that cannot be shown")
+    return name
+
+
+MetricName = Annotated[str, Field(min_length=1, max_length=LONGEST_NAME), AfterValidator(_shown)]
+
+
 class Complete(RunReport):
     val_bpb: float = Field(description="the tag's metric, whatever its name", examples=[0.9979])
     peak_vram_mb: Measured | None = Field(None, description="most GPU memory it used", examples=[45060.2])
@@ -26,7 +36,7 @@ class Complete(RunReport):
     num_steps: Measured | None = Field(None, description="optimizer steps", examples=[953])
     num_params_m: Measured | None = Field(None, description="millions of parameters", examples=[50.3])
     depth: Measured | None = Field(None, description="layers of the model", examples=[8])
-    metrics: dict[str, float] = Field(
+    metrics: dict[MetricName, float] = Field(
         default_factory=dict, max_length=200, description="further numbers", examples=[{"grad_norm": 0.7}]
     )
     evaluator_hash: Annotated[str, Field(max_length=64)] | None = Field(

@@ -28,6 +28,8 @@ LONGEST_LINE = 400
 """Characters of a line that are looked at; the scripts that write these logs are not trusted to be short."""
 
 MOST_METRICS = 256
+LONGEST_NAME = 100
+"""Characters of a metric's name: lists show the names of a thousand runs at once."""
 EVIDENCE_CHARACTERS = 256 * 1024
 
 _BREAK = re.compile(r"[\r\n]")
@@ -105,6 +107,11 @@ def parse_block(text: str) -> dict[str, float]:
         if name in metrics or len(metrics) < MOST_METRICS:
             metrics[name] = float(found[2])
     return metrics
+
+
+def is_metric_name(name: str) -> bool:
+    """Whether a number of this name is kept: it is short, and every character of it can be shown."""
+    return 0 < len(name) <= LONGEST_NAME and name.isprintable()
 
 
 def last_value(log: str, metric: str) -> float | None:

@@ -55,9 +55,10 @@ async def hand_in(result: TrainingResult, job: TrainingJob, call: Call, experime
                 )
                 return str(completed["status"])
             case Failed():
-                crashed = await call.invoke(
-                    "experiment::crash", {**who, "kind": result.kind, "error": result.error}
-                )
+                error = result.error.encode(
+                    "utf-8", "backslashreplace"
+                ).decode()  # names of files are any bytes
+                crashed = await call.invoke("experiment::crash", {**who, "kind": result.kind, "error": error})
                 return str(crashed["status"])
             case Halted(order="stop"):
                 return await _stopped(job, experiments)

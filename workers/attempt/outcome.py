@@ -9,7 +9,13 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
-from functions.formats.metrics_block import classify_failure, failure_tail, newest_lines, parse_block
+from functions.formats.metrics_block import (
+    classify_failure,
+    failure_tail,
+    is_metric_name,
+    newest_lines,
+    parse_block,
+)
 from functions.lanes import Failed, Halted, Trained, TrainingResult
 from workers.attempt.child import Ended
 from workers.attempt.worktree import Checkout, read_inside
@@ -89,7 +95,7 @@ def _results_file(tree: Path) -> dict[str, float]:
         return {}
     numbers: dict[str, float] = {}
     for name, value in list(found.items())[:256]:
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if is_metric_name(name.lower()) and isinstance(value, int | float) and not isinstance(value, bool):
             with contextlib.suppress(OverflowError):
                 numbers[name.lower()] = float(value)
     return numbers

@@ -1,0 +1,99 @@
+"""Whatever a run leaves behind, the lab can take what is told of it: results.json and logs of any bytes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from functions.contract import Call, Request
+from functions.experiment.complete import Complete
+from functions.experiment.crash import Crash
+from functions.gpu._reporting import hand_in
+from functions.lanes import Failed, Source, Trained, TrainingJob
+from functions.table import table
+from functions.validation import validated
+from state.experiments import Experiments
+from workers.attempt.child import Ended
+from workers.attempt.outcome import outcome
+from workers.attempt.worktree import Checkout
+
+JOB = TrainingJob("mar11-1", 1, 1, "abc1234", None, None, None, "prepare.py", 300.0, 660.0)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+NAMES = st.text(st.characters(), max_size=12) | st.sampled_from(
+    ["val_bpb", "Depth", "x" * 5000, "\ud800", "\u202eb", "a\0b", "a\nb", "İ" * 60]
+)
+FILES = st.dictionaries(NAMES, st.floats() | st.integers() | JSON, max_size=6)
+
+
+class Door:
+    """Takes what is handed in as the lab would, and keeps the request."""
+
+    asked: Request | None = None
+
+    async def invoke(self, name: str, request: Mapping[str, object]) -> dict[str, Any]:
+        self.asked = validated(table()[name], request)
+        return {"status": "told"}
+
+
+async def told(result: Trained | Failed) -> Request | None:
+    """The request that a result becomes."""
+    door = Door()
+    await hand_in(result, JOB, cast("Call", door), cast("Experiments", None))
+    return door.asked
+
+
+def ended(log: str = "", returncode: int = 0) -> Ended:
+    return Ended(cause="exit", returncode=returncode, log=log, is_empty=True)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(results={"val_bpb": 0.5, "\ud800": 1.0}, log="", returncode=0)
+@example(results={"val_bpb": 0.5, "x" * 1_000_000: 1.0}, log="", returncode=0)
+@given(
+    results=FILES.map(lambda found: {"val_bpb": 0.5, **found}) | FILES | JSON,
+    log=st.binary(max_size=80).map(lambda raw: raw.decode("utf-8", "replace")),
+    returncode=st.sampled_from([0, 0, 1, -9]),
+)
+async def test_of_any_results_file_the_lab_is_told_finite_numbers_under_short_printable_names(
+    tmp_path: Path, results: object, log: str, returncode: int
+) -> None:
+    (tmp_path / "results.json").write_text(json.dumps(results))
+    built = Checkout(tmp_path, tmp_path, Source("t1", None, differs=False), frozenset(), None, "e1")
+
+    result = outcome(ended(log, returncode), built, "val_bpb", "cpu")
+
+    assert isinstance(result, Trained | Failed)
+    asked = await told(result)
+    if isinstance(asked, Complete):
+        assert math.isfinite(asked.val_bpb)
+        for name, value in asked.metrics.items():
+            assert len(name) <= 100
+            assert name.isprintable()
+            assert math.isfinite(value)
+    else:
+        assert isinstance(asked, Crash)
+        assert len(asked.error) <= 20_000
+    assert asked.model_dump_json()
+
+
+@pytest.mark.parametrize("name", ["\udcff.py", "a\x1b[31m\0.py", "\u202e.py"])
+async def test_a_failure_that_names_a_file_of_a_strange_name_keeps_its_kind(name: str) -> None:
+    asked = await told(
+        Failed("evaluator", f"the run has made {name}, in the place of what the evaluator uses")
+    )
+
+    assert isinstance(asked, Crash)
+    assert asked.kind == "evaluator"
+    assert "in the place of what" in asked.error
+    asked.error.encode()
