@@ -24,13 +24,14 @@ def members(
     high: float | str = "+inf",
     newest: bool = False,
     fields: Sequence[str] = (),
+    brief: bool = False,
     holding: str | None = None,
 ) -> Sequence[Arg]:
     """A part of an index with its members' hashes, as a command of `Lab.pipeline` for `records` or `values`.
 
     `hashes` is what the hashes' keys begin with. Scores lie in [low, high], where "now" is Redis' clock. With
-    `newest` the highest come first. Without `fields` whole hashes are read. With `holding` members are left out whose
-    first field does not hold this text.
+    `newest` the highest come first. Without `fields` whole hashes are read, with `brief` those of experiments without
+    their constants and metrics. With `holding` members are left out whose first field does not hold this text.
     """
     return lab.reading(
         "read_members",
@@ -43,6 +44,7 @@ def members(
             "limit": limit,
             "newest": "yes" if newest else None,
             "fields": fields,
+            "brief": "yes" if brief else None,
             "holding": holding,
         },
     )

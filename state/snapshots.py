@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 from state.budgets import Books, books_of
 from state.client import Lab
-from state.experiments import Experiments, Window
+from state.experiments import PAGE_BYTES, Experiments, Window
 from state.records import OPEN, STATUSES, Experiment, ForestRecords, Trace
 from state.traces import Traces
 
@@ -28,7 +28,9 @@ class Snapshots:
         found: list[Experiment] = []
         cursor: int | None = None
         while True:
-            page = await self._experiments.page(Window(tag, PAGE, cursor=cursor, newest=False))
+            page = await self._experiments.page(
+                Window(tag, PAGE, cursor=cursor, newest=False, most_bytes=PAGE_BYTES)
+            )
             found += page.experiments
             cursor = page.following
             if cursor is None:

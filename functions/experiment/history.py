@@ -8,7 +8,7 @@ from pydantic import Field
 
 from functions.contract import Category, Request, Response, function
 from functions.views.experiments import ExperimentView
-from state.experiments import Experiments, Window
+from state.experiments import PAGE_BYTES, Experiments, Window
 from state.ids import Tag, TraceId
 from state.records import Status
 
@@ -18,7 +18,9 @@ class ListHistory(Request):
     status: Status | None = Field(None, description="only those of this status", examples=["keep"])
     category: Category | None = Field(None, description="only those of this category", examples=["optimizer"])
     trace_id: TraceId | None = Field(None, description="only those that were made for this trace")
-    limit: int = Field(50, ge=1, le=1000, description="most experiments that are answered")
+    limit: int = Field(
+        50, ge=1, le=1000, description="most experiments that are answered; fewer where they are long"
+    )
     cursor: Annotated[int, Field(ge=0)] | None = Field(
         None, description="next_cursor of the page before", examples=[40]
     )
@@ -44,6 +46,7 @@ async def history(request: ListHistory, experiments: Experiments) -> HistoryPage
         trace_id=request.trace_id,
         cursor=request.cursor,
         newest=request.order == "newest",
+        most_bytes=PAGE_BYTES,
     )
     page = await experiments.history(ExperimentView, window)
     return HistoryPage(experiments=page.experiments, total=page.total, next_cursor=page.following)

@@ -9,7 +9,7 @@ from pydantic import Field
 from functions.contract import Request, Response, function
 from functions.formats.tsv import HEADER, rows
 from functions.rules.keeps.noise import false_share
-from state.experiments import Experiments, Window
+from state.experiments import PAGE_BYTES, Experiments, Window
 from state.ids import Tag
 from state.records import Experiment
 
@@ -36,7 +36,7 @@ async def tsv(request: WriteTsv, experiments: Experiments) -> Tsv:
     """Every finished experiment as `commit val_bpb memory_gb status description`, oldest first."""
     lines: list[str] = []
     chances: list[float | None] = []
-    window = Window(request.tag, PAGE, newest=False)
+    window = Window(request.tag, PAGE, newest=False, most_bytes=PAGE_BYTES)
     while True:
         page = await experiments.history(Experiment, window)
         lines += rows(page.experiments, for_spreadsheet=request.spreadsheet)

@@ -11,7 +11,7 @@ from pydantic import Field
 from functions.contract import Request, Response, function
 from functions.trace._stores import Stores
 from functions.views.drawing import drawn
-from state.experiments import Window
+from state.experiments import PAGE_BYTES, Window
 from state.ids import Tag as TagName
 from state.records import Experiment, Trace, TraceStatus, stamp
 
@@ -100,7 +100,7 @@ async def list(request: ListTraces, stores: Stores) -> TraceList:
         stores.traces.forest(tag),
         stores.traces.open_selections(tag),
         stores.traces.page(tag, request.limit),
-        stores.experiments.page(Window(tag, request.limit, cursor=request.cursor)),
+        stores.experiments.page(Window(tag, request.limit, cursor=request.cursor, most_bytes=PAGE_BYTES)),
     )
     by_number = sorted({t.trace_id: t for t in (*forest.growing, *newest)}.values(), key=lambda t: t.number)
     tips, bases = {t.tip for t in by_number}, {t.base for t in by_number}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from state.experiments.ending import EndingStore
-from state.experiments.reading import Page, Window
+from state.experiments.reading import PAGE_BYTES, Page, Window
 from state.experiments.registering import Registering
 from state.experiments.retesting import Retesting
 from state.experiments.retracting import Retracting
 from state.experiments.running import Running
 from state.experiments.showing import NearBand, Showing
 
-__all__ = ["Experiments", "NearBand", "Page", "Window"]
+__all__ = ["PAGE_BYTES", "Experiments", "NearBand", "Page", "Window"]
 
 
 class Experiments(Registering, Running, EndingStore, Retesting, Retracting, Showing):

@@ -21,6 +21,9 @@ from state.tags import unknown
 
 R = TypeVar("R", bound=Record)
 
+PAGE_BYTES = 4 * 1024 * 1024
+"""Bytes of records that one page has, at most by one: a run may have 150 KiB of constants, metrics and errors."""
+
 
 @dataclass(frozen=True)
 class Window:
@@ -35,6 +38,8 @@ class Window:
     """Where the page before ended."""
     newest: bool = True
     """Begin with the newest, or with the oldest."""
+    most_bytes: int | None = None
+    """A page ends early where its records have so many."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,7 @@ class Reading(Store):
                 "limit": window.limit,
                 "from": window.cursor,
                 "newest": "yes" if window.newest else None,
+                "most_bytes": window.most_bytes,
             },
         )
 

@@ -75,7 +75,7 @@ class Showing(Queueing):
         low, high = near(float(best), direction, read_policy(policy).near_miss_margin)
         found, total = await self._lab.pipeline(
             [
-                members(self._lab, index, keys.experiment(""), limit=limit, low=low, high=high),
+                members(self._lab, index, keys.experiment(""), limit=limit, low=low, high=high, brief=True),
                 ("ZCOUNT", index, repr(low), repr(high)),
             ]
         )

@@ -31,7 +31,10 @@ async def base_found(lab: Lab, answer: Sequence[Any]) -> Experiment | None:
 
 
 def ancestors(lab: Lab, parent_ids: Sequence[str], most: int) -> Sequence[Arg]:
-    """What these were made from, level by level until there are `most`; `ancestry` reads the answer."""
+    """What these were made from, level by level until there are `most`; `ancestry` reads the answer.
+
+    They come without their constants and metrics.
+    """
     return lab.reading(
         "walk_up",
         keys={"starts": [lab.keys.experiment(parent) for parent in parent_ids]},
@@ -39,12 +42,17 @@ def ancestors(lab: Lab, parent_ids: Sequence[str], most: int) -> Sequence[Arg]:
     )
 
 
+def by_id(answer: Sequence[Any]) -> dict[str, dict[str, str]]:
+    """The hashes of what `ancestors` has read; with `most` 1 those of the parents alone."""
+    hashes = (fields_of(each) for each in answer[1:])
+    return {fields["experiment_id"]: fields for fields in hashes}
+
+
 def ancestry(answer: Sequence[Any]) -> tuple[dict[str, Experiment], bool]:
     """The experiments by id, and whether that is all; what was cut off, or is not there, is nobody's parent."""
-    reach, *found = answer
-    known = {e.experiment_id: e for e in (Experiment.parse(fields_of(each)) for each in found)}
+    known = {name: Experiment.parse(fields) for name, fields in by_id(answer).items()}
     for name, e in known.items():
         if any(parent not in known for parent in e.parent_ids):
             above = [parent for parent in e.parent_ids if parent in known]
             known[name] = e.model_copy(update={"parent_ids": above})
-    return known, reach == "whole"
+    return known, answer[0] == "whole"

@@ -1,9 +1,9 @@
 -- A page of an index of experiments, in the order of numbers, with their records. Writes nothing.
 -- keys: index filter?
--- args: experiments limit from? newest?
+-- args: experiments limit from? newest? most_bytes?
 -- returns: {total, number that the next page goes on after or '', {field, value, ...}, ...}
 -- Retests have the number of the experiment that they repeat: a page holds all of one number. With a `filter`, only what
--- that index holds, too; then `index` holds no retests.
+-- that index holds, too; then `index` holds no retests. A page ends after the number with which it has `most_bytes`.
 local AT_ONCE = 500
 
 local function between(low, high, most)
@@ -40,9 +40,17 @@ if #members > limit then
   end
 end
 local total = K.filter and redis.call('ZINTERCARD', 2, K.index, K.filter) or redis.call('ZCARD', K.index)
-local page = {total, following}
-for _, member in ipairs(members) do
+local page, bytes, most = {total, following}, 0, tonumber(A.most_bytes or 'inf')
+for nth, member in ipairs(members) do
   local fields = redis.call('HGETALL', A.experiments .. member)
   if #fields > 0 then page[#page + 1] = fields end
+  for _, text in ipairs(fields) do bytes = bytes + #text end
+  if bytes >= most and members[nth + 1] then
+    local number = redis.call('ZSCORE', K.index, member)
+    if redis.call('ZSCORE', K.index, members[nth + 1]) ~= number then
+      page[2] = number
+      break
+    end
+  end
 end
 return page

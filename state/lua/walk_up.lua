@@ -1,7 +1,9 @@
 -- Walk up the graph of a tag's experiments. Writes nothing, and reads a bounded number of experiments.
+-- parts: rows
 -- keys: starts*
 -- args: experiments most base?
--- returns: {whole or cut, {field, value, ...}, ...}: the starts and what they were made from, level by level
+-- returns: {whole or cut, {field, value, ...}, ...}: the starts and what they were made from, level by level,
+--   without their constants and metrics
 --   with base, the kept experiment nearest to the first start: {found, {field, value, ...}} | {none} | {on, where to go on}
 local function base_above(key)
   for _ = 1, tonumber(A.most) do
@@ -25,7 +27,7 @@ local function ancestors(level)
     end
     local above = {}
     for _, key in ipairs(level) do
-      local e = not seen[key] and redis.call('HGETALL', key) or {}
+      local e = not seen[key] and brief(key) or {}
       seen[key] = true
       if #e > 0 then
         found[#found + 1] = e

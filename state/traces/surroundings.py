@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from state.experiments.walking import ancestors, ancestry
+from state.experiments.walking import ancestors, ancestry, by_id
 from state.facts import ContextFacts
 from state.indexes import members, records, values
 from state.records import Experiment, Selection, Status, Tag
@@ -57,19 +57,19 @@ class Surroundings(Reading):
                 "above": ancestors(lab, parent_ids, most_ancestors) if parent_ids else None,
                 "best": ("HGETALL", keys.experiment(told["best"])) if told["best"] else None,
                 "finished": members(
-                    lab, keys("finished", tag), nodes, limit=most_beside, high=until, newest=True
+                    lab, keys("finished", tag), nodes, limit=most_beside, high=until, newest=True, brief=True
                 ),
-                **{f"root {i}": ("HGETALL", keys.experiment(i)) for i in roots},
+                "roots": ancestors(lab, roots, 1) if roots else None,
                 **{
                     f"newest {status}": members(
-                        lab, keys.status(tag, status, "")[0], nodes, limit=most, newest=True
+                        lab, keys.status(tag, status, "")[0], nodes, limit=most, newest=True, brief=True
                     )
                     for status, most in newest.items()
                 },
             }
         )
         known, is_whole = ancestry(found["above"]) if parent_ids else ({}, True)
-        beside = {i: found[f"root {i}"] for i in roots} | records(found["finished"])
+        beside = (by_id(found["roots"]) if roots else {}) | records(found["finished"])
         return ContextFacts(
             tag=Tag.parse(told["tag"]),
             selection=selection,

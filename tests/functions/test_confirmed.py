@@ -10,7 +10,7 @@ import pytest
 
 from functions.process.lifecycle import Process
 from state.decisions import Retest
-from state.experiments import Experiments
+from state.experiments import Experiments, Window
 from state.pool import Pool
 from state.records import Experiment
 from tests.labs import (
@@ -759,6 +759,29 @@ async def test_pages_leave_no_retest_out(client: httpx.AsyncClient) -> None:
             if cursor is None:
                 break
         assert sorted(seen) == ["mar11-1.2", "mar11-1.3", "mar11-1.4", "mar11-2.2"]
+
+
+@pytest.mark.parametrize("newest", [True, False])
+async def test_pages_that_end_for_their_length_leave_no_retest_out(
+    client: httpx.AsyncClient, process: Process, newest: bool
+) -> None:
+    await open_tag(client)
+    for value in (1.0, 0.9, 0.8):
+        await tried(client, value)
+    for name in ("mar11-1", "mar11-1", "mar11-3"):
+        await told(client, "/api/experiment/retest", experiment_id=name, train=False)
+    experiments = Experiments(process.lab)
+    pages: list[set[str]] = []
+    cursor = None
+
+    while not pages or cursor is not None:
+        window = Window("mar11", 100, status="registered", cursor=cursor, newest=newest, most_bytes=1)
+        page = await experiments.page(window)
+        pages.append({e.experiment_id for e in page.experiments})
+        cursor = page.following
+
+    one, two = {"mar11-1.2", "mar11-1.3"}, {"mar11-3.2"}
+    assert pages == ([two, one] if newest else [one, two])
 
 
 async def test_retests_take_no_turn_from_anybody(client: httpx.AsyncClient, process: Process) -> None:

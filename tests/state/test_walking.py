@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+
 from functions.process.lifecycle import Process
 from state.client import Lab
 from state.experiments import Experiments
@@ -98,3 +100,20 @@ async def test_a_read_survives_a_redis_that_has_forgotten_the_scripts(process: P
     base = await experiments.base_above(["t-1"])
 
     assert base is not None
+
+
+@pytest.mark.parametrize("beside", ["", "a", "ab", "abc"])
+async def test_a_long_error_is_cut_between_two_characters(process: Process, beside: str) -> None:
+    lab = process.lab
+    error = beside + "日本" * 2000
+    await lab.command("ZADD", lab.keys("some"), "1", "t-1")
+    await lab.command("HSET", lab.keys.experiment("t-1"), "error", error, "metrics", "{}", "number", "1")
+
+    [answer] = await lab.pipeline(
+        [members(lab, lab.keys("some"), lab.keys.experiment(""), limit=1, brief=True)]
+    )
+
+    row = records(answer)["t-1"]
+    assert set(row) == {"error", "number"}
+    assert error.startswith(row["error"])
+    assert 3990 < len(row["error"].encode()) <= 4000

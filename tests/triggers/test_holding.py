@@ -26,6 +26,7 @@ from functions.formats.patches import LONGEST_PATCH
 from functions.process.holding import HELD_MOST_S, LOOK_S
 from functions.process.lifecycle import Process, opened
 from functions.table import table
+from state.client import Lab
 from state.embedded import EmbeddedRedis
 from state.events import CATALOGUE
 from state.settings import Settings
@@ -43,6 +44,7 @@ TRACES = 100
 GPUS = 300
 TOKENS = 300
 LETTERS = 1000
+HEAVY = 300
 CODE, FOREST, SMALL = "code", "forest", "small"
 BRANCHES = {
     "traces.mode": "multi",
@@ -122,6 +124,7 @@ async def a_full_lab(settings: Settings) -> str:
         http.headers["authorization"] = f"Bearer {root.text}"
         await open_tag(http, TAG, policy={"baseline_first": False})
         await crowd(process.lab, RUNS, wordy=WORDY)
+        await weigh_down(process.lab)
         for nth in range(TOKENS):
             await process.tokens.issue(name=f"agent-{nth}", role="agent", issued_by="root")
             await open_tag(http, f"tag-{nth}")
@@ -139,6 +142,18 @@ async def a_full_lab(settings: Settings) -> str:
         for event in await process.stream.last(LETTERS):
             await handled.bury(event, LONGEST, 8)
         return root.text
+
+
+async def weigh_down(lab: Lab) -> None:
+    """Give the newest runs as many constants, metrics and words of an error as a run may have."""
+    heavy = {
+        "config_delta": json.dumps(CONSTANTS),
+        "metrics": json.dumps({"x" * 96 + f"{n:04}": 0.1234567890123 for n in range(200)}),
+        "error": "boom " * 13_000,
+    }
+    words = [word for pair in heavy.items() for word in pair]
+    for nth in range(RUNS - HEAVY + 1, RUNS + 1):
+        await lab.command("HSET", lab.keys.experiment(f"{TAG}-{nth}"), *words)
 
 
 async def many_branches(process: Process, http: httpx.AsyncClient) -> None:
