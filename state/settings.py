@@ -153,6 +153,15 @@ class Settings(BaseSettings):
     run_disk_mb: float = Field(
         default=20480.0, gt=0, description="a run whose files take more disk (MB) is killed"
     )
+    run_processes: int = Field(
+        default=512, ge=1, description="a run that has more processes at once is killed"
+    )
+    run_memory_mb: float | None = Field(
+        default=None,
+        gt=0,
+        description="a run that takes more memory (MB) is killed (default: nine tenths of the machine's, shared by "
+        "the slots of its worker)",
+    )
     keep_failed_s: float = Field(
         default=43200.0, ge=0, description="seconds for which a worker keeps the folder of a failed run"
     )

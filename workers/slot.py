@@ -7,14 +7,21 @@ from pathlib import Path
 from state.settings import Settings
 from workers.attempt.isolation import CONFINED, Ground, bubblewrap
 from workers.attempt.kept import Kept
+from workers.attempt.usage import machine_bytes
 from workers.device import Device
 from workers.options import WorkerOptions
+
+_MIB = 1024 * 1024
+_OF_MACHINE = 0.9
+"""Share of a machine's memory that its runs may take."""
 
 
 class Slot(WorkerOptions):
     """A device with the options of its runs; processes get it as JSON on their command line."""
 
     device: Device
+    slots: int = 1
+    """How many slots its worker has on this machine."""
 
     @property
     def gpu_id(self) -> str:
@@ -30,7 +37,15 @@ class Slot(WorkerOptions):
             return None
         caches = settings.data_dir / "cache" / self._folder
         bwrap = bubblewrap() if self.tier == "bwrap" else None
-        return Ground(self.repo, self.data_dirs, caches, self.network, bwrap)
+        return Ground(
+            self.repo, self.data_dirs, caches, self.network, bwrap, self.memory_bytes(settings) // 2
+        )
+
+    def memory_bytes(self, settings: Settings) -> int:
+        """How much memory a run may take: by default its share of what the machine has."""
+        if settings.run_memory_mb is not None:
+            return int(settings.run_memory_mb * _MIB)
+        return int(machine_bytes() * _OF_MACHINE / self.slots)
 
     def kept(self, settings: Settings) -> Kept:
         """The kept folders of its failed attempts."""

@@ -31,9 +31,9 @@ from workers.slot import Slot
 log = logging.getLogger(__name__)
 
 
-def keeper_spec(options: WorkerOptions, device: Device, silent_s: float) -> ProcessSpec:
-    """The keeper of one slot as a child process; its run may finish, without a time limit, before it ends."""
-    slot = Slot(**options.model_dump(), device=device)
+def keeper_spec(options: WorkerOptions, device: Device, slots: int, silent_s: float) -> ProcessSpec:
+    """The keeper of one of the slots as a child process; its run may finish, without a time limit, before it ends."""
+    slot = Slot(**options.model_dump(), device=device, slots=slots)
     argv = (sys.executable, "-P", "-m", "workers.keeper", slot.model_dump_json())
     return ProcessSpec(f"keeper-{device.gpu_id.replace(':', '-')}", argv, None, math.inf, silent_s)
 
@@ -43,7 +43,7 @@ async def supervise(
 ) -> None:
     """Run the keepers until a signal; then let their runs finish. `why`: see isolation.Choice."""
     parent, strangers = os.getppid(), Strangers()
-    specs = [keeper_spec(options, device, settings.silent_s) for device in devices]
+    specs = [keeper_spec(options, device, len(devices), settings.silent_s) for device in devices]
     group = ProcessGroup(specs, settings.data_dir / "logs", lambda line: log.warning("%s", line))
     isolation = described(options.tier, network=options.network)
     facts = {

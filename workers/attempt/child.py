@@ -6,23 +6,24 @@ import asyncio
 import contextlib
 import errno
 import logging
-import math
 import os
 import signal
 import sys
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from functions.formats.metrics_block import newest_lines
 from functions.lanes import Order, Watcher
+from functions.process.kinship import children_of
 from functions.process.running import ended
 from workers.attempt import stamps
 from workers.attempt.capped_log import CappedLog
 from workers.attempt.disk import bytes_on_disk
 from workers.attempt.pipes import inheritable_name, open_pipe, parse_tick, read_now, until_readable
 from workers.attempt.reach import Reach
+from workers.attempt.usage import Ceilings, Excess, excess_below, excess_of_disk
 
 _log = logging.getLogger(__name__)
 
@@ -32,7 +33,7 @@ _REAP_S = 5.0
 _BY_SIGNAL = 128
 """What bubblewrap adds to the number of a signal."""
 
-Ordered = Literal["stop", "lost", "timeout", "disk"]
+Ordered = Literal["stop", "lost", "timeout", "excess"]
 Cause = Literal["exit"] | Ordered
 
 
@@ -47,12 +48,13 @@ class Command:
     log: Path
     timeout_s: float
     limits: Mapping[str, int] = field(default_factory=dict)
-    """Resource limits by the names that launch.py knows: core, fsize, nofile."""
+    """Resource limits by the names that launch.py knows."""
     reach: Reach | None = None
     """What it may touch; None: whatever its user may."""
     folder: Path | None = None
-    """The command is killed when this folder takes more than `folder_bytes`."""
-    folder_bytes: float = math.inf
+    """Of its files, whose size has a ceiling; None: they are not measured."""
+    ceilings: Ceilings | None = None
+    """What it may take at once; None: no limit."""
     spare: Container[int] | None = None
     """See stamps.kill_all."""
 
@@ -66,6 +68,7 @@ class Pace:
     term_grace_s: float = 10.0
     lease_patience_s: float = 60.0
     measure_s: float = 1.0
+    count_s: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -77,6 +80,8 @@ class Ended:
     log: str
     is_empty: bool
     """Whether every process of the attempt has ended."""
+    excess: Excess | None = None
+    """What it took too much of, where that ended it."""
 
 
 async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
@@ -127,7 +132,7 @@ async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
             returncode = _told(read_now(told.fileno()), returncode)
             if returncode is None and run.order is None:
                 raise OSError(errno.EPERM, f"its namespaces were not made: {log.text().strip()[-500:]}")
-        return Ended(run.order or "exit", returncode, log.text(), is_empty)
+        return Ended(run.order or "exit", returncode, log.text(), is_empty, run.excess)
 
 
 def _told(line: bytes, of_bubblewrap: int | None) -> int | None:
@@ -151,6 +156,7 @@ class _Run:
         log: CappedLog,
     ) -> None:
         self.order: Ordered | None = None
+        self.excess: Excess | None = None
         self._command = command
         self._watcher = watcher
         self._pace = pace
@@ -172,17 +178,18 @@ class _Run:
                 self._answer(reports, answers),
                 self._ask(),
                 self._show(),
-                self._measure(),
+                self._measure_files(),
+                self._measure_processes(),
             )
         ]
         try:
             await self._wait_for_end_or_order()
             if not self._exited.done():
                 _log.info("ending %s: %s", self._command.stamp, self.order)
-                stamps.signal_all(self._command.stamp, signal.SIGTERM, spare={self._process.pid})
-                self._process.terminate()
-                grace = 0.0 if self.order == "disk" else self._pace.term_grace_s  # it would go on writing
-                await asyncio.wait({self._exited}, timeout=grace)
+                if self.order != "excess":  # which would go on meanwhile
+                    stamps.signal_all(self._command.stamp, signal.SIGTERM, spare={self._process.pid})
+                    self._process.terminate()
+                    await asyncio.wait({self._exited}, timeout=self._pace.term_grace_s)
         finally:
             await ended(*helpers)
             for outcome in await asyncio.gather(*helpers, return_exceptions=True):
@@ -300,15 +307,36 @@ class _Run:
             await asyncio.sleep(self._pace.tail_s)
             await self.hand_over_tail()
 
-    async def _measure(self) -> None:
-        """End the run when its files take too much of the disk; measures at most a tenth of the time."""
-        folder, most = self._command.folder, self._command.folder_bytes
+    async def _measure_files(self) -> None:
+        """End the run when its files take too much of the disk."""
+        folder, ceilings = self._command.folder, self._command.ceilings
+        if folder is not None and ceilings is not None:
+            most = ceilings.disk_bytes
+            await self._measure(
+                self._pace.measure_s, lambda: excess_of_disk(bytes_on_disk(folder, most), most)
+            )
+
+    async def _measure_processes(self) -> None:
+        """End the run when its processes are too many or take too much memory."""
+        ceilings, spare = self._command.ceilings, self._command.spare
+        if ceilings is not None:
+            await self._measure(self._pace.count_s, lambda: excess_below(self._roots(spare), ceilings))
+
+    def _roots(self, spare: Container[int] | None) -> list[int]:
+        """Its processes that have no other of it above them, orphans included where this process adopts them."""
+        if spare is None:
+            return [self._process.pid]
+        return [pid for pid in children_of(os.getpid()) if pid not in spare]
+
+    async def _measure(self, pause_s: float, excess: Callable[[], Excess | None]) -> None:
+        """Look again and again, for at most a tenth of the time, until it is too much."""
         loop = asyncio.get_running_loop()
-        pause = self._pace.measure_s
-        while folder is not None:
+        pause = pause_s
+        while True:
             await asyncio.sleep(pause)
             begun = loop.time()
-            if await asyncio.to_thread(bytes_on_disk, folder, most) > most:
-                self._give("disk")
+            if (found := await asyncio.to_thread(excess)) is not None:
+                self.excess = found
+                self._give("excess")
                 return
-            pause = max(self._pace.measure_s, 9 * (loop.time() - begun))
+            pause = max(pause_s, 9 * (loop.time() - begun))

@@ -20,8 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import psutil
-
 from functions.process.isolation_options import Isolation
 from state.errors import Invalid
 from workers.attempt.confine import version
@@ -75,6 +73,8 @@ class Ground:
     network: bool
     bwrap: str | None = None
     """The program that gives them namespaces of their own."""
+    scratch_bytes: int = 0
+    """Size of each of their memory file systems there."""
 
     def reach(self, tree: Path, temporary: Path, python: Path, path: str, own: Path) -> Reach:
         """What a training may touch. `own`: where it finds our reporting module; `path`: of its programs."""
@@ -86,7 +86,7 @@ class Ground:
             leaves=True,
             hides=[*_hidden(_SETTINGS)],
             bwrap=self.bwrap,
-            scratch_bytes=psutil.virtual_memory().total // 2,
+            scratch_bytes=self.scratch_bytes,
         )
 
     def _reads(self, tree: Path, python: Path, path: str, own: Path) -> Iterator[str]:

@@ -27,7 +27,14 @@ if TYPE_CHECKING:
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_LIMITS = {"core": resource.RLIMIT_CORE, "fsize": resource.RLIMIT_FSIZE, "nofile": resource.RLIMIT_NOFILE}
+_LIMITS = {
+    "core": resource.RLIMIT_CORE,
+    "fsize": resource.RLIMIT_FSIZE,
+    "nofile": resource.RLIMIT_NOFILE,
+    "nproc": resource.RLIMIT_NPROC,
+}
+_OOM = "oom"
+"""The limit that is none: how much rather than others the process is killed where the machine has no memory left."""
 _DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 
 
@@ -46,6 +53,9 @@ def become(limits: str, reach: str, command: list[str]) -> None:
     """Never returns: see `main`."""
     for limit in filter(None, limits.split(",")):
         name, _, value = limit.partition("=")
+        if name == _OOM:
+            be_killed_first(value)
+            continue
         _, hard = resource.getrlimit(_LIMITS[name])
         number = int(value) if hard == resource.RLIM_INFINITY else min(int(value), hard)
         resource.setrlimit(_LIMITS[name], (number, number))
@@ -76,6 +86,15 @@ def enclose(limits: str, reach: str, told: str, command: list[str]) -> None:
     for number in _DEAF_TO:  # they are the run's; bubblewrap would end by them, and the run with it
         signal.signal(number, signal.SIG_IGN)
     os.execv(argv[0], argv)
+
+
+def be_killed_first(score: str) -> None:
+    """Have the kernel kill this process and its children before those that it has always had (Linux only)."""
+    try:
+        with open("/proc/self/oom_score_adj", "w") as file:
+            file.write(score)
+    except OSError:  # no /proc, or it would have to be less
+        return
 
 
 def unpacked(word: str) -> Reach:

@@ -36,7 +36,7 @@ def outcome(
     printed = parse_block(ended.log) or _results_file(built.path)
     value = printed.get(metric, math.nan)
     is_whole = math.isfinite(value) or (is_scored and metric not in printed)
-    ends_here = ("timeout", "disk", "stop") if is_scored else ("timeout", "disk")
+    ends_here = ("timeout", "excess", "stop") if is_scored else ("timeout", "excess")
     if ended.returncode == 0 and ended.cause not in ends_here and is_whole:
         return Trained(
             metrics={name: number for name, number in printed.items() if math.isfinite(number)},
@@ -65,8 +65,8 @@ def not_started(error: OSError) -> Failed:
 def _failed(ended: Ended, printed: Mapping[str, float], metric: str) -> Failed:
     wanted = {metric: printed[metric]} if metric in printed else {}
     kind = classify_failure(ended.log, ended.returncode, timed_out=ended.cause == "timeout", metrics=wanted)
-    if ended.cause == "disk":
-        kind, reason = "disk", "its files took more of the disk than the worker allows (NIGHTJAR_RUN_DISK_MB)"
+    if ended.cause == "excess" and ended.excess is not None:
+        kind, reason = ended.excess.kind, ended.excess.reason
     elif ended.cause == "timeout":
         reason = "still running at its time limit"
     elif ended.returncode is not None and ended.returncode < 0:

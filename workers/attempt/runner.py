@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import math
 import os
 import time
 from collections.abc import Mapping
@@ -28,6 +27,7 @@ from workers.attempt.reach import Reach
 from workers.attempt.running import runner_name
 from workers.attempt.scoring import ScoringWatcher, is_changed, scored, set_stage
 from workers.attempt.source import Refused
+from workers.attempt.usage import Ceilings, threads_here
 from workers.attempt.worktree import Checkout, checkout
 from workers.device import Sampler
 from workers.slot import Slot
@@ -39,8 +39,10 @@ _PASSED = ("HOME", "LANG", "TZ", "USER")
 _TEMPORARY = "tmp"
 _MIB = 1024 * 1024
 _DRIVER_PATIENCE_S = 10.0
-_LIMITS = {"core": 0, "fsize": 16 * 1024**3, "nofile": 65536}
-# no limit of address space, which breaks CUDA; none of processes, which counts the whole user
+_LIMITS = {"core": 0, "fsize": 16 * 1024**3, "nofile": 65536, "oom": 500}
+# no limit of address space, which breaks CUDA
+_THREADS_EACH = 8
+"""Of a process, on average, where a run has as many as it may: so a fork bomb cannot outgrow who is to end it."""
 
 
 class TrainingRunner:
@@ -186,12 +188,28 @@ class TrainingRunner:
             stamp=self._stamp_of(job),
             log=built.folder / "log.txt",
             timeout_s=job.timeout_s,
-            limits=_LIMITS if self._is_limited else {},
+            limits=self._limits() if self._is_limited else {},
             folder=built.folder,
-            folder_bytes=self._settings.run_disk_mb * _MIB if self._is_limited else math.inf,
+            ceilings=self._ceilings(),
             spare=self._spare(),
             reach=self._reach(built, python, env["PATH"]),
         )
+
+    def _ceilings(self) -> Ceilings | None:
+        if not self._is_limited:
+            return None
+        settings = self._settings
+        return Ceilings(
+            disk_bytes=settings.run_disk_mb * _MIB,
+            processes=settings.run_processes,
+            memory_bytes=self._slot.memory_bytes(settings),
+        )
+
+    def _limits(self) -> Mapping[str, int]:
+        """The kernel's own. It counts threads: in namespaces a run's own, elsewhere those of its whole user."""
+        threads = _THREADS_EACH * self._settings.run_processes
+        has_namespaces = self._ground is not None and self._ground.bwrap is not None
+        return {**_LIMITS, "nproc": threads if has_namespaces else threads + threads_here()}
 
     def _reach(self, built: Checkout, python: str, path: str) -> Reach | None:
         if self._ground is None:

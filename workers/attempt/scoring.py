@@ -131,11 +131,8 @@ def _unscored(ended: Ended, value: float | None, metric: str) -> Failed:
     if ended.cause == "timeout":
         kind: FailureKind = "timeout"
         reason = "the run's time limit came while the evaluator scored it"
-    elif ended.cause == "disk":
-        kind, reason = (
-            "disk",
-            "scoring it took more of the disk than the worker allows (NIGHTJAR_RUN_DISK_MB)",
-        )
+    elif ended.cause == "excess" and ended.excess is not None:
+        kind, reason = ended.excess.kind, f"the evaluator's run was ended: {ended.excess.reason}"
     elif ended.returncode is not None and (ended.returncode in _KINDS or ended.returncode == _UNSCORED):
         said = ended.log.rpartition("\nunscored: ")[2]
         kind = _KINDS.get(ended.returncode) or classify_failure(said, ended.returncode, metrics={})

@@ -43,9 +43,8 @@ def stamp() -> Iterator[str]:
 
 
 def reach(tree: Path) -> Reach:
-    ground = Ground(ROOT, (), tree / "caches", network=False, bwrap=bubblewrap())
-    found = ground.reach(tree, tree, Path(sys.executable), "", ROOT)
-    return found._replace(scratch_bytes=SCRATCH)
+    ground = Ground(ROOT, (), tree / "caches", network=False, bwrap=bubblewrap(), scratch_bytes=SCRATCH)
+    return ground.reach(tree, tree, Path(sys.executable), "", ROOT)
 
 
 def enclosed(tmp_path: Path, stamp: str, script: str, *, timeout_s: float = 60) -> Command:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import shutil
 import sys
@@ -16,10 +17,13 @@ import pytest
 from functions.lanes import Failed, Halted, Runner, Trained, TrainingResult, Unfit
 from state.settings import Settings
 from tests.workers.repository import Repository, job
+from tests.workers.tiers import needs
 from tests.workers.watching import Orders
 from workers.attempt.interpreter import find_interpreter
+from workers.attempt.isolation import Tier
 from workers.attempt.runner import TrainingRunner
 from workers.attempt.stamps import processes_of
+from workers.attempt.usage import machine_bytes
 from workers.device import Device, Sampler
 from workers.slot import Slot
 
@@ -379,6 +383,95 @@ async def test_a_worker_without_room_on_its_disk_is_unfit(repo: Repository) -> N
     assert await runner(repo, pace={"min_free_mb": 0}).survey() is None
 
 
+FORKS = """
+import os, time
+for _ in range(600):
+    if os.fork() == 0:
+        time.sleep(600)
+time.sleep(600)
+"""
+BOMB = """
+import os, time
+while True:
+    try:
+        os.fork()
+    except OSError:
+        time.sleep(0.1)
+"""
+HOG = """
+import mmap, time
+held = []
+for _ in range(100):
+    held.append(mmap.mmap(-1, 8 << 20))
+    held[-1].write(bytes(8 << 20))
+print("---\\nval_bpb: 1", flush=True)
+time.sleep(600)
+"""
+SHARED = """
+import mmap, os, time
+held = mmap.mmap(-1, 48 << 20)
+held.write(bytes(48 << 20))
+for _ in range(4):
+    if os.fork() == 0:
+        held.read()
+        time.sleep(600)
+time.sleep(2)
+print("---\\nval_bpb: 1")
+"""
+LIMITED: tuple[Tier, ...] = ("limits", "landlock", "bwrap")
+
+
+async def killed_for_its_processes(repo: Repository, script: str, tier: Tier, allowed: int) -> None:
+    pace = {"run_processes": allowed, "term_grace_s": 600.0}
+    result = await train(repo, script, tier=needs(tier), pace=pace)
+
+    assert isinstance(result, Failed)
+    assert result.kind == "killed"
+    said = (
+        rf"it had at least [\d,]+ processes at once; the worker allows {allowed} \(NIGHTJAR_RUN_PROCESSES\)"
+    )
+    assert re.match(said, result.error), result.error
+
+
+@pytest.mark.parametrize("tier", LIMITED)
+async def test_a_run_with_too_many_processes_is_killed(repo: Repository, tier: Tier) -> None:
+    await killed_for_its_processes(repo, FORKS, tier, 512)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="no limit of the kernel holds for root")
+@pytest.mark.parametrize("tier", LIMITED)
+async def test_a_fork_bomb_does_not_outgrow_who_is_to_end_it(repo: Repository, tier: Tier) -> None:
+    await killed_for_its_processes(repo, BOMB, tier, 32)
+
+
+@pytest.mark.parametrize("tier", LIMITED)
+async def test_a_run_that_takes_too_much_memory_is_killed_as_out_of_memory(
+    repo: Repository, tier: Tier
+) -> None:
+    result = await train(repo, HOG, tier=needs(tier), pace={"run_memory_mb": 100.0, "term_grace_s": 600.0})
+
+    assert isinstance(result, Failed)
+    assert result.kind == "oom"
+    assert re.match(
+        r"it took [\d,]+ MB of memory; the worker allows 100 MB \(NIGHTJAR_RUN_MEMORY_MB\)", result.error
+    )
+
+
+async def test_memory_that_processes_share_counts_once(repo: Repository) -> None:
+    result = await train(repo, SHARED, pace={"run_memory_mb": 150.0})
+
+    assert isinstance(result, Trained), result
+
+
+def test_the_slots_of_a_worker_share_nine_tenths_of_the_machine(tmp_path: Path) -> None:
+    def share(slots: int, **settings: object) -> int:
+        slot = Slot.model_validate({"repo": tmp_path, "device": CPU, "slots": slots})
+        return slot.memory_bytes(Settings.model_validate({"data": tmp_path, **settings}))
+
+    assert 2 * share(2) == pytest.approx(share(1)) == pytest.approx(0.9 * machine_bytes())
+    assert share(2, run_memory_mb=100.0) == 100 << 20
+
+
 FILL = """
 import os, time
 for nth in range(40):
@@ -395,7 +488,8 @@ async def test_a_run_that_fills_the_disk_is_killed_at_its_cap(repo: Repository) 
 
     assert isinstance(result, Failed)
     assert result.kind == "disk"
-    assert result.error.startswith("its files took more of the disk than the worker allows")
+    assert result.error.startswith("its files took at least ")
+    assert "(NIGHTJAR_RUN_DISK_MB)" in result.error.splitlines()[0]
 
 
 async def test_a_failed_attempt_says_where_its_files_are_kept_and_a_good_one_leaves_none(

@@ -1,0 +1,119 @@
+"""What a run takes of its machine: processes and memory; and what there is of it."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from functions.formats.metrics_block import FailureKind
+from functions.process.kinship import children_of
+
+_MIB = 1024 * 1024
+_ENOUGH = 4
+"""Processes are counted up to so many times what is allowed: a fork bomb has more of them than can be read."""
+_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What a run may take at once; over one of them it is ended."""
+
+    disk_bytes: float = math.inf
+    processes: float = math.inf
+    memory_bytes: float = math.inf
+
+
+@dataclass(frozen=True)
+class Excess:
+    """What a run took too much of."""
+
+    kind: FailureKind
+    reason: str
+
+
+def excess_of_disk(found: float, allowed: float) -> Excess | None:
+    """For bytes of a run's files."""
+    if found <= allowed:
+        return None
+    measured = "more than can be measured" if found == math.inf else f"at least {_mb(found)}"
+    return Excess(
+        "disk",
+        f"its files took {measured} of the disk; the worker allows {_mb(allowed)} (NIGHTJAR_RUN_DISK_MB)",
+    )
+
+
+def excess_below(roots: Iterable[int], ceilings: Ceilings) -> Excess | None:
+    """What the processes below these take too much of; the roots count, too."""
+    pids = _below(roots, ceilings.processes * _ENOUGH)
+    if len(pids) > ceilings.processes:
+        return Excess(
+            "killed",
+            f"it had at least {len(pids):,} processes at once; the worker allows {ceilings.processes:,.0f}"
+            " (NIGHTJAR_RUN_PROCESSES)",
+        )
+    taken = memory_of(pids, ceilings.memory_bytes)
+    if taken > ceilings.memory_bytes:
+        return Excess(
+            "oom",
+            f"it took {_mb(taken)} of memory; the worker allows {_mb(ceilings.memory_bytes)}"
+            " (NIGHTJAR_RUN_MEMORY_MB)",
+        )
+    return None
+
+
+def memory_of(pids: Sequence[int], enough: float) -> int:
+    """Bytes of memory of processes; what they share counts once where they would have over `enough`.
+
+    To tell that apart takes the kernel long, so the pages of each are added up first.
+    """
+    resident = sum(_resident(pid) for pid in pids)
+    return resident if resident <= enough else sum(_own_share(pid) for pid in pids)
+
+
+def machine_bytes() -> int:
+    """The memory of this machine, or of the container that we are in."""
+    total = psutil.virtual_memory().total
+    for place in _CGROUP_LIMITS:
+        with contextlib.suppress(OSError, ValueError):  # there is none, or it is `max`
+            total = min(total, int(Path(place).read_text()))
+    return total
+
+
+def threads_here() -> int:
+    """How many threads there are on this machine; 0 where that is not told."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int(Path("/proc/loadavg").read_text().split()[3].partition("/")[2])
+    return 0
+
+
+def _below(roots: Iterable[int], enough: float) -> list[int]:
+    found = [*roots]
+    for pid in found:
+        if len(found) >= enough:
+            break
+        found += children_of(pid)
+    return found
+
+
+def _resident(pid: int) -> int:
+    with contextlib.suppress(psutil.Error):
+        return int(psutil.Process(pid).memory_info().rss)
+    return 0  # it has ended
+
+
+def _own_share(pid: int) -> int:
+    """What it has alone, and its share of what others have, too; all that is resident, where that is not told."""
+    with contextlib.suppress(OSError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return _resident(pid)
+
+
+def _mb(size: float) -> str:
+    return f"{size / _MIB:,.0f} MB"
