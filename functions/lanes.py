@@ -124,6 +124,11 @@ class Runner(Protocol):
     """A worker's ability to run one training attempt to its end."""
 
     @property
+    def gpu_id(self) -> str:
+        """The GPU or CPU slot that it runs on."""
+        ...
+
+    @property
     def name(self) -> str:
         """`<host>:<pid>:<start time>` of this process: enough to see from beside it whether it still lives."""
         ...

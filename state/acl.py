@@ -27,8 +27,13 @@ _OF_WORKERS = """
 """To connect and ask how the server is; what scripts and stores send; wake-ups; in the last two lines what RQ does
 besides. All of it is known to every Redis since 7.0: of a list with one unknown name a server takes nothing."""
 
-NOT_OF_WORKERS = frozenset({"tokens", "token_names", "token_use", "tries", "sessions", "tickets", "webhooks"})
-"""Keys that decide who is let in, and secrets: a process that could write them would be an operator."""
+NOT_OF_WORKERS = frozenset(
+    {"tokens", "token_names", "token_use", "tries", "sessions", "tickets", "webhooks", "decided", "adopted"}
+)
+"""Keys that decide who is let in and what workers run, and secrets: who could write them would be an operator."""
+
+READ_BY_WORKERS = frozenset({"signing_keys", "policy"})
+"""Keys that say who signs what workers run, and what a run may be: who could write them could order any."""
 
 _OF_THE_LAB = (
     "@all",
@@ -47,8 +52,11 @@ _OF_THE_LAB = (
 def worker_rules(lab: str) -> list[str]:
     """For keepers, RQ workers and runs: the lab's keys but those of `NOT_OF_WORKERS`, RQ's, the channels of both."""
     keys = Keys(lab)
-    shapes = [f.pattern for f in FAMILIES if f.pattern.partition(":")[0] not in NOT_OF_WORKERS]
-    patterns = dict.fromkeys(f"~{keys(_glob(shape))}" for shape in shapes)
+    patterns = dict.fromkeys(
+        f"{'%R' if name in READ_BY_WORKERS else ''}~{keys(_glob(family.pattern))}"
+        for family in FAMILIES
+        if (name := family.pattern.partition(":")[0]) not in NOT_OF_WORKERS
+    )
     return [*patterns, *_of_rq_and_channels(lab), "-@all", *_granted(_OF_WORKERS.split())]
 
 

@@ -54,6 +54,7 @@ LEFT_OUT = frozenset(
         "tickets",
         "tries",
         "archived",
+        "signing_keys",
     }
 )
 """Key names that a backup leaves out: of these a restored lab gets its own, and it has all patches in Redis."""

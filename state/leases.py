@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from state.decided import Decided
 from state.policy import Policy
 from state.records import Experiment, Gpu, GpuStatus, Tag
 
@@ -17,8 +18,8 @@ class Lease:
     gpu_index: int
     fence: int
     expires_at: float
-    held_before: bool
-    """The experiment had it already."""
+    decided: Decided | None
+    """What was decided of the experiment; None where it had the GPU already."""
 
 
 @dataclass(frozen=True)
@@ -82,11 +83,3 @@ class Flagged:
 
     status: GpuStatus
     holder: str | None
-
-
-@dataclass(frozen=True)
-class Assignment:
-    """An experiment that a worker is to train, with what that takes."""
-
-    experiment: Experiment
-    tag: Tag

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from state.client import Lab, time_of
+from state.decided import Decided
 from state.experiments.reading import experiment_in
 from state.ids import named_by
 from state.indexes import members, records
@@ -256,8 +257,10 @@ class Pool:
             },
         )
         match answer:
-            case ["leased" | "held" as how, gpu_id, index, fence, expiry]:
-                return Lease(gpu_id, int(index), int(fence), float(expiry), how == "held")
+            case ["leased", gpu_id, index, fence, expiry, decided]:
+                return Lease(gpu_id, int(index), int(fence), float(expiry), Decided(*decided))
+            case ["held", gpu_id, index, fence, expiry]:
+                return Lease(gpu_id, int(index), int(fence), float(expiry), None)
             case ["none" | "paused" | "stale" as why]:
                 refused: Literal["none", "paused", "stale"] = why
                 return refused

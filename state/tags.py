@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from state.budgets import WARN_AT
 from state.client import Lab
+from state.decided import tag_text
 from state.errors import BudgetExhausted, Conflict, NotFound
 from state.indexes import members, values
 from state.keys import Keys
@@ -89,6 +90,7 @@ class Tags:
                 "fields": words(tag.flat()),
                 "strategy_fields": words(strategy.flat()),
                 "policy": policy.model_dump_json(),
+                "of_tag": tag_text(tag),
             },
         )
         return None if answer == "exists" else tag.model_copy(update={"created_at": float(answer)})

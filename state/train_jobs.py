@@ -27,8 +27,8 @@ FUNCTION = "gpu::train"
 """The only function of the table that a job may call."""
 SPARE_S = 180
 """RQ's timeout is this much longer than the run's, so that the run's normally ends first."""
-MOST_BYTES = 16_384
-"""Most bytes of a job; ours have a few hundred."""
+MOST_BYTES = 262_144
+"""Most bytes of a job; ours have about a thousand, and 100,000 where as many constants are set as may be."""
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,600}")
 _OURS = (
@@ -52,7 +52,7 @@ class Refused(NoSuchJobError):
 
 
 class TrainJob(Job):
-    """A job that can only call `ENTRY(function=FUNCTION, payload={experiment_id, attempt, fence})`.
+    """A job that can only call `ENTRY(function=FUNCTION, payload={experiment_id, attempt, fence, assignment})`.
 
     Other clients of Redis can rewrite a job, and RQ would import and call anything that it names. So the whole job is
     checked before RQ uses it; a job that we have not made is removed and logged.
@@ -118,9 +118,10 @@ class TrainJob(Job):
         match data:
             case [
                 str(entry), None, [],
-                {"function": str(function), "payload": {"experiment_id": str(e), "attempt": int(n), "fence": int(f)}},
+                {"function": str(function), "payload": {
+                    "experiment_id": str(e), "attempt": int(n), "fence": int(f), "assignment": str()}},
             ]:  # fmt: skip
-                exact = len(data[3]) == 2 and len(data[3]["payload"]) == 3
+                exact = len(data[3]) == 2 and len(data[3]["payload"]) == 4
                 named = self.id.endswith(f"_s{_escaped(e)}-{n}-{f}")
                 return exact and named and (entry, function) == (ENTRY, FUNCTION) and n > 0 and f > 0
             case _:

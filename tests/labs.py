@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import httpx
@@ -16,11 +17,13 @@ from state.client import Lab
 from state.experiments import Experiments
 from state.records import Experiment, Role
 from state.settings import host_name
+from state.train_jobs import gpu_queue
+from state.train_queue import broker
 
 FORM = {"content-type": "application/x-www-form-urlencoded"}
 """What `curl -d` sends with its JSON."""
-PRESENCE = frozenset({"processes", "process_facts", "open", "bindings", "token_use", "tries"})
-"""Last-seen stamps and allowances are presence, not state."""
+PRESENCE = frozenset({"processes", "process_facts", "open", "bindings", "token_use", "tries", "signing_keys"})
+"""Last-seen stamps, allowances and keys of processes are presence, not state."""
 _commits = itertools.count(0xABC0000)
 
 
@@ -121,6 +124,12 @@ async def add_gpu(http: httpx.AsyncClient, gpu_id: str = "host:gpu0", **more: An
 async def silence(lab: Lab, gpu_id: str, seconds: float = 61) -> None:
     """As if nothing had been heard of a GPU for so long."""
     await lab.command("HSET", lab.keys.gpu(gpu_id), "heartbeat_at", repr(await lab.now() - seconds))
+
+
+def handed_over(lab: Lab, gpu_id: str = "host:gpu0") -> list[dict[str, Any]]:
+    """What waits in a GPU's queue for its worker."""
+    with closing(broker(lab.url)) as connection:
+        return [job.kwargs["payload"] for job in gpu_queue(lab.name, gpu_id, connection).jobs]
 
 
 async def expire(lab: Lab, gpu_id: str) -> None:

@@ -84,7 +84,12 @@ REWRITES: dict[str, Rewrite] = {
 
 def rewrite(rq: redis.Redis, key: str, what: str, marker: Path) -> None:
     """Rewrite a job as one of REWRITES does."""
-    data: Any = rq.hget(key, "data")
-    payload = json.loads(zlib.decompress(data))[3]["payload"]
-    for name, value in REWRITES[what](payload, marker).items():
+    for name, value in REWRITES[what](read_payload(rq, key), marker).items():
         rq.hset(key, name, value)
+
+
+def read_payload(rq: redis.Redis, key: str) -> dict[str, Any]:
+    """What a job hands to its worker."""
+    data: Any = rq.hget(key, "data")
+    payload: dict[str, Any] = json.loads(zlib.decompress(data))[3]["payload"]
+    return payload

@@ -29,6 +29,9 @@ def preload() -> None:
     for name in moves():
         load(name)
     importlib.import_module("scipy.special")  # needed by tags that judge noise
+    importlib.import_module(
+        "cryptography.hazmat.primitives.asymmetric.ed25519"
+    )  # what a worker runs is signed
 
 
 async def attempt(

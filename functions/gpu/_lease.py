@@ -12,6 +12,7 @@ from functions.gpu._reporting import delivered
 from functions.gpu._stores import Stores
 from functions.lanes import Order, Source
 from functions.rules.pool.broken_lease import broken, given_up
+from state.assignments import Assignment
 from state.decisions import BrokenLease
 from state.errors import Unavailable
 from state.policy import Policy
@@ -27,13 +28,20 @@ class AttemptLease:
     stores: Stores
     experiment: Experiment
     """As it was leased."""
-    attempt: int
-    fence: int
+    assignment: Assignment
     lease_s: float
 
     @property
     def gpu_id(self) -> str:
-        return self.experiment.gpu_id or ""
+        return self.assignment.gpu_id
+
+    @property
+    def attempt(self) -> int:
+        return self.assignment.attempt
+
+    @property
+    def fence(self) -> int:
+        return self.assignment.fence
 
     async def begin(self, runner: str, before: Footprint | None) -> bool:
         """Begin the attempt; False where it was begun before, or the lease is over."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from state.assignments import Assignments
 from state.experiments import Experiments
 from state.pool import Pool
 
@@ -14,3 +15,4 @@ class Stores:
 
     experiments: Experiments
     pool: Pool
+    assignments: Assignments

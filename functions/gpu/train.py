@@ -17,14 +17,14 @@ from functions.rules.access import check_own
 from functions.rules.baselines import is_base_code, owes_baseline
 from functions.rules.entering import run_of
 from functions.rules.pool.turns import next_turn
-from functions.rules.time_limits import TIMEOUT, default_timeout_s, ends_after_s
+from functions.rules.time_limits import TIMEOUT, ends_after_s
 from functions.views.budgets import held_back
 from functions.views.hints import Queue, alive, next_step
+from state.assignments import Assignment, Forged
 from state.entries import HeldLease, WaitQueue
 from state.errors import Conflict, Damaged, Invalid
 from state.experiments import Experiments
 from state.ids import ExperimentId, GpuId, Sha
-from state.leases import Assignment
 from state.records import OPEN, Experiment, Tag
 from state.refusals import check_pinned
 from state.settings import Settings
@@ -50,6 +50,12 @@ class Train(Command):
     priority: int = Field(0, ge=0, le=7, description="higher first")
     attempt: int | None = Field(None, ge=1, description="the dispatcher's; agents leave it out", examples=[1])
     fence: int | None = Field(None, ge=1, description="the lease's; agents leave it out", examples=[17])
+    assignment: str | None = Field(
+        None,
+        max_length=262_144,
+        description="what is to be run, signed by the dispatcher; agents leave it out",
+        examples=["0123456789abcdef SIGNATURE {}"],
+    )
 
 
 class Accepted(Response):
@@ -172,17 +178,26 @@ def accepted(e: Experiment, position: int, workers: int, tag: Tag) -> Accepted:
 )
 async def train(request: Train, call: Call, stores: Stores, runner: Runner, settings: Settings) -> Done:
     """Train an experiment on a GPU: queued at once, run by the worker that the dispatcher leases for it."""
-    given = await stores.experiments.assignment(request.experiment_id)
-    e, attempt, fence = given.experiment, request.attempt, request.fence
-    lease = AttemptLease(stores, e, attempt or e.attempt, fence or e.fence, settings.stale_s)
+    name, attempt, fence = request.experiment_id, request.attempt or 0, request.fence or 0
     try:
-        patch = await stores.experiments.patch(e)
+        assigned = await stores.assignments.checked(
+            request.assignment, gpu_id=runner.gpu_id, experiment_id=name, attempt=attempt, fence=fence
+        )
+    except Forged as problem:
+        log.error(
+            "%s attempt %d is refused: %s; who else can write to this Redis?", name, attempt, problem.detail
+        )
+        return Done(experiment_id=name, attempt=attempt, outcome="refused")
+    e = await stores.experiments.get(name)
+    lease = AttemptLease(stores, e, assigned, settings.stale_s)
+    try:
+        [patch] = await stores.experiments.patches_named([assigned.diff_id])
     except Damaged as problem:
         reason = problem.detail
-        log.error("%s cannot be trained: %s", e.experiment_id, reason)
+        log.error("%s cannot be trained: %s", name, reason)
         await delivered(lambda: lease.give_up(reason))
-        return Done(experiment_id=e.experiment_id, attempt=lease.attempt, outcome="lost")
-    job = job_of(given, lease, patch, call.traceparent)
+        return Done(experiment_id=name, attempt=attempt, outcome="lost")
+    job = job_of(assigned, patch, call.traceparent)
     before = await runner.survey()
     if isinstance(before, Unfit):
         reason = before.reason
@@ -194,7 +209,7 @@ async def train(request: Train, call: Call, stores: Stores, runner: Runner, sett
         return done(job, "refused")
     log.info("%s attempt %d begins on %s", e.experiment_id, job.attempt, e.gpu_id)
     async with lease.renewing():
-        result = await runner.run(job, lease, metric=given.tag.metric)
+        result = await runner.run(job, lease, metric=assigned.metric)
     # at once: the next run waits for both
     outcome, proven = await asyncio.gather(
         delivered(lambda: hand_in(result, job, call, stores.experiments)), runner.is_empty(job, before)
@@ -207,28 +222,22 @@ async def train(request: Train, call: Call, stores: Stores, runner: Runner, sett
     return done(job, outcome)
 
 
-def job_of(
-    given: Assignment, lease: AttemptLease, patch: bytes | None, traceparent: str | None
-) -> TrainingJob:
-    """What the runner is told of the attempt."""
-    e, tag, budget = given.experiment, given.tag, given.experiment.budget_s or 300.0
-    delta = e.config_delta
-    if e.retest_of is not None and delta is not None:  # it has a seed of its own
-        delta = {name: value for name, value in delta.items() if name != "SEED"}
+def job_of(assigned: Assignment, patch: bytes | None, traceparent: str | None) -> TrainingJob:
+    """What the runner is told of the attempt: what the lab has decided, and nothing else."""
     return TrainingJob(
-        experiment_id=e.experiment_id,
-        attempt=lease.attempt,
-        fence=lease.fence,
-        commit_sha=e.commit_sha,
-        base_commit=tag.base_commit,
+        experiment_id=assigned.experiment_id,
+        attempt=assigned.attempt,
+        fence=assigned.fence,
+        commit_sha=assigned.commit_sha,
+        base_commit=assigned.base_commit,
         patch=patch,
-        config_delta=delta,
-        evaluator=tag.evaluator,
-        evaluator_files=tag.evaluator_files,
-        evaluator_command=tag.evaluator_command,
-        budget_s=budget,
-        timeout_s=e.timeout_s or default_timeout_s(budget),
-        seed=e.seed,
+        config_delta=assigned.config_delta,
+        evaluator=assigned.evaluator,
+        evaluator_files=assigned.evaluator_files,
+        evaluator_command=assigned.evaluator_command,
+        budget_s=assigned.budget_s,
+        timeout_s=assigned.timeout_s,
+        seed=assigned.seed,
         traceparent=traceparent,
     )
 

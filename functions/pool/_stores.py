@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from state.assignments import Assignments
 from state.experiments import Experiments
 from state.pool import Pool
 from state.tags import Tags
@@ -18,5 +19,6 @@ class Stores:
     pool: Pool
     experiments: Experiments
     tags: Tags
+    assignments: Assignments
     train_queue: TrainQueue
     wakeups: Wakeups

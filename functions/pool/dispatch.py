@@ -10,7 +10,9 @@ from functions.contract import Command, Every, On, Response, function
 from functions.pool._stores import Stores
 from functions.rules.baselines import repeats_due
 from functions.rules.keeps.ruling import retest_of
+from functions.rules.pool.broken_lease import given_up
 from functions.rules.pool.dispatch import lendable, pairs
+from state.decided import Decided
 from state.errors import BudgetExhausted, Conflict
 from state.leases import Lease
 from state.records import OPEN, Experiment, Gpu
@@ -66,7 +68,8 @@ async def dispatch(request: Dispatch, stores: Stores, settings: Settings) -> Dis
             break
     for e in late.values():
         if e.gpu_id is not None:
-            await _hand_over(e, e.gpu_id, e.fence, stores)
+            decided = await stores.assignments.decided(e.experiment_id)
+            await _hand_over(e, decided, stores, settings, again=True)
     return Dispatched(leased=leased, enqueued_again=list(late))
 
 
@@ -99,12 +102,34 @@ async def _lend(e: Experiment, gpu_id: str, stores: Stores, settings: Settings) 
     lease = await stores.pool.lend(e, [gpu_id], lease_s=settings.stale_s, stale_s=settings.stale_s)
     if not isinstance(lease, Lease):
         return False
-    if not lease.held_before:
-        await _hand_over(e, lease.gpu_id, lease.fence, stores)
+    if lease.decided is not None:
+        leased = e.model_copy(update={"gpu_id": lease.gpu_id, "fence": lease.fence})
+        await _hand_over(leased, lease.decided, stores, settings)
     return True
 
 
-async def _hand_over(e: Experiment, gpu_id: str, fence: int, stores: Stores) -> None:
-    """Put a leased attempt on its GPU's queue, unless it stands there."""
-    payload = {"experiment_id": e.experiment_id, "attempt": e.attempt, "fence": fence}
-    await stores.train_queue.enqueue(gpu_id, payload, e.timeout_s)
+async def _hand_over(
+    e: Experiment, decided: Decided, stores: Stores, settings: Settings, *, again: bool = False
+) -> None:
+    """Put a leased attempt on its GPU's queue with its signed assignment, unless it stands there."""
+    name, gpu_id, fence = e.experiment_id, e.gpu_id or "", e.fence
+    assigned = stores.assignments.of(decided, e, gpu_id, fence)
+    if assigned is None:
+        log.error("%s was never registered, and is not trained: who else can write to this Redis?", name)
+        await _end(gpu_id, fence, "no process of the lab has registered it", stores, settings)
+        return
+    payload = {"experiment_id": name, "attempt": e.attempt, "fence": fence}
+    signed = await stores.assignments.signed(assigned, again=again)
+    await stores.train_queue.enqueue(gpu_id, {**payload, "assignment": signed}, assigned.timeout_s)
+
+
+async def _end(gpu_id: str, fence: int, reason: str, stores: Stores, settings: Settings) -> None:
+    """End an experiment that no worker has begun."""
+    while True:
+        held = await stores.pool.holding(gpu_id)
+        e = held.experiment
+        if e is None or held.gpu.fence != fence or e.status != "leased":
+            return
+        end = given_up(held.gpu, e, reason)
+        if await stores.experiments.break_lease(end, stale_s=settings.stale_s) is not None:
+            return

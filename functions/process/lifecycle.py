@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +23,7 @@ from functions.process.running import ended
 from functions.process.tracing import Tracing, exporting
 from functions.table import chosen, table
 from state.answers import Answers
+from state.assignments import Assignments
 from state.client import Lab
 from state.embedded import broker_url
 from state.experiments import Experiments
@@ -87,7 +88,10 @@ async def opened(
     async with connected(settings, worker=worker) as lab:
         with contextlib.closing(TrainQueue(settings.lab, broker, settings.redis_timeout_s)) as train_queue:
             await until_ready(lab, None if worker else settings)
-            process = _bound(kind, settings, lab, functions, train_queue, runner(lab) if runner else None)
+            assignments = Assignments(lab)
+            await (assignments.check_access() if worker else assignments.adopt())
+            lane = runner(lab) if runner else None
+            process = _bound(kind, settings, lab, functions, [assignments, train_queue], lane)
 
             async def hand_over() -> None:
                 if kind != "web":  # a web process shows its own counts, for as long as it lives
@@ -110,7 +114,7 @@ def _bound(
     settings: Settings,
     lab: Lab,
     functions: Collection[str] | None,
-    train_queue: TrainQueue,
+    opened_before: Sequence[object],
     runner: Runner | None,
 ) -> Process:
     answers, presence, stream, tokens = Answers(lab), Presence(lab), Stream(lab), Tokens(lab)
@@ -133,7 +137,7 @@ def _bound(
         Receivers(private=settings.webhook_private),
     ]
     stores += [presence, stream, schedules, tokens, wakeups, settings, Schedulers(settings.plugin_names)]
-    stores += [Children(), Drawings(), train_queue, *([] if runner is None else [runner])]
+    stores += [Children(), Drawings(), *opened_before, *([] if runner is None else [runner])]
     known = table() if functions is None else chosen(functions)
     meters, tracing = Meters(kind), exporting(settings, process_name(kind))
     return Process(

@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 from state.budgets import WARN_AT
 from state.client import Lab, time_of
+from state.decided import constants_text, limits_text
 from state.entries import HeldLease, Queued, Rounds, Run, Slot, TrainFacts, Turn, WaitQueue
 from state.experiments.reading import Reading, experiment_in
 from state.ids import named_by
@@ -186,6 +187,8 @@ class Queueing(Reading):
                         {**run_fields(run), **BASELINE_FIELDS} if is_baseline else run_fields(run)
                     ),
                     "baseline": 1 if is_baseline else None,
+                    "constants": constants_text(run.config_delta),
+                    "limits": limits_text(run),
                     "experiment_traceparent": e.traceparent,
                     **turn_of(turn),
                 },

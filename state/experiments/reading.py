@@ -171,9 +171,16 @@ class Reading(Store):
             Damaged: what is stored of one is another. Unavailable: the archive does not give one, or this process is
                 not told where that is.
         """
-        names = [e.diff_id for e in es]
+        return await self.patches_named([e.diff_id for e in es])
+
+    async def patches_named(self, names: Sequence[str | None]) -> list[bytes | None]:
+        """The patches of these SHA-256; None where there is none.
+
+        Raises:
+            Damaged: what is stored of one is another.
+        """
         if not any(names):
-            return [None] * len(es)
+            return [None] * len(names)
         stored = await self._lab.binary("MGET", *(self._keys("diffs", name or "none") for name in names))
         return [
             await self._from_archive(name) if patch is None and name is not None else patch

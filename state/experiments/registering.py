@@ -9,6 +9,7 @@ from typing import Any
 
 from state.budgets import WARN_AT
 from state.client import time_of
+from state.decided import code_text, constants_text, limits_text, tag_with
 from state.digests import REQUEST_TTL_S, RequestKey
 from state.entries import Entered, Entry, EntryFacts, Parent, Run, Turn, WaitQueue
 from state.errors import TooManyRequests
@@ -28,8 +29,6 @@ from state.policy import Policy, read_policy
 from state.records import Experiment, Idea, Selection, Status, Tag, Trace, words
 from state.refusals import check_pinned, no_selection
 from state.tags import exhausted, unknown
-
-NO_FIELDS: Mapping[str, str] = {}
 
 
 class Registering(Queueing):
@@ -60,7 +59,7 @@ class Registering(Queueing):
         found |= await self._lab.read(self._implied_by(idea, policy, parents, first, found["best"]))
         return EntryFacts(
             now=time_of(found["now"]),
-            tag=Tag.parse(found["tag"]),
+            tag=Tag.parse(tag_with(found["tag"], found["decided"])),
             policy=policy,
             policy_version=int(version),
             crashes=int(found.get("crashes") or 0),
@@ -83,6 +82,7 @@ class Registering(Queueing):
         reads: dict[str, Sequence[Arg]] = {
             "now": ("TIME",),
             "tag": ("HGETALL", keys.tag(tag)),
+            "decided": ("HGET", keys("decided", tag), "tag"),
             "policy": ("HMGET", keys("policy", tag), "values", "version"),
             "best": ("HMGET", keys.best(tag), "experiment_id", "trace_id", "version"),
         }
@@ -172,8 +172,9 @@ class Registering(Queueing):
                 `most_patch_bytes` of patches in a day.
         """
         idea, keys = entry.idea, self._keys
-        fields = {**run_fields(run), **BASELINE_FIELDS} if is_baseline else run_fields(run)
-        entry_keys, args = await self._entering(entry, patch, asked, "queued", fields, most_patch_bytes)
+        entry_keys, args = await self._entering(
+            entry, patch, asked, "queued", run, is_baseline=is_baseline, most_patch_bytes=most_patch_bytes
+        )
         places = await self._places(idea.tag, queue.waiting if is_baseline else 0)
 
         async def move(turn: Turn) -> Any:
@@ -205,13 +206,16 @@ class Registering(Queueing):
         patch: bytes | None,
         asked: RequestKey | None,
         status: Status,
-        fields: Mapping[str, str] = NO_FIELDS,
+        run: Run | None = None,
+        *,
+        is_baseline: bool = False,
         most_patch_bytes: int | None = None,
     ) -> tuple[dict[str, str | None], dict[str, Arg | Sequence[Arg] | None]]:
         """What the part `_registration.lua` takes."""
         idea, keys = entry.idea, self._keys
         is_counted = patch is not None and idea.owner is not None and most_patch_bytes is not None
         diff_id, content = await packed(patch)
+        fields = {**(run_fields(run) if run else {}), **(BASELINE_FIELDS if is_baseline else {})}
         of_status, of_status_and_category = keys.status(idea.tag, status, idea.category)
         stored = {**idea.flat(), **fields} | ({"diff_id": diff_id} if diff_id else {})
         about = {"category": idea.category, "hypothesis": idea.hypothesis, "agent": idea.agent}
@@ -242,6 +246,9 @@ class Registering(Queueing):
             "fields": words(stored),
             "about": json.dumps(about)[1:-1],
             "experiment_traceparent": idea.traceparent,
+            "code": code_text(idea.commit_sha, diff_id, idea.seed),
+            "constants": constants_text(idea.config_delta),
+            "limits": limits_text(run),
         }
 
     @staticmethod

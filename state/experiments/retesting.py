@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 from state.budgets import WARN_AT
+from state.decided import code_of, constants_text, limits_text
 from state.decisions import Retest, Ruling
 from state.experiments.ending import best_event, best_fields
 from state.experiments.queueing import reading_rounds, rounds_of, turn_of
@@ -190,6 +191,9 @@ class Retesting(Reading):
                 "retests_before": e.retests,
                 "status_before": e.status,
                 "fields": words(again.flat()),
+                "code": code_of(again),
+                "constants": constants_text(again.config_delta),
+                "limits": limits_text(again),
                 "status": again.status,
                 "patience_s": e.patience_s,
                 "seed": retest.seed,

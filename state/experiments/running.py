@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Literal
 
 from state.budgets import WARN_AT
-from state.experiments.reading import Reading, experiment_in
+from state.experiments.reading import Reading
 from state.ids import named_by
-from state.leases import Assignment
 from state.patches import packed
-from state.records import Experiment, Footprint, Tag
+from state.records import Experiment, Footprint
 
 TICKS_KEPT = 500
 BUDGET_USED_UP = "its tag's budget of GPU seconds is used up"
@@ -20,19 +19,6 @@ Order = Literal["continue", "stop", "lost"]
 
 class Running(Reading):
     """Part of `Experiments`."""
-
-    async def assignment(self, experiment_id: str) -> Assignment:
-        """What a worker needs to train the experiment, but for its patch.
-
-        Raises:
-            NotFound: no such experiment.
-        """
-        keys = self._keys
-        stored, tag = await self._lab.hashes(
-            [keys.experiment(experiment_id), keys.tag(named_by(experiment_id)[1])]
-        )
-        e = experiment_in(stored, experiment_id)
-        return Assignment(e, Tag.parse(tag))
 
     async def start(
         self,

@@ -1,5 +1,5 @@
 -- An experiment enters the lab: its record, its patch and its place in the lineage, before anything runs.
--- parts: patches
+-- parts: patches decided
 -- keys: tag policy experiments lineage of_category of_status of_status_and_category tried request?
 -- keys: of_trace?
 -- keys: crashes? best? forest? selection? open_selections?
@@ -42,6 +42,7 @@ local function register(status, attempt, at)
   redis.call('HSET', experiment, 'experiment_id', id, 'number', number, 'status', status, 'attempt', attempt, 'fence', 0,
     'registered_at', at, unpack(A.fields))
   if first then redis.call('HSET', experiment, 'duplicate_of', first) end
+  keep(id, A.code, A.constants, A.limits)
   for _, index in ipairs({K.lineage, K.of_category, K.of_status, K.of_status_and_category}) do
     redis.call('ZADD', index, number, id)
   end

@@ -1,6 +1,6 @@
 -- Begin a retest: one more run of an experiment's code, under an id of its own. It waits for a GPU at once, its run set
 -- aside from the tag's budget; without `run_s` its agent trains it itself. With `round` it takes its agent's turn.
--- parts: events books queue
+-- parts: events books queue decided
 -- keys: experiment retest status_index category_index open attempts patch? patch_uses
 -- args: experiment_id id number retests_before status_before fields* status patience_s seed run_s? priority experiment_traceparent?
 -- args: agent own_round? served_round? round? patch?
@@ -19,6 +19,7 @@ end
 local t = now()
 redis.call('HINCRBY', K.experiment, 'retests', 1)
 redis.call('HSET', K.retest, 'registered_at', clock(t), 'status', A.status, unpack(A.fields))
+keep_retest(A.id, A.experiment_id, A.seed)
 redis.call('ZADD', K.status_index, A.number, A.id)
 redis.call('ZADD', K.category_index, A.number, A.id)
 emit('experiment.retesting', A.tag, A.experiment_id,

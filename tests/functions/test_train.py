@@ -18,7 +18,7 @@ from state.errors import Unavailable
 from state.experiments import Experiments
 from state.records import Footprint
 from state.settings import Settings
-from tests.labs import add_gpu, asked, begun, idea, open_tag, told
+from tests.labs import add_gpu, asked, begun, handed_over, idea, open_tag, told
 
 LEASE_S = 0.8
 
@@ -27,6 +27,7 @@ class SlowToPrepare:
     """A runner that asks for no order while it prepares."""
 
     name = "host:1:1"
+    gpu_id = "host:gpu0"
 
     def __init__(self, meanwhile: Callable[[], Awaitable[None]]) -> None:
         self._meanwhile = meanwhile
@@ -73,17 +74,17 @@ class Broken(SlowToPrepare):
         raise ZeroDivisionError
 
 
-async def leased(client: httpx.AsyncClient, process: Process, **changes: Any) -> dict[str, object]:
-    """The request of gpu::train for an experiment that a worker was leased for."""
+async def leased(client: httpx.AsyncClient, process: Process, **changes: Any) -> dict[str, Any]:
+    """What a worker was handed of an experiment that it was leased for."""
     await open_tag(client)
     await add_gpu(client)
     await told(client, "/api/experiment/submit", **idea(**changes))
     await told(client, "/api/pool/dispatch")
-    e = await Experiments(process.lab).get("mar11-1")
-    return {"experiment_id": "mar11-1", "attempt": e.attempt, "fence": e.fence}
+    [payload] = handed_over(process.lab)
+    return payload
 
 
-async def trained(settings: Settings, runner: SlowToPrepare, request: dict[str, object]) -> str:
+async def trained(settings: Settings, runner: SlowToPrepare, request: dict[str, Any]) -> str:
     """The outcome, as a worker with short leases reports it."""
     short = settings.model_copy(update={"stale_s": LEASE_S})
     async with opened("runner", short, runner=lambda _: runner) as worker:
@@ -260,7 +261,7 @@ async def test_a_worker_s_gpu_that_somebody_else_releases_has_to_be_proven_first
     assert (await the_gpu(client))["status"] == "draining"
 
 
-async def noted(process: Process, request: dict[str, object], **code: Any) -> bool:
+async def noted(process: Process, request: dict[str, Any], **code: Any) -> bool:
     """A worker tells what code it has checked out."""
     experiments = Experiments(process.lab)
     known: dict[str, Any] = {"tree_id": "tree-1", "patch": None, "differs": False}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from state.acl import NOT_OF_WORKERS, hashed, lab_rules, setuser, worker_rules
+from state.acl import NOT_OF_WORKERS, READ_BY_WORKERS, hashed, lab_rules, setuser, worker_rules
 from state.keys import FAMILIES
 
 STATE = Path(__file__).parents[2] / "state"
@@ -39,7 +39,7 @@ def test_workers_may_use_every_command_that_a_store_sends() -> None:
 
 def test_neither_user_reaches_beyond_its_lab_s_keys_and_channels_and_rq_s() -> None:
     for rules in (worker_rules("a.b"), lab_rules("a.b")):
-        scope = [rule for rule in rules if rule[0] in "~&%"]
+        scope = [rule.removeprefix("%R") for rule in rules if rule[0] in "~&%"]
         assert {"~rq:*", "&nightjar:a.b:*", "&rq:pubsub:*"} < set(scope)
         assert all(rule.startswith(("~{a.b}:", "~rq:", "&nightjar:a.b:", "&rq:pubsub:")) for rule in scope)
         assert not {"allkeys", "allchannels", "+@admin", "+@dangerous"} & set(rules)
@@ -48,14 +48,18 @@ def test_neither_user_reaches_beyond_its_lab_s_keys_and_channels_and_rq_s() -> N
 def test_workers_reach_every_key_of_the_lab_but_those_that_say_who_is_let_in() -> None:
     families = {family.pattern.partition(":")[0] for family in FAMILIES}
 
-    reached = {
-        rule.partition("}:")[2].partition(":")[0]
-        for rule in worker_rules("lab")
-        if rule.startswith("~{lab}:")
-    }
+    written, read = (
+        {
+            rule.partition("}:")[2].partition(":")[0]
+            for rule in worker_rules("lab")
+            if rule.startswith(f"{allowed}~{{lab}}:")
+        }
+        for allowed in ("", "%R")
+    )
 
     assert families > NOT_OF_WORKERS
-    assert reached == families - NOT_OF_WORKERS
+    assert read == READ_BY_WORKERS
+    assert written == families - NOT_OF_WORKERS - READ_BY_WORKERS
     assert "~{lab}:experiments:*" in worker_rules("lab")
     assert "~{lab}:tags" in worker_rules("lab")
     assert "~{lab}:*" not in worker_rules("lab")

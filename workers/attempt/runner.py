@@ -97,6 +97,11 @@ class TrainingRunner:
             return Failed("other", error.detail)
 
     @property
+    def gpu_id(self) -> str:
+        """See functions.lanes.Runner."""
+        return self._slot.gpu_id
+
+    @property
     def name(self) -> str:
         """See functions.lanes.Runner."""
         return runner_name(host_name(), os.getpid())

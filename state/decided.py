@@ -1,0 +1,82 @@
+"""What was decided of a tag and of its experiments, as `decided:<tag>` keeps it: there no worker can write.
+
+Its field `tag` has what the tag says of every run. `<id>` has an experiment's code, `<id>:constants` what it sets in
+train.py, `<id>:limits` how long it may take.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from state.entries import Run
+from state.records import Experiment, Tag, flatten
+
+OF_TAG = ("base_commit", "metric", "evaluator", "evaluator_files", "evaluator_command")
+"""What a tag says of its runs; none of it ever changes."""
+SEED = "SEED"
+PARTS = ("", ":constants", ":limits")
+"""What follows an experiment's id in the names of its fields."""
+
+
+def tag_text(tag: Tag) -> str:
+    return json.dumps(tag.model_dump(include=set(OF_TAG)))
+
+
+def code_text(commit_sha: str, diff_id: str | None, seed: int | None, *, is_retest: bool = False) -> str:
+    code = {"commit_sha": commit_sha, "diff_id": diff_id, "seed": seed}
+    return json.dumps(code | ({"is_retest": True} if is_retest else {}))
+
+
+def code_of(e: Experiment) -> str:
+    sent = e.sent_diff_id or e.diff_id
+    return code_text(e.commit_sha, sent, e.seed, is_retest=e.retest_of is not None)
+
+
+def constants_text(delta: Mapping[str, Any] | None) -> str | None:
+    return json.dumps(dict(delta)) if delta else None
+
+
+def limits_text(run: Run | Experiment | None) -> str | None:
+    """None where it is not to be trained yet."""
+    if run is None or run.budget_s is None or run.timeout_s is None:
+        return None
+    return json.dumps({"budget_s": run.budget_s, "timeout_s": run.timeout_s})
+
+
+def fields_of(e: Experiment) -> dict[str, str]:
+    """What stands of an experiment that was registered before any of this was kept."""
+    texts = (code_of(e), constants_text(e.config_delta), limits_text(e))
+    return {e.experiment_id + part: text for part, text in zip(PARTS, texts, strict=True) if text is not None}
+
+
+def tag_with(stored: Mapping[str, str], decided: str | None) -> dict[str, str]:
+    """A tag's hash as it was read, with what was decided in its place."""
+    if decided is None:
+        return dict(stored)
+    others = {name: text for name, text in stored.items() if name not in OF_TAG}
+    return others | flatten(json.loads(decided))
+
+
+class Decided(NamedTuple):
+    """What stands of an experiment and its tag."""
+
+    tag: str | None
+    code: str | None
+    constants: str | None
+    limits: str | None
+
+    def values(self) -> dict[str, Any] | None:
+        """What a worker is to run, as `state.assignments.Assignment` names it; None where it is to run nothing."""
+        if self.tag is None or self.code is None or self.limits is None:
+            return None
+        code, delta = json.loads(self.code), json.loads(self.constants) if self.constants else None
+        if code.pop("is_retest", False) and delta is not None:
+            delta.pop(SEED, None)  # it has a seed of its own
+        return {**json.loads(self.tag), **code, **json.loads(self.limits), "config_delta": delta or None}
+
+
+def fields_for(experiment_id: str) -> tuple[str, ...]:
+    """The names of the fields that `Decided` is made of."""
+    return ("tag", *(experiment_id + part for part in PARTS))
