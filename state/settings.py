@@ -38,6 +38,11 @@ class Settings(BaseSettings):
     data: Path | None = Field(
         default=None, description="state directory (default: the user's state directory / lab)"
     )
+    clone: Path | None = Field(
+        default=None,
+        description="a clone of the project that the web process reads: there it tries each patch that is submitted"
+        " against the tag's base commit, if that is there; up names its --repo",
+    )
     redis_url: SecretStr | None = Field(
         default=None, description="Redis of the lab; unset: an embedded server is started"
     )

@@ -37,7 +37,10 @@ class LabParts:
         }
         python = (sys.executable, "-P", "-m")
         silent_s = settings.silent_s
-        found = [ProcessSpec(kind, (*python, f"triggers.{kind}"), env, 15.0, silent_s) for kind in KINDS]
+        clone = {} if self.repo is None else {"NIGHTJAR_CLONE": str(settings.clone or self.repo)}
+        found = [
+            ProcessSpec(kind, (*python, f"triggers.{kind}"), env | clone, 15.0, silent_s) for kind in KINDS
+        ]
         if self.repo is not None:
             argv = [*python, "workers.supervisor", "--repo", str(self.repo), "--gpu", self.gpu]
             argv += ["--cpu", str(self.cpu)] if self.cpu is not None else []

@@ -6,7 +6,9 @@ from typing import Annotated
 
 from pydantic import Field
 
+from functions.children import Children
 from functions.contract import MIB, Call, Response, function
+from functions.experiment._applies import check_applies
 from functions.experiment._ideas import NewIdea
 from functions.rules.baselines import is_base_code, owes_baseline
 from functions.rules.entering import admitted, run_of
@@ -50,7 +52,9 @@ class Submitted(Response):
 
 
 @function("experiment::submit", role="agent", writes=True, body_limit=6 * MIB)
-async def submit(request: Submit, call: Call, experiments: Experiments, settings: Settings) -> Submitted:
+async def submit(
+    request: Submit, call: Call, experiments: Experiments, children: Children, settings: Settings
+) -> Submitted:
     """Register, and queue for training by the same move; the answer names the URL to wait at."""
     idea, patch, asked = request.idea(call), request.patch, call.request_key("experiment::submit", request)
     while True:
@@ -63,6 +67,7 @@ async def submit(request: Submit, call: Call, experiments: Experiments, settings
             ends = ends_after_s(facts.tag, first.timeout_s or longest_s(facts.policy), held_s)
             return submitted(first, first.status, first.attempt, queue, ends, step, facts)
         tag = facts.tag
+        await check_applies(settings.clone, children, idea.commit_sha, tag.base_commit, patch)
         if is_baseline := owes_baseline(tag, facts.policy):
             is_baseline = request.gpu_id is None and is_base_code(
                 tag, idea.commit_sha, idea.config_delta, is_unpatched=not patch

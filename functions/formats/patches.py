@@ -12,6 +12,11 @@ def essence(patch: bytes) -> bytes:
     return b"".join(line + b"\n" for line in lines if not line.startswith(b"index "))
 
 
+def applicable(patch: bytes) -> bytes:
+    """A patch with the line ends that a shell's `$(git diff)` cuts off, and without which git refuses it."""
+    return patch if not patch or patch.endswith(b"\n") else patch + b"\n\n"
+
+
 def text_of(patch: bytes | None) -> str | None:
     """A patch as text; bytes that are no UTF-8 are replaced."""
     return patch.decode("utf-8", "replace") if patch is not None else None

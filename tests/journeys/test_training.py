@@ -142,7 +142,13 @@ def test_a_patch_that_does_not_apply_is_the_agent_s_fault_and_not_the_worker_s(
 
     [before] = lab.get("pool/list")["workers"]  # other tests of this lab have crashed on it
 
-    experiment = lab.submit(tag, commit_sha="0123456789abcdef0123456789abcdef01234567", diff=patch)
+    elsewhere = {"commit_sha": "0123456789abcdef0123456789abcdef01234567", "diff": patch}
+    with pytest.raises(AssertionError, match="does not apply"):  # the web process tries it
+        lab.submit(tag, **elsewhere)
+
+    fields = {"tag": tag, "hypothesis": "h", "category": "other", "diff_summary": "d", **elsewhere}
+    experiment = lab.post("experiment/register", **fields)["experiment_id"]
+    lab.post("gpu/train", experiment_id=experiment)
     e = lab.until_status(experiment, "crash")["experiment"]
     lab.until_idle()
 

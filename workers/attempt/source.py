@@ -11,7 +11,7 @@ from pathlib import Path
 
 from functions.formats.constants import patch_constants, read_constants
 from functions.formats.metrics_block import FailureKind
-from functions.formats.patches import LONGEST_PATCH
+from functions.formats.patches import LONGEST_PATCH, applicable
 from functions.lanes import Source
 from state.errors import Invalid, NightjarError
 from workers.attempt.git import GitFailed, git
@@ -76,11 +76,6 @@ async def source_of(
             hint="leave data and binaries out of the commit",
         )
     return Source(_identity(code.files, script), patch, differs)
-
-
-def applicable(patch: bytes) -> bytes:
-    """A patch with the line ends that a shell's `$(git diff)` cuts off, and without which git refuses it."""
-    return patch if not patch or patch.endswith(b"\n") else patch + b"\n\n"
 
 
 def settled(source: bytes, values: Mapping[str, object], seed: int | None) -> bytes:

@@ -1,0 +1,100 @@
+"""Whether a patch applies to its tag's base commit, tried by git before anything is stored."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import tempfile
+from asyncio.subprocess import PIPE
+from contextlib import suppress
+from pathlib import Path
+
+from functions.children import Children
+from functions.formats.patches import applicable
+from state.errors import Invalid
+
+log = logging.getLogger(__name__)
+
+_TRY_S = 10.0
+_LONGEST_WORDS = 2000
+_OPTIONS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.autocrlf=false")
+
+
+async def check_applies(
+    clone: Path | None, children: Children, commit: str, base: str | None, patch: bytes | None
+) -> None:
+    """Refuse a patch that does not apply to the base, where it is what will be trained.
+
+    Nothing is said where that cannot be told here: no clone that has the base, or one that has the commit, too, which
+    a worker then trains as it is.
+
+    Raises:
+        Invalid: git does not apply it. Exhausted: too many others are tried.
+    """
+    if clone is None or base is None or not patch:
+        return
+    async with children.one():
+        with tempfile.TemporaryDirectory(prefix="nightjar-patch-") as made:
+            try:
+                async with asyncio.timeout(_TRY_S):
+                    problem = await _tried(clone, commit, base, patch, Path(made))
+            except (TimeoutError, OSError, Untold) as cause:
+                log.warning(
+                    "a patch was not tried against %s in %s: %s", base, clone, cause or "no time left"
+                )
+                return
+    if problem is not None:
+        raise Invalid(
+            f"the patch does not apply to the tag's base commit {base}: {problem}",
+            hint=f"send the whole patch against that commit: git diff --binary {base}",
+            fields={"code": "patch"},
+        )
+
+
+class Untold(Exception):
+    """Git ended with an error: what it says."""
+
+
+async def _tried(clone: Path, commit: str, base: str, patch: bytes, folder: Path) -> str | None:
+    """Why git does not apply it; None if it does, or need not."""
+    asked = f"{base}^{{commit}}\n{commit}^{{commit}}\n".encode()
+    told = await _git(clone, folder, "cat-file", "--batch-check", stdin=asked)
+    if [line.split()[1:2] == ["commit"] for line in told.splitlines()] != [True, False]:
+        return None
+    await _git(clone, folder, "read-tree", base)
+    try:
+        apply = ("apply", "--cached", "--check", "--binary", "--whitespace=nowarn")
+        await _git(clone, folder, *apply, stdin=applicable(patch))
+    except Untold as refusal:
+        return str(refusal)
+    return None
+
+
+async def _git(clone: Path, folder: Path, *arguments: str, stdin: bytes = b"") -> str:
+    """What git prints in the clone, where it writes nothing: its index is in this folder.
+
+    Raises:
+        Untold: it ends with an error. OSError: it is not there, or was killed.
+    """
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "NIGHTJAR_"))}
+    env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
+    env |= {"GIT_INDEX_FILE": str(folder / "index")}
+    said = folder / "said"
+    await asyncio.to_thread(said.write_bytes, stdin)
+    with said.open("rb") as file:  # a pipe whose reader ends early is a fault to uvloop
+        child = await asyncio.create_subprocess_exec(
+            *("git", "-C", str(clone), *_OPTIONS, *arguments), env=env, stdin=file, stdout=PIPE, stderr=PIPE
+        )
+    try:
+        output, errors = await child.communicate()
+    finally:
+        if child.returncode is None:
+            with suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
+    if child.returncode is None or child.returncode < 0:
+        raise OSError(f"git {arguments[0]} ended by the signal {-(child.returncode or 0)}")
+    if child.returncode > 0:
+        raise Untold(errors.decode("utf-8", "replace").strip()[-_LONGEST_WORDS:])
+    return output.decode("utf-8", "replace")

@@ -1,0 +1,80 @@
+"""A patch that does not apply to its tag's base commit is refused before a run waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+from functions.process.lifecycle import opened
+from state.settings import Settings
+from tests.conftest import http_client
+from tests.labs import idea, open_tag, refused, told
+from tests.workers.repository import Repository
+
+ELSEWHERE = "0123456789abcdef0123456789abcdef01234567"
+OF_ANOTHER = (
+    "diff --git a/train.py b/train.py\n--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-NO = 1\n+NO = 2\n"
+)
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "repo")
+
+
+@pytest.fixture
+async def client(settings: Settings, repo: Repository) -> AsyncIterator[httpx.AsyncClient]:
+    """A lab whose web process has the clone, and a tag on its first commit."""
+    with_clone = settings.model_copy(update={"clone": repo.path})
+    async with opened("web", with_clone) as process, http_client(process) as http:
+        await open_tag(http, base_commit=repo.base, policy={"baseline_first": False})
+        yield http
+
+
+def deeper(repo: Repository) -> tuple[str, str]:
+    """A commit, and its patch against the base."""
+    commit = repo.commit({"train.py": "DEPTH = 9\n", "data.bin": bytes(range(256))})
+    return commit, repo.git_bytes("diff", "--binary", repo.base, commit).decode()
+
+
+async def test_a_patch_that_does_not_apply_is_refused_and_git_says_why(
+    client: httpx.AsyncClient, repo: Repository
+) -> None:
+    before = repo.state()
+
+    over = await refused(client, 422, "/api/experiment/submit", **idea(diff=OF_ANOTHER, commit_sha=ELSEWHERE))
+
+    assert over["code"] == "patch"
+    assert "patch failed: train.py:1" in over["detail"]
+    assert f"git diff --binary {repo.base}" in over["hint"]
+    assert (await told(client, "/api/experiment/history", tag="mar11"))["total"] == 0
+    assert repo.state() == before
+
+
+@pytest.mark.parametrize("cut", [0, 1], ids=["whole", "without its last line end"])
+async def test_one_that_applies_is_taken(client: httpx.AsyncClient, repo: Repository, cut: int) -> None:
+    _, patch = deeper(repo)
+
+    await told(client, "/api/experiment/submit", **idea(diff=patch[: len(patch) - cut], commit_sha=ELSEWHERE))
+
+
+async def test_a_commit_that_the_clone_has_is_trained_whatever_the_patch(
+    client: httpx.AsyncClient, repo: Repository
+) -> None:
+    commit, _ = deeper(repo)
+
+    await told(client, "/api/experiment/submit", **idea(diff=OF_ANOTHER, commit_sha=commit))
+
+
+async def test_a_clone_that_cannot_tell_refuses_nothing(
+    settings: Settings, repo: Repository, tmp_path: Path
+) -> None:
+    for clone in (Repository(tmp_path / "another").path, tmp_path, tmp_path / "none"):
+        with_clone = settings.model_copy(update={"clone": clone})
+        async with opened("web", with_clone) as process, http_client(process) as http:
+            tag = f"of-{clone.name}"
+            await open_tag(http, tag, base_commit=ELSEWHERE[::-1], policy={"baseline_first": False})
+            await told(http, "/api/experiment/submit", **idea(tag, diff=OF_ANOTHER, commit_sha=ELSEWHERE))
