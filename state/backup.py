@@ -27,8 +27,9 @@ import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Annotated, Any
 
+from pydantic import Field, TypeAdapter, ValidationError
 from redis.exceptions import ResponseError
 
 from state.archive import Archive, no_archive
@@ -76,6 +77,9 @@ SILENT_S = 15.0
 FENCE_LEAP = 1_000_000
 """Fences leap by more than the number of leases between a backup and the loss of its lab."""
 
+LONGEST_KEY, LONGEST_PAYLOAD = 64 * 1024, 2 * 1024 * 1024 * 1024
+"""Bytes: far more than any key of ours has."""
+
 _LENGTHS = struct.Struct(">IIQ")
 _END = bytes(8)
 
@@ -89,7 +93,7 @@ class Header:
 
     format: str
     version: int
-    schema: int
+    schema: Annotated[int, Field(ge=1)]
     lab: str
     time: str
     redis: str
@@ -211,12 +215,17 @@ def entries(file: Path) -> Iterator[Entry]:
         while (begin := _exactly(stream, 8)) != _END:
             lengths = begin + _exactly(stream, _LENGTHS.size - 8)
             name_length, length, expiry = _LENGTHS.unpack(lengths)
+            if name_length > LONGEST_KEY or length > LONGEST_PAYLOAD:
+                raise ValueError("one of its keys is longer than any key of Redis")
             name, payload = _exactly(stream, name_length), _exactly(stream, length)
             for part in (lengths, name, payload):
                 digest.update(part)
             count += 1
             yield name.decode(), payload, expiry
-        if json.loads(stream.readline()) != {"keys": count, "sha256": digest.hexdigest()} or stream.read(1):
+        if json.loads(stream.readline(10_000)) != {
+            "keys": count,
+            "sha256": digest.hexdigest(),
+        } or stream.read(1):
             raise ValueError("its checksum differs")
 
 
@@ -225,7 +234,7 @@ def _opened(file: Path) -> Iterator[tuple[Header, bytes, gzip.GzipFile]]:
     try:
         with gzip.open(file, "rb") as stream:
             first_line = stream.readline(10_000)
-            header = Header(**json.loads(first_line))
+            header = TypeAdapter(Header).validate_json(first_line, strict=True)
             if header.format != FORMAT:
                 raise ValueError(f"its format is {header.format!r}")
             if header.version > VERSION:
@@ -242,11 +251,16 @@ def _opened(file: Path) -> Iterator[tuple[Header, bytes, gzip.GzipFile]]:
         raise Invalid(
             f"{str(file)!r} is a folder", hint="name a file that nightjar backup wrote"
         ) from problem
-    except (EOFError, OSError, ValueError, TypeError, zlib.error) as problem:
-        raise Invalid(
-            f"{str(file)!r} is not a whole backup: {problem or type(problem).__name__}",
-            hint="use another backup; nothing was written",
-        ) from problem
+    except ValidationError as problem:
+        raise _broken(file, "its first line is not that of a backup") from problem
+    except (EOFError, OSError, ValueError, RecursionError, zlib.error) as problem:
+        raise _broken(file, str(problem) or type(problem).__name__) from problem
+
+
+def _broken(file: Path, why: str) -> Invalid:
+    return Invalid(
+        f"{str(file)!r} is not a whole backup: {why}", hint="use another backup; nothing was written"
+    )
 
 
 def _exactly(stream: gzip.GzipFile, size: int) -> bytes:

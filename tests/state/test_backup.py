@@ -7,14 +7,19 @@ import gzip
 import json
 import os
 import stat
+import tempfile
+import time
 import uuid
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import state.backup
 from functions.process.lifecycle import Process, opened
@@ -380,6 +385,50 @@ def written(file: Path, **changes: Any) -> None:
         keys.write(packed([("tags", b"a payload of no Redis", 0)]))
         writer.fill(keys)
     writer.finish(1)
+
+
+WHOLE = {
+    "format": "nightjar backup",
+    "version": 1,
+    "schema": SCHEMA,
+    "lab": "lab",
+    "time": "2026-01-01T00:00:00.000Z",
+    "redis": "8.2.3",
+}
+WRONG: st.SearchStrategy[Any] = (
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | st.just([]) | st.just({})
+)
+HEADERS = st.dictionaries(st.sampled_from([*WHOLE, "more"]), WRONG, max_size=3).map(
+    lambda changes: json.dumps({**WHOLE, **changes}).encode()
+)
+BODIES = st.binary(max_size=60) | st.tuples(
+    st.sampled_from(
+        [packed([("tags", b"a payload", 0)]), b"\0\0\0\4\xff\xff\xff\xff" + bytes(8) + b"tags", b""]
+    ),
+    st.sampled_from([bytes(8), b""]),
+    st.sampled_from([b'{"keys": 1}\n', b"[" * 5000, b"{}", b"9" * 5000, b""]),
+).map(b"".join)
+
+
+@example(head=b"[" * 9000, body=b"")
+@example(head=json.dumps({**WHOLE, "schema": "6"}).encode(), body=b"")
+@example(head=json.dumps(WHOLE).encode(), body=bytes(8) + b"[" * 100_000)
+@example(head=json.dumps(WHOLE).encode(), body=b"\0\0\0\1" + b"\xff" * 12 + b"t")
+@given(head=HEADERS | st.binary(max_size=60), body=BODIES)
+def test_no_bytes_in_a_backup_s_place_are_anything_but_refused(head: bytes, body: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "backup"
+        file.write_bytes(gzip.compress(head + b"\n" + body, compresslevel=1))
+        begin = time.process_time()
+
+        with pytest.raises(Invalid) as refusal:
+            list(entries(file))
+        with suppress(Invalid):
+            header = read_header(file)
+            assert (type(header.schema), type(header.version), type(header.lab)) == (int, int, str)
+
+        assert refusal.value.hint
+        assert time.process_time() - begin < 5
 
 
 async def test_a_file_of_a_newer_format_or_schema_names_the_remedy(other: Lab, file: Path) -> None:
