@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -60,6 +61,16 @@ CATALOGUE: Mapping[str, str] = {
 UNREADABLE = "event.unreadable"
 
 
+def _finite(number: str) -> float:
+    if not math.isfinite(value := float(number)):
+        raise ValueError(f"{number} is no number in JSON")
+    return value
+
+
+_JSON = json.JSONDecoder(parse_float=_finite, parse_constant=_finite)
+"""Takes no NaN and no infinity: a browser cannot read what is sent of them."""
+
+
 def _known(name: str) -> str:
     if name not in CATALOGUE:
         raise ValueError(f"there are no events of this type; the types are {', '.join(sorted(CATALOGUE))}")
@@ -104,7 +115,7 @@ class Event:
     def parse(cls, lab: str, entry_id: str, fields: Mapping[str, str]) -> Event:
         """An entry as `XREADGROUP` returns it; one that cannot be read becomes `unreadable`."""
         try:
-            data = json.loads(fields["data"])
+            data = _JSON.decode(fields["data"])
             if not isinstance(data, dict):
                 return cls.unreadable(lab, entry_id, fields)
             return cls(

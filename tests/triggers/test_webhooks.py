@@ -18,7 +18,7 @@ from typing import Any
 
 import httpx
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from standardwebhooks import Webhook as Reference
 
@@ -657,3 +657,28 @@ def test_decoding_an_event_never_fails(fields: dict[str, str]) -> None:
 
     assert event.type == (fields["type"] if event.type != UNREADABLE else UNREADABLE)
     assert set(event.envelope()) == {"id", "type", "time", "lab", "tag", "subject", "data", "trace"}
+
+
+DATA = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@example(data='{"a": 1e999}')
+@example(data='{"a": [NaN]}')
+@example(data='{"a": -Infinity}')
+@example(data='{"a": ' + "[" * 900 + "]" * 900 + "}")
+@example(data='{"a": ' + "9" * 5000 + "}")
+@given(data=st.dictionaries(st.text(), DATA, max_size=3).map(json.dumps) | DATA.map(json.dumps) | st.text())
+def test_whatever_an_event_holds_every_reader_can_read_what_is_sent_of_it(data: str) -> None:
+    fields = {"type": "gpu.idle", "time": "now", "tag": "", "subject": "s", "data": data}
+
+    event = Event.parse("lab", "1-1", fields)
+
+    sent = json.loads(payload(event.envelope()), parse_constant=pytest.fail)
+    assert sent["type"] == event.type
+    assert json.dumps(event.envelope(), allow_nan=False)
+    if event.type != UNREADABLE:
+        assert event.data == json.loads(data)
