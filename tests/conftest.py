@@ -40,8 +40,13 @@ def pytest_configure() -> None:
     heed_signals()
     # A slow machine is no fault: no test of a rule has a deadline, and drawing its examples may take long.
     hypothesis.settings.register_profile(
-        "nightjar", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+        "nightjar",
+        deadline=None,
+        derandomize=bool(os.environ.get("CI")),
+        suppress_health_check=[HealthCheck.too_slow],
     )
+    deep = hypothesis.settings.get_profile("nightjar")
+    hypothesis.settings.register_profile("deep", deep, max_examples=10_000, derandomize=False)
     hypothesis.settings.load_profile("nightjar")
 
 

@@ -12,6 +12,9 @@ from typing import Final
 
 from state.errors import Invalid
 
+LONGEST_SCRIPT: Final = 256 * 1024
+"""Characters of a script that is parsed: that takes up to a thousand times as many bytes of memory."""
+
 _LARGEST_BITS: Final = 4096
 """Size of an integer that `2**17` or `1 << 20` may come to: more is a trap, not a hyperparameter."""
 
@@ -84,6 +87,8 @@ def patch_constants(source: str, values: Mapping[str, object]) -> str:
 
 
 def _parse(source: str) -> ast.Module:
+    if len(source) > LONGEST_SCRIPT:
+        raise Invalid(f"the script has {len(source):,} characters: none over {LONGEST_SCRIPT:,} is parsed")
     try:
         with warnings.catch_warnings(action="ignore"):  # a stray backslash is the script's own affair
             return ast.parse(source.removeprefix("\ufeff"))

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from functions.formats.constants import patch_constants, read_constants
+from functions.formats.constants import LONGEST_SCRIPT, patch_constants, read_constants
 from functions.formats.metrics_block import FailureKind
 from functions.formats.patches import LONGEST_PATCH, applicable
 from functions.lanes import Source
@@ -90,7 +90,9 @@ def settled(source: bytes, values: Mapping[str, object], seed: int | None) -> by
     except (UnicodeDecodeError, Invalid):
         if not values:
             return source  # the run will show the script's error
-        raise Invalid("the script is not Python in UTF-8, so its constants cannot be set") from None
+        raise Invalid(
+            f"the script is not Python in UTF-8, or over {LONGEST_SCRIPT:,} characters: its constants cannot be set"
+        ) from None
     wanted = dict(values)
     if seed is not None and SEED in constants:
         wanted.setdefault(SEED, seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 
 import pytest
 from hypothesis import given
@@ -14,6 +15,7 @@ from state.errors import Invalid
 
 SCRIPT = '''"""Tränt ein Modell — nicht ASCII."""
 import math
+import time
 
 DEPTH = 8  # layers: tief
 LR: float = 3e-4; NAME = "grün"
@@ -150,6 +152,15 @@ def test_a_script_that_does_not_parse_is_invalid(source: str) -> None:
         patch_constants(source, {"X": 1})
 
 
+def test_a_script_that_would_take_gigabytes_to_parse_is_invalid_at_once() -> None:
+    begin = time.process_time()
+
+    with pytest.raises(Invalid, match="4,000,000 characters"):
+        patch_constants("A=1\n" * 1_000_000, {"A": 1})
+
+    assert time.process_time() - begin < 5
+
+
 scalars = (
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
 )
@@ -175,3 +186,37 @@ def test_every_value_reads_back_exactly_over_every_literal(value: object, old: s
 def test_no_source_makes_it_raise_anything_but_invalid(source: str) -> None:
     with contextlib.suppress(Invalid):
         read_constants(source)
+
+
+PIECES = st.sampled_from(
+    [
+        *"AB=()[]{}:,+-*;\\#'\n\r\0\t\f ",
+        *(
+            "LR",
+            "3e-4",
+            "1_0",
+            "0x",
+            "1j",
+            "b'x'",
+            "f'{A}'",
+            "True",
+            "...",
+            "if ",
+            "del ",
+            "global ",
+            "def f():",
+        ),
+        *("lambda:", '"""', "\ufeff", "é", "𝒜", "ﬁ", "¹", "\ud800", "**"),
+    ]
+)
+
+
+@given(
+    st.lists(PIECES, max_size=25).map("".join),
+    st.dictionaries(st.sampled_from(["A", "B", "LR", "𝒜", "fi"]), scalars, min_size=1, max_size=2),
+)
+def test_a_source_is_refused_or_has_exactly_the_values(source: str, wanted: dict[str, object]) -> None:
+    with contextlib.suppress(Invalid):
+        found = read_constants(patch_constants(source, wanted))
+
+        assert {name: ascii(found[name]) for name in wanted} == {n: ascii(v) for n, v in wanted.items()}
