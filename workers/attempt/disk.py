@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import shutil
 import stat
@@ -26,14 +28,17 @@ def free_mb(folder: Path) -> float:
     return shutil.disk_usage(place).free / _MIB
 
 
-def bytes_on_disk(folder: Path, enough: float = float("inf")) -> int:
+def bytes_on_disk(folder: Path, enough: float = math.inf) -> float:
     """Bytes of disk blocks that a folder takes; stops counting once it is over `enough`.
 
     Hard links count once. Symbolic links are not followed. Files that are deleted but still open are not seen.
+    Infinite where a folder in it cannot be read: it is closed to its owner, or its path is too long.
     """
     total = 0
     linked: set[tuple[int, int]] = set()
     for status in _entries(folder):
+        if status is None:
+            return math.inf
         if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
             if (status.st_dev, status.st_ino) in linked:
                 continue
@@ -44,17 +49,18 @@ def bytes_on_disk(folder: Path, enough: float = float("inf")) -> int:
     return total
 
 
-def _entries(folder: Path) -> Iterator[os.stat_result]:
+def _entries(folder: Path) -> Iterator[os.stat_result | None]:
+    """What lies below a folder; None for what cannot be read, not even its owner."""
     waiting = [str(folder)]
     while waiting:
         try:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
-                    try:
+                    with contextlib.suppress(FileNotFoundError):
                         yield entry.stat(follow_symlinks=False)
-                        if entry.is_dir(follow_symlinks=False):
-                            waiting.append(entry.path)
-                    except OSError:
-                        continue
-        except OSError:
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting.append(entry.path)
+        except (FileNotFoundError, NotADirectoryError):  # it was removed meanwhile
             continue
+        except OSError:
+            yield None

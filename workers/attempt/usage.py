@@ -40,11 +40,12 @@ def excess_of_disk(found: float, allowed: float) -> Excess | None:
     """For bytes of a run's files."""
     if found <= allowed:
         return None
-    measured = "more than can be measured" if found == math.inf else f"at least {_mb(found)}"
-    return Excess(
-        "disk",
-        f"its files took {measured} of the disk; the worker allows {_mb(allowed)} (NIGHTJAR_RUN_DISK_MB)",
-    )
+    allowing = f"the worker allows {_mb(allowed)} (NIGHTJAR_RUN_DISK_MB)"
+    if found == math.inf:
+        return Excess(
+            "disk", f"its files cannot be measured: a folder is closed, or its path is too long; {allowing}"
+        )
+    return Excess("disk", f"its files took at least {_mb(found)} of the disk; {allowing}")
 
 
 def excess_below(roots: Iterable[int], ceilings: Ceilings) -> Excess | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
+import pytest
+
 from workers.attempt.disk import bytes_on_disk, free_mb
+from workers.attempt.worktree import remove_tree
 
 MIB = 1024 * 1024
 
@@ -49,6 +53,32 @@ def test_links_are_not_followed_out_of_the_folder_nor_in_circles(tmp_path: Path)
     (folder / "round").symlink_to(folder)
 
     assert bytes_on_disk(folder) < MIB
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is closed to root")
+def test_what_lies_in_a_closed_folder_is_more_than_can_be_measured(tmp_path: Path) -> None:
+    fill(tmp_path / "closed" / "big").parent.chmod(0o000)
+
+    assert bytes_on_disk(tmp_path) == math.inf
+
+
+def test_what_lies_under_a_name_that_is_too_long_is_more_than_can_be_measured(tmp_path: Path) -> None:
+    here = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(20):
+        os.mkdir("d" * 250, dir_fd=here)
+        deeper = os.open("d" * 250, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = deeper
+    os.close(here)
+
+    found = bytes_on_disk(tmp_path)
+
+    remove_tree(tmp_path)
+    assert found == math.inf
+
+
+def test_a_folder_that_is_removed_meanwhile_counts_nothing(tmp_path: Path) -> None:
+    assert bytes_on_disk(tmp_path / "gone") == 0
 
 
 def test_empty_files_count_too(tmp_path: Path) -> None:
