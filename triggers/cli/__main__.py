@@ -9,6 +9,7 @@ import sys
 import click
 
 from state.errors import NightjarError
+from triggers.cli.options import Suggesting
 from triggers.cli.output import EXIT_CODES, explain
 
 COMMANDS = {
@@ -17,7 +18,13 @@ COMMANDS = {
     "worker": "train for a lab on this machine's GPUs",
     "status": "show processes, GPUs, queue and the best of each tag",
     "events": "follow the lab's events",
+    "ls": "list a tag's experiments, the newest first",
+    "best": "show a tag's best experiment",
+    "show": "show one experiment: what was tried, what came of it, the end of its log",
+    "diff": "print an experiment's patch, or what lies between two",
     "wait": "wait for an experiment; the exit code is its outcome",
+    "stop": "stop an experiment",
+    "retest": "run an experiment's code once more, on another seed",
     "call": "call any function of the running lab",
     "token": "manage tokens: issue, enroll, list, rotate, revoke, whoami",
     "replay": "judge a results.tsv or a tag again under another keep rule",
@@ -30,7 +37,7 @@ COMMANDS = {
 }
 
 
-class Lazy(click.Group):
+class Lazy(Suggesting):
     """Commands by module name: `triggers/cli/<command>.py` holds `command`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

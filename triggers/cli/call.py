@@ -19,7 +19,7 @@ import click
 
 from state.errors import Invalid, NightjarError
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import Suggesting, data_option, lab_option, settings_from
 from triggers.cli.output import BY_STATUS, print_json, printable
 
 FUNCTION, DEFAULT = "x-function", "x-default"
@@ -42,7 +42,7 @@ class Operation:
     """Of parts of the path."""
 
 
-class Calls(click.Group):
+class Calls(Suggesting):
     """One subcommand per function of the lab, its options made from what it takes."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

@@ -1,0 +1,107 @@
+"""What a person asks first has a command of its own: ls, best, show, diff, stop, retest."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.commands import nightjar, started_nightjar
+from tests.journeys.running import RunningLab, git, running_lab
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+SLOW = "import time\nprint('begun', flush=True)\ntime.sleep(600)\n"
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    """A baseline, a keep, a discard and a crash."""
+    with running_lab(tmp_path_factory.mktemp("lab")) as found:
+        found.start()
+        found.setup()
+        for value, status in (("1.0", "keep"), ("0.5", "keep"), ("0.75", "discard"), ("no", "crash")):
+            script = f"print('---')\nprint('val_bpb: {value}')\n"
+            commit = found.commit({"train.py": script}) if value != "1.0" else found.base
+            patch = git(found.repo, "diff", "--binary", found.base, commit) + "\n"
+            fields = {"commit_sha": commit, "diff": patch, "diff_summary": f"value {value}"}
+            found.until_status(found.submit(**fields), status)
+        yield found
+
+
+def printed(lab: RunningLab, *words: str) -> str:
+    done = nightjar(lab.data, *words)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_ls_lists_the_newest_first_with_what_came_of_each(lab: RunningLab) -> None:
+    lines = [line.split() for line in printed(lab, "ls").splitlines() if line.strip().startswith("t-")][-4:]
+
+    assert [words[0] for words in lines] == ["t-4", "t-3", "t-2", "t-1"]
+    assert [words[1] for words in lines[:3]] == ["crash", "discard", "keep"]
+    assert lines[1][2:] == ["0.750000", "-0.250000", "value", "0.75"]
+
+
+def test_ls_takes_a_tag_and_filters(lab: RunningLab) -> None:
+    found = json.loads(printed(lab, "ls", "t", "--status", "keep", "-n", "1", "--json"))
+
+    assert [run["experiment_id"] for run in found] == ["t-2"]
+    assert "1 of 2 experiments" in printed(lab, "ls", "t", "--status", "keep", "-n", "1")
+
+
+def test_best_and_show_tell_of_one_experiment(lab: RunningLab) -> None:
+    assert "t-2  0.500000" in printed(lab, "best")
+    assert json.loads(printed(lab, "best", "t", "--json"))["best"]["experiment_id"] == "t-2"
+    shown = printed(lab, "show", "t-3")
+    assert "t-3  discard" in shown
+    assert "0.750000, -0.250000 beside t-2" in shown
+    assert "val_bpb: 0.75" in shown
+    assert "no_metrics" in printed(lab, "show", "t-4")
+    assert json.loads(printed(lab, "show", "t-3", "--json"))["experiment"]["number"] == 3
+
+
+def test_diff_prints_a_patch_that_git_applies(
+    lab: RunningLab, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    clone = tmp_path_factory.mktemp("clone") / "repo"
+    git(lab.repo, "worktree", "add", "--quiet", "--detach", str(clone), lab.base)
+
+    patch = printed(lab, "diff", "t-3")
+    subprocess.run(["git", "-C", str(clone), "apply", "-"], input=patch, text=True, check=True)
+
+    assert "0.75" in (clone / "train.py").read_text()
+    between = printed(lab, "diff", "t-2", "t-3")
+    assert "-+print('val_bpb: 0.5')" in between
+    assert "++print('val_bpb: 0.75')" in between
+
+
+def test_stop_and_retest(lab: RunningLab) -> None:
+    slow = lab.submit(commit_sha=lab.commit({"train.py": SLOW}))
+    lab.until(lambda: lab.status(slow) == "running", "it runs")
+
+    assert "its worker ends the run" in printed(lab, "stop", slow, "--reason", "enough")
+    assert lab.until_status(slow, "stopped")["experiment"]["stop_reason"] == "enough"
+    assert printed(lab, "retest", "t-3").startswith("t-3.2: queued")
+    lab.until_status("t-3.2", "measured")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("ls", "nix"), "the lab has t"),
+        (("ls", "--status", "kep"), "'keep'"),
+        (("show", "t-99"), "there is no experiment 't-99'"),
+        (("shw", "t-3"), "did you mean show"),
+        (("call", "report::sumary"), "did you mean report::summary"),
+    ],
+    ids=lambda given: " ".join(given) if isinstance(given, tuple) else "",
+)
+def test_what_is_mistyped_is_told_what_there_is(lab: RunningLab, words: tuple[str, ...], told: str) -> None:
+    done = started_nightjar(lab.data, *words)
+
+    assert done.returncode in (1, 2)
+    assert told in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,38 @@
+"""`nightjar diff` shows the change of one experiment, or what lies between two."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from state.errors import NotFound
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.output import printable
+from triggers.cli.runs import path_of
+
+_COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+
+
+@click.command()
+@data_option
+@lab_option
+@click.argument("experiment")
+@click.argument("other", required=False)
+def command(data: str | None, lab: str | None, experiment: str, other: str | None) -> None:
+    """Print the patch of EXPERIMENT against its tag's base commit, or what OTHER changes on top of EXPERIMENT."""
+    http = LabHttp(settings_from(data=data, lab=lab))
+    if other is None:
+        text = http.ask("GET", path_of(experiment))["diff"]
+        missing = f"no patch is known of {experiment}"
+    else:
+        found = http.ask("POST", "/api/report/diff", {"experiment_a": experiment, "experiment_b": other})
+        text, missing = found["diff"], found["diff_cut"] or "one of them has no patch"
+    if text is None:
+        raise NotFound(missing, hint=f"./nightjar show {experiment} tells its commit")
+    if not sys.stdout.isatty():
+        sys.stdout.buffer.write(text.encode())  # as it is: it may be applied
+        return
+    for line in text.splitlines():
+        click.secho(printable(line), fg=_COLOURS.get(line[:1]), bold=line.startswith("diff "))

@@ -1,0 +1,64 @@
+"""`nightjar ls` lists a tag's experiments, the newest first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.output import BY_STATUS, for_people, print_json
+from triggers.cli.runs import gain, outcome, the_tag, value
+
+MOST = 1000
+
+
+@click.command()
+@data_option
+@lab_option
+@click.argument("tag", required=False)
+@click.option("-n", "limit", type=click.IntRange(1, MOST), default=20, show_default=True, help="how many")
+@click.option("--status", type=click.Choice([*BY_STATUS]), default=None, help="only of this status")
+@click.option("--category", default=None, help="only of this category")
+@click.option("--json", "as_json", is_flag=True, help="the records, oldest first")
+def command(
+    data: str | None,
+    lab: str | None,
+    tag: str | None,
+    limit: int,
+    status: str | None,
+    category: str | None,
+    as_json: bool,
+) -> None:
+    """List the experiments of TAG (default: the lab's only tag), the newest first.
+
+    A gain above zero is better than the best before it.
+    """
+    http = LabHttp(settings_from(data=data, lab=lab))
+    name = the_tag(http, tag)
+    asked = {"tag": name, "limit": limit, "status": status, "category": category}
+    given = {name: told for name, told in asked.items() if told is not None}
+    found = http.ask("POST", "/api/experiment/history", given)
+    if as_json:
+        print_json(found["experiments"])
+    else:
+        _show(name, found)
+
+
+def _show(tag: str, found: dict[str, Any]) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table  # imported late: JSON needs none of it
+
+    runs = found["experiments"]
+    console = for_people()
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("experiment", "outcome", "value", "gain"):
+        table.add_column(name, no_wrap=True, justify="right" if name in ("value", "gain") else "left")
+    table.add_column("what", no_wrap=True, overflow="ellipsis")
+    for run in reversed(runs):
+        table.add_row(run["experiment_id"], outcome(run), value(run), gain(run), run["description"])
+    if runs:
+        console.print(table)
+    shown = f"{len(runs)} of {found['total']}" if len(runs) < found["total"] else str(found["total"])
+    console.print(f"{tag}: {shown} experiments; ./nightjar show ID tells more of one")

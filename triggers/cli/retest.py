@@ -1,0 +1,26 @@
+"""`nightjar retest` runs an experiment's code once more."""
+
+from __future__ import annotations
+
+import click
+
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.output import print_json
+
+
+@click.command()
+@data_option
+@lab_option
+@click.argument("experiment")
+@click.option("--json", "as_json", is_flag=True)
+def command(data: str | None, lab: str | None, experiment: str, as_json: bool) -> None:
+    """Run the code of EXPERIMENT once more on another seed: evidence for it, not a new experiment."""
+    http = LabHttp(settings_from(data=data, lab=lab))
+    found = http.ask("POST", "/api/experiment/retest", {"experiment_id": experiment})
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(
+            f"{found['retest_id']}: {found['status']}, seed {found['seed']}; ./nightjar wait {found['retest_id']}"
+        )

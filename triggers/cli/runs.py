@@ -1,0 +1,65 @@
+"""Experiments on the command line: which tag is meant, how a value, a gain and an outcome are told.
+
+A gain is above zero where the run is better than what it was compared with, whatever the metric's direction.
+"""
+
+from __future__ import annotations
+
+import urllib.parse
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from state.errors import NotFound
+from triggers.cli.lab_http import LabHttp
+
+Run = Mapping[str, Any]
+
+
+def path_of(experiment: str, *more: str) -> str:
+    """The path of an experiment in the API."""
+    return "/".join(("/api/experiment", urllib.parse.quote(experiment, safe=""), *more))
+
+
+def the_tag(http: LabHttp, tag: str | None) -> str:
+    """The tag that was named, else the lab's only one.
+
+    Raises:
+        NotFound: it has none, or the one that was named is not among them. click.UsageError: it has several.
+    """
+    names = [found["name"] for found in http.ask("GET", "/api/report/tags")["tags"]]
+    if tag is not None and tag not in names:
+        known = f"the lab has {', '.join(names)}" if names else "the lab has none yet"
+        raise NotFound(f"there is no tag {tag!r}", hint=known)
+    if tag is not None:
+        return tag
+    match names:
+        case []:
+            raise NotFound(
+                "the lab has no tag yet", hint="open one: ./nightjar call experiment::setup --tag NAME"
+            )
+        case [only]:
+            return str(only)
+        case _:
+            raise click.UsageError(f"the lab has several tags, name one: {', '.join(names)}")
+
+
+def outcome(run: Run) -> str:
+    """The status, and of a keep how sure it is."""
+    if run["baseline"]:
+        return "baseline" if run["status"] == "keep" else f"baseline: {run['status']}"
+    if run["claimed"]:
+        return f"{run['status']}, claimed"
+    return f"{run['status']}, {run['trust']}" if run["trust"] else str(run["status"])
+
+
+def value(run: Run) -> str:
+    """The number that it is judged by, or nothing."""
+    found = run["val_bpb"] if run["judged_val_bpb"] is None else run["judged_val_bpb"]
+    return "" if found is None else f"{found:.6f}"
+
+
+def gain(run: Run) -> str:
+    """By how much it was better than what it was compared with; below zero: worse."""
+    return "" if run["delta"] is None or run["baseline"] else f"{run['delta']:+.6f}"

@@ -1,0 +1,82 @@
+"""`nightjar show` tells everything of one experiment that a person asks first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import click
+
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.output import print_json, printable, printable_lines
+from triggers.cli.runs import gain, outcome, path_of, value
+
+
+@click.command()
+@data_option
+@lab_option
+@click.argument("experiment")
+@click.option("--json", "as_json", is_flag=True, help="the whole record")
+def command(data: str | None, lab: str | None, experiment: str, as_json: bool) -> None:
+    """Show EXPERIMENT: what was tried, what came of it, its further runs, the end of its log."""
+    found = LabHttp(settings_from(data=data, lab=lab)).ask("GET", path_of(experiment))
+    if as_json:
+        print_json(found)
+        return
+    run = found["experiment"]
+    click.echo(f"{run['experiment_id']}  {outcome(run)}  {printable(run['description'])}")
+    for name, text in _facts(run, found):
+        click.echo(f"{name:<12}{printable(text)}")
+    if found["log_tail"]:
+        click.echo(f"\n{printable_lines(found['log_tail'])}")
+    if run["has_diff"]:
+        click.echo(f"\n-> ./nightjar diff {run['experiment_id']} shows its change")
+
+
+def _facts(run: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Names and texts of what is known."""
+    if number := value(run):
+        better = f", {gain(run)} beside {run['compared_with'] or 'the best before it'}" if gain(run) else ""
+        yield "value", f"{number}{better}" + (" (above zero is better)" if better else "")
+    if run["score"] == "trusted" and run["reported"] is not None and run["reported"] != run["val_bpb"]:
+        yield "printed", f"{run['reported']:.6f} by train.py"
+    for retest in found["retests"]:
+        measured = "" if retest["val_bpb"] is None else f" {retest['val_bpb']:.6f}"
+        yield "run again", f"{retest['retest_id']}: {retest['status']}{measured} (seed {retest['seed']})"
+    if (claim := found["claim"]) and claim["claimed_bpb"] is not None:
+        interval = claim["claimed_interval"]
+        within = f", 95 % within {interval[0]:.6f} and {interval[1]:.6f}" if interval else ""
+        runs = "run" if claim["claimed_n"] == 1 else "runs"
+        yield "claimed", f"{claim['claimed_bpb']:.6f}, the mean of {claim['claimed_n']} more {runs}{within}"
+    if run["reason"]:
+        yield "because", run["reason"]
+    yield "hypothesis", run["hypothesis"]
+    yield "category", run["category"]
+    if run["parent_ids"]:
+        yield "made from", ", ".join(run["parent_ids"])
+    if run["config_delta"]:
+        yield "constants", ", ".join(f"{name} = {given!r}" for name, given in run["config_delta"].items())
+    if run["duplicate_of"]:
+        yield "same code", f"as {run['duplicate_of']}"
+    by = " by " + run["agent"] if run["agent"] else ""
+    yield "commit", f"{run['commit_sha']}{by}"
+    if run["gpu_id"]:
+        took = "" if run["training_seconds"] is None else f", {run['training_seconds']:g} s of training"
+        yield "trained on", f"{run['gpu_id']}{took}"
+    if run["peak_vram_mb"]:
+        yield "memory", f"{run['peak_vram_mb']:g} MB"
+    yield (
+        "times",
+        ", ".join(
+            f"{what} {run[at]}"
+            for what, at in (
+                ("registered", "registered_at"),
+                ("started", "started_at"),
+                ("finished", "finished_at"),
+            )
+            if run[at]
+        ),
+    )
+    if run["error"]:
+        yield run["error_kind"] or "error", run["error"]

@@ -1,0 +1,27 @@
+"""`nightjar stop` ends an experiment that is not finished."""
+
+from __future__ import annotations
+
+import click
+
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.output import print_json
+
+
+@click.command()
+@data_option
+@lab_option
+@click.argument("experiment")
+@click.option("--reason", default=None, help="why, for whoever reads it later")
+@click.option("--json", "as_json", is_flag=True)
+def command(data: str | None, lab: str | None, experiment: str, reason: str | None, as_json: bool) -> None:
+    """Stop EXPERIMENT: at once where no worker has it, else its worker ends the run."""
+    body = {"experiment_id": experiment} | ({"reason": reason} if reason is not None else {})
+    found = LabHttp(settings_from(data=data, lab=lab)).ask("POST", "/api/experiment/stop", body)
+    if as_json:
+        print_json(found)
+    elif found["stopping"]:
+        click.echo(f"{experiment}: its worker ends the run; ./nightjar wait {experiment}")
+    else:
+        click.echo(f"{experiment}: stopped")
