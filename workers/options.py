@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
@@ -69,17 +70,18 @@ def check_repository(repo: Path, command: tuple[str, ...] | None) -> None:
         )
 
 
-def check_data_dir(data: Path, repo: Path) -> None:
-    """Check that runs, which may read their project, do not read the lab's files with it.
+def check_data_dir(data: Path, repo: Path, data_dirs: Sequence[Path] = ()) -> None:
+    """Check that runs, which may read their project and data folders, do not read the lab's files with them.
 
     Raises:
-        Invalid: the data directory lies in the repository.
+        Invalid: the data directory lies in the repository or a data folder.
     """
-    if data.resolve().is_relative_to(repo.resolve()):
-        raise Invalid(
-            f"the data directory {data} lies in the repository {repo}, which every run may read",
-            hint="name another --data; by default it is below your state directory",
-        )
+    for what, folder in (("repository", repo), *(("--data-dir", folder) for folder in data_dirs)):
+        if data.resolve().is_relative_to(folder.resolve()):
+            raise Invalid(
+                f"the data directory {data} lies in the {what} {folder}, which every run may read",
+                hint="name another --data; by default it is below your state directory",
+            )
 
 
 def boot_id() -> str | None:

@@ -130,7 +130,7 @@ def main(
             }
         )
         check_repository(options.repo, options.command)
-        check_data_dir(settings.data_dir, options.repo)
+        check_data_dir(settings.data_dir, options.repo, options.data_dirs)
         redis_url(settings, worker=True)
         asyncio.run(supervise(options, devices_for(gpu, cpu), settings, why=choice.why))
     except NightjarError as problem:

@@ -93,7 +93,10 @@ class Ground:
         yield from _SYSTEM
         yield _SETTINGS
         yield from map(str, (tree, self.project, own, *roots_of(python)))
-        yield from filter(None, path.split(os.pathsep))
+        caches = self.caches.resolve()
+        for place in filter(None, path.split(os.pathsep)):
+            if not caches.is_relative_to(Path(place).resolve()):  # else the lab's own files lie in it, too
+                yield place
         yield from (str(folder.expanduser()) for folder in (Path(_UPSTREAM_CACHE), *self.data))
         yield from _objects_of(tree)
 

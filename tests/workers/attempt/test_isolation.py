@@ -115,6 +115,20 @@ async def test_a_run_reads_no_file_of_its_user_but_what_it_needs(
     assert all_refused(found)
 
 
+async def test_a_folder_of_programs_that_has_the_lab_in_it_is_not_read(repo: Repository, tier: Tier) -> None:
+    password, of_lab = repo.path.parent / "redis.json", str(repo.path.parent)
+    password.write_text("planted")
+
+    found = await tried(
+        repo,
+        tier,
+        f"open({str(password)!r}).read()",
+        environ={**os.environ, "PATH": os.pathsep.join((of_lab, os.environ["PATH"]))},
+    )
+
+    assert all_refused(found)
+
+
 async def test_a_run_writes_nothing_but_its_checkout_and_temporary_files(
     repo: Repository, tier: Tier, tmp_path: Path
 ) -> None:
@@ -357,6 +371,8 @@ def test_a_data_directory_in_the_project_is_refused(tmp_path: Path) -> None:
     check_data_dir(tmp_path / "data", tmp_path / "project")
     with pytest.raises(Invalid, match="lies in the repository"):
         check_data_dir(tmp_path / "link" / "project" / ".nightjar", tmp_path / "project")
+    with pytest.raises(Invalid, match="lies in the --data-dir"):
+        check_data_dir(tmp_path / "sets" / "lab", tmp_path / "project", [tmp_path / "sets"])
 
 
 def test_an_interpreter_s_folders_are_found_and_no_home_is_taken_for_one(tmp_path: Path) -> None:
