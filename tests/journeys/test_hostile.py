@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.journeys.running import RunningLab, describe, running_lab
+from tests.workers.tiers import needs
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
@@ -129,7 +130,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
         "NIGHTJAR_STALE_S": "60",
     }
     with running_lab(tmp_path_factory.mktemp("lab"), **settings) as found:
-        found.start("--cpu", "2")
+        found.start(
+            "--cpu", "2", "--isolation", needs("landlock")
+        )  # without namespaces it is harder to end a run
         found.setup(TAG, **{"budgets.max_timeout_s": 300})
         yield found
 

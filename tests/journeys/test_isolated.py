@@ -70,11 +70,13 @@ REFUSED = ("branch", "data", "environment", "memory", "objects", "password", "si
 
 @pytest.fixture(scope="module", params=["landlock", "bwrap"])
 def lab(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    """A lab whose worker takes its tier by itself, or is told the next one."""
-    tier = needs(request.param)
-    options = () if tier == "bwrap" else ("--isolation", tier)
-    with running_lab(tmp_path_factory.mktemp("lab")) as found:
-        found.start(*options)
+    """A lab whose worker takes its tier by itself: the second one, too, where namespaces are refused."""
+    tier, folder = needs(request.param), tmp_path_factory.mktemp("lab")
+    (folder / "bwrap").write_text("#!/bin/sh\necho bwrap: Creating new namespace failed >&2; exit 1\n")
+    (folder / "bwrap").chmod(0o755)
+    path = os.environ["PATH"] if tier == "bwrap" else f"{folder}{os.pathsep}{os.environ['PATH']}"
+    with running_lab(folder, PATH=path) as found:
+        found.start()
         found.setup()
         yield found
 
@@ -114,6 +116,12 @@ def test_a_worker_says_how_far_its_runs_are_isolated(lab: RunningLab) -> None:
     assert finding["found"].endswith(kept := KEPT[tier_of(lab)])
     assert f"training {lab.repo} with isolation {kept}" in lab.output()
     assert f"isolation {kept}" in nightjar(lab.data, "status").stdout
+    why = "Creating new namespace failed; run the worker outside its container"
+    is_told = [
+        why in finding["remedy"],
+        "no stronger isolation: no bwrap: a confined process failed" in lab.output(),
+    ]
+    assert is_told == [tier_of(lab) == "landlock"] * 2
 
 
 CALLS = """

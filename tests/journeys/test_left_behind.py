@@ -8,6 +8,7 @@ import pytest
 
 from tests.journeys.running import TRAIN, RunningLab, running_lab
 from tests.journeys.victims import VICTIMS, lives
+from tests.workers.tiers import needs
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -25,8 +26,9 @@ if os.fork() == 0:
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    """Its runs have no namespaces, with which the kernel ends them (tests/workers/attempt/test_namespaces.py)."""
     with running_lab(tmp_path_factory.mktemp("lab")) as found:
-        found.start()
+        found.start("--isolation", needs("landlock"))
         yield found
 
 
