@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import re
+from contextlib import closing
 from pathlib import Path
 
+import pytest
+import redis
+from pydantic import SecretStr
+
+from functions.process.lifecycle import opened
 from state.acl import NOT_OF_WORKERS, READ_BY_WORKERS, hashed, lab_rules, setuser, worker_rules
+from state.embedded import EmbeddedRedis
+from state.errors import Unavailable
 from state.keys import FAMILIES
+from state.settings import Settings
 
 STATE = Path(__file__).parents[2] / "state"
 OF_BACKUPS = {"DUMP", "RESTORE", "PEXPIRETIME"}
@@ -71,3 +80,20 @@ def test_a_user_made_anew_has_nothing_of_what_it_was_before() -> None:
 
 def test_a_hashed_password_is_what_redis_keeps() -> None:
     assert hashed("abc") == "#ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+
+
+async def test_a_worker_whose_user_an_earlier_version_made_ends_at_its_start_with_the_remedy(
+    redis_server: EmbeddedRedis, settings: Settings
+) -> None:
+    earlier = [rule for rule in worker_rules(settings.lab) if not rule.startswith("%R")]
+    user = f"worker-{settings.lab}"
+    with closing(redis.Redis.from_url(redis_server.url, driver_info=None)) as admin:
+        admin.execute_command(*setuser(user, "pw", earlier).split())  # type: ignore[no-untyped-call]  # redis has no types here
+    url = re.sub("//[^@]*@", f"//{user}:pw@", redis_server.url)
+    theirs = settings.model_copy(update={"worker_redis_url": SecretStr(url)})
+
+    with pytest.raises(Unavailable, match="user may not do this") as refused:
+        async with opened("keeper", theirs, worker=True):
+            pass
+
+    assert "./nightjar redis acl" in (refused.value.hint or "")
