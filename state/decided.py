@@ -7,7 +7,7 @@ train.py, `<id>:limits` how long it may take.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from state.entries import Run
@@ -16,6 +16,8 @@ from state.records import Experiment, Tag, flatten
 OF_TAG = ("base_commit", "metric", "evaluator", "evaluator_files", "evaluator_command")
 """What a tag says of its runs; none of it ever changes."""
 SEED = "SEED"
+OF_EXPERIMENT = ("commit_sha", "seed", "config_delta", "budget_s", "timeout_s")
+"""What was decided of an experiment, beside its patch."""
 PARTS = ("", ":constants", ":limits")
 """What follows an experiment's id in the names of its fields."""
 
@@ -80,3 +82,24 @@ class Decided(NamedTuple):
 def fields_for(experiment_id: str) -> tuple[str, ...]:
     """The names of the fields that `Decided` is made of."""
     return ("tag", *(experiment_id + part for part in PARTS))
+
+
+def decided_of(stored: Sequence[str | None]) -> list[Decided]:
+    """Of several experiments, from the fields of each."""
+    each = len(PARTS) + 1
+    return [Decided(*stored[begin : begin + each]) for begin in range(0, len(stored), each)]
+
+
+def experiment_with(stored: Mapping[str, str], decided: Decided) -> dict[str, str]:
+    """An experiment's hash as it was read, with what was decided in its place.
+
+    Its patch is shown as a worker has found it: what is run is the one that was sent.
+    """
+    if decided.code is None:
+        return dict(stored)
+    code = json.loads(decided.code)
+    limits = json.loads(decided.limits) if decided.limits else {}
+    own = {name: code[name] for name in ("commit_sha", "seed")} | limits
+    others = {name: text for name, text in stored.items() if name not in OF_EXPERIMENT}
+    constants = {"config_delta": decided.constants} if decided.constants else {}
+    return others | flatten(own) | constants

@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 from state.budgets import WARN_AT
-from state.decided import code_of, constants_text, limits_text
+from state.decided import code_of, constants_text, decided_of, experiment_with, fields_for, limits_text
 from state.decisions import Retest, Ruling
 from state.experiments.ending import best_event, best_fields
 from state.experiments.queueing import reading_rounds, rounds_of, turn_of
@@ -81,6 +81,7 @@ class Retesting(Reading):
         noise = noise_key(keys, tag, of_tag.key_gpu_class)
         rows = await self._lab.pipeline(
             [
+                ("HMGET", keys("decided", tag), *(field for name in names for field in fields_for(name))),
                 *(("HGETALL", keys.experiment(name)) for name in names),
                 *(("HGETALL", keys.experiment(name)) for several in ahead for name in several),
                 *(("HGETALL", keys.gpu(gpu_id)) for gpu_id in gpu_ids),
@@ -88,7 +89,11 @@ class Retesting(Reading):
             ]
         )
         rest = iter(rows)
-        runs = {name: Experiment.parse(next(rest)) for name in names}
+        decided = decided_of(next(rest))
+        runs = {
+            name: Experiment.parse(experiment_with(next(rest), of_name))
+            for name, of_name in zip(names, decided, strict=True)
+        }
         retests = {
             name: [Experiment.parse(row) for _ in several if (row := next(rest))]
             for name, several in zip(names, ahead, strict=True)
@@ -122,14 +127,15 @@ class Retesting(Reading):
             NotFound: no such experiment.
         """
         _, tag = named_by(experiment_id)
-        stored, of_tag, policy = await self._lab.pipeline(
+        stored, decided, of_tag, policy = await self._lab.pipeline(
             [
                 ("HGETALL", self._keys.experiment(experiment_id)),
+                ("HMGET", self._keys("decided", tag), *fields_for(experiment_id)),
                 ("HGETALL", self._keys.tag(tag)),
                 ("HGET", self._keys("policy", tag), "values"),
             ]
         )
-        e = experiment_in(stored, experiment_id)
+        e = experiment_in(experiment_with(stored, *decided_of(decided)), experiment_id)
         its, rounds = await asyncio.gather(
             self.many(retest_ids(experiment_id, 0, e.retests)),
             self._lab.pipeline([reading_rounds(self._keys, e.agent)] if e.is_claim else []),

@@ -22,7 +22,7 @@ from state.patches import packed
 from state.settings import Settings
 from state.signing import Signer
 from tests.functions.test_train import Surveyed, trained
-from tests.labs import add_gpu, asked, dump, handed_over, idea, open_tag, told
+from tests.labs import add_gpu, asked, dump, handed_over, idea, open_tag, registered, told
 
 GPU = "host:gpu0"
 PATCH, OTHER = "diff --git a/x b/x\n+1\n", b"diff --git a/x b/x\n+import os\n"
@@ -240,6 +240,7 @@ async def test_a_retest_runs_what_was_registered_of_its_first_run(
 
     assert job is not None
     assert (job.commit_sha, job.patch, job.config_delta) == ("4f9a1c2", PATCH.encode(), IDEA["config_delta"])
+    assert (job.budget_s, job.timeout_s) == (20.0, 33.5)
     assert job.seed not in (None, 7, 8)
 
 
@@ -385,3 +386,22 @@ async def test_a_worker_that_checks_an_assignment_makes_no_key(
     await worker.checked(payload["assignment"])
 
     assert list(vars(worker._signer)) == []
+
+
+async def test_the_run_of_a_claim_takes_no_longer_than_its_policy_allows_whatever_its_record_says(
+    client: httpx.AsyncClient, settings: Settings, process: Process
+) -> None:
+    await open_tag(client, **TAG)
+    await add_gpu(client)
+    claim = await registered(client, commit_sha="4f9a1c2", diff=PATCH)
+    await told(client, "/api/experiment/complete", experiment_id=claim, val_bpb=0.5, budget_seconds=20)
+    e = {"budget_s": "604800", "timeout_s": "604800", "commit_sha": "bad0bad"}
+    key = process.lab.keys.experiment(claim)
+    await process.lab.command("HSET", key, *(word for field in e.items() for word in field))
+
+    await told(client, "/api/experiment/judge-retests", experiment_id=claim)
+    await told(client, "/api/pool/dispatch")
+    _, job = await run(settings, handed_over(process.lab)[0])
+
+    assert job is not None
+    assert (job.commit_sha, job.budget_s, job.timeout_s) == ("4f9a1c2", 20.0, 100.0)
