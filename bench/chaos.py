@@ -3,7 +3,8 @@
     .venv/bin/python -P -m bench.chaos --minutes 15
 
 Starts a real lab (`./nightjar up`, its own Redis, two CPU slots, all intervals a tenth of the default) with agents,
-readers, operators and event subscribers, and kills or stops one process every few seconds.
+readers, operators and event subscribers, and kills or stops one process every few seconds. Hostile agents send the
+worst that their tokens let them (`bench/_hostile.py`); none of it may cost the others anything.
 """
 
 from __future__ import annotations
@@ -17,11 +18,9 @@ import sys
 import tempfile
 import threading
 import time
-import uuid
-from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,24 +28,31 @@ import click
 import httpx
 import psutil
 
+from bench._hostile import HOSTILE, hostile_users, with_evil
+from bench._users import (
+    BRANCHING,
+    CONFIRMED,
+    TAG,
+    Book,
+    Branches,
+    LetsConfirm,
+    LetsTrain,
+    LooksOn,
+    Subscribes,
+    TrainsItself,
+    User,
+)
 from tests.journeys.running import TRAIN, RunningLab, running_lab
 
-TAG = "chaos"
-CONFIRMED = "sure"
-"""A tag whose keeps are retested."""
-BRANCHING = "forest"
-"""A tag in which three traces grow."""
 SLOTS = 2
 SETTLE_S = 180.0
-GIVE_UP_S = 240.0
-"""How long a call is repeated before it counts as not answered."""
-
 PAUSES_S = (2.0, 8.0)
 """Seconds between two kills, at least and at most."""
 SETTINGS = {
     "NIGHTJAR_SILENT_S": "3",
     "NIGHTJAR_START_GRACE_S": "3",
     "NIGHTJAR_WORKER_COOLDOWN_S": "2",
+    "NIGHTJAR_RATE_PER_S": "1000",  # what is checked at the end is asked for fast
     # with everysec Redis answers writes while it syncs earlier ones, and appends them to its file after that
     "NIGHTJAR_REDIS_APPENDFSYNC": "always",
 }
@@ -69,220 +75,6 @@ VICTIMS: dict[str, tuple[str, ...]] = {
 """Words of each victim's command line; one matching process is chosen at random."""
 
 
-@dataclass
-class Book:
-    """The answers that users got, to compare with the lab at the end."""
-
-    finished: dict[str, tuple[str, float | None]] = field(default_factory=dict)
-    """Acknowledged results: status and value of each experiment that an agent has reported."""
-    submitted: list[str] = field(default_factory=list)
-    kills: Counter[tuple[str, str]] = field(default_factory=Counter)
-    calls: int = 0
-    repeats: int = 0
-    outages: list[float] = field(default_factory=list)
-    """Seconds until the answer of each call that needed more than one try."""
-    faults: list[str] = field(default_factory=list)
-
-
-class User(ABC):
-    """A client of the lab that repeats unanswered calls, as agents do."""
-
-    def __init__(self, lab: RunningLab, book: Book, stop: threading.Event, seed: str) -> None:
-        self.lab = lab
-        self.book = book
-        self.stop = stop
-        self.chance = random.Random(seed)
-        self.http = httpx.Client(base_url=str(lab.http.base_url), timeout=20.0)
-
-    def call(self, path: str, *, key: bool = False, **body: Any) -> httpx.Response:
-        """POST until there is a final answer."""
-        headers = {"Idempotency-Key": uuid.uuid4().hex} if key else {}
-        return self.repeated(lambda: self.http.post(f"/api/{path}", json=body, headers=headers), path)
-
-    def repeated(self, ask: Callable[[], httpx.Response], what: str) -> httpx.Response:
-        begun, tries = time.monotonic(), 0
-        while True:
-            tries += 1
-            with contextlib.suppress(httpx.TransportError):
-                answer = ask()
-                in_flight = answer.status_code == 409 and "retry_after" in answer.json()
-                if answer.status_code < 500 and not in_flight:
-                    self.book.calls += 1
-                    if tries > 1:
-                        self.book.repeats += tries - 1
-                        self.book.outages.append(time.monotonic() - begun)
-                    return answer
-                if answer.status_code not in (409, 503):
-                    self.book.faults.append(f"{what}: {answer.status_code} {answer.text[:300]}")
-            if time.monotonic() - begun > GIVE_UP_S:
-                raise TimeoutError(f"{what} was not answered for {GIVE_UP_S:.0f} s")
-            time.sleep(self.chance.uniform(0.05, 0.3))
-
-    def run(self) -> None:
-        """Work until `stop`; an error is recorded as a fault."""
-        try:
-            while not self.stop.is_set():
-                self.turn()
-        except Exception as problem:  # noqa: BLE001
-            self.book.faults.append(f"{type(self).__name__}: {type(problem).__name__}: {problem}")
-        finally:
-            self.http.close()
-
-    @abstractmethod
-    def turn(self) -> None:
-        """Use the lab once."""
-
-
-def idea(chance: random.Random, base: str, tag: str = TAG) -> dict[str, Any]:
-    """A body of register and submit."""
-    return {
-        "tag": tag,
-        "hypothesis": f"idea {chance.random():.6f} is better",
-        "category": chance.choice(("architecture", "optimizer", "hyperparams")),
-        "commit_sha": base,
-        "diff_summary": f"try {chance.random():.6f}",
-    }
-
-
-class TrainsItself(User):
-    """An agent that trains without workers: registers, sometimes takes a GPU, and reports."""
-
-    def turn(self) -> None:
-        registered = self.call("experiment/register", key=True, **idea(self.chance, self.lab.base))
-        if registered.status_code != 200:
-            self.book.faults.append(f"register: {registered.status_code} {registered.text[:300]}")
-            return
-        name = registered.json()["experiment_id"]
-        lease = None
-        if self.chance.random() < 0.2:
-            lease = self.call("pool/acquire", experiment_id=name).json()
-        value = 1.0 + self.chance.random()
-        if self.chance.random() < 0.15:
-            answer = self.call("experiment/crash", experiment_id=name, error="boom")
-            told: tuple[str, float | None] = (answer.json().get("status", ""), None)
-        else:
-            answer = self.call("experiment/complete", experiment_id=name, val_bpb=value)
-            told = (answer.json().get("status", ""), value)
-        if answer.status_code == 200:
-            self.book.finished[name] = told
-        else:
-            self.book.faults.append(f"{name}: {answer.status_code} {answer.text[:300]}")
-        if lease and lease.get("acquired"):
-            self.call("pool/release", experiment_id=name, gpu_id=lease["gpu_id"], fence=lease["fence"])
-        time.sleep(self.chance.uniform(0.05, 0.3))
-
-
-class LetsTrain(User):
-    """An agent that submits, waits for the outcome, and sometimes stops a run."""
-
-    tag = TAG
-
-    def turn(self) -> None:
-        self.submit()
-
-    def submit(self, **made_from: str) -> None:
-        config = {"SECONDS": round(self.chance.uniform(0.2, 2.0), 2), "VALUE": 1 + self.chance.random()}
-        submitted = self.call(
-            "experiment/submit",
-            key=True,
-            **idea(self.chance, self.lab.base, self.tag),
-            config_delta=config,
-            **made_from,
-        )
-        if submitted.status_code != 200:
-            self.book.faults.append(f"submit: {submitted.status_code} {submitted.text[:300]}")
-            return
-        name = submitted.json()["experiment_id"]
-        self.book.submitted.append(name)
-        if self.chance.random() < 0.1:
-            time.sleep(self.chance.uniform(0, 2))
-            self.call("experiment/stop", experiment_id=name)
-        while not self.stop.is_set():
-            waited = self.repeated(
-                lambda: self.http.get(f"/api/experiment/{name}/wait?timeout=10&until=finished"), "wait"
-            )
-            if waited.json()["status"] not in ("registered", "queued", "leased", "running"):
-                return
-
-
-class LetsConfirm(LetsTrain):
-    """The same in a tag that retests its keeps."""
-
-    tag = CONFIRMED
-
-
-class Branches(LetsTrain):
-    """The same with a selected trace; sometimes it does not use its selection."""
-
-    tag = BRANCHING
-
-    def turn(self) -> None:
-        body = {"tag": BRANCHING, "agent": "branches", "wait": 5}
-        selected = self.call("trace/select", key=True, **body).json()
-        if selected.get("status") == "selected" and self.chance.random() < 0.8:
-            self.submit(selection_id=selected["selection_id"])
-
-
-class LooksOn(User):
-    """Readers and an operator: sweeps, briefs, summaries, drains."""
-
-    def turn(self) -> None:
-        what = self.chance.randrange(6)
-        if what == 0:
-            self.call("pool/sweep")
-        elif what == 1:
-            self.call("pool/dispatch")
-        elif what == 2:
-            self.call("search/suggest", tag=TAG)
-        elif what == 3:
-            self.call("report/summary", tag=TAG)
-        elif what == 4:
-            self.call("experiment/history", tag=TAG, limit=50)
-        else:
-            gpus = self.repeated(lambda: self.http.get("/api/pool/list"), "pool list").json()["workers"]
-            if gpus:
-                gpu_id = self.chance.choice(gpus)["gpu_id"]
-                self.call("pool/drain", gpu_id=gpu_id)
-                time.sleep(self.chance.uniform(0.1, 1.0))
-                self.call("pool/drain", gpu_id=gpu_id, undo=True)
-        time.sleep(self.chance.uniform(0.1, 1.0))
-
-
-class Subscribes(User):
-    """Follows the event stream, and resumes from the last event seen after a cut."""
-
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.seen: list[str] = []
-
-    def turn(self) -> None:
-        leave = time.monotonic() + self.chance.uniform(2, 20)
-        with contextlib.suppress(httpx.TransportError):
-            self.follow(lambda: self.stop.is_set() or time.monotonic() > leave)
-        time.sleep(0.1)
-
-    def follow(self, enough: Callable[[], bool]) -> None:
-        """Read from the last event seen on."""
-        headers = {"Last-Event-ID": self.seen[-1] if self.seen else "0"}
-        with self.http.stream("GET", "/api/events", headers=headers) as stream:
-            event_id = ""
-            for line in stream.iter_lines():
-                if line.startswith("id: "):
-                    event_id = line.removeprefix("id: ")
-                elif line.startswith("data: "):
-                    self.seen.append(event_id)
-                elif line == "event: reset":
-                    self.book.faults.append("a subscriber was told of a gap")
-                if enough():
-                    return
-
-    def catch_up(self, newest: str) -> None:
-        """Read until this event, after the load has ended."""
-        self.http = httpx.Client(base_url=str(self.lab.http.base_url), timeout=20.0)
-        with self.http:
-            self.follow(lambda: bool(self.seen) and self.seen[-1] == newest)
-
-
 def kill_one(lab: RunningLab, book: Book, chance: random.Random) -> None:
     """Send SIGKILL or SIGSTOP to one process of the lab."""
     name = chance.choice(list(VICTIMS))
@@ -290,17 +82,36 @@ def kill_one(lab: RunningLab, book: Book, chance: random.Random) -> None:
     found = lab.processes(*VICTIMS[name])
     if not found:
         return
+    if name == "web":
+        read_meter(lab, book)
     with contextlib.suppress(psutil.Error):
         chance.choice(found).send_signal(number)
         book.kills[name, number.name] += 1
 
 
-def events_of(lab: RunningLab) -> list[tuple[str, str, str]]:
-    """Id, type and subject of every event, read from Redis directly."""
+def read_meter(lab: RunningLab, book: Book) -> None:
+    """Note how often the web process, which is about to end, was held; one that is stopped or new says nothing."""
+    with contextlib.suppress(httpx.HTTPError):
+        answer = lab.http.get("/metrics", timeout=5.0)
+        if answer.is_success:
+            book.held.add(answer.text)
+
+
+@dataclass(frozen=True)
+class Told:
+    """One event of the stream."""
+
+    id: str
+    type: str
+    subject: str
+    data: Mapping[str, Any]
+
+
+def events_of(lab: RunningLab) -> list[Told]:
+    """Every event, read from Redis directly."""
     read = [sys.executable, "-P", "-c", READ_EVENTS, str(lab.data)]
     said = subprocess.run(read, capture_output=True, text=True, check=True).stdout
-    rows: list[tuple[str, str, str]] = [tuple(row) for row in json.loads(said)]
-    return rows
+    return [Told(*row) for row in json.loads(said)]
 
 
 READ_EVENTS = """
@@ -315,7 +126,7 @@ async def main():
     lab = Lab(settings.lab, redis_url(settings))
     stream, after, rows = Stream(lab), "0-0", []
     while page := await stream.after(after, 1000):
-        rows += [(e.id, e.type, e.subject) for e in page]
+        rows += [(e.id, e.type, e.subject, dict(e.data)) for e in page]
         after = page[-1].id
     await lab.close()
     print(json.dumps(rows))
@@ -335,16 +146,16 @@ def violations(lab: RunningLab, book: Book, subscribers: list[Subscribes]) -> It
             found = ("discard", e["reported"])
         if found[0] != status or (value is not None and found[1] != value):
             yield f"{name} was acknowledged as {status} {value}, but is {e['status']} {e['val_bpb']}"
-    for name in book.submitted:
+    for name in (*book.submitted, *book.hostile):
         status = lab.status(name)
-        if status not in ("keep", "discard", "crash", "stopped", "lost"):
+        if status not in ("keep", "discard", "crash", "timeout", "invalid", "stopped", "lost"):
             yield f"{name} was accepted, but is {status} at the end"
     events = events_of(lab)
-    ends = Counter(subject for _, kind, subject in events if kind == "experiment.finished")
+    ends = Counter(e.subject for e in events if e.type == "experiment.finished")
     for name in [*book.finished, *(n for n in book.submitted if lab.status(n) != "lost")]:
         if ends[name] != 1:
             yield f"the stream has {ends[name]} finishes of {name}"
-    ids = [i for i, _, _ in events]
+    ids = [e.id for e in events]
     for nth, subscriber in enumerate(subscribers):
         subscriber.catch_up(ids[-1])
         if subscriber.seen != ids:
@@ -353,7 +164,43 @@ def violations(lab: RunningLab, book: Book, subscribers: list[Subscribes]) -> It
     yield from unsettled(lab)
     if left := lab.processes("train.py"):
         yield f"training scripts are left: {left}"
+    yield from taken_out(events)
+    yield from secrets_told(lab, book)
+    if book.held.too_long:
+        yield f"the web process's event loop was held {book.held.too_long:.0f} times for over 0.25 s of CPU time"
+    yield from sorted(
+        {line for file in logs(lab) for line in file.read_text().splitlines() if " was held for " in line}
+    )
     yield from book.faults
+
+
+def taken_out(events: Sequence[Told]) -> Iterator[str]:
+    """GPUs that were taken out although only runs of hostile agents have crashed on them."""
+    row: dict[str, set[str]] = {}
+    for e in events:
+        if e.type == "experiment.finished" and (gpu_id := e.data.get("gpu_id")):
+            tag = e.subject.rpartition("-")[0]
+            if e.data.get("status") in ("keep", "discard"):
+                row.pop(gpu_id, None)
+            else:
+                row.setdefault(gpu_id, set()).add(tag)
+        elif e.type == "gpu.unhealthy" and "have crashed on it" in str(e.data.get("reason")):
+            tags = row.pop(e.subject, set())
+            if tags <= {HOSTILE}:
+                yield f"{e.subject} was taken out for runs of {HOSTILE} alone"
+
+
+def secrets_told(lab: RunningLab, book: Book) -> Iterator[str]:
+    """Logs that hold a token or the password of Redis."""
+    redis = json.loads((lab.data / "redis.json").read_text())
+    secrets = [*book.secrets, *(str(value) for name, value in redis.items() if "password" in name)]
+    for file in logs(lab):
+        text = file.read_text(errors="replace")
+        yield from (f"{file.name} holds a secret" for secret in secrets if secret in text)
+
+
+def logs(lab: RunningLab) -> list[Path]:
+    return [file for file in (lab.data / "logs").rglob("*") if file.is_file()]
 
 
 def unsettled(lab: RunningLab) -> Iterator[str]:
@@ -404,24 +251,41 @@ def show(book: Book, seconds: float, events: Counter[str]) -> None:
         f" {len(book.submitted)} submitted by agents, {events.total()} events:"
         f"\n{events['experiment.retested']} retests ended, {events['experiment.confirmed']} keeps were confirmed,"
         f" {events['experiment.demoted']} demoted; {events['selection.opened']} selections,"
-        f" {events['selection.committed']} committed, {events['selection.expired']} expired"
+        f" {events['selection.committed']} committed, {events['selection.expired']} expired;"
+        f"\n{len(book.hostile)} hostile runs, {len(book.secrets)} tokens; the web process's event loop was held"
+        f" {book.held.a_while:.0f} times for over 0.1 s of CPU time, {book.held.too_long:.0f} times for over 0.25 s"
     )
 
 
 def chaos(lab: RunningLab, seconds: float, seed: int) -> tuple[Book, list[str]]:
     """Load and kills for `seconds`; returns the book and all violations."""
     book, stop, chance = Book(), threading.Event(), random.Random(seed)
-    lab.base = lab.commit({"train.py": NOISY})
+    lab.base = lab.commit({"train.py": with_evil(NOISY)})
     lab.start("--cpu", str(SLOTS))
+
+    def token(role: str) -> str:
+        issued = lab.post(
+            "token/issue",
+            name=f"{role}-{len(book.secrets)}",
+            role=role,
+            **({"tags": [HOSTILE]} if role == "agent" else {}),
+        )
+        book.secrets.append(issued["token"])
+        return book.secrets[-1]
+
+    lab.http.headers["authorization"] = f"Bearer {token('operator')}"
     lenient = {"max_attempts": 20, "crash_limit": 1000}
     lab.setup(TAG, **lenient)
     lab.setup(CONFIRMED, **lenient, keep_rule="confirmed")
     traces = {"mode": "multi", "max_parallel": 6, "lease_ttl_s": 5, "dead_after_crashes": 100}
     lab.setup(BRANCHING, **lenient, traces=traces)
-    subscribers = [Subscribes(lab, book, stop, f"{seed}/subscriber/{n}") for n in range(3)]
+    subscribers = [Subscribes(lab, book, stop, f"{seed}/subscriber/{n}", token("operator")) for n in range(3)]
     users: list[User] = [*subscribers]
     for kind, count in ((TrainsItself, 4), (LetsTrain, 2), (LetsConfirm, 2), (Branches, 2), (LooksOn, 2)):
-        users += [kind(lab, book, stop, f"{seed}/{kind.__name__}/{n}") for n in range(count)]
+        users += [
+            kind(lab, book, stop, f"{seed}/{kind.__name__}/{n}", token("operator")) for n in range(count)
+        ]
+    users += hostile_users(lab, book, stop, str(seed), token)
     threads = [threading.Thread(target=user.run, name=type(user).__name__) for user in users]
     for thread in threads:
         thread.start()
@@ -444,10 +308,11 @@ def chaos(lab: RunningLab, seconds: float, seed: int) -> tuple[Book, list[str]]:
     print(file=sys.stderr)
     try:
         settled(lab)
+        read_meter(lab, book)
         found = list(violations(lab, book, subscribers))
     except TimeoutError as problem:
         found = [str(problem), *book.faults]
-    show(book, time.monotonic() - begun, Counter(kind for _, kind, _ in events_of(lab)))
+    show(book, time.monotonic() - begun, Counter(e.type for e in events_of(lab)))
     return book, found
 
 

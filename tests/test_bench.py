@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from bench._users import Held
+from bench.chaos import Told, taken_out
 from bench.keeps import AGAIN, ALONE, FALSE, GAIN, KEPT, OVER, PAIRED, Found, Night, simulate
 
 NIGHTS = 40
@@ -38,3 +40,39 @@ def test_confirmed_keeping_keeps_half_as_often_what_is_the_same_code(paired: flo
 
     assert greedy.mean(FALSE)[0] == greedy.mean(KEPT)[0] > 4
     assert confirmed.mean(FALSE)[0] <= 0.5 * greedy.mean(FALSE)[0]
+
+
+def ended(tag: str, status: str) -> Told:
+    return Told("1-1", "experiment.finished", f"{tag}-1", {"gpu_id": "host:cpu0", "status": status})
+
+
+OUT = Told("1-2", "gpu.unhealthy", "host:cpu0", {"reason": "3 runs in a row have crashed on it"})
+
+
+@pytest.mark.parametrize(
+    ("before", "is_found"),
+    [
+        ([ended("hostile", "crash"), ended("hostile", "timeout")], True),
+        ([ended("hostile", "crash"), ended("chaos", "crash")], False),
+        ([ended("chaos", "crash"), ended("chaos", "keep"), ended("hostile", "crash")], True),
+        ([ended("chaos", "crash"), OUT, ended("hostile", "crash")], True),
+    ],
+)
+def test_chaos_finds_a_gpu_that_hostile_runs_alone_have_taken_out(before: list[Told], is_found: bool) -> None:
+    assert bool([*taken_out([*before, OUT])]) == is_found
+
+
+HELD = """# TYPE nightjar_event_loop_held_seconds histogram
+nightjar_event_loop_held_seconds_bucket{process="web",le="0.1"} 0.0
+nightjar_event_loop_held_seconds_bucket{process="web",le="0.25"} 2.0
+nightjar_event_loop_held_seconds_bucket{process="web",le="+Inf"} 3.0
+"""
+
+
+def test_chaos_adds_up_how_often_each_web_process_was_held() -> None:
+    held = Held()
+
+    for said in (HELD, HELD.splitlines()[0] + "\n", HELD):
+        held.add(said)
+
+    assert (held.a_while, held.too_long) == (6.0, 2.0)
