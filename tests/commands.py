@@ -19,7 +19,9 @@ PATIENCE_S = 300.0
 
 table()
 _warm = multiprocessing.get_context("forkserver")
-_warm.set_forkserver_preload([__name__, *(f"triggers.cli.{command}" for command in COMMANDS)])
+PRELOADED = (__name__, *(f"triggers.cli.{command}" for command in COMMANDS), "tests.dying")
+"""Imported once, before the forks; one process forks for all tests."""
+_warm.set_forkserver_preload([*PRELOADED])
 
 
 def command_line(*words: str) -> list[str]:

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from functions.process.lifecycle import opened
-from functions.table import table
 from state.connection import Connection
 from state.moves import Arg, load
 from state.settings import Settings
+from tests.commands import PRELOADED
 from tests.conftest import http_client
 from tests.labs import curl
 
@@ -25,8 +25,8 @@ WRITES = ("EVALSHA", "EVAL", "SET", "DEL")
 """Words that begin what changes the lab; a script that only reads begins with another."""
 
 _forks = multiprocessing.get_context("forkserver")
-_forks.set_forkserver_preload([__name__])
-table()  # read before the forks: each victim has it
+"""Of a process that `tests.commands` says what to import in."""
+assert __name__ in PRELOADED
 
 
 @dataclass(frozen=True)
