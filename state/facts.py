@@ -158,6 +158,18 @@ class NearFacts:
 
 
 @dataclass(frozen=True)
+class LiveLog:
+    """What a run says while it goes on, and after."""
+
+    status: Status
+    text: str
+    """The newest lines of its log."""
+    progress: float | None
+    metric: float | None
+    """What it has reported last."""
+
+
+@dataclass(frozen=True)
 class Shown:
     """An experiment with everything that is known of it."""
 

@@ -10,7 +10,7 @@ from state.client import Lab, time_of
 from state.errors import NotFound
 from state.experiments.queueing import Queueing, slots_of
 from state.experiments.reading import by_attempt, experiment_in, no_experiment
-from state.facts import BestFacts, NearFacts, Patched, Runs, Shown, Spread, WaitFacts
+from state.facts import BestFacts, LiveLog, NearFacts, Patched, Runs, Shown, Spread, WaitFacts
 from state.ids import named_by
 from state.indexes import fields_of, members, records
 from state.moves import Arg
@@ -111,6 +111,25 @@ class Showing(Queueing):
             log=found["log"],
             late_results=[json.loads(text) for text in found["evidence"].values()],
         )
+
+    async def live_log(self, experiment_id: str) -> LiveLog:
+        """The newest lines of its log, with its state; one round trip.
+
+        Raises:
+            NotFound: no such experiment.
+        """
+        keys = self._keys
+        fields, text = await self._lab.pipeline(
+            [
+                ("HMGET", keys.experiment(experiment_id), "status", "last_progress", "last_metric"),
+                ("GET", keys("log", experiment_id)),
+            ]
+        )
+        status, progress, metric = fields
+        if status is None:
+            raise no_experiment(experiment_id)
+        numbers = [None if number is None else float(number) for number in (progress, metric)]
+        return LiveLog(status, text or "", *numbers)
 
     async def wait_facts(self, experiment_id: str) -> WaitFacts:
         """An experiment as it is now, with the facts that its agent's next step depends on; one round trip.

@@ -102,6 +102,7 @@ CEILINGS: dict[str, Most] = {
     "experiment::best": Most(1),
     "experiment::best, known noise": Most(1),
     "experiment::get": Most(2),
+    "experiment::log": Most(1),
     "experiment::history": Most(1),
     "experiment::near_misses": Most(2),
     "experiment::wait, of a finished experiment": Most(1),
@@ -287,6 +288,7 @@ async def readers(a: Counter) -> None:
     await a.paid("experiment::best", tag=PLAIN)
     await a.paid("experiment::best, known noise", tag=SURE)
     await a.paid("experiment::get", experiment_id=f"{PLAIN}-2")
+    await a.paid("experiment::log", experiment_id=f"{PLAIN}-2")
     await a.paid("experiment::history", tag=PLAIN, limit=50)
     await a.paid("experiment::near_misses", tag=PLAIN)
     await a.paid("experiment::wait, of a finished experiment", experiment_id=f"{PLAIN}-2")

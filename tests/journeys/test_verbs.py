@@ -10,6 +10,7 @@ import pytest
 
 from tests.commands import nightjar, started_nightjar
 from tests.journeys.running import RunningLab, git, running_lab
+from triggers.cli.logs import SKIPPED, added
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -76,6 +77,47 @@ def test_diff_prints_a_patch_that_git_applies(
     between = printed(lab, "diff", "t-2", "t-3")
     assert "-+print('val_bpb: 0.5')" in between
     assert "++print('val_bpb: 0.75')" in between
+
+
+LINES = """
+import time
+for n in range(40):
+    print("line", n, flush=True)
+    time.sleep(0.05)
+print("---\\nval_bpb: 2.0")
+"""
+
+
+def test_logs_are_printed_and_followed_to_the_end(lab: RunningLab) -> None:
+    assert printed(lab, "logs", "t-3").splitlines()[-1] == "val_bpb: 0.75"
+    talks = lab.submit(commit_sha=lab.commit({"train.py": LINES}))
+
+    done = nightjar(lab.data, "logs", "-f", talks)
+
+    assert done.returncode == 3, done.stderr
+    assert [line for line in done.stdout.splitlines() if line.startswith("line")] == [
+        f"line {n}" for n in range(40)
+    ]
+    assert f"{talks}: discard" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("shown", "lines", "news"),
+    [
+        ([], ["a", "b"], ["a", "b"]),
+        (["a", "b"], ["a", "b", "c"], ["c"]),
+        (["a", "b", "c"], ["b", "c", "d", "e"], ["d", "e"]),
+        (["a", "step 1"], ["a", "step 2"], ["step 2"]),
+        (["step 1"], ["step 2"], ["step 2"]),
+        (["a", "b"], ["x", "y"], [SKIPPED, "x", "y"]),
+        (["a", "b"], ["a", "b"], []),
+    ],
+    ids=["first", "longer", "moved on", "written over", "only progress", "skipped", "same"],
+)
+def test_what_follows_in_a_log_is_what_was_not_shown(
+    shown: list[str], lines: list[str], news: list[str]
+) -> None:
+    assert [*added(shown, lines)] == news
 
 
 def test_stop_and_retest(lab: RunningLab) -> None:

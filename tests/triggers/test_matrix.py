@@ -32,6 +32,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "event::ticket",
             "experiment::best",
             "experiment::get",
+            "experiment::log",
             "experiment::history",
             "experiment::near_misses",
             "function::list",

@@ -21,6 +21,7 @@ COMMANDS = {
     "ls": "list a tag's experiments, the newest first",
     "best": "show a tag's best experiment",
     "show": "show one experiment: what was tried, what came of it, the end of its log",
+    "logs": "print an experiment's log, and follow it",
     "diff": "print an experiment's patch, or what lies between two",
     "wait": "wait for an experiment; the exit code is its outcome",
     "stop": "stop an experiment",
