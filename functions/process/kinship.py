@@ -16,14 +16,20 @@ LOOKS, BETWEEN_LOOKS_S = 20, 0.01
 
 def children_of(pid: int) -> list[int]:
     """A process's children, by the kernel's own list where it keeps one: reading all of /proc may miss some."""
-    lists = [*Path(f"/proc/{pid}/task").glob("*/children")]
-    if not lists:
+    try:
+        threads = os.listdir(f"/proc/{pid}/task")
+    except OSError:
+        threads = []
+    found, is_told = list[int](), False
+    for thread in threads:
+        with contextlib.suppress(OSError):  # the thread, or the process, has ended
+            descriptor = os.open(f"/proc/{pid}/task/{thread}/children", os.O_RDONLY)
+            with open(descriptor, "rb", buffering=0) as children:
+                found += map(int, children.readall().split())
+            is_told = True
+    if not is_told:
         with contextlib.suppress(psutil.Error):
             return [child.pid for child in psutil.Process(pid).children()]
-    found = list[int]()
-    for children in lists:
-        with contextlib.suppress(OSError):  # the thread, or the process, has ended
-            found += map(int, children.read_text().split())
     return found
 
 

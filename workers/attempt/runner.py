@@ -41,7 +41,7 @@ _MIB = 1024 * 1024
 _DRIVER_PATIENCE_S = 10.0
 _LIMITS = {"core": 0, "fsize": 16 * 1024**3, "nofile": 65536, "oom": 500}
 # no limit of address space, which breaks CUDA
-_THREADS_EACH = 8
+_THREADS_EACH = 4
 """Of a process, on average, where a run has as many as it may: so a fork bomb cannot outgrow who is to end it."""
 
 

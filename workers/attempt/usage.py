@@ -14,8 +14,6 @@ from functions.formats.metrics_block import FailureKind
 from functions.process.kinship import children_of
 
 _MIB = 1024 * 1024
-_ENOUGH = 4
-"""Processes are counted up to so many times what is allowed: a fork bomb has more of them than can be read."""
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
@@ -50,7 +48,7 @@ def excess_of_disk(found: float, allowed: float) -> Excess | None:
 
 def excess_below(roots: Iterable[int], ceilings: Ceilings) -> Excess | None:
     """What the processes below these take too much of; the roots count, too."""
-    pids = _below(roots, ceilings.processes * _ENOUGH)
+    pids = _below(roots, ceilings.processes)
     if len(pids) > ceilings.processes:
         return Excess(
             "killed",
@@ -92,10 +90,11 @@ def threads_here() -> int:
     return 0
 
 
-def _below(roots: Iterable[int], enough: float) -> list[int]:
+def _below(roots: Iterable[int], allowed: float) -> list[int]:
+    """These processes and what is below them; no more than show that they are too many: a fork bomb has no end."""
     found = [*roots]
     for pid in found:
-        if len(found) >= enough:
+        if len(found) > allowed:
             break
         found += children_of(pid)
     return found
