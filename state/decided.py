@@ -103,3 +103,20 @@ def experiment_with(stored: Mapping[str, str], decided: Decided) -> dict[str, st
     others = {name: text for name, text in stored.items() if name not in OF_EXPERIMENT}
     constants = {"config_delta": decided.constants} if decided.constants else {}
     return others | flatten(own) | constants
+
+
+def tag_differences(tag: Tag, decided: Mapping[str, str]) -> list[str]:
+    """What a tag's record says otherwise than was decided."""
+    known: dict[str, Any] = json.loads(decided.get("tag", "{}"))
+    return [name for name, value in known.items() if getattr(tag, name) != value]
+
+
+def differences(e: Experiment, decided: Mapping[str, str]) -> list[str] | None:
+    """What an experiment's record says otherwise than was decided; None where nothing was, and should have been."""
+    code, constants, limits = (decided.get(e.experiment_id + part) for part in PARTS)
+    if code is None:
+        return None if "tag" in decided and "adopted" not in decided else []
+    known: dict[str, Any] = json.loads(code) | json.loads(limits or "{}")
+    known = {name: known[name] for name in OF_EXPERIMENT if name in known}
+    known["config_delta"] = json.loads(constants) if constants else None
+    return [name for name, value in known.items() if (getattr(e, name) or None) != (value or None)]

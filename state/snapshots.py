@@ -57,6 +57,10 @@ class Snapshots:
             lost |= dict(found for found, since in zip(gone, there, strict=True) if since is None)
         return lost
 
+    async def decided(self, tag: str) -> dict[str, str]:
+        """What was decided of a tag and its experiments."""
+        return await self._lab.hash(self._lab.keys("decided", tag))
+
     async def status_indexes(self, tag: str) -> dict[str, frozenset[str]]:
         """Members of every status index."""
         keys = [self._lab.keys.status(tag, status, "")[0] for status in STATUSES]

@@ -80,6 +80,11 @@ WOUNDS = {
     "spent runs": ("HINCRBY", "tags:mar11", "spent_runs", "-1"),
     "what is set aside": ("HDEL", "experiments:mar11-11", "reserved_gpu_seconds"),
     "starting": ("ZADD", "starting", "1", "mar11-12"),
+    "commit": ("HSET", "experiments:mar11-1", "commit_sha", "bad0bad"),
+    "constants": ("HSET", "experiments:mar11-11", "config_delta", '{"DEPTH": 9}'),
+    "time limit": ("HSET", "experiments:mar11-11", "timeout_s", "604800"),
+    "evaluator's command": ("HSET", "tags:mar11", "evaluator_command", "python train.py"),
+    "what was decided": ("HDEL", "decided:mar11", "mar11-11"),
     "finish without event": ("HSET", "experiments:mar11-12", "finished_at", "1"),
 }
 

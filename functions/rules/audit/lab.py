@@ -9,6 +9,7 @@ from itertools import pairwise
 
 from functions.rules.keeps.verdict import Key, compare, score
 from state.budgets import SET_ASIDE, Books, milliseconds
+from state.decided import differences, tag_differences
 from state.records import OPEN, STATUSES, Best, Experiment, Gpu, GpuStatus, Status, Tag
 
 COUNTED: Mapping[str, tuple[Status, ...]] = {
@@ -45,6 +46,8 @@ class Snapshot:
     """How often each experiment finishes in the stream; None if the stream was trimmed."""
     lost_patches: Mapping[str, str] = field(default_factory=dict)
     """Digests of patches that neither Redis nor the archive has, by their experiments."""
+    decided: Mapping[str, str] = field(default_factory=dict)
+    """What was decided of it and its experiments, which no worker can write: see `state.decided`."""
     books: Books = field(default_factory=Books)
     """The sums that the experiments have spent and reserved."""
 
@@ -87,6 +90,7 @@ def tag_violations(s: Snapshot) -> Iterator[str]:
     yield from _budget(s)
     yield from _retests(s, records)
     yield from _chain(s, records)
+    yield from _rewritten(s)
     for experiment_id, digest in sorted(s.lost_patches.items()):
         yield f"{s.tag.name}: the patch {digest} of {experiment_id} is neither in Redis nor in the archive"
 
@@ -284,6 +288,17 @@ def _chain(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
         yield f"{name}: the chain of the best gets worse"
     if any(score(rival.val_bpb, s.tag.direction) >= scores[0] for rival in rivals):
         yield f"{name}: a rival is not better than the first link"
+
+
+def _rewritten(s: Snapshot) -> Iterator[str]:
+    """What is run is what was decided, whatever the records say: but they should say it."""
+    if of_tag := tag_differences(s.tag, s.decided):
+        yield f"{s.tag.name}: its record has another {', '.join(of_tag)} than it was opened with"
+    for e in (*s.experiments, *s.retests):
+        if (found := differences(e, s.decided)) is None:
+            yield f"{e.experiment_id} was never registered"
+        elif found:
+            yield f"{e.experiment_id}: its record has another {', '.join(found)} than was registered"
 
 
 def is_of(e: Experiment, baseline_id: str) -> bool:
