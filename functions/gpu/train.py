@@ -22,7 +22,7 @@ from functions.views.budgets import held_back
 from functions.views.hints import Queue, alive, next_step
 from state.assignments import Assignment, Forged
 from state.entries import HeldLease, WaitQueue
-from state.errors import Conflict, Damaged, Invalid
+from state.errors import Conflict, Damaged, Invalid, Unavailable
 from state.experiments import Experiments
 from state.ids import ExperimentId, GpuId, Sha
 from state.records import OPEN, Experiment, Tag
@@ -192,7 +192,9 @@ async def train(request: Train, call: Call, stores: Stores, runner: Runner, sett
     lease = AttemptLease(stores, e, assigned, settings.stale_s)
     try:
         [patch] = await stores.experiments.patches_named([assigned.diff_id])
-    except Damaged as problem:
+    except (Damaged, Unavailable) as problem:
+        if problem.retry_after is not None:
+            raise
         reason = problem.detail
         log.error("%s cannot be trained: %s", name, reason)
         await delivered(lambda: lease.give_up(reason))

@@ -215,12 +215,27 @@ async def test_a_worker_that_is_unfit_leaves_the_experiment_to_another_with_no_a
     assert (await told(client, "/api/pool/dispatch"))["leased"] == ["mar11-1"]
 
 
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(b"+y\n", "is not the one that was registered"), (None, "is in the lab's archive, and this process")],
+    ids=["another in its place", "said to be in the archive"],
+)
 async def test_an_experiment_whose_patch_was_rewritten_is_not_trained_and_its_gpu_is_not_to_blame(
-    client: httpx.AsyncClient, process: Process, settings: Settings, caplog: pytest.LogCaptureFixture
+    client: httpx.AsyncClient,
+    process: Process,
+    settings: Settings,
+    caplog: pytest.LogCaptureFixture,
+    content: bytes | None,
+    why: str,
 ) -> None:
     request = await leased(client, process, diff="+x\n")
     e = await Experiments(process.lab).get("mar11-1")
-    await process.lab.command("SET", process.lab.keys("diffs", e.diff_id or ""), zlib.compress(b"+y\n"))
+    key, digest = process.lab.keys("diffs", e.diff_id or ""), e.diff_id or ""
+    if content is None:
+        await process.lab.command("DEL", key)
+        await process.lab.command("ZADD", process.lab.keys("archived"), 1, digest)
+    else:
+        await process.lab.command("SET", key, zlib.compress(content))
     runner = Surveyed(None)
 
     outcome = await trained(settings, runner, request)
@@ -228,9 +243,9 @@ async def test_an_experiment_whose_patch_was_rewritten_is_not_trained_and_its_gp
     [shown] = (await told(client, "/api/experiment/history", tag="mar11"))["experiments"]
     gpu = await the_gpu(client)
     assert (outcome, runner.jobs, shown["status"]) == ("lost", [], "lost")
-    assert "is not the one that was registered" in shown["error"]
+    assert why in shown["error"]
     assert (gpu["status"], gpu["sick"], gpu["consecutive_crashes"]) == ("idle", None, 0)
-    assert "is not the one that was registered" in caplog.text
+    assert why in caplog.text
 
 
 async def test_a_dead_run_whose_memory_stays_is_tried_elsewhere_while_its_gpu_drains(
