@@ -10,7 +10,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 import psutil
@@ -83,22 +83,39 @@ def kill_all(
 
 
 def end_children(spare: Container[int], awaited: int | None, deadline: float) -> bool:
-    """Kill children until none is left, which is the proof that nothing lives below them; False at the deadline.
+    """Kill what is below until no child is left, which proves that nothing lives there; False at the deadline.
 
     A process that forks and ends all the time is gone whenever /proc is read, but it leaves children to this one.
     """
     while True:
         is_over = awaited is None or not _is_living(awaited)
         left = [pid for pid in children_of(os.getpid()) if pid not in spare and pid != awaited]
+        _stop_and_kill(left if is_over or awaited is None else [awaited, *left])
         for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, os.WNOHANG)
         if is_over and not left:
             return True
         if time.monotonic() > deadline:
             return False
+
+
+def _stop_and_kill(pids: Iterable[int]) -> None:
+    """Kill these processes and what is below them; first each is stopped, since a fork bomb fills every gap at once.
+
+    One that is stopped has all the children that it will ever have, and its id is no other's.
+    """
+    found = [*pids]
+    for pid in found:
+        _send(pid, signal.SIGSTOP)
+        found += children_of(pid)
+    for pid in found:
+        _send(pid, signal.SIGKILL)
+
+
+def _send(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, number)
 
 
 def _is_living(pid: int) -> bool:
