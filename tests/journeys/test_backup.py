@@ -118,9 +118,9 @@ def test_a_lab_saved_in_the_middle_of_a_run_goes_on_elsewhere_under_another_name
     lab: RunningLab, tmp_path: Path
 ) -> None:
     file = tmp_path / "lab.nightjar"
-    hold = tmp_path / "hold"
-    hold.touch()
+    hold = lab.repo / "hold"  # which every run may read
     lab.base = lab.commit({"train.py": HELD.replace("HOLD_FILE", repr(str(hold)))})
+    hold.touch()
     lab.start()
     policy: dict[str, Any] = {"near_miss_margin": 0.01, "budgets.base_s": 300}
     lab.setup("t", **policy)
