@@ -43,6 +43,7 @@ from proposer import (
 SCRIPT = "train.py"
 WAIT_S = 50  # the lab holds no request for longer
 PAUSE_S = 5  # after a selection that nothing can be built on
+LONGEST_PAUSE_S = 60  # between two tries to get a slot
 MERGE_EVERY = 4  # turns of an agent on traces
 REMEMBERED = 500  # experiments of the tag that a proposal is drawn from
 
@@ -381,7 +382,7 @@ class BranchingAgent(Agent):
             if found["status"] == "selected":
                 return self.told(found)
             self.say("waiting", f"{found['reason']}: {found['hint']}")
-            time.sleep(found["retry_after"])
+            time.sleep(min(found["retry_after"], LONGEST_PAUSE_S))  # a slot may be free long before
 
     def merge(self) -> Json | None:
         """Every MERGE_EVERY turns, two near misses together, if there are two to combine."""
@@ -475,6 +476,8 @@ class Lab:
                     raise Refused(response.status_code, refusal)
                 why = f"{response.status_code}: {refusal.get('detail', response.reason_phrase)}"
                 pause = max(pause, float(later) if later.isdigit() else 0.0)
+            if pause > self.patience_s:
+                raise Unreachable(f"{why}; it asks to be left alone for {pause:.0f} s: start me again then")
             if time.monotonic() + pause > give_up:
                 raise Unreachable(f"{why}; gave up after {self.patience_s:.0f} s")
             self.say("retry", f"{why}; asking again in {pause:.1f} s")

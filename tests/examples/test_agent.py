@@ -396,3 +396,24 @@ async def test_an_agent_gives_up_a_lab_that_is_gone_with_a_word_and_no_traceback
     assert b"gave up" in errors
     assert b"Traceback" not in errors
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_lab_that_asks_to_be_left_alone_for_hours_is_left_at_once(status: int) -> None:
+    from agent import Lab, Unreachable  # pyright: ignore[reportMissingImports]  # the examples are on the path
+
+    asked: list[httpx.Request] = []
+
+    def busy(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(status, json={"detail": "enough for today"}, headers={"Retry-After": "7200"})
+
+    begin = time.monotonic()
+    with httpx.Client(base_url="http://lab", transport=httpx.MockTransport(busy)) as http:
+        lab = Lab(http, lambda *_, **__: None, 120.0)
+
+        with pytest.raises(Unreachable, match="enough for today; it asks to be left alone for 7200 s"):
+            lab.post("/api/experiment/submit", {})
+
+    assert len(asked) == 1
+    assert time.monotonic() - begin < 60
