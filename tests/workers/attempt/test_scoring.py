@@ -623,6 +623,31 @@ async def test_an_evaluator_without_a_score_is_a_crash_that_says_why(repo: Repos
     assert (result.kind, told in result.error) == (kind, True), result.error
 
 
+UNRULY = {
+    "hangs": ("import time; time.sleep(600)", "timeout"),
+    "forks for ever": ("import os\nwhile True:\n    os.fork() and os._exit(0)", "no_metrics"),
+    "leaves a child": (
+        "import os\nos.fork() or (os.setsid(), os.execvp('sleep', ['sleep', '600']))",
+        "no_metrics",
+    ),
+    "prints a gigabyte": ("import sys\nfor _ in range(1024): sys.stdout.write('x' * 2**20)", "no_metrics"),
+}
+
+
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=pytest.mark.long if "gigabyte" in what else ()) for what in UNRULY]
+)
+async def test_an_unruly_evaluator_ends_and_leaves_nothing(repo: Repository, what: str) -> None:
+    text, kind = UNRULY[what]
+    repo.base = repo.commit({"prepare.py": text})
+
+    result = await scored(repo, "print('---\\nval_bpb: 0.3')", timeout_s=2.0 if kind == "timeout" else 120.0)
+
+    assert isinstance(result, Failed), result
+    assert result.kind == kind, result.error
+    assert len(result.error) < 20_000
+
+
 async def test_a_command_of_which_the_base_has_no_script_is_a_fault_of_the_infrastructure(
     repo: Repository,
 ) -> None:
