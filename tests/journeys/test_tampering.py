@@ -93,9 +93,10 @@ def test_what_another_worker_signs_and_rewrites_is_not_what_is_trained(
     worker.send_signal(signal.SIGSTOP)
     try:
         experiment = lab.submit(TAG, config_delta={"VALUE": 2.5})
+        record = f"{{lab}}:experiments:{experiment}"
         key = lab.until(lambda: key_of(rq, experiment), "the job is enqueued")
         with closing(broker(json.loads((lab.data / "redis-worker.json").read_text())["url"])) as weak:
-            weak.hset(f"{{lab}}:experiments:{experiment}", "config_delta", json.dumps({"VALUE": 0.1}))
+            weak.hset(record, "config_delta", json.dumps({"VALUE": 0.1}))
             payload = read_payload(weak, key)
             _, _, text = payload["assignment"].split(" ", 2)
             own, other = Signer(), text.replace("2.5", "0.1")
@@ -106,8 +107,12 @@ def test_what_another_worker_signs_and_rewrites_is_not_what_is_trained(
         worker.send_signal(signal.SIGCONT)
 
     found = lab.until_status(experiment, *JUDGED, "crash", "lost")["experiment"]
+    violations = lab.post("lab/audit")["violations"]
+    rq.hset(record, "config_delta", json.dumps({"VALUE": 2.5}))
 
     assert (found["val_bpb"], found["attempt"]) == (2.5, 1), found["error"]
+    assert violations == [f"{experiment}: its record has another config_delta than was registered"]
+    assert lab.post("lab/audit")["violations"] == []
     assert f"{experiment} attempt 1 is refused: its assignment is signed with a key" in logs(lab)
     gpu = lab.get("pool/list")["workers"][0]
     assert (gpu["consecutive_crashes"], gpu["sick"]) == (0, None)
