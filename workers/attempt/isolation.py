@@ -76,15 +76,19 @@ class Ground:
     scratch_bytes: int = 0
     """Size of each of their memory file systems there."""
 
-    def reach(self, tree: Path, temporary: Path, python: Path, path: str, own: Path) -> Reach:
-        """What a training may touch. `own`: where it finds our reporting module; `path`: of its programs."""
+    def reach(self, tree: Path, temporary: Path, log: Path, python: Path, path: str, own: Path) -> Reach:
+        """What a training may touch. `own`: where it finds our reporting module; `path`: of its programs.
+
+        Its log, which is there, lies in the same folder as its tree.
+        """
         self.caches.mkdir(parents=True, exist_ok=True)
         return Reach(
             writes=[str(tree), str(temporary), str(self.caches)],
             reads=[*self._reads(tree, python, path, own)],
             network=self.network,
             leaves=True,
-            hides=[*_hidden(_SETTINGS)],
+            hides=[*_hidden(_SETTINGS), str(log)],
+            together=str(tree.parent),
             bwrap=self.bwrap,
             scratch_bytes=self.scratch_bytes,
         )

@@ -62,14 +62,17 @@ def _layout(reach: Reach) -> tuple[Mapping[str, Sequence[str]], Mapping[str, str
     for place in reach.writes:
         os.stat(place)
     real_reads = {_followed(place, links) for place in reads}
-    real_writes = {_followed(place, links) for place in reach.writes}
+    together = () if reach.together is None else (reach.together,)
+    real_writes = {_followed(place, links) for place in (*reach.writes, *together)}
     mounts: dict[str, Sequence[str]] = {
         place: ("--size", str(reach.scratch_bytes), "--tmpfs", place) for place in _MEMORY
     }
     for place in real_reads:
         if not _is_below(place, (*_MADE, *real_writes, *(real_reads - {place}))):
             mounts[place] = ("--ro-bind", place, place)
-    mounts |= {place: ("--bind", place, place) for place in real_writes}
+    for place in real_writes:
+        if not _is_below(place, real_writes - {place}):
+            mounts[place] = ("--bind", place, place)
     mounts |= {"/proc": ("--proc", "/proc"), "/dev": ("--dev", "/dev")}
     return mounts, links
 

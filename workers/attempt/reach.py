@@ -19,6 +19,8 @@ class Reach(NamedTuple):
     """Whether it may leave something outside its folders: shared memory, attributes and times of files."""
     hides: Sequence[str] = ()
     """Entries of folders that it reads, which it does not read."""
+    together: str | None = None
+    """The folder of some that it writes, mounted with them in namespaces: files move from one to another of them."""
     bwrap: str | None = None
     """The bubblewrap that gives it namespaces of its own (see namespaces.py); None: it gets none."""
     scratch_bytes: int = 0

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 _CHILD_PATH = Path(__file__).with_name("child_path")
 _PASSED = ("HOME", "LANG", "TZ", "USER")
-_TEMPORARY = "tmp"
+_TEMPORARY, _LOG = "tmp", "log.txt"
 _MIB = 1024 * 1024
 _DRIVER_PATIENCE_S = 10.0
 _LIMITS = {"core": 0, "fsize": 16 * 1024**3, "nofile": 65536, "oom": 500}
@@ -191,7 +191,7 @@ class TrainingRunner:
             cwd=built.path,
             env=env,
             stamp=self._stamp_of(job),
-            log=built.folder / "log.txt",
+            log=built.folder / _LOG,
             timeout_s=job.timeout_s,
             limits=self._limits() if self._is_limited else {},
             folder=built.folder,
@@ -219,14 +219,19 @@ class TrainingRunner:
     def _reach(self, built: Checkout, python: str, path: str) -> Reach | None:
         if self._ground is None:
             return None
-        return self._ground.reach(built.path, built.folder / _TEMPORARY, Path(python), path, _CHILD_PATH)
+        folder = built.folder
+        return self._ground.reach(
+            built.path, folder / _TEMPORARY, folder / _LOG, Path(python), path, _CHILD_PATH
+        )
 
     def _reach_of_predictors(self, training: Reach | None) -> Reach | None:
         """Each gets a folder to write in; None: whatever its user may."""
         if not self._is_limited:
             return None
         unread = Reach((), None, network=False, leaves=False)
-        return training._replace(writes=(), network=False, leaves=False) if training else unread
+        if training is None:
+            return unread
+        return training._replace(writes=(), together=None, network=False, leaves=False)
 
     def _child_env(self, job: TrainingJob, built: Checkout, python: str) -> dict[str, str]:
         """The script's whole environment, without any access to the lab."""

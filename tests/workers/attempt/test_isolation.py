@@ -203,6 +203,7 @@ async def test_what_a_training_needs_is_there(repo: Repository, tier: Tier, tmp_
         "open('checkpoint.pt', 'w').write('w')",
         "import tempfile; tempfile.NamedTemporaryFile().write(b'x')",
         "import os; os.makedirs('a/b'); os.rename('a', 'c'); os.symlink('c', 'd'); os.chmod('c', 0o700)",
+        "import os, tempfile; made = tempfile.mkstemp()[1]; os.replace(made, 'saved')",
         "import numpy; numpy.memmap('m', dtype='f4', mode='w+', shape=4)",
         "import multiprocessing as m; p = m.get_context('fork').Pool(2); assert p.map(abs, [-1]) == [1]; p.close()",
         "from multiprocessing import shared_memory as m; b = m.SharedMemory(None, True, 9); b.close(); b.unlink()",

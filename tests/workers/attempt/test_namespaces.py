@@ -44,7 +44,7 @@ def stamp() -> Iterator[str]:
 
 def reach(tree: Path) -> Reach:
     ground = Ground(ROOT, (), tree / "caches", network=False, bwrap=bubblewrap(), scratch_bytes=SCRATCH)
-    return ground.reach(tree, tree, Path(sys.executable), "", ROOT)
+    return ground.reach(tree, tree, tree / "log", Path(sys.executable), "", ROOT)
 
 
 def enclosed(tmp_path: Path, stamp: str, script: str, *, timeout_s: float = 60) -> Command:
@@ -211,7 +211,14 @@ def test_what_is_reached_by_links_is_found_at_the_names_it_has(tmp_path: Path) -
     (home / "bin").symlink_to(real / "bin")
     (home / "project" / "inside").symlink_to("nowhere")
     asked = Reach(
-        [str(home / "project")], [str(home / "bin" / ".."), "/usr", "/usr/bin"], True, True, (), "bwrap", 1
+        [str(home / "project")],
+        [str(home / "bin" / ".."), "/usr", "/usr/bin"],
+        True,
+        True,
+        (),
+        None,
+        "bwrap",
+        1,
     )
 
     argv = namespaces.enclosed(asked, (), ["it"])
@@ -227,4 +234,4 @@ def test_what_is_reached_by_links_is_found_at_the_names_it_has(tmp_path: Path) -
 
 def test_a_missing_folder_to_write_in_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
-        namespaces.enclosed(Reach([str(tmp_path / "none")], [], True, True, (), "bwrap", 1), (), ["it"])
+        namespaces.enclosed(Reach([str(tmp_path / "none")], [], True, True, (), None, "bwrap", 1), (), ["it"])
