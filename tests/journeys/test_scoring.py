@@ -131,3 +131,15 @@ def test_without_a_command_nothing_is_scored_a_second_time(lab: RunningLab) -> N
     e = lab.until_status(lab.submit("plain"), "keep")["experiment"]
 
     assert (e["val_bpb"], e["score"], e["reported"]) == (0.9, "reported", None)
+
+
+def test_an_evaluator_that_forks_and_ends_all_the_time_does_not_outrun_its_end(lab: RunningLab) -> None:
+    base = lab.commit({"prepare.py": "import os\nwhile True:\n    os.fork() and os._exit(0)\n"})
+    command = {"base_commit": base, "evaluator_command": "python prepare.py"}
+    lab.post("experiment/setup", tag="forks", policy=dict(QUICK), **command)
+
+    found = lab.until_status(lab.submit("forks", commit_sha=base), "crash")
+    lab.until_idle()
+
+    assert found["experiment"]["error_kind"] == "no_metrics"
+    assert [lab.processes("score.py") for _ in range(20)] == [[]] * 20
