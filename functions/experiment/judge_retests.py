@@ -66,7 +66,7 @@ async def judge_retests(request: JudgeRetests, judging: Judging) -> Steps:
             steps += map(in_words, taken)
             fell |= any(isinstance(step, Demote | Revalue) for step in taken)
         # a claim that was worth no run may beat the best that is left
-        concerned = await _claims(concerned[0].tag, judging) if fell else []
+        concerned = await judging.experiments.claims(concerned[0].tag, NEWEST_READ) if fell else []
     return Steps(steps=steps)
 
 
@@ -99,15 +99,10 @@ async def _concerned(request: JudgeRetests, judging: Judging) -> list[Experiment
     if request.experiment_id is not None:
         first, _ = named_by(request.experiment_id)
         e = await experiments.get(first)
-        return [e, *(await _claims(e.tag, judging) if e.status == "retracted" else [])]
+        return [e, *(await experiments.claims(e.tag, NEWEST_READ) if e.status == "retracted" else [])]
     tag = await judging.tags.get(request.tag or "")
     keeps = await experiments.by_number(tag.name, "keep", NEWEST_READ)
-    return [*keeps, *await _claims(tag.name, judging)]
-
-
-async def _claims(tag: str, judging: Judging) -> list[Experiment]:
-    discards = await judging.experiments.by_number(tag, "discard", NEWEST_READ)
-    return [e for e in discards if e.is_claim]
+    return [*keeps, *await experiments.claims(tag.name, NEWEST_READ)]
 
 
 async def _take(step: Step, race: Race, judging: Judging) -> bool | None:

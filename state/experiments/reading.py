@@ -135,6 +135,22 @@ class Reading(Store):
         """The newest of one status, oldest first."""
         return (await self.page(Window(tag, limit, status=status))).experiments
 
+    async def claims(self, tag: str, limit: int) -> list[Experiment]:
+        """Those among the newest discards whose own number the lab has not measured, oldest first."""
+        index, fields = self._keys.status(tag, "discard", "")[0], ("claimed", "measured_by")
+        reading = members(
+            self._lab,
+            index,
+            self._keys.experiment(""),
+            limit=limit,
+            newest=True,
+            fields=fields,
+            holding="true",
+        )
+        [answer] = await self._lab.pipeline([reading])
+        names = [name for name, (_, measured_by) in values(answer).items() if measured_by is None]
+        return [e for e in await self.many(names[::-1]) if e.is_claim] if names else []
+
     async def base_above(self, parent_ids: Sequence[str]) -> Experiment | None:
         """The nearest kept one among these and what they were made from; None is the tag's base.
 

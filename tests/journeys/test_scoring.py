@@ -135,6 +135,7 @@ def test_without_a_command_nothing_is_scored_a_second_time(lab: RunningLab) -> N
 
 def test_an_evaluator_that_forks_and_ends_all_the_time_does_not_outrun_its_end(lab: RunningLab) -> None:
     base = lab.commit({"prepare.py": "import os\nwhile True:\n    os.fork() and os._exit(0)\n"})
+    lab.commit({"prepare.py": EVALUATOR})  # what other tests commit is scored as before
     command = {"base_commit": base, "evaluator_command": "python prepare.py"}
     lab.post("experiment/setup", tag="forks", policy=dict(QUICK), **command)
 
