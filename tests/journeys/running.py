@@ -147,7 +147,7 @@ class RunningLab:
                 ours = str(self.data) in line or process.environ().get("NIGHTJAR_DATA") == str(self.data)
                 if (ours or str(self.data) in process.cwd()) and process.status() != psutil.STATUS_ZOMBIE:
                     found.append(process)
-            except psutil.Error:
+            except (psutil.Error, OSError):  # ended, or too deep in folders for its place to have a name
                 continue
         return found
 
