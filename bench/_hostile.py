@@ -145,7 +145,7 @@ class Meddles(Hostile):
 
     def turn(self) -> None:
         others = self.chance.choice([*self.book.submitted[-20:], f"{TAG}-1"])
-        gpu_id = "somebody:0"
+        gpu_id = "unknown:0"
         theirs: Sequence[tuple[str, dict[str, Any]]] = (
             ("experiment/register", idea(self.chance, self.lab.base)),
             ("experiment/stop", {"experiment_id": others}),

@@ -38,8 +38,8 @@ async def archive(
 ) -> ArchivedPatches:
     """Move patches of runs that were not kept to NIGHTJAR_ARCHIVE, as old as patches.archive_after_days says.
 
-    Each is read again there before it leaves Redis; whoever asks for it later gets it from there. The patches of open
-    and of kept runs stay.
+    Each is read again there before it is removed from Redis. Later requests read it from the archive.
+    The patches of open and of kept runs stay.
     """
     names = await tags.names()
     moved, without_archive = 0, list[str]()

@@ -19,7 +19,7 @@ async def forget_gpus_of(owner: str, until: float, stores: Stores, *, stale_s: f
 
 
 async def _forget(gpu: Gpu, stores: Stores, stale_s: float) -> bool:
-    with suppress(NotFound):  # somebody else has forgotten it
+    with suppress(NotFound):  # another process has removed it
         while True:
             found = await stores.pool.deregister(gpu.gpu_id, reason=REASON, owner=gpu.owner)
             if found != "held":

@@ -43,7 +43,7 @@ def ancestors(lab: Lab, parent_ids: Sequence[str], most: int) -> Sequence[Arg]:
 
 
 def by_id(answer: Sequence[Any]) -> dict[str, dict[str, str]]:
-    """The hashes of what `ancestors` has read; with `most` 1 those of the parents alone."""
+    """The hashes from an answer of `ancestors`, by experiment id; with `most` 1 they are the parents."""
     hashes = (fields_of(each) for each in answer[1:])
     return {fields["experiment_id"]: fields for fields in hashes}
 

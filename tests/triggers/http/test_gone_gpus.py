@@ -1,4 +1,4 @@
-"""GPUs that nobody serves any more are forgotten: those that are offline for days, and those of a revoked token."""
+"""The pool forgets GPUs that are offline for days, and the GPUs of a revoked token."""
 
 from __future__ import annotations
 

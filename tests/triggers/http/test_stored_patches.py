@@ -1,4 +1,4 @@
-"""Patches: a token stores so many bytes of them a day, the same content once; nobody reads another instead."""
+"""Patches: a token has a daily limit of bytes; equal content is stored once; a changed patch is refused."""
 
 from __future__ import annotations
 
