@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
@@ -60,6 +61,8 @@ class Book:
     outages: list[float] = field(default_factory=list)
     """Seconds until the answer of each call that needed more than one try."""
     faults: list[str] = field(default_factory=list)
+    expired: int = 0
+    """Submits that came after their selection's lease, as they may where Redis was away meanwhile."""
     hostile: list[str] = field(default_factory=list)
     """What hostile agents have submitted."""
     secrets: list[str] = field(default_factory=list)
@@ -168,15 +171,19 @@ class LetsTrain(User):
     def turn(self) -> None:
         self.submit()
 
-    def submit(self, **made_from: str) -> None:
+    def submit(self, selected: dict[str, Any] | None = None) -> None:
+        """Submit one idea, made from this selection where there is one, and follow it to its end."""
         config = {"SECONDS": round(self.chance.uniform(0.2, 2.0), 2), "VALUE": 1 + self.chance.random()}
         submitted = self.call(
             "experiment/submit",
             key=True,
             **idea(self.chance, self.lab.base, self.tag),
             config_delta=config,
-            **made_from,
+            **({"selection_id": selected["selection_id"]} if selected else {}),
         )
+        if selected and came_too_late(submitted, selected):
+            self.book.expired += 1
+            return
         if submitted.status_code != 200:
             self.book.faults.append(f"submit: {submitted.status_code} {submitted.text[:300]}")
             return
@@ -191,6 +198,15 @@ class LetsTrain(User):
             )
             if waited.json()["status"] not in ("registered", "queued", "leased", "running"):
                 return
+
+
+def came_too_late(submitted: httpx.Response, selected: dict[str, Any]) -> bool:
+    """Whether a submit was refused for a selection whose lease has ended indeed, as while Redis was away."""
+    return (
+        submitted.status_code == 409
+        and submitted.json().get("code") == "selection_expired"
+        and datetime.fromisoformat(selected["lease_expires_at"]) <= datetime.now(UTC)
+    )
 
 
 class LetsConfirm(LetsTrain):
@@ -208,7 +224,7 @@ class Branches(LetsTrain):
         body = {"tag": BRANCHING, "agent": "branches", "wait": 5}
         selected = self.call("trace/select", key=True, **body).json()
         if selected.get("status") == "selected" and self.chance.random() < 0.8:
-            self.submit(selection_id=selected["selection_id"])
+            self.submit(selected)
 
 
 class LooksOn(User):

@@ -251,7 +251,8 @@ def show(book: Book, seconds: float, events: Counter[str]) -> None:
         f" {len(book.submitted)} submitted by agents, {events.total()} events:"
         f"\n{events['experiment.retested']} retests ended, {events['experiment.confirmed']} keeps were confirmed,"
         f" {events['experiment.demoted']} demoted; {events['selection.opened']} selections,"
-        f" {events['selection.committed']} committed, {events['selection.expired']} expired;"
+        f" {events['selection.committed']} committed, {events['selection.expired']} expired"
+        f" ({book.expired} submits came after it);"
         f"\n{len(book.hostile)} hostile runs, {len(book.secrets)} tokens; the web process's event loop was held"
         f" {book.held.a_while:.0f} times for over 0.1 s of CPU time, {book.held.too_long:.0f} times for over 0.25 s"
     )

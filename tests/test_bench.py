@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import httpx
 import pytest
 
-from bench._users import Held
+from bench._users import Held, came_too_late
 from bench.chaos import Told, taken_out
 from bench.keeps import AGAIN, ALONE, FALSE, GAIN, KEPT, OVER, PAIRED, Found, Night, simulate
 
@@ -76,3 +77,18 @@ def test_chaos_adds_up_how_often_each_web_process_was_held() -> None:
         held.add(said)
 
     assert (held.a_while, held.too_long) == (6.0, 2.0)
+
+
+@pytest.mark.parametrize(
+    ("code", "lease_ends", "is_late"),
+    [
+        ("selection_expired", "2026-01-01T00:00:00Z", True),
+        ("selection_expired", "2999-01-01T00:00:00Z", False),
+        ("selection_used", "2026-01-01T00:00:00Z", False),
+    ],
+)
+def test_chaos_excuses_only_a_submit_after_the_end_of_its_lease(
+    code: str, lease_ends: str, is_late: bool
+) -> None:
+    refused = httpx.Response(409, json={"code": code})
+    assert came_too_late(refused, {"lease_expires_at": lease_ends}) is is_late
