@@ -1,4 +1,4 @@
-"""`python -m functions` prints the function table; with `--markdown` as it stands in the README."""
+"""`python -m functions` prints the function table; with `--markdown` as it stands in docs/functions.md."""
 
 from __future__ import annotations
 

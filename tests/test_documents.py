@@ -1,4 +1,4 @@
-"""What README, AGENTS.md, .env.example and Procfile say is so."""
+"""What README, docs/, AGENTS.md, .env.example and Procfile say is so."""
 
 from __future__ import annotations
 
@@ -27,12 +27,43 @@ from triggers.cli.token import command as token
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 AGENTS = (ROOT / "AGENTS.md").read_text()
+PAGES = {page.stem: page.read_text() for page in sorted((ROOT / "docs").glob("*.md"))}
+DOCUMENTS = "\n".join((README, *PAGES.values()))
+"""What users read."""
+OUR_WORDS = ("keep", "lease", "fence", "trace", "provisional", "tag")
+MOST_WORDS = 900
+"""Of README: what is longer is not read."""
 BENCH = (ROOT / "bench" / "README.md").read_text()
 ENV = (ROOT / ".env.example").read_text()
 
 
-def test_the_readme_shows_the_function_table_as_it_is() -> None:
-    assert markdown() in README, "run: python -m functions --markdown, and paste it into README.md"
+def test_the_readme_is_short() -> None:
+    assert len(README.split()) <= MOST_WORDS
+
+
+@pytest.mark.parametrize("page", ["README", *PAGES])
+@pytest.mark.parametrize("word", OUR_WORDS)
+def test_each_of_our_words_is_explained_where_a_page_first_uses_it(page: str, word: str) -> None:
+    text = re.sub(
+        r"```.*?```|`[^`]*`|\[[^\]]*\]\([^)]*\)|^#[^\n]*$",
+        "",
+        {"README": README, **PAGES}[page],
+        flags=re.DOTALL | re.MULTILINE,
+    )
+
+    uses = re.findall(rf"(\**)\b{word}s?\b", text)
+
+    assert not uses or uses[0] == "**"
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    assert set(re.findall(r"\]\(docs/([\w-]+)\.md\)", README)) == set(PAGES)
+
+
+def test_the_function_table_is_as_it_is() -> None:
+    assert markdown() in PAGES["functions"], (
+        "run: python -m functions --markdown, and paste it into docs/functions.md"
+    )
 
 
 def test_every_setting_stands_in_the_env_example_with_its_default() -> None:
@@ -46,36 +77,37 @@ def test_every_setting_stands_in_the_env_example_with_its_default() -> None:
     assert shown == expected
 
 
-@pytest.mark.parametrize("text", [README, AGENTS], ids=["README", "AGENTS"])
-def test_every_nightjar_command_in_the_documents_exists(text: str) -> None:
-    used = re.findall(r"\./nightjar ([a-z]+)", text)
+def test_every_nightjar_command_in_the_documents_exists() -> None:
+    used = re.findall(r"\./nightjar ([a-z]+)", DOCUMENTS + AGENTS)
 
-    assert used
     assert set(used) <= set(COMMANDS)
+    assert {"up", "demo", "test", "doctor", "backup", "worker"} <= set(used)
 
 
 def test_every_call_in_the_documents_names_a_function_and_its_fields() -> None:
-    calls = re.findall(r"\./nightjar (call [^`\n]+)", README)
+    calls = re.findall(r"\./nightjar (call [^`\n]+)", DOCUMENTS)
     assert calls
     for call in calls:
         _, name, *words = shlex.split(call)
-        fields = {w[2:].replace("-", "_") for w in words if w.startswith("--")}
-        assert fields <= set(table()[name].request.model_fields), call
+        fields = table()[name].request.model_fields
+        named = {w[2:].replace("-", "_") for w in words if w.startswith("--")}
+        assert named <= set(fields), call
+        assert named >= {field for field, info in fields.items() if info.is_required()}, call
 
 
-def test_every_policy_in_the_readme_is_one_and_every_scheduler_is_named() -> None:
-    policies = re.findall(r"--policy '([^']+)'", README)
+def test_every_policy_in_the_documents_is_one_and_every_scheduler_is_named() -> None:
+    policies = re.findall(r"--policy '([^']+)'", DOCUMENTS)
     assert policies
     for text in policies:
         traces = Policy().changed(json.loads(text)).traces
         checked_params(traces.scheduler, SCHEDULERS[traces.scheduler], traces.scheduler_params)
 
-    row = next(line for line in README.splitlines() if "which trace grows next" in line)
+    row = next(line for line in PAGES["traces"].splitlines() if "which trace grows next" in line)
     assert re.findall(r"`(\w+)`", row) == list(SCHEDULERS)
 
 
-def test_every_token_command_in_the_readme_is_one() -> None:
-    used = re.findall(r"\./nightjar token (\w+)([^`\n)]*)", README)
+def test_every_token_command_in_the_documents_is_one() -> None:
+    used = re.findall(r"\./nightjar token (\w+)([^`\n)]*)", DOCUMENTS)
     assert {verb for verb, _ in used} == {"issue", "enroll", "list", "rotate", "revoke", "whoami"}
     for verb, words in used:
         if "..." not in words:
@@ -83,8 +115,10 @@ def test_every_token_command_in_the_readme_is_one() -> None:
             command.make_context(verb, [*shlex.split(words)])
 
 
-def test_every_role_in_the_readme_may_call_what_stands_beside_it() -> None:
-    rows = dict(re.findall(r"^\| `(\w+)` \| (.+::.+) \|$", README.split("| role | may |")[1], re.MULTILINE))
+def test_every_role_in_the_documents_may_call_what_stands_beside_it() -> None:
+    rows = dict(
+        re.findall(r"^\| `(\w+)` \| (.+::.+) \|$", PAGES["tokens"].split("| role | may |")[1], re.MULTILINE)
+    )
     assert set(rows) == set(ROLES)
     for role in ROLES:
         may, _, may_not = rows[role].partition("; not ")
@@ -94,45 +128,57 @@ def test_every_role_in_the_readme_may_call_what_stands_beside_it() -> None:
             assert not table()[name].allows(role), (role, name)
 
 
-def test_every_option_of_replay_in_the_readme_exists() -> None:
-    rows = [line for line in README.splitlines() if "./nightjar replay" in line]
+def test_every_option_of_replay_in_the_documents_exists() -> None:
+    rows = [line for line in DOCUMENTS.splitlines() if "./nightjar replay" in line]
     options = {option for parameter in replay.params for option in parameter.opts}
 
-    named = set(re.findall(r"`(--[a-z-]+)", "".join(rows)))
+    named = set(re.findall(r"[` ](--[a-z-]+)", "".join(rows)))
 
     assert {"--keep-rule", "--sigma"} <= named <= options
 
 
-def test_the_readme_shows_the_exit_codes_as_they_are() -> None:
+def test_the_documents_show_the_exit_codes_as_they_are() -> None:
     shown = ", ".join(f"{code} {meaning}" for code, meaning in EXIT_CODES.items())
 
-    assert f"wait` above all: {shown}." in " ".join(README.split())
+    assert f"wait` above all: {shown}." in " ".join(PAGES["operator"].split())
     assert set(BY_STATUS) == {*STATUSES, RETESTED}
     assert set(BY_STATUS.values()) <= set(EXIT_CODES)
 
 
-def test_every_trigger_in_the_readme_can_be_declared() -> None:
-    shown = re.findall(r"`((?:On|Every|Cron)\(.*?\))`", README)
+def test_every_trigger_in_the_documents_can_be_declared() -> None:
+    page = PAGES["add-a-function"]
+    shown = re.findall(r"`((?:On|Every|Cron)\(.*?\))`", page)
     assert len(shown) == 3
     for text in shown:
         trigger = eval(text, {"On": On, "Every": Every, "Cron": Cron})
         check({"probe::shown": function("probe::shown", trigger, role="operator")(best.handler)})
     ticks = {"scheduled", "fired", "missed"}
-    assert ticks <= set(re.findall(r"`(\w+)`", README.split("## How to add a function")[1]))
+    assert ticks <= set(re.findall(r"`(\w+)`", page))
 
 
-def test_every_route_in_the_readme_is_a_function_s() -> None:
+def test_every_route_in_the_documents_is_a_function_s() -> None:
     routes = {door.path for declared in table().values() for door in declared.doors} | {"/api/events"}
     patterns = [re.compile(re.sub(r"{\w+}", "[^/?]+", route)) for route in routes]
-    used = re.findall(r"127\.0\.0\.1:3111(/api/[^\s\"'?`]+)", README)
+    used = re.findall(r"127\.0\.0\.1:3111(/api/[^\s\"'?`]+)", DOCUMENTS)
     assert used
     for path in used:
         assert any(p.fullmatch(path) for p in patterns), path
 
 
-def test_every_file_that_the_documents_link_exists() -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", README + AGENTS):
-        assert (ROOT / target).exists(), target
+def test_every_file_and_heading_that_the_documents_link_exists() -> None:
+    for folder, text in ((ROOT, README + AGENTS), *((ROOT / "docs", page) for page in PAGES.values())):
+        for target, heading in re.findall(r"\]\(([^)#:]+)(?:#([^)]+))?\)", text):
+            file = folder / target
+            assert file.exists(), target
+            if heading:
+                headings = re.findall(r"^#+ (.+)$", file.read_text(), re.MULTILINE)
+                assert heading in {found.lower().replace(" ", "-") for found in headings}, target
+
+
+def test_every_setting_in_the_documents_exists() -> None:
+    known = {f"NIGHTJAR_{name.upper()}" for name in Settings.model_fields}
+
+    assert set(re.findall(r"NIGHTJAR_[A-Z_]+", DOCUMENTS)) - known <= {"NIGHTJAR_BUDGET_S", "NIGHTJAR_SEED"}
 
 
 def test_every_module_in_the_agents_house_table_exists() -> None:

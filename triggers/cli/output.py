@@ -31,7 +31,7 @@ EXIT_CODES = {
     STOPPED: "stopped",
     LOST: "lost",
 }
-"""The meaning of each exit code; part of the interface, shown in README."""
+"""The meaning of each exit code; part of the interface, shown in docs/operator.md."""
 
 BY_STATUS = {
     "keep": OK,
