@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from functions.process.own_modules import started
 from functions.process.supervision import ProcessSpec
 from state.settings import Settings, own_environment
 
@@ -35,14 +35,13 @@ class LabParts:
             "NIGHTJAR_LAB": settings.lab,
             "NIGHTJAR_PORT": str(settings.port),
         }
-        python = (sys.executable, "-P", "-m")
         silent_s = settings.silent_s
         clone = {} if self.repo is None else {"NIGHTJAR_CLONE": str(settings.clone or self.repo)}
         found = [
-            ProcessSpec(kind, (*python, f"triggers.{kind}"), env | clone, 15.0, silent_s) for kind in KINDS
+            ProcessSpec(kind, started(f"triggers.{kind}"), env | clone, 15.0, silent_s) for kind in KINDS
         ]
         if self.repo is not None:
-            argv = [*python, "workers.supervisor", "--repo", str(self.repo), "--gpu", self.gpu]
+            argv = [*started("workers.supervisor"), "--repo", str(self.repo), "--gpu", self.gpu]
             argv += ["--cpu", str(self.cpu)] if self.cpu is not None else []
             argv += ["--command", shlex.join(shlex.split(self.command))] if self.command else []
             argv += self.isolation

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from functions.contract import BadTable, Function, Http, Picture
 from functions.schemas import schema_of
+from state.version import VERSION
 from triggers.http.identity import COOKIE
 
 AMONG_SCHEMAS = "#/components/schemas/{model}"
@@ -101,7 +102,7 @@ def openapi(functions: Mapping[str, Function[Any, Any]]) -> dict[str, Any]:
             }
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Nightjar", "version": "0.1.0"},
+        "info": {"title": "Nightjar", "version": VERSION},
         "security": [*({scheme: []} for scheme in SECURITY_SCHEMES), {}],
         "paths": paths,
         "components": {"schemas": schemas, "securitySchemes": SECURITY_SCHEMES},

@@ -20,6 +20,7 @@ import psutil
 
 from functions.process.lifecycle import Process, opened
 from functions.process.logs import start_logging
+from functions.process.own_modules import started
 from functions.process.running import ended, exit_with
 from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from state.errors import Conflict, NightjarError, NotFound, Unavailable
@@ -191,7 +192,7 @@ class Keeper:
 
 def rq_worker(slot: Slot, silent_s: float) -> ProcessSpec:
     """The RQ worker as a child process; it may finish its run, without a time limit, before it ends."""
-    argv = (sys.executable, "-P", "-m", "workers.gpu", slot.model_dump_json())
+    argv = started("workers.gpu", slot.model_dump_json())
     return ProcessSpec(f"rq-{slot.gpu_id.replace(':', '-')}", argv, None, math.inf, silent_s)
 
 

@@ -16,6 +16,7 @@ from functions.process.alive import announced
 from functions.process.isolation_options import Isolation, isolation_options
 from functions.process.logs import start_logging
 from functions.process.neighbours import REACHES_LAB
+from functions.process.own_modules import started
 from functions.process.readiness import connected, until_ready
 from functions.process.running import ended, exit_with
 from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 def keeper_spec(options: WorkerOptions, device: Device, slots: int, silent_s: float) -> ProcessSpec:
     """The keeper of one of the slots as a child process; its run may finish, without a time limit, before it ends."""
     slot = Slot(**options.model_dump(), device=device, slots=slots)
-    argv = (sys.executable, "-P", "-m", "workers.keeper", slot.model_dump_json())
+    argv = started("workers.keeper", slot.model_dump_json())
     return ProcessSpec(f"keeper-{device.gpu_id.replace(':', '-')}", argv, None, math.inf, silent_s)
 
 

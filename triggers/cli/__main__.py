@@ -9,6 +9,7 @@ import sys
 import click
 
 from state.errors import NightjarError
+from state.version import VERSION
 from triggers.cli.options import Suggesting
 from triggers.cli.output import EXIT_CODES, explain
 
@@ -64,6 +65,7 @@ class Lazy(Suggesting):
     epilog=f"Exit codes: {', '.join(f'{code} {meaning}' for code, meaning in EXIT_CODES.items())}.",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+@click.version_option(VERSION, message="%(prog)s %(version)s")
 def nightjar() -> None:
     """Nightjar: autonomous machine-learning research that runs overnight."""
 

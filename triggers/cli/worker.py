@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from functions.process.own_modules import started
 from state.settings import own_environment
 from triggers.cli.options import data_option, lab_option, settings_from
 
@@ -24,4 +25,4 @@ def command(data: str | None, lab: str | None, arguments: tuple[str, ...]) -> No
     chosen = {"NIGHTJAR_DATA": str(settings.data_dir), "NIGHTJAR_LAB": settings.lab}
     environment = own_environment() | chosen | settings.worker_environment
     # triggers may not import workers, so this process becomes one
-    os.execve(sys.executable, [sys.executable, "-P", "-m", "workers.supervisor", *arguments], environment)
+    os.execve(sys.executable, started("workers.supervisor", *arguments), environment)

@@ -1,0 +1,16 @@
+"""How a process of ours is started: by the name of its module, from a checkout and from an installed wheel alike."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+_HOME = Path(__file__).parents[2]
+"""The folder of our packages: a checkout, or the package `nightjar` in a site-packages folder."""
+IS_INSTALLED = (_HOME / "__main__.py").is_file()
+
+
+def started(module: str, *arguments: str) -> tuple[str, ...]:
+    """The command line that runs `module` as a process."""
+    through = ("-m", "nightjar") if IS_INSTALLED else ()
+    return (sys.executable, "-P", *through, "-m", module, *arguments)

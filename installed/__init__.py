@@ -1,0 +1,1 @@
+"""Nightjar as it is installed: one package, which holds those of a checkout."""

@@ -1,0 +1,178 @@
+"""The wheel: one package in site-packages, with everything that a lab needs; its demo runs from it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import time
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from state.version import VERSION
+from tests.conftest import ROOT
+from tests.journeys.running import FAST, LOOK_S
+from triggers.cli.__main__ import COMMANDS
+from triggers.ports import free_port
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
+
+PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet")
+OURS = ("functions", "state", "triggers", "workers")
+
+
+class Installed:
+    """An environment that has the wheel, and whose command line runs in an empty home."""
+
+    def __init__(self, wheel: Path, venv: Path, home: Path) -> None:
+        self.wheel, self.venv, self.home = wheel, venv, home
+        self.python = venv / "bin" / "python"
+        (self.packages,) = venv.glob("lib/python3.*/site-packages")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        kept = {name: os.environ[name] for name in ("PATH", "NIGHTJAR_REDIS_SERVER") if name in os.environ}
+        return {**kept, **FAST, "HOME": str(self.home)}
+
+    def command(self, *words: str) -> list[str]:
+        return [str(self.venv / "bin" / "nightjar"), *words]
+
+    def nightjar(self, *words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*words),
+            cwd=self.home,
+            env=self.environment | environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
+    """Build the wheel and install it as users do, except that its dependencies are those of the tests."""
+    folder = tmp_path_factory.mktemp("wheel")
+    (folder / "home").mkdir()
+    build = ("wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(folder / "dist"), str(ROOT))
+    subprocess.run([*PIP, *build], check=True)
+    (wheel,) = (folder / "dist").iterdir()
+    venv = folder / "venv"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(venv)], check=True)
+    made = Installed(wheel, venv, folder / "home")
+    # Python reads no .pth file of a folder that a .pth file names: ours of the checkout stays out
+    (made.packages / "dependencies.pth").write_text(f"{sysconfig.get_path('purelib')}\n")
+    install = ("--python", str(made.python), "install", "--no-deps", "--no-index", str(wheel))
+    subprocess.run([*PIP, *install], check=True)
+    return made
+
+
+def test_site_packages_get_one_package(installed: Installed) -> None:
+    with zipfile.ZipFile(installed.wheel) as wheel:
+        roots = {name.partition("/")[0] for name in wheel.namelist()}
+
+    assert roots == {"nightjar", f"nightjar-{VERSION}.dist-info"}
+
+
+def test_every_file_of_the_packages_is_in_the_wheel(installed: Installed) -> None:
+    tracked = subprocess.run(
+        ["git", "ls-files", *OURS, "examples", "program.md"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+
+    with zipfile.ZipFile(installed.wheel) as wheel:
+        found = set(wheel.namelist())
+
+    assert {f"nightjar/{name}" for name in tracked} - found == set()
+
+
+@pytest.mark.parametrize("package", [*OURS, "bench", "installed", "tests", "examples"])
+def test_a_script_that_nightjar_s_own_interpreter_runs_sees_none_of_its_packages(
+    installed: Installed, package: str
+) -> None:
+    done = subprocess.run(
+        [installed.python, "-c", f"import {package}"],
+        cwd=installed.home,
+        env=installed.environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert f"No module named '{package}'" in done.stderr
+
+
+def test_the_installed_command_says_its_version_and_its_commands(installed: Installed) -> None:
+    assert installed.nightjar("--version").stdout == f"nightjar {VERSION}\n"
+    said = installed.nightjar("--help").stdout
+    assert [name for name in COMMANDS if f"\n  {name} " not in said] == []
+
+
+def test_a_module_of_somebody_else_is_not_taken_for_ours(installed: Installed) -> None:
+    for name in OURS:
+        (installed.home / f"{name}.py").write_text("raise SystemExit('not ours')\n")
+
+    done = installed.nightjar("config", PYTHONPATH=str(installed.home))
+
+    for name in OURS:
+        (installed.home / f"{name}.py").unlink()
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("version", [(3, 8), (3, 10), (3, 14)])
+def test_an_unsuitable_python_says_in_one_line_which_is_needed(
+    installed: Installed, version: tuple[int, int]
+) -> None:
+    start = (
+        f"import runpy, sys; sys.version_info = {version}; runpy.run_module('nightjar', run_name='__main__')"
+    )
+
+    done = subprocess.run([installed.python, "-c", start], capture_output=True, text=True, check=False)
+
+    said = ".".join(map(str, version))
+    assert done.stderr.startswith(f"nightjar: it needs Python 3.11, 3.12 or 3.13; this one is {said} (")
+    assert done.stderr.count("\n") == 1
+    assert done.returncode == 1
+
+
+def test_the_demo_trains_from_the_wheel_in_an_empty_home(installed: Installed) -> None:
+    words = ("demo", "--runs", "2", "--budget", "0.2", "--port", str(free_port(0)))
+    log = installed.home.parent / "demo.log"
+    lines: set[tuple[str, ...]] = set()
+    with log.open("w") as said:
+        demo = subprocess.Popen(
+            installed.command(*words), cwd=installed.home, env=installed.environment, stdout=said, stderr=said
+        )
+        while demo.poll() is None:
+            lines |= set(own_processes(psutil.Process(demo.pid)))
+            time.sleep(5 * LOOK_S)
+
+    text = log.read_text()
+    assert demo.returncode == 0, text
+    assert "3 experiments in" in text
+    assert {line[1:5] for line in lines} == {("-P", "-m", "nightjar", "-m")}
+    assert {line[5] for line in lines} >= {"triggers.web", "triggers.events", "triggers.clock", "workers.gpu"}
+
+
+def own_processes(parent: psutil.Process) -> Iterator[tuple[str, ...]]:
+    """The command lines of a lab's own processes; none finds our packages by PYTHONPATH."""
+    try:
+        children = parent.children(recursive=True)
+    except psutil.Error:
+        return
+    for child in children:
+        try:
+            line, environment = child.cmdline(), child.environ()
+        except (psutil.Error, OSError):
+            continue
+        is_tether = "-I" in line[:2]  # it becomes one of ours
+        if not is_tether and any(word.startswith(OURS) and "." in word for word in line):
+            assert "PYTHONPATH" not in environment
+            yield tuple(line)
