@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel
 
-from functions.contract import BadTable, Call, FiredBy, Function, Lane
+from functions.contract import FROM_OUTSIDE, BadTable, Call, FiredBy, Function, Lane
 from functions.process.context import bound
 from functions.process.meters import Meters
 from functions.process.tracing import Span, Tracing
@@ -88,7 +88,7 @@ class Invoker:
     @contextmanager
     def _in_turn(self, declared: Function[Any, Any], asked: BaseModel, call: Call) -> Iterator[None]:
         caller = call.caller
-        if call.trigger != "http":
+        if call.trigger not in FROM_OUTSIDE:
             yield
         elif declared.costly:
             refusal = TooManyRequests(

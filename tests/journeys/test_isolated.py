@@ -127,9 +127,9 @@ def test_a_worker_says_how_far_its_runs_are_isolated(lab: RunningLab) -> None:
 CALLS = """
 import os, sys, time, urllib.error, urllib.request
 
-def call():
+def call(path="api/lab/status", body=None):
     try:
-        return urllib.request.urlopen("http://127.0.0.1:{port}/api/lab/status", timeout=20).status
+        return urllib.request.urlopen("http://127.0.0.1:{port}/" + path, body, timeout=20).status
     except urllib.error.HTTPError as refusal:
         return refusal.code
 
@@ -139,7 +139,7 @@ if os.fork() == 0:  # one that hides: no session, parent or variable of its run
     if os.fork() == 0:
         os.write(write, str(call()).encode())
     os._exit(0)
-print("=>", call(), os.read(read, 9).decode())
+print("=>", call(), os.read(read, 9).decode(), call("mcp", b"{{}}"))
 print("---\\nval_bpb: 1.0")
 """
 
@@ -155,7 +155,7 @@ def test_a_run_is_no_operator_where_it_can_call_the_lab(
 
         found = lab.until_status(lab.submit(commit_sha=calls), "keep", "crash")
 
-        assert "=> 403 403" in found["log_tail"], found["log_tail"]
+        assert "=> 403 403 403" in found["log_tail"], found["log_tail"]
         assert lab.get("lab/status")["lab"] == "lab"
         assert nightjar(lab.data, "call", "report::tags").returncode == 0
 

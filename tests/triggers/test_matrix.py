@@ -21,6 +21,7 @@ from state.records import ROLES, Role
 from tests.conftest import http_client, served_client
 from tests.labs import PRESENCE, add_gpu, dump, idea, open_tag, problem, tried
 from triggers.http.identity import BY_PAGE, COOKIE
+from triggers.mcp.tools import NAMES
 
 OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
     ("anyone",): frozenset({"token::enroll"}),
@@ -353,6 +354,31 @@ async def test_an_event_stream_opens_for_whom_it_is_for_and_for_nobody_else(
                     problem(answer, visitor.status if visitor.role is None else 403)
 
 
+async def test_mcp_lets_in_whom_the_http_door_lets_in(lab: tuple[Process, list[Visitor]]) -> None:
+    process, people = lab
+    before = await dump(process.lab)
+    asked = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+
+    async with http_client(process) as http:
+        for visitor in people:
+            headers = {"accept": "application/json", **visitor.headers}
+            response = await http.post("/mcp", json=asked, headers=headers, params=visitor.query)
+
+            if visitor.role is not None and not visitor.only_reads:
+                listed = {tool["name"] for tool in response.json()["result"]["tools"]}
+                may_any = {
+                    tool
+                    for tool, named in NAMES.items()
+                    if any(may(table()[function].roles, visitor.role) for function in named.values())
+                }
+                assert listed == may_any, visitor.name
+            else:
+                refused = visitor.status if visitor.role is None else 403
+                assert response.status_code == refused, (visitor.name, response.text)
+                assert response.json()["error"]["data"]["hint"]
+    assert await dump(process.lab) == before
+
+
 async def test_a_method_that_a_route_does_not_have_opens_nothing(lab: tuple[Process, list[Visitor]]) -> None:
     process, people = lab
     before = await dump(process.lab)
@@ -397,5 +423,5 @@ async def test_every_route_has_a_row(process: Process) -> None:
         app = http._transport.app  # type: ignore[attr-defined]  # httpx shows it nowhere else
     shown = {getattr(route, "path", None) for route in app.routes}
 
-    assert shown == set(FIXED) | {door.path for _, door in DOORS}
-    assert len(app.routes) == len(FIXED) + len(DOORS)
+    assert shown == set(FIXED) | {"/mcp"} | {door.path for _, door in DOORS}
+    assert len(app.routes) == len(FIXED) + len(DOORS) + 1

@@ -170,18 +170,19 @@ def _has_too_many_values(body: bytes) -> bool:
 async def _read(request: Request, limit: int) -> bytes:
     declared = request.headers.get("content-length", "0")
     if declared.isdecimal() and int(declared) > limit:
-        raise _too_large(limit)
+        raise too_large(limit)
     parts: list[bytes] = []
     size = 0
     async for chunk in request.stream():
         size += len(chunk)
         if size > limit:
-            raise _too_large(limit)
+            raise too_large(limit)
         parts.append(chunk)
     return b"".join(parts)
 
 
-def _too_large(limit: int) -> TooLarge:
+def too_large(limit: int) -> TooLarge:
+    """The refusal of a body over this many bytes."""
     return TooLarge(
         f"the body is over {limit / 1024 / 1024:g} MiB",
         hint="send less: keep data, checkpoints and binaries out of the diff",

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import json
 import logging
-from collections.abc import Coroutine
-from contextlib import suppress
 from functools import cache
 from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -20,33 +16,31 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 from starlette.types import Lifespan
 
-from functions.contract import Call, Command, Function, Http, Picture
+from functions.contract import Call, Function, Http
 from functions.invoke import check_role
 from functions.process.lifecycle import Process
-from functions.process.running import ended
 from functions.rules.access import Caller
 from functions.schemas import prepare
 from functions.validation import invalid
-from state.answers import Stored
-from state.errors import Conflict, Invalid, NightjarError, Unauthenticated, Unavailable
+from state.errors import NightjarError
 from state.settings import Settings
 from triggers.dashboard.page import dashboard
 from triggers.docs import docs_page
 from triggers.http.access import Access
+from triggers.http.answering import JSON, Answer, answered
 from triggers.http.bodies import parsed, read_body
 from triggers.http.doors import Doors, Endpoint
 from triggers.http.guard import Guard, added_hosts, own_hosts
-from triggers.http.identity import LOOK_AGAIN_S, Visitor, identify, still_admitted
+from triggers.http.identity import Visitor, identify
 from triggers.http.problems import problem_document, problem_response
 from triggers.http.sessions import Session
 from triggers.http.turns import Turns
+from triggers.mcp.door import Mcp
 from triggers.metrics import metrics
 from triggers.openapi import AMONG_SCHEMAS, openapi
 from triggers.sse.stream import events
 
 log = logging.getLogger(__name__)
-
-JSON = "application/json"
 
 
 def make_app(
@@ -75,6 +69,7 @@ def make_app(
         *dashboard(settings),
     ]
     turns = Turns()
+    routes.append(Route("/mcp", Mcp(functions, turns), methods=["POST"]))
     answers = {
         (door.method, door.path): endpoint(declared, door, turns)
         for declared in functions.values()
@@ -116,43 +111,16 @@ async def _answer(declared: Function[Any, Any], door: Http, request: Request, tu
     process: Process = request.app.state.process
     visitor = await _visitor(declared, request)
     asked = await _asked(declared, door, request, turns)
-    key = request.headers.get("idempotency-key")
     call = Call(
         caller=visitor.caller,
         proof=visitor.proof,
         invoker=process.invoker,
         request_id=request.state.request_id,
-        idempotency_key=key,
+        idempotency_key=request.headers.get("idempotency-key"),
         traceparent=request.state.traceparent,
         trigger="http",
     )
-    given = key if key is not None else (asked.request_id if isinstance(asked, Command) else None)
-    if given is not None and declared.keeps_answer:
-        return await _once(process, declared, asked, call, given)
-    calling = process.invoker.call(declared.name, asked, call)
-    answer = await (_while_admitted(process, visitor, calling) if declared.held_for else calling)
-    return await turns.do(lambda: _shown(declared, answer), lambda shown: len(shown.body))
-
-
-async def _while_admitted(
-    process: Process, visitor: Visitor, calling: Coroutine[Any, Any, BaseModel]
-) -> BaseModel:
-    """The answer of a call that may wait; a caller whose token ends meanwhile is sent away without one.
-
-    Raises:
-        Unauthenticated: that happened. Whatever the call raises.
-    """
-    task = asyncio.ensure_future(calling)
-    try:
-        while not (await asyncio.wait([task], timeout=LOOK_AGAIN_S))[0]:
-            with suppress(Unavailable):
-                if visitor.proof not in await still_admitted(process.tokens, [visitor.proof]):
-                    raise Unauthenticated(
-                        "the token was revoked meanwhile", hint="ask an operator for a new one"
-                    )
-        return task.result()
-    finally:
-        await ended(task)
+    return _shown(declared, await answered(process, declared, asked, call, turns))
 
 
 async def _visitor(declared: Function[Any, Any], request: Request) -> Visitor:
@@ -187,62 +155,10 @@ async def _asked(declared: Function[Any, Any], door: Http, request: Request, tur
         raise invalid(problem) from problem
 
 
-async def _once(
-    process: Process, declared: Function[Any, Any], asked: BaseModel, call: Call, given: str
-) -> Response:
-    """Do it, unless this idempotency key was answered before."""
-    if not 1 <= len(given) <= 255:
-        raise Invalid("an Idempotency-Key has 1 to 255 characters", hint="send a UUID")
-    digest = hashlib.sha256(asked.model_dump_json().encode()).hexdigest()
-    given = call.scoped(given)
-    match await process.answers.claim(declared.name, given, digest):
-        case Stored() as first:
-            return Response(
-                first.body,
-                status_code=_success(declared),
-                media_type=JSON,
-                headers={"Idempotent-Replayed": "true"},
-            )
-        case "in_flight":
-            raise Conflict(
-                "the first request with this Idempotency-Key is still being answered",
-                hint="repeat it in a moment: it will get the first answer",
-                retry_after=1.0,
-            )
-        case "other_body":
-            raise Invalid(
-                "this Idempotency-Key was used with another body", hint="use a new key for a new request"
-            )
-        case "claimed":
-            pass
-    working = asyncio.create_task(process.answers.keep_in_flight(declared.name, given))
-    try:
-        response = _shown(declared, await process.invoker.call(declared.name, asked, call))
-    except BaseException as problem:
-        if isinstance(problem, Unavailable) and not problem.nothing_done:
-            raise  # what Redis did not answer may have happened: only the functions' own idempotence can tell
-        with suppress(Unavailable):
-            await process.answers.forget(declared.name, given)
-        raise
-    finally:
-        await ended(working)
-    try:
-        await process.answers.store(declared.name, given, digest, bytes(response.body).decode())
-    except (
-        Unavailable
-    ) as problem:  # it was done: a repeated request is answered by the function's own idempotence
-        log.warning("the answer of %s to a keyed request is not kept: %s", declared.name, problem.detail)
-    return response
-
-
-def _success(declared: Function[Any, Any]) -> int:
-    return 200 if declared.lane == "web" else 202
-
-
-def _shown(declared: Function[Any, Any], answer: BaseModel) -> Response:
-    if isinstance(answer, Picture):
-        return Response(answer.content, media_type=answer.media_type)
-    return Response(answer.model_dump_json(), status_code=_success(declared), media_type=JSON)
+def _shown(declared: Function[Any, Any], answer: Answer) -> Response:
+    status = 200 if declared.lane == "web" else 202
+    headers = {"Idempotent-Replayed": "true"} if answer.is_replayed else None
+    return Response(answer.body, status_code=status, headers=headers, media_type=answer.media_type)
 
 
 async def healthz(_: Request) -> Response:

@@ -14,7 +14,7 @@ from triggers.http.binding import check_bind
 
 FIXED = (
     *("/", "/static/app.js", "/docs", "/openapi.json", "/healthz", "/readyz", "/metrics"),
-    *("/api/events", "/api/session", "/no/such"),
+    *("/api/events", "/api/session", "/mcp", "/no/such"),
 )
 ROUTES = [("GET", path) for path in FIXED] + [
     (door.method, door.path) for declared in table().values() for door in declared.doors

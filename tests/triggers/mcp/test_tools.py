@@ -1,0 +1,351 @@
+"""The tools as a client of MCP sees them: the function table's texts, fields, answers and refusals."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
+from mcp_types import CallToolResult, TextContent
+
+from functions.process.lifecycle import Process, opened
+from functions.schemas import schema_of
+from functions.table import table
+from state.settings import Settings
+from tests.conftest import served_client
+from tests.labs import bearer, dump, idea, open_tag, registered, told, tried
+from triggers.mcp.tools import NAMES, WHAT, tools_of
+
+CHOICES = [(tool, what) for tool, choices in tools_of(table()).items() for what in choices.choices]
+
+
+@asynccontextmanager
+async def speaking(http: httpx.AsyncClient, mode: str = "auto", **headers: str) -> AsyncIterator[Client]:
+    """The official client at a served lab."""
+    async with httpx2.AsyncClient(headers=headers, timeout=60) as sender:
+        transport = streamable_http_client(f"{str(http.base_url).rstrip('/')}/mcp", http_client=sender)
+        async with Client(transport, mode=mode) as client:
+            yield client
+
+
+@pytest.fixture
+async def http(process: Process) -> AsyncIterator[httpx.AsyncClient]:
+    async with served_client(process) as found:
+        yield found
+
+
+def text(answer: CallToolResult) -> str:
+    (part,) = answer.content
+    assert isinstance(part, TextContent)
+    return part.text
+
+
+async def refusal(client: Client, tool: str, **arguments: Any) -> str:
+    """What a refused call is told."""
+    answer = await client.call_tool(tool, arguments)
+    assert answer.is_error, answer
+    return text(answer)
+
+
+# -- what is listed
+
+
+async def test_a_client_of_each_era_sees_eight_tools_with_texts_and_fields(http: httpx.AsyncClient) -> None:
+    for mode in ("auto", "legacy"):
+        async with speaking(http, mode) as client:
+            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
+
+        assert set(tools) == set(NAMES)
+        assert len(tools) <= 8
+        assert all(tool.description and tool.input_schema["type"] == "object" for tool in tools.values())
+        assert tools["query"].annotations is not None
+        assert tools["query"].annotations.read_only_hint
+        assert tools["stop"].annotations is not None
+        assert tools["stop"].annotations.destructive_hint
+
+
+@pytest.mark.parametrize(("name", "what"), CHOICES)
+def test_a_tool_has_every_field_of_its_functions_as_the_table_has_it(name: str, what: str) -> None:
+    tool = tools_of(table())[name]
+    declared = tool.choices[what]
+    wanted = schema_of(declared.request, "request")
+
+    assert declared.description in tool.text
+    assert set(wanted["properties"]) <= set(tool.schema["properties"])
+    assert set(tool.schema["required"]) <= set(wanted["required"])
+    assert not {"anyOf", "oneOf", "allOf"} & set(tool.schema)  # clients take no alternatives at the top
+    for field, of in wanted["properties"].items():
+        shown = tool.schema["properties"][field]
+        variants = shown.get("anyOf", [shown]) if "default" not in shown else [shown]
+        texts = [variant.get("description", "") for variant in variants]
+        same = [{**variant, "description": of.get("description")} for variant in variants]
+        assert {**of, "description": of.get("description")} in same, field
+        assert any(text.endswith(of.get("description", "")) for text in texts), field
+
+
+def test_no_function_of_a_tool_with_several_has_a_field_named_what() -> None:
+    for tool in tools_of(table()).values():
+        for declared in tool.choices.values():
+            assert WHAT not in declared.request.model_fields
+
+
+async def test_a_token_that_only_reads_sees_what_reads_and_is_refused_the_rest(process: Process) -> None:
+    viewer = await bearer(process, "vera", "viewer")
+    async with served_client(process) as http:
+        operator = await bearer(process, "olga", "operator")
+        http.headers.update(operator)
+        await open_tag(http)
+        await tried(http, 1.0)
+        before = await dump(process.lab)
+        async with speaking(http, **viewer) as client:
+            tools = {tool.name for tool in (await client.list_tools()).tools}
+            best = await client.call_tool("query", {"tag": "mar11"})
+            refused = await refusal(client, "submit", **idea())
+
+    assert tools == {"query", "diff"}
+    assert best.structured_content["best"]["val_bpb"] == 1.0
+    assert refused == (
+        "Forbidden: experiment::submit needs the role agent, 'vera' is viewer\n"
+        "Hint: ask an operator for a token of that role"
+    )
+    assert await dump(process.lab) == before
+
+
+# -- what is answered
+
+
+async def test_an_answer_is_the_function_s_with_tools_for_routes(http: httpx.AsyncClient) -> None:
+    async with speaking(http) as client:
+        opened = await client.call_tool("brief", {"what": "setup", "tag": "mar11"})
+        brief = await client.call_tool("brief", {"tag": "mar11"})
+    same = await told(http, "/api/report/brief", tag="mar11")
+
+    assert opened.structured_content["tag"]["name"] == "mar11"
+    assert {**brief.structured_content, "next": ""} == {**same, "next": ""}
+    assert "POST /api/search/suggest" in same["next"]
+    assert "the tool suggest" in brief.structured_content["next"]
+    assert text(brief).startswith(brief.structured_content["next"])
+    assert "total_experiments: 0" in text(brief)
+    assert len(text(brief)) < 1000
+
+
+async def test_a_client_older_than_structured_answers_gets_the_answer_as_text(
+    http: httpx.AsyncClient,
+) -> None:
+    await open_tag(http)
+    call = {"name": "query", "arguments": {"what": "history", "tag": "mar11"}}
+    answer = await http.post("/mcp", json=request("tools/call", call), headers=ACCEPT)
+
+    result = answer.json()["result"]
+    assert "structuredContent" not in result
+    assert json.loads(result["content"][0]["text"]) == {"experiments": [], "total": 0, "next_cursor": None}
+
+
+async def test_any_web_process_answers_any_request_without_a_session(process: Process) -> None:
+    async with served_client(process) as one, served_client(process) as other:
+        hello = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "c", "version": "1"},
+        }
+        began = await one.post("/mcp", json=request("initialize", hello), headers=ACCEPT)
+        listed = await other.post("/mcp", json=request("tools/list"), headers=ACCEPT)
+
+    assert began.json()["result"]["serverInfo"]["name"] == "nightjar"
+    assert "mcp-session-id" not in began.headers
+    assert len(listed.json()["result"]["tools"]) == 8
+
+
+async def test_a_repeated_request_id_has_one_effect(http: httpx.AsyncClient) -> None:
+    await open_tag(http)
+    body = {**idea(), "what": "register", "request_id": "once"}
+    async with speaking(http) as client:
+        first, second = [await client.call_tool("submit", body) for _ in range(2)]
+
+    assert first.structured_content == second.structured_content
+    assert (await told(http, "/api/experiment/history", tag="mar11"))["total"] == 1
+
+
+async def test_an_agent_reports_what_it_trained_itself(http: httpx.AsyncClient) -> None:
+    await open_tag(http)
+    async with speaking(http) as client:
+        ids = []
+        for report in ({"what": "complete", "val_bpb": 0.5}, {"what": "crash", "error": "boom"}):
+            new = await client.call_tool("submit", {**idea(), "what": "register"})
+            ids.append(new.structured_content["experiment_id"])
+            done = await client.call_tool("report", {**report, "experiment_id": ids[-1]})
+            assert not done.is_error, text(done)
+        misses = await client.call_tool("query", {"what": "near_misses", "tag": "mar11"})
+        shown = await client.call_tool("query", {"what": "experiment", "experiment_id": ids[1]})
+
+    assert misses.structured_content["total"] == 0
+    assert shown.structured_content["experiment"]["error"] == "boom"
+
+
+async def test_a_wait_is_cut_to_what_the_function_allows_and_says_so(http: httpx.AsyncClient) -> None:
+    await open_tag(http)
+    experiment = await registered(http)
+    async with speaking(http) as client:
+        waiting = asyncio.create_task(
+            client.call_tool("wait", {"experiment_id": experiment, "timeout": 600, "until": "finished"})
+        )
+        assert not (await asyncio.wait([waiting], timeout=0.3))[0]
+        await told(http, "/api/experiment/complete", experiment_id=experiment, val_bpb=1.0)
+        outcome = await waiting
+
+    assert outcome.structured_content["status"] == "keep"
+    assert outcome.structured_content["next"].startswith("No call waits longer than 50 s")
+
+
+async def test_a_token_waits_as_often_by_mcp_as_by_http_and_no_more(settings: Settings) -> None:
+    few = settings.model_copy(update={"waits_each": 1})
+    async with opened("web", few) as process, served_client(process) as http:
+        headers = await bearer(process, "ann", "agent")
+        http.headers.update(headers)
+        await open_tag(http)
+        experiment = await registered(http)
+        waiting = asyncio.create_task(http.get(f"/api/experiment/{experiment}/wait?timeout=50"))
+        assert not (await asyncio.wait([waiting], timeout=0.3))[0]
+
+        async with speaking(http, **headers) as client:
+            refused = await refusal(client, "wait", experiment_id=experiment)
+        await told(http, "/api/experiment/complete", experiment_id=experiment, val_bpb=1.0)
+
+        assert (await waiting).status_code == 200
+    assert "1 calls of 'ann' that wait" in refused
+    assert refused.endswith("Try again in 5 s.")
+
+
+# -- what is refused
+
+
+async def test_an_unknown_tool_is_refused_with_the_known_ones(http: httpx.AsyncClient) -> None:
+    async with speaking(http) as client:
+        with pytest.raises(MCPError, match="there is no tool 'drain': there are brief, suggest, submit"):
+            await client.call_tool("drain", {})
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("brief", {}, "tag: Field required"),
+        ("brief", {"tag": 7}, "tag: Input should be a valid string"),
+        ("brief", {"tag": "mar11", "tga": "x"}, "tga: Extra inputs are not permitted"),
+        (
+            "query",
+            {"what": "everything", "tag": "mar11"},
+            "what is none of best, history, near_misses, experiment",
+        ),
+        ("query", {"what": ["best"], "tag": "mar11"}, "what is none of best"),
+        ("report", {"experiment_id": "mar11-1", "error": "boom"}, "val_bpb: Field required"),
+        ("stop", {"experiment_id": "mar11-1", "what": "stop"}, "what: Extra inputs are not permitted"),
+        ("wait", {"experiment_id": "mar11-1", "timeout": "600"}, "timeout: Input should be a valid number"),
+        ("stop", {"experiment_id": "mar11-1", "reason": "r" * 2**20}, "the body is over 1 MiB"),
+        ("query", {"what": "best", "tag": "none"}, "Hint: "),
+    ],
+)
+async def test_a_refusal_is_an_error_of_the_tool_that_says_what_to_do(
+    http: httpx.AsyncClient, tool: str, arguments: Mapping[str, Any], said: str
+) -> None:
+    async with speaking(http) as client:
+        refused = await refusal(client, tool, **arguments)
+
+    assert said in refused
+    assert "Hint: " in refused
+
+
+async def test_a_tag_that_does_not_exist_names_the_tool_that_opens_one(http: httpx.AsyncClient) -> None:
+    async with speaking(http) as client:
+        refused = await refusal(client, "brief", tag="none")
+
+    assert "the tool brief with what=setup" in refused
+
+
+ACCEPT = {"accept": "application/json, text/event-stream"}
+
+
+def request(method: str, params: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """One request of JSON-RPC."""
+    return {"jsonrpc": "2.0", "id": 1, "method": method, **({} if params is None else {"params": params})}
+
+
+CALL = request("tools/call", {"name": "brief", "arguments": {"tag": "mar11"}})
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "headers"),
+    [
+        (400, b"{", {}),
+        (422, b"[]", {}),
+        (422, json.dumps(CALL).replace("mar11", "\\u0000").encode(), {}),
+        (422, json.dumps(CALL).replace('"mar11"', "NaN").encode(), {}),
+        (413, b" " * (6 * 2**20 + 1), {}),
+        (415, json.dumps(CALL).encode(), {"content-type": "image/png"}),
+        (401, json.dumps(CALL).encode(), {"authorization": "Bearer nj_aaaaaaaaaa_" + "A" * 43}),
+        (401, json.dumps(CALL).encode(), {"x-forwarded-for": "192.0.2.1"}),
+    ],
+)
+async def test_what_http_refuses_mcp_refuses_with_a_message(
+    client: httpx.AsyncClient, status: int, body: bytes, headers: Mapping[str, str]
+) -> None:
+    answer = await client.post(
+        "/mcp", content=body, headers={**ACCEPT, "content-type": "application/json", **headers}
+    )
+
+    assert answer.status_code == status, answer.text
+    error = answer.json()["error"]
+    assert error["data"]["status"] == status
+    assert error["message"].endswith(f"({error['data']['hint']})")
+
+
+async def test_who_asks_too_often_is_told_when_to_come_back(process: Process) -> None:
+    headers = await bearer(process, "ann", "agent")
+    slow = process.settings.model_copy(update={"rate_per_s": 0.01, "rate_burst": 2})
+    async with served_client(replace(process, settings=slow)) as http:
+        answers = [await http.post("/mcp", json=CALL, headers={**ACCEPT, **headers}) for _ in range(3)]
+
+    assert [answer.status_code for answer in answers] == [200, 200, 429]
+    assert int(answers[2].headers["retry-after"]) > 0
+
+
+@pytest.mark.parametrize("method", ["GET", "DELETE"])
+async def test_there_is_no_stream_and_no_session_to_open_or_end(
+    client: httpx.AsyncClient, method: str
+) -> None:
+    answer = await client.request(method, "/mcp", headers=ACCEPT)
+
+    assert answer.status_code == 405
+    assert answer.headers["allow"] == "POST"
+
+
+# -- what it costs others
+
+
+def test_a_web_process_imports_the_sdk_with_the_first_request_of_mcp_and_nobody_else_does() -> None:
+    program = "import sys, triggers.web, triggers.cli.__main__, workers.gpu; sys.exit('mcp' in sys.modules)"
+
+    assert subprocess.run([sys.executable, "-P", "-c", program], check=False).returncode == 0
+
+
+async def test_a_call_is_counted_as_one_of_mcp(http: httpx.AsyncClient) -> None:
+    await open_tag(http)
+    async with speaking(http) as client:
+        await client.call_tool("brief", {"tag": "mar11"})
+
+    metrics = (await http.get("/metrics")).text
+    (line,) = [
+        at
+        for at in metrics.splitlines()
+        if 'trigger="mcp"' in at and "report::brief" in at and "_total" in at
+    ]
+    assert line.endswith(" 1.0")

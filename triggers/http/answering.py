@@ -1,0 +1,121 @@
+"""One call of a function for a caller from outside: once for an idempotency key, while its caller is let in."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+from collections.abc import Coroutine
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel
+
+from functions.contract import Call, Command, Function, Picture
+from functions.process.lifecycle import Process
+from functions.process.running import ended
+from state.answers import Stored
+from state.errors import Conflict, Invalid, Unauthenticated, Unavailable
+from triggers.http.identity import LOOK_AGAIN_S, still_admitted
+from triggers.http.turns import Turns
+
+log = logging.getLogger(__name__)
+
+JSON = "application/json"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A function's answer as it is sent."""
+
+    body: bytes
+    media_type: str = JSON
+    is_replayed: bool = False
+    """Whether the first call with this idempotency key got it."""
+
+
+async def answered(
+    process: Process, declared: Function[Any, Any], asked: BaseModel, call: Call, turns: Turns
+) -> Answer:
+    """Call it, unless this idempotency key was answered before.
+
+    Raises:
+        Whatever the call raises. Unauthenticated: the caller's token ended while the call waited. Conflict, Invalid:
+        the key was used by a call that is under way, or with another body.
+    """
+    asked_id = asked.request_id if isinstance(asked, Command) else None
+    given = call.idempotency_key if call.idempotency_key is not None else asked_id
+    if given is not None and declared.keeps_answer:
+        return await _once(process, declared, asked, call, given)
+    calling = process.invoker.call(declared.name, asked, call)
+    answer = await (_while_admitted(process, call, calling) if declared.held_for else calling)
+    return await turns.do(lambda: _written(answer), lambda written: len(written.body))
+
+
+async def _while_admitted(process: Process, call: Call, calling: Coroutine[Any, Any, BaseModel]) -> BaseModel:
+    """The answer of a call that may wait; a caller whose token ends meanwhile is sent away without one.
+
+    Raises:
+        Unauthenticated: that happened. Whatever the call raises.
+    """
+    task = asyncio.ensure_future(calling)
+    try:
+        while not (await asyncio.wait([task], timeout=LOOK_AGAIN_S))[0]:
+            with suppress(Unavailable):
+                if call.proof not in await still_admitted(process.tokens, [call.proof]):
+                    raise Unauthenticated(
+                        "the token was revoked meanwhile", hint="ask an operator for a new one"
+                    )
+        return task.result()
+    finally:
+        await ended(task)
+
+
+async def _once(
+    process: Process, declared: Function[Any, Any], asked: BaseModel, call: Call, given: str
+) -> Answer:
+    """Do it, unless this idempotency key was answered before."""
+    if not 1 <= len(given) <= 255:
+        raise Invalid("an Idempotency-Key has 1 to 255 characters", hint="send a UUID")
+    digest = hashlib.sha256(asked.model_dump_json().encode()).hexdigest()
+    given = call.scoped(given)
+    match await process.answers.claim(declared.name, given, digest):
+        case Stored() as first:
+            return Answer(first.body.encode(), is_replayed=True)
+        case "in_flight":
+            raise Conflict(
+                "the first request with this Idempotency-Key is still being answered",
+                hint="repeat it in a moment: it will get the first answer",
+                retry_after=1.0,
+            )
+        case "other_body":
+            raise Invalid(
+                "this Idempotency-Key was used with another body", hint="use a new key for a new request"
+            )
+        case "claimed":
+            pass
+    working = asyncio.create_task(process.answers.keep_in_flight(declared.name, given))
+    try:
+        answer = _written(await process.invoker.call(declared.name, asked, call))
+    except BaseException as problem:
+        if isinstance(problem, Unavailable) and not problem.nothing_done:
+            raise  # what Redis did not answer may have happened: only the functions' own idempotence can tell
+        with suppress(Unavailable):
+            await process.answers.forget(declared.name, given)
+        raise
+    finally:
+        await ended(working)
+    try:
+        await process.answers.store(declared.name, given, digest, answer.body.decode())
+    except (
+        Unavailable
+    ) as problem:  # it was done: a repeated request is answered by the function's own idempotence
+        log.warning("the answer of %s to a keyed request is not kept: %s", declared.name, problem.detail)
+    return answer
+
+
+def _written(answer: BaseModel) -> Answer:
+    if isinstance(answer, Picture):
+        return Answer(answer.content, answer.media_type)
+    return Answer(answer.model_dump_json().encode())

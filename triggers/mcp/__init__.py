@@ -1,0 +1,1 @@
+"""MCP at `/mcp`: the tools of a coding agent, made from the function table."""

@@ -1,0 +1,175 @@
+"""The SDK's server over the function table: lists the tools, calls the function that is meant."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel import Server
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from mcp.shared.exceptions import MCPError
+from pydantic import ValidationError
+from pydantic_core import from_json, to_json
+from starlette.requests import Request
+from starlette.types import Receive, Scope, Send
+
+from functions.contract import Call, Function
+from functions.invoke import check_role
+from functions.process.lifecycle import Process
+from functions.process.redaction import without_tokens
+from functions.schemas import schema_of
+from functions.validation import invalid
+from state.errors import NightjarError
+from state.version import VERSION
+from triggers.http.answering import answered
+from triggers.http.bodies import too_large
+from triggers.http.identity import Visitor
+from triggers.http.turns import Turns
+from triggers.mcp.tools import Functions, Tool, tools_of
+from triggers.mcp.wording import Wording, in_short
+
+
+log = logging.getLogger(__name__)
+
+Context = ServerRequestContext[Any, Request]
+
+FIRST_STRUCTURED = "2025-06-18"
+"""Clients of earlier versions of the protocol read texts only."""
+INSTRUCTIONS = (
+    "Nightjar trains what you submit, decides keep or discard, and remembers every try. Begin with `brief`, also"
+    " after your context was lost. Then repeat: `suggest`; go to base_commit_sha, change one thing in train.py,"
+    " commit; `submit` with the whole patch as `diff`; `wait` until it is finished; go on from your commit if the"
+    " action is keep_commit, else reset to base_commit_sha. Every answer says what is `next`."
+)
+
+
+class Tools:
+    """Answers requests of MCP clients."""
+
+    def __init__(self, functions: Functions, turns: Turns, body_limit: int) -> None:
+        self._turns = turns
+        self._body_limit = body_limit
+        self._tools = tools_of(functions)
+        self._words = Wording(self._tools)
+        self._server: Server[Any] = Server(
+            "nightjar",
+            version=VERSION,
+            instructions=INSTRUCTIONS,
+            get_tool_input_schema=lambda _: None,  # no field of ours travels in a header
+            on_list_tools=self._list,
+            on_call_tool=self._call,
+        )
+
+    async def answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; nothing of it outlives the answer."""
+        manager = StreamableHTTPSessionManager(
+            self._server, stateless=True, json_response=True, max_request_body_size=self._body_limit
+        )
+        async with manager.run():
+            await manager.handle_request(scope, receive, send)
+
+    async def _list(self, context: Context, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:
+        """The tools that the caller may use."""
+        role = _visitor(context).caller.role
+        return types.ListToolsResult(
+            tools=[
+                _shown(tool)
+                for tool in self._tools.values()
+                if any(declared.allows(role) for declared in tool.choices.values())
+            ]
+        )
+
+    async def _call(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
+        """What the function answers; its refusals are errors of the tool."""
+        tool = self._tools.get(params.name)
+        if tool is None:
+            known = ", ".join(self._tools)
+            raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name[:100]!r}: there are {known}")
+        try:
+            return await self._answered(context, tool, params.arguments or {})
+        except NightjarError as problem:
+            log.debug("%s refuses: %s", tool.name, problem.detail[:200])  # it may quote the request
+            return types.CallToolResult(
+                content=[_text(without_tokens(self._words.refusal(problem)))], is_error=True
+            )
+        except Exception as problem:
+            log.exception("a fault of Nightjar's own")
+            raise MCPError(
+                types.INTERNAL_ERROR, f"{tool.name} failed: a fault of Nightjar's own, see its web.log"
+            ) from problem
+
+    async def _answered(
+        self, context: Context, tool: Tool, arguments: Mapping[str, Any]
+    ) -> types.CallToolResult:
+        request, visitor = _request(context), _visitor(context)
+        process: Process = request.app.state.process
+        declared, fields = tool.chosen(arguments)
+        check_role(declared, visitor.caller)
+        if request.state.body_size > (limit := max(door.body_limit for door in declared.doors)):
+            raise too_large(limit)
+        told = _shorten_wait(declared, fields)
+        try:
+            asked = await self._turns.do(
+                lambda: declared.request.model_validate(fields, strict=True),
+                lambda _: request.state.body_size,
+            )
+        except ValidationError as problem:
+            raise invalid(problem) from problem
+        call = Call(
+            caller=visitor.caller,
+            proof=visitor.proof,
+            invoker=process.invoker,
+            request_id=request.state.request_id,
+            traceparent=request.state.traceparent,
+            trigger="mcp",
+        )
+        answer = await answered(process, declared, asked, call, self._turns)
+        shown = self._words.answer(from_json(answer.body))
+        if told is not None and "next" in shown:
+            shown["next"] = f"{told} {shown['next']}"
+        if context.protocol_version < FIRST_STRUCTURED:
+            return types.CallToolResult(content=[_text(to_json(shown).decode())])
+        return types.CallToolResult(content=[_text(in_short(shown))], structured_content=shown)
+
+
+def _request(context: Context) -> Request:
+    assert context.request is not None  # every request comes over HTTP
+    return context.request
+
+
+def _visitor(context: Context) -> Visitor:
+    visitor: Visitor = _request(context).state.visitor
+    return visitor
+
+
+def _shown(tool: Tool) -> types.Tool:
+    return types.Tool(
+        name=tool.name,
+        description=tool.text,
+        input_schema=dict(tool.schema),
+        annotations=types.ToolAnnotations(
+            read_only_hint=not tool.writes,
+            destructive_hint=tool.ends,
+            idempotent_hint=not tool.writes,
+            open_world_hint=False,
+        ),
+    )
+
+
+def _text(text: str) -> types.TextContent:
+    return types.TextContent(type="text", text=text)
+
+
+def _shorten_wait(declared: Function[Any, Any], fields: dict[str, Any]) -> str | None:
+    """Let a call wait no longer than its function lets it; says so where it asked for more."""
+    if declared.held_for is None:
+        return None
+    most = schema_of(declared.request, "request")["properties"][declared.held_for]["maximum"]
+    wished = fields.get(declared.held_for)
+    if not isinstance(wished, int | float) or isinstance(wished, bool) or wished <= most:
+        return None
+    fields[declared.held_for] = most
+    return f"No call waits longer than {most:g} s, so this one did not wait {wished:g} s: repeat it to go on waiting."

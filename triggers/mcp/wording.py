@@ -1,0 +1,67 @@
+"""What agents read: routes by the names of the tools that they have, and an answer or a refusal in a few words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from state.errors import NightjarError
+from triggers.mcp.tools import WHAT, Tool
+
+ROUTE = re.compile(r"\b(GET|POST) (/api/[\w./:{}-]*[\w}])")
+SENTENCES = ("next", "hint")
+"""Fields of an answer that say what to do."""
+LONGEST = 200
+"""Characters of a text that the few words repeat."""
+
+
+class Wording:
+    """Says things to an agent that has these tools."""
+
+    def __init__(self, tools: Mapping[str, Tool]) -> None:
+        self._routes = [
+            (door.method, re.compile(re.sub(r"\\{\w+\\}", "[^/]+", re.escape(door.path))), _named(tool, what))
+            for tool in tools.values()
+            for what, declared in tool.choices.items()
+            for door in declared.doors
+        ]
+
+    def told(self, text: str) -> str:
+        """The text, with tools for the routes that they stand for."""
+        return ROUTE.sub(self._tool, text)
+
+    def answer(self, answer: Mapping[str, Any]) -> dict[str, Any]:
+        """A function's answer, with tools in its sentences."""
+        sentences = {name: self.told(text) for name in SENTENCES if isinstance(text := answer.get(name), str)}
+        return {**answer, **sentences}
+
+    def refusal(self, problem: NightjarError) -> str:
+        """What is wrong, and what to do: some clients show agents nothing else."""
+        parts = [f"{problem.title}: {problem.detail}"]
+        if problem.hint is not None:
+            parts.append(f"Hint: {self.told(problem.hint)}")
+        if problem.retry_after is not None:
+            parts.append(f"Try again in {problem.retry_after:g} s.")
+        return "\n".join(parts)
+
+    def _tool(self, found: re.Match[str]) -> str:
+        method, path = found.groups()
+        return next(
+            (name for of, route, name in self._routes if of == method and route.fullmatch(path)), found[0]
+        )
+
+
+def in_short(answer: Mapping[str, Any]) -> str:
+    """What to do next, and the answer's own numbers and short texts; the rest is in the structured content."""
+    sentences = [answer[name] for name in SENTENCES if answer.get(name)]
+    facts = [
+        f"{name}: {value}"
+        for name, value in answer.items()
+        if name not in SENTENCES and isinstance(value, str | int | float) and len(str(value)) <= LONGEST
+    ]
+    return "\n".join([*sentences, ", ".join(facts)] if facts else sentences)
+
+
+def _named(tool: Tool, what: str) -> str:
+    return f"the tool {tool.name}" if what == tool.usual else f"the tool {tool.name} with {WHAT}={what}"
