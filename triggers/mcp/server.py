@@ -31,7 +31,6 @@ from triggers.http.turns import Turns
 from triggers.mcp.tools import Functions, Tool, tools_of
 from triggers.mcp.wording import Wording, in_short
 
-
 log = logging.getLogger(__name__)
 
 Context = ServerRequestContext[Any, Request]

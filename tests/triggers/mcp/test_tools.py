@@ -308,7 +308,7 @@ async def test_what_http_refuses_mcp_refuses_with_a_message(
     assert error["message"].endswith(f"({error['data']['hint']})")
 
 
-async def test_who_asks_too_often_is_told_when_to_come_back(process: Process) -> None:
+async def test_who_asks_too_often_by_mcp_is_told_when_to_come_back(process: Process) -> None:
     headers = await bearer(process, "ann", "agent")
     slow = process.settings.model_copy(update={"rate_per_s": 0.01, "rate_burst": 2})
     async with served_client(replace(process, settings=slow)) as http:
