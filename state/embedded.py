@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import logging
@@ -90,14 +91,12 @@ class EmbeddedRedis:
                 "the embedded Redis must be started from the main thread, it ends with its thread"
             )
         data = settings.data_dir
+        make_data_dir(data)
         try:
-            (data / "redis").mkdir(mode=0o700, parents=True, exist_ok=True)
+            (data / "redis").mkdir(mode=0o700, exist_ok=True)
             lock = _lock(data / "owner.lock")
         except OSError as error:
-            raise Unavailable(
-                f"the data directory {str(data)!r} cannot be used: {error.strerror}",
-                hint="choose another with --data",
-            ) from error
+            raise _unusable(data, error) from error
         if lock is None:
             raise Conflict(
                 f"a lab is already running on {str(data)!r}",
@@ -250,6 +249,27 @@ class EmbeddedRedis:
         worker = ["user", WORKER, "on", hashed(self._worker_password), *worker_rules(self._lab)]
         lines = [[key, str(value)] for key, value in settings.items()]
         return "".join(f"{' '.join([key, *map(_quoted, words)])}\n" for key, *words in [*lines, worker])
+
+
+def make_data_dir(data: Path) -> None:
+    """Make a lab's folder, unless it is there.
+
+    Raises:
+        Unavailable: there is none to write in.
+    """
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        if not os.access(data, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+    except OSError as error:
+        raise _unusable(data, error) from error
+
+
+def _unusable(data: Path, error: OSError) -> Unavailable:
+    return Unavailable(
+        f"the data directory {str(data)!r} cannot be used: {error.strerror}",
+        hint="choose another with --data",
+    )
 
 
 def adopt(data_dir: Path, *, worker: bool = False) -> str | None:

@@ -8,7 +8,7 @@ import socket
 from pathlib import Path
 
 import platformdirs
-from pydantic import AliasChoices, Field, SecretStr
+from pydantic import AliasChoices, Field, SecretStr, field_validator
 from pydantic_settings import (
     BaseSettings,
     DotEnvSettingsSource,
@@ -224,6 +224,12 @@ class Settings(BaseSettings):
         description="default of the policy's near_miss_margin for new tags",
     )
 
+    @field_validator("data", mode="before")
+    @classmethod
+    def _named(cls, data: object) -> object:
+        """The data directory as a path from the root; None where it has no name, or a blank one."""
+        return data if not isinstance(data, str | Path) else _place(data)
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -238,7 +244,10 @@ class Settings(BaseSettings):
         # where the lab is says nobody but these: the file that lies there comes too late
         place = {name: given[name] for name in ("data", "lab") if given.get(name) is not None}
         default = cls.model_fields["lab"].default
-        of_lab = data_dir(place.get("data"), place.get("lab", default)) / ".env"
+        try:
+            of_lab: Path | None = data_dir(place.get("data"), place.get("lab", default)) / ".env"
+        except ValueError:
+            of_lab = None  # the validator says why
         return (
             init_settings,
             env_settings,
@@ -281,10 +290,22 @@ class Settings(BaseSettings):
 
 
 def data_dir(data: Path | str | None, lab: str) -> Path:
-    """The folder of a lab's files, where its settings name one and where they do not."""
-    return (
-        (Path(data) if data else Path(platformdirs.user_state_dir("nightjar"), lab)).expanduser().absolute()
-    )
+    """The folder of a lab's files, where its settings name one and where they do not.
+
+    Raises:
+        ValueError: they name one in the home of a user that there is not.
+    """
+    return (_place(data) if data else None) or Path(platformdirs.user_state_dir("nightjar"), lab).absolute()
+
+
+def _place(data: Path | str) -> Path | None:
+    """A named folder from the root; None for a blank name, which `Path` would take for the working directory."""
+    if not str(data).strip():
+        return None
+    try:
+        return Path(data).expanduser().absolute()
+    except RuntimeError:
+        raise ValueError(f"there is no user {Path(data).parts[0][1:]!r}") from None
 
 
 def user_file() -> Path:

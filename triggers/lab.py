@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from functions.process.readiness import connected, until_ready
 from functions.process.supervision import ProcessGroup, stopping_on_signals
-from state.embedded import EmbeddedRedis
+from state.embedded import EmbeddedRedis, make_data_dir
 from state.errors import Unavailable
 from state.presence import Announced, Presence
 from state.settings import Settings
@@ -63,6 +63,7 @@ class LocalLab:
         """
         settings = parts.settings
         check_port(settings)
+        make_data_dir(settings.data_dir)
         with contextlib.ExitStack() as stack:
             redis = None
             if settings.redis_url is None:

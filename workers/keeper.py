@@ -21,6 +21,7 @@ import psutil
 from functions.process.lifecycle import Process, opened
 from functions.process.logs import start_logging
 from functions.process.own_modules import started
+from functions.process.project import repository_head
 from functions.process.running import ended, exit_with
 from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from state.errors import Conflict, NightjarError, NotFound, Unavailable
@@ -35,7 +36,7 @@ from workers.attempt.stopped import Standstills
 from workers.attempt.strangers import Strangers
 from workers.attempt.worktree import checkouts_in, remove_tree
 from workers.device import Device, Sampler
-from workers.options import boot_id, repository_head
+from workers.options import boot_id
 from workers.slot import Slot
 
 log = logging.getLogger(__name__)

@@ -17,6 +17,7 @@ from functions.process.isolation_options import Isolation, isolation_options
 from functions.process.logs import start_logging
 from functions.process.neighbours import REACHES_LAB
 from functions.process.own_modules import started
+from functions.process.project import check_data_dir, check_repository
 from functions.process.readiness import connected, until_ready
 from functions.process.running import ended, exit_with
 from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
@@ -26,7 +27,7 @@ from state.settings import Settings, host_name
 from workers.attempt.isolation import chosen, described, reaches_lab
 from workers.attempt.strangers import Strangers
 from workers.device import Device, discover
-from workers.options import WorkerOptions, check_data_dir, check_repository
+from workers.options import WorkerOptions
 from workers.slot import Slot
 
 log = logging.getLogger(__name__)

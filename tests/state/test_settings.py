@@ -74,3 +74,22 @@ def test_an_empty_value_is_none(home: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
     assert Settings().data_dir == home / "state" / "nightjar" / "lab"
     assert Settings().port == 3111
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\t"])
+def test_a_data_directory_without_a_name_is_the_default_one(
+    home: Path, monkeypatch: pytest.MonkeyPatch, blank: str
+) -> None:
+    expected = home / "state" / "nightjar" / "lab"
+
+    assert Settings.model_validate({"data": blank}).data_dir == expected
+    monkeypatch.setenv("NIGHTJAR_DATA", blank)
+    assert Settings().data_dir == expected
+    monkeypatch.delenv("NIGHTJAR_DATA")
+    write(user_file(), f"NIGHTJAR_DATA={blank}")
+    assert Settings().data_dir == expected
+
+
+def test_a_home_that_is_not_there_is_no_folder_of_the_working_directory(home: Path) -> None:
+    with pytest.raises(ValueError, match="there is no user 'nobody-here'"):
+        Settings.model_validate({"data": "~nobody-here/labs"})

@@ -16,7 +16,7 @@ import click
 
 from functions.process.logs import start_logging
 from state.client import Lab
-from state.embedded import serving
+from state.embedded import make_data_dir, serving
 from state.errors import Forbidden, NotFound, Unauthenticated, Unavailable
 from state.settings import Settings, own_environment
 from state.tokens import Tokens
@@ -54,6 +54,7 @@ def command(runs: int, budget: float, port: int, data: Path | None) -> int:
     settings = settings_from(data=data or settings_from(lab="demo").data_dir, lab="lab", port=free_port(port))
     settings = settings.model_copy(update={"url": None})
     start_logging(settings, "up")
+    make_data_dir(settings.data_dir)
     bearer = given(settings) or kept(settings)
     with contextlib.suppress(NotFound), serving(settings, make=False) as url:
         asyncio.run(check_token(settings, url, bearer))

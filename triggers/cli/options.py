@@ -27,8 +27,15 @@ class Suggesting(click.Group):
         return super().resolve_command(ctx, args)
 
 
+class Folder(click.Path):
+    """A path; an empty word is none, and not the working directory."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return super().convert(value, param, ctx) if str(value).strip() else None
+
+
 data_option = click.option(
-    "--data", type=click.Path(path_type=Path), default=None, help="state directory of the lab [NIGHTJAR_DATA]"
+    "--data", type=Folder(path_type=Path), default=None, help="state directory of the lab [NIGHTJAR_DATA]"
 )
 lab_option = click.option("--lab", default=None, help="name of the lab [NIGHTJAR_LAB]")
 

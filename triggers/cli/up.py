@@ -9,6 +9,7 @@ import click
 
 from functions.process.isolation_options import isolation_options
 from functions.process.logs import start_logging
+from functions.process.project import check_data_dir, check_repository
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.lab import LocalLab
 from triggers.lab_parts import LabParts
@@ -46,7 +47,10 @@ def command(
     """
     settings = settings_from(data=data, lab=lab, port=port)
     start_logging(settings, "up")
-    repo = repo or train_repository(Path.cwd())
+    repo = repo.absolute() if repo is not None else train_repository(Path.cwd())
+    if repo is not None:
+        check_repository(repo, train_command)
+        check_data_dir(settings.data_dir, repo, data_dirs)
     reach = ("--isolation", isolation, "--network", network)
     data_words = [word for folder in data_dirs for word in ("--data-dir", str(folder.absolute()))]
     parts = LabParts(settings, repo, cpu, gpu, train_command, (*reach, *data_words))

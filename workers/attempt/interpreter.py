@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from workers.attempt.source import SCRIPT
+from functions.process.project import SCRIPT
 
 _RESOLVE_S = 60.0
 

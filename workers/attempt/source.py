@@ -13,13 +13,13 @@ from functions.formats.constants import LONGEST_SCRIPT, patch_constants, read_co
 from functions.formats.metrics_block import FailureKind
 from functions.formats.patches import LONGEST_PATCH, applicable
 from functions.lanes import Source
+from functions.process.project import SCRIPT
 from state.errors import Invalid, NightjarError
 from workers.attempt.git import GitFailed, git
 
 Files = Mapping[str, bytes]
 """Mode and blob hash of each file of a tree, by its path."""
 
-SCRIPT = "train.py"
 SEED = "SEED"
 
 

@@ -20,10 +20,11 @@ from pathlib import Path, PurePosixPath
 
 from functions.formats.patches import applicable
 from functions.lanes import Source, TrainingJob
+from functions.process.project import SCRIPT
 from state.errors import Invalid
 from workers.attempt.evaluator import Guard
 from workers.attempt.git import GitFailed, Unbuildable, git
-from workers.attempt.source import SCRIPT, SEED, Refused, settled, source_of, trees
+from workers.attempt.source import SEED, Refused, settled, source_of, trees
 
 _SHA = re.compile(r"[0-9a-fA-F]{7,40}")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from functions.lanes import Failed, Trained, TrainingResult
+from functions.process.project import check_data_dir
 from state.errors import Invalid
 from state.settings import Settings
 from tests.workers.attempt.test_runner import CPU, train
@@ -23,7 +24,6 @@ from tests.workers.tiers import needs
 from workers.attempt import isolation
 from workers.attempt.confine import version
 from workers.attempt.isolation import Choice, Tier, chosen, described, roots_of
-from workers.options import check_data_dir
 from workers.slot import Slot
 
 pytestmark = [

@@ -1,0 +1,78 @@
+"""What `nightjar up` refuses before it starts or writes anything: one line that names it, and one with the remedy."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.commands import nightjar
+from tests.workers.repository import Repository
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    return Repository(tmp_path / "project").path
+
+
+def refused(data: Path, *words: str) -> list[str]:
+    """The lines of a refusal."""
+    done = nightjar(data, "up", *words)
+    assert done.returncode == 1, done.stderr
+    lines = done.stderr.splitlines()
+    assert len(lines) == 2, done.stderr
+    assert lines[0].startswith("nightjar: ")
+    assert lines[1].startswith("  -> ")
+    return lines
+
+
+def test_a_data_directory_in_the_project_is_refused_before_anything_lies_there(project: Path) -> None:
+    before = sorted(project.iterdir())
+
+    for data in (project, project / "labs"):
+        said, remedy = refused(data, "--repo", str(project))
+
+        assert f"the data directory {data} lies in the repository {project}" in said
+        assert "name another --data" in remedy
+    assert sorted(project.iterdir()) == before
+
+
+def test_a_repository_that_cannot_be_trained_is_refused(project: Path, tmp_path: Path) -> None:
+    data, plain, without = tmp_path / "data", tmp_path / "plain", tmp_path / "without"
+    for folder in (plain, without):
+        folder.mkdir()
+    git = ("git", "-C", str(without), "-c", "user.name=n", "-c", "user.email=n@example.org")
+    subprocess.run([*git, "init", "--quiet"], check=True)
+
+    assert f"{plain} is not a git repository" in refused(data, "--repo", str(plain))[0]
+    assert f"{without} has no commit yet" in refused(data, "--repo", str(without))[0]
+    subprocess.run([*git, "commit", "--quiet", "--allow-empty", "--message", "Begin"], check=True)
+    assert f"{without} has no train.py" in refused(data, "--repo", str(without))[0]
+    assert not data.exists()
+
+
+def test_a_port_in_use_is_refused(project: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+
+        said, remedy = refused(tmp_path / "data", "--repo", str(project), "--port", str(port))
+
+    assert f"port {port} is taken" in said
+    assert "--port" in remedy
+
+
+@pytest.mark.parametrize("command", ["up", "demo"])
+def test_a_data_directory_that_cannot_be_written_is_refused(tmp_path: Path, command: str) -> None:
+    (tmp_path / "file").write_text("")
+
+    done = nightjar(tmp_path / "lab", command, "--data", str(tmp_path / "file" / "lab"), "--port", "0")
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-2:] == [
+        f"nightjar: the data directory {str(tmp_path / 'file' / 'lab')!r} cannot be used: Not a directory",
+        "  -> choose another with --data",
+    ]
