@@ -14,11 +14,13 @@ from typing import Any
 import httpx
 import pytest
 
+from functions.formats.charter import FILES, Reader, charter
 from functions.process.lifecycle import Process
 from tests.examples.standin import ROOT, git, git_env, standing_in
 
-PROGRAM = (ROOT / "program.md").read_text()
-BLOCKS = re.findall(r"^```bash\n(.*?)^```$", PROGRAM, re.MULTILINE | re.DOTALL)
+PROGRAM = (ROOT / FILES[0]).read_text()
+WHOLE = "".join((ROOT / name).read_text() for name in FILES)
+BLOCKS = re.findall(r"^```bash\n(.*?)^```$", WHOLE, re.MULTILINE | re.DOTALL)
 START, END = "<!-- NIGHTJAR_MUTABLE_START -->", "<!-- NIGHTJAR_MUTABLE_END -->"
 
 # Refusals end curl with an error, and every status is told on standard error.
@@ -51,12 +53,35 @@ def test_it_says_which_refusals_to_repeat() -> None:
 
 
 def test_it_is_short_enough_to_be_read() -> None:
-    assert len(PROGRAM.splitlines()) < 200
+    assert len(PROGRAM.split()) <= 1150
+    assert max(len((ROOT / name).read_text().split()) for name in FILES[1:]) <= 350
+
+
+def test_it_names_the_files_for_several_branches_and_for_training_oneself() -> None:
+    assert all(f"`{name}`" in PROGRAM for name in FILES[1:])
 
 
 def test_every_code_block_is_one_that_the_next_test_runs() -> None:
-    assert PROGRAM.count("```") == 2 * len(BLOCKS)
+    assert WHOLE.count("```") == 2 * len(BLOCKS)
     assert len(BLOCKS) >= 10
+
+
+def test_it_is_made_out_to_one_agent() -> None:
+    reader = Reader(
+        "https://lab.example", "jul4", "ada", "/opt/night jar/nightjar", "/home/a b/.nightjar/auth"
+    )
+
+    made_out = "".join(charter((ROOT / name).read_text(), reader) for name in FILES)
+
+    assert not re.search(r"mar11|alice|127\.0\.0\.1|\./nightjar", made_out)
+    assert "'/opt/night jar/nightjar' wait jul4-2 --timeout 600" in made_out
+    calls = made_out.count("curl -s ")
+    assert calls == WHOLE.count("curl -s ") > 15
+    assert made_out.count("curl -s -H @'/home/a b/.nightjar/auth' ") == calls
+
+
+def test_no_command_has_a_token_in_its_words() -> None:
+    assert "Bearer" not in "".join(BLOCKS)
 
 
 @pytest.mark.process

@@ -17,7 +17,7 @@ import httpx
 import pytest
 
 from tests.commands import command_line, nightjar, started_nightjar
-from tests.examples.test_program import CURLRC, PROGRAM, run
+from tests.examples.test_program import BLOCKS, CURLRC, PROGRAM, run
 from tests.journeys.running import FAST, PATIENCE_S, TRAIN, RunningLab, git, running_lab
 from triggers.cli.follow import BACKOFF
 from triggers.http.identity import LOOK_AGAIN_S
@@ -72,14 +72,16 @@ async def test_an_agent_bound_to_a_tag_works_through_the_whole_curl_loop(
     git(tmp_path, "clone", "--quiet", str(lab.repo), str(clone))
     (tmp_path / ".curlrc").write_text(CURLRC)
     alice = token(lab.data, "issue", "alice", "--role", "agent", "--tag", "mar11", "--expires", "30d")
-    (header,) = re.findall(r'`(-H "Authorization: Bearer \$NIGHTJAR_TOKEN")`', PROGRAM)
-    blocks = re.findall(r"^```bash\n(.*?)^```$", PROGRAM, re.M | re.S)
+    (header,) = re.findall(r"`(-H @\S+)`", PROGRAM)
+    (line,) = re.findall(r"the line\s+`(Authorization: Bearer )TOKEN`", PROGRAM)
+    (clone / ".nightjar").mkdir()
+    (clone / ".nightjar" / "auth").write_text(f"{line}{alice}\n")
     answers: list[dict[str, Any]] = []
 
-    for block in blocks:
+    for block in BLOCKS:
         local = block.replace("http://127.0.0.1:3111", f"http://127.0.0.1:{lab.port}")
         local = local.replace("curl -s", f"curl {header} -s")
-        answers += await run(local, clone, tmp_path, NIGHTJAR_TOKEN=alice)
+        answers += await run(local, clone, tmp_path)
         for waited_for in re.findall(r"/api/experiment/(mar11-\d)/wait", block):
             lab.until_status(waited_for, "keep")
 
