@@ -6,11 +6,14 @@ import importlib.util
 import os
 import subprocess
 import sys
+import venv as venvs
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from workers.attempt.stamps import STAMP
 
 CHECKOUT = Path(__file__).parents[1]
 
@@ -115,7 +118,7 @@ def test_a_current_environment_is_used_as_it_is_and_finds_this_checkout(
     assert python == checkout / ".venv" / "bin" / "python"
     (pth,) = (checkout / ".venv").glob("lib/python3.*/site-packages/*")
     assert pth.name == "nightjar.pth"
-    assert pth.read_text() == f"{checkout}\n"
+    assert f"sys.path.append({str(checkout)!a})" in pth.read_text()
 
 
 def test_a_moved_checkout_is_found_at_its_new_place(checkout: Path) -> None:
@@ -124,7 +127,28 @@ def test_a_moved_checkout_is_found_at_its_new_place(checkout: Path) -> None:
 
     launcher.point_at(checkout, checkout / ".venv")
 
-    assert pth.read_text() == f"{checkout}\n"
+    assert f"sys.path.append({str(checkout)!a})" in pth.read_text()
+
+
+@pytest.mark.parametrize("place", ["checkout", "a 'checkout' of ünïcode"])
+def test_a_script_of_a_run_does_not_see_the_packages_of_the_checkout(tmp_path: Path, place: str) -> None:
+    checkout, venv = tmp_path / place, tmp_path / "venv"
+    checkout.mkdir()
+    for name in ("state", "functions", "triggers", "workers", "bench"):
+        (checkout / f"{name}.py").write_text(f"print('ours: {name}')\n")
+    venvs.create(venv, symlinks=True)
+    launcher.point_at(checkout, venv)
+
+    def imported(name: str, **environment: str) -> str:
+        words = [venv / "bin" / "python", "-c", f"import {name}"]
+        done = subprocess.run(
+            words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        return done.stdout + done.stderr
+
+    assert imported("state") == "ours: state\n"
+    for name in ("state", "functions", "triggers", "workers", "bench"):
+        assert f"No module named '{name}'" in imported(name, **{STAMP: "lab/slot/mar11-1/1/1"})
 
 
 def test_the_running_python_is_taken_first_when_it_suits(tmp_path: Path) -> None:
