@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from functions.lanes import Trained, TrainingJob
-from functions.process.isolation_options import Isolation
+from functions.process.worker_options import Isolation
 from state.settings import Settings
 from tests.workers.watching import Orders
 from triggers.cli.demo import make_project

@@ -140,7 +140,7 @@ def test_a_script_of_a_run_does_not_see_the_packages_of_the_checkout(tmp_path: P
     launcher.point_at(checkout, venv)
 
     def imported(name: str, **environment: str) -> str:
-        words = [venv / "bin" / "python", "-c", f"import {name}"]
+        words = [str(venv / "bin" / "python"), "-c", f"import {name}"]
         done = subprocess.run(
             words, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
         )

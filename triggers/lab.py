@@ -8,8 +8,9 @@ import http.client
 import json
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 from functions.process.readiness import connected, until_ready
@@ -45,10 +46,8 @@ class LocalLab:
         self.parts = parts
         self.url = local_url(parts.settings)
         self.stop = stop
-        self.isolation: str | None = None
-        """How far this machine's runs are kept from it, once their worker is ready."""
-        self.no_stronger_isolation: str | None = None
-        """Why not further, where that could be."""
+        self.worker: Mapping[str, Any] | None = None
+        """What this machine's worker says of its runs, once it is ready."""
         self._redis = OwnRedis(redis, parts.settings.silent_s, announce)
         self._group = group
 
@@ -127,11 +126,8 @@ class LocalLab:
                 missing = "the web process"
                 with contextlib.suppress(Unavailable):
                     alive = await presence.alive(settings.stale_s)
-                    for told in (p.facts for p in alive if "isolation" in p.facts):
-                        self.isolation, self.no_stronger_isolation = (
-                            told["isolation"],
-                            told.get("no_stronger_isolation"),
-                        )
+                    for told in (p.facts for p in alive if "training" in p.facts):
+                        self.worker = told
                     missing = self._missing(alive)
                     if not missing and await asyncio.to_thread(answers, self.url):
                         return

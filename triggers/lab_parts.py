@@ -24,8 +24,8 @@ class LabParts:
     cpu: int | None = None
     gpu: str = "all"
     command: str | None = None
-    isolation: Sequence[str] = ()
-    """Further options of the worker: what its runs may reach."""
+    runs: Sequence[str] = ()
+    """Further options of the worker: which Python trains, what its runs may reach."""
 
     def specs(self) -> list[ProcessSpec]:
         """web, events, clock, and where there is a repository the workers' supervisor."""
@@ -44,7 +44,7 @@ class LabParts:
             argv = [*started("workers.supervisor"), "--repo", str(self.repo), "--gpu", self.gpu]
             argv += ["--cpu", str(self.cpu)] if self.cpu is not None else []
             argv += ["--command", shlex.join(shlex.split(self.command))] if self.command else []
-            argv += self.isolation
+            argv += self.runs
             env = env | settings.worker_environment
             found.append(ProcessSpec("worker", tuple(argv), env, float("inf"), silent_s))
         return found

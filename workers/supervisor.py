@@ -8,22 +8,27 @@ import math
 import os
 import shlex
 import sys
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 
 from functions.process.alive import announced
-from functions.process.isolation_options import Isolation, isolation_options
+from functions.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
 from functions.process.logs import start_logging
 from functions.process.neighbours import REACHES_LAB
 from functions.process.own_modules import started
-from functions.process.project import check_data_dir, check_repository
+from functions.process.project import SCRIPT, check_data_dir, check_repository
 from functions.process.readiness import connected, until_ready
 from functions.process.running import ended, exit_with
 from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
+from functions.process.worker_options import Isolation, isolation_options, python_option
 from state.embedded import redis_url
 from state.errors import Invalid, NightjarError
 from state.settings import Settings, host_name
+from workers.attempt.interpreter import command_line
 from workers.attempt.isolation import chosen, described, reaches_lab
 from workers.attempt.strangers import Strangers
 from workers.device import Device, discover
@@ -44,13 +49,16 @@ async def supervise(
     options: WorkerOptions, devices: list[Device], settings: Settings, *, why: str | None = None
 ) -> None:
     """Run the keepers until a signal; then let their runs finish. `why`: see isolation.Choice."""
+    python = await chosen_python(options)
     parent, strangers = os.getppid(), Strangers()
     specs = [keeper_spec(options, device, len(devices), settings.silent_s) for device in devices]
     group = ProcessGroup(specs, settings.data_dir / "logs", lambda line: log.warning("%s", line))
     isolation = described(options.tier, network=options.network)
-    facts = {
+    facts: dict[str, Any] = {
         "slots": len(devices),
         "repo": str(options.repo),
+        "training": f"{trained(options)} with {python.path} on {counted(devices)}, isolation {isolation}",
+        "warnings": await asyncio.to_thread(warnings, options, python),
         "isolation": isolation,
         "no_stronger_isolation": why,
         REACHES_LAB: reaches_lab(options.tier, network=options.network),
@@ -60,8 +68,9 @@ async def supervise(
             await until_ready(lab)
             async with announced("supervisor", settings, lab, facts=lambda: facts):
                 await group.start()
-                where = ", ".join(d.gpu_id for d in devices)
-                log.info("training from %s on %s, isolation %s", options.repo, where, isolation)
+                log.info("training %s (%s)", facts["training"], ", ".join(d.gpu_id for d in devices))
+                for warning in facts["warnings"]:
+                    log.warning("%s", warning)
                 if why is not None:
                     log.info("no stronger isolation: %s", why)
                 sweeping = asyncio.create_task(sweep(strangers, settings.heartbeat_s), name="sweep")
@@ -73,6 +82,33 @@ async def supervise(
                     group.force()
                 await group.drain()
                 await asyncio.to_thread(strangers.end_all, ())
+
+
+async def chosen_python(options: WorkerOptions) -> Interpreter:
+    """The interpreter that the operator has named, else the project's."""
+    if options.python is not None:
+        return Interpreter(options.python)
+    return await find_interpreter(options.repo, os.environ)
+
+
+def warnings(options: WorkerOptions, python: Interpreter) -> list[str]:
+    """What is wrong with the interpreter, where it runs the script; another program knows what it needs."""
+    if command_line(options.command, str(python.path))[0] != str(python.path):
+        return []
+    return shortcomings(python, options.repo, os.environ)
+
+
+def trained(options: WorkerOptions) -> str:
+    """The script, or the project and its command, for people."""
+    if options.command is None:
+        return brief(options.repo / SCRIPT)
+    return f"{brief(options.repo)} by `{shlex.join(options.command)}`"
+
+
+def counted(devices: Sequence[Device]) -> str:
+    """How many slots, for example `1 GPU and 2 CPU slots`."""
+    counts = Counter("GPU" if device.kind == "gpu" else "CPU slot" for device in devices)
+    return " and ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts.items())
 
 
 async def sweep(strangers: Strangers, pause_s: float) -> None:
@@ -101,7 +137,7 @@ def devices_for(gpu: str, cpu: int | None) -> list[Device]:
 @click.option("--gpu", default="all", help="all, none, or the index of one GPU")
 @click.option("--cpu", type=click.IntRange(0, 256), default=None, help="CPU slots; 1 when no GPU is seen")
 @click.option("--command", default=None, help="train command, instead of python train.py")
-@click.option("--python", type=click.Path(path_type=Path), default=None, help="interpreter that trains")
+@python_option
 @isolation_options
 @click.option("--pass-env", multiple=True, metavar="NAME", help="environment variable for runs")
 def main(
@@ -109,7 +145,7 @@ def main(
     gpu: str,
     cpu: int | None,
     command: str | None,
-    python: Path | None,
+    python: str | None,
     isolation: Isolation,
     network: str,
     data_dirs: tuple[Path, ...],
@@ -124,7 +160,7 @@ def main(
             {
                 "repo": repo.expanduser().absolute(),
                 "command": tuple(shlex.split(command)) if command else None,
-                "python": python.absolute() if python else None,
+                "python": named(python) if python else None,
                 "tier": choice.tier,
                 "network": network == "on",
                 "data_dirs": [folder.absolute() for folder in data_dirs],

@@ -63,3 +63,11 @@ def check_data_dir(data: Path, repo: Path, data_dirs: Sequence[Path] = ()) -> No
                 f"the data directory {data} lies in the {what} {folder}, which every run may read",
                 hint="name another --data; by default it is below your state directory",
             )
+
+
+def project_around(here: Path) -> Path | None:
+    """The git repository around a folder, if it has a train.py."""
+    for folder in (here, *here.parents):
+        if (folder / ".git").exists():
+            return folder if (folder / SCRIPT).is_file() else None
+    return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -114,7 +115,10 @@ def test_a_worker_says_how_far_its_runs_are_isolated(lab: RunningLab) -> None:
     [finding] = [f for f in doctor if f["what"] == "isolation"]
     assert finding["state"] == "ok"
     assert finding["found"].endswith(kept := KEPT[tier_of(lab)])
-    assert f"training {lab.repo} with isolation {kept}" in lab.output()
+    assert (
+        f"training {lab.repo}/train.py with {sys.executable} on 1 CPU slot, isolation {kept}\n"
+        in lab.output()
+    )
     assert f"isolation {kept}" in nightjar(lab.data, "status").stdout
     why = "Creating new namespace failed; run the worker outside its container"
     is_told = [

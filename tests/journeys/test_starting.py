@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from tests.commands import nightjar
 from tests.workers.repository import Repository
 
 pytestmark = pytest.mark.process
+
+GIT = ("git", "-c", "user.name=n", "-c", "user.email=n@example.org")
 
 
 @pytest.fixture
@@ -45,14 +49,39 @@ def test_a_repository_that_cannot_be_trained_is_refused(project: Path, tmp_path:
     data, plain, without = tmp_path / "data", tmp_path / "plain", tmp_path / "without"
     for folder in (plain, without):
         folder.mkdir()
-    git = ("git", "-C", str(without), "-c", "user.name=n", "-c", "user.email=n@example.org")
-    subprocess.run([*git, "init", "--quiet"], check=True)
+    subprocess.run([*GIT, "init", "--quiet"], cwd=without, check=True)
 
     assert f"{plain} is not a git repository" in refused(data, "--repo", str(plain))[0]
     assert f"{without} has no commit yet" in refused(data, "--repo", str(without))[0]
-    subprocess.run([*git, "commit", "--quiet", "--allow-empty", "--message", "Begin"], check=True)
+    begin = ("commit", "--quiet", "--allow-empty", "--message", "Begin")
+    subprocess.run([*GIT, *begin], cwd=without, check=True)
     assert f"{without} has no train.py" in refused(data, "--repo", str(without))[0]
     assert not data.exists()
+
+
+def test_an_interpreter_that_is_not_there_is_refused(project: Path, tmp_path: Path) -> None:
+    said, remedy = refused(tmp_path / "data", "--repo", str(project), "--python", "/no/such/python")
+
+    assert "--python '/no/such/python' is no program that can be run" in said
+    assert "name an interpreter" in remedy
+    assert not (tmp_path / "data").exists()
+
+
+def test_doctor_names_what_the_project_s_python_does_not_have(project: Path, tmp_path: Path) -> None:
+    def findings(*words: str) -> list[tuple[str, str]]:
+        done = nightjar(tmp_path / "data", "doctor", "--json", *words)
+        return [(f["state"], f["found"]) for f in json.loads(done.stdout) if f["what"] == "project"]
+
+    (project / "train.py").write_text("import torchless\n")
+    subprocess.run([*GIT, "commit", "--quiet", "--all", "--message", "Need more"], cwd=project, check=True)
+
+    trained, lacks = findings("--repo", str(project), "--python", sys.executable)
+    ((_, nowhere),) = findings()
+
+    assert trained == ("ok", f"{project}/train.py is trained with {sys.executable}")
+    assert lacks[0] == "warning"
+    assert lacks[1].startswith(f"{sys.executable} does not have: torchless (train.py)")
+    assert nowhere.startswith("none here: ")
 
 
 def test_a_port_in_use_is_refused(project: Path, tmp_path: Path) -> None:

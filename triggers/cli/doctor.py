@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 import socket
 import subprocess
@@ -17,6 +18,9 @@ import click
 from rich.table import Table
 from rich.text import Text
 
+from functions.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
+from functions.process.project import SCRIPT, check_repository, project_around
+from functions.process.worker_options import python_option
 from state.archive import archive_of
 from state.client import SCHEMA, Lab
 from state.embedded import redis_url
@@ -40,11 +44,23 @@ REFUSED = "access"
 @click.command()
 @data_option
 @lab_option
+@click.option(
+    "--repo",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    default=None,
+    help="project to check (default: the one around the working directory)",
+)
+@python_option
 @click.option("--json", "as_json", is_flag=True)
-def command(data: str | None, lab: str | None, as_json: bool) -> int:
-    """Check programs, Redis, GPUs, disk, port and clock; audit the lab if one runs."""
+def command(data: Path | None, lab: str | None, repo: Path | None, python: str | None, as_json: bool) -> int:
+    """Check programs, the project, Redis, GPUs, disk, port and clock; audit the lab if one runs."""
     settings = settings_from(data=data, lab=lab)
-    findings = [*machine(settings), *asyncio.run(redis(settings)), *running_lab(settings)]
+    findings = [
+        *machine(settings),
+        *project(repo, python),
+        *asyncio.run(redis(settings)),
+        *running_lab(settings),
+    ]
     if as_json:
         print_json([vars(f) for f in findings])
     else:
@@ -81,6 +97,22 @@ def machine(settings: Settings) -> Iterator[Finding]:
         f"{free:.0f} GB free at {folder}",
         "make room, or choose another --data" if low else "",
     )
+
+
+def project(repo: Path | None, python: str | None) -> Iterator[Finding]:
+    """Which Python would train the project, and what its scripts import that this Python does not have."""
+    found = repo.absolute() if repo is not None else project_around(Path.cwd())
+    if found is None:
+        yield Finding("project", "ok", "none here: no git repository with a train.py around this folder")
+        return
+    try:
+        check_repository(found, None)
+        chosen = Interpreter(named(python)) if python else asyncio.run(find_interpreter(found, os.environ))
+    except NightjarError as problem:
+        yield Finding("project", "error", problem.detail, problem.hint or "")
+        return
+    yield Finding("project", "ok", f"{brief(found / SCRIPT)} is trained with {chosen.path}")
+    yield from (Finding("project", "warning", lack) for lack in shortcomings(chosen, found, os.environ))
 
 
 def settings_left_behind(settings: Settings) -> Iterator[Finding]:
@@ -190,6 +222,7 @@ def running_lab(settings: Settings) -> Iterator[Finding]:
     yield Finding("lab", "ok", f"answers at {http.url}")
     for hint in status["hints"]:
         yield Finding("lab", "warning", hint)
+    yield from training(status["processes"])
     yield from isolation(status["processes"])
     if dead := status["events"]["dead_letters"]:
         yield Finding("events", "warning", f"{dead} dead letters", "./nightjar call event::dead shows them")
@@ -198,6 +231,15 @@ def running_lab(settings: Settings) -> Iterator[Finding]:
         yield Finding("audit", "ok", seen)
     for violation in audit["violations"]:
         yield Finding("audit", "error", violation, "report this: it is a fault in Nightjar")
+
+
+def training(processes: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:
+    """What each worker trains, and what its Python lacks."""
+    for process in processes:
+        if told := process.get("training"):
+            yield Finding("training", "ok", f"{process['name']}: {printable(told)}")
+            for warning in process["warnings"]:
+                yield Finding("training", "warning", f"{process['name']}: {printable(warning)}")
 
 
 def isolation(processes: Sequence[Mapping[str, Any]]) -> Iterator[Finding]:

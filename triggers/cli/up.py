@@ -7,9 +7,10 @@ from pathlib import Path
 
 import click
 
-from functions.process.isolation_options import isolation_options
+from functions.process.interpreter import named
 from functions.process.logs import start_logging
-from functions.process.project import check_data_dir, check_repository
+from functions.process.project import check_data_dir, check_repository, project_around
+from functions.process.worker_options import isolation_options, python_option
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.lab import LocalLab
 from triggers.lab_parts import LabParts
@@ -28,6 +29,7 @@ from triggers.lab_parts import LabParts
 @click.option("--cpu", type=click.IntRange(0, 256), default=None, help="CPU slots; 1 when no GPU is seen")
 @click.option("--gpu", default="all", help="all, none, or the index of one GPU")
 @click.option("--command", "train_command", default=None, help="train command, instead of python train.py")
+@python_option
 @isolation_options
 def command(
     data: Path | None,
@@ -37,6 +39,7 @@ def command(
     cpu: int | None,
     gpu: str,
     train_command: str | None,
+    python: str | None,
     isolation: str,
     network: str,
     data_dirs: tuple[Path, ...],
@@ -47,23 +50,26 @@ def command(
     """
     settings = settings_from(data=data, lab=lab, port=port)
     start_logging(settings, "up")
-    repo = repo.absolute() if repo is not None else train_repository(Path.cwd())
+    repo = repo.absolute() if repo is not None else project_around(Path.cwd())
     if repo is not None:
         check_repository(repo, train_command)
         check_data_dir(settings.data_dir, repo, data_dirs)
+    trainer = ("--python", str(named(python))) if python else ()
     reach = ("--isolation", isolation, "--network", network)
     data_words = [word for folder in data_dirs for word in ("--data-dir", str(folder.absolute()))]
-    parts = LabParts(settings, repo, cpu, gpu, train_command, (*reach, *data_words))
+    parts = LabParts(settings, repo, cpu, gpu, train_command, (*trainer, *reach, *data_words))
     return asyncio.run(_run(parts))
 
 
 async def _run(parts: LabParts) -> int:
     async with LocalLab.started(parts, announce=lambda line: click.echo(line, err=True)) as lab:
         click.echo(f"ready: {lab.url} (docs at {lab.url}/docs), data in {parts.settings.data_dir}", err=True)
-        if lab.isolation is not None:
-            click.echo(f"training {parts.repo} with isolation {lab.isolation}", err=True)
-        if lab.no_stronger_isolation is not None:
-            click.echo(f"no stronger isolation: {lab.no_stronger_isolation}", err=True)
+        if lab.worker is not None:
+            click.echo(f"training {lab.worker['training']}", err=True)
+            for warning in lab.worker["warnings"]:
+                click.echo(f"warning: {warning}", err=True)
+            if (why := lab.worker["no_stronger_isolation"]) is not None:
+                click.echo(f"no stronger isolation: {why}", err=True)
         if parts.repo is None:
             click.echo(
                 "no worker: this folder has no train.py. Add one with: ./nightjar worker --repo PATH",
@@ -72,11 +78,3 @@ async def _run(parts: LabParts) -> int:
         await lab.run()
     click.echo("stopped", err=True)
     return 0
-
-
-def train_repository(here: Path) -> Path | None:
-    """The git repository around a folder, if it has a train.py."""
-    for folder in (here, *here.parents):
-        if (folder / ".git").exists():
-            return folder if (folder / "train.py").is_file() else None
-    return None

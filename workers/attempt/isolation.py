@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from functions.process.isolation_options import Isolation
+from functions.process.worker_options import Isolation
 from state.errors import Invalid
 from workers.attempt.confine import version
 from workers.attempt.reach import Reach

@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from functions.lanes import Failed, Halted, Trained, TrainingJob, TrainingResult, Unfit, Watcher
+from functions.process.interpreter import find_interpreter
 from state.errors import Invalid, NightjarError
 from state.records import Footprint
 from state.settings import Settings, host_name
@@ -20,7 +21,7 @@ from workers.attempt.child import Command, Ended, Pace, run_command
 from workers.attempt.disk import free_mb
 from workers.attempt.emptiness import look_until, memory_came_back
 from workers.attempt.git import Unbuildable
-from workers.attempt.interpreter import can_start, command_line, find_interpreter
+from workers.attempt.interpreter import can_start, command_line
 from workers.attempt.isolation import hint_for
 from workers.attempt.outcome import not_started, outcome
 from workers.attempt.reach import Reach
@@ -144,7 +145,7 @@ class TrainingRunner:
         self, job: TrainingJob, built: Checkout, watcher: Watcher, metric: str
     ) -> TrainingResult:
         """Train; where the tag's evaluator has a command, let it score what the training has left."""
-        python = str(self._slot.python or await find_interpreter(self._slot.repo, self._environ))
+        python = str(self._slot.python or (await find_interpreter(self._slot.repo, self._environ)).path)
         training = self._training(job, built, python)
         begun = time.monotonic()
         ended = await self._run(training, watcher)

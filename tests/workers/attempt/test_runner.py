@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import resource
-import shutil
 import sys
 import uuid
 from collections.abc import Mapping
@@ -19,7 +18,6 @@ from state.settings import Settings
 from tests.workers.repository import Repository, job
 from tests.workers.tiers import needs
 from tests.workers.watching import Orders
-from workers.attempt.interpreter import find_interpreter
 from workers.attempt.isolation import Tier
 from workers.attempt.runner import TrainingRunner
 from workers.attempt.stamps import processes_of
@@ -351,26 +349,6 @@ async def test_a_command_that_is_not_there_fails_as_infra(repo: Repository) -> N
 
     assert isinstance(result, Failed)
     assert result.kind == "infra"
-
-
-async def test_the_interpreter_is_the_repositorys_then_uvs_then_ours(
-    repo: Repository, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tools = repo.path.parent / "tools"
-    tools.mkdir()
-    (tools / "uv").write_text(
-        f"#!/bin/sh\n[ \"$*\" = 'python find --project {repo.path}' ] && echo {tools}/python\n"
-    )
-    (tools / "uv").chmod(0o755)
-    (tools / "python").touch()
-    environ = {"PATH": f"{tools}:{os.environ['PATH']}"}
-
-    assert await find_interpreter(repo.path, environ) == Path(sys.executable)
-    (repo.path / "uv.lock").touch()
-    assert await find_interpreter(repo.path, environ) == tools / "python"
-    (repo.path / ".venv" / "bin").mkdir(parents=True)
-    shutil.copy(tools / "python", repo.path / ".venv" / "bin" / "python")
-    assert await find_interpreter(repo.path, environ) == repo.path / ".venv" / "bin" / "python"
 
 
 async def test_a_worker_without_room_on_its_disk_is_unfit(repo: Repository) -> None:

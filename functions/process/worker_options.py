@@ -1,4 +1,4 @@
-"""Options of `up` and of a worker: what its runs may reach of this machine."""
+"""Options of `up` and of a worker: which Python trains, and what its runs may reach of this machine."""
 
 from __future__ import annotations
 
@@ -9,6 +9,13 @@ from typing import Any, Literal, get_args
 import click
 
 Isolation = Literal["auto", "none", "limits", "landlock", "bwrap"]
+
+
+python_option = click.option(
+    "--python",
+    default=None,
+    help="interpreter that trains (default: the project's .venv, its uv environment, the active one, Nightjar's own)",
+)
 
 
 def isolation_options(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,0 +1,191 @@
+"""Which Python trains a project, and what its scripts import that this Python does not have."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from functions.formats.imports import imported
+from functions.process.project import SCRIPT
+from state.errors import Invalid
+
+PROVIDED = frozenset({"nightjar_report", "nightjar_predict", "worker"})
+"""Modules that every run finds."""
+_PREPARE = "prepare.py"
+_ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
+_HOME = Path(__file__).parents[2]
+_UV_S = 60.0
+_LOOK_S = 30.0
+_LOOK = """
+import sys
+from importlib.util import find_spec
+sys.path[:] = [place for place in sys.path if place not in ("", sys.argv[1])]
+for name in sys.argv[2:]:
+    try:
+        found = find_spec(name) is not None
+    except Exception:  # it is there, and wrong, or has no specification
+        found = True
+    if not found:
+        print(name)
+"""
+
+
+@dataclass(frozen=True)
+class Interpreter:
+    path: Path
+    is_own: bool = False
+    """Whether it is Nightjar's, for want of another."""
+
+
+async def find_interpreter(repo: Path, environ: Mapping[str, str]) -> Interpreter:
+    """The repository's `.venv`, the uv project's Python, the active environment's, conda's, else Nightjar's own."""
+    own_place = repo / ".venv" / "bin" / "python"
+    if _is_file(own_place):
+        return _known(own_place)
+    if (of_project := await _found_by_uv(repo, environ)) is not None:
+        return _known(of_project)
+    for name in _ACTIVE:
+        if environ.get(name) and _is_file(active := Path(environ[name], "bin", "python")):
+            return _known(active)
+    return Interpreter(Path(sys.executable), is_own=True)
+
+
+def named(python: str) -> Path:
+    """The interpreter that an operator names: a path, an environment's folder, or a program on PATH.
+
+    Raises:
+        Invalid: there is no such program.
+    """
+    place = Path(python).expanduser().absolute()
+    for program in (place, place / "bin" / "python"):
+        if _can_run(program):
+            return program
+    if os.sep not in python and (found := shutil.which(python)) is not None:
+        return Path(found).absolute()
+    raise Invalid(
+        f"--python {python!r} is no program that can be run",
+        hint="name an interpreter, or the folder of its environment",
+    )
+
+
+def shortcomings(interpreter: Interpreter, repo: Path, environ: Mapping[str, str]) -> list[str]:
+    """What an operator should know of the interpreter before it trains, each with its remedy. Blocks."""
+    python, found = interpreter.path, []
+    if interpreter.is_own:
+        found.append(
+            f"no Python of {repo} was found, so Nightjar's own trains: make a .venv there, activate an environment,"
+            " or name one with --python"
+        )
+    try:
+        missing = missing_imports(python, repo, environ)
+    except Invalid as problem:
+        return [*found, f"{problem.detail}: {problem.hint}"]
+    if missing:
+        which = ", ".join(f"{name} ({script})" for script, names in missing.items() for name in names)
+        found.append(f"{python} does not have: {which}; install them there, or name another with --python")
+    return found
+
+
+def brief(place: Path) -> str:
+    """A path for people: below their home it begins with `~`."""
+    home = Path.home()
+    return f"~/{place.relative_to(home)}" if place.is_relative_to(home) else str(place)
+
+
+def missing_imports(python: Path, repo: Path, environ: Mapping[str, str]) -> dict[str, list[str]]:
+    """What train.py and prepare.py of the newest commit import and would not find. Blocks.
+
+    Only the first name of a module is looked for, and none is imported: that may take long, or a GPU.
+
+    Raises:
+        Invalid: the interpreter does not run.
+    """
+    listed = _git(repo, "ls-tree", "--name-only", "-z", "HEAD").split("\0")
+    known = PROVIDED.union(name.removesuffix(".py") for name in listed)
+    wanted = {
+        script: [name for name in imported(_git(repo, "show", f"HEAD:{script}")) if name not in known]
+        for script in (SCRIPT, _PREPARE)
+        if script in listed
+    }
+    missing = _missing(python, sorted({name for names in wanted.values() for name in names}), environ)
+    lacking = {script: [name for name in names if name in missing] for script, names in wanted.items()}
+    return {script: names for script, names in lacking.items() if names}
+
+
+def _missing(python: Path, names: list[str], environ: Mapping[str, str]) -> set[str]:
+    kept = {name: environ[name] for name in ("HOME", "LANG", "PATH") if name in environ}
+    try:
+        done = _run([str(python), "-c", _LOOK, str(_HOME), *names], env=kept, cwd="/")
+        problem = f"exit status {done.returncode}: {done.stderr.strip()[-200:]}" if done.returncode else None
+    except (OSError, subprocess.TimeoutExpired) as error:
+        done, problem = None, str(error)
+    if done is None or problem:
+        raise Invalid(f"{python} does not run ({problem})", hint="name another with --python")
+    return set(done.stdout.split())
+
+
+def _git(repo: Path, *arguments: str) -> str:
+    """The output of git; empty where it fails."""
+    try:
+        done = _run(["git", "-C", str(repo), *arguments])
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return "" if done.returncode else done.stdout
+
+
+def _run(argv: list[str], **how: Any) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        argv,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=_LOOK_S,
+        check=False,
+        **how,
+    )
+
+
+async def _found_by_uv(repo: Path, environ: Mapping[str, str]) -> Path | None:
+    """The interpreter of a uv project; None if this is not one, or uv is missing or fails."""
+    uv = shutil.which("uv", path=environ.get("PATH"))
+    if uv is None or not (repo / "uv.lock").is_file():
+        return None
+    process = await asyncio.create_subprocess_exec(
+        *(uv, "python", "find", "--project", str(repo)),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    try:
+        async with asyncio.timeout(_UV_S):
+            output, _ = await process.communicate()
+    except TimeoutError:
+        return None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    found = Path(output.decode("utf-8", "replace").strip() or "/nonexistent")
+    return found if process.returncode == 0 and _is_file(found) else None
+
+
+def _known(python: Path) -> Interpreter:
+    """An interpreter, and whether it is that of Nightjar's own environment."""
+    is_own = python.parent.parent.resolve() == Path(sys.prefix).resolve()
+    return Interpreter(Path(sys.executable) if is_own else python, is_own)
+
+
+def _can_run(program: Path) -> bool:
+    return program.is_file() and os.access(program, os.X_OK)
+
+
+def _is_file(place: Path) -> bool:
+    return place.is_file()

@@ -1,0 +1,160 @@
+"""Which Python trains a project, and what it does not have."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import venv
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from functions.process.interpreter import (
+    PROVIDED,
+    Interpreter,
+    find_interpreter,
+    missing_imports,
+    named,
+    shortcomings,
+)
+from state.errors import Invalid
+from tests.conftest import ROOT
+from tests.workers.repository import Repository
+
+OWN = Interpreter(Path(sys.executable), is_own=True)
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Repository:
+    return Repository(tmp_path / "repo")
+
+
+def environment(folder: Path) -> Path:
+    """An environment's folder; answers its interpreter."""
+    (folder / "bin").mkdir(parents=True)
+    python = folder / "bin" / "python"
+    python.write_text("#!/bin/sh\n")
+    python.chmod(0o755)
+    return python
+
+
+async def found(repo: Repository, environ: Mapping[str, str]) -> Path:
+    interpreter = await find_interpreter(repo.path, environ)
+    assert not interpreter.is_own
+    return interpreter.path
+
+
+async def test_the_project_s_environment_comes_before_uv_s_the_active_one_and_conda_s(
+    repo: Repository, tmp_path: Path
+) -> None:
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "uv").write_text(
+        f"#!/bin/sh\n[ \"$*\" = 'python find --project {repo.path}' ] && echo {tools}/python\n"
+    )
+    (tools / "uv").chmod(0o755)
+    (tools / "python").touch()
+    conda, active = environment(tmp_path / "conda"), environment(tmp_path / "active")
+    environ = {"PATH": f"{tools}:{os.environ['PATH']}"}
+
+    assert await find_interpreter(repo.path, environ) == OWN
+    environ["CONDA_PREFIX"] = str(tmp_path / "conda")
+    assert await found(repo, environ) == conda
+    environ["VIRTUAL_ENV"] = str(tmp_path / "active")
+    assert await found(repo, environ) == active
+    (repo.path / "uv.lock").touch()
+    assert await found(repo, environ) == tools / "python"
+    own = environment(repo.path / ".venv")
+    assert await found(repo, environ) == own
+
+
+async def test_an_environment_without_a_python_is_passed_over(repo: Repository, tmp_path: Path) -> None:
+    conda = environment(tmp_path / "conda")
+    gone = {"VIRTUAL_ENV": str(tmp_path / "gone"), "CONDA_PREFIX": str(tmp_path / "conda")}
+
+    assert await found(repo, gone) == conda
+    assert await find_interpreter(repo.path, {"VIRTUAL_ENV": "", "CONDA_PREFIX": ""}) == OWN
+
+
+@pytest.mark.parametrize("name", ["VIRTUAL_ENV", "CONDA_PREFIX"])
+async def test_an_active_environment_that_is_nightjar_s_own_is_known_as_such(
+    repo: Repository, name: str
+) -> None:
+    assert await find_interpreter(repo.path, {name: sys.prefix}) == OWN
+
+
+def test_an_operator_names_an_interpreter_an_environment_or_a_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = environment(tmp_path / "env")
+    monkeypatch.setenv("PATH", str(python.parent))
+    monkeypatch.chdir(tmp_path)
+
+    for word in (str(python), str(tmp_path / "env"), "env", "env/bin/python", "python"):
+        assert named(word) == python
+    for word in ("python9", "env/bin/python9", str(tmp_path)):
+        with pytest.raises(Invalid, match="is no program that can be run"):
+            named(word)
+
+
+def test_what_the_scripts_import_and_the_interpreter_lacks_is_named(repo: Repository) -> None:
+    repo.commit(
+        {
+            "train.py": "import os, torchless.nn\nfrom kernelless import fast\nimport model, prepare, data.words",
+            "prepare.py": "import tokenless, json\ntry:\n    import flashless\nexcept ImportError:\n    pass",
+            "model.py": "",
+            "data/words.py": "",
+        }
+    )
+
+    missing = missing_imports(Path(sys.executable), repo.path, os.environ)
+
+    assert missing == {"train.py": ["torchless", "kernelless"], "prepare.py": ["tokenless"]}
+
+
+def test_a_module_that_was_not_committed_is_missing_in_every_run(repo: Repository) -> None:
+    repo.commit({"train.py": "import notes"})
+    (repo.path / "notes.py").touch()
+
+    assert missing_imports(Path(sys.executable), repo.path, os.environ) == {"train.py": ["notes"]}
+
+
+def test_nightjar_s_own_packages_do_not_count_as_found(repo: Repository) -> None:
+    repo.commit({"train.py": "import state, functions, workers, numpy"})
+
+    missing = missing_imports(Path(sys.executable), repo.path, os.environ)
+
+    assert missing == {"train.py": ["state", "functions", "workers"]}
+
+
+def test_each_module_that_runs_are_given_is_known() -> None:
+    given = ROOT / "workers" / "attempt" / "child_path"
+    assert {place.stem for place in given.iterdir() if place.name != "__pycache__"} == PROVIDED
+
+
+def test_packages_are_looked_for_in_the_environment_that_trains(repo: Repository, tmp_path: Path) -> None:
+    venv.create(tmp_path / "env", symlinks=True)
+    python = tmp_path / "env" / "bin" / "python"
+    (packages,) = (tmp_path / "env").glob("lib/python3.*/site-packages")
+    repo.commit({"train.py": "import numpy, onlyhere"})
+    (packages / "onlyhere.py").touch()
+
+    assert missing_imports(python, repo.path, os.environ) == {"train.py": ["numpy"]}
+    assert missing_imports(Path(sys.executable), repo.path, os.environ) == {"train.py": ["onlyhere"]}
+
+
+def test_shortcomings_say_what_is_missing_where_and_what_helps(repo: Repository, tmp_path: Path) -> None:
+    repo.commit({"train.py": "import torchless"})
+    broken = environment(tmp_path / "broken")
+    broken.write_text("#!/bin/sh\necho no libpython >&2; exit 127\n")
+
+    own, lack = shortcomings(OWN, repo.path, os.environ)
+    (unfit,) = shortcomings(Interpreter(broken), repo.path, os.environ)
+
+    assert own.startswith(f"no Python of {repo.path} was found, so Nightjar's own trains: ")
+    assert lack.startswith(f"{sys.executable} does not have: torchless (train.py); ")
+    assert unfit == f"{broken} does not run (exit status 127: no libpython): name another with --python"
+    shutil.rmtree(repo.path / ".git")
+    assert shortcomings(Interpreter(Path(sys.executable)), repo.path, os.environ) == []
