@@ -1,4 +1,4 @@
-"""experiment::log shows the newest lines of a run's log, and waits for newer ones if asked."""
+"""experiment::log shows the newest lines of a run's log and its last report, and waits for newer ones if asked."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ LOOK_AGAIN_S = 0.5
 class ReadLog(Request):
     experiment_id: ExperimentId
     after: Annotated[str, Field(max_length=64)] | None = Field(
-        None, description="version of the lines that the caller has", examples=["5d41402abc4b2a76"]
+        None, description="version of what the caller has", examples=["5d41402abc4b2a76"]
     )
-    timeout: float = Field(0, ge=0, le=50, description="seconds to wait for lines after these")
+    timeout: float = Field(0, ge=0, le=50, description="seconds to wait for lines or a report after that")
 
 
 class LogLines(Response):
@@ -33,7 +33,7 @@ class LogLines(Response):
     log: str
     """The newest lines, at most 16 KiB: text of the training script, not to be trusted."""
     version: str
-    """Of these lines, for `after`."""
+    """Of these lines and this report, for `after`."""
     progress: float | None
     metric: float | None
     """What the run has reported last."""
@@ -43,7 +43,7 @@ class LogLines(Response):
     "experiment::log", Http("GET", "/api/experiment/{experiment_id}/log"), role="viewer", held_for="timeout"
 )
 async def log(request: ReadLog, experiments: Experiments) -> LogLines:
-    """The newest lines of its log; with `after` and `timeout`, as soon as there are others or it has ended."""
+    """The newest lines of its log, and its last report; with `after` and `timeout`, as soon as there are others."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + request.timeout
     while True:
@@ -63,5 +63,6 @@ async def log(request: ReadLog, experiments: Experiments) -> LogLines:
 
 
 def version_of(found: LiveLog) -> str:
-    """Changes with the lines."""
-    return hashlib.sha256(found.text.encode()).hexdigest()[:16]
+    """Changes with the lines, and with each report."""
+    said = f"{found.progress!r} {found.metric!r} {found.text}"
+    return hashlib.sha256(said.encode()).hexdigest()[:16]

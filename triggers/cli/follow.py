@@ -1,8 +1,9 @@
-"""Follows the running lab's events over HTTP, and connects again after each cut."""
+"""Follows a stream of the running lab over HTTP, and connects again after each cut."""
 
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -18,27 +19,32 @@ BACKOFF = Backoff(first_s=0.2, most_s=5.0)
 
 
 def follow(
-    settings: Settings, query: Mapping[str, str], say: Callable[[str], None]
+    settings: Settings,
+    query: Mapping[str, str],
+    say: Callable[[str], None],
+    path: str = "/api/events",
+    patience_s: float = math.inf,
 ) -> Iterator[dict[str, Any]]:
     """Every event, once and in order, also over cuts of the connection.
 
     A gap (events that are no longer kept) is yielded as `{"type": "reset", ...}`.
 
     Raises:
-        NightjarError: the lab does not answer at the start, or refuses the request at any time.
+        NightjarError: the lab does not answer at the start or for `patience_s`, or refuses the request at any time.
     """
     last_id: str | None = None
-    failures, told = 0, False
+    failures, told, away_since = 0, False, math.inf
     while True:
         try:
-            for event_id, event in _connection(settings, query, last_id):
+            for event_id, event in _connection(settings, path, query, last_id):
                 if told:
                     say("connected again")
-                failures, told, last_id = 0, False, event_id
+                failures, told, last_id, away_since = 0, False, event_id, math.inf
                 if event is not None:
                     yield event
         except (Exhausted, TooManyRequests, Unavailable) as problem:
-            if last_id is None:
+            away_since = min(away_since, time.monotonic())
+            if last_id is None or time.monotonic() - away_since > patience_s:
                 raise
             if not told:
                 say(f"{problem.detail}; trying again")
@@ -48,12 +54,12 @@ def follow(
 
 
 def _connection(
-    settings: Settings, query: Mapping[str, str], last_id: str | None
+    settings: Settings, path: str, query: Mapping[str, str], last_id: str | None
 ) -> Iterator[tuple[str | None, dict[str, Any] | None]]:
     """Ids and events until the connection ends; the first id is where it begins and has no event."""
     headers = {} if last_id is None else {"Last-Event-ID": last_id}
     # looks the URL and the token up each time: they may have changed
-    with LabHttp(settings, timeout_s=TIMEOUT_S).lines("/api/events", query, headers) as lines:
+    with LabHttp(settings, timeout_s=TIMEOUT_S).lines(path, query, headers) as lines:
         yield from read(lines, last_id)
 
 

@@ -38,6 +38,7 @@ from triggers.http.turns import Turns
 from triggers.mcp.door import Mcp
 from triggers.metrics import metrics
 from triggers.openapi import AMONG_SCHEMAS, openapi
+from triggers.sse.run_log import LOG, following
 from triggers.sse.stream import events
 
 log = logging.getLogger(__name__)
@@ -75,6 +76,8 @@ def make_app(
         for declared in functions.values()
         for door in declared.doors
     }
+    for door in functions[LOG].doors if LOG in functions else ():
+        answers[door.method, door.path] = following(answers[door.method, door.path])
     # A fixed path is tried before one with a parameter: /api/report/tags before /api/{x}/tags.
     for method, path in sorted(answers, key=lambda at: (at[1].count("{"), at[1])):
         routes.append(Route(path, answers[method, path], methods=[method]))

@@ -18,7 +18,7 @@ import json
 import logging
 import math
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Hashable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Hashable, Iterator
 from dataclasses import asdict, dataclass, field
 
 from starlette.datastructures import QueryParams
@@ -55,6 +55,9 @@ SLOW_AFTER = 2000
 """Undelivered events after which a subscriber is dropped: it comes back with Last-Event-ID and loses nothing."""
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
+STILL_HERE = b": still here\n\n"
+Blocks = AsyncGenerator[bytes, None]
+
 ONLY: dict[str, frozenset[str]] = {"new_best": frozenset({"best.changed"})}
 """Names for the types that most subscribers want."""
 
@@ -75,6 +78,8 @@ class Filter:
 
 
 ALL = Filter()
+NONE = Filter(types=frozenset())
+"""Of a connection that is told something else than events."""
 
 
 @dataclass(frozen=True)
@@ -302,7 +307,7 @@ class Broadcast:
             now = clock()
             quiet_s = min(outbox.due_in(now), spoke_at + HEARTBEAT_S - now)
             if quiet_s <= 0:
-                yield outbox.take(now) if outbox.due_in(now) <= 0 else b": still here\n\n"
+                yield outbox.take(now) if outbox.due_in(now) <= 0 else STILL_HERE
                 spoke_at = clock()
                 continue
             try:
@@ -345,23 +350,27 @@ def reset(gap: Gap) -> bytes:
 
 
 class EventStream(StreamingResponse):
-    """One subscriber's connection; its place is free again as soon as the connection is closed."""
+    """One subscriber's connection, told these blocks; its place is free again as soon as the connection is closed."""
 
-    def __init__(self, broadcast: Broadcast, wanted: Filter, since: str, proof: Proof | None = None) -> None:
+    def __init__(
+        self,
+        broadcast: Broadcast,
+        wanted: Filter,
+        proof: Proof | None,
+        blocks: Callable[[Subscriber], Blocks],
+    ) -> None:
         self._held = contextlib.ExitStack()
         subscriber = self._held.enter_context(broadcast.connected(wanted, proof))
-        super().__init__(
-            self._told(broadcast, subscriber, since), media_type="text/event-stream", headers=HEADERS
-        )
+        super().__init__(self._told(blocks(subscriber)), media_type="text/event-stream", headers=HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._held:
             await super().__call__(scope, receive, send)
 
     @staticmethod
-    async def _told(broadcast: Broadcast, subscriber: Subscriber, since: str) -> AsyncIterator[bytes]:
+    async def _told(blocks: Blocks) -> AsyncIterator[bytes]:
         try:
-            async with contextlib.aclosing(broadcast.tell(subscriber, since)) as telling:
+            async with contextlib.aclosing(blocks) as telling:
                 async for block in telling:
                     yield block
         except Unavailable as problem:
@@ -379,7 +388,10 @@ async def events(request: Request) -> Response:
         visitor = await admit(request, "viewer", ticket=True)
         wanted = _wanted(request.query_params)
         since, last = _from_where(request)
-        return EventStream(broadcast, wanted, await broadcast.beginning(since, last, wanted), visitor.proof)
+        begin = await broadcast.beginning(since, last, wanted)
+        return EventStream(
+            broadcast, wanted, visitor.proof, lambda subscriber: broadcast.tell(subscriber, begin)
+        )
     except NightjarError as problem:
         return problem_response(problem)
 

@@ -1,0 +1,106 @@
+"""GET /api/experiment/{experiment_id}/log?follow=true: a run's log and reports as server-sent events, to its end.
+
+Each event is an answer of experiment::log, sent when there are other lines or another report. Its id is the answer's
+version: Last-Event-ID, or `after`, leaves out what the client has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from functions.contract import Call
+from functions.experiment.log import LogLines
+from functions.process.lifecycle import Process
+from functions.process.running import ended
+from state.errors import Invalid, NightjarError
+from triggers.http.doors import Endpoint
+from triggers.http.identity import identify
+from triggers.http.problems import problem_response
+from triggers.sse.stream import HEARTBEAT_S, NONE, STILL_HERE, Blocks, EventStream, Subscriber
+
+LOG = "experiment::log"
+YES = frozenset({"", "1", "true"})
+KNOWN = ("after", "follow", "ticket")
+
+Ask = Callable[[str | None, float], Awaitable[LogLines]]
+"""What is there after a version, at most so many seconds later."""
+
+
+def following(once: Endpoint) -> Endpoint:
+    """The endpoint of the log: a stream for who asks with `follow`, for others one answer."""
+
+    async def answer(request: Request) -> Response:
+        return await (_stream(request) if "follow" in request.query_params else once(request))
+
+    return answer
+
+
+async def _stream(request: Request) -> Response:
+    process: Process = request.app.state.process
+    try:
+        visitor = await identify(request, ticket=True)
+        call = Call(
+            caller=visitor.caller,
+            proof=visitor.proof,
+            invoker=process.invoker,
+            request_id=request.state.request_id,
+            traceparent=request.state.traceparent,
+        )
+
+        async def ask(after: str | None, timeout_s: float) -> LogLines:
+            asked = {**request.path_params, "after": after, "timeout": timeout_s}
+            answer = await process.invoker.call(LOG, asked, call)
+            assert isinstance(answer, LogLines)
+            return answer
+
+        after = _after(request)
+        found = await ask(after, 0)
+        return EventStream(
+            request.app.state.broadcast,
+            NONE,
+            visitor.proof,
+            lambda subscriber: _told(subscriber, ask, found, is_known=found.version == after),
+        )
+    except NightjarError as problem:
+        request.state.refused = type(problem).__name__
+        return problem_response(problem)
+
+
+def _after(request: Request) -> str | None:
+    query = request.query_params
+    if unknown := set(query) - {*KNOWN}:
+        raise Invalid(
+            f"a log that is followed takes no {sorted(unknown)[:5]}", hint=f"known are {', '.join(KNOWN)}"
+        )
+    if query["follow"].lower() not in YES:
+        raise Invalid(f"follow is {query['follow'][:60]!r}", hint="send follow=true, or leave it out")
+    return request.headers.get("last-event-id") or query.get("after")
+
+
+async def _told(subscriber: Subscriber, ask: Ask, found: LogLines, *, is_known: bool) -> Blocks:
+    """What there is, then what comes, until the run has ended or the connection is."""
+    yield STILL_HERE if is_known and not found.finished else _block(found)
+    closing = asyncio.create_task(subscriber.waiting.get())
+    try:
+        while not found.finished:
+            asking = asyncio.ensure_future(ask(found.version, HEARTBEAT_S))
+            try:
+                await asyncio.wait([asking, closing], return_when=asyncio.FIRST_COMPLETED)
+                if closing.done():
+                    return
+                newer = asking.result()
+            finally:
+                await ended(asking)
+            is_news = newer.version != found.version or newer.finished
+            yield _block(newer) if is_news else STILL_HERE
+            found = newer
+    finally:
+        await ended(closing)
+
+
+def _block(lines: LogLines) -> bytes:
+    return f"id: {lines.version}\nevent: log\ndata: {lines.model_dump_json()}\n\n".encode()
