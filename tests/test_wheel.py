@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -113,6 +114,15 @@ def test_the_installed_command_says_its_version_and_its_commands(installed: Inst
     assert installed.nightjar("--version").stdout == f"nightjar {VERSION}\n"
     said = installed.nightjar("--help").stdout
     assert [name for name in COMMANDS if f"\n  {name} " not in said] == []
+
+
+def test_the_commands_of_the_install_page_are_those_of_the_wheel(installed: Installed) -> None:
+    page = (ROOT / "docs" / "install.md").read_text()
+    script = "\n".join(re.findall(r"^```bash\n(.*?)^```", page, re.MULTILINE | re.DOTALL))
+
+    assert f"dist/{installed.wheel.name}" in script
+    for words in re.findall(r"^(?:uvx --from \S+ )?nightjar (.*?) *(?:#.*)?$", script, re.MULTILINE):
+        assert installed.nightjar(*words.split(), "--help").returncode == 0, words
 
 
 def test_a_module_of_somebody_else_is_not_taken_for_ours(installed: Installed) -> None:
