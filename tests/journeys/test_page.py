@@ -235,6 +235,46 @@ def _entry(tag: str, subject: str) -> dict[Any, Any]:
     }
 
 
+TALKS = """
+import time
+from nightjar_report import report
+
+for step in range(1, 2000):
+    print("step", step, flush=True)
+    report(3 - step / 2000, step / 2000)
+    time.sleep(0.1)
+"""
+
+
+def test_a_run_s_log_and_curve_grow_while_it_is_looked_at(
+    browser: Browser, lab: RunningLab, tag: str
+) -> None:
+    name = lab.submit(tag, commit_sha=lab.commit({"train.py": TALKS}))
+    lab.until_training(name)
+    show(browser, lab, tag, f"&run={name}")
+
+    def points() -> int:
+        curve = "document.querySelector('dialog .curve polyline')"
+        return int(browser.run(f"return {curve}?.points.length ?? 0"))
+
+    def steps() -> int:
+        return len(browser.text("dialog .said").splitlines())
+
+    browser.until(lambda: points() > 2 and steps() > 2, "the curve and the log")
+    browser.run("window.node = document.querySelector('dialog .said')")
+    seen, drawn = steps(), points()
+    browser.until(lambda: steps() > seen and points() > drawn, "both grow")
+    same = browser.run("return window.node.isConnected")
+    lab.post("experiment/stop", experiment_id=name, reason="seen enough")
+
+    browser.until(lambda: "stopped" in browser.text("dialog header"), "the end")
+    assert same, "the log is not made anew while somebody reads it"
+    assert steps() > seen
+    assert points() > drawn
+    assert "at the start" in browser.text("dialog .curve figcaption")
+    assert browser.said() == []
+
+
 def test_the_keyboard_opens_and_closes_the_details(browser: Browser, lab: RunningLab, tag: str) -> None:
     name = registered(lab, tag, hypothesis="a wider model")
     show(browser, lab, tag)

@@ -11,6 +11,13 @@ export function h(name, attributes = {}, ...children) {
   return element;
 }
 
+export function svg(name, attributes, ...children) {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  element.append(...children);
+  return element;
+}
+
 // Brings the children of `parent` to `items`, one element each: what has not changed stays, with its focus.
 export function sync(parent, items, keyOf, make) {
   const before = new Map([...parent.children].map((child) => [child.dataset.key, child]));

@@ -74,6 +74,17 @@ export async function signOut() {
   await asked("/api/session", { method: "DELETE", headers: OURS });
 }
 
+// Tells what a run has printed and reported, each time that changes, until it has ended; answers how to end that.
+export function followRun(id, told) {
+  const source = new EventSource(`/api/experiment/${encodeURIComponent(id)}/log?follow=true`);
+  source.addEventListener("log", (message) => {
+    const lines = JSON.parse(message.data);
+    if (lines.finished) source.close();
+    told(lines);
+  });
+  return () => source.close();
+}
+
 // Tells every event once and in order: the newest `last` first, then what happens.
 // `reset` says that events are missing, `changed` how the connection is: live, or not; once `ended`, there is none.
 export function follow({ ended, last, told, reset, changed }) {

@@ -1,21 +1,44 @@
-// One experiment in full, over the page: hypothesis, numbers, patch, error, log.
+// One experiment in full, over the page: hypothesis, numbers, curve, patch, error, log. While it runs, what it prints and
+// reports comes by a stream.
 
+import { curve } from "../curve.js";
 import { badge, delta, h, number, span } from "../dom.js";
-import { get } from "../lab.js";
+import { followRun, get } from "../lab.js";
 
 const LINES = 3000;
+const OPEN = new Set(["registered", "queued", "leased", "running"]);
 
 export function run() {
   const dialog = document.getElementById("run");
   let shown = null;
   let choose = null;
+  let stream = null; // of the run that is shown: { id, end, lines, ticks }
   const close = () => dialog.close();
-  dialog.addEventListener("close", () => choose?.());
+  dialog.addEventListener("close", () => {
+    follow(null);
+    choose?.();
+  });
+
+  function follow(id) {
+    if (id === (stream?.id ?? null)) return;
+    stream?.end();
+    const begun = id === null ? null : { id, lines: null, ticks: [] };
+    stream = begun;
+    if (begun === null) return;
+    begun.end = followRun(id, (lines) => {
+      const last = begun.ticks.at(-1);
+      const isNew = lines.progress !== null && lines.metric !== null && (lines.progress !== last?.[0] || lines.metric !== last?.[1]);
+      if (isNew) begun.ticks.push([lines.progress, lines.metric]);
+      begun.lines = lines;
+      if (stream === begun && dialog.open) bring(dialog, begun.ticks, lines.log);
+    });
+  }
 
   return {
     id: "run",
     every: 3000,
     touches: (event, view) => view.run !== null && event.subject === view.run,
+    end: () => follow(null),
 
     async read({ run: id }) {
       return id === null ? null : { id, ...(await get(`/api/experiment/${encodeURIComponent(id)}`)) };
@@ -27,15 +50,21 @@ export function run() {
         return;
       }
       choose = () => view.run !== null && view.choose({ tag: view.tag });
-      const state = JSON.stringify(answer);
-      if (dialog.open && state === shown) return;
-      shown = state;
-      const place = dialog.querySelector(".body")?.scrollTop ?? 0;
-      const hadFocus = dialog.contains(document.activeElement) && document.activeElement.matches("button");
-      dialog.replaceChildren(...content(answer, close));
-      dialog.querySelector(".body").scrollTop = place;
-      if (hadFocus) dialog.querySelector("button").focus();
+      follow(OPEN.has(answer.experiment.status) ? answer.id : null);
+      if (stream !== null && answer.ticks.length >= stream.ticks.length) stream.ticks = [...answer.ticks];
+      const { ticks, log_tail: log, ...rest } = answer;
+      const { last_progress, last_metric, ...e } = rest.experiment;
+      const state = JSON.stringify({ ...rest, experiment: e });
+      if (!dialog.open || state !== shown) {
+        shown = state;
+        const place = dialog.querySelector(".body")?.scrollTop ?? 0;
+        const hadFocus = dialog.contains(document.activeElement) && document.activeElement.matches("button");
+        dialog.replaceChildren(...content(answer, close));
+        dialog.querySelector(".body").scrollTop = place;
+        if (hadFocus) dialog.querySelector("button").focus();
+      }
       if (!dialog.open) dialog.showModal();
+      bring(dialog, stream?.ticks ?? ticks, stream?.lines?.log ?? log ?? "");
     },
 
     failed(problem) {
@@ -46,16 +75,33 @@ export function run() {
   };
 }
 
+// Puts what comes while it runs into its places; a reader at the end of the log stays there.
+function bring(dialog, ticks, log) {
+  const [drawn, said] = [dialog.querySelector(".reports"), dialog.querySelector(".said")];
+  if (drawn === null) return; // it is told that there is no such run
+  drawn.replaceChildren(...[curve(ticks)].filter((made) => made !== null));
+  drawn.parentElement.hidden = drawn.childElementCount === 0;
+  said.parentElement.hidden = log === "";
+  if (said.textContent === log) return;
+  const atEnd = said.scrollTop + said.clientHeight >= said.scrollHeight - 8;
+  said.textContent = log;
+  if (atEnd) said.scrollTop = said.scrollHeight;
+}
+
 function content(answer, close) {
   const e = answer.experiment;
+  const log = section("Log", text("", "log said"));
+  const isOpen = OPEN.has(e.status); // then the log is what one looks for
   return [
     closing(close, h("h2", { id: "run-title" }, e.id), badge(e.status), h("b", {}, number(e.val_bpb)), delta(e.delta)),
     h("div", { class: "body", tabindex: "0" },
       h("p", { class: "hypothesis" }, e.hypothesis),
       h("dl", { class: "facts" }, facts(answer).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
+      section("Progress", h("div", { class: "reports" })),
+      isOpen ? log : null,
       e.error ? section("Error", text(e.error, "error")) : null,
       section("Patch", answer.diff === null ? h("p", { class: "dim" }, "Only the commit is known.") : patch(answer.diff)),
-      answer.log_tail ? section("Log", text(answer.log_tail)) : null,
+      isOpen ? null : log,
       h("p", {}, h("a", { href: `/api/experiment/${encodeURIComponent(e.id)}` }, "Everything as JSON"))),
   ];
 }
@@ -82,7 +128,6 @@ function facts({ experiment: e, retests, claim }) {
     commit: e.commit_sha,
     parents: e.parent_ids.join(", "),
     "tried before as": e.duplicate_of,
-    progress: e.status === "running" && e.last_progress !== null ? `${Math.round(e.last_progress * 100)} %` : null,
     took: seconds === null ? null : span(seconds),
     finished: e.finished_at ? new Date(e.finished_at).toLocaleString() : null,
     "peak memory": e.peak_vram_mb === null ? null : `${number(e.peak_vram_mb, 1)} MB`,
