@@ -22,6 +22,8 @@ The status column is a table in `triggers/http/problems.py`. Every error may car
 
 from __future__ import annotations
 
+from state.program import as_typed
+
 
 class NightjarError(Exception):
     """Root of every deliberate error."""
@@ -38,7 +40,7 @@ class NightjarError(Exception):
     ) -> None:
         super().__init__(detail)
         self.detail = detail
-        self.hint = hint
+        self.hint = as_typed(hint) if hint else hint
         self.retry_after = retry_after
         self.fields = fields or {}
 

@@ -125,6 +125,19 @@ def test_the_commands_of_the_install_page_are_those_of_the_wheel(installed: Inst
         assert installed.nightjar(*words.split(), "--help").returncode == 0, words
 
 
+def test_hints_name_the_command_as_it_is_installed(installed: Installed) -> None:
+    done = installed.nightjar("status", "--data", str(installed.home / "none"))
+
+    assert "start one with nightjar up" in done.stderr
+
+
+def test_the_tests_are_said_to_need_a_checkout(installed: Installed) -> None:
+    done = installed.nightjar("test")
+
+    assert done.returncode == 1
+    assert done.stderr.startswith("nightjar: the tests are not in the wheel\n  -> clone the repository")
+
+
 def test_a_module_of_somebody_else_is_not_taken_for_ours(installed: Installed) -> None:
     for name in OURS:
         (installed.home / f"{name}.py").write_text("raise SystemExit('not ours')\n")
@@ -167,6 +180,7 @@ def test_the_demo_trains_from_the_wheel_in_an_empty_home(installed: Installed) -
     text = log.read_text()
     assert demo.returncode == 0, text
     assert "3 experiments in" in text
+    assert "./nightjar" not in text
     assert {line[1:5] for line in lines} == {("-P", "-m", "nightjar", "-m")}
     assert {line[5] for line in lines} >= {"triggers.web", "triggers.events", "triggers.clock", "workers.gpu"}
 

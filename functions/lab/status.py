@@ -12,6 +12,7 @@ from functions.views.event_hints import event_hints
 from functions.views.gpus import pool_counts
 from functions.views.hints import ADD_WORKER
 from state.overview import Overview, Overviews
+from state.program import as_typed
 from state.settings import Settings
 
 
@@ -63,7 +64,8 @@ def hints(lab: Overview, kinds: Collection[str], stale_s: float) -> Iterator[str
         yield f"{tag} is paused: POST /api/tag/unpause runs what waits"
     for kind in ("events", "clock"):
         if kind not in kinds:
-            yield f"no {kind} process is alive: start the lab with ./nightjar up"
+            yield as_typed(f"no {kind} process is alive: start the lab with ./nightjar up")
     for name in lab.paused_functions:
-        yield f"the clock does not fire {name}, it is paused: ./nightjar call cron::resume --function {name}"
+        resume = as_typed(f"./nightjar call cron::resume --function {name}")
+        yield f"the clock does not fire {name}, it is paused: {resume}"
     yield from event_hints(lab.events)

@@ -14,6 +14,7 @@ from functions.rules.time_limits import default_timeout_s
 from functions.views.budgets import obstacle
 from state.ids import ExperimentId
 from state.leases import Lease
+from state.program import as_typed
 from state.records import stamp
 from state.settings import Settings
 from state.wakeups import woken_within
@@ -81,7 +82,7 @@ async def _lend(request: Acquire, caller: Caller, stores: Stores, settings: Sett
             case "paused":
                 return _refused(obstacle(wanted.tag) or "its tag was paused a moment ago")
             case "none":
-                return _refused(why_none(wanted))
+                return _refused(as_typed(why_none(wanted)))
 
 
 def _acquired(lease: Lease) -> Acquired:

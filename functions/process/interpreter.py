@@ -80,8 +80,8 @@ def shortcomings(interpreter: Interpreter, repo: Path, environ: Mapping[str, str
     python, found = interpreter.path, []
     if interpreter.is_own:
         found.append(
-            f"no Python of {repo} was found, so Nightjar's own trains: make a .venv there, activate an environment,"
-            " or name one with --python"
+            f"no Python of {brief(repo)} was found, so Nightjar's own trains: make a .venv there, activate an"
+            " environment, or name one with --python"
         )
     try:
         missing = missing_imports(python, repo, environ)
@@ -89,7 +89,8 @@ def shortcomings(interpreter: Interpreter, repo: Path, environ: Mapping[str, str
         return [*found, f"{problem.detail}: {problem.hint}"]
     if missing:
         which = ", ".join(f"{name} ({script})" for script, names in missing.items() for name in names)
-        found.append(f"{python} does not have: {which}; install them there, or name another with --python")
+        remedy = "" if interpreter.is_own else "; install them there, or name another with --python"
+        found.append(f"{python} does not have: {which}{remedy}")
     return found
 
 

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 
-_HOME = Path(__file__).parents[2]
-"""The folder of our packages: a checkout, or the package `nightjar` in a site-packages folder."""
-IS_INSTALLED = (_HOME / "__main__.py").is_file()
+from state.program import IS_INSTALLED
 
 
 def started(module: str, *arguments: str) -> tuple[str, ...]:

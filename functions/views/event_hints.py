@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from state.program import as_typed
+
 LATE_S = 600.0
 """A healthy binding handles an event in seconds; a failing function's letter is dead after two minutes."""
 MANY_LETTERS = 1000
@@ -22,5 +24,5 @@ def event_hints(events: Mapping[str, Any]) -> Iterator[str]:
     if events["dead_letters"] > MANY_LETTERS:
         yield (
             f"{events['dead_letters']} dead letters are kept:"
-            " redrive them or discard them with ./nightjar call event::discard --all true"
+            + as_typed(" redrive them or discard them with ./nightjar call event::discard --all true")
         )

@@ -11,6 +11,7 @@ from functions.rules.keeps.verdict import should_abort
 from functions.rules.pool.health import effective_status
 from state.entries import Slot
 from state.policy import Policy
+from state.program import as_typed
 from state.records import OPEN, Experiment, Gpu, Status, Tag
 
 ASK = "Ask for a direction: POST /api/search/suggest."
@@ -20,7 +21,7 @@ BASELINE_COMES = (
     "Nothing has run yet: the lab runs the unchanged train.py, the baseline, before what you submit first."
 )
 MEND = "Reset to base_commit_sha; mend the idea if it is worth it, else go on."
-ADD_WORKER = "no worker is there: start one with ./nightjar worker --repo PATH"
+ADD_WORKER = as_typed("no worker is there: start one with ./nightjar worker --repo PATH")
 
 
 class Queue(BaseModel):

@@ -154,7 +154,7 @@ def test_shortcomings_say_what_is_missing_where_and_what_helps(repo: Repository,
     (unfit,) = shortcomings(Interpreter(broken), repo.path, os.environ)
 
     assert own.startswith(f"no Python of {repo.path} was found, so Nightjar's own trains: ")
-    assert lack.startswith(f"{sys.executable} does not have: torchless (train.py); ")
+    assert lack.startswith(f"{sys.executable} does not have: torchless (train.py)")
     assert unfit == f"{broken} does not run (exit status 127: no libpython): name another with --python"
     shutil.rmtree(repo.path / ".git")
     assert shortcomings(Interpreter(Path(sys.executable)), repo.path, os.environ) == []

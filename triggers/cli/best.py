@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from state.errors import NotFound
+from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import print_json, printable
@@ -35,4 +36,4 @@ def command(data: str | None, lab: str | None, tag: str | None, as_json: bool) -
         click.echo(
             f"claimed: {best['claimed_bpb']:.6f}, the mean of {best['claimed_n']} more {runs} of its code"
         )
-    click.echo(f"-> ./nightjar diff {best['experiment_id']}")
+    click.echo(f"-> {PROGRAM} diff {best['experiment_id']}")

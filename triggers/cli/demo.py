@@ -18,6 +18,7 @@ from functions.process.logs import start_logging
 from state.client import Lab
 from state.embedded import make_data_dir, serving
 from state.errors import Forbidden, NotFound, Unauthenticated, Unavailable
+from state.program import PROGRAM
 from state.settings import Settings, own_environment
 from state.tokens import Tokens
 from triggers.cli.bearer import Bearer, given, kept
@@ -118,7 +119,7 @@ async def _demo(settings: Settings, runs: int, budget: float, bearer: Bearer | N
                     await asyncio.sleep(LOOK_S)
                 await asyncio.to_thread(view.update)
         if lab.stop.is_set():
-            say(f"interrupted; the lab is kept: ./nightjar up --data {settings.data_dir} --repo {project}")
+            say(f"interrupted; the lab is kept: {PROGRAM} up --data {settings.data_dir} --repo {project}")
             return 130
         if failed := [p for p in processes if p.returncode != 0]:
             raise Unavailable(

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.syntax import Syntax
 from rich.table import Table
 
+from state.program import as_typed
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.output import for_people, printable, printable_lines
 
@@ -121,13 +122,13 @@ class DemoView:
         return found
 
 
-HOW_TO_GO_ON = """\
+HOW_TO_GO_ON = as_typed("""\
 files:       {folder}/results.tsv, progress.png, best.diff
 go on:       ./nightjar up --data {data} --repo {project} --cpu 2
 then:        NIGHTJAR_DATA={data} ./nightjar status
              NIGHTJAR_DATA={data} ./nightjar call report::brief --tag {tag}
 your agent:  give it program.md, your own repository with a train.py, and ./nightjar up in that folder
-"""
+""")
 
 
 def claimed(best: dict[str, Any]) -> str:

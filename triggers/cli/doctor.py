@@ -26,6 +26,7 @@ from state.client import SCHEMA, Lab
 from state.embedded import redis_url
 from state.errors import Forbidden, NightjarError, Unauthenticated, Unavailable
 from state.fitness import Finding, look
+from state.program import PROGRAM
 from state.redis_binary import find_binary
 from state.settings import Settings, user_file
 from triggers.cli.lab_http import LabHttp
@@ -89,6 +90,8 @@ def machine(settings: Settings) -> Iterator[Finding]:
     yield from archive(settings)
     yield gpus()
     folder = next(p for p in (settings.data_dir, *settings.data_dir.parents) if p.exists())
+    if not os.access(folder, os.W_OK | os.X_OK):
+        yield Finding("data", "error", f"this user may not write in {folder}", "choose another --data")
     free = shutil.disk_usage(folder).free / 1e9
     low = free < LEAST_FREE_GB
     yield Finding(
@@ -202,7 +205,7 @@ def schema(name: str, found: str | None) -> Finding:
         return Finding("schema", "error", f"{found}, and this version reads {SCHEMA}", remedy)
     if int(found) < SCHEMA:
         return Finding(
-            "schema", "warning", f"{found}, not {SCHEMA} yet", "make a backup; ./nightjar up migrates it"
+            "schema", "warning", f"{found}, not {SCHEMA} yet", f"make a backup; {PROGRAM} up migrates it"
         )
     return Finding("schema", "ok", found)
 
@@ -225,7 +228,7 @@ def running_lab(settings: Settings) -> Iterator[Finding]:
     yield from training(status["processes"])
     yield from isolation(status["processes"])
     if dead := status["events"]["dead_letters"]:
-        yield Finding("events", "warning", f"{dead} dead letters", "./nightjar call event::dead shows them")
+        yield Finding("events", "warning", f"{dead} dead letters", f"{PROGRAM} call event::dead shows them")
     seen = f"{audit['experiments']} experiments in {audit['tags']} tags, {audit['gpus']} slots"
     if audit["ok"]:
         yield Finding("audit", "ok", seen)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from state.program import PROGRAM
 from triggers.cli.follow import follow as stream
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
@@ -39,7 +40,7 @@ def command(data: str | None, lab: str | None, experiment: str, follow: bool) ->
             shown = _say(shown, newest["log"].splitlines())
             if newest["finished"]:
                 break
-    click.echo(f"{experiment}: {newest['status']}; ./nightjar show {experiment}", err=True)
+    click.echo(f"{experiment}: {newest['status']}; {PROGRAM} show {experiment}", err=True)
     return BY_STATUS[newest["status"]]
 
 

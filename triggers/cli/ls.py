@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import BY_STATUS, for_people, print_json
@@ -61,4 +62,4 @@ def _show(tag: str, found: dict[str, Any]) -> None:
     if runs:
         console.print(table)
     shown = f"{len(runs)} of {found['total']}" if len(runs) < found["total"] else str(found["total"])
-    console.print(f"{tag}: {shown} experiments; ./nightjar show ID tells more of one")
+    console.print(f"{tag}: {shown} experiments; {PROGRAM} show ID tells more of one")

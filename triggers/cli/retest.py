@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import print_json
@@ -22,5 +23,5 @@ def command(data: str | None, lab: str | None, experiment: str, as_json: bool) -
         print_json(found)
     else:
         click.echo(
-            f"{found['retest_id']}: {found['status']}, seed {found['seed']}; ./nightjar wait {found['retest_id']}"
+            f"{found['retest_id']}: {found['status']}, seed {found['seed']}; {PROGRAM} wait {found['retest_id']}"
         )

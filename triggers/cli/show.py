@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import print_json, printable, printable_lines
@@ -31,7 +32,7 @@ def command(data: str | None, lab: str | None, experiment: str, as_json: bool) -
     if found["log_tail"]:
         click.echo(f"\n{printable_lines(found['log_tail'])}")
     if run["has_diff"]:
-        click.echo(f"\n-> ./nightjar diff {run['experiment_id']} shows its change")
+        click.echo(f"\n-> {PROGRAM} diff {run['experiment_id']} shows its change")
 
 
 def _facts(run: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 from rich.table import Table
 
+from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import for_people, print_json, printable
@@ -41,7 +42,7 @@ def _show(url: str, status: dict[str, Any], pool: dict[str, Any], tags: dict[str
             gpu["experiment_id"] or "",
             gpu["last_heartbeat"],
         )
-    console.print(gpus if pool["workers"] else "no worker: ./nightjar worker --repo PATH")
+    console.print(gpus if pool["workers"] else f"no worker: {PROGRAM} worker --repo PATH")
     for process in status["processes"]:
         if isolation := process.get("isolation"):
             console.print(f"{process['name']}: isolation {isolation}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import print_json
@@ -22,6 +23,6 @@ def command(data: str | None, lab: str | None, experiment: str, reason: str | No
     if as_json:
         print_json(found)
     elif found["stopping"]:
-        click.echo(f"{experiment}: its worker ends the run; ./nightjar wait {experiment}")
+        click.echo(f"{experiment}: its worker ends the run; {PROGRAM} wait {experiment}")
     else:
         click.echo(f"{experiment}: stopped")

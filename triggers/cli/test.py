@@ -11,6 +11,9 @@ from pathlib import Path
 
 import click
 
+from state.errors import Unavailable
+from state.program import IS_INSTALLED
+
 ROOT = Path(__file__).parents[2]
 
 STATIC = {
@@ -34,6 +37,8 @@ def command(no_static: bool, with_long: bool, pytest_arguments: tuple[str, ...])
 
     The whole suite uses all cores; with PYTEST_ARGUMENTS pytest uses only these.
     """
+    if IS_INSTALLED:
+        raise Unavailable("the tests are not in the wheel", hint="clone the repository, and run them there")
     pytest = [sys.executable, "-m", "pytest", *(("-m", "") if with_long else ())]
     with ThreadPoolExecutor(os.cpu_count()) as beside:
         checks = {} if no_static else {name: beside.submit(_passes, name) for name in STATIC}

@@ -16,6 +16,7 @@ from functions.process.redaction import hide
 from functions.token.issue import Issue
 from functions.validation import invalid
 from state.errors import NotFound
+from state.program import PROGRAM
 from state.records import ROLES
 from state.settings import Settings
 from triggers.cli.address import base_url, is_own
@@ -109,7 +110,7 @@ def issue(
     if save:
         _say(f"{_described(token)}; kept in {keep(settings, token['token'])}, for the commands here")
     elif enroll:
-        _say(f"{_described(token)}; its receiver runs: ./nightjar token enroll URL --name N")
+        _say(f"{_described(token)}; its receiver runs: {PROGRAM} token enroll URL --name N")
     else:
         _say(f"{_described(token)}; it is shown only once. Its bearer sets NIGHTJAR_TOKEN to it")
 
@@ -219,7 +220,7 @@ def revoke(
         _say(f"{kept_at(settings)} held it and is removed")
     if not any(_opens_all(row) for row in rows if row["id"] != revoked["id"]):
         _say(
-            "no operator's token is left: ./nightjar token issue NAME --role operator --direct"
+            f"no operator's token is left: {PROGRAM} token issue NAME --role operator --direct"
             f" --save{settings.options}"
         )
 

@@ -11,6 +11,7 @@ from functions.process.interpreter import named
 from functions.process.logs import start_logging
 from functions.process.project import check_data_dir, check_repository, project_around
 from functions.process.worker_options import isolation_options, python_option
+from state.program import PROGRAM
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.lab import LocalLab
 from triggers.lab_parts import LabParts
@@ -72,7 +73,7 @@ async def _run(parts: LabParts) -> int:
                 click.echo(f"no stronger isolation: {why}", err=True)
         if parts.repo is None:
             click.echo(
-                "no worker: this folder has no train.py. Add one with: ./nightjar worker --repo PATH",
+                f"no worker: this folder has no train.py. Add one with: {PROGRAM} worker --repo PATH",
                 err=True,
             )
         await lab.run()

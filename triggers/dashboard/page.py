@@ -14,6 +14,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from state.events import CATALOGUE
+from state.program import PROGRAM
 from state.settings import Settings
 
 STATIC = Path(__file__).with_name("static")
@@ -54,7 +55,7 @@ class Files(StaticFiles):
 def dashboard(settings: Settings) -> list[BaseRoute]:
     """The routes of the page and of its files."""
     shell = Template((STATIC / "index.html").read_text()).substitute(
-        lab=escape(settings.lab), types=escape(" ".join(sorted(CATALOGUE)))
+        lab=escape(settings.lab), program=escape(PROGRAM), types=escape(" ".join(sorted(CATALOGUE)))
     )
 
     async def page(_: Request) -> Response:

@@ -1,5 +1,8 @@
 // Makes elements and texts. A string is always text, never markup: nothing here, or anywhere else, parses HTML.
 
+// What users of this lab type: `nightjar` or `./nightjar`.
+export const PROGRAM = document.querySelector("meta[name=program]").content;
+
 export function h(name, attributes = {}, ...children) {
   const element = document.createElement(name);
   for (const [key, value] of Object.entries(attributes)) {

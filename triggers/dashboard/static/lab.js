@@ -1,6 +1,6 @@
 // Speaks to the lab: calls its functions, and follows its events however often the connection is cut.
 
-import { heardAt } from "./dom.js";
+import { PROGRAM, heardAt } from "./dom.js";
 
 const RETRY_MS = 2000;
 
@@ -37,7 +37,7 @@ async function asked(path, options) {
   try {
     response = await fetch(path, { cache: "no-store", ...options });
   } catch {
-    throw new Problem("the web process does not answer", "start the lab with ./nightjar up");
+    throw new Problem("the web process does not answer", `start the lab with ${PROGRAM} up`);
   }
   heardAt(response.headers.get("date"));
   if (response.ok) return response;

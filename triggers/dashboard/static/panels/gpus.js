@@ -1,6 +1,6 @@
 // Every GPU and CPU slot: what it does, for whom and for how long, and how it is doing.
 
-import { age, badge, h, sync } from "../dom.js";
+import { PROGRAM, age, badge, h, sync } from "../dom.js";
 import { get } from "../lab.js";
 
 export function gpus() {
@@ -58,5 +58,5 @@ function card(gpu, view) {
 }
 
 function none() {
-  return h("li", {}, h("p", {}, "No worker yet: "), h("pre", {}, "./nightjar worker --repo PATH"));
+  return h("li", {}, h("p", {}, "No worker yet: "), h("pre", {}, `${PROGRAM} worker --repo PATH`));
 }

@@ -1,6 +1,6 @@
 // The strip on top: what is alive, what waits, and what to do about it.
 
-import { h, sync } from "../dom.js";
+import { PROGRAM, h, sync } from "../dom.js";
 import { get } from "../lab.js";
 
 const LAG_WORTH_A_LOOK = 100;
@@ -34,7 +34,7 @@ export function health() {
         ["Event lag", String(lag), lag > LAG_WORTH_A_LOOK ? "warn" : "ok"],
         ["Dead letters", String(events.dead_letters), events.dead_letters ? "bad" : "ok"],
       ]);
-      hint([...status.hints, ...(events.dead_letters ? ["see what failed with ./nightjar call event::dead"] : [])]);
+      hint([...status.hints, ...(events.dead_letters ? [`see what failed with ${PROGRAM} call event::dead`] : [])]);
     },
 
     failed(problem) {

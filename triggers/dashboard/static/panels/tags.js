@@ -1,6 +1,6 @@
 // The lines of research, one to choose; without any, what to do first.
 
-import { h, number, sync } from "../dom.js";
+import { PROGRAM, h, number, sync } from "../dom.js";
 import { get } from "../lab.js";
 
 export function tags() {
@@ -47,13 +47,13 @@ function card(tag, view) {
 
 function firstSteps({ workers }) {
   const steps = [
-    ["Open a line of research:", "./nightjar call experiment::setup --tag mar11"],
+    ["Open a line of research:", `${PROGRAM} call experiment::setup --tag mar11`],
     ["Give your agent its charter and this address, and let it begin:", `program.md, ${location.origin}, tag mar11`],
   ];
-  if (workers === 0) steps.unshift(["Nothing can be trained yet. Add this machine's GPUs, or a CPU slot:", "./nightjar worker --repo PATH"]);
+  if (workers === 0) steps.unshift(["Nothing can be trained yet. Add this machine's GPUs, or a CPU slot:", `${PROGRAM} worker --repo PATH`]);
   return h("div", {},
     h("h2", {}, "No research yet"),
     h("p", {}, "This lab is running and empty. What to do next:"),
     h("ol", {}, steps.map(([what, how]) => h("li", {}, h("p", {}, what), h("pre", {}, how)))),
-    h("p", {}, "This page then fills by itself. To see one that is full: ", h("code", {}, "./nightjar demo"), ", a lab of its own."));
+    h("p", {}, "This page then fills by itself. To see one that is full: ", h("code", {}, `${PROGRAM} demo`), ", a lab of its own."));
 }
