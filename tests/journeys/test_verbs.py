@@ -46,6 +46,24 @@ def test_ls_lists_the_newest_first_with_what_came_of_each(lab: RunningLab) -> No
     assert lines[1][2:] == ["0.750000", "-0.250000", "value", "0.75"]
 
 
+def test_up_prints_a_line_for_each_run_that_ended(lab: RunningLab) -> None:
+    def told() -> list[list[str]]:
+        return [line.split() for line in lab.output().splitlines() if line.startswith("t-")]
+
+    lab.until(lambda: len(told()) >= 4, "a line for each")
+
+    assert [words[:2] for words in told()[:4]] == [
+        ["t-1", "keep"],
+        ["t-2", "keep"],
+        ["t-3", "discard"],
+        ["t-4", "crash"],
+    ]
+    number, status, value, gain, seconds, unit, *description = told()[1]
+    assert (number, status, value, gain) == ("t-2", "keep", "0.500000", "+0.500000")
+    assert (float(seconds) >= 0, unit, description) == (True, "s", ["value", "0.5"])
+    assert "(no_metrics)" in told()[3]
+
+
 def test_ls_takes_a_tag_and_filters(lab: RunningLab) -> None:
     found = json.loads(printed(lab, "ls", "t", "--status", "keep", "-n", "1", "--json"))
 

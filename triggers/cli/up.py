@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import click
@@ -10,8 +12,10 @@ import click
 from functions.process.interpreter import named
 from functions.process.logs import start_logging
 from functions.process.project import check_data_dir, check_repository, project_around
+from functions.process.running import ended
 from functions.process.worker_options import isolation_options, python_option
 from state.program import PROGRAM
+from triggers.cli.finished import tell_finished
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.lab import LocalLab
 from triggers.lab_parts import LabParts
@@ -30,6 +34,7 @@ from triggers.lab_parts import LabParts
 @click.option("--cpu", type=click.IntRange(0, 256), default=None, help="CPU slots; 1 when no GPU is seen")
 @click.option("--gpu", default="all", help="all, none, or the index of one GPU")
 @click.option("--command", "train_command", default=None, help="train command, instead of python train.py")
+@click.option("--quiet", is_flag=True, help="print no line for each run that ends")
 @python_option
 @isolation_options
 def command(
@@ -40,6 +45,7 @@ def command(
     cpu: int | None,
     gpu: str,
     train_command: str | None,
+    quiet: bool,
     python: str | None,
     isolation: str,
     network: str,
@@ -59,11 +65,11 @@ def command(
     reach = ("--isolation", isolation, "--network", network)
     data_words = [word for folder in data_dirs for word in ("--data-dir", str(folder.absolute()))]
     parts = LabParts(settings, repo, cpu, gpu, train_command, (*trainer, *reach, *data_words))
-    return asyncio.run(_run(parts))
+    return asyncio.run(_run(parts, quiet=quiet))
 
 
-async def _run(parts: LabParts) -> int:
-    async with LocalLab.started(parts, announce=lambda line: click.echo(line, err=True)) as lab:
+async def _run(parts: LabParts, *, quiet: bool) -> int:
+    async with beside() as tasks, LocalLab.started(parts, announce=_say) as lab:
         click.echo(f"ready: {lab.url} (docs at {lab.url}/docs), data in {parts.settings.data_dir}", err=True)
         if lab.worker is not None:
             click.echo(f"training {lab.worker['training']}", err=True)
@@ -76,6 +82,22 @@ async def _run(parts: LabParts) -> int:
                 f"no worker: this folder has no train.py. Add one with: {PROGRAM} worker --repo PATH",
                 err=True,
             )
+        if not quiet:
+            tasks.append(asyncio.create_task(tell_finished(parts.settings, _say)))
         await lab.run()
     click.echo("stopped", err=True)
     return 0
+
+
+def _say(line: str) -> None:
+    click.echo(line, err=True)
+
+
+@asynccontextmanager
+async def beside() -> AsyncIterator[list[asyncio.Task[None]]]:
+    """Tasks that go on until the lab has drained, too."""
+    tasks: list[asyncio.Task[None]] = []
+    try:
+        yield tasks
+    finally:
+        await ended(*tasks)

@@ -1,0 +1,51 @@
+"""The line of `up` for a run that has ended."""
+
+from __future__ import annotations
+
+import httpx
+
+from functions.process.lifecycle import Process
+from state.experiments import Experiments
+from tests.labs import crashed, open_tag, tried
+from triggers.cli.finished import WIDTH, line
+
+
+async def test_a_line_has_number_status_value_gain_seconds_and_description(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    await tried(client, 1.0)
+    await tried(client, 0.9, result={"training_seconds": 301.2}, description="WIDTH 48 -> 96")
+    await crashed(client, kind="oom")
+    lines = [line(await Experiments(process.lab).get(f"mar11-{nth}")) for nth in (1, 2, 3)]
+
+    assert lines[1].split(maxsplit=6) == [
+        "mar11-2",
+        "keep",
+        "0.900000",
+        "+0.100000",
+        "301",
+        "s",
+        "WIDTH 48 -> 96",
+    ]
+    assert lines[2].split()[:3] == ["mar11-3", "crash", "(oom)"]
+
+
+async def test_a_higher_metric_s_gain_is_above_zero_too(client: httpx.AsyncClient, process: Process) -> None:
+    await open_tag(client, metric={"name": "accuracy", "direction": "maximize"})
+    await tried(client, 0.5)
+    await tried(client, 0.75)
+
+    assert "+0.250000" in line(await Experiments(process.lab).get("mar11-2"))
+
+
+async def test_what_an_agent_wrote_stays_on_its_line_and_commands_no_terminal(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    await tried(client, 1.0, description="wider\x1b]0;owned\x07\nready: http://evil.example " + "x" * 500)
+
+    told = line(await Experiments(process.lab).get("mar11-1"))
+
+    assert told.isprintable()
+    assert len(told) == WIDTH

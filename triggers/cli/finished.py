@@ -1,0 +1,73 @@
+"""One line for each run that ends, for who has `nightjar up` before them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import shutil
+import sys
+from collections.abc import Callable
+
+from functions.process.readiness import connected
+from functions.views.experiments import view
+from state.errors import NightjarError, NotFound
+from state.experiments import Experiments
+from state.records import Experiment
+from state.settings import Settings
+from state.stream import Stream
+from triggers.cli.output import printable
+from triggers.cli.runs import gain, outcome, value
+
+log = logging.getLogger(__name__)
+
+ENDS = frozenset(
+    {
+        "experiment.finished",
+        "experiment.lost",
+        "experiment.retested",
+        "experiment.promoted",
+        "experiment.refuted",
+    }
+)
+LOOK_S = 5.0
+AWAY_S = 1.0
+WIDTH = 160
+"""Columns where nothing says how many there are."""
+
+
+async def tell_finished(settings: Settings, say: Callable[[str], None]) -> None:
+    """Say a line for each run that ends from now on, until cancelled."""
+    async with connected(settings) as lab:
+        stream, experiments = Stream(lab), Experiments(lab)
+        last: str | None = None
+        while True:
+            try:
+                last = last or await stream.newest()
+                for event in await stream.follow(last, wait_s=LOOK_S):
+                    last = event.id
+                    if event.type in ENDS:
+                        say(line(await experiments.get(event.subject)))
+            except NotFound:
+                continue  # its record is gone already: there is nothing to tell
+            except NightjarError:
+                await asyncio.sleep(AWAY_S)  # `up` says itself that Redis is away
+            except Exception:  # the lab goes on without these lines
+                log.exception("telling of finished runs")
+                await asyncio.sleep(AWAY_S)
+
+
+def line(e: Experiment) -> str:
+    """Such as `mar11-7  keep  0.997900  +0.002100  301 s  WIDTH 48 -> 96`; a gain above zero is better."""
+    run = view(e).model_dump()
+    said = f"{outcome(run)} ({e.error_kind})" if e.error_kind is not None else outcome(run)
+    numbers = f"{value(run):>10} {gain(run):>10} {_seconds(e):>8}"
+    told = f"{e.experiment_id:<10} {said:<18} {numbers}  {printable(e.description)}"
+    width = shutil.get_terminal_size((WIDTH, 0)).columns if sys.stderr.isatty() else WIDTH
+    return told if len(told) <= width else f"{told[: width - 1]}…"
+
+
+def _seconds(e: Experiment) -> str:
+    seconds = e.training_seconds
+    if seconds is None and e.started_at is not None and e.finished_at is not None:
+        seconds = e.finished_at - e.started_at
+    return "" if seconds is None else f"{seconds:.0f} s"
