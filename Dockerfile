@@ -13,10 +13,10 @@ COPY installed installed
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /dist .
 
 FROM python:3.13-slim
+# the project is mounted, and belongs to another user: git reads it all the same
 RUN apt-get update \
  && apt-get install --yes --no-install-recommends git bubblewrap \
  && rm -rf /var/lib/apt/lists/* \
- # the project is mounted, and belongs to somebody else
  && git config --system --add safe.directory '*'
 COPY requirements.txt /tmp/
 RUN pip install --no-cache-dir --require-hashes --requirement /tmp/requirements.txt

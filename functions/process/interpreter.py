@@ -80,7 +80,7 @@ def shortcomings(interpreter: Interpreter, repo: Path, environ: Mapping[str, str
     python, found = interpreter.path, []
     if interpreter.is_own:
         found.append(
-            f"no Python of {brief(repo)} was found, so Nightjar's own trains: make a .venv there, activate an"
+            f"Nightjar's own Python trains, {brief(repo)} has none: make a .venv there, activate another"
             " environment, or name one with --python"
         )
     try:
@@ -89,9 +89,16 @@ def shortcomings(interpreter: Interpreter, repo: Path, environ: Mapping[str, str
         return [*found, f"{problem.detail}: {problem.hint}"]
     if missing:
         which = ", ".join(f"{name} ({script})" for script, names in missing.items() for name in names)
-        remedy = "" if interpreter.is_own else "; install them there, or name another with --python"
-        found.append(f"{python} does not have: {which}{remedy}")
+        found.append(f"{python} does not have: {which}{_remedy(interpreter, repo)}")
     return found
+
+
+def _remedy(interpreter: Interpreter, repo: Path) -> str:
+    if interpreter.is_own:
+        return ""
+    if (repo / "uv.lock").is_file() and not (repo / ".venv").exists():
+        return f"; `uv sync` in {brief(repo)} makes its environment"
+    return "; install them there, or name another with --python"
 
 
 def brief(place: Path) -> str:

@@ -153,8 +153,11 @@ def test_shortcomings_say_what_is_missing_where_and_what_helps(repo: Repository,
     own, lack = shortcomings(OWN, repo.path, os.environ)
     (unfit,) = shortcomings(Interpreter(broken), repo.path, os.environ)
 
-    assert own.startswith(f"no Python of {repo.path} was found, so Nightjar's own trains: ")
+    assert own.startswith(f"Nightjar's own Python trains, {repo.path} has none: ")
     assert lack.startswith(f"{sys.executable} does not have: torchless (train.py)")
     assert unfit == f"{broken} does not run (exit status 127: no libpython): name another with --python"
+    (repo.path / "uv.lock").touch()
+    (unsynced,) = shortcomings(Interpreter(Path(sys.executable)), repo.path, os.environ)
+    assert unsynced.endswith(f"torchless (train.py); `uv sync` in {repo.path} makes its environment")
     shutil.rmtree(repo.path / ".git")
     assert shortcomings(Interpreter(Path(sys.executable)), repo.path, os.environ) == []

@@ -97,7 +97,9 @@ class DemoView:
         if summary["best"] is not None:
             self._show_best(console, summary["best"], folder, experiments[0])
         # not by the console, which wraps lines: wrapped commands cannot be copied
-        click.echo(HOW_TO_GO_ON.format(data=data, project=project, folder=folder, tag=self.tag))
+        click.echo(
+            HOW_TO_GO_ON.format(data=data, project=project, folder=folder, tag=self.tag, charter=CHARTER)
+        )
 
     def _show_best(self, console: Console, best: dict[str, Any], folder: Path, first: dict[str, Any]) -> None:
         shown = self._http.ask("GET", f"/api/experiment/{best['experiment_id']}")
@@ -122,12 +124,14 @@ class DemoView:
         return found
 
 
+CHARTER = Path(__file__).parents[2] / "program.md"
+"""Outside a checkout nobody finds it by its name."""
 HOW_TO_GO_ON = as_typed("""\
 files:       {folder}/results.tsv, progress.png, best.diff
 go on:       ./nightjar up --data {data} --repo {project} --cpu 2
 then:        NIGHTJAR_DATA={data} ./nightjar status
              NIGHTJAR_DATA={data} ./nightjar call report::brief --tag {tag}
-your agent:  give it program.md, your own repository with a train.py, and ./nightjar up in that folder
+your agent:  give it {charter}, your own repository with a train.py, and ./nightjar up in that folder
 """)
 
 
