@@ -20,6 +20,7 @@ from state.policy import Policy
 from state.records import RETESTED, ROLES, STATUSES
 from state.settings import Settings
 from triggers.cli.__main__ import COMMANDS, nightjar
+from triggers.cli.agent import command as agent
 from triggers.cli.output import BY_STATUS, EXIT_CODES
 from triggers.cli.replay import command as replay
 from triggers.cli.token import command as token
@@ -126,6 +127,19 @@ def test_every_role_in_the_documents_may_call_what_stands_beside_it() -> None:
             assert table()[name].allows(role), (role, name)
         for name in re.findall(r"`(\w+::\w+)`", may_not):
             assert not table()[name].allows(role), (role, name)
+
+
+def test_the_agents_page_shows_every_option_of_the_command_and_commands_that_it_takes() -> None:
+    page = PAGES["agents"]
+    options = {name for parameter in agent.params for name in parameter.opts if name.startswith("-")}
+
+    shown = set(re.findall(r"`(--?[a-z-]+)`", page.split("| option |")[1].split("## ")[0]))
+    commands = re.findall(r"^\./nightjar agent (.+)$", page, re.MULTILINE)
+
+    assert shown == options
+    assert len(commands) == 3
+    for words in commands:
+        agent.make_context("agent", shlex.split(words))
 
 
 def test_every_option_of_replay_in_the_documents_exists() -> None:

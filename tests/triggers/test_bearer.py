@@ -23,8 +23,8 @@ from state.tokens import new_id, new_secret
 from triggers.cli import lab_http
 from triggers.cli.bearer import bearer_of, forget, is_kept, keep, kept, kept_at
 from triggers.cli.lab_http import LabHttp
+from triggers.cli.options import Duration
 from triggers.cli.output import AUTH, exit_code
-from triggers.cli.token import Duration
 from triggers.http.status import STATUS
 from triggers.lab_parts import LabParts
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,20 @@ from pydantic import ValidationError
 
 from state.settings import Settings
 from triggers.cli.output import printable
+
+UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+class Duration(click.ParamType[float]):
+    """Seconds, or a number followed by s, m, h or d."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", str(value))
+        if found is None:
+            self.fail(f"{str(value)!r} is not a duration such as 90s, 5m, 12h or 30d", param, ctx)
+        return float(found[1]) * UNITS[found[2]]
 
 
 class Suggesting(click.Group):

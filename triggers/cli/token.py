@@ -23,26 +23,11 @@ from triggers.cli.address import base_url, is_own
 from triggers.cli.asking import Ask, asking
 from triggers.cli.bearer import bearer_of, forget, is_kept, keep, kept_at
 from triggers.cli.lab_http import LabHttp, warn_of_plain_http
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import Duration, data_option, lab_option, settings_from
 from triggers.cli.output import for_people, print_json
 
 Shown = dict[str, Any]
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
-
-
-class Duration(click.ParamType[float]):
-    """Seconds, or a number followed by s, m, h or d."""
-
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", str(value))
-        if found is None:
-            self.fail(f"{str(value)!r} is not a duration such as 90s, 5m, 12h or 30d", param, ctx)
-        return float(found[1]) * UNITS[found[2]]
 
 
 def common(run: Command) -> Command:

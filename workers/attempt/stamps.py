@@ -6,16 +6,15 @@ environment; a descendant that has cleared it is found as long as its parents li
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import time
-from collections.abc import Container, Iterable
+from collections.abc import Container
 from pathlib import Path
 
 import psutil
 
-from functions.process.kinship import children_of
+from functions.process.ending import end_children
 
 STAMP = "NIGHTJAR_ATTEMPT"
 """Environment variable `<lab>/<gpu>/<experiment>/<attempt>/<fence>` of every process of an attempt."""
@@ -80,49 +79,6 @@ def kill_all(
             except psutil.Error:
                 continue
         time.sleep(_PAUSE_S)
-
-
-def end_children(spare: Container[int], awaited: int | None, deadline: float) -> bool:
-    """Kill what is below until no child is left, which proves that nothing lives there; False at the deadline.
-
-    A process that forks and ends all the time is gone whenever /proc is read, but it leaves children to this one.
-    """
-    while True:
-        is_over = awaited is None or not _is_living(awaited)
-        left = [pid for pid in children_of(os.getpid()) if pid not in spare and pid != awaited]
-        _stop_and_kill(left if is_over or awaited is None else [awaited, *left])
-        for pid in left:
-            with contextlib.suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
-        if is_over and not left:
-            return True
-        if time.monotonic() > deadline:
-            return False
-
-
-def _stop_and_kill(pids: Iterable[int]) -> None:
-    """Kill these processes and what is below them; first each is stopped, since a fork bomb fills every gap at once.
-
-    One that is stopped has all the children that it will ever have, and its id is no other's.
-    """
-    found = [*pids]
-    for pid in found:
-        _send(pid, signal.SIGSTOP)
-        found += children_of(pid)
-    for pid in found:
-        _send(pid, signal.SIGKILL)
-
-
-def _send(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
-
-
-def _is_living(pid: int) -> bool:
-    try:
-        return _lives(psutil.Process(pid))
-    except psutil.Error:
-        return False
 
 
 def _descendants() -> list[psutil.Process]:

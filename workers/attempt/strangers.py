@@ -17,9 +17,9 @@ from collections import Counter
 from collections.abc import Container, Iterable
 from pathlib import Path
 
+from functions.process.ending import end_children
 from functions.process.kinship import children_of
 from workers.attempt.launch import adopt_orphans
-from workers.attempt.stamps import end_children
 
 MARK = "NIGHTJAR_OWN"
 """Variable that all processes of a worker inherit, and runs do not."""

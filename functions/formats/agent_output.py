@@ -1,0 +1,87 @@
+"""What coding agents print of the tokens that they use and of what these cost; other lines say nothing of it.
+
+Claude Code (`claude -p --output-format stream-json --verbose`) ends with a `result` that has its `usage` and
+`total_cost_usd`; before it every `assistant` message has the usage of its own request. Codex (`codex exec --json`)
+has the usage of its thread in each `turn.completed`, and had it in `token_count` messages before.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+LONGEST_LINE = 4 * 1024 * 1024
+"""Bytes; a longer line is none of an agent's messages."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    """What was used; None where the agent's tool does not say."""
+
+    tokens: int | None = None
+    """In and out, what was read from a cache included."""
+    cost_usd: float | None = None
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            _sum(self.tokens, other.tokens),
+            None
+            if self.cost_usd is None and other.cost_usd is None
+            else (self.cost_usd or 0.0) + (other.cost_usd or 0.0),
+        )
+
+
+@dataclass
+class Meter:
+    """Reads the lines of one process; each total that it prints stands for all that was before."""
+
+    _total: Usage = field(default_factory=Usage)
+    _messages: dict[str, int] = field(default_factory=dict)
+    """Tokens of each message, which may be printed several times."""
+
+    @property
+    def usage(self) -> Usage:
+        """What this process has used by now."""
+        if self._total.tokens is None and self._messages:
+            return Usage(sum(self._messages.values()), self._total.cost_usd)
+        return self._total
+
+    def read(self, line: bytes) -> None:
+        """One line that it has printed."""
+        if not line.startswith(b"{") or len(line) > LONGEST_LINE:
+            return
+        try:
+            said = json.loads(line)
+        except ValueError:
+            return
+        match said:
+            case {"type": "result", **more}:
+                cost = more.get("total_cost_usd")
+                self._total = Usage(_tokens(more.get("usage")), _amount(cost))
+            case {"type": "assistant", "message": {"id": str(name), "usage": usage}}:
+                self._messages[name] = _tokens(usage) or 0
+            case {"type": "turn.completed", "usage": usage}:
+                self._total = Usage(_tokens(usage, cached_apart=False))
+            case {"msg": {"type": "token_count", "info": {"total_token_usage": usage}}}:
+                self._total = Usage(_tokens(usage, cached_apart=False))
+
+
+def _tokens(usage: Any, *, cached_apart: bool = True) -> int | None:
+    """The sum of a usage; Codex counts what it has cached among the input, Claude beside it."""
+    if not isinstance(usage, dict):
+        return None
+    names = ["input_tokens", "output_tokens"]
+    if cached_apart:
+        names += ["cache_creation_input_tokens", "cache_read_input_tokens"]
+    return int(sum(_amount(usage.get(name)) or 0.0 for name in names))
+
+
+def _amount(value: Any) -> float | None:
+    """A number that can be a sum of money or tokens."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value < 1e15 else None
+
+
+def _sum(one: int | None, other: int | None) -> int | None:
+    return None if one is None and other is None else (one or 0) + (other or 0)

@@ -1,0 +1,239 @@
+"""`nightjar agent`: agents that exit, hang, loop and flood are started again, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.commands import command_line, nightjar
+from tests.journeys.running import PATIENCE_S, TRAIN, RunningLab, git, running_lab
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+WIDE = TRAIN.replace("VALUE = 1.0", "WIDTH = 48\nVALUE = 2.9 - WIDTH / 500")
+PRETENDING = str(Path(__file__).with_name("pretending.py"))
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    """A lab with tokens, and its operator's at hand."""
+    with running_lab(tmp_path_factory.mktemp("lab")) as found:
+        found.commit({"train.py": WIDE})
+        found.base = git(found.repo, "rev-parse", "HEAD")
+        words = ("issue", "olga", "--role", "operator", "--direct", "--save")
+        issued = nightjar(found.data, "token", *words)
+        assert issued.returncode == 0, issued.stderr
+        found.http.headers["authorization"] = f"Bearer {issued.stdout.strip()}"
+        found.start()
+        yield found
+
+
+@contextmanager
+def agents(lab: RunningLab, tag: str, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A `nightjar agent` on this lab."""
+    options, command = words[: words.index("--")], words[words.index("--") :]
+    process = subprocess.Popen(
+        [
+            *command_line("agent", "--data", str(lab.data), "--tag", tag, "--repo", str(lab.repo)),
+            *options,
+            *command,
+        ],
+        stdin=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        cwd=lab.data.parent,
+        env={k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")},
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def told(process: subprocess.Popen[str]) -> tuple[int, str]:
+    """The exit code and what it said, once it has ended."""
+    _, said = process.communicate(timeout=PATIENCE_S)
+    return process.returncode, said
+
+
+def pretend(what: str) -> tuple[str, ...]:
+    return ("--", sys.executable, PRETENDING, what)
+
+
+def until_at_work(lab: RunningLab, tag: str) -> None:
+    log = lab.data / "agents" / tag / "agent" / "log"
+    lab.until(lambda: "hello, " in log.read_text() if log.exists() else False, "the agent is at work")
+
+
+def places(lab: RunningLab, tag: str) -> list[Path]:
+    return sorted((lab.data / "agents" / tag).iterdir())
+
+
+def left_of(folder: Path) -> list[psutil.Process]:
+    """Living processes that work in this folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.status() != psutil.STATUS_ZOMBIE and str(folder) in process.cwd():
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def test_agents_that_exit_after_each_idea_work_until_the_budget_is_spent(lab: RunningLab) -> None:
+    lab.setup("spent", baseline_first=False)
+    lab.post("tag/budget", tag="spent", runs=6)
+
+    with agents(lab, "spent", "-n", "2", "--name", "ada", *pretend("work")) as process:
+        code, said = told(process)
+
+    assert code == 0, said
+    assert said.count("spent has no runs left") == 2, said
+    history = lab.post("experiment/history", tag="spent")["experiments"]
+    by = {name: [e for e in history if e["agent"] == name] for name in ("ada-1", "ada-2")}
+    assert sum(map(len, by.values())) == 6
+    assert all(by.values())
+    for name, place in zip(by, places(lab, "spent"), strict=True):
+        log = (place / "log").read_text()
+        assert place.name == name
+        assert "hello, " in log
+        assert (place / "clone" / ".nightjar" / "auth").stat().st_mode & 0o077 == 0
+        starts = log.count(" start ")
+        assert f"{name}: {len(by[name])} experiments seen, {starts} starts" in said
+        assert f"{100 * len(by[name])} tokens, {0.25 * len(by[name]):.2f} USD" in said
+        assert git(place / "clone", "branch", "--show-current") == f"autoresearch/spent-{name}"
+    assert left_of(lab.data / "agents") == []
+
+
+def test_an_agent_s_token_is_narrow_seen_in_no_process_list_and_revoked_at_the_end(lab: RunningLab) -> None:
+    with agents(lab, "narrow", *pretend("hang")) as process:
+        until_at_work(lab, "narrow")
+        (token,) = [t for t in lab.post("token/list")["tokens"] if t["name"] == "narrow-agent"]
+        auth = (lab.data / "agents" / "narrow" / "agent" / "clone" / ".nightjar" / "auth").read_text()
+        secret = auth.removeprefix("Authorization: Bearer ").strip()
+        lines = [word for p in psutil.process_iter(["cmdline"]) for word in p.info["cmdline"] or () if word]
+        process.send_signal(signal.SIGINT)
+        code, said = told(process)
+
+    assert code == 0, said
+    assert (token["role"], token["tags"], token["status"]) == ("agent", ["narrow"], "active")
+    assert secret.startswith("nj_")
+    assert not [line for line in lines if secret in line]
+    assert secret not in said
+    (after,) = [t for t in lab.post("token/list")["tokens"] if t["name"] == "narrow-agent"]
+    assert after["status"] == "revoked"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_an_agent_that_hangs_leaves_nothing_alive(lab: RunningLab, number: signal.Signals) -> None:
+    with agents(lab, f"ended{number}", *pretend("hang")) as process:
+        lab.until(
+            lambda: len([p for p in left_of(lab.data) if p.name() == "sleep"]) == 2,
+            "it has children of its own",
+        )
+        process.send_signal(number)
+        process.wait(PATIENCE_S)
+        lab.until(lambda: not left_of(lab.data / "agents"), "nothing is left")
+
+
+@pytest.mark.parametrize(
+    ("what", "option", "why"),
+    [
+        ("exit", "--idle-after=30m", "it ended with exit code 3"),
+        ("hang", "--silent-after=1s", "it has printed nothing"),
+        ("loop", "--idle-after=2s", "it has worked on no experiment"),
+        ("flood", "--idle-after=2s", "it has worked on no experiment"),
+    ],
+)
+def test_one_that_comes_to_nothing_is_started_again_and_given_up(
+    lab: RunningLab, what: str, option: str, why: str
+) -> None:
+    with agents(lab, f"to-{what}", "--starts", "2", option, *pretend(what)) as process:
+        code, said = told(process)
+
+    assert code == 1, said
+    assert said.count(f"agent: {why}") == 2, said
+    assert "given up: 2 starts in a row came to nothing" in said
+    (place,) = places(lab, f"to-{what}")
+    start = (place / "clone" / ".nightjar" / "start.md").read_text()
+    assert f"your process before this one was ended: {why}" in start
+    assert f'"tag": "to-{what}"' in start
+    assert sum(file.stat().st_size for file in place.glob("log*")) <= 101 * 1024 * 1024
+    assert left_of(place) == []
+
+
+def test_a_pause_ends_the_night(lab: RunningLab) -> None:
+    with agents(lab, "paused", *pretend("hang")) as process:
+        until_at_work(lab, "paused")
+        lab.post("tag/pause", tag="paused")
+        code, said = told(process)
+
+    assert code == 0, said
+    assert "agent: paused is paused" in said
+    assert left_of(lab.data / "agents") == []
+
+
+def test_a_file_is_handed_over_where_the_command_names_it(lab: RunningLab) -> None:
+    lab.setup("file", baseline_first=False)
+    lab.post("tag/budget", tag="file", runs=1)
+
+    with agents(lab, "file", *pretend("work"), "{program}") as process:
+        code, said = told(process)
+
+    assert code == 0, said
+    assert lab.status("file-1") == "keep"
+
+
+def test_the_example_agent_works_a_night(lab: RunningLab) -> None:
+    lab.setup("example", baseline_first=False)
+    lab.post("tag/budget", tag="example", runs=3)
+    example = (sys.executable, str(ROOT / "examples" / "agent.py"), "--url", f"http://127.0.0.1:{lab.port}")
+
+    with agents(
+        lab, "example", "--", *example, "--tag", "example", "--repo", ".", "--name", "agent"
+    ) as process:
+        code, said = told(process)
+
+    assert code == 0, said
+    assert "example has no runs left" in said
+    assert {e["agent"] for e in lab.post("experiment/history", tag="example")["experiments"]} == {"agent"}
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--", "codx", "exec"), "there is no command 'codx'"),
+        (("--name", "../x", "--", "true"), "Invalid value for '--name'"),
+    ],
+)
+def test_what_cannot_be_started_is_said_in_one_line(
+    lab: RunningLab, words: tuple[str, ...], line: str
+) -> None:
+    done = nightjar(lab.data, "agent", "--tag", "wrong", "--repo", str(lab.repo), *words)
+
+    assert done.returncode in (1, 2)
+    assert line in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (lab.data / "agents" / "wrong").exists()
+
+
+def test_one_agent_is_not_kept_at_work_twice(lab: RunningLab) -> None:
+    with agents(lab, "twice", *pretend("hang")) as process:
+        until_at_work(lab, "twice")
+        second = nightjar(lab.data, "agent", "--tag", "twice", "--repo", str(lab.repo), "--", "true")
+        process.send_signal(signal.SIGTERM)
+        told(process)
+
+    assert second.returncode == 1
+    assert "agent is at work on twice already" in second.stderr

@@ -1,0 +1,1 @@
+"""Coding agents that `nightjar agent` starts and keeps at work."""

@@ -1,0 +1,189 @@
+"""A night of agents: each gets a clone and a narrow token, is kept at work, and loses its token at the end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import shutil
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from functions.formats.agent_output import Usage
+from functions.process.redaction import hide
+from functions.rules.agents import Patience
+from state.errors import Conflict, Forbidden, Invalid, NightjarError
+from state.program import IS_INSTALLED
+from state.settings import Settings, own_environment
+from triggers.agents.keeper import Agent, Orders
+from triggers.agents.place import ROOT, Place, git
+from triggers.cli.bearer import bearer_of
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.output import ERROR, OK
+
+TOKEN_S = 7 * 86400.0
+"""Seconds until a token ends by itself, should we be killed before we revoke it."""
+
+Say = Callable[[str], None]
+
+
+def night(
+    settings: Settings,
+    *,
+    tag: str,
+    names: Sequence[str],
+    repo: Path,
+    command: Sequence[str],
+    patience: Patience,
+    say: Say,
+) -> int:
+    """Keep these agents at work until their night is over; answers the exit code.
+
+    Raises:
+        NightjarError: the night cannot begin: the command does not exist, no lab answers, a name is taken.
+    """
+    if shutil.which(command[0]) is None:
+        raise Invalid(
+            f"there is no command {command[0]!r}", hint="install it, or write its whole path after --"
+        )
+    http = LabHttp(settings)
+    me = http.ask("GET", "/api/token/whoami")
+    if me["role"] not in ("agent", "operator"):
+        raise Forbidden(
+            f"this token is a {me['role']}'s", hint="agents need an agent's or an operator's token"
+        )
+    base = _base_of(http, tag, repo)
+    homes = settings.data_dir / "agents" / tag
+    with ExitStack() as held:
+        places = [Place(homes / name, tag, name) for name in names]
+        for place in places:
+            held.enter_context(place.locked())
+            place.prepare(repo, base)
+        tokens = [held.enter_context(_token(http, settings, me, tag, name)) for name in names]
+        orders = Orders(command, http.url, _launcher(), _environment(), patience)
+        agents = [
+            Agent(place, orders, token, _brief_of(http, tag, place.name), say)
+            for place, token in zip(places, tokens, strict=True)
+        ]
+        say(f"{', '.join(names)} on {tag}; logs: {homes}/*/log (Ctrl-C ends them)")
+        reasons = asyncio.run(_kept(agents, say))
+    for agent in agents:
+        say(_summary(agent))
+    return ERROR if all(reason.startswith("given up") for reason in reasons) else OK
+
+
+async def _kept(agents: Sequence[Agent], say: Say) -> list[str]:
+    """Why the night of each was over."""
+    tasks = [asyncio.create_task(_told(agent, say)) for agent in agents]
+    loop, stopping = asyncio.get_running_loop(), asyncio.Event()
+
+    def stop() -> None:
+        if not stopping.is_set():  # once: a second Ctrl-C would cut off the end of the first
+            say("ending the agents ...")
+            for task in tasks:
+                task.cancel()
+        stopping.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, stop)
+    ended = await asyncio.gather(*tasks, return_exceptions=True)
+    for one in ended:
+        if isinstance(one, BaseException) and not isinstance(one, asyncio.CancelledError):
+            raise one
+    return [one if isinstance(one, str) else "ended" for one in ended]
+
+
+async def _told(agent: Agent, say: Say) -> str:
+    why = await agent.keep()
+    say(f"{agent.place.name}: {why}")
+    return why
+
+
+def _base_of(http: LabHttp, tag: str, repo: Path) -> str:
+    """The tag's base commit; a tag that does not exist begins at the repository's HEAD."""
+    head = git(repo, "rev-parse", "HEAD")
+    try:
+        opened = http.ask("POST", "/api/experiment/setup", {"tag": tag, "base_commit": head})["tag"]
+    except Conflict as exists:
+        opened = _problem(exists).get("existing")
+        if opened is None:
+            raise
+    base: str | None = opened["base_commit"]
+    return base or head
+
+
+def _problem(refusal: NightjarError) -> Mapping[str, Any]:
+    """The document that the lab answered."""
+    found = (refusal.fields or {}).get("problem")
+    return found if isinstance(found, dict) else {}
+
+
+@contextmanager
+def _token(
+    http: LabHttp, settings: Settings, me: dict[str, Any], tag: str, name: str
+) -> Iterator[str | None]:
+    """A token for this agent and this tag alone, revoked at the end; our own where we are an agent, too.
+
+    None in a lab without tokens.
+    """
+    if me["token_id"] is None or me["role"] == "agent":
+        own = bearer_of(settings)
+        yield own.text if own is not None and me["token_id"] is not None else None
+        return
+    issued = _issued(http, tag, name)
+    hide(issued["token"])
+    try:
+        yield issued["token"]
+    finally:
+        with contextlib.suppress(NightjarError):
+            http.ask("POST", "/api/token/revoke", {"id": issued["id"]})
+
+
+def _issued(http: LabHttp, tag: str, name: str) -> dict[str, Any]:
+    """A new token, named after the tag and the agent; one that a killed `nightjar agent` has left is revoked."""
+    bearer = f"{tag}-{name}"
+    left = [
+        token
+        for token in http.ask("POST", "/api/token/list", {})["tokens"]
+        if token["name"] == bearer and token["tags"] == [tag] and token["status"] == "active"
+    ]
+    for token in left:
+        http.ask("POST", "/api/token/revoke", {"id": token["id"]})
+    body = {"name": bearer, "role": "agent", "tags": [tag], "lasts_s": TOKEN_S}
+    issued: dict[str, Any] = http.ask("POST", "/api/token/issue", body)
+    return issued
+
+
+def _brief_of(http: LabHttp, tag: str, name: str) -> Callable[[], dict[str, Any]]:
+    def read() -> dict[str, Any]:
+        brief: dict[str, Any] = http.ask("POST", "/api/report/brief", {"tag": tag, "agent": name})
+        return brief
+
+    return read
+
+
+def _environment() -> dict[str, str]:
+    """What agents inherit: ours, without what is the lab's or another's."""
+    return {name: value for name, value in own_environment().items() if not name.startswith("NIGHTJAR_")}
+
+
+def _launcher() -> str:
+    """Nightjar's own command, as an agent may call it."""
+    return (shutil.which("nightjar") or "nightjar") if IS_INSTALLED else str(ROOT / "nightjar")
+
+
+def _summary(agent: Agent) -> str:
+    """One line on what an agent has done and used."""
+    standing = agent.standing
+    return (
+        f"{agent.place.name}: {len(standing.experiments)} experiments seen, {standing.starts} starts"
+        f"{used(standing.usage)}"
+    )
+
+
+def used(usage: Usage) -> str:
+    """Tokens and cost in words; empty where the agent's tool does not print them."""
+    tokens = f", {usage.tokens:,} tokens" if usage.tokens is not None else ""
+    return tokens + (f", {usage.cost_usd:.2f} USD" if usage.cost_usd is not None else "")

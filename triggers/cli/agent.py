@@ -1,0 +1,106 @@
+"""`nightjar agent` starts coding agents on a tag and keeps them at work."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from state.ids import TAG_PATTERN
+from triggers.cli.options import Duration, data_option, lab_option, settings_from
+
+
+class Named(click.ParamType[str]):
+    """A tag's or an agent's name: it becomes part of a git branch and of a folder."""
+
+    name = "name"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        text = str(value)
+        if not re.fullmatch(TAG_PATTERN, text) or ".." in text or text.endswith((".", ".lock")):
+            self.fail(f"{text!r} is no name: letters, digits, . _ - and 40 characters at most", param, ctx)
+        return text
+
+
+@click.command()
+@data_option
+@lab_option
+@click.option(
+    "--tag",
+    type=Named(),
+    required=True,
+    help="the line of research; opened at HEAD of --repo if it does not exist",
+)
+@click.option("-n", "--count", type=click.IntRange(1, 64), default=1, show_default=True, help="agents")
+@click.option(
+    "--name",
+    type=Named(),
+    default="agent",
+    show_default=True,
+    help="their name; several are NAME-1, NAME-2, ...",
+)
+@click.option(
+    "--repo",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    default=None,
+    help="the research repository, which each agent clones (default: the one around the working directory)",
+)
+@click.option(
+    "--idle-after",
+    type=Duration(),
+    default="30m",
+    show_default=True,
+    help="start one again that has had no experiment of its own for so long",
+)
+@click.option(
+    "--silent-after",
+    type=Duration(),
+    default="1h",
+    show_default=True,
+    help="start one again that has printed nothing for so long; 0: never",
+)
+@click.option(
+    "--starts",
+    type=click.IntRange(1),
+    default=5,
+    show_default=True,
+    help="give one up after so many starts in a row without an experiment",
+)
+@click.argument("words", metavar="-- COMMAND...", nargs=-1, required=True)
+def command(
+    data: Path | None,
+    lab: str | None,
+    tag: str,
+    count: int,
+    name: str,
+    repo: Path | None,
+    idle_after: float,
+    silent_after: float,
+    starts: int,
+    words: tuple[str, ...],
+) -> int:
+    """Start COMMAND as a research agent, such as `claude -p ...` or `codex exec ...`, and keep it at work.
+
+    Each agent has a clone of its own and gets program.md on standard input, made out to it; where a word of COMMAND
+    has {program}, it gets the name of that file instead. It is started again when it exits, is silent or idle. The
+    night ends with the tag's budget, a pause, or Ctrl-C.
+    """
+    from functions.process.project import project_around
+    from functions.rules.agents import Patience
+    from triggers.agents.night import night
+
+    names = [name] if count == 1 else [f"{name}-{nth + 1}" for nth in range(count)]
+    repo = repo or project_around(Path.cwd())
+    if repo is None:
+        raise click.UsageError("this folder has no train.py in a git repository: name one with --repo PATH")
+    return night(
+        settings_from(data=data, lab=lab),
+        tag=tag,
+        names=names,
+        repo=repo.absolute(),
+        command=words,
+        patience=Patience(silent_after, idle_after, starts),
+        say=lambda line: click.echo(line, err=True),
+    )
