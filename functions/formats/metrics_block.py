@@ -1,10 +1,10 @@
-"""What a training log says: its metrics after the last `---`, why the run failed, its last lines."""
+"""What a training log says: its metrics after the last `---` or anywhere, why the run failed, its last lines."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 FailureKind = Literal[
@@ -23,6 +23,17 @@ FailureKind = Literal[
 ]
 """Why a run has no result; `patch`: it does not apply, `evaluator`: the code changes how it is scored, `leak`: its
 predictions use what they must not know."""
+
+MEASURES = (
+    "peak_vram_mb",
+    "training_seconds",
+    "total_tokens_m",
+    "mfu_percent",
+    "num_steps",
+    "num_params_m",
+    "depth",
+)
+"""Measurements beside the metric that have a meaning of their own."""
 
 LONGEST_LINE = 400
 """Characters of a line that are looked at; the scripts that write these logs are not trusted to be short."""
@@ -109,6 +120,11 @@ def parse_block(text: str) -> dict[str, float]:
     return metrics
 
 
+def has_block(text: str) -> bool:
+    """Whether a line is exactly `---`: then only what follows the last of these lines counts."""
+    return _MARKER.search(text) is not None
+
+
 def is_metric_name(name: str) -> bool:
     """Whether a number of this name is kept: it is short, and every character of it can be shown."""
     return 0 < len(name) <= LONGEST_NAME and name.isprintable()
@@ -116,11 +132,21 @@ def is_metric_name(name: str) -> bool:
 
 def last_value(log: str, metric: str) -> float | None:
     """The number in the last line `<metric>: NUMBER` of a log, in any case; None without one."""
-    for line in reversed(_BREAK.split(log[-EVIDENCE_CHARACTERS:])):
-        found = _METRIC.fullmatch(line) if len(line) <= LONGEST_LINE else None
-        if found is not None and found[1].lower() == metric.lower():
-            return float(found[2])
-    return None
+    return last_values(log, (metric,)).get(metric.lower())
+
+
+def last_values(log: str, names: Iterable[str]) -> dict[str, float]:
+    """For each of these names, in lower case, the number in the last line `<name>: NUMBER`, wherever it stands."""
+    named = "|".join(re.escape(name) for name in names)
+    lines = re.compile(
+        rf"(?:\A|(?<=[\r\n]))[ \t]*(?:{named})[ \t]*:[^\r\n]{{0,{LONGEST_LINE}}}", re.ASCII | re.IGNORECASE
+    )
+    values: dict[str, float] = {}
+    for line in lines.finditer(log):
+        is_whole = line.end() == len(log) or log[line.end()] in "\r\n"
+        if is_whole and len(line[0]) <= LONGEST_LINE and (found := _METRIC.fullmatch(line[0])) is not None:
+            values[found[1].lower()] = float(found[2])
+    return values
 
 
 def classify_failure(

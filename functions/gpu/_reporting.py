@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from functions.contract import Call
+from functions.formats.metrics_block import MEASURES
 from functions.lanes import Failed, Halted, Trained, TrainingJob, TrainingResult
 from state.decisions import Ending
 from state.errors import Conflict, Invalid, Unavailable
@@ -20,15 +21,6 @@ T = TypeVar("T")
 
 DELIVERY_PATIENCE_S = 600.0
 """How long a finished run tries to hand in its result while Redis does not answer."""
-MEASURES = (
-    "peak_vram_mb",
-    "training_seconds",
-    "total_tokens_m",
-    "mfu_percent",
-    "num_steps",
-    "num_params_m",
-    "depth",
-)
 
 
 async def hand_in(result: TrainingResult, job: TrainingJob, call: Call, experiments: Experiments) -> str:

@@ -13,6 +13,7 @@ from functions.formats.metrics_block import (
     classify_failure,
     failure_tail,
     last_value,
+    last_values,
     newest_lines,
     parse_block,
 )
@@ -81,13 +82,17 @@ def test_nan_and_infinity_are_handed_on_for_the_caller_to_judge() -> None:
         "---\n" + "a: 1\n" * 600_000,
         "\x1b[" * 1_000_000,
         "\n" + "\t" * 3_000_000 + "---",
+        "x:" + " " * 3_000_000 + "1",
+        "x: " + "9" * 3_000_000,
+        "a: 1e" * 600_000,
     ],
-    ids=range(8),
+    ids=range(11),
 )
 def test_megabytes_of_hostile_text_cost_no_more_than_their_length(hostile: str) -> None:
     begin = time.process_time()
 
     parse_block(hostile)
+    last_values(hostile, ("x", "a", "val_bpb"))
     failure_tail(hostile)
     classify_failure(hostile, 1)
 
@@ -176,6 +181,12 @@ def test_an_evaluator_s_value_is_that_of_the_last_line_that_is_nothing_else(
     log: str, value: float | None
 ) -> None:
     assert last_value(log, "val_bpb") == value
+
+
+def test_of_several_names_each_has_its_own_last_line() -> None:
+    log = "Loss: 3\nval_bpb: 2\nloss: 1\nother: 5\n" + "x" * 300_000 + "\n"
+
+    assert last_values(log, ("val_bpb", "loss", "missing")) == {"val_bpb": 2.0, "loss": 1.0}
 
 
 def test_a_run_over_its_time_is_a_timeout_whatever_it_printed() -> None:

@@ -210,7 +210,8 @@ async def test_without_a_tier_there_is_no_limit(repo: Repository, tier: str) -> 
 @pytest.mark.parametrize(
     ("script", "kind", "reason"),
     [
-        ("print('no block')", "no_metrics", "exited with 0 but printed no metrics"),
+        ("print('no block')", "no_metrics", "exited with 0 but printed no line `val_bpb: NUMBER`"),
+        ("print('val_bpb: 0.5\\nval_bpb: nan')", "nan", "val_bpb is nan"),
         ("print('---\\nloss: 1')", "no_metrics", "val_bpb is not among the metrics printed: loss"),
         ("print('---\\nval_bpb: nan')", "nan", "val_bpb is nan"),
         ("print('---\\nval_bpb: 0.1\\n---\\nval_bpb: inf')", "nan", "val_bpb is inf"),
@@ -230,6 +231,30 @@ async def test_a_run_without_a_usable_metric_is_failed_with_its_kind(
 
     assert isinstance(result, Failed), result
     assert (result.kind, result.error.split("\n")[0][: len(reason)]) == (kind, reason)
+
+
+@pytest.mark.parametrize(
+    ("script", "metrics"),
+    [
+        ("print('val_bpb: 0.99')", {"val_bpb": 0.99}),
+        ("print('val_bpb: 0.99', '\\nsaved to model.pt\\n' * 100_000)", {"val_bpb": 0.99}),
+        ("for n in (3, 2, 1): print('epoch: 1\\nVal_BPB:', n / 2, '\\n'); print('bye')", {"val_bpb": 0.5}),
+        (
+            "print('depth: 3\\nloss: 1.5\\nval_bpb: 0.99\\npeak_vram_mb: 7')",
+            {"val_bpb": 0.99, "depth": 3.0, "peak_vram_mb": 7.0},
+        ),
+        ("print('val_bpb: 0.99'); open('results.json', 'w').write('{\"val_bpb\": 0.5}')", {"val_bpb": 0.99}),
+        ("print('val_bpb: 0.5\\n---\\nval_bpb: 0.99')", {"val_bpb": 0.99}),
+    ],
+    ids=["alone", "long before the end", "of each epoch", "with measurements", "and a file", "and a block"],
+)
+async def test_a_script_that_prints_its_metric_anywhere_is_measured(
+    repo: Repository, script: str, metrics: dict[str, float]
+) -> None:
+    result = await train(repo, script)
+
+    assert isinstance(result, Trained), result
+    assert result.metrics == metrics
 
 
 async def test_results_json_is_taken_when_no_block_was_printed(repo: Repository) -> None:

@@ -130,7 +130,7 @@ async def test_a_script_that_prints_a_score_of_its_own_is_judged_by_the_true_one
 
 
 async def test_a_script_need_not_print_what_the_evaluator_measures(repo: Repository) -> None:
-    silent = script().replace('print("---', 'print("')
+    silent = script().replace("val_bpb:", "loss:")
 
     result = await scored(repo, silent)
 
