@@ -63,7 +63,7 @@ def named(python: str) -> Path:
     Raises:
         Invalid: there is no such program.
     """
-    place = Path(python).expanduser().absolute()
+    place = Path(os.path.abspath(Path(python).expanduser()))
     for program in (place, place / "bin" / "python"):
         if _can_run(program):
             return program

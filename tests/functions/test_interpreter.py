@@ -92,7 +92,7 @@ def test_an_operator_names_an_interpreter_an_environment_or_a_program(
     monkeypatch.setenv("PATH", str(python.parent))
     monkeypatch.chdir(tmp_path)
 
-    for word in (str(python), str(tmp_path / "env"), "env", "env/bin/python", "python"):
+    for word in (str(python), str(tmp_path / "env"), "env", "repo/../env/bin/python", "python"):
         assert named(word) == python
     for word in ("python9", "env/bin/python9", str(tmp_path)):
         with pytest.raises(Invalid, match="is no program that can be run"):

@@ -7,6 +7,7 @@ import re
 import resource
 import sys
 import uuid
+import venv
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -367,6 +368,19 @@ async def test_the_operators_command_runs_with_the_interpreter_in_the_place_of_p
     assert isinstance(result, Trained), result
     assert result.metric == 2
     assert result.log_tail.split("\n")[-1] == sys.executable
+
+
+async def test_without_a_python_of_its_own_a_project_is_trained_in_the_active_environment(
+    repo: Repository,
+) -> None:
+    active = repo.path.parent / "active"
+    venv.create(active, symlinks=True)
+    script = "import sys; print(f'---\\nval_bpb: 1\\n{sys.prefix}')"
+
+    result = await train(repo, script, python=None, environ={**os.environ, "VIRTUAL_ENV": str(active)})
+
+    assert isinstance(result, Trained), result
+    assert result.log_tail.split("\n")[-1] == str(active)
 
 
 async def test_a_command_that_is_not_there_fails_as_infra(repo: Repository) -> None:
