@@ -125,6 +125,17 @@ def test_the_commands_of_the_install_page_are_those_of_the_wheel(installed: Inst
         assert installed.nightjar(*words.split(), "--help").returncode == 0, words
 
 
+def test_agents_are_told_the_path_of_the_installed_command(installed: Installed) -> None:
+    say = (
+        "import nightjar, sys; sys.path.insert(0, nightjar.__path__[0]);"
+        "from functions.process.own_modules import launcher; print(launcher())"
+    )
+
+    done = subprocess.run([installed.python, "-c", say], env={}, capture_output=True, text=True, check=True)
+
+    assert done.stdout.strip() == installed.command()[0]
+
+
 def test_hints_name_the_command_as_it_is_installed(installed: Installed) -> None:
     done = installed.nightjar("status", "--data", str(installed.home / "none"))
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
+from pathlib import Path
 
 from state.program import IS_INSTALLED
+
+_CHECKOUT = Path(__file__).parents[2]
 
 
 def started(module: str, *arguments: str) -> tuple[str, ...]:
     """The command line that runs `module` as a process."""
     through = ("-m", "nightjar") if IS_INSTALLED else ()
     return (sys.executable, "-P", *through, "-m", module, *arguments)
+
+
+def launcher() -> str:
+    """The path of Nightjar's command, for others to call; installed, it lies beside the interpreter as a rule."""
+    if not IS_INSTALLED:
+        return str(_CHECKOUT / "nightjar")
+    beside = Path(sys.executable).with_name("nightjar")
+    return str(beside) if beside.is_file() else shutil.which("nightjar") or "nightjar"

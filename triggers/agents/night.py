@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from functions.formats.agent_output import Usage
+from functions.process.own_modules import launcher
 from functions.process.redaction import hide
 from functions.rules.agents import Patience
 from state.errors import Conflict, Forbidden, Invalid, NightjarError
-from state.program import IS_INSTALLED
 from state.settings import Settings, own_environment
 from triggers.agents.keeper import Agent, Orders
-from triggers.agents.place import ROOT, Place, git
+from triggers.agents.place import Place, git
 from triggers.cli.bearer import bearer_of
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.output import ERROR, OK
@@ -62,7 +62,7 @@ def night(
             held.enter_context(place.locked())
             place.prepare(repo, base)
         tokens = [held.enter_context(_token(http, settings, me, tag, name)) for name in names]
-        orders = Orders(command, http.url, _launcher(), _environment(), patience)
+        orders = Orders(command, http.url, launcher(), _environment(), patience)
         agents = [
             Agent(place, orders, token, _brief_of(http, tag, place.name), say)
             for place, token in zip(places, tokens, strict=True)
@@ -167,11 +167,6 @@ def _brief_of(http: LabHttp, tag: str, name: str) -> Callable[[], dict[str, Any]
 def _environment() -> dict[str, str]:
     """What agents inherit: ours, without what is the lab's or another's."""
     return {name: value for name, value in own_environment().items() if not name.startswith("NIGHTJAR_")}
-
-
-def _launcher() -> str:
-    """Nightjar's own command, as an agent may call it."""
-    return (shutil.which("nightjar") or "nightjar") if IS_INSTALLED else str(ROOT / "nightjar")
 
 
 def _summary(agent: Agent) -> str:
