@@ -10,6 +10,9 @@ from pydantic import BaseModel, ValidationError
 from functions.contract import Function, Request
 from state.errors import Invalid
 
+NAMED = 3
+"""Fields that the detail of a refusal names; `errors` has more."""
+
 
 def validated(declared: Function[Any, Any], request: BaseModel | Mapping[str, object]) -> Request:
     """`request` as the function's own model.
@@ -32,8 +35,8 @@ def invalid(problem: ValidationError) -> Invalid:
         {"field": ".".join(str(part) for part in e["loc"])[:200] or "body", "problem": e["msg"]}
         for e in problem.errors(include_url=False, include_context=False, include_input=False)
     ]
-    summary = "; ".join(f"{e['field']}: {e['problem']}" for e in errors[:3])
-    more = f" (and {len(errors) - 3} more)" if len(errors) > 3 else ""
+    summary = "; ".join(f"{e['field']}: {e['problem']}" for e in errors[:NAMED])
+    more = f" (and {len(errors) - NAMED} more)" if len(errors) > NAMED else ""
     return Invalid(
         summary + more,
         hint="correct the fields under `errors`; POST /api/function/list shows every request's schema",

@@ -1,4 +1,4 @@
-"""`nightjar events` and `nightjar wait`, as a person and a script use them."""
+"""`nightjar events`, `logs -f` and `wait`, as a person and a script use them."""
 
 from __future__ import annotations
 
@@ -214,3 +214,40 @@ def test_a_bar_is_shown_on_a_terminal_only(lab: RunningLab) -> None:
 
     assert f"{name}: running".encode() in shown
     assert told.startswith(f"{name}: stopped")
+
+
+TALKS = """
+import time
+for n in range(60):
+    print("line", n, flush=True)
+    time.sleep(0.2)
+print("val_bpb: 2.0")
+"""
+
+
+def test_a_log_that_is_followed_goes_on_after_the_web_process_was_killed(
+    lab: RunningLab, tmp_path: Path
+) -> None:
+    talks = lab.submit(commit_sha=lab.commit({"train.py": TALKS}))
+    lines = tmp_path / "log.txt"
+    with lines.open("w") as out:
+        process = subprocess.Popen(
+            command("logs", "-f", talks),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=subprocess.PIPE,
+            env=environment(lab.data),
+            text=True,
+        )
+    try:
+        lab.until(lambda: "line 10\n" in lines.read_text(), "lines are told")
+        kill_web(lab)
+        _, said = process.communicate(timeout=PATIENCE_S)
+    finally:
+        process.kill()
+        process.wait()
+
+    told = [line for line in lines.read_text().splitlines() if line.startswith("line")]
+    assert told == [f"line {n}" for n in range(60)]
+    assert "connected again" in said
+    assert process.returncode in (0, 3), said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -109,14 +110,16 @@ class Tools:
         check_role(declared, visitor.caller)
         if request.state.body_size > (limit := max(door.body_limit for door in declared.doors)):
             raise too_large(limit)
-        told = _shorten_wait(declared, fields)
+        most_s, began = _shortened(declared, fields), time.monotonic()
         try:
             asked = await self._turns.do(
                 lambda: declared.request.model_validate(fields, strict=True),
                 lambda _: request.state.body_size,
             )
         except ValidationError as problem:
-            raise invalid(problem) from problem
+            refusal = invalid(problem)
+            refusal.hint = f"correct these fields: the tool {tool.name} shows what each of them may be"
+            raise refusal from problem
         call = Call(
             caller=visitor.caller,
             proof=visitor.proof,
@@ -127,8 +130,10 @@ class Tools:
         )
         answer = await answered(process, declared, asked, call, self._turns)
         shown = self._words.answer(from_json(answer.body))
-        if told is not None and "next" in shown:
-            shown["next"] = f"{told} {shown['next']}"
+        if most_s is not None and time.monotonic() - began >= most_s and "next" in shown:
+            shown["next"] = (
+                f"No call waits longer than {most_s:g} s: repeat it to go on waiting. {shown['next']}"
+            )
         if context.protocol_version < FIRST_STRUCTURED:
             return types.CallToolResult(content=[_text(to_json(shown).decode())])
         return types.CallToolResult(content=[_text(in_short(shown))], structured_content=shown)
@@ -162,13 +167,13 @@ def _text(text: str) -> types.TextContent:
     return types.TextContent(type="text", text=text)
 
 
-def _shorten_wait(declared: Function[Any, Any], fields: dict[str, Any]) -> str | None:
-    """Let a call wait no longer than its function lets it; says so where it asked for more."""
+def _shortened(declared: Function[Any, Any], fields: dict[str, Any]) -> float | None:
+    """Let a call wait no longer than its function lets it; answers for how long, where it asked for more."""
     if declared.held_for is None:
         return None
-    most = schema_of(declared.request, "request")["properties"][declared.held_for]["maximum"]
+    most_s: float = schema_of(declared.request, "request")["properties"][declared.held_for]["maximum"]
     wished = fields.get(declared.held_for)
-    if not isinstance(wished, int | float) or isinstance(wished, bool) or wished <= most:
+    if not isinstance(wished, int | float) or isinstance(wished, bool) or wished <= most_s:
         return None
-    fields[declared.held_for] = most
-    return f"No call waits longer than {most:g} s, so this one did not wait {wished:g} s: repeat it to go on waiting."
+    fields[declared.held_for] = most_s
+    return most_s

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+from functions.validation import NAMED
 from state.errors import NightjarError
 from triggers.mcp.tools import WHAT, Tool
 
@@ -14,6 +15,8 @@ SENTENCES = ("next", "hint")
 """Fields of an answer that say what to do."""
 LONGEST = 200
 """Characters of a text that the few words repeat."""
+LONGEST_FACTS = 2000
+MOST_FAULTS = 20
 
 
 class Wording:
@@ -41,6 +44,7 @@ class Wording:
         parts = [f"{problem.title}: {problem.detail}"]
         if problem.hint is not None:
             parts.append(f"Hint: {self.told(problem.hint)}")
+        parts += [f"- {fault}" for fault in _faults(problem)]
         if problem.retry_after is not None:
             parts.append(f"Try again in {problem.retry_after:g} s.")
         return "\n".join(parts)
@@ -52,15 +56,34 @@ class Wording:
         )
 
 
+def _faults(problem: NightjarError) -> list[str]:
+    """What is wrong with single fields, where the detail does not name them all."""
+    errors = problem.fields.get("errors")
+    if not isinstance(errors, list) or len(errors) <= NAMED:
+        return []
+    return [f"{error['field']}: {error['problem']}" for error in errors[NAMED:MOST_FAULTS]]
+
+
 def in_short(answer: Mapping[str, Any]) -> str:
     """What to do next, and the answer's own numbers and short texts; the rest is in the structured content."""
     sentences = [answer[name] for name in SENTENCES if answer.get(name)]
-    facts = [
-        f"{name}: {value}"
-        for name, value in answer.items()
-        if name not in SENTENCES and isinstance(value, str | int | float) and len(str(value)) <= LONGEST
-    ]
-    return "\n".join([*sentences, ", ".join(facts)] if facts else sentences)
+    facts = [fact for name, value in answer.items() if name not in SENTENCES for fact in _facts(name, value)]
+    return "\n".join([*sentences, ", ".join(facts)[:LONGEST_FACTS]] if facts else sentences)
+
+
+def _facts(name: str, value: Any) -> Iterator[str]:
+    """A field in a few words; one with fields of its own by those."""
+    match value:
+        case str() | int() | float() if len(str(value)) <= LONGEST:
+            yield f"{name}: {value}"
+        case str():
+            yield f"{name}: {len(value)} characters"
+        case list():
+            yield f"{name}: {len(value)} entries"
+        case dict():
+            scalars = {inner: of for inner, of in value.items() if isinstance(of, str | int | float)}
+            for inner, of in scalars.items():
+                yield from _facts(f"{name}.{inner}", of)
 
 
 def _named(tool: Tool, what: str) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -139,6 +140,31 @@ async def test_an_answer_is_the_function_s_with_tools_for_routes(http: httpx.Asy
     assert len(text(brief)) < 1000
 
 
+async def test_the_text_of_an_answer_is_short_and_has_its_numbers(http: httpx.AsyncClient) -> None:
+    await open_tag(http)
+    for value in (1.0, 0.5):
+        await tried(http, value, diff=f"diff --git a/t b/t\n{value}" + "x" * 1000)
+    async with speaking(http) as client:
+        best = await client.call_tool("query", {"tag": "mar11"})
+        history = await client.call_tool("query", {"what": "history", "tag": "mar11"})
+        diff = await client.call_tool("diff", {"experiment_a": "mar11-1", "experiment_b": "mar11-2"})
+
+    assert "best.val_bpb: 0.5" in text(best)
+    assert "experiments: 2 entries" in text(history)
+    assert "delta_bpb: -0.5" in text(diff)
+    assert "characters" in text(diff)
+    assert max(len(text(answer)) for answer in (best, history, diff)) <= 2000
+
+
+async def test_every_wrong_field_is_named(http: httpx.AsyncClient) -> None:
+    async with speaking(http) as client:
+        refused = await refusal(client, "submit", what="train", a=1, b=2)
+
+    for field in ("tag", "hypothesis", "category", "commit_sha", "diff_summary", "a", "b"):
+        assert f"{field}: " in refused
+    assert "Hint: correct these fields: the tool submit shows what each of them may be" in refused
+
+
 async def test_a_client_older_than_structured_answers_gets_the_answer_as_text(
     http: httpx.AsyncClient,
 ) -> None:
@@ -192,7 +218,7 @@ async def test_an_agent_reports_what_it_trained_itself(http: httpx.AsyncClient) 
     assert shown.structured_content["experiment"]["error"] == "boom"
 
 
-async def test_a_wait_is_cut_to_what_the_function_allows_and_says_so(http: httpx.AsyncClient) -> None:
+async def test_a_call_that_asks_to_wait_too_long_is_no_refusal(http: httpx.AsyncClient) -> None:
     await open_tag(http)
     experiment = await registered(http)
     async with speaking(http) as client:
@@ -204,7 +230,20 @@ async def test_a_wait_is_cut_to_what_the_function_allows_and_says_so(http: httpx
         outcome = await waiting
 
     assert outcome.structured_content["status"] == "keep"
-    assert outcome.structured_content["next"].startswith("No call waits longer than 50 s")
+    assert "No call waits longer" not in outcome.structured_content["next"]
+
+
+@pytest.mark.long
+async def test_a_wait_is_cut_to_what_the_function_allows_and_says_so(http: httpx.AsyncClient) -> None:
+    await open_tag(http)
+    experiment = await registered(http)
+    began = time.monotonic()
+    async with speaking(http) as client:
+        outcome = await client.call_tool("wait", {"experiment_id": experiment, "timeout": 600})
+
+    assert 50 <= time.monotonic() - began < 60
+    assert not outcome.structured_content["finished"]
+    assert outcome.structured_content["next"].startswith("No call waits longer than 50 s: repeat it")
 
 
 async def test_a_token_waits_as_often_by_mcp_as_by_http_and_no_more(settings: Settings) -> None:
