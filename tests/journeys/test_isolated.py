@@ -119,7 +119,9 @@ def test_a_worker_says_how_far_its_runs_are_isolated(lab: RunningLab) -> None:
         f"training {lab.repo}/train.py with {sys.executable} on 1 CPU slot, isolation {kept}\n"
         in lab.output()
     )
-    assert f"isolation {kept}" in nightjar(lab.data, "status").stdout
+    status = nightjar(lab.data, "status").stdout
+    assert f": training {lab.repo}/train.py with {sys.executable} on 1 CPU slot, isolation {kept}\n" in status
+    assert "Nightjar's own Python trains" in status
     why = "Creating new namespace failed; run the worker outside its container"
     is_told = [
         why in finding["remedy"],

@@ -44,8 +44,10 @@ def _show(url: str, status: dict[str, Any], pool: dict[str, Any], tags: dict[str
         )
     console.print(gpus if pool["workers"] else f"no worker: {PROGRAM} worker --repo PATH")
     for process in status["processes"]:
-        if isolation := process.get("isolation"):
-            console.print(f"{process['name']}: isolation {isolation}")
+        if training := process.get("training"):
+            console.print(f"{process['name']}: training {printable(training)}")
+        for warning in process.get("warnings", ()):
+            console.print(f"{process['name']}: {printable(warning)}")
     rows = Table("tag", "experiments", "kept", "best", "experiment", "state", "runs", "GPU hours")
     for tag in tags["tags"]:
         best = f"{tag['best_val_bpb']:.6f}" if tag["best_val_bpb"] is not None else ""
