@@ -162,6 +162,8 @@ class Broadcast:
         self._subscribers: set[Subscriber] = set()
         """Subscribers that are still sent events: one that reads too slowly is not, but still holds a connection."""
         self._arrival = asyncio.Event()
+        self._reads_on = asyncio.Event()
+        """It is known from where on events are handed out: what happened before, a subscriber reads for itself."""
         self._closed = False
 
     @property
@@ -193,6 +195,7 @@ class Broadcast:
             began = clock()
             try:
                 last = last or await self._stream.newest()
+                self._reads_on.set()
                 if not self._subscribers:
                     newest = await self._stream.newest()
                     if not self._subscribers:  # else it would miss what happened since it came
@@ -215,6 +218,7 @@ class Broadcast:
     def close(self) -> None:
         """End every connection, now and from now on: the process stops."""
         self._closed = True
+        self._reads_on.set()
         self._part()
 
     def _part(self) -> None:
@@ -293,6 +297,7 @@ class Broadcast:
         clock = asyncio.get_running_loop().time
         outbox = Outbox(subscriber.wanted.min_interval_s)
         yield f"id: {since}\n\n".encode()
+        await self._reads_on.wait()
         spoke_at, last = clock(), since
         async for event in self._backlog(since):
             if isinstance(event, Gap):

@@ -7,7 +7,7 @@ import json
 import math
 import random
 from collections.abc import AsyncIterator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -105,6 +105,35 @@ async def test_a_subscriber_sees_what_happened_and_then_what_happens(
     assert [e["event"] for e in found] == ["tag.created"] * 5
     assert found[0]["lab"]
     assert found[0]["data"]["branch"] == "autoresearch/before0"
+
+
+async def test_what_happens_before_the_reader_knows_where_to_begin_is_not_lost(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Stream(process.lab)  # the web process of `client` reads another
+    after, newest, backlog_ends = own.after, own.newest, asyncio.Event()
+    to_come = ["meanwhile"]
+
+    async def looked(entry_id: str, count: int) -> list[Event]:
+        page = await after(entry_id, count)
+        if not page:
+            backlog_ends.set()
+        return page
+
+    async def late() -> str:  # as while Redis is away
+        with suppress(TimeoutError):
+            await asyncio.wait_for(backlog_ends.wait(), 0.5)
+        while to_come:
+            await happen(client, to_come.pop())
+        return await newest()
+
+    monkeypatch.setattr(own, "after", looked)
+    monkeypatch.setattr(own, "newest", late)
+    await happen(client, "before")
+    async with broadcasting(replace(process, stream=own)) as broadcast, asyncio.timeout(30):
+        reading = asyncio.create_task(read(broadcast, 2))
+
+        assert [e["subject"] for e in await reading] == ["before0", "meanwhile0"]
 
 
 async def test_two_hundred_cuts_lose_nothing_and_repeat_nothing(
