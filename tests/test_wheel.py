@@ -81,7 +81,10 @@ def test_site_packages_get_one_package(installed: Installed) -> None:
 
 
 def test_every_file_of_the_packages_is_in_the_wheel(installed: Installed) -> None:
-    places = [*ROOT.glob("program*.md"), *(p for top in (*OURS, "examples") for p in (ROOT / top).rglob("*"))]
+    places = [
+        *ROOT.glob("program*.md"),
+        *(p for top in (*OURS, "examples", "skills") for p in (ROOT / top).rglob("*")),
+    ]
     ours = {
         f"nightjar/{place.relative_to(ROOT)}"
         for place in places

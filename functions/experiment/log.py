@@ -43,7 +43,10 @@ class LogLines(Response):
     "experiment::log", Http("GET", "/api/experiment/{experiment_id}/log"), role="viewer", held_for="timeout"
 )
 async def log(request: ReadLog, experiments: Experiments) -> LogLines:
-    """The newest lines of its log, and its last report; with `after` and `timeout`, as soon as there are others."""
+    """The newest lines of its log and its last report; with `after` and `timeout`, as soon as there are others.
+
+    Over HTTP, `follow=true` makes server-sent events of it: see `triggers/sse/run_log.py`.
+    """
     clock = asyncio.get_running_loop().time
     deadline = clock() + request.timeout
     while True:

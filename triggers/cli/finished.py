@@ -60,8 +60,8 @@ def line(e: Experiment) -> str:
     """Such as `mar11-7  keep  0.997900  +0.002100  301 s  WIDTH 48 -> 96`; a gain above zero is better."""
     run = view(e).model_dump()
     said = f"{outcome(run)} ({e.error_kind})" if e.error_kind is not None else outcome(run)
-    numbers = f"{value(run):>10} {gain(run):>10} {_seconds(e):>8}"
-    told = f"{e.experiment_id:<10} {said:<18} {numbers}  {printable(e.description)}"
+    numbers = f"{value(run):>8} {gain(run):>9} {_seconds(e):>6}"
+    told = f"{e.experiment_id:<9} {said:<8} {numbers}  {printable(e.description)}"
     width = shutil.get_terminal_size((WIDTH, 0)).columns if sys.stderr.isatty() else WIDTH
     return told if len(told) <= width else f"{told[: width - 1]}…"
 
