@@ -77,6 +77,17 @@ def test_call_asks_the_lab_what_it_can_do_and_imports_no_function(lab: RunningLa
     }
 
 
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_what_needs_no_lab_reads_no_settings(word: str) -> None:
+    watched = (sys.executable, "-X", "importtime", "-P", "-m", "triggers.cli", word)
+
+    done = subprocess.run(watched, capture_output=True, text=True, check=True)
+
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "click" in imported
+    assert not imported & {"state.settings", "pydantic", "rich", "asyncio", "functions.table", "redis"}
+
+
 def test_without_a_lab_call_says_what_this_checkout_can_do(tmp_path: Path) -> None:
     shown = nightjar(tmp_path / "data", "call", "experiment::wait", "--help")
     called = nightjar(tmp_path / "data", "call", "experiment::best", "--tag", "t", NIGHTJAR_PORT="1")

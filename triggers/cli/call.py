@@ -19,8 +19,9 @@ import click
 
 from state.errors import Invalid, NightjarError
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import Suggesting, data_option, lab_option, settings_from
+from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import BY_STATUS, print_json, printable
+from triggers.cli.suggesting import Suggesting
 
 FUNCTION, DEFAULT = "x-function", "x-default"
 """What /openapi.json says of us: an operation's function, and what a part of its path is by default."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import click
 from pydantic import ValidationError
 
 from state.settings import Settings
-from triggers.cli.output import printable
 
 UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -26,20 +24,6 @@ class Duration(click.ParamType[float]):
         if found is None:
             self.fail(f"{str(value)!r} is not a duration such as 90s, 5m, 12h or 30d", param, ctx)
         return float(found[1]) * UNITS[found[2]]
-
-
-class Suggesting(click.Group):
-    """A group that names the nearest of its commands where somebody mistypes one."""
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        name = args[0]
-        if not name.startswith("-") and self.get_command(ctx, name) is None:
-            near = difflib.get_close_matches(name, self.list_commands(ctx), n=3)
-            meant = f"; did you mean {' or '.join(near)}?" if near else ""
-            raise click.UsageError(f"there is no command {printable(name)!r}{meant}", ctx)
-        return super().resolve_command(ctx, args)
 
 
 class Folder(click.Path):

@@ -1,0 +1,23 @@
+"""A group of commands that helps whoever mistypes one."""
+
+from __future__ import annotations
+
+import difflib
+
+import click
+
+from triggers.cli.output import printable
+
+
+class Suggesting(click.Group):
+    """A group that names the nearest of its commands where somebody mistypes one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if not name.startswith("-") and self.get_command(ctx, name) is None:
+            near = difflib.get_close_matches(name, self.list_commands(ctx), n=3)
+            meant = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise click.UsageError(f"there is no command {printable(name)!r}{meant}", ctx)
+        return super().resolve_command(ctx, args)
