@@ -10,6 +10,9 @@ from typing import Any
 from state.client import Lab, time_of
 from state.moves import Arg
 
+FORGOTTEN_S = 3600.0
+"""Seconds of silence after which announce_process.lua forgets a process."""
+
 
 @dataclass(frozen=True)
 class Announced:
@@ -19,7 +22,7 @@ class Announced:
     """`<kind>@<host>:<pid>`."""
     seen_s_ago: float
     facts: Mapping[str, Any]
-    """At least `kind`: web, events, clock or keeper."""
+    """At least `kind`: web, events, clock, keeper, or agent, which is no process of the lab."""
 
 
 class Presence:

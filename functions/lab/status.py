@@ -12,6 +12,7 @@ from functions.views.event_hints import event_hints
 from functions.views.gpus import pool_counts
 from functions.views.hints import ADD_WORKER
 from state.overview import Overview, Overviews
+from state.presence import Announced
 from state.program import as_typed
 from state.settings import Settings
 
@@ -20,11 +21,27 @@ class ReadStatus(Request):
     """No fields."""
 
 
+class AgentStatus(Response):
+    """An agent that `nightjar agent` has at work."""
+
+    agent: str
+    tag: str
+    state: str
+    """starting, working, or waiting: until it is started again."""
+    starts: int
+    experiments: int
+    tokens: int | None
+    """What it has used; None where its tool does not print that."""
+    cost_usd: float | None
+    seen_s_ago: float
+
+
 class LabStatus(Response):
     lab: str
     processes: list[dict[str, Any]]
     counts: dict[str, int]
     """Living processes by kind."""
+    agents: list[AgentStatus]
     gpu_pool: dict[str, int]
     queue: int
     tags: int
@@ -40,11 +57,14 @@ async def status(request: ReadStatus, overviews: Overviews, settings: Settings) 
     timed = [name for name, declared in table().items() if declared.clock is not None]
     lab = await overviews.read(timed, alive_s=settings.stale_s)
     gpus = pool_counts(lab.gpus.gpus, lab.gpus.now, settings.stale_s)
-    kinds = Counter(str(p.facts.get("kind")) for p in lab.processes)
+    agents = [p for p in lab.processes if p.facts.get("kind") == "agent"]
+    processes = [p for p in lab.processes if p.facts.get("kind") != "agent"]
+    kinds = Counter(str(p.facts.get("kind")) for p in processes)
     return LabStatus(
         lab=settings.lab,
-        processes=[{"name": p.name, "seen_s_ago": round(p.seen_s_ago, 1), **p.facts} for p in lab.processes],
+        processes=[{"name": p.name, "seen_s_ago": round(p.seen_s_ago, 1), **p.facts} for p in processes],
         counts=dict(sorted(kinds.items())),
+        agents=sorted((agent_status(p) for p in agents), key=lambda a: (a.tag, a.agent)),
         gpu_pool=gpus,
         queue=lab.queued,
         tags=lab.tags,
@@ -52,6 +72,12 @@ async def status(request: ReadStatus, overviews: Overviews, settings: Settings) 
         events=dict(lab.events),
         hints=list(hints(lab, kinds, settings.stale_s)),
     )
+
+
+def agent_status(seen: Announced) -> AgentStatus:
+    """An agent as it was announced."""
+    named = {name: value for name, value in seen.facts.items() if name in AgentStatus.model_fields}
+    return AgentStatus.model_validate({**named, "seen_s_ago": round(seen.seen_s_ago, 1)})
 
 
 def hints(lab: Overview, kinds: Collection[str], stale_s: float) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -115,6 +116,7 @@ CEILINGS: dict[str, Most] = {
     "search::strategy": Most(1),
     "pool::list": Most(1),
     "lab::status": Most(2),
+    "agent::announce": Most(1, 1),
     "function::list": Most(0),
     "event::list": Most(1),
     "cron::list": Most(1),
@@ -300,6 +302,7 @@ async def readers(a: Counter) -> None:
     await a.paid("search::policy", tag=PLAIN)
     await a.paid("search::strategy", tag=PLAIN)
     await a.paid("pool::list")
+    await a.paid("agent::announce", tag=PLAIN, agent="ada", state="working")
     await a.paid("lab::status")
     await a.paid("function::list")
     await a.paid("event::list", tag=PLAIN)
@@ -356,9 +359,13 @@ async def bearers(a: Counter) -> None:
 async def day(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[int, int]]:
     """Reads and moves of every call of the day, on a Redis of its own: lab::audit looks through all keys."""
 
-    async def silent(*_: object) -> None:
+    announce = Presence.announce
+
+    async def silent(presence: Presence, name: str, facts: Mapping[str, Any]) -> None:
         """What says that the process is alive is no call's."""
-        await asyncio.Event().wait()
+        if facts["kind"] != "agent":
+            await asyncio.Event().wait()
+        await announce(presence, name, facts)
 
     monkeypatch.setattr(Presence, "announce", silent)
     with EmbeddedRedis.start(Settings.model_validate({"data": tmp_path / "redis"})) as server:

@@ -95,6 +95,22 @@ def test_the_page_shows_a_running_lab(browser: Browser, lab: RunningLab, tag: st
     assert browser.said() == []
 
 
+def test_the_page_shows_the_agents_at_work_and_what_they_cost(
+    browser: Browser, lab: RunningLab, tag: str
+) -> None:
+    for name, cost in (("ada", 1.25), ("bob", 0.5)):
+        lab.post("agent/announce", tag=tag, agent=name, state="working", starts=1, tokens=1000, cost_usd=cost)
+
+    show(browser, lab, tag)
+
+    browser.until(
+        lambda: "2 working, 2,000 tokens, 1.75 USD" in browser.text("#health"), "the agents are in the strip"
+    )
+    for name in ("ada", "bob"):
+        lab.post("agent/announce", tag=tag, agent=name, state="ended")
+    assert browser.said() == []
+
+
 def test_what_only_its_agent_has_measured_is_marked_and_shown_without_a_gain(
     browser: Browser, lab: RunningLab, tag: str
 ) -> None:

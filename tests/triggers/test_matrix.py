@@ -54,6 +54,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
     ("viewer", "worker"): frozenset({"token::rotate", "token::whoami"}),
     ("agent",): frozenset(
         {
+            "agent::announce",
             "experiment::register",
             "experiment::setup",
             "experiment::retest",

@@ -15,7 +15,7 @@ from typing import Any
 from functions.formats.agent_output import LONGEST_LINE, Meter, Usage
 from functions.process.own_modules import started
 from functions.rules.agents import Patience, end_of_night, overdue, own_experiments, pause_before
-from state.errors import Exhausted, TooManyRequests, Unavailable
+from state.errors import Exhausted, NightjarError, TooManyRequests, Unavailable
 from state.tether import tethered
 from triggers.agents.minder import GRACE_S, KILL_S
 from triggers.agents.place import Log, Place
@@ -24,9 +24,13 @@ LOOK_S = 5.0
 """Seconds between two looks at what the lab knows of an agent."""
 PROGRAM = "{program}"
 CHUNK = 65536
+DRAIN_S = 5.0
+"""Seconds for the rest of what a process has printed, once it has ended."""
 NOTHING = Usage()
 
 Brief = Mapping[str, Any]
+Ask = Callable[[str, Mapping[str, Any]], Brief]
+"""Calls a function of the lab by its path."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +68,13 @@ class Agent:
         place: Place,
         orders: Orders,
         token: str | None,
-        read_brief: Callable[[], Brief],
+        ask: Ask,
         say: Callable[[str], None],
     ) -> None:
         self.place, self.orders, self.standing = place, orders, Standing()
-        self._token, self._read_brief, self._say = token, read_brief, say
+        self._token, self._ask, self._say = token, ask, say
         self._log = Log(place.log)
+        self._who = {"tag": place.tag, "agent": place.name}
         self._seen: dict[str, str] = {}
         self._sightings = 0
         """How often it was seen to work on an experiment."""
@@ -85,8 +90,7 @@ class Agent:
                 if useless >= self.orders.patience.starts:
                     return f"given up: {useless} starts in a row came to nothing; its log is {self.place.log}"
                 if self.standing.starts:
-                    self.standing.state = "waiting"
-                    await asyncio.sleep(pause_before(useless))
+                    await self._wait(pause_before(useless))
                 known = self._sightings
                 ended = await self._run(brief or {}, told)
                 if ended.over is not None:
@@ -96,7 +100,30 @@ class Agent:
                 self._note(f"{ended.why}; starting it again")
         finally:
             self.standing.state = "ended"
+            await self._announce()
             self._log.close()
+
+    async def _wait(self, pause_s: float) -> None:
+        """Wait before the next start, and show that we do."""
+        self.standing.state = "waiting"
+        until = time.monotonic() + pause_s
+        while (left := until - time.monotonic()) > 0:
+            await self._announce()
+            await asyncio.sleep(min(left, LOOK_S))
+
+    async def _announce(self) -> None:
+        """Show in the lab how it is, if the lab takes it: nothing depends on that."""
+        standing, usage = self.standing, self.standing.usage
+        told = {
+            **self._who,
+            "state": standing.state,
+            "starts": standing.starts,
+            "experiments": len(standing.experiments),
+            "tokens": usage.tokens,
+            "cost_usd": usage.cost_usd,
+        }
+        with contextlib.suppress(NightjarError):
+            await asyncio.to_thread(self._ask, "agent/announce", told)
 
     async def _run(self, brief: Brief, told: str) -> Ended:
         """One process, from its start to its end."""
@@ -125,10 +152,14 @@ class Agent:
         self.standing.state = "working"
         reading = asyncio.create_task(self._read(process))
         try:
+            await self._announce()
             return await self._watch(process)
         finally:
             await _end(process)
-            await reading
+            done, _ = await asyncio.wait([reading], timeout=DRAIN_S)
+            reading.cancel()
+            for one in done:
+                one.result()  # such as a full disk, which leaves no log
             self.standing.before, self.standing.meter = self.standing.usage, Meter()
 
     async def _watch(self, process: Process) -> Ended:
@@ -151,7 +182,8 @@ class Agent:
     async def _brief(self) -> Brief | None:
         """What the lab tells the agent now, noted where it shows that the agent works; None where no lab answers."""
         try:
-            brief = await asyncio.to_thread(self._read_brief)
+            await self._announce()
+            brief = await asyncio.to_thread(self._ask, "report/brief", self._who)
         except (Exhausted, TooManyRequests, Unavailable):
             return None
         mine = own_experiments(brief, self.place.name)

@@ -64,7 +64,7 @@ def night(
         tokens = [held.enter_context(_token(http, settings, me, tag, name)) for name in names]
         orders = Orders(command, http.url, launcher(), _environment(), patience)
         agents = [
-            Agent(place, orders, token, _brief_of(http, tag, place.name), say)
+            Agent(place, orders, token, lambda path, body: _asked(http, path, body), say)
             for place, token in zip(places, tokens, strict=True)
         ]
         say(f"{', '.join(names)} on {tag}; logs: {homes}/*/log (Ctrl-C ends them)")
@@ -156,12 +156,9 @@ def _issued(http: LabHttp, tag: str, name: str) -> dict[str, Any]:
     return issued
 
 
-def _brief_of(http: LabHttp, tag: str, name: str) -> Callable[[], dict[str, Any]]:
-    def read() -> dict[str, Any]:
-        brief: dict[str, Any] = http.ask("POST", "/api/report/brief", {"tag": tag, "agent": name})
-        return brief
-
-    return read
+def _asked(http: LabHttp, path: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    answer: Mapping[str, Any] = http.ask("POST", f"/api/{path}", body)
+    return answer
 
 
 def _environment() -> dict[str, str]:

@@ -48,6 +48,13 @@ def _show(url: str, status: dict[str, Any], pool: dict[str, Any], tags: dict[str
             console.print(f"{process['name']}: training {printable(training)}")
         for warning in process.get("warnings", ()):
             console.print(f"{process['name']}: {printable(warning)}")
+    for agent in status["agents"]:
+        used = f", {agent['tokens']:,} tokens" if agent["tokens"] is not None else ""
+        used += f", {agent['cost_usd']:.2f} USD" if agent["cost_usd"] is not None else ""
+        console.print(
+            f"agent {agent['agent']} on {agent['tag']}: {agent['state']}, {agent['starts']} starts,"
+            f" {agent['experiments']} experiments{used}"
+        )
     rows = Table("tag", "experiments", "kept", "best", "experiment", "state", "runs", "GPU hours")
     for tag in tags["tags"]:
         best = f"{tag['best_val_bpb']:.6f}" if tag["best_val_bpb"] is not None else ""

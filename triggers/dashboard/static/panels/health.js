@@ -30,6 +30,7 @@ export function health() {
         ["Redis", redis.aof ? `${redis.version}, durable` : `${redis.version}, not durable`, redis.aof ? "ok" : "warn"],
         ["GPUs", `${pool.training} of ${pool.total} busy`, pool.total - pool.offline ? "ok" : "warn"],
         ...isolations(status.processes),
+        ...agents(status.agents),
         ["Queue", `${status.queue} waiting`, status.queue && !(pool.total - pool.offline) ? "bad" : "ok"],
         ["Event lag", String(lag), lag > LAG_WORTH_A_LOOK ? "warn" : "ok"],
         ["Dead letters", String(events.dead_letters), events.dead_letters ? "bad" : "ok"],
@@ -52,6 +53,20 @@ export function health() {
     const text = lines.filter(Boolean).join("; ");
     if (hints.textContent !== text) hints.textContent = text;
   }
+}
+
+// The agents that `nightjar agent` has at work, with what they have used; nothing where there are none.
+function agents(found) {
+  const sum = (name) => found.map((agent) => agent[name]).reduce((one, other) => (other === null ? one : (one ?? 0) + other), null);
+  const states = ["working", "starting", "waiting"].map((state) => [found.filter((agent) => agent.state === state).length, state]);
+  const [tokens, cost] = [sum("tokens"), sum("cost_usd")];
+  const line = [
+    ...states.filter(([count]) => count).map(([count, state]) => `${count} ${state}`),
+    ...(tokens === null ? [] : [`${tokens.toLocaleString("en")} tokens`]),
+    ...(cost === null ? [] : [`${cost.toFixed(2)} USD`]),
+  ];
+  const whole = found.map((agent) => `${agent.agent} on ${agent.tag}: ${agent.state}, ${agent.starts} starts, ${agent.experiments} experiments`);
+  return found.length ? [["Agents", line.join(", "), states[0][0] ? "ok" : "warn", whole.join("; ")]] : [];
 }
 
 // How far runs are kept from their machines; nothing where no worker trains.

@@ -1,0 +1,65 @@
+"""Agents that are announced: seen in lab::status while they are heard of, and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+
+from functions.agent.announce import MOST
+from functions.process.lifecycle import Process
+from state.presence import Presence
+from tests.labs import asked, refused, told
+
+ANNOUNCE = "/api/agent/announce"
+
+
+async def seen(client: httpx.AsyncClient) -> list[dict[str, Any]]:
+    agents: list[dict[str, Any]] = (await asked(client, "/api/lab/status"))["agents"]
+    return agents
+
+
+async def test_an_agent_is_shown_until_it_has_ended(client: httpx.AsyncClient) -> None:
+    await told(client, ANNOUNCE, tag="mar11", agent="bob", state="waiting", starts=2)
+    await told(
+        client, ANNOUNCE, tag="mar11", agent="ada", state="working", experiments=3, tokens=1000, cost_usd=0.5
+    )
+
+    ada, bob = await seen(client)
+    assert (ada["agent"], ada["state"], ada["tokens"], ada["cost_usd"]) == ("ada", "working", 1000, 0.5)
+    assert (bob["agent"], bob["starts"], bob["tokens"], bob["cost_usd"]) == ("bob", 2, None, None)
+
+    await told(client, ANNOUNCE, tag="mar11", agent="ada", state="ended")
+    assert [a["agent"] for a in await seen(client)] == ["bob"]
+
+
+async def test_an_agent_is_no_process_of_the_lab(client: httpx.AsyncClient) -> None:
+    await told(client, ANNOUNCE, tag="mar11", agent="ada", state="working")
+
+    status = await asked(client, "/api/lab/status")
+    assert "agent" not in status["counts"]
+    assert not [p for p in status["processes"] if p.get("kind") == "agent"]
+
+
+async def test_one_agent_on_two_tags_and_one_announced_twice(client: httpx.AsyncClient) -> None:
+    for tag in ("mar11", "other", "mar11"):
+        await told(client, ANNOUNCE, tag=tag, agent="ada", state="working")
+
+    assert [(a["tag"], a["agent"]) for a in await seen(client)] == [("mar11", "ada"), ("other", "ada")]
+
+
+async def test_no_flood_of_agents_is_remembered(client: httpx.AsyncClient, process: Process) -> None:
+    presence = Presence(process.lab)
+    for nth in range(MOST):
+        await presence.announce(f"agent@/mar11/a{nth}", {"kind": "agent"})
+
+    document = await refused(client, 409, ANNOUNCE, tag="mar11", agent="one-more", state="working")
+
+    assert f"{MOST} agents are announced already" in document["detail"]
+    await told(client, ANNOUNCE, tag="mar11", agent="a7", state="working")
+
+
+async def test_what_is_no_count_is_refused(client: httpx.AsyncClient) -> None:
+    for wrong in ({"tokens": -1}, {"cost_usd": 1e99}, {"starts": 10**16}, {"state": "asleep"}):
+        body = {"tag": "mar11", "agent": "ada", "state": "working"} | wrong
+        await refused(client, 422, ANNOUNCE, **body)
