@@ -16,7 +16,7 @@ from state.indexes import fields_in, members, read_as, records
 from state.moves import Arg
 from state.noise import spread_at, spread_of
 from state.policy import Policy, read_policy
-from state.records import Best, Result, Selection, Sketch, Status, Strategy, Tag
+from state.records import Best, Failure, Keep, Result, Selection, Sketch, Status, Strategy, Tag
 from state.tags import categories_of, tag_in
 
 OPEN_STATUSES: tuple[Status, ...] = ("running", "leased", "queued", "registered")
@@ -25,6 +25,8 @@ OPEN_READ = 50
 RESULTS_READ = 10
 NEAR_READ = 5
 KEEPS_READ = 1000
+FAILURES_READ = 50
+"""Failures of one status."""
 Version = tuple[float, ...]
 AT_ONCE = 1000
 """Results that one command reads: Redis does nothing else meanwhile."""
@@ -67,6 +69,23 @@ class SummaryFacts:
     """Every GPU."""
     noise: Spread
     """On the tag's main class of GPU."""
+
+
+@dataclass(frozen=True)
+class NightFacts:
+    """What came of a tag's experiments."""
+
+    tag: Tag
+    best: Runs | None
+    keeps: Sequence[Keep]
+    """The newest, by number, the newest first."""
+    demoted: int
+    """Keeps that a second run did not bear out, among the newest discards."""
+    failures: Sequence[Failure]
+    """The newest of each kind of failure."""
+    near_miss_margin: float
+    categories: Mapping[str, tuple[int, int]]
+    """Total and kept of every category that was tried."""
 
 
 class Reports:
@@ -161,6 +180,58 @@ class Reports:
             noise=spread_of(noise),
         )
 
+    async def night(self, tag: str) -> NightFacts:
+        """What came of a tag's experiments, in a few lists.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        keys = self._keys
+        failed: tuple[Status, ...] = ("crash", "timeout", "invalid")
+        found = await self._lab.read(
+            {
+                "tag": ("HGETALL", keys.tag(tag)),
+                "policy": ("HGET", keys("policy", tag), "values"),
+                "best": runs_of_best(self._lab, tag),
+                "keeps": self._listed(Keep, keys.status(tag, "keep", "")[0], KEEPS_READ),
+                "demoted": members(
+                    self._lab,
+                    keys.status(tag, "discard", "")[0],
+                    keys.experiment(""),
+                    limit=KEEPS_READ,
+                    newest=True,
+                    fields=("trust",),
+                    holding="demoted",
+                ),
+                "categories": ("HGETALL", keys("categories", tag)),
+                **{
+                    status: self._listed(Failure, keys.status(tag, status, "")[0], FAILURES_READ)
+                    for status in failed
+                },
+            }
+        )
+        of_tag = tag_in(found["tag"], tag)
+        best = runs_of(found["best"]) if found["best"] else None
+        return NightFacts(
+            tag=of_tag,
+            best=best,
+            keeps=read_as(Keep, found["keeps"]),
+            demoted=len(records(found["demoted"])),
+            failures=[e for status in failed for e in read_as(Failure, found[status])],
+            near_miss_margin=read_policy(found["policy"]).near_miss_margin,
+            categories=categories_of(found["categories"]),
+        )
+
+    async def nearest(self, facts: NightFacts, near: NearBand) -> list[Sketch]:
+        """The near misses of the night's best, the nearest first."""
+        value = facts.best.experiment.judged if facts.best else None
+        if value is None:
+            return []
+        band = near(value, facts.tag.direction, facts.near_miss_margin)
+        index = self._keys("near_misses", facts.tag.name)
+        [answer] = await self._lab.pipeline([self._listed(Sketch, index, NEAR_READ, band=band)])
+        return read_as(Sketch, answer)
+
     async def version(self, tag: str) -> tuple[Tag, Version]:
         """A tag, with what is another once a run of it has ended, was taken back, or is judged anew.
 
@@ -206,7 +277,7 @@ class Reports:
 
     def _listed(
         self,
-        kind: type[Sketch] | type[Result],
+        kind: type[Sketch] | type[Result] | type[Failure],
         index: str,
         most: int,
         *,

@@ -111,6 +111,34 @@ class Result(Measured):
     finish_number: int | None = None
 
 
+class Keep(Result):
+    """A keep, and what it was made from."""
+
+    number: int
+    agent: str | None = None
+    diff_id: str | None = None
+    baseline: bool = False
+    trust: Trust | None = None
+    compared_with: str | None = None
+    selection: Choice | None = None
+
+    @property
+    def made_from(self) -> str | None:
+        """The keep whose code it changed: its branch's base, else the best that it was compared with."""
+        base = self.selection.base_experiment_id if self.selection else None
+        return base or self.compared_with
+
+
+class Failure(Record):
+    """A run that came to no value."""
+
+    experiment_id: str
+    status: Status
+    description: str
+    error: str | None = None
+    error_kind: str | None = None
+
+
 class Idea(Record):
     """An idea, as it is registered."""
 

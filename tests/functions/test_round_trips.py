@@ -108,6 +108,7 @@ CEILINGS: dict[str, Most] = {
     "experiment::near_misses": Most(2),
     "experiment::wait, of a finished experiment": Most(1),
     "report::diff": Most(2),
+    "report::night": Most(2),
     "report::progress": Most(2),
     "report::summary": Most(2),
     "report::tags": Most(2),
@@ -295,6 +296,7 @@ async def readers(a: Counter) -> None:
     await a.paid("experiment::near_misses", tag=PLAIN)
     await a.paid("experiment::wait, of a finished experiment", experiment_id=f"{PLAIN}-2")
     await a.paid("report::diff", experiment_a=f"{PLAIN}-1", experiment_b=f"{PLAIN}-2")
+    await a.paid("report::night", tag=PLAIN)
     await a.paid("report::progress", tag=PLAIN, format="svg")
     await a.paid("report::summary", tag=PLAIN)
     await a.paid("report::tags")

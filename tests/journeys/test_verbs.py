@@ -1,10 +1,11 @@
-"""What a person asks first has a command of its own: ls, best, show, diff, stop, retest."""
+"""What a person asks first has a command of its own: ls, best, show, diff, report, take, stop, retest."""
 
 from __future__ import annotations
 
 import json
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -95,6 +96,68 @@ def test_diff_prints_a_patch_that_git_applies(
     between = printed(lab, "diff", "t-2", "t-3")
     assert "-+print('val_bpb: 0.5')" in between
     assert "++print('val_bpb: 0.75')" in between
+
+
+def test_the_report_is_written_with_its_plot(lab: RunningLab, tmp_path: Path) -> None:
+    file = tmp_path / "night.md"
+
+    assert "# t: val_bpb 1 -> 0.5" in printed(lab, "report")
+    printed(lab, "report", "t", "-o", str(file))
+
+    assert "](night.png)" in file.read_text()
+    assert (tmp_path / "night.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_take_makes_a_branch_at_the_agent_s_own_commit(lab: RunningLab) -> None:
+    commit = json.loads(printed(lab, "show", "t-2", "--json"))["experiment"]["commit_sha"]
+
+    told = printed(lab, "take", "t-2", "--repo", str(lab.repo))
+
+    assert "git switch nightjar/t-2" in told
+    assert git(lab.repo, "rev-parse", "nightjar/t-2") == git(lab.repo, "rev-parse", commit)
+    again = nightjar(lab.data, "take", "t-2", "--repo", str(lab.repo))
+    assert "name another with --branch" in again.stderr
+
+
+def test_take_rebuilds_the_code_where_the_commit_is_not_there(lab: RunningLab, tmp_path: Path) -> None:
+    clone = clone_of_base(lab, tmp_path)
+
+    printed(lab, "take", "t-3", "--repo", str(clone), "--branch", "mine")
+
+    assert "0.75" in git(clone, "show", "mine:train.py")
+    assert git(clone, "rev-parse", "mine^") == lab.base
+    assert git(clone, "status", "--porcelain") == ""
+    assert "Experiment: t-3" in git(clone, "log", "-1", "--format=%B", "mine")
+
+
+def test_take_sets_the_constants_that_the_run_was_given(lab: RunningLab, tmp_path: Path) -> None:
+    commit = lab.commit({"train.py": "WIDTH = 4\nprint(f'val_bpb: {WIDTH}')\n"})
+    wide = lab.submit(commit_sha=commit, config_delta={"WIDTH": 8})
+    lab.until_status(wide, "discard")
+
+    printed(lab, "take", wide, "--repo", str(lab.repo))
+
+    assert "WIDTH = 8" in git(lab.repo, "show", f"nightjar/{wide}:train.py")
+    assert git(lab.repo, "rev-parse", f"nightjar/{wide}^") == git(lab.repo, "rev-parse", commit)
+
+
+def test_take_says_what_it_misses(lab: RunningLab, tmp_path: Path) -> None:
+    done = nightjar(lab.data, "take", "t-2", "--repo", str(tmp_path))
+    assert "is in no git repository" in done.stderr
+
+    git(tmp_path, "init", "--quiet")
+    done = nightjar(lab.data, "take", "t-2", "--repo", str(tmp_path))
+    assert "nor the tag's base commit" in done.stderr
+    assert done.returncode == 1
+
+
+def clone_of_base(lab: RunningLab, folder: Path) -> Path:
+    """A repository that has the base commit and nothing of the agents'."""
+    clone = folder / "clone"
+    git(folder, "init", "--quiet", str(clone))
+    git(clone, "fetch", "--quiet", str(lab.repo), lab.base)
+    git(clone, "switch", "--quiet", "--detach", lab.base)
+    return clone
 
 
 LINES = """

@@ -225,6 +225,7 @@ WORST: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "pool::release": [{"gpu_id": "host:gpu5", "experiment_id": f"{TAG}-{RUNS}", "fence": 1}],
     "report::brief": [{"tag": TAG}, {"tag": FOREST}],
     "report::diff": [{"experiment_a": "code-1", "experiment_b": "code-2"}],
+    "report::night": [{"tag": TAG}, {"tag": FOREST}, {"tag": CODE}],
     "report::progress": [{"tag": TAG, "format": "svg"}, {"tag": TAG, "format": "png"}],
     "report::summary": [{"tag": TAG}, {"tag": FOREST}],
     "report::tags": [{"limit": 1000}],

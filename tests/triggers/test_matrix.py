@@ -42,6 +42,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "lab::status",
             "pool::list",
             "report::diff",
+            "report::night",
             "report::progress",
             "report::summary",
             "report::tags",

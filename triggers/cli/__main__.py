@@ -25,6 +25,8 @@ COMMANDS = {
     "show": "show one experiment: what was tried, what came of it, the end of its log",
     "logs": "print an experiment's log, and follow it",
     "diff": "print an experiment's patch, or what lies between two",
+    "report": "print what a night brought, as Markdown",
+    "take": "make a git branch of an experiment's code",
     "wait": "wait for an experiment; the exit code is its outcome",
     "stop": "stop an experiment",
     "retest": "run an experiment's code once more, on another seed",

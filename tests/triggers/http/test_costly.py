@@ -24,6 +24,7 @@ def test_what_takes_seconds_is_declared_costly() -> None:
         "lab::archive",
         "lab::audit",
         "report::diff",
+        "report::night",
         "report::progress",
         "report::tsv",
         "trace::audit",

@@ -1,0 +1,63 @@
+"""What each keep changed beside the keep that it was made from, as lines of code."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Sequence
+
+from functions.children import Children
+from functions.formats.patches import text_of
+from functions.report._git_diff import between
+
+MOST_LINES = 60
+"""Lines of one change that are shown."""
+CHANGES_S = 20.0
+"""Seconds for all; those that come later are not shown."""
+_HEAD = re.compile(r"diff --git |index |@@|--- (a/|/dev/null)|\+\+\+ (b/|/dev/null)")
+"""What begins a line of a patch that is no line of code."""
+
+
+async def own_changes(
+    pairs: Sequence[tuple[bytes | None, bytes | None]], children: Children
+) -> list[str | None]:
+    """Of each pair of patches against one base commit, the lines by which the second differs from the first.
+
+    An empty patch is the base commit itself; where one is None, the change is not known.
+
+    Raises:
+        Unavailable: there is no git on this machine, or it fails.
+    """
+    give_up = time.monotonic() + CHANGES_S
+    async with children.one():
+        return [
+            await _own_change(above, patch) if time.monotonic() < give_up else None for above, patch in pairs
+        ]
+
+
+async def _own_change(above: bytes | None, patch: bytes | None) -> str | None:
+    if above is None or patch is None:
+        return None
+    if not above:
+        return await asyncio.to_thread(_code, patch)
+    made = await between(above, patch, "a", "b")
+    return None if made.diff is None else await asyncio.to_thread(_between_codes, made.diff)
+
+
+def _code(patch: bytes) -> str:
+    """Its lines that add or remove code."""
+    lines = (text_of(patch) or "").splitlines()
+    return _shortened([line for line in lines if line[:1] in ("+", "-") and not _HEAD.match(line)])
+
+
+def _between_codes(diff_of_patches: str) -> str:
+    """What the second of two patches adds to the code of the first, or undoes of it."""
+    signs = {"++": "+", "-+": "-", "+-": "-", "--": "+"}
+    changed = [line for line in diff_of_patches.splitlines()[2:] if line[:2] in signs]
+    return _shortened([signs[line[:2]] + line[2:] for line in changed if not _HEAD.match(line[1:])])
+
+
+def _shortened(lines: list[str]) -> str:
+    left_out = len(lines) - MOST_LINES
+    return "\n".join([*lines[:MOST_LINES], *([f"... {left_out} more lines"] if left_out > 0 else [])])

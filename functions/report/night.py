@@ -1,0 +1,76 @@
+"""report::night tells in the morning what the night brought."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from pydantic import Field
+
+from functions.children import Children
+from functions.contract import Request, Response, function
+from functions.report._own_changes import own_changes
+from functions.rules.keeps.chain import Step, chain
+from functions.rules.keeps.verdict import near_band
+from functions.views.night_markdown import markdown
+from functions.views.nights import NightView, night_view
+from state.experiments import Experiments
+from state.ids import Tag
+from state.records import NO_CHANGE
+from state.reports import Reports
+
+MOST_CHANGES = 20
+"""Keeps whose own change is shown: the last ones."""
+
+
+class ReadNight(Request):
+    tag: Tag
+    changes: bool = Field(True, description="show what each keep changed beside the one it was made from")
+    picture: str | None = Field(
+        None,
+        max_length=200,
+        pattern=r"^[A-Za-z0-9._/-]+$",
+        description="the file of the plot that the Markdown names; without it a chart of the keeps is drawn",
+    )
+
+
+class Night(Response, NightView):
+    markdown: str
+    """All of it as a report, fit for a pull request."""
+
+
+@dataclass(frozen=True)
+class Stores:
+    """What the report reads."""
+
+    reports: Reports
+    experiments: Experiments
+
+
+@function("report::night", role="viewer", costly=True)
+async def night(request: ReadNight, stores: Stores, children: Children) -> Night:
+    """What the night brought: from where to where, the kept chain with each one's own change, what failed."""
+    facts = await stores.reports.night(request.tag)
+    best_id = facts.best.experiment.experiment_id if facts.best else None
+    steps = chain(best_id, facts.keeps, facts.tag.direction)
+    shown = steps[-MOST_CHANGES:] if request.changes else []
+    near, changes = await asyncio.gather(
+        stores.reports.nearest(facts, near_band), _changes(shown, stores.experiments, children)
+    )
+    seen = night_view(facts, near, steps, changes)
+    return Night(**dict(seen), markdown=markdown(seen, request.picture))
+
+
+async def _changes(steps: list[Step], experiments: Experiments, children: Children) -> dict[str, str | None]:
+    """Each keep's own change, by its id."""
+    new = [step for step in steps if not step.keep.baseline]
+    keeps = [step.keep for step in steps] + [step.above for step in steps[:1] if step.above]
+    names = {keep.diff_id for keep in keeps}
+    patches = dict(zip(names, await experiments.patches_named([*names]), strict=True))
+    found = await own_changes([(_above(step, patches), patches[step.keep.diff_id]) for step in new], children)
+    return {step.keep.experiment_id: change for step, change in zip(new, found, strict=True)}
+
+
+def _above(step: Step, patches: dict[str | None, bytes | None]) -> bytes | None:
+    """The patch of what it was made from: of the unchanged code nothing, None where it is not known."""
+    return NO_CHANGE if step.above is None or step.above.baseline else patches[step.above.diff_id]

@@ -1,0 +1,123 @@
+"""A night's results as Markdown, fit for a pull request.
+
+Words of agents and errors stand in code spans and fences: there they are no links, no mentions and no HTML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from functions.rules.search.suggestions import short
+from functions.views.nights import NightView, StepView, figure
+
+MOST_POINTS = 40
+"""Keeps in the chart."""
+
+
+def markdown(night: NightView, picture: str | None) -> str:
+    """The whole report; `picture` names the file of the plot, without one a chart is drawn of the keeps."""
+    return "\n".join(_lines(night, picture))
+
+
+def _lines(night: NightView, picture: str | None) -> Iterator[str]:
+    yield f"# {night.tag}: {_first_words(night)}"
+    yield f"\n{_headline(night)}\n"
+    if picture is not None:
+        yield f"![{night.metric} of every experiment, and the best so far]({picture})\n"
+    else:
+        yield from _chart(night)
+    yield from _chain(night)
+    yield from _changes(night.chain)
+    yield from _failed(night)
+    yield from _untried(night)
+
+
+def _first_words(night: NightView) -> str:
+    if night.best is None or night.first is None:
+        return "nothing was kept yet"
+    return f"{night.metric} {figure(night.first)} -> {figure(night.best)}"
+
+
+def _headline(night: NightView) -> str:
+    """The headline, its last words, which are an agent's, as code."""
+    told, biggest, words = night.headline.partition(" Biggest: ")
+    return f"{told}{biggest}{code(words.removesuffix('.'))}." if biggest else told
+
+
+def _chart(night: NightView) -> Iterator[str]:
+    """The values of the chain, as GitHub and GitLab draw them (Mermaid)."""
+    drawn = [step for step in night.chain if step.val_bpb is not None][-MOST_POINTS:]
+    if len(drawn) < 2:
+        return
+    names = ", ".join(f'"{step.experiment_id}"' for step in drawn)
+    values = ", ".join(f"{step.val_bpb:.6g}" for step in drawn)
+    yield "```mermaid\nxychart-beta"
+    yield f'    title "{night.metric} of each keep"'
+    yield f"    x-axis [{names}]"
+    yield f"    line [{values}]\n```\n"
+
+
+def _chain(night: NightView) -> Iterator[str]:
+    if not night.chain:
+        return
+    yield "## What was kept\n"
+    yield f"| experiment | made from | {night.metric} | gain | how sure | what |"
+    yield "|---|---|---|---|---|---|"
+    for step in night.chain:
+        value = "" if step.val_bpb is None else figure(step.val_bpb)
+        gain = "" if step.gain is None else f"{step.gain:+.6f}"
+        sure = "baseline" if step.baseline else step.trust or ""
+        above = step.above or "base commit"
+        yield f"| {step.experiment_id} | {above} | {value} | {gain} | {sure} | {code(step.description)} |"
+    yield "\nA gain above zero is better, and is against what the experiment was made from.\n"
+
+
+def _changes(chain: Sequence[StepView]) -> Iterator[str]:
+    changed = [step for step in chain if step.change]
+    if changed:
+        yield "## What each changed\n"
+    for step in changed:
+        assert step.change is not None
+        fence = "`" * max(3, 1 + _longest_run(step.change))
+        yield f"**{step.experiment_id}** on {step.above or 'the base commit'}\n"
+        yield f"{fence}diff\n{step.change}\n{fence}\n"
+
+
+def _failed(night: NightView) -> Iterator[str]:
+    if night.failures:
+        yield "## What failed\n\n| kind | runs | the newest | why |\n|---|---|---|---|"
+        for failure in night.failures:
+            yield (
+                f"| {failure.kind} | {failure.count} | {failure.experiment_id} {code(failure.description)}"
+                f" | {code(failure.error)} |"
+            )
+        yield ""
+    if night.near_misses:
+        yield "## What came close\n\n| experiment | value | what |\n|---|---|---|"
+        for e in night.near_misses:
+            yield f"| {e['experiment_id']} | {figure(e['val_bpb'])} | {code(e['description'])} |"
+        yield ""
+
+
+def _untried(night: NightView) -> Iterator[str]:
+    if night.categories:
+        tried = sorted(night.categories.items(), key=lambda each: -each[1]["total"])
+        yield "## What was tried, and what never\n"
+        yield ", ".join(f"{code(name)} {n['total']} ({n['kept']} kept)" for name, n in tried) + "."
+    if night.never_tried:
+        yield f"Never: {', '.join(night.never_tried)}."
+
+
+def code(text: str) -> str:
+    """One line of somebody's words as a code span that ends where it should, in a table too."""
+    line = short(text, 200).replace("|", "\\|")
+    if not line:
+        return ""
+    fence = "`" * (1 + _longest_run(line))
+    edge = " " if len(fence) > 1 else ""
+    return f"{fence}{edge}{line}{edge}{fence}"
+
+
+def _longest_run(text: str) -> int:
+    return max((len(run) for run in re.findall("`+", text)), default=0)

@@ -1,0 +1,215 @@
+"""What came of a night: where it led, how, what failed, and what was never tried."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from functions.contract import CATEGORIES
+from functions.rules.keeps.chain import Step
+from functions.rules.keeps.noise import claim
+from functions.rules.keeps.retests import fresh_runs
+from functions.rules.keeps.verdict import score
+from functions.rules.search.suggestions import short
+from functions.views.sketches import sketch_view
+from state.facts import Runs
+from state.records import Failure, Sketch, Tag
+from state.reports import NightFacts
+
+CAUSE = 160
+"""Characters of why runs failed."""
+
+
+class StepView(BaseModel):
+    """A keep on the way to the best."""
+
+    experiment_id: str
+    above: str | None
+    """The keep whose code it changed; None: the tag's base commit."""
+    val_bpb: float | None
+    gain: float | None
+    """By how much it was better than that one, above zero whatever the metric's direction."""
+    baseline: bool
+    trust: str | None
+    agent: str | None
+    description: str
+    change: str | None
+    """Its own change: the lines that it added to that code (+) and removed from it (-); None: not known, or not asked
+    for."""
+
+
+class FailureView(BaseModel):
+    """Runs that failed alike."""
+
+    kind: str
+    """`oom`, `patch`, `timeout`, ...; else the status."""
+    count: int
+    experiment_id: str
+    """The newest of them."""
+    description: str
+    error: str
+    """The last line of its error."""
+
+
+class NightView(BaseModel):
+    """A tag's results, as a person wants them in the morning."""
+
+    tag: str
+    metric: str
+    direction: str
+    base_commit: str | None
+    """Of the tag: what every patch is against."""
+    headline: str
+    """All that matters in a few sentences."""
+    first: float | None
+    """The baseline's value, else that of the first keep in the chain."""
+    best: float | None
+    """What may be claimed of the best: the mean of its further runs, else its value."""
+    first_seen: float | None
+    """What the best measured in the run that it was kept for."""
+    further_runs: int
+    """How many runs of the best `best` is the mean of; 0: its first one alone."""
+    gain: float | None
+    """From `first` to `best`, above zero whatever the direction."""
+    best_experiment_id: str | None
+    commit_sha: str | None
+    ideas: int
+    """Finished experiments, the baseline aside."""
+    kept: int
+    demoted: int
+    """Lucky wins: kept at first, and worse in a further run; of the newest 1,000 discards."""
+    gpu_hours: float
+    chain: list[StepView]
+    """From the first keep to the best."""
+    failures: list[FailureView]
+    """Among the newest 50 of each status, the most frequent first."""
+    near_misses: list[dict[str, Any]]
+    categories: dict[str, dict[str, int]]
+    never_tried: list[str]
+    """Categories without a finished experiment."""
+
+
+def night_view(
+    facts: NightFacts, near: Sequence[Sketch], steps: Sequence[Step], changes: Mapping[str, str | None]
+) -> NightView:
+    """The night; `changes` are the keeps' own changes, by id."""
+    tag, best = facts.tag, facts.best
+    value, further = _claimed(best) if best else (None, 0)
+    first = _first(tag, steps)
+    whole = None
+    if value is not None and first is not None:
+        whole = score(first, tag.direction) - score(value, tag.direction)
+    chain = [_step(step, changes.get(step.keep.experiment_id)) for step in steps]
+    return NightView(
+        tag=tag.name,
+        metric=tag.metric,
+        direction=tag.direction,
+        base_commit=tag.base_commit,
+        headline=headline(tag, first, value, further, best, facts.demoted, steps),
+        first=first,
+        best=value,
+        first_seen=best.experiment.val_bpb if best else None,
+        further_runs=further,
+        gain=whole,
+        best_experiment_id=best.experiment.experiment_id if best else None,
+        commit_sha=best.experiment.commit_sha if best else None,
+        ideas=tag.total - tag.baselines,
+        kept=tag.kept,
+        demoted=facts.demoted,
+        gpu_hours=tag.spent_gpu_seconds / 3600,
+        chain=chain,
+        failures=_failures(facts.failures),
+        near_misses=[sketch_view(e) for e in near],
+        categories={name: {"total": total, "kept": kept} for name, (total, kept) in facts.categories.items()},
+        never_tried=[name for name in CATEGORIES if name != "other" and name not in facts.categories],
+    )
+
+
+def headline(
+    tag: Tag,
+    first: float | None,
+    value: float | None,
+    further: int,
+    best: Runs | None,
+    demoted: int,
+    steps: Sequence[Step],
+) -> str:
+    """All that matters in a few sentences."""
+    if value is None or best is None:
+        return f"Nothing was kept yet. {_counts(tag, demoted)}."
+    seen = "" if best.experiment.val_bpb is None else f"first seen {figure(best.experiment.val_bpb)}"
+    runs = "run on another seed" if further == 1 else "runs on other seeds"
+    sure = f" (claimed: mean of {further} more {runs}; {seen})" if further else " (one run)"
+    begin = figure(first) if first is not None else "?"
+    told = f"{begin} -> {figure(value)}{sure}. {_counts(tag, demoted)}."
+    gains = [step for step in steps if step.gain is not None]
+    if gains:
+        biggest = max(gains, key=lambda step: step.gain or 0.0)
+        told += f" Biggest: {short(biggest.keep.description, 80)}."
+    return told
+
+
+def figure(value: float) -> str:
+    """Six digits, as people compare them."""
+    return f"{value:.6g}"
+
+
+def _claimed(best: Runs) -> tuple[float | None, int]:
+    fresh = [r.val_bpb for r in fresh_runs(best.experiment, best.retests) if r.val_bpb is not None]
+    found = claim(fresh, None)
+    return (found.claimed_bpb, found.runs) if found else (best.experiment.val_bpb, 0)
+
+
+def _first(tag: Tag, steps: Sequence[Step]) -> float | None:
+    """What the unchanged code measured; where it never ran, the first keep in the chain."""
+    begin = steps[0].keep if steps else None
+    if begin is not None and (begin.baseline or tag.baseline_val_bpb is None):
+        return begin.judged
+    return tag.baseline_val_bpb
+
+
+def _counts(tag: Tag, demoted: int) -> str:
+    lucky = f", {demoted} lucky {'win' if demoted == 1 else 'wins'} caught" if demoted else ""
+    what = "CPU hours" if (tag.key_gpu_class or "").startswith("cpu") else "GPU hours"
+    tried = tag.total - tag.baselines
+    ideas = "1 idea" if tried == 1 else f"{tried} ideas"
+    return f"{ideas}, {tag.kept} kept{lucky}, {tag.spent_gpu_seconds / 3600:.2f} {what}"
+
+
+def _step(step: Step, change: str | None) -> StepView:
+    keep = step.keep
+    return StepView(
+        experiment_id=keep.experiment_id,
+        above=step.above.experiment_id if step.above else None,
+        val_bpb=keep.judged,
+        gain=step.gain,
+        baseline=keep.baseline,
+        trust=keep.trust,
+        agent=keep.agent,
+        description=short(keep.description, 120),
+        change=change,
+    )
+
+
+def _failures(failures: Sequence[Failure]) -> list[FailureView]:
+    """One for each kind, with its newest run."""
+    kinds = [e.error_kind or e.status for e in failures]
+    newest = dict(zip(reversed(kinds), reversed(failures), strict=True))
+    return [
+        FailureView(
+            kind=kind,
+            count=count,
+            experiment_id=newest[kind].experiment_id,
+            description=short(newest[kind].description, 120),
+            error=short(_last_line(newest[kind].error), CAUSE),
+        )
+        for kind, count in Counter(kinds).most_common()
+    ]
+
+
+def _last_line(error: str | None) -> str:
+    lines = [line for line in (error or "").splitlines() if line.strip()]
+    return lines[-1] if lines else "nothing is known of it"

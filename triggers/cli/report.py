@@ -1,0 +1,44 @@
+"""`nightjar report` prints what a night brought, as Markdown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.output import print_json, printable_lines
+from triggers.cli.runs import the_tag
+
+
+@click.command()
+@data_option
+@lab_option
+@click.argument("tag", required=False)
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="write it to this file, and the plot beside it",
+)
+@click.option("--json", "as_json", is_flag=True, help="the figures, and the Markdown among them")
+def command(data: str | None, lab: str | None, tag: str | None, output: Path | None, as_json: bool) -> None:
+    """Print what TAG (default: the lab's only tag) brought: fit for a pull request."""
+    http = LabHttp(settings_from(data=data, lab=lab))
+    name = the_tag(http, tag)
+    plot = output.with_name(f"{output.stem}.png") if output else None
+    asked = {"tag": name} | ({"picture": plot.name} if plot else {})
+    night = http.ask("POST", "/api/report/night", asked)
+    if output is not None and plot is not None:
+        picture = http.ask("GET", f"/api/report/progress.png?tag={name}")
+        output.write_text(night["markdown"] + "\n")
+        plot.write_bytes(picture)
+        click.echo(f"{output} and {plot.name} are written", err=True)
+    elif as_json:
+        print_json(night)
+    else:
+        click.echo(printable_lines(night["markdown"]))
+    if night["best_experiment_id"] is not None:
+        click.echo(f"-> ./nightjar take {night['best_experiment_id']} makes a branch of the best", err=True)
