@@ -310,6 +310,22 @@ async def test_a_tag_that_does_not_exist_names_the_tool_that_opens_one(http: htt
     assert "the tool brief with what=setup" in refused
 
 
+async def test_a_fault_of_ours_is_refusedwithout_its_text(
+    process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def broken(*_: object) -> None:
+        raise RuntimeError("what nobody else should read")
+
+    async with served_client(process) as http:
+        await open_tag(http)
+        monkeypatch.setattr(process.invoker, "call", broken)
+        for mode in ("auto", "legacy"):
+            async with speaking(http, mode) as client:
+                with pytest.raises(MCPError, match="brief failed: a fault of Nightjar's own") as refused:
+                    await client.call_tool("brief", {"tag": "mar11"})
+            assert "nobody else" not in str(refused.value)
+
+
 ACCEPT = {"accept": "application/json, text/event-stream"}
 
 
@@ -347,7 +363,7 @@ async def test_what_http_refuses_mcp_refuses_with_a_message(
     assert error["message"].endswith(f"({error['data']['hint']})")
 
 
-async def test_who_asks_too_often_by_mcp_is_told_when_to_come_back(process: Process) -> None:
+async def test_who_asks_too_often_by_mcp_is_refusedwhen_to_come_back(process: Process) -> None:
     headers = await bearer(process, "ann", "agent")
     slow = process.settings.model_copy(update={"rate_per_s": 0.01, "rate_burst": 2})
     async with served_client(replace(process, settings=slow)) as http:
