@@ -200,6 +200,18 @@ def test_a_file_is_handed_over_where_the_command_names_it(lab: RunningLab) -> No
     assert lab.status("file-1") == "keep"
 
 
+def test_a_command_of_the_folder_here_is_found_in_the_clone_too(lab: RunningLab) -> None:
+    here = lab.data.parent / "tool"
+    here.write_text(f"#!/bin/sh\nexec {sys.executable} {PRETENDING} exit\n")
+    here.chmod(0o755)
+
+    with agents(lab, "here", "--starts", "1", "--", "./tool") as process:
+        code, said = told(process)
+
+    assert code == 1
+    assert "it ended with exit code 3" in said
+
+
 def test_the_example_agent_works_a_night(lab: RunningLab) -> None:
     lab.setup("example", baseline_first=False)
     lab.post("tag/budget", tag="example", runs=3)

@@ -44,10 +44,11 @@ def night(
     Raises:
         NightjarError: the night cannot begin: the command does not exist, no lab answers, a name is taken.
     """
-    if shutil.which(command[0]) is None:
+    if (program := shutil.which(command[0])) is None:
         raise Invalid(
             f"there is no command {command[0]!r}", hint="install it, or write its whole path after --"
         )
+    command = [str(Path(program).absolute()), *command[1:]]  # the agents work in other folders
     http = LabHttp(settings)
     me = http.ask("GET", "/api/token/whoami")
     if me["role"] not in ("agent", "operator"):
