@@ -31,6 +31,7 @@ class ReadNight(Request):
         max_length=200,
         pattern=r"^[A-Za-z0-9._/-]+$",
         description="the file of the plot that the Markdown names; without it a chart of the keeps is drawn",
+        examples=["progress.png"],
     )
 
 
