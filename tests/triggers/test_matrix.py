@@ -170,6 +170,8 @@ SAMPLES: Mapping[str, Any] = {
     "url": "https://hooks.example/x",
     "id": "aaaaaaaaaa",
     "all": True,
+    "agent": "ada",
+    "state": "working",
 }
 """A request by the names of its fields."""
 
