@@ -36,6 +36,8 @@ def _lines(night: NightView, picture: str | None) -> Iterator[str]:
 def _first_words(night: NightView) -> str:
     if night.best is None or night.first is None:
         return "nothing was kept yet"
+    if night.chain[-1:] and night.chain[-1].baseline:
+        return "nothing beat the baseline yet"
     return f"{night.metric} {figure(night.first)} -> {figure(night.best)}"
 
 

@@ -144,6 +144,8 @@ def headline(
     seen = "" if best.experiment.val_bpb is None else f"first seen {figure(best.experiment.val_bpb)}"
     runs = "run on another seed" if further == 1 else "runs on other seeds"
     sure = f" (claimed: mean of {further} more {runs}; {seen})" if further else " (one run)"
+    if best.experiment.baseline:
+        return f"Nothing beat the baseline yet, {figure(value)}{sure}. {_counts(tag, demoted)}."
     begin = figure(first) if first is not None else "?"
     told = f"{begin} -> {figure(value)}{sure}. {_counts(tag, demoted)}."
     gains = [step for step in steps if step.gain is not None]

@@ -12,7 +12,9 @@ from markdown_it import MarkdownIt
 
 from functions.rules.keeps.chain import chain
 from functions.views.night_markdown import code
-from state.records import Keep
+from functions.views.nights import headline
+from state.facts import Runs
+from state.records import Experiment, Keep, Tag
 from tests.labs import crashed, open_tag, refused, told, tried
 
 HEAD = "diff --git a/train.py b/train.py\nindex 1..2 100644\n--- a/train.py\n+++ b/train.py\n"
@@ -130,3 +132,24 @@ def test_words_of_an_agent_are_never_markdown(words: str) -> None:
 
     assert "<td>end</td>" in shown
     assert not re.search(r"<(?!/?(table|thead|tbody|tr|th|td|code)\b)", shown)
+
+
+def test_a_baseline_that_nothing_beat_is_no_gain() -> None:
+    tag = Tag(name="t", branch="b", created_at=0.0, total=3, baselines=1, spent_gpu_seconds=3600.0)
+    baseline = Experiment(
+        **{**keep(1, 1.0, None, baseline=True).model_dump(exclude={"selection"}), "status": "keep"},
+        tag="t",
+        hypothesis="",
+        commit_sha="abc1234",
+        diff_summary="",
+        registered_at=0.0,
+    )
+
+    told = headline(
+        tag, 1.0, 0.98, 2, Runs(baseline), 0, chain("t-1", [keep(1, 1.0, None, baseline=True)], "minimize")
+    )
+
+    assert told == (
+        "Nothing beat the baseline yet, 0.98 (claimed: mean of 2 more runs on other seeds; first seen 1)."
+        " 2 ideas, 0 kept, 1.00 GPU hours."
+    )

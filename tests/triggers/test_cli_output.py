@@ -13,6 +13,7 @@ from rich.table import Table
 from state.errors import Conflict
 from triggers.cli import demo_view
 from triggers.cli.output import explain, for_people, json_text, printable
+from triggers.cli.runs import table_of
 
 HOSTILE = "a\x1b[2J\x07\x7f\x9b31m\u202eb\u2066c\u200fd\ufeff\U000e0041"
 SHOWN = r"a\x1b[2J\x07\x7f\x9b31m\u202eb\u2066c\u200fd\ufeff\U000e0041"
@@ -68,8 +69,12 @@ def test_errors_show_them_escaped(capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_demo_shows_them_escaped_and_nothing_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
     e = {
         "id": "demo-1",
+        "experiment_id": "demo-1",
         "status": "keep",
         "val_bpb": 1.0,
+        "judged_val_bpb": None,
+        "baseline": False,
+        "claimed": False,
         "delta": None,
         "agent": "a",
         "trust": None,
@@ -78,7 +83,7 @@ def test_the_demo_shows_them_escaped_and_nothing_as_markup(capsys: pytest.Captur
     }
 
     console = for_people(markup=True)
-    console.print(demo_view.table([e]))
+    console.print(table_of([e]))
     console.print(demo_view.line(e))
 
     told = capsys.readouterr().out

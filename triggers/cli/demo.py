@@ -44,7 +44,8 @@ RETESTS_S = 120.0
 @click.option(
     "--runs",
     type=click.IntRange(2, 1000),
-    default=16,
+    default=10,
+    show_default=True,
     help="number of ideas of both agents, beside the baseline",
 )
 @click.option("--budget", type=click.FloatRange(0.2, 600), default=5.0, help="CPU seconds of each run")
@@ -93,7 +94,9 @@ async def _demo(settings: Settings, runs: int, budget: float, bearer: Bearer | N
     project = make_project(settings.data_dir / "project")
     parts = LabParts(settings, repo=project, cpu=SLOTS, gpu="none")
     async with LocalLab.started(parts, announce=say) as lab:
-        say(f"the lab answers at {lab.url}; agents {' and '.join(AGENTS)} begin")
+        say(
+            f"watch it at {lab.url}/; the unchanged code is measured first, then {' and '.join(AGENTS)} try theirs"
+        )
         http = LabHttp(settings)
         tag = f"demo{http.ask('GET', '/api/report/tags')['total'] + 1}"
         policy = {"budgets.base_s": budget, "keep_rule": "confirmed"}
@@ -128,7 +131,11 @@ async def _demo(settings: Settings, runs: int, budget: float, bearer: Bearer | N
             )
         view.results(settings.data_dir, project)
         count = view.finished
-    say(f"{count} experiments in {time.monotonic() - began:.0f} s; nothing is left running")
+        say(f"{count} experiments in {time.monotonic() - began:.0f} s")
+        if sys.stdin.isatty() and sys.stdout.isatty():
+            say(f"the lab stays up until Ctrl-C: {lab.url}/?tag={tag}")
+            await lab.run()
+    say("nothing is left running")
     return OK if count >= runs else ERROR
 
 

@@ -13,11 +13,11 @@ from rich import markup
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.syntax import Syntax
-from rich.table import Table
 
 from state.program import as_typed
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.output import for_people, printable, printable_lines
+from triggers.cli.runs import table_of
 
 FINISHED = ("keep", "discard", "crash", "timeout")
 VERDICTS = {
@@ -82,8 +82,8 @@ class DemoView:
         return bool(waits or stats["running"] + stats["queued"])
 
     def results(self, data: Path, project: Path) -> None:
-        """Print the table, the best diff and the next commands; write results.tsv and progress.png."""
-        summary = self._http.ask("POST", "/api/report/summary", {"tag": self.tag})
+        """Print the table, what came of it and the next commands; write report.md with its plot, and results.tsv."""
+        night = self._http.ask("POST", "/api/report/night", {"tag": self.tag, "picture": "progress.png"})
         experiments = [e for e in self._history() if e["status"] in FINISHED]
         folder = data / "results" / self.tag
         folder.mkdir(parents=True, exist_ok=True)
@@ -92,31 +92,25 @@ class DemoView:
         (folder / "progress.png").write_bytes(
             self._http.ask("GET", f"/api/report/progress.png?tag={self.tag}")
         )
+        (folder / "report.md").write_text(night["markdown"] + "\n")
         console = for_people(markup=True, width=None if sys.stdout.isatty() else 120)
-        console.print(table(experiments))
-        if summary["best"] is not None:
-            self._show_best(console, summary["best"], folder, experiments[0])
+        console.print(table_of(experiments))
+        console.print(escape(night["headline"]), style="bold", highlight=False)
+        if night["best_experiment_id"] is not None:
+            self._show_best(console, night["best_experiment_id"], folder)
         # not by the console, which wraps lines: wrapped commands cannot be copied
         click.echo(
             HOW_TO_GO_ON.format(data=data, project=project, folder=folder, tag=self.tag, charter=CHARTER)
         )
 
-    def _show_best(self, console: Console, best: dict[str, Any], folder: Path, first: dict[str, Any]) -> None:
-        shown = self._http.ask("GET", f"/api/experiment/{best['experiment_id']}")
-        patch = shown["diff"] or ""
+    def _show_best(self, console: Console, name: str, folder: Path) -> None:
+        found = self._http.ask("GET", f"/api/experiment/{name}")
+        patch = found["diff"] or ""
         (folder / "best.diff").write_text(patch)
-        console.print(
-            f"best: {best['experiment_id']} with val_bpb {best['val_bpb']:.6f}{measured(best)}"
-            f" (first run: {first['val_bpb'] or 0:.6f}){claimed(best)}; its diff:",
-            highlight=False,
-        )
-        console.print(
-            Syntax(
-                printable_lines(patch) or "(nothing: the baseline is the best)",
-                "diff",
-                background_color="default",
-            )
-        )
+        shown = printable_lines(patch) or "(nothing: the baseline is the best)"
+        by = ", measured by prepare.py" if found["experiment"]["score"] == "trusted" else ""
+        console.print(f"\nthe best, {name}{by}:", highlight=False)
+        console.print(Syntax(shown, "diff", background_color="default"))
 
     def _history(self) -> list[dict[str, Any]]:
         page = self._http.ask("POST", "/api/experiment/history", {"tag": self.tag, "limit": 1000})
@@ -127,7 +121,7 @@ class DemoView:
 CHARTER = Path(__file__).parents[2] / "program.md"
 """Outside a checkout nobody finds it by its name."""
 HOW_TO_GO_ON = as_typed("""\
-files:       {folder}/results.tsv, progress.png, best.diff
+files:       {folder}/report.md, progress.png, best.diff, results.tsv
 go on:       ./nightjar up --data {data} --repo {project} --cpu 2
 then:        NIGHTJAR_DATA={data} ./nightjar status
              NIGHTJAR_DATA={data} ./nightjar call report::brief --tag {tag}
@@ -135,44 +129,14 @@ your agent:  give it {charter}, your own repository with a train.py, and ./night
 """)
 
 
-def claimed(best: dict[str, Any]) -> str:
-    """What the best measured in its retests; empty if it had none."""
-    if best["claimed_bpb"] is None:
-        return ""
-    runs = "one more run" if best["claimed_n"] == 1 else f"{best['claimed_n']} more runs"
-    return f", {best['claimed_bpb']:.6f} in {runs} on other seeds"
-
-
-def measured(best: dict[str, Any]) -> str:
-    """Who measured the value; empty where train.py printed it."""
-    return ", measured by prepare.py" if best["score"] == "trusted" else ""
-
-
 def line(e: dict[str, Any]) -> str:
     """One finished experiment, as a line with rich's markup."""
     value = f"{e['val_bpb']:.6f}" if e["val_bpb"] is not None else "-" * 8
-    change = f" ({-e['delta']:+.6f})" if e["delta"] else ""
+    change = f" ({e['delta']:+.6f})" if e["delta"] else ""  # above zero is better
     return (
         f"[{STYLE[e['status']]}]{e['id']:>9}  {e['status']:<8}{value}{change}[/]"
         f"  {e['agent'] or ''}: {escape(e['description'])}"
     )
-
-
-def table(experiments: list[dict[str, Any]]) -> Table:
-    printed = Table("experiment", "agent", "status", "val_bpb", "trust", "category", "description")
-    for e in experiments:
-        value = f"{e['val_bpb']:.6f}" if e["val_bpb"] is not None else ""
-        printed.add_row(
-            e["id"],
-            e["agent"] or "",
-            e["status"],
-            value,
-            e["trust"] or "",
-            e["category"],
-            escape(e["description"]),
-            style=STYLE[e["status"]],
-        )
-    return printed
 
 
 def escape(text: str) -> str:

@@ -10,7 +10,7 @@ from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import BY_STATUS, for_people, print_json
-from triggers.cli.runs import gain, outcome, the_tag, value
+from triggers.cli.runs import table_of, the_tag
 
 MOST = 1000
 
@@ -48,18 +48,9 @@ def command(
 
 
 def _show(tag: str, found: dict[str, Any]) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table  # imported late: JSON needs none of it
-
     runs = found["experiments"]
     console = for_people()
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("experiment", "outcome", "value", "gain"):
-        table.add_column(name, no_wrap=True, justify="right" if name in ("value", "gain") else "left")
-    table.add_column("what", no_wrap=True, overflow="ellipsis")
-    for run in reversed(runs):
-        table.add_row(run["experiment_id"], outcome(run), value(run), gain(run), run["description"])
     if runs:
-        console.print(table)
+        console.print(table_of(runs[::-1]))
     shown = f"{len(runs)} of {found['total']}" if len(runs) < found["total"] else str(found["total"])
     console.print(f"{tag}: {shown} experiments; {PROGRAM} show ID tells more of one")

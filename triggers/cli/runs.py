@@ -6,13 +6,17 @@ A gain is above zero where the run is better than what it was compared with, wha
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from state.errors import NotFound
 from triggers.cli.lab_http import LabHttp
+from triggers.cli.output import printable
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 Run = Mapping[str, Any]
 
@@ -63,3 +67,19 @@ def value(run: Run) -> str:
 def gain(run: Run) -> str:
     """By how much it was better than what it was compared with; below zero: worse."""
     return "" if run["delta"] is None or run["baseline"] else f"{run['delta']:+.6f}"
+
+
+def table_of(runs: Iterable[Run]) -> Table:
+    """A line for each, within 80 columns."""
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+    from rich.text import Text  # imported late: JSON needs none of them
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for name in ("experiment", "outcome", "value", "gain"):
+        table.add_column(name, no_wrap=True, justify="right" if name in ("value", "gain") else "left")
+    table.add_column("what", no_wrap=True, overflow="ellipsis")
+    for run in runs:
+        what = Text(printable(run["description"]))
+        table.add_row(run["experiment_id"], outcome(run), value(run), gain(run), what)
+    return table
