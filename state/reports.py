@@ -24,6 +24,8 @@ OPEN_READ = 50
 """Open experiments of one status."""
 RESULTS_READ = 10
 NEAR_READ = 5
+RECENT_READ = 30
+"""Finished runs by which the pace is told."""
 KEEPS_READ = 1000
 FAILURES_READ = 50
 """Failures of one status."""
@@ -84,6 +86,8 @@ class NightFacts:
     failures: Sequence[Failure]
     """The newest of each kind of failure."""
     near_miss_margin: float
+    recent: Sequence[Result]
+    """The last that finished, the newest first."""
     categories: Mapping[str, tuple[int, int]]
     """Total and kept of every category that was tried."""
 
@@ -194,6 +198,7 @@ class Reports:
                 "policy": ("HGET", keys("policy", tag), "values"),
                 "best": runs_of_best(self._lab, tag),
                 "keeps": self._listed(Keep, keys.status(tag, "keep", "")[0], KEEPS_READ),
+                "recent": self._listed(Result, keys("finished", tag), RECENT_READ),
                 "demoted": members(
                     self._lab,
                     keys.status(tag, "discard", "")[0],
@@ -218,6 +223,7 @@ class Reports:
             keeps=read_as(Keep, found["keeps"]),
             demoted=len(records(found["demoted"])),
             failures=[e for status in failed for e in read_as(Failure, found[status])],
+            recent=read_as(Result, found["recent"]),
             near_miss_margin=read_policy(found["policy"]).near_miss_margin,
             categories=categories_of(found["categories"]),
         )

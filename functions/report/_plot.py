@@ -15,6 +15,7 @@ LABELS_AT_MOST = 25
 
 def draw_progress(
     points: Sequence[Point],
+    crashes: Sequence[int],
     window: tuple[float, float] | None,
     title: str,
     metric: str,
@@ -22,7 +23,8 @@ def draw_progress(
 ) -> bytes:
     """Every run a dot, kept ones larger and labelled, the running best as a step line.
 
-    Runs outside the window of values are drawn at its edge, as triangles.
+    Demoted keeps are hollow diamonds; crashes, which have no value, crosses at the lower edge. Runs outside the
+    window of values are drawn at its edge, as triangles.
     """
     # matplotlib takes half a second to import: only those who draw pay for it. The object interface keeps no
     # global figure, so threads do not meet.
@@ -33,7 +35,9 @@ def draw_progress(
     FigureCanvasAgg(figure)
     axes = figure.subplots()
     low, high = window or (-math.inf, math.inf)
-    rest = [p for p in points if not p.kept and low <= p.value <= high]
+    seen = [p for p in points if low <= p.value <= high]
+    rest = [p for p in seen if not p.kept and not p.demoted]
+    demoted = [p for p in seen if p.demoted]
     kept = [p for p in points if p.kept]
     axes.scatter([p.nth for p in rest], [p.value for p in rest], s=14, color="#b8b8b8", label="discarded")
     for edge, marker, beyond in (
@@ -44,6 +48,20 @@ def draw_progress(
     axes.scatter(
         [p.nth for p in kept], [p.value for p in kept], s=42, color="#1f9d55", zorder=3, label="kept"
     )
+    if demoted:
+        where = [p.nth for p in demoted], [p.value for p in demoted]
+        axes.scatter(*where, s=34, facecolors="none", edgecolors="#c26a00", marker="D", label="demoted")
+    if crashes:
+        bottom = axes.get_xaxis_transform()
+        axes.scatter(
+            crashes,
+            [0.02] * len(crashes),
+            s=24,
+            color="#b3261e",
+            marker="x",
+            transform=bottom,
+            label="crashed",
+        )
     line = [p for p in points if p.best is not None]
     axes.step(
         [p.nth for p in line],
@@ -69,7 +87,7 @@ def draw_progress(
     if window is not None:
         margin = 0.03 * (high - low)
         axes.set_ylim(low - margin, high + margin)
-    if points:
+    if points or crashes:
         axes.legend(loc="upper right")
     else:
         axes.text(0.5, 0.5, "no finished experiment yet", transform=axes.transAxes, ha="center")

@@ -11,7 +11,7 @@ from pydantic import Field
 from functions.contract import Http, Picture, Request, function
 from functions.drawings import Drawings
 from functions.report._plot import draw_progress
-from functions.views.progress import points, thinned, window
+from functions.views.progress import crashes, points, thinned, window
 from state.ids import Tag
 from state.records import Result
 from state.records import Tag as TagRecord
@@ -44,4 +44,4 @@ def _drawn(tag: TagRecord, results: Sequence[Result], kind: Literal["png", "svg"
     found = points(results, tag.direction)
     seen = window(found, tag.direction)
     title = f"{tag.name}: {tag.total} experiments, {tag.kept} kept"
-    return draw_progress(thinned(found, seen), seen, title, tag.metric, kind)
+    return draw_progress(thinned(found, seen), crashes(results), seen, title, tag.metric, kind)

@@ -16,7 +16,7 @@ from functions.rules.keeps.verdict import score
 from functions.rules.search.suggestions import short
 from functions.views.sketches import sketch_view
 from state.facts import Runs
-from state.records import Failure, Sketch, Tag
+from state.records import Failure, Keep, Result, Sketch, Tag, stamp
 from state.reports import NightFacts
 
 CAUSE = 160
@@ -83,6 +83,10 @@ class NightView(BaseModel):
     demoted: int
     """Lucky wins: kept at first, and worse in a further run; of the newest 1,000 discards."""
     gpu_hours: float
+    runs_an_hour: float | None
+    """Over the last 30 that finished; None before the second one."""
+    last_keep_at: str | None
+    """When the newest keep finished, the baseline aside."""
     chain: list[StepView]
     """From the first keep to the best."""
     failures: list[FailureView]
@@ -121,6 +125,8 @@ def night_view(
         kept=tag.kept,
         demoted=facts.demoted,
         gpu_hours=tag.spent_gpu_seconds / 3600,
+        runs_an_hour=_pace(facts.recent),
+        last_keep_at=_last_keep(facts.keeps),
         chain=chain,
         failures=_failures(facts.failures),
         near_misses=[sketch_view(e) for e in near],
@@ -195,6 +201,18 @@ def _step(step: Step, change: str | None) -> StepView:
         description=short(keep.description, 120),
         change=change,
     )
+
+
+def _pace(recent: Sequence[Result]) -> float | None:
+    """Finished runs an hour, from the first to the last of these."""
+    times = [e.finished_at for e in recent if e.finished_at is not None]
+    spread = max(times) - min(times) if len(times) > 1 else 0.0
+    return 3600 * (len(times) - 1) / spread if spread > 0 else None
+
+
+def _last_keep(keeps: Sequence[Keep]) -> str | None:
+    times = [e.finished_at for e in keeps if e.finished_at is not None and not e.baseline]
+    return stamp(max(times)) if times else None
 
 
 def _failures(failures: Sequence[Failure]) -> list[FailureView]:

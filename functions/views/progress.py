@@ -25,6 +25,8 @@ class Point:
     kept: bool
     best: float | None
     label: str
+    demoted: bool = False
+    """It was kept, and a further run did not bear it out."""
 
 
 def window(drawn: Sequence[Point], direction: Direction) -> tuple[float, float] | None:
@@ -55,7 +57,7 @@ def thinned(drawn: Sequence[Point], seen: tuple[float, float] | None) -> Sequenc
 def _one_in_each_cell(
     drawn: Sequence[Point], seen: tuple[float, float] | None, cells: float
 ) -> Sequence[Point]:
-    """Of a grid of so many cells, twice as wide as high, one keep and one other of each cell."""
+    """Of a grid of so many cells, twice as wide as high, one keep, or demoted keep, and one other of each cell."""
     rows = max(1.0, math.sqrt(cells / 2))
     low, high = seen or (min(p.value for p in drawn), max(p.value for p in drawn))
     begin, end = drawn[0].nth, drawn[-1].nth
@@ -63,7 +65,7 @@ def _one_in_each_cell(
     found: dict[tuple[int, int, bool], Point] = {}
     for p in drawn:
         column, row = int((p.nth - begin) / wide), int(min(max(p.value, low), high) / tall - low / tall)
-        found[column, row, p.kept] = p
+        found[column, row, p.kept or p.demoted] = p
     return sorted(found.values(), key=lambda p: p.nth)
 
 
@@ -77,5 +79,13 @@ def points(finished: Sequence[Result], direction: Direction) -> list[Point]:
         kept = e.status == "keep"
         if kept and (best is None or score(e.judged, direction) < score(best, direction)):
             best = e.judged
-        drawn.append(Point(e.finish_number, e.val_bpb, kept, best, e.description))
+        drawn.append(
+            Point(e.finish_number, e.val_bpb, kept, best, e.description, demoted=e.trust == "demoted")
+        )
     return drawn
+
+
+def crashes(finished: Sequence[Result]) -> list[int]:
+    """The places of the newest runs that crashed or took too long, in finish order."""
+    failed = [e.finish_number for e in finished if e.status in ("crash", "timeout")]
+    return [nth for nth in failed if nth is not None][-MOST_DOTS:]

@@ -107,6 +107,7 @@ class Result(Measured):
     category: str
     description: str
     p_better: float | None = None
+    trust: Trust | None = None
     finished_at: float | None = None
     finish_number: int | None = None
 
@@ -118,7 +119,6 @@ class Keep(Result):
     agent: str | None = None
     diff_id: str | None = None
     baseline: bool = False
-    trust: Trust | None = None
     compared_with: str | None = None
     selection: Choice | None = None
 

@@ -19,7 +19,7 @@ from functions.report._plot import draw_progress
 from functions.views.progress import MOST_DOTS, Point, thinned
 from state.settings import Settings
 from tests.crowd import TAG, crowd
-from tests.labs import open_tag, told, tried
+from tests.labs import crashed, open_tag, told, tried
 
 RUNS = 15_000
 TOGETHER = 60
@@ -159,3 +159,18 @@ def test_a_crowded_plot_keeps_its_shape() -> None:
     for low in range(0, 10_000, 1000):
         assert sum(low < p.nth <= low + 1000 for p in left) > 80
     assert sum(p.kept for p in left) > 100
+
+
+async def test_crashed_and_demoted_runs_have_marks_of_their_own(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await tried(client, 1.0)
+    before = (await plot(client, "mar11", "svg")).text
+    await crashed(client)
+
+    after = (await plot(client, "mar11", "svg")).text
+
+    assert "<!-- crashed -->" not in before
+    assert "<!-- crashed -->" in after
+    assert "<!-- demoted -->" not in after
+    fallen = [Point(1, 1.0, True, 1.0, "a"), Point(2, 0.9, False, 1.0, "b", demoted=True)]
+    assert b"<!-- demoted -->" in draw_progress(fallen, [], (0.8, 1.1), "t", "val_bpb", "svg")

@@ -30,7 +30,7 @@ def test_the_lab_of_a_demo_stays_up_on_a_terminal_until_ctrl_c(tmp_path: Path) -
     )
     os.close(theirs)
     shown = b""
-    while (told := re.search(rb"until Ctrl-C: (http://127.0.0.1:\d+)/\?tag=demo1", shown)) is None:
+    while (told := re.search(rb"until Ctrl-C: (http://127.0.0.1:\d+)/#tag=demo1", shown)) is None:
         try:
             shown += os.read(ours, 4096)
         except OSError:

@@ -95,6 +95,67 @@ def test_the_page_shows_a_running_lab(browser: Browser, lab: RunningLab, tag: st
     assert browser.said() == []
 
 
+def test_the_results_come_first_with_gain_and_pace(browser: Browser, lab: RunningLab, tag: str) -> None:
+    for value in (3.0, 2.5):
+        lab.until_status(lab.submit(tag, config_delta={"VALUE": value}), "keep")
+
+    show(browser, lab, tag)
+
+    browser.until(lambda: "+0.500000" in browser.text("#night"), "the gain")
+    shown = browser.text("#night")
+    assert "2.500000" in shown
+    assert "from 3.000000" in shown
+    assert "3 -> 2.5 (one run)" in shown
+    assert "ago" in shown
+    above = browser.run(
+        "const top = (id) => document.querySelector(id).getBoundingClientRect().top;"
+        " return ['#tags', '#progress', '#gpus'].every((id) => top('#night') <= top(id))"
+    )
+    assert above
+    assert browser.said() == []
+
+
+def test_an_unknown_tag_offers_the_known_ones(browser: Browser, lab: RunningLab, tag: str) -> None:
+    browser.open(url(lab, "#tag=no-such-tag"))
+    browser.until(
+        lambda: any("There is no tag no-such-tag" in told for told in browser.texts("#unknown")), "it is told"
+    )
+
+    browser.run(f"document.querySelector('#unknown a[href=\"#tag={tag}\"]').click()")
+
+    browser.until(
+        lambda: any(tag in told for told in browser.texts("#tags a[aria-current]")), "the known one is shown"
+    )
+    assert browser.texts("#unknown:not([hidden])") == []
+
+
+def test_a_click_anywhere_in_a_row_opens_its_details(browser: Browser, lab: RunningLab, tag: str) -> None:
+    name = registered(lab, tag, hypothesis="a wider model")
+    show(browser, lab, tag)
+    browser.until(lambda: len(rows(browser)) == 1, "the row")
+
+    browser.click("#experiments tbody td.long")
+
+    browser.until(lambda: browser.texts("dialog[open] h2") == [name], "the details")
+
+
+def test_the_page_and_its_dialog_fit_a_phone(browser: Browser, lab: RunningLab, tag: str) -> None:
+    name = registered(lab, tag, hypothesis="a wider model " * 20)
+    browser.size(390, 844)
+    try:
+        show(browser, lab, tag, f"&run={name}")
+        browser.until(lambda: browser.texts("dialog[open] h2") == [name], "the details")
+        wide, window = browser.run("return [document.documentElement.scrollWidth, innerWidth]")
+        left, right = browser.run(
+            "const { left, right } = document.querySelector('dialog').getBoundingClientRect(); return [left, right]"
+        )
+    finally:
+        browser.size(1280, 900)
+
+    assert wide <= window
+    assert 0 <= left < right <= window
+
+
 def test_the_page_shows_the_agents_at_work_and_what_they_cost(
     browser: Browser, lab: RunningLab, tag: str
 ) -> None:

@@ -133,7 +133,7 @@ async def _demo(settings: Settings, runs: int, budget: float, bearer: Bearer | N
         count = view.finished
         say(f"{count} experiments in {time.monotonic() - began:.0f} s")
         if sys.stdin.isatty() and sys.stdout.isatty():
-            say(f"the lab stays up until Ctrl-C: {lab.url}/?tag={tag}")
+            say(f"the lab stays up until Ctrl-C: {lab.url}/#tag={tag}")
             await lab.run()
     say("nothing is left running")
     return OK if count >= runs else ERROR

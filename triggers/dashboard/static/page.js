@@ -10,6 +10,7 @@ import { events } from "./panels/events.js";
 import { experiments } from "./panels/experiments.js";
 import { gpus } from "./panels/gpus.js";
 import { health } from "./panels/health.js";
+import { night } from "./panels/night.js";
 import { progress } from "./panels/progress.js";
 import { run } from "./panels/run.js";
 import { tags } from "./panels/tags.js";
@@ -17,7 +18,7 @@ import { tags } from "./panels/tags.js";
 const LAST_EVENTS = 200;
 const REST_MS = 1000;
 
-const PANELS = [health, tags, progress, experiments, gpus, run];
+const PANELS = [health, tags, night, progress, experiments, gpus, run];
 const place = document.getElementById("lab");
 const connection = document.getElementById("connection");
 const untitled = document.title;

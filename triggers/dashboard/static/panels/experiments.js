@@ -77,7 +77,8 @@ function trust(word) {
 }
 
 function show(e, view) {
-  return h("tr", {},
+  const open = ({ target }) => target.closest("a") ?? (getSelection().isCollapsed && view.choose({ tag: e.tag, run: e.id }));
+  return h("tr", { click: open },
     h("td", { class: "number" }, h("a", { href: view.link({ tag: e.tag, run: e.id }), title: `details of ${e.id}` }, String(e.nth))),
     h("td", {}, badge(e.status), e.trust ? trust(e.trust) : null,
       e.near_miss ? h("span", { class: "dim", title: "within the margin of the best" }, " near") : null),

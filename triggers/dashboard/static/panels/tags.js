@@ -6,6 +6,7 @@ import { get } from "../lab.js";
 export function tags() {
   const list = document.querySelector("#tags .tags");
   const empty = document.getElementById("empty");
+  const unknown = document.getElementById("unknown");
   const research = document.getElementById("research");
 
   return {
@@ -20,9 +21,12 @@ export function tags() {
 
     show({ tags: found, workers }, view) {
       empty.hidden = found.length > 0;
-      research.hidden = found.length === 0;
       if (found.length === 0) sync(empty, [{ workers }], () => "empty", firstSteps);
       view.known(found);
+      const isUnknown = found.length > 0 && !found.some((tag) => tag.name === view.tag);
+      unknown.hidden = !isUnknown;
+      research.hidden = found.length === 0 || isUnknown;
+      if (isUnknown) unknown.replaceChildren(...known(found, view));
       sync(list, found.map((tag) => ({ ...tag, chosen: tag.name === view.tag })), (tag) => tag.name, (tag) => card(tag, view));
       const chosen = found.find((tag) => tag.name === view.tag);
       document.title = title(chosen);
@@ -43,6 +47,15 @@ function card(tag, view) {
       h("span", { class: "best" }, best),
       h("span", { class: "dim" }, `${tag.metric} ${tag.direction === "minimize" ? "↓" : "↑"}`),
       h("span", { class: "dim" }, `${tag.kept_experiments} kept of ${tag.total_experiments}`)));
+}
+
+// The chosen tag is not there: those that are.
+function known(found, view) {
+  return [
+    h("h2", {}, `There is no tag ${view.tag}`),
+    h("p", {}, "This lab has:"),
+    h("ul", {}, found.map((tag) => h("li", {}, h("a", { href: view.link({ tag: tag.name }) }, tag.name)))),
+  ];
 }
 
 function firstSteps({ workers }) {
