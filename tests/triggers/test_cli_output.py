@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import unicodedata
 
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from rich.table import Table
 
 from state.errors import Conflict
+from tests.commands import command_line
 from triggers.cli import demo_view
 from triggers.cli.output import explain, for_people, json_text, printable
 from triggers.cli.runs import table_of
@@ -89,3 +92,20 @@ def test_the_demo_shows_them_escaped_and_nothing_as_markup(capsys: pytest.Captur
     told = capsys.readouterr().out
     assert told.count(f"[red]{SHOWN}[/]") == 2
     assert not unseen(told)
+
+
+def test_a_hint_names_the_command_in_the_place_of_its_route(capsys: pytest.CaptureFixture[str]) -> None:
+    explain(
+        Conflict("the selection is over", hint="make a new one with POST /api/trace/select; GET /api/nowhere")
+    )
+
+    assert "-> make a new one with ./nightjar call trace::select; GET /api/nowhere" in capsys.readouterr().err
+
+
+def test_a_shell_completes_the_commands() -> None:
+    words = {"_NIGHTJAR_COMPLETE": "bash_complete", "COMP_WORDS": "nightjar rep", "COMP_CWORD": "1"}
+    done = subprocess.run(
+        command_line(), capture_output=True, text=True, check=True, env={**os.environ, **words}
+    )
+
+    assert done.stdout.split() == ["plain,report", "plain,replay"]

@@ -12,6 +12,7 @@ import click
 
 from functions.process.redaction import presentable
 from state.errors import BudgetExhausted, Forbidden, NightjarError, Unauthenticated
+from state.program import PROGRAM
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,12 +62,29 @@ _UNSEEN = re.compile(
 """Control and format characters that JSON would leave as they are."""
 
 
+_ROUTE = re.compile(r"(?:GET|POST) /api/[a-z/-]*[a-z]")
+
+
 def explain(problem: NightjarError) -> int:
     """Print the error and its hint to standard error; returns the exit code."""
     click.echo(f"nightjar: {printable_lines(presentable(problem.detail))}", err=True)
     if problem.hint:
-        click.echo(f"  -> {printable_lines(presentable(problem.hint))}", err=True)
+        click.echo(f"  -> {printable_lines(as_commands(presentable(problem.hint)))}", err=True)
     return exit_code(problem)
+
+
+def as_commands(hint: str) -> str:
+    """A hint with the commands that people type in the place of the routes that agents call."""
+    if "/api/" not in hint:
+        return hint
+    from functions.table import table  # imported late: few errors name a route
+
+    names = {
+        f"{door.method} {door.path}": name for name, declared in table().items() for door in declared.doors
+    }
+    return _ROUTE.sub(
+        lambda found: f"{PROGRAM} call {names[found[0]]}" if found[0] in names else found[0], hint
+    )
 
 
 def exit_code(problem: NightjarError) -> int:
