@@ -14,7 +14,7 @@ from functions.process.lifecycle import Process
 from state.settings import Settings
 from state.stream import TRIM_STEP, UNSERVED_S, Subscription
 from tests.labs import events_of, open_tag, refused, told
-from triggers.sse.stream import Broadcast, Filter
+from triggers.sse.stream import Filter, broadcasting
 
 DAY_MS = 86_400_000
 
@@ -238,11 +238,11 @@ async def test_the_audit_goes_on_without_the_events_that_went(
 async def test_who_has_missed_trimmed_events_is_told_so(process: Process) -> None:
     old = await past(process, 30, days=8)
     await trim(process)
-    broadcast = Broadcast(process.stream, 10, 10)
 
-    with broadcast.connected(Filter()) as behind, broadcast.connected(Filter()) as abreast:
-        late = await first_told(broadcast.tell(behind, old[5]))
-        early = await first_told(broadcast.tell(abreast, old[25]))
+    async with broadcasting(process) as broadcast:
+        with broadcast.connected(Filter()) as behind, broadcast.connected(Filter()) as abreast:
+            late = await first_told(broadcast.tell(behind, old[5]))
+            early = await first_told(broadcast.tell(abreast, old[25]))
 
     assert "event: reset" in late
     assert json.dumps({"since": old[5], "first": old[20]}) in late
