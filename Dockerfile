@@ -10,6 +10,7 @@ COPY triggers triggers
 COPY workers workers
 COPY examples examples
 COPY installed installed
+COPY skills skills
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /dist .
 
 FROM python:3.13-slim

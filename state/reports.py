@@ -12,7 +12,7 @@ from state.experiments import NearBand
 from state.experiments.queueing import slots, slots_of
 from state.experiments.showing import runs_of, runs_of_best
 from state.facts import Runs, Spread
-from state.indexes import fields_in, members, read_as, records
+from state.indexes import fields_in, members, read_as, records, values
 from state.moves import Arg
 from state.noise import spread_at, spread_of
 from state.policy import Policy, read_policy
@@ -221,7 +221,7 @@ class Reports:
             tag=of_tag,
             best=best,
             keeps=read_as(Keep, found["keeps"]),
-            demoted=len(records(found["demoted"])),
+            demoted=len(values(found["demoted"])),
             failures=[e for status in failed for e in read_as(Failure, found[status])],
             recent=read_as(Result, found["recent"]),
             near_miss_margin=read_policy(found["policy"]).near_miss_margin,

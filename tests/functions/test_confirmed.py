@@ -128,6 +128,9 @@ async def test_a_lucky_run_is_kept_provisionally_and_demoted_by_its_second_run(
     assert await best_of(client) == "mar11-1"
     [event] = await events_of(process, "experiment.demoted")
     assert event["subject"] == "mar11-2"
+    night = await told(client, "/api/report/night", tag="mar11")
+    assert night["demoted"] == 1
+    assert "1 lucky win caught" in night["headline"]
     assert event["base_commit_sha"] == "abc1234"
     summary = await told(client, "/api/report/summary", tag="mar11")
     assert {k: summary["stats"][k] for k in ("total", "kept", "discarded")} == {

@@ -34,7 +34,7 @@ def test_the_lab_of_a_demo_stays_up_on_a_terminal_until_ctrl_c(tmp_path: Path) -
         try:
             shown += os.read(ours, 4096)
         except OSError:
-            raise AssertionError(shown.decode()) from None
+            raise AssertionError(f"ended with {demo.wait()}: {shown.decode()}") from None
     page = httpx.get(told[1].decode())
     demo.send_signal(signal.SIGINT)
     while True:

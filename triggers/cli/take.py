@@ -84,7 +84,7 @@ def _committed(git: Git, run: Run, base: str | None, patch: bytes | None) -> str
     if theirs is not None and whole == tree:
         return theirs
     assert parent is not None
-    return git("commit-tree", whole, "-p", parent, "-m", _message(run)).strip()
+    return git.committed(whole, parent, _message(run))
 
 
 def _message(run: Run) -> str:
@@ -157,6 +157,12 @@ class Git:
         blob = self("hash-object", "-w", "--stdin", stdin=script.encode()).strip()
         self("update-index", "--cacheinfo", f"{mode[0]},{blob},{SCRIPT}")
         return self("write-tree").strip()
+
+    def committed(self, tree: str, parent: str, message: str) -> str:
+        """A commit of a tree, by the user that git knows; by Nightjar where it knows none."""
+        known = self._run("var", "GIT_COMMITTER_IDENT").returncode == 0
+        who = () if known else ("-c", "user.name=Nightjar", "-c", "user.email=nightjar@localhost")
+        return self(*who, "commit-tree", tree, "-p", parent, "-m", message).strip()
 
     def _run(self, *arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
         env = dict(os.environ) | ({"GIT_INDEX_FILE": str(self.index)} if self.index else {}) | {"LC_ALL": "C"}
