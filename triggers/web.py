@@ -62,6 +62,7 @@ async def serve(settings: Settings) -> None:
                 app.state.broadcast = broadcast
                 # Event streams never end by themselves: the server would wait for them until it cuts them.
                 stopping = asyncio.create_task(stop.wait())
+                stopping.add_done_callback(lambda _: process.stopping.set())
                 stopping.add_done_callback(lambda _: broadcast.close())
                 beside = [asyncio.create_task(task) for task in (import_late(), watch(process.meters))]
                 yield

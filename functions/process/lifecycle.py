@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from functions.children import Children
@@ -66,6 +66,8 @@ class Process:
     schedules: Schedules
     tokens: Tokens
     neighbours: Neighbours
+    stopping: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set once the process is to end: who waits is sent away before the connection is cut."""
 
 
 @asynccontextmanager

@@ -57,11 +57,13 @@ async def _while_admitted(process: Process, call: Call, calling: Coroutine[Any, 
     """The answer of a call that may wait; a caller whose token ends meanwhile is sent away without one.
 
     Raises:
-        Unauthenticated: that happened. Whatever the call raises.
+        Unauthenticated: that happened. Unavailable: this process ends. Whatever the call raises.
     """
     task = asyncio.ensure_future(calling)
     try:
         while not (await asyncio.wait([task], timeout=LOOK_AGAIN_S))[0]:
+            if process.stopping.is_set():
+                raise Unavailable("this web process ends", hint="ask again in a moment", retry_after=1.0)
             with suppress(Unavailable):
                 if call.proof not in await still_admitted(process.tokens, [call.proof]):
                     raise Unauthenticated(

@@ -33,6 +33,7 @@ class Waiters:
     experiment: str
     eager: dict[str, str]
     patient: dict[str, str]
+    stopping: asyncio.Event
 
     async def wait(self, who: dict[str, str], seconds: float = 50) -> httpx.Response:
         return await self.http.get(f"/api/experiment/{self.experiment}/wait?timeout={seconds}", headers=who)
@@ -50,7 +51,7 @@ async def waiters(settings: Settings) -> AsyncIterator[Waiters]:
         experiment = await registered(http)
         eager, patient = [await bearer(process, name, "agent") for name in ("eager", "patient")]
         http.headers.update(await bearer(process, "olga", "operator"))
-        yield Waiters(http, experiment, eager, patient)
+        yield Waiters(http, experiment, eager, patient, process.stopping)
 
 
 async def test_one_more_wait_than_a_token_may_have_is_told_when_to_come_back(waiters: Waiters) -> None:
@@ -75,3 +76,14 @@ async def test_one_more_wait_than_a_token_may_have_is_told_when_to_come_back(wai
 
 def test_a_token_waits_64_times_and_opens_16_event_streams_by_default() -> None:
     assert (Settings().waits_each, Settings().event_streams_each) == (64, 16)
+
+
+async def test_who_waits_where_the_process_ends_is_told_to_ask_again(waiters: Waiters) -> None:
+    waiting = asyncio.create_task(waiters.wait(waiters.eager))
+    assert not (await asyncio.wait([waiting], timeout=0.2))[0]
+
+    waiters.stopping.set()
+    answer = await waiting
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "1")
+    assert answer.json()["hint"] == "ask again in a moment"
