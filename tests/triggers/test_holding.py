@@ -17,6 +17,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx
 import httpx2
@@ -364,7 +365,8 @@ async def test_no_call_over_mcp_holds_the_event_loop(
 
         for body in WORST.get(function, [sample(table()[function])]):
             healthy = asyncio.create_task(stays_healthy(http))
-            answer = await client.call_tool(tool, {**body, **chosen})
+            fresh = {"tag": f"new-{uuid4().hex[:8]}"} if function == "experiment::setup" else {}
+            answer = await client.call_tool(tool, {**body, **chosen, **fresh})
             healthy.cancel()
             assert answer.content
             assert not (answer.is_error and reads), answer.content
