@@ -55,7 +55,7 @@ class Shown(Response):
 
 @function("token::issue", role="operator", writes=True, keeps_answer=False)
 async def issue(request: Issue, call: Call, tokens: Tokens) -> Shown:
-    """Issue a token, shown this once; the first is an operator's, and nobody is let in without one from then on."""
+    """Issue a token, shown this once; the first is an operator's, and from then on every call needs one."""
     return shown(
         await tokens.issue(
             name=request.name,

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import print_json, printable_lines
@@ -41,4 +42,4 @@ def command(data: str | None, lab: str | None, tag: str | None, output: Path | N
     else:
         click.echo(printable_lines(night["markdown"]))
     if night["best_experiment_id"] is not None:
-        click.echo(f"-> ./nightjar take {night['best_experiment_id']} makes a branch of the best", err=True)
+        click.echo(f"-> {PROGRAM} take {night['best_experiment_id']} makes a branch of the best", err=True)
