@@ -395,6 +395,7 @@ async def test_a_run_ends_although_a_question_to_the_lab_swallows_its_cancellati
         swallowed = False
 
         async def poll(self) -> Order:
+            (tmp_path / "asked").touch()
             try:
                 await asyncio.sleep(0 if self.swallowed else 600)
             except asyncio.CancelledError:
@@ -402,8 +403,13 @@ async def test_a_run_ends_although_a_question_to_the_lab_swallows_its_cancellati
             return "continue"
 
     watcher = Swallowing()
+    script = """
+        import os, time
+        while not os.path.exists("asked"):
+            time.sleep(0.01)
+    """
 
-    ended = await run_command(command(tmp_path, stamp, "print('done')"), watcher, PATIENT)
+    ended = await run_command(command(tmp_path, stamp, script), watcher, PATIENT)
 
     assert (ended.cause, ended.is_empty, watcher.swallowed) == ("exit", True, True)
 
