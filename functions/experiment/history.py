@@ -6,11 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from functions.contract import Category, Request, Response, function
+from functions.contract import Call, Category, Request, Response, function
 from functions.views.experiments import ExperimentView
 from state.experiments import PAGE_BYTES, Experiments, Window
 from state.ids import Tag, TraceId
 from state.records import Status
+
+TOOL_BYTES = 64 * 1024
+"""Of a page for a tool's caller: a language model reads all of it, and its clients cut longer answers."""
 
 
 class ListHistory(Request):
@@ -36,7 +39,7 @@ class HistoryPage(Response):
 
 
 @function("experiment::history", role="viewer")
-async def history(request: ListHistory, experiments: Experiments) -> HistoryPage:
+async def history(request: ListHistory, call: Call, experiments: Experiments) -> HistoryPage:
     """The last `limit` experiments, oldest first; `next_cursor` leads to those before them."""
     window = Window(
         request.tag,
@@ -46,7 +49,7 @@ async def history(request: ListHistory, experiments: Experiments) -> HistoryPage
         trace_id=request.trace_id,
         cursor=request.cursor,
         newest=request.order == "newest",
-        most_bytes=PAGE_BYTES,
+        most_bytes=TOOL_BYTES if call.trigger == "mcp" else PAGE_BYTES,
     )
     page = await experiments.history(ExperimentView, window)
     return HistoryPage(experiments=page.experiments, total=page.total, next_cursor=page.following)

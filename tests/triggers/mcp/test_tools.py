@@ -156,6 +156,21 @@ async def test_the_text_of_an_answer_is_short_and_has_its_numbers(http: httpx.As
     assert max(len(text(answer)) for answer in (best, history, diff)) <= 2000
 
 
+async def test_a_page_is_as_long_as_a_language_model_reads(http: httpx.AsyncClient) -> None:
+    await open_tag(http)
+    for nth in range(20):
+        await tried(http, 1.0 + nth, hypothesis="h" * 4000, description="d" * 4000)
+    asked = {"tag": "mar11", "limit": 1000}
+    async with speaking(http) as client:
+        page = (await client.call_tool("query", {"what": "history", **asked})).structured_content
+        rest = await client.call_tool("query", {"what": "history", **asked, "cursor": page["next_cursor"]})
+    whole = await told(http, "/api/experiment/history", **asked)
+
+    found = [*rest.structured_content["experiments"], *page["experiments"]]
+    assert 1 < len(page["experiments"]) < len(found) < len(whole["experiments"]) == 20
+    assert found == whole["experiments"][-len(found) :]
+
+
 async def test_every_wrong_field_is_named(http: httpx.AsyncClient) -> None:
     async with speaking(http) as client:
         refused = await refusal(client, "submit", what="train", a=1, b=2)
