@@ -6,10 +6,11 @@ environment; a descendant that has cleared it is found as long as its parents li
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from pathlib import Path
 
 import psutil
@@ -32,13 +33,7 @@ def processes_of(stamp_prefix: str) -> list[psutil.Process]:
 
 def signal_all(stamp_prefix: str, number: int, *, spare: Container[int] = ()) -> None:
     """Send one signal to all processes of the attempt, except the ids in `spare`."""
-    for process in processes_of(stamp_prefix):
-        if process.pid in spare:
-            continue
-        try:
-            process.send_signal(number)
-        except psutil.Error:  # it ended meanwhile, or is another user's
-            continue
+    _send((process for process in processes_of(stamp_prefix) if process.pid not in spare), number)
 
 
 def kill_all(
@@ -60,6 +55,7 @@ def kill_all(
     # in the middle of an exec a process has no environment for a moment, but it is still a descendant
     looks = 2 if spare is None else 1
     known: dict[int, psutil.Process] = {}
+    stopped: set[int] = set()
     while True:
         # descendants found before are remembered, since their parents may be gone
         known = {pid: p for pid, p in known.items() if _lives(p)} | _found(stamp_prefix)
@@ -72,13 +68,19 @@ def kill_all(
             if looks == 0:
                 return True
         if time.monotonic() > deadline:
+            _send(known.values(), signal.SIGKILL)
             return False
-        for process in known.values():
-            try:
-                process.send_signal(signal.SIGKILL)
-            except psutil.Error:
-                continue
+        # a fork bomb fills the place of each that is killed: first nobody may be left who forks
+        newcomers = [process for pid, process in known.items() if pid not in stopped]
+        _send(newcomers or known.values(), signal.SIGSTOP if newcomers else signal.SIGKILL)
+        stopped = set(known)
         time.sleep(_PAUSE_S)
+
+
+def _send(processes: Iterable[psutil.Process], number: int) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):  # it ended meanwhile, or is another user's
+            process.send_signal(number)
 
 
 def _descendants() -> list[psutil.Process]:
