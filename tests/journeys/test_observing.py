@@ -74,7 +74,8 @@ def test_one_trace_leads_from_the_request_through_the_run_to_its_verdict(lab: Ru
     assert f"trace: {sent}" in found["log_tail"]
     events = events_until(lab, "best.changed", experiment)
     assert {e["trace"] for e in events} == {sent}
-    assert [e["type"] for e in events] == [
+    steps = list(dict.fromkeys(e["type"] for e in events))  # a worker that comes late is given it again
+    assert steps == [
         *(f"experiment.{step}" for step in ("registered", "queued", "leased", "started", "finished")),
         "best.changed",
     ]
