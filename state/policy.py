@@ -25,6 +25,10 @@ PROPOSED = {
 }
 """Names that the proposal of traces gave to values of ours."""
 
+StoppingRule = Literal["none", "stochastic", "median", "asha"]
+BUCKETS = (0.2, 0.4, 0.6, 0.8, 1.0)
+"""Shares of a run at which its value is compared with those of other runs."""
+
 
 class Part(BaseModel):
     """A group of policy values: unknown names, NaN and infinity are refused."""
@@ -116,6 +120,46 @@ class Patches(Part):
         description="days after its end in which the patch of a run that was not kept stays in Redis; then it moves"
         " to the lab's archive (NIGHTJAR_ARCHIVE) and is read from there; default: it stays",
     )
+
+
+class Stopping(Part):
+    """Which runs are stopped or extended on their way, by their rank among the runs of their tag."""
+
+    rule: StoppingRule = Field(
+        default="none",
+        description="none; stochastic: the worst runs, with a probability; median: what is worse than half of the"
+        " runs; asha: all but the best 1 / eta, twice",
+    )
+    eta: float = Field(
+        default=3,
+        ge=1.5,
+        le=10,
+        description="stochastic stops runs below the percentile 100 / eta; asha lets 1 / eta of the runs go on",
+    )
+    max_prob: float = Field(
+        default=0.65, ge=0, le=1, description="probability with which stochastic stops the worst run"
+    )
+    warmup_runs: int = Field(
+        default=25, ge=0, le=1_000_000, description="finished runs of the tag before which no run is stopped"
+    )
+    min_peers: int = Field(
+        default=5,
+        ge=1,
+        le=1_000_000,
+        description="other runs at the same point without which no run is stopped",
+    )
+    extend_at: float = Field(
+        default=0.8,
+        description="share of a run at which the best 11 % are given budgets.extend_s more: 0.2, 0.4, 0.6, 0.8 or 1",
+    )
+
+    @model_validator(mode="after")
+    def _extends_at_a_bucket(self) -> Stopping:
+        if self.extend_at not in BUCKETS:
+            raise ValueError(
+                f"extend_at {self.extend_at:g} is none of {', '.join(f'{b:g}' for b in BUCKETS)}"
+            )
+        return self
 
 
 class Policy(Part):

@@ -1,0 +1,63 @@
+"""What the first tick of a run in a bucket is answered: go on, stop, or take more time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Literal
+
+from functions.rules.stopping.ranks import Standing
+from functions.rules.stopping.stoppers import STOPPERS
+from state.policy import BUCKETS, Stopping
+
+Told = Literal["continue", "stop", "extend"]
+
+TOP = 11.0
+"""Percent of the runs, the best ones, that are extended."""
+NEVER_STOPPED = frozenset({"falsify", "validate", "decision_sprint"})
+"""Strategies of a swarm whose runs' numbers are needed whole."""
+REASON = "stopped early: its rank among the runs of its tag was too low"
+"""Without a number: published clients take the first number beside the metric's name for the result."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A run at a bucket, with what the answer depends on."""
+
+    bucket: float
+    standing: Standing
+    finished: int
+    """Runs of the tag that have ended with a value or were stopped."""
+    may_stop: bool = True
+    """False: its numbers are needed whole."""
+    may_extend: bool = True
+    """False: it was extended already, or has to take as long as another run."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the run is told, and the probability with which it had to stop."""
+
+    told: Told
+    chance: float = 0.0
+
+
+def judge(at: Checkpoint, draw: float, settings: Stopping) -> Answer:
+    """The answer at a bucket; `draw` is a number of [0, 1) that is always the same for this run and bucket."""
+    is_early = at.finished < settings.warmup_runs or at.standing.peers < settings.min_peers
+    if settings.rule == "none" or is_early:
+        return Answer("continue")
+    chance = STOPPERS[settings.rule](at.standing, at.bucket, settings)
+    if not at.may_stop or at.bucket == BUCKETS[-1]:
+        chance = 0.0
+    if draw < chance:
+        return Answer("stop", chance)
+    if at.may_extend and at.bucket == settings.extend_at and at.standing.rank >= 100 - TOP:
+        return Answer("extend", chance)
+    return Answer("continue", chance)
+
+
+def drawn(run: str, bucket: float) -> float:
+    """The number of [0, 1) that decides over this run at this bucket, however often it is asked for."""
+    digest = sha256(f"{run} {bucket!r}".encode()).digest()
+    return int.from_bytes(digest[:6], "big") / 2**48
