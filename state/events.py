@@ -25,6 +25,8 @@ CATALOGUE: Mapping[str, str] = {
     "experiment.refuted": "the lab's run of a claim is a discard; data says what was reported and what was measured",
     "experiment.retracted": "its result was taken back; data says what is the best now",
     "experiment.unconfirmed": "its keep stays, without retests that bear it out",
+    "run.ticked": "it has reached another fifth of its way; not published, only in the stream",
+    "run.stopping": "it was told to stop, because its rank among the runs of its tag is too low",
     "best.changed": "a tag, or a comparability key of it, has another best",
     "cron.paused": "the clock no longer fires a function",
     "cron.resumed": "the clock fires it again",

@@ -76,6 +76,25 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class RankFacts:
+    """A run that has reached a bucket, and what its answer there depends on besides its peers."""
+
+    experiment: Experiment
+    tag: Tag
+    policy: Policy
+    gpu_class: str
+
+
+@dataclass(frozen=True)
+class Peers:
+    """The other runs of a tag, GPU class and bucket: how many had a lower value, an equal one, and all."""
+
+    lower: int
+    equal: int
+    runs: int
+
+
+@dataclass(frozen=True)
 class RetestFacts:
     """What one more run of an experiment's code is decided on."""
 

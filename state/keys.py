@@ -58,6 +58,12 @@ FAMILIES = (
     ),
     Family("attempts:<id>", "hash", "its attempts on workers"),
     Family("reports:<id>", "list", "its newest ticks as [progress, metric, time]"),
+    Family(
+        "ranks:<tag>:<class>:<bucket>",
+        "zset",
+        "runs by what they had at a bucket on one class of GPU; see `state/experiments/ranking.py`",
+    ),
+    Family("rank_classes:<tag>", "hash", "the names of the GPU classes that have such ranks"),
     Family("evidence:<id>", "hash", "results that came too late to count"),
     Family("log:<id>", "string", "the newest lines of its log"),
     Family("diffs:<sha256>", "string", "a patch, compressed by zlib"),

@@ -9,9 +9,14 @@ from state.facts import Spread
 from state.keys import Keys
 
 
+def class_id(gpu_class: str | None) -> str:
+    """A GPU class as part of a key."""
+    return hashlib.sha256((gpu_class or "").encode()).hexdigest()[:16]
+
+
 def noise_key(keys: Keys, tag: str, gpu_class: str | None) -> str:
     """Where the noise of a tag and GPU class stands."""
-    return keys("noise", tag, hashlib.sha256((gpu_class or "").encode()).hexdigest()[:16])
+    return keys("noise", tag, class_id(gpu_class))
 
 
 def runs_at(noise: str, code: str) -> str:

@@ -211,6 +211,7 @@ class Policy(Part):
     )
     traces: TracePolicy = Field(default=TracePolicy(), description="how branches grow")
     budgets: Budgets = Field(default=Budgets(), description="how long runs train")
+    stopping: Stopping = Field(default=Stopping(), description="which runs are stopped on their way")
     patches: Patches = Field(default=Patches(), description="how long patches stay in Redis")
 
     def changed(self, changes: dict[str, Any]) -> Policy:

@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 from state.budgets import Books, books_of
 from state.client import Lab
 from state.experiments import PAGE_BYTES, Experiments, Window
+from state.experiments.ranking import ranks_at
+from state.policy import BUCKETS
 from state.records import OPEN, STATUSES, Experiment, ForestRecords, Trace
 from state.traces import Traces
 
@@ -80,6 +82,19 @@ class Snapshots:
             )
             for name, key in names
         }
+
+    async def ranks(self, tag: str) -> dict[float, frozenset[str]]:
+        """The runs that are ranked at each bucket, of every GPU class."""
+        keys = self._lab.keys
+        classes = (await self._lab.hash(keys("rank_classes", tag))).values()
+        pools = [
+            (bucket, ranks_at(keys, tag, gpu_class, bucket)) for gpu_class in classes for bucket in BUCKETS
+        ]
+        members = await self._lab.pipeline([("ZRANGE", pool, 0, -1) for _, pool in pools]) if pools else []
+        found: dict[float, frozenset[str]] = dict.fromkeys(BUCKETS, frozenset())
+        for (bucket, _), ids in zip(pools, members, strict=True):
+            found[bucket] |= frozenset(ids)
+        return found
 
     async def _scores(self, key: str) -> dict[str, float]:
         rows = await self._lab.command("ZRANGE", key, 0, -1, "WITHSCORES", withscores=True)

@@ -6,12 +6,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from functions.gpu._ranking import ranked
 from functions.gpu._reporting import delivered
 from functions.gpu._stores import Stores
 from functions.lanes import Order, Source
 from functions.rules.pool.broken_lease import broken, given_up
+from functions.rules.stopping.buckets import bucket_of
 from state.assignments import Assignment
 from state.decisions import BrokenLease
 from state.errors import Unavailable
@@ -30,6 +32,8 @@ class AttemptLease:
     """As it was leased."""
     assignment: Assignment
     lease_s: float
+    ranked_at: set[float] = field(default_factory=set)
+    """Buckets at which the run was ranked: a script that reports all the time costs no more than its lease."""
 
     @property
     def gpu_id(self) -> str:
@@ -69,7 +73,12 @@ class AttemptLease:
         return "continue" if is_ours else "lost"
 
     async def tick(self, metric: float, progress: float) -> Order:
-        return await self._renew((metric, progress))
+        order, bucket = await self._renew((metric, progress)), bucket_of(progress)
+        if order != "continue" or bucket is None or bucket in self.ranked_at:
+            return order
+        order = await ranked(self.experiment, metric, bucket, self.stores.experiments)
+        self.ranked_at.add(bucket)
+        return order
 
     async def poll(self) -> Order:
         return await self._renew()

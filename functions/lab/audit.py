@@ -95,6 +95,7 @@ async def _snapshot(name: str, finished_events: Mapping[str, int] | None, stores
         lost_patches=await snapshots.lost_patches([*found, *retests]),
         decided=await snapshots.decided(name),
         books=await snapshots.books([*found, *retests]),
+        ranks=await snapshots.ranks(name),
     )
 
 

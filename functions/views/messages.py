@@ -27,6 +27,8 @@ SENTENCES: Mapping[str, str] = {
     "experiment.promoted": "{subject} was run again and is kept after all: build on {base_commit_sha}",
     "experiment.refuted": "{subject} measured {val_bpb}, not {reported} as its agent said: it stays a discard.",
     "experiment.retracted": "{subject} was retracted ({reason}); the best is {best_experiment_id} now.",
+    "run.ticked": "{subject} has {metric} at {bucket} of its run.",
+    "run.stopping": "{subject} is stopped early, at {bucket} of its run: its rank is {rank} of 100.",
     "best.changed": "New best of {tag}: {subject} with {val_bpb}.",
     "strategy.changed": "{tag} now searches in mode {mode}: {reason}",
     "gpu.registered": "{subject} joined the pool.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from state.experiments.ending import EndingStore
+from state.experiments.ranking import Ranking
 from state.experiments.reading import PAGE_BYTES, Page, Window
 from state.experiments.registering import Registering
 from state.experiments.retesting import Retesting
@@ -13,5 +14,5 @@ from state.experiments.showing import NearBand, Showing
 __all__ = ["PAGE_BYTES", "Experiments", "NearBand", "Page", "Window"]
 
 
-class Experiments(Registering, Running, EndingStore, Retesting, Retracting, Showing):
+class Experiments(Registering, Running, Ranking, EndingStore, Retesting, Retracting, Showing):
     """All experiments of the lab."""

@@ -18,12 +18,18 @@ local function rfc3339(t)
 end
 
 -- Append an event; `data` is JSON text. It carries `traceparent` where one is given (an experiment's own), else that of
--- the call.
-local function emit(kind, tag, subject, data, traceparent)
+-- the call. Answers its id, time and trace.
+local function append(kind, tag, subject, data, traceparent)
   local trace = traceparent or A.traceparent or ''
   local time = rfc3339(now())
   local id = redis.call('XADD', K.events, '*', 'type', kind, 'time', time, 'tag', tag, 'subject', subject, 'data', data,
     'trace', trace)
+  return id, time, trace
+end
+
+-- Append an event, and tell who subscribes to its type.
+local function emit(kind, tag, subject, data, traceparent)
+  local id, time, trace = append(kind, tag, subject, data, traceparent)
   local lab = string.match(K.events, '^{(.-)}')
   local message = string.format('{"id":%s,"type":%s,"time":%s,"lab":%s,"tag":%s,"subject":%s,"data":%s,"trace":%s}',
     cjson.encode(id), cjson.encode(kind), cjson.encode(time), cjson.encode(lab),

@@ -218,6 +218,8 @@ class Trial(Idea, Sketch):
     """Set aside for it from the tag's budget while it is open."""
     stopping: bool = False
     stop_reason: str | None = None
+    told: dict[str, str] | None = None
+    """What its runs were told at their buckets, by `<attempt>:<bucket>`: continue, stop or extend."""
 
     finish_number: int | None = None
     last_metric: float | None = None

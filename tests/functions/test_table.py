@@ -252,7 +252,7 @@ def test_there_are_scripts() -> None:
 def test_the_catalogue_is_what_the_scripts_emit() -> None:
     emitted: set[str] = set()
     for script in moves():
-        for call in re.findall(r"\bemit\((.*?),\s*(?:A\.|''|data)", code(script), re.S):
+        for call in re.findall(r"\b(?:emit|append)\((.*?),\s*(?:A\.|''|data)", code(script), re.S):
             emitted |= set(re.findall(r"'([a-z]+\.[a-z_]+)'", call))
         for names in re.findall(r"local told = \{(.*?)\}", code(script), re.S):
             emitted |= set(re.findall(r"'([a-z]+\.[a-z_]+)'", names))

@@ -50,6 +50,8 @@ class Snapshot:
     """What was decided of it and its experiments, which no worker can write: see `state.decided`."""
     books: Books = field(default_factory=Books)
     """The sums that the experiments have spent and reserved."""
+    ranks: Mapping[float, frozenset[str]] = field(default_factory=dict)
+    """By bucket, the runs that others are ranked among."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,7 @@ def tag_violations(s: Snapshot) -> Iterator[str]:
     yield from _retests(s, records)
     yield from _chain(s, records)
     yield from _rewritten(s)
+    yield from _ranks(s, records)
     for experiment_id, digest in sorted(s.lost_patches.items()):
         yield f"{s.tag.name}: the patch {digest} of {experiment_id} is neither in Redis nor in the archive"
 
@@ -299,6 +302,18 @@ def _rewritten(s: Snapshot) -> Iterator[str]:
             yield f"{e.experiment_id} was never registered"
         elif found:
             yield f"{e.experiment_id}: its record has another {', '.join(found)} than was registered"
+
+
+def _ranks(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
+    """Who is ranked at a bucket was told something there."""
+    for bucket, ranked in s.ranks.items():
+        was_told = {
+            e.experiment_id
+            for e in records.values()
+            if any(here.endswith(f":{bucket!r}") for here in e.told or ())
+        }
+        for stray in sorted(ranked ^ was_told):
+            yield f"{s.tag.name}: the ranks at {bucket:g} of a run and the record of {stray} disagree"
 
 
 def is_of(e: Experiment, baseline_id: str) -> bool:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from typing import Literal
 
-from functions.rules.stopping.ranks import Standing
+from functions.rules.stopping.ranks import Standing, standing
 from functions.rules.stopping.stoppers import STOPPERS
+from state.facts import Peers, RankFacts
 from state.policy import BUCKETS, Stopping
 
 Told = Literal["continue", "stop", "extend"]
@@ -28,8 +29,10 @@ class Checkpoint:
     standing: Standing
     finished: int
     """Runs of the tag that have ended with a value or were stopped."""
+    strategy: str | None = None
+    """Of a swarm's run."""
     may_stop: bool = True
-    """False: its numbers are needed whole."""
+    """False: its numbers are needed whole, whatever its strategy."""
     may_extend: bool = True
     """False: it was extended already, or has to take as long as another run."""
 
@@ -48,13 +51,21 @@ def judge(at: Checkpoint, draw: float, settings: Stopping) -> Answer:
     if settings.rule == "none" or is_early:
         return Answer("continue")
     chance = STOPPERS[settings.rule](at.standing, at.bucket, settings)
-    if not at.may_stop or at.bucket == BUCKETS[-1]:
+    if not at.may_stop or at.strategy in NEVER_STOPPED or at.bucket == BUCKETS[-1]:
         chance = 0.0
     if draw < chance:
         return Answer("stop", chance)
     if at.may_extend and at.bucket == settings.extend_at and at.standing.rank >= 100 - TOP:
         return Answer("extend", chance)
     return Answer("continue", chance)
+
+
+def checkpoint(facts: RankFacts, bucket: float, peers: Peers) -> Checkpoint:
+    """A run of the lab's own workers at a bucket. A baseline's numbers are needed whole."""
+    tag = facts.tag
+    stands = standing(tag.direction, lower=peers.lower, equal=peers.equal, peers=peers.runs)
+    finished = tag.baselines + tag.kept + tag.discarded + tag.stopped
+    return Checkpoint(bucket, stands, finished, may_stop=not facts.experiment.baseline, may_extend=False)
 
 
 def drawn(run: str, bucket: float) -> float:

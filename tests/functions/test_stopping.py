@@ -1,0 +1,411 @@
+"""Early stopping: the lab's workers rank a run's reports among those of its tag, and end the worst."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from functions.gpu._ranking import ranked
+from functions.lanes import Halted, Order, Trained, TrainingJob, TrainingResult, Unfit, Watcher
+from functions.process.lifecycle import Process, opened
+from functions.rules.stopping.judging import REASON
+from state.backup import back_up, restore
+from state.client import Lab as RedisLab
+from state.experiments import Experiments
+from state.experiments.ranking import ranks_at
+from state.presence import Presence
+from state.records import Footprint
+from state.settings import Settings
+from tests.conftest import http_client
+from tests.labs import add_gpu, asked, begun, events_of, handed_over, idea, open_tag, refused, told
+from tests.trips import Trips, counted
+
+Ticks = Sequence[tuple[float, float]]
+"""(metric, progress) as a script reports them."""
+CERTAIN = {
+    "stopping.rule": "stochastic",
+    "stopping.max_prob": 1.0,
+    "stopping.warmup_runs": 5,
+    "stopping.min_peers": 5,
+    "baseline_first": False,
+}
+"""The worst of six runs is stopped, whatever is drawn for it."""
+
+
+class Reporting:
+    """A runner whose script reports these ticks, and obeys."""
+
+    name = "host:1:1"
+    gpu_id = "host:gpu0"
+
+    def __init__(self) -> None:
+        self.ticks: Ticks = ()
+        self.orders: list[Order] = []
+
+    async def run(self, job: TrainingJob, watcher: Watcher, *, metric: str) -> TrainingResult:
+        self.orders = []
+        value = 1.0
+        for value, progress in self.ticks:
+            self.orders.append(await watcher.tick(value, progress))
+            if self.orders[-1] == "stop":
+                return Halted("stop")
+        return Trained({metric: value}, evaluator_hash="e1", gpu_class="H100", log_tail="", metric=value)
+
+    async def survey(self) -> Footprint | Unfit | None:
+        return None
+
+    async def is_empty(self, job: TrainingJob, before: Footprint | None) -> bool:
+        return True
+
+
+class Lab:
+    """A lab with one GPU, whose runs report what a test wants."""
+
+    def __init__(
+        self, client: httpx.AsyncClient, process: Process, worker: Process, runner: Reporting
+    ) -> None:
+        self.client = client
+        self.process = process
+        self._worker = worker
+        self._runner = runner
+
+    async def run(self, *ticks: tuple[float, float], tag: str = "mar11", **changes: Any) -> dict[str, Any]:
+        """Train one experiment that reports this; answers its record."""
+        submitted = await told(self.client, "/api/experiment/submit", **idea(tag, **changes))
+        return await self.train(submitted["experiment_id"], *ticks)
+
+    async def train(self, experiment_id: str, *ticks: tuple[float, float]) -> dict[str, Any]:
+        self._runner.ticks = ticks
+        await told(self.client, "/api/pool/dispatch")
+        payload = handed_over(self.process.lab)[-1]
+        assert payload["experiment_id"] == experiment_id
+        invoker = self._worker.invoker
+        await invoker.call("gpu::train", payload, invoker.system("test"))
+        shown: dict[str, Any] = (await asked(self.client, f"/api/experiment/{experiment_id}"))["experiment"]
+        return shown
+
+    @property
+    def orders(self) -> list[Order]:
+        return self._runner.orders
+
+    async def pool(self, bucket: float, tag: str = "mar11") -> dict[str, float]:
+        """What runs had at a bucket."""
+        key = ranks_at(self.process.lab.keys, tag, "H100", bucket)
+        rows = await self.process.lab.command("ZRANGE", key, 0, -1, "WITHSCORES", withscores=True)
+        return {str(name): float(value) for name, value in rows}
+
+
+@pytest.fixture
+async def lab(client: httpx.AsyncClient, process: Process, settings: Settings) -> AsyncIterator[Lab]:
+    await add_gpu(client)
+    async with working(client, process, settings) as found:
+        yield found
+
+
+@asynccontextmanager
+async def working(
+    client: httpx.AsyncClient, process: Process, settings: Settings, runner: Reporting | None = None
+) -> AsyncIterator[Lab]:
+    runner = runner or Reporting()
+    async with opened("runner", settings, runner=lambda _: runner) as worker:
+        yield Lab(client, process, worker, runner)
+
+
+async def test_the_worst_of_six_runs_is_stopped_with_what_it_had_reported(lab: Lab) -> None:
+    await open_tag(lab.client, policy=CERTAIN)
+    for n in range(5):
+        assert (await lab.run((2 + n / 10, 0.2), (1 + n / 10, 0.4), (0.9 + n / 10, 1.0)))[
+            "status"
+        ] != "stopped"
+
+    worst = await lab.run((3.0, 0.2), (2.9, 0.4), (2.8, 1.0))
+
+    assert lab.orders == ["stop"]
+    assert (worst["status"], worst["last_progress"], worst["val_bpb"]) == ("stopped", 0.2, 3.0)
+    assert worst["error"] == REASON
+    [event] = await events_of(lab.process, "run.stopping")
+    assert {
+        name: event[name] for name in ("subject", "bucket", "metric", "rank", "peers", "told", "chance")
+    } == {
+        "subject": "mar11-6",
+        "bucket": 0.2,
+        "metric": 3.0,
+        "rank": 0.0,
+        "peers": 5,
+        "told": "stop",
+        "chance": 1.0,
+    }
+    assert (await told(lab.client, "/api/report/summary", tag="mar11"))["stats"]["stopped"] == 1
+    assert (await told(lab.client, "/api/lab/audit"))["violations"] == []
+
+
+async def test_a_metric_that_is_maximised_stops_the_lowest(lab: Lab) -> None:
+    await open_tag(lab.client, metric={"name": "accuracy", "direction": "maximize"}, policy=CERTAIN)
+    for n in range(5):
+        await lab.run((1 + n / 10, 0.2))
+
+    best, worst = await lab.run((2.0, 0.2)), await lab.run((0.5, 0.2))
+
+    assert (best["status"], worst["status"]) == ("keep", "stopped")
+
+
+async def test_a_run_enters_each_pool_once_with_its_first_tick_there(lab: Lab) -> None:
+    await open_tag(lab.client, policy=CERTAIN)
+
+    await lab.run((3.0, 0.1), (2.5, 0.16), (2.4, 0.2), (2.3, 0.24), (2.0, 0.5), (1.5, 1.0))
+
+    assert await lab.pool(0.2) == {"mar11-1": 2.5}
+    assert await lab.pool(0.4) == {}
+    assert await lab.pool(1.0) == {"mar11-1": 1.5}
+    ticked = await events_of(lab.process, "run.ticked")
+    assert [(e["bucket"], e["metric"], e["told"]) for e in ticked] == [
+        (0.2, 2.5, "continue"),
+        (1.0, 1.5, "continue"),
+    ]
+
+
+async def test_nothing_is_ranked_in_a_tag_without_early_stopping(lab: Lab) -> None:
+    await open_tag(lab.client, policy={"baseline_first": False})
+
+    for n in range(7):
+        assert (await lab.run((1.0 + n, 0.2), (1.0 + n, 1.0)))["status"] != "stopped"
+
+    assert await lab.pool(0.2) == {}
+    assert await events_of(lab.process, "run.ticked") == []
+
+
+async def test_a_new_tag_stops_nothing_unless_it_is_told_to(lab: Lab) -> None:
+    await open_tag(lab.client)
+
+    shown = await told(lab.client, "/api/search/policy", tag="mar11")
+
+    assert shown["policy"]["stopping"] == {
+        "rule": "none",
+        "eta": 3.0,
+        "max_prob": 0.65,
+        "warmup_runs": 25,
+        "min_peers": 5,
+        "extend_at": 0.8,
+    }
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"stopping.rule": "adaptive"},
+        {"stopping.rule": "best"},
+        {"stopping.eta": 1},
+        {"stopping.max_prob": 1.1},
+        {"stopping.extend_at": 0.5},
+        {"stopping.min_peers": 0},
+        {"stopping.tick_source": "stdout"},
+    ],
+)
+async def test_a_value_that_no_rule_knows_is_refused(
+    client: httpx.AsyncClient, change: dict[str, Any]
+) -> None:
+    await open_tag(client)
+
+    problem = await refused(client, 422, "/api/search/set-policy", tag="mar11", policy=change)
+
+    assert "stopping" in problem["detail"]
+
+
+async def test_a_retest_is_neither_ranked_nor_stopped(lab: Lab) -> None:
+    await open_tag(lab.client, policy=CERTAIN)
+    for n in range(5):
+        await lab.run((1.0 + n / 10, 0.2), (1.0 + n / 10, 1.0))
+    retest = await told(lab.client, "/api/experiment/retest", experiment_id="mar11-1")
+
+    ended = await lab.train(retest["retest_id"], (9.0, 0.2), (9.0, 1.0))
+
+    assert ended["status"] == "measured"
+    assert len(await lab.pool(0.2)) == 5
+
+
+async def test_a_baseline_is_ranked_and_never_stopped(lab: Lab, process: Process) -> None:
+    await open_tag(lab.client, base_commit="0123456", policy=CERTAIN | {"stopping.warmup_runs": 0})
+    pool = ranks_at(process.lab.keys, "mar11", "H100", 0.2)
+    await process.lab.command("ZADD", pool, *[word for n in range(5) for word in (f"{n}.0", f"other-{n}")])
+    await told(lab.client, "/api/search/set-policy", tag="mar11", policy={"baseline_first": True})
+    submitted = await told(lab.client, "/api/experiment/submit", **idea())
+
+    baseline = await lab.train("mar11-1", (99.0, 0.2), (1.0, 1.0))
+
+    assert submitted["experiment_id"] != "mar11-1"
+    assert (baseline["status"], baseline["baseline"]) == ("keep", True)
+    assert (await lab.pool(0.2))["mar11-1"] == 99.0
+
+
+async def test_a_repeated_tick_is_told_the_first_answer_whatever_the_others_have_done(
+    lab: Lab, process: Process
+) -> None:
+    await open_tag(lab.client, policy=CERTAIN)
+    submitted = await told(lab.client, "/api/experiment/submit", **idea())
+    await told(lab.client, "/api/pool/dispatch")
+    experiments = Experiments(process.lab)
+    e = await experiments.get(submitted["experiment_id"])
+    await experiments.start(e, attempt=e.attempt, fence=e.fence, runner="host:1:1", lease_s=60)
+    at: dict[str, Any] = {"gpu_class": "H100", "bucket": 0.2, "reason": REASON, "facts": {}}
+
+    first = await experiments.tell(e, "continue", value=1.0, **at)
+    again = await experiments.tell(e, "stop", value=5.0, **at)
+    of_another_lease = await experiments.tell(e.model_copy(update={"fence": 99}), "stop", value=5.0, **at)
+
+    assert (first, again, of_another_lease) == ("continue", "continue", "lost")
+    assert await lab.pool(0.2) == {"mar11-1": 1.0}
+    assert len(await events_of(process, "run.ticked")) == 1
+    assert not (await experiments.get(e.experiment_id)).stopping
+
+
+async def test_ranks_are_kept_by_tag_class_and_bucket(lab: Lab, process: Process) -> None:
+    for tag in ("one", "two"):
+        await open_tag(lab.client, tag, policy=CERTAIN)
+        await lab.run((1.0, 0.2), (1.0, 0.4), tag=tag)
+
+    keys = sorted([key async for key in process.lab.scan("ranks:*")])
+
+    assert keys == sorted(
+        ranks_at(process.lab.keys, tag, "H100", bucket) for tag in ("one", "two") for bucket in (0.2, 0.4)
+    )
+    assert set((await process.lab.hash(process.lab.keys("rank_classes", "one"))).values()) == {"H100"}
+
+
+async def test_ranks_that_no_run_stands_behind_are_a_violation(lab: Lab, process: Process) -> None:
+    await open_tag(lab.client, policy=CERTAIN)
+    await lab.run((1.0, 0.2), (1.0, 0.4))
+    keys = process.lab.keys
+    await process.lab.command("ZADD", ranks_at(keys, "mar11", "H100", 0.2), "0.1", "mar11-7")
+    await process.lab.command("ZREM", ranks_at(keys, "mar11", "H100", 0.4), "mar11-1")
+
+    violations = (await told(lab.client, "/api/lab/audit"))["violations"]
+
+    assert violations == [
+        "mar11: the ranks at 0.2 of a run and the record of mar11-7 disagree",
+        "mar11: the ranks at 0.4 of a run and the record of mar11-1 disagree",
+    ]
+
+
+async def test_a_restored_lab_goes_on_with_the_ranks_it_had(
+    lab: Lab, process: Process, settings: Settings, tmp_path: Path
+) -> None:
+    await open_tag(lab.client, policy=CERTAIN)
+    for n in range(5):
+        await lab.run((1 + n / 10, 0.2), (1 + n / 10, 1.0))
+    await back_up(process.lab, tmp_path / "lab.nightjar")
+    elsewhere = settings.model_copy(update={"lab": f"{settings.lab}x"})
+    await restored(elsewhere, process.lab.url, tmp_path / "lab.nightjar")
+
+    async with (
+        opened("web", elsewhere) as web,
+        http_client(web) as client,
+        working(client, web, elsewhere) as after,
+    ):
+        await add_gpu(client)
+        worst = await after.run((9.0, 0.2), (9.0, 1.0))
+
+    assert worst["status"] == "stopped"
+
+
+async def restored(settings: Settings, url: str, file: Path) -> None:
+    target = RedisLab(settings.lab, url)
+    try:
+        await restore(target, file)
+    finally:
+        await target.close()
+
+
+async def commands(process: Process, act: Callable[[], Awaitable[Any]]) -> dict[str, int]:
+    """Redis commands (those of scripts too) that this takes, by name."""
+    await process.lab.command("CONFIG", "RESETSTAT")
+    await act()
+    stats = await process.lab.command("INFO", "commandstats")
+    found = {name.removeprefix("cmdstat_"): int(facts["calls"]) for name, facts in stats.items()}
+    return {name: found.get(name, 0) for name in (*OF_A_TICK, *OF_MANY)}
+
+
+OF_A_TICK = ("zcount", "zcard", "zscore", "zadd", "xadd", "lrange", "zrange")
+OF_MANY = ("zrangebyscore", "zrevrange", "zunionstore", "zinter", "sort", "zscan")
+
+
+async def test_a_rank_among_a_hundred_thousand_runs_takes_the_commands_that_it_takes_among_ten(
+    lab: Lab, process: Process
+) -> None:
+    await open_tag(lab.client, policy=CERTAIN | {"stopping.warmup_runs": 0, "stopping.max_prob": 0})
+    submitted = await told(lab.client, "/api/experiment/submit", **idea())
+    await told(lab.client, "/api/pool/dispatch")
+    e = await begun(process, submitted["experiment_id"])
+    experiments, taken = Experiments(process.lab), []
+
+    for bucket, runs in ((0.2, 10), (0.4, 100_000)):
+        pool = ranks_at(process.lab.keys, "mar11", "H100", bucket)
+        for start in range(0, runs, 10_000):
+            many = range(start, min(start + 10_000, runs))
+            await process.lab.command(
+                "ZADD", pool, *[w for n in many for w in (repr(n / runs), f"other-{n}")]
+            )
+        taken.append(await commands(process, partial(ranked, e, 0.75, bucket, experiments)))
+
+    assert taken[0] == taken[1]
+    assert taken[0] == dict.fromkeys((*OF_A_TICK, *OF_MANY), 0) | {
+        "zcount": 2,
+        "zcard": 1,
+        "zscore": 1,
+        "zadd": 1,
+        "xadd": 1,
+    }
+    peers = await experiments.peers(e, "H100", 0.4, 0.75)
+    assert (peers.lower, peers.equal, peers.runs) == (75_000, 1, 100_000)
+
+
+class Counted(Reporting):
+    """A runner that counts what each of its reports costs."""
+
+    def __init__(self, trips: Trips) -> None:
+        super().__init__()
+        self._trips = trips
+        self.costs: list[tuple[int, int]] = []
+
+    async def run(self, job: TrainingJob, watcher: Watcher, *, metric: str) -> TrainingResult:
+        for value, progress in self.ticks:
+            self._trips.begin()
+            await watcher.tick(value, progress)
+            self.costs.append((self._trips.reads, self._trips.moves))
+        return Halted("lost")
+
+
+@pytest.mark.parametrize(
+    ("rule", "first"), [("stochastic", (2, 2)), ("none", (1, 1))], ids=["stochastic", "none"]
+)
+async def test_a_script_that_reports_all_the_time_costs_one_round_trip_a_report(
+    client: httpx.AsyncClient,
+    process: Process,
+    settings: Settings,
+    monkeypatch: pytest.MonkeyPatch,
+    rule: str,
+    first: tuple[int, int],
+) -> None:
+    await open_tag(client, policy=CERTAIN | {"stopping.rule": rule})
+    await add_gpu(client)
+    assert settings.redis_url is not None
+
+    async def silent(presence: Presence, name: str, facts: Mapping[str, Any]) -> None:
+        """What says that the process is alive is no report's."""
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Presence, "announce", silent)
+    async with counted(settings.redis_url.get_secret_value()) as trips:
+        runner = Counted(trips)
+        door = settings.model_copy(update={"redis_url": SecretStr(trips.url)})
+        async with working(client, process, door, runner) as lab:
+            await lab.run(*[(1.0, 0.2)] * 50, (1.0, 0.3), (1.0, 0.4))
+
+    assert runner.costs == [first, *[(0, 1)] * 50, first]

@@ -1,0 +1,61 @@
+"""Early stopping through real processes: what a script's reports are answered, and what becomes of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from functions.rules.stopping.judging import REASON
+from tests.journeys.running import RunningLab, running_lab
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+TRAIN = """
+import time
+from nightjar_report import report
+
+VALUE = 1.0
+STEPS = 20
+REPORTS = True
+
+for step in range(1, STEPS + 1):
+    time.sleep(0.02)
+    if REPORTS:
+        report(VALUE + 1 - step / STEPS, step / STEPS)
+print(f"---\\nval_bpb: {VALUE}")
+"""
+CERTAIN = {
+    "stopping.rule": "stochastic",
+    "stopping.max_prob": 1.0,
+    "stopping.warmup_runs": 2,
+    "stopping.min_peers": 2,
+}
+"""The worst of three runs is stopped, whatever is drawn for it."""
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    with running_lab(tmp_path_factory.mktemp("lab")) as found:
+        found.base = found.commit({"train.py": TRAIN})
+        found.start()
+        yield found
+
+
+def test_a_run_that_ranks_last_is_stopped_on_its_way_and_remembered(lab: RunningLab) -> None:
+    lab.setup("cut", **CERTAIN)
+    for value in (1.0, 1.1):
+        lab.until_status(lab.submit("cut", config_delta={"VALUE": value}), "keep", "discard")
+
+    worst = lab.submit("cut", config_delta={"VALUE": 5.0})
+    found = lab.until_status(worst, "stopped", "keep", "discard", "crash")
+
+    e = found["experiment"]
+    assert (e["status"], e["error"], e["attempt"]) == ("stopped", REASON, 1)
+    assert e["last_progress"] == 0.15  # the first report within the first bucket
+    assert e["val_bpb"] == pytest.approx(5.85)
+    assert [tick[0] for tick in found["ticks"]] == [0.05, 0.1, 0.15]
+    outcome = lab.get(f"experiment/{worst}/wait?until=finished")
+    assert (outcome["status"], outcome["progress"], outcome["action"]) == ("stopped", 0.15, "git_reset")
+    lab.until_idle()
+    assert lab.post("lab/audit")["violations"] == []
