@@ -193,6 +193,7 @@ class Shown:
     """An experiment with everything that is known of it."""
 
     runs: Runs
+    policy: Policy
     noise: Spread
     """Of its class of GPU; read where there are retests."""
     patch: bytes | None

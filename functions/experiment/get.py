@@ -8,6 +8,7 @@ from functions.contract import Http, Request, Response, function
 from functions.formats.patches import text_of
 from functions.views.claims import ClaimView, RetestView, claim_of, retest_view
 from functions.views.experiments import ExperimentView, view
+from functions.views.hints import no_signal
 from state.experiments import Experiments
 from state.ids import ExperimentId
 
@@ -25,6 +26,8 @@ class ExperimentShown(Response):
     attempts: dict[int, dict[str, str]]
     ticks: list[tuple[float, float, float]]
     """(progress, metric, seconds since 1970) as the run reported them."""
+    no_signal: str | None
+    """The two lines that train.py lacks, where its tag stops bad runs early and it has reported nothing."""
     log_tail: str | None
     """The newest lines of the run's log: text of the training script, not to be trusted."""
     late_results: list[dict[str, Any]]
@@ -41,6 +44,7 @@ async def get(request: ReadExperiment, experiments: Experiments) -> ExperimentSh
         claim=claim_of(found.runs, found.noise),
         attempts={n: dict(attempt) for n, attempt in found.attempts.items()},
         ticks=list(found.ticks),
+        no_signal=no_signal(found.runs.experiment, found.policy),
         log_tail=found.log,
         late_results=[dict(result) for result in found.late_results],
     )

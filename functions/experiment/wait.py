@@ -12,7 +12,7 @@ from functions.rules.access import check_own
 from functions.rules.keeps.verdict import should_abort
 from functions.views.budgets import held_back
 from functions.views.experiments import score_of
-from functions.views.hints import Queue, abort_step, alive, next_step
+from functions.views.hints import Queue, abort_step, alive, next_step, no_signal
 from state.experiments import Experiments
 from state.facts import WaitFacts
 from state.ids import ExperimentId
@@ -71,6 +71,8 @@ class Outcome(Response):
     """So many that something is broken for all: find the cause before the next run."""
     progress: float | None
     metric: float | None
+    no_signal: str | None
+    """The two lines that train.py lacks, where its tag stops bad runs early and it has reported nothing."""
     queue: Queue | None
     paused: bool
     """An operator holds its tag's runs back."""
@@ -147,6 +149,7 @@ def outcome(facts: WaitFacts, queue: Queue | None, *, changed: bool) -> Outcome:
         should_abort=aborts,
         progress=e.last_progress,
         metric=e.last_metric,
+        no_signal=no_signal(e, facts.policy),
         queue=queue,
         paused=tag.paused_at is not None,
         next=abort_step(crashes) if finished and aborts else next_step(e, queue, waits_aside),

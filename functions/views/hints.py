@@ -9,6 +9,7 @@ from pydantic import BaseModel
 from functions.rules.baselines import owes_baseline, waits_for_baseline
 from functions.rules.keeps.verdict import should_abort
 from functions.rules.pool.health import effective_status
+from functions.rules.stopping.signals import is_silent
 from state.entries import Slot
 from state.policy import Policy
 from state.program import as_typed
@@ -22,6 +23,12 @@ BASELINE_COMES = (
 )
 MEND = "Reset to base_commit_sha; mend the idea if it is worth it, else go on."
 ADD_WORKER = as_typed("no worker is there: start one with ./nightjar worker --repo PATH")
+
+
+NO_SIGNAL = (
+    "Its tag stops bad runs early, and train.py has reported nothing. Two lines let it: `from nightjar_report import"
+    " report`, and in the training loop `report(value, step / steps)` with the metric's value so far."
+)
 
 
 class Queue(BaseModel):
@@ -127,6 +134,11 @@ def open_step(
             )
         case _:
             return f"It waits for its turn: prepare your next idea, then {again}."
+
+
+def no_signal(e: Experiment, policy: Policy) -> str | None:
+    """What a train.py lacks whose run its tag could not stop early; None: it reports, or need not."""
+    return NO_SIGNAL if is_silent(e, policy) else None
 
 
 def _select_again(e: Experiment) -> str:

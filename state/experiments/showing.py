@@ -88,9 +88,10 @@ class Showing(Queueing):
         Raises:
             NotFound: no such experiment.
         """
-        keys = self._keys
+        keys, (_, tag) = self._keys, named_by(experiment_id)
         found = await self._lab.read(
             {
+                "policy": ("HGET", keys("policy", tag), "values"),
                 "runs": self._lab.reading("read_runs", keys={"experiment": keys.experiment(experiment_id)}),
                 "attempts": ("HGETALL", keys.attempts(experiment_id)),
                 "ticks": ("LRANGE", keys("reports", experiment_id), 0, -1),
@@ -104,6 +105,7 @@ class Showing(Queueing):
         noise, patch = await asyncio.gather(self._noise(runs), self.patch(runs.experiment))
         return Shown(
             runs=runs,
+            policy=read_policy(found["policy"]),
             noise=noise,
             patch=patch,
             attempts=by_attempt(found["attempts"]),

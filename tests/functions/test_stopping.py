@@ -17,6 +17,7 @@ from functions.gpu._ranking import ranked
 from functions.lanes import Halted, Order, Trained, TrainingJob, TrainingResult, Unfit, Watcher
 from functions.process.lifecycle import Process, opened
 from functions.rules.stopping.judging import REASON
+from functions.views.hints import NO_SIGNAL
 from state.backup import back_up, restore
 from state.client import Lab as RedisLab
 from state.experiments import Experiments
@@ -25,7 +26,7 @@ from state.presence import Presence
 from state.records import Footprint
 from state.settings import Settings
 from tests.conftest import http_client
-from tests.labs import add_gpu, asked, begun, events_of, handed_over, idea, open_tag, refused, told
+from tests.labs import add_gpu, asked, begun, events_of, handed_over, idea, open_tag, refused, told, tried
 from tests.trips import Trips, counted
 
 Ticks = Sequence[tuple[float, float]]
@@ -409,3 +410,32 @@ async def test_a_script_that_reports_all_the_time_costs_one_round_trip_a_report(
             await lab.run(*[(1.0, 0.2)] * 50, (1.0, 0.3), (1.0, 0.4))
 
     assert runner.costs == [first, *[(0, 1)] * 50, first]
+
+
+async def told_of(lab: Lab, experiment_id: str) -> list[str | None]:
+    """What `wait` and `get` say of a run that reports nothing."""
+    waited = await asked(lab.client, f"/api/experiment/{experiment_id}/wait?until=finished")
+    shown = await asked(lab.client, f"/api/experiment/{experiment_id}")
+    return [waited["no_signal"], shown["no_signal"]]
+
+
+async def test_a_run_without_a_report_is_told_the_two_lines_that_it_lacks(lab: Lab) -> None:
+    await open_tag(lab.client, policy=CERTAIN)
+
+    await lab.run()
+    await lab.run((1.0, 0.3))
+
+    assert await told_of(lab, "mar11-1") == [NO_SIGNAL, NO_SIGNAL]
+    assert "from nightjar_report import report" in NO_SIGNAL
+    assert "report(value, step / steps)" in NO_SIGNAL
+    assert await told_of(lab, "mar11-2") == [None, None]
+
+
+async def test_a_run_need_not_report_where_nothing_is_stopped_early_or_its_agent_trains_it(lab: Lab) -> None:
+    await open_tag(lab.client, policy={"baseline_first": False})
+    await lab.run()
+    await open_tag(lab.client, "own", policy=CERTAIN)
+    await tried(lab.client, 1.0, "own")
+
+    assert await told_of(lab, "mar11-1") == [None, None]
+    assert await told_of(lab, "own-1") == [None, None]

@@ -59,3 +59,13 @@ def test_a_run_that_ranks_last_is_stopped_on_its_way_and_remembered(lab: Running
     assert (outcome["status"], outcome["progress"], outcome["action"]) == ("stopped", 0.15, "git_reset")
     lab.until_idle()
     assert lab.post("lab/audit")["violations"] == []
+
+
+def test_a_script_that_reports_nothing_is_told_the_lines_to_add(lab: RunningLab) -> None:
+    lab.setup("mute", **CERTAIN)
+
+    mute = lab.submit("mute", config_delta={"REPORTS": False})
+
+    outcome = lab.get(f"experiment/{mute}/wait?until=finished")
+    assert outcome["status"] == "keep"
+    assert "from nightjar_report import report" in outcome["no_signal"]
