@@ -1,6 +1,7 @@
 """The records: frozen values, one module for each noun."""
 
 from state.records.base import Record, flatten, stamp, words
+from state.records.dimensions import Dimension, Dtype, Number, Value
 from state.records.experiments import (
     NO_CHANGE,
     OPEN,
@@ -44,7 +45,9 @@ __all__ = [
     "STATUSES",
     "Best",
     "Choice",
+    "Dimension",
     "Direction",
+    "Dtype",
     "End",
     "EndedRun",
     "Experiment",
@@ -59,6 +62,7 @@ __all__ = [
     "Link",
     "Mention",
     "Mode",
+    "Number",
     "Record",
     "Result",
     "Role",
@@ -75,6 +79,7 @@ __all__ = [
     "Trial",
     "Trust",
     "UsedPatches",
+    "Value",
     "flatten",
     "stamp",
     "words",

@@ -1,0 +1,374 @@
+"""What a dimension may be, and what becomes of a tag's dimensions when others are defined, or one is frozen.
+
+Every problem is told with the dimension's name and what to do about it.
+"""
+
+from __future__ import annotations
+
+import keyword
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, NoReturn
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictStr, ValidationError, WithJsonSchema
+
+from functions.rules.swarm.digits import DIGITS, is_short, short, short_within
+from state.errors import Invalid, NotFound
+from state.records import Dimension, Dtype, Number, Value
+
+MOST = 64
+"""Dimensions of a tag."""
+MOST_CATEGORIES = 50
+LONGEST_TEXT = 200
+"""Characters of a category."""
+LARGEST_INT = 2**53
+"""Beyond it, clients that read every JSON number as a double see another one."""
+LARGEST_FLOAT, SMALLEST_FLOAT = 1e100, 1e-100
+RESERVED = {
+    "TOTAL_WALL_CLOCK_TIME": "the budget of every run is written there",
+    "SEED": "repeats of a config differ by their seed",
+}
+"""Constants that no dimension may be."""
+NAME = re.compile(r"(?!__)[A-Za-z_][A-Za-z0-9_]{0,63}")
+
+
+class DeclaredDimension(BaseModel):
+    """A dimension as a request or a dimensions.toml declares it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+
+    name: StrictStr = Field(
+        description="a top-level constant of train.py", examples=["LEARNING_RATE"], max_length=64
+    )
+    dtype: Dtype = Field(
+        description="float_log: a float that is varied by factors; categorical: one of `categories`"
+    )
+    min: Number | None = Field(None, description="lowest value; not of a categorical", examples=[0.0001])
+    max: Number | None = Field(None, description="highest value; not of a categorical", examples=[0.1])
+    categories: list[Value] | None = Field(
+        None,
+        min_length=1,
+        max_length=MOST_CATEGORIES,
+        description="all values of a categorical: numbers, texts, true or false",
+        examples=[["adam", "sgd"]],
+    )
+    frozen: StrictBool = Field(
+        False, description="begin it at `frozen_value`, where it stays until dimension::unfreeze"
+    )
+    frozen_value: Annotated[Value | None, WithJsonSchema({})] = Field(
+        None, description="the value that it is frozen at", examples=[0.001]
+    )
+    is_canary: StrictBool = Field(False, description="on trial: only a share of the configs varies it")
+    canary_prob: Number | None = Field(None, description="that share, above 0 and at most 1", examples=[0.12])
+
+
+def checked(declared: DeclaredDimension) -> Dimension:
+    """The dimension that was declared.
+
+    Raises:
+        Invalid: it contradicts itself, or is no dimension.
+    """
+    name = declared.name
+    if not NAME.fullmatch(name) or keyword.iskeyword(name):
+        _refuse(
+            name,
+            "this is no name of a constant",
+            "letters, digits and _, at most 64, as train.py spells it; no name with __ in front",
+        )
+    if name in RESERVED:
+        _refuse(name, f"no dimension may be this constant: {RESERVED[name]}", "leave it out")
+    shape = _categorical(declared) if declared.dtype == "categorical" else _range(declared)
+    found = Dimension(name=name, dtype=declared.dtype, is_canary=declared.is_canary, **shape)
+    if declared.canary_prob is not None:
+        if not declared.is_canary or not 0 < declared.canary_prob <= 1:
+            _refuse(
+                name,
+                f"canary_prob {declared.canary_prob!r}",
+                "give a share above 0 to 1, with is_canary = true",
+            )
+        found = found.model_copy(update={"canary_prob": float(declared.canary_prob)})
+    if declared.frozen != (declared.frozen_value is not None):
+        _refuse(name, "frozen and frozen_value come together", "give both, or neither")
+    if declared.frozen_value is None:
+        return found
+    value = value_of(found, declared.frozen_value)
+    return found.model_copy(update={"frozen": True, "frozen_value": value})
+
+
+def value_of(dimension: Dimension, value: object) -> Value:
+    """A value as the dimension has it: 1 is 1.0 where it is a float, 2.0 is 2 where it is an int.
+
+    Raises:
+        Invalid: it is none of its values.
+    """
+    name, categories = dimension.name, dimension.categories
+    if categories is not None:
+        for category in categories:
+            if _same(category, value):
+                return category
+        _refuse(name, f"{_told(value)} is none of its categories", f"they are {_listed(categories)}")
+    low, high = dimension.min, dimension.max
+    assert low is not None
+    assert high is not None
+    number = _number(name, "value", value)
+    if not low <= number <= high:
+        _refuse(name, f"{_told(value)} is outside its range", f"it goes from {low!r} to {high!r}")
+    if dimension.dtype == "int":
+        return _int(name, "value", number)
+    if not is_short(number):
+        _refuse(
+            name,
+            f"{_told(value)} has more than {DIGITS} significant digits, which not every worker writes",
+            f"take {short(number)!r}",
+        )
+    return float(number)
+
+
+def complete(dimensions: Sequence[Dimension]) -> list[Dimension]:
+    """The dimensions of a tag, as a whole.
+
+    Raises:
+        Invalid: too many, or two of one name.
+    """
+    if len(dimensions) > MOST:
+        raise Invalid(
+            f"{len(dimensions)} dimensions: a tag has at most {MOST}",
+            hint="leave out those that matter least; every one more makes the search slower",
+        )
+    names = [d.name for d in dimensions]
+    for name in names:
+        if names.count(name) > 1:
+            _refuse(name, "there are two dimensions of this name", "keep one of them")
+    return list(dimensions)
+
+
+def violations(dimensions: Sequence[Dimension]) -> Iterator[str]:
+    """What is wrong with the dimensions that a tag has."""
+    fields = set(DeclaredDimension.model_fields)
+    for dimension in dimensions:
+        try:
+            checked(DeclaredDimension.model_validate(dimension.model_dump(include=fields)))
+        except (Invalid, ValidationError) as problem:
+            yield str(problem)
+    try:
+        complete(dimensions)
+    except Invalid as problem:
+        yield problem.detail
+
+
+# -- what becomes of a tag's dimensions
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A tag's dimensions after others were defined, and what that changes."""
+
+    dimensions: Sequence[Dimension]
+    added: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    froze: list[Dimension] = field(default_factory=list)
+    """Those that it freezes."""
+
+    @property
+    def changes(self) -> bool:
+        return bool(self.added or self.changed or self.removed)
+
+
+DECLARED_FROZEN = "declared frozen"
+"""The reason of a freeze that a dimensions.toml asks for."""
+
+
+def defined(
+    before: Sequence[Dimension], given: Sequence[Dimension], *, replace: bool, by: str, at: float
+) -> Definition:
+    """The tag's dimensions with these added: by name, those given take the place of those that are there.
+
+    What was measured of a dimension stays while its dtype does; a freeze stands. Those that are not given stay, too,
+    unless `replace`.
+
+    Raises:
+        Invalid: a freeze would stand outside the new range; two of one name, or too many.
+    """
+    complete(given)
+    known, new = {d.name: d for d in before}, {d.name: d for d in given}
+    laid = {name: _over(known.get(name), d, by, at) for name, d in new.items()}
+    kept = {} if replace else known
+    return Definition(
+        complete([*({**kept, **laid}).values()]),
+        added=[name for name in new if name not in known],
+        changed=[name for name in new if name in known and _text(laid[name]) != _text(known[name])],
+        removed=[name for name in known if replace and name not in new],
+        froze=[d for d in laid.values() if d.frozen and d.frozen_at == at],
+    )
+
+
+def _text(dimension: Dimension) -> str:
+    """All of it, for comparison: in Python true is 1, too."""
+    return dimension.model_dump_json()
+
+
+def _over(before: Dimension | None, given: Dimension, by: str, at: float) -> Dimension:
+    """A dimension that takes the place of another."""
+    measured: dict[str, Any] = {}
+    if before is not None and before.dtype == given.dtype:
+        measured = {"importance": before.importance, "n_samples": before.n_samples}
+    if (
+        before is not None
+        and before.frozen
+        and (not given.frozen or given.frozen_value == before.frozen_value)
+    ):
+        try:
+            value = value_of(given, before.frozen_value)
+        except Invalid as problem:
+            raise Invalid(
+                f"{problem.detail}, and it is frozen there",
+                hint="unfreeze it with POST /api/dimension/unfreeze first, or keep the value in its range",
+            ) from problem
+        freeze = {"frozen": True, "frozen_value": value, "frozen_by": before.frozen_by}
+        freeze |= {"frozen_at": before.frozen_at, "frozen_reason": before.frozen_reason}
+    elif given.frozen:
+        freeze = {"frozen_by": by, "frozen_at": at, "frozen_reason": DECLARED_FROZEN}
+    else:
+        freeze = {}
+    return given.model_copy(update=measured | freeze)
+
+
+def named(dimensions: Sequence[Dimension], name: str, tag: str) -> Dimension:
+    """The dimension of this name.
+
+    Raises:
+        NotFound: there is none.
+    """
+    for dimension in dimensions:
+        if dimension.name == name:
+            return dimension
+    shown = ", ".join(d.name for d in dimensions)
+    raise NotFound(
+        f"{tag!r} has no dimension {name[:64]!r}",
+        hint=f"it has {shown}" if shown else "define its dimensions with POST /api/dimension/define",
+    )
+
+
+def frozen(dimension: Dimension, value: object, *, by: str, at: float, reason: str) -> Dimension | None:
+    """The dimension frozen at a value; None where it stands there already.
+
+    Raises:
+        Invalid: it is none of the dimension's values.
+    """
+    wanted = value_of(dimension, value)
+    if dimension.frozen and _same(dimension.frozen_value, wanted):
+        return None
+    freeze = {"frozen": True, "frozen_value": wanted}
+    return dimension.model_copy(update=freeze | {"frozen_by": by, "frozen_at": at, "frozen_reason": reason})
+
+
+def unfrozen(dimension: Dimension) -> Dimension | None:
+    """The dimension free to vary; None where it is."""
+    if not dimension.frozen:
+        return None
+    nothing = dict.fromkeys(("frozen_value", "frozen_by", "frozen_at", "frozen_reason"))
+    return dimension.model_copy(update={"frozen": False, **nothing})
+
+
+def with_one(dimensions: Sequence[Dimension], changed: Dimension) -> list[Dimension]:
+    """The dimensions with one of them changed."""
+    return [changed if d.name == changed.name else d for d in dimensions]
+
+
+# -- ranges and categories
+
+
+def _range(declared: DeclaredDimension) -> dict[str, Any]:
+    name, is_int = declared.name, declared.dtype == "int"
+    if declared.min is None or declared.max is None or declared.categories is not None:
+        _refuse(name, f"a {declared.dtype} has min and max, and no categories", "give both")
+    low, high = _number(name, "min", declared.min), _number(name, "max", declared.max)
+    if is_int:
+        low, high = _int(name, "min", low), _int(name, "max", high)
+    if not low < high:
+        _refuse(name, f"min {low!r} is not below max {high!r}", "swap them, or widen the range")
+    if declared.dtype == "float_log" and low <= 0:
+        _refuse(name, f"min {low!r} of a float_log is not above 0", 'raise it, or use dtype = "float"')
+    if is_int:
+        return {"min": low, "max": high}
+    lowest, highest = short_within(low, high)
+    if not lowest < highest:
+        _refuse(
+            name,
+            f"from {low!r} to {high!r} there are not two values of {DIGITS} significant digits, the most that a"
+            " proposed value has",
+            "widen the range",
+        )
+    return {"min": float(low), "max": float(high)}
+
+
+def _categorical(declared: DeclaredDimension) -> dict[str, Any]:
+    name, categories = declared.name, declared.categories
+    if not categories or declared.min is not None or declared.max is not None:
+        _refuse(name, "a categorical has categories, and no min and max", 'e.g. categories = ["adam", "sgd"]')
+    seen: set[tuple[bool, Value]] = set()
+    for category in categories:
+        if isinstance(category, str):
+            _check_text(name, category)
+        elif not isinstance(category, bool):
+            _number(name, "a category", category)
+        known = (isinstance(category, bool), category)  # in Python true is 1, too; in JSON only 1.0 is
+        if known in seen:
+            _refuse(name, f"the category {_told(category)} stands there twice", "keep it once")
+        seen.add(known)
+    return {"categories": list(categories)}
+
+
+def _check_text(name: str, text: str) -> None:
+    if len(text) > LONGEST_TEXT:
+        _refuse(name, f"a category has {len(text)} characters", f"at most {LONGEST_TEXT}")
+    if not text.isprintable():
+        _refuse(name, f"the category {_told(text)} has characters that are not printable", "leave them out")
+
+
+def _number(name: str, what: str, value: object) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        _refuse(name, f"{what} {_told(value)} is no number", "write it without quotes")
+    if isinstance(value, int):
+        if abs(value) > LARGEST_INT:
+            _refuse(name, f"{what} is too large", f"ints go up to {LARGEST_INT} (2**53)")
+        return value
+    if not math.isfinite(value) or not (value == 0 or SMALLEST_FLOAT <= abs(value) <= LARGEST_FLOAT):
+        _refuse(
+            name,
+            f"{what} {value!r} is no usable number",
+            f"sizes go from {SMALLEST_FLOAT} to {LARGEST_FLOAT}",
+        )
+    return value
+
+
+def _int(name: str, what: str, number: int | float) -> int:
+    if number != int(number):
+        _refuse(name, f"{what} {number!r} is no whole number", 'round it, or use dtype = "float"')
+    if abs(number) > LARGEST_INT:
+        _refuse(name, f"{what} is too large", f"ints go up to {LARGEST_INT} (2**53)")
+    return int(number)
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether JSON has them for one value: 1 and 1.0 are, 1 and true are not."""
+    return isinstance(one, bool) == isinstance(other, bool) and one == other
+
+
+def _told(value: object) -> str:
+    """A value of any size as a short text."""
+    if isinstance(value, int) and value.bit_length() > 200:
+        return "a number of many digits"
+    shown = repr(value)
+    return shown if len(shown) <= 60 else f"{shown[:60]}..."
+
+
+def _listed(values: Sequence[object]) -> str:
+    return ", ".join(map(_told, values[:10])) + (", ..." if len(values) > 10 else "")
+
+
+def _refuse(name: str, problem: str, remedy: str) -> NoReturn:
+    raise Invalid(f"dimension {name[:64]!r}: {problem}", hint=remedy)

@@ -1,0 +1,59 @@
+"""A dimension: a top-level constant of a train.py that a swarm may vary, with its range."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Literal
+
+from pydantic import PlainValidator, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+from state.records.base import Record
+
+Dtype = Literal["float_log", "float", "int", "categorical"]
+
+
+def _is_number(value: object) -> bool:
+    return type(value) is int or (type(value) is float and math.isfinite(value))
+
+
+def _number(value: object) -> object:
+    if not _is_number(value):
+        raise PydanticCustomError("number", "Input should be a finite number")
+    return value
+
+
+def _value(value: object) -> object:
+    if not (isinstance(value, str | bool) or _is_number(value)):
+        raise PydanticCustomError("value", "Input should be a finite number, a text, true or false")
+    return value
+
+
+Number = Annotated[int | float, PlainValidator(_number), WithJsonSchema({"type": "number"})]
+"""An int stays one."""
+Value = Annotated[bool | int | float | str, PlainValidator(_value), WithJsonSchema({})]
+"""What a constant may be set to: a JSON number, text, true or false."""
+
+
+class Dimension(Record):
+    """`min` and `max` belong to a range, `categories` to a categorical; `functions/rules/swarm` checks it."""
+
+    name: str
+    dtype: Dtype
+    min: Number | None = None
+    max: Number | None = None
+    categories: list[Value] | None = None
+    frozen: bool = False
+    """It stands at `frozen_value` in every proposal, until it is unfrozen."""
+    frozen_value: Annotated[Value | None, WithJsonSchema({})] = None
+    frozen_by: str | None = None
+    frozen_at: float | None = None
+    frozen_reason: str | None = None
+    importance: float | None = None
+    """Share of the results' variance that it explains, 0 to 1; None: not measured."""
+    n_samples: int = 0
+    """Results that the importance is measured on."""
+    is_canary: bool = False
+    """On trial: only a share of the proposals varies it."""
+    canary_prob: float | None = None
+    """That share."""
