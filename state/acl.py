@@ -28,7 +28,18 @@ _OF_WORKERS = """
 besides. All of it is known to every Redis since 7.0: of a list with one unknown name a server takes nothing."""
 
 NOT_OF_WORKERS = frozenset(
-    {"tokens", "token_names", "token_use", "tries", "sessions", "tickets", "webhooks", "decided", "adopted"}
+    {
+        "tokens",
+        "token_names",
+        "token_use",
+        "tries",
+        "sessions",
+        "tickets",
+        "webhooks",
+        "decided",
+        "adopted",
+        "dimensions",
+    }
 )
 """Keys that decide who is let in and what workers run, and secrets: who could write them would be an operator."""
 

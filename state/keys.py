@@ -33,6 +33,7 @@ FAMILIES = (
     Family("adopted", "string", "that what is older than decided:<tag> was taken for decided"),
     Family("signing_keys:<id>", "string", "public key of a process that signs what workers run, for 24 h"),
     Family("strategy:<tag>", "hash", "how its search goes on"),
+    Family("dimensions:<tag>", "hash", "what a swarm may vary in it, as one list, and the list's version"),
     Family("crashes:<tag>", "hash", "crashes in a row, and in all"),
     Family("best:<tag>", "hash", "the best experiment under the tag's main key"),
     Family("best:<tag>:<key>", "hash", "the best under another comparability key"),

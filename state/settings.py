@@ -17,7 +17,7 @@ from pydantic_settings import (
     SettingsConfigDict,
 )
 
-from state.ids import Id
+from state.ids import Id, Tag
 
 OF_COMMANDS = frozenset({"NIGHTJAR_TOKEN", "NIGHTJAR_ENROLL_TOKEN"})
 """Variables that only commands get, no process of the lab."""
@@ -222,6 +222,9 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         validation_alias=AliasChoices("NIGHTJAR_NEAR_MISS_THRESHOLD", "NEAR_MISS_THRESHOLD"),
         description="default of the policy's near_miss_margin for new tags",
+    )
+    swarm_tag: Tag = Field(
+        default="swarm", description="the tag that the swarm's routes are about where a request names none"
     )
 
     @field_validator("data", mode="before")

@@ -82,17 +82,7 @@ class Tags:
 
     async def create(self, tag: Tag, strategy: Strategy, policy: Policy) -> Tag | None:
         """Store a new tag; None where the name is taken."""
-        answer = await self._lab.move(
-            "setup_tag",
-            args={
-                "tag": tag.name,
-                "branch": tag.branch,
-                "fields": words(tag.flat()),
-                "strategy_fields": words(strategy.flat()),
-                "policy": policy.model_dump_json(),
-                "of_tag": tag_text(tag),
-            },
-        )
+        answer = await self._lab.move("setup_tag", args=beginning(tag, strategy, policy))
         return None if answer == "exists" else tag.model_copy(update={"created_at": float(answer)})
 
     async def existing(self, tag: str) -> tuple[Tag, Best | None] | None:
@@ -302,6 +292,18 @@ class Strategies:
         if answer == "stale":
             return None
         return after.model_copy(update={"version": before.version + 1, "updated_at": float(answer)})
+
+
+def beginning(tag: Tag, strategy: Strategy, policy: Policy) -> dict[str, str | list[str]]:
+    """The values of a move that creates this tag, for `lua/_tag.lua`."""
+    return {
+        "tag": tag.name,
+        "branch": tag.branch,
+        "fields": words(tag.flat()),
+        "strategy_fields": words(strategy.flat()),
+        "policy": policy.model_dump_json(),
+        "of_tag": tag_text(tag),
+    }
 
 
 def reading_pins(lab: Lab, tag: str) -> Sequence[Arg]:

@@ -11,22 +11,16 @@ from functions.contract import Call, Command, Line, Request, Response, function
 from functions.formats.evaluator_command import words_of
 from functions.plugins import Schedulers
 from functions.rules.access import check_may_command
+from functions.rules.opening import FIRST, first_policy
 from functions.rules.time_limits import check_may_lengthen
 from functions.views.hints import tag_step
 from state.errors import Conflict, Invalid
 from state.ids import Sha
 from state.ids import Tag as TagName
-from state.policy import Policy
 from state.presence import Presence
-from state.records import Best, Direction, Score, Strategy, Tag, stamp
+from state.records import Best, Direction, Score, Tag, stamp
 from state.settings import Settings
 from state.tags import Tags
-
-FIRST = Strategy(
-    mode="explore", explore_ratio=0.7, temperature=1.0, reason="a new tag: look around", version=1
-)
-"""The strategy of a new tag."""
-
 
 RepositoryPath = Annotated[
     str, Field(max_length=200, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*$")
@@ -131,9 +125,8 @@ class OpenedTag(Response):
 async def setup(request: OpenTag, call: Call, stores: Stores, settings: Settings) -> OpenedTag:
     """Open a tag; one that exists already is a conflict that shows what is there."""
     check_may_command(call.caller, request.evaluator_command)
-    policy = Policy(
-        near_miss_margin=settings.near_miss_threshold, crash_limit=settings.max_consecutive_crashes
-    ).changed(request.policy)
+    lab_s = first_policy(settings.near_miss_threshold, settings.max_consecutive_crashes)
+    policy = lab_s.changed(request.policy)
     check_may_lengthen(call.caller, policy)
     await stores.schedulers.check(policy)
     tag = Tag(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from state.dimensions import Dimensions
 from state.experiments import Experiments
 from state.policies import Policies
 from state.pool import Pool
@@ -18,3 +19,4 @@ class Stores:
     experiments: Experiments
     pool: Pool
     snapshots: Snapshots
+    dimensions: Dimensions

@@ -25,6 +25,7 @@ from functions.table import chosen, table
 from state.answers import Answers
 from state.assignments import Assignments
 from state.client import Lab
+from state.dimensions import Dimensions
 from state.embedded import broker_url
 from state.experiments import Experiments
 from state.old_patches import OldPatches
@@ -130,6 +131,7 @@ def _bound(
         Reports(lab),
         Searches(lab),
         Traces(lab),
+        Dimensions(lab),
     ]
     stores += [
         Pool(lab),

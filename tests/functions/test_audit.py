@@ -40,6 +40,7 @@ async def lived_in(client: httpx.AsyncClient) -> None:
     await post(client, "pool/register", gpu_id="h:1", gpu_index=1, gpu_name="x", vram_mb=1)
     await post(client, "pool/acquire", experiment_id=ids[9])
     await post(client, "gpu/train", experiment_id=ids[10])
+    await post(client, "dimension/define", tag=TAG, profile="mnist")
 
 
 async def test_a_lab_that_lives_has_no_violation(client: httpx.AsyncClient, lived_in: None) -> None:
@@ -85,6 +86,8 @@ WOUNDS = {
     "time limit": ("HSET", "experiments:mar11-11", "timeout_s", "604800"),
     "evaluator's command": ("HSET", "tags:mar11", "evaluator_command", "python train.py"),
     "what was decided": ("HDEL", "decided:mar11", "mar11-11"),
+    "range": ("HSET", "dimensions:mar11", "values", '[{"name":"LR","dtype":"int","min":5,"max":4}]'),
+    "frozen value": ("HSET", "dimensions:mar11", "values", '[{"name":"LR","dtype":"int","frozen":true}]'),
     "finish without event": ("HSET", "experiments:mar11-12", "finished_at", "1"),
 }
 

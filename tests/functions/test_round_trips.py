@@ -124,6 +124,13 @@ CEILINGS: dict[str, Most] = {
     "search::set_policy": Most(1, 1),
     "search::set_strategy": Most(1, 1),
     "experiment::resume": Most(0, 1),
+    "dimension::define": Most(1, 1),
+    "dimension::define, nothing new": Most(1),
+    "dimension::freeze": Most(1, 1),
+    "dimension::unfreeze": Most(1, 1),
+    "dimension::list": Most(1),
+    "dimension::proposals": Most(1),
+    "dimension::clear_proposals": Most(1),
     "tag::pause": Most(1, 1),
     "tag::unpause": Most(1, 1),
     "tag::budget": Most(1, 1),
@@ -191,6 +198,7 @@ async def the_day(a: Counter) -> None:
     await repeats(a)
     await readers(a)
     await operators(a)
+    await organisers(a)
     await bearers(a)
     await baselines(a)
 
@@ -334,6 +342,17 @@ async def operators(a: Counter) -> None:
     await buried(a.process)
     await a.paid("event::discard", all=True)
     await a.paid("event::trim")
+
+
+async def organisers(a: Counter) -> None:
+    await a.paid("dimension::define", tag="new-swarm", profile="mnist")
+    await a.paid("dimension::define, nothing new", tag="new-swarm", profile="mnist")
+    held = {"tag": "new-swarm", "name": "LR", "reason": "no value differs"}
+    await a.paid("dimension::freeze", **held, value=0.001)
+    await a.paid("dimension::unfreeze", **held)
+    await a.paid("dimension::list", tag="new-swarm")
+    await a.paid("dimension::proposals", tag="new-swarm")
+    await a.paid("dimension::clear_proposals", tag="new-swarm")
 
 
 async def buried(process: Process) -> None:

@@ -268,6 +268,7 @@ def test_the_catalogue_is_what_the_scripts_emit() -> None:
     # What selections and traces end by, in the scripts' shared helpers.
     emitted |= {"selection.committed", "selection.released", "selection.expired"}
     emitted |= {"trace.opened", "trace.ended"}
+    emitted.add("tag.created")  # by `create_tag`, for agents or for a swarm
     emitted.add("tag.budget_warning")  # by `warn`, wherever the books change
 
     assert emitted == CATALOGUE.keys()
@@ -284,7 +285,7 @@ async def test_every_key_of_a_lab_belongs_to_a_named_family(
     prefix = Keys(process.lab.name)("")
     assert {key.removeprefix(prefix).partition(":")[0] for key in keys} <= families
     literal = {"experiments:mar11-1", "lineage:mar11", "best:mar11", "near_misses:mar11", "gpu_pool:g0"}
-    literal |= {"strategy:mar11", "tags:mar11", "crashes:mar11"}
+    literal |= {"strategy:mar11", "tags:mar11", "crashes:mar11", "dimensions:swarm"}
     assert {prefix + name for name in literal} <= set(keys)
 
 
@@ -320,6 +321,7 @@ async def a_long_story(client: httpx.AsyncClient, process: Process) -> None:
     await told(client, "/api/pool/acquire", experiment_id=await registered(client))
     await told(client, "/api/pool/release", gpu_id="g1")
     await told(client, "/api/tag/budget", tag="mar11", runs=100)
+    await told(client, "/api/dimension/define", tag="swarm", profile="mnist")
     await told(client, "/api/tag/pause", tag="mar11")
     await told(client, "/api/experiment/submit", **idea())
     await told(client, "/api/tag/unpause", tag="mar11")

@@ -51,7 +51,7 @@ GPUS = 300
 TOKENS = 300
 LETTERS = 1000
 HEAVY = 300
-CODE, FOREST, SMALL = "code", "forest", "small"
+CODE, FOREST, SMALL, VARIED = "code", "forest", "small", "varied"
 BRANCHES = {
     "traces.mode": "multi",
     "traces.target_traces": TRACES,
@@ -134,6 +134,7 @@ async def a_full_lab(settings: Settings) -> str:
         for nth in range(TOKENS):
             await process.tokens.issue(name=f"agent-{nth}", role="agent", issued_by="root")
             await open_tag(http, f"tag-{nth}")
+        await told(http, "/api/dimension/define", tag=VARIED, dimensions=WIDE)
         for nth in range(GPUS):
             await add_gpu(http, f"host:gpu{nth}")
         await open_tag(http, SMALL, policy={"baseline_first": False})
@@ -186,7 +187,18 @@ async def many_branches(process: Process, http: httpx.AsyncClient) -> None:
 
 ACCEPT = {"accept": "application/json", "content-type": "application/json"}
 WORDS = {"hypothesis": LONGEST, "description": LONGEST, "diff_summary": LONGEST}
+WIDE = [
+    {"name": f"D{n}", "dtype": "categorical", "categories": [f"{m:0200}" for m in range(50)]}
+    for n in range(64)
+]
 WORST: Mapping[str, Sequence[Mapping[str, Any]]] = {
+    "dimension::define": [
+        {"tag": "wide", "dimensions": WIDE},
+        {"tag": VARIED, "dimensions": WIDE, "replace": True},
+    ],
+    "dimension::freeze": [{"tag": VARIED, "name": "D63", "value": f"{49:0200}", "reason": LONGEST}],
+    "dimension::list": [{"tag": VARIED}],
+    "dimension::unfreeze": [{"tag": VARIED, "name": "D63", "reason": LONGEST}],
     "event::dead": [{"limit": 1000}],
     "event::list": [{"limit": 500}, {"limit": 500, "order": "oldest", "types": [*CATALOGUE][:100]}],
     "event::discard": [{"all": True, "dry_run": True}],

@@ -28,6 +28,8 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
     ("viewer",): frozenset(
         {
             "cron::list",
+            "dimension::list",
+            "dimension::proposals",
             "event::dead",
             "event::list",
             "event::ticket",
@@ -94,6 +96,10 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "cron::pause",
             "cron::resume",
             "cron::run",
+            "dimension::clear_proposals",
+            "dimension::define",
+            "dimension::freeze",
+            "dimension::unfreeze",
             "event::discard",
             "event::redrive",
             "event::trim",
@@ -170,6 +176,8 @@ SAMPLES: Mapping[str, Any] = {
     "url": "https://hooks.example/x",
     "id": "aaaaaaaaaa",
     "all": True,
+    "value": 0.001,
+    "profile": "mnist",
     "agent": "ada",
     "state": "working",
 }
@@ -209,6 +217,8 @@ def sample(declared: Function[Any, Any]) -> dict[str, Any]:
     chosen = {name: SAMPLES[name] for name in wanted}
     if "all" in fields:
         chosen["all"] = True
+    if declared.name == "dimension::define":
+        chosen["profile"] = SAMPLES["profile"]
     return chosen
 
 
@@ -291,9 +301,9 @@ async def test_a_function_lets_in_whom_it_is_for_and_nobody_else(
                 response = await http.request(
                     method,
                     path,
-                    params={**visitor.query, **({} if writes else sent)},
+                    params={**visitor.query, **({} if method == "POST" else sent)},
                     headers=dict(visitor.headers),
-                    json=sent if writes else None,
+                    json=sent if method == "POST" else None,
                 )
 
                 if right:

@@ -32,6 +32,7 @@ COMMANDS = {
     "retest": "run an experiment's code once more, on another seed",
     "call": "call any function of the running lab",
     "token": "manage tokens: issue, enroll, list, rotate, revoke, whoami",
+    "dims": "what a swarm may vary: scan a train.py, define, ls",
     "replay": "judge a results.tsv or a tag again under another keep rule",
     "doctor": "check this machine and audit the lab",
     "backup": "write the whole lab to one file, while it runs",

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from functions.rules.keeps.verdict import Key, compare, score
+from functions.rules.swarm.dimensions import violations as dimension_violations
 from state.budgets import SET_ASIDE, Books, milliseconds
 from state.decided import differences, tag_differences
-from state.records import OPEN, STATUSES, Best, Experiment, Gpu, GpuStatus, Status, Tag
+from state.records import OPEN, STATUSES, Best, Dimension, Experiment, Gpu, GpuStatus, Status, Tag
 
 COUNTED: Mapping[str, tuple[Status, ...]] = {
     "kept": ("keep",),
@@ -52,6 +53,8 @@ class Snapshot:
     """The sums that the experiments have spent and reserved."""
     ranks: Mapping[float, frozenset[str]] = field(default_factory=dict)
     """By bucket, the runs that others are ranked among."""
+    dimensions: Sequence[Dimension] = ()
+    """What a swarm may vary in it."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,8 @@ def tag_violations(s: Snapshot) -> Iterator[str]:
     yield from _chain(s, records)
     yield from _rewritten(s)
     yield from _ranks(s, records)
+    for problem in dimension_violations(s.dimensions):
+        yield f"{s.tag.name}: {problem}"
     for experiment_id, digest in sorted(s.lost_patches.items()):
         yield f"{s.tag.name}: the patch {digest} of {experiment_id} is neither in Redis nor in the archive"
 

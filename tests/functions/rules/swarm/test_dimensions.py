@@ -90,10 +90,10 @@ def test_categories_keep_their_types_in_the_state() -> None:
 )
 @pytest.mark.parametrize("at", ["min", "max", "categories"])
 def test_numbers_that_no_client_can_handle_are_refused(at: str, bad: float) -> None:
+    fields: dict[str, Any] = OPTIMIZER | {at: [bad]} if at == "categories" else LR | {at: bad}
+
     with pytest.raises((Invalid, ValidationError)):
-        dimension(
-            *((OPTIMIZER,) if at == "categories" else (LR,)), **{at: [bad] if at == "categories" else bad}
-        )
+        dimension(fields)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,138 @@
+"""The dimensions of all tags: one versioned list per tag, replaced as a whole."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from state.client import Lab, time_of
+from state.errors import NotFound
+from state.policy import Policy
+from state.records import Dimension, Strategy, Tag
+from state.tags import beginning
+
+_LIST = TypeAdapter(list[Dimension])
+
+
+@dataclass(frozen=True)
+class DimensionFacts:
+    """What is known of a tag's dimensions."""
+
+    exists: bool
+    """The tag does."""
+    dimensions: Sequence[Dimension]
+    """In the order in which they were defined."""
+    version: int
+    """0 while none was defined."""
+    now: float
+
+
+@dataclass(frozen=True)
+class NewTag:
+    """What a tag begins with."""
+
+    tag: Tag
+    strategy: Strategy
+    policy: Policy
+
+
+class Dimensions:
+    """The dimensions of all tags."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+
+    async def facts(self, tag: str) -> DimensionFacts:
+        """A tag's dimensions, in one round trip; of a tag that does not exist, too."""
+        keys = self._lab.keys
+        exists, (values, version), time = await self._lab.pipeline(
+            [
+                ("EXISTS", keys.tag(tag)),
+                ("HMGET", keys("dimensions", tag), "values", "version"),
+                ("TIME",),
+            ]
+        )
+        found = _LIST.validate_json(values) if values else []
+        return DimensionFacts(bool(exists), found, int(version or 0), time_of(time))
+
+    async def of(self, tag: str) -> DimensionFacts:
+        """The same of a tag that has to be there.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        facts = await self.facts(tag)
+        if not facts.exists:
+            raise NotFound(f"there is no tag {tag!r}", hint="POST /api/dimension/define creates it")
+        return facts
+
+    async def define(
+        self,
+        facts: DimensionFacts,
+        after: Sequence[Dimension],
+        new: NewTag,
+        *,
+        event: Mapping[str, Any],
+        froze: Mapping[str, Mapping[str, Any]],
+    ) -> int | None:
+        """Replace a tag's dimensions; where the tag is missing it begins as `new`. None where the facts are stale.
+
+        `event` is the data of the event; `froze` those of the events of the dimensions that begin frozen.
+        """
+        answer = await self._lab.move(
+            "define_dimensions",
+            args={
+                **({} if facts.exists else beginning(new.tag, new.strategy, new.policy)),
+                "tag": new.tag.name,
+                "exists": "yes" if facts.exists else None,
+                "version": facts.version,
+                "values": _text(after),
+                "defined": json.dumps(event),
+                "frozen": list(froze),
+                "froze": [json.dumps(data) for data in froze.values()],
+            },
+        )
+        return None if answer == "stale" else int(answer)
+
+    async def freeze(
+        self, tag: str, facts: DimensionFacts, after: Sequence[Dimension], event: Mapping[str, Any]
+    ) -> int | None:
+        """Replace the dimensions by those with one frozen; None where the facts are stale.
+
+        `event` is its data; it has the dimension's name.
+        """
+        return await self._one_changed("freeze_dimension", tag, facts, after, event)
+
+    async def unfreeze(
+        self, tag: str, facts: DimensionFacts, after: Sequence[Dimension], event: Mapping[str, Any]
+    ) -> int | None:
+        """The same with one unfrozen."""
+        return await self._one_changed("unfreeze_dimension", tag, facts, after, event)
+
+    async def _one_changed(
+        self,
+        move: str,
+        tag: str,
+        facts: DimensionFacts,
+        after: Sequence[Dimension],
+        event: Mapping[str, Any],
+    ) -> int | None:
+        answer = await self._lab.move(
+            move,
+            args={
+                "tag": tag,
+                "version": facts.version,
+                "values": _text(after),
+                "name": event["name"],
+                "data": json.dumps(event),
+            },
+        )
+        return None if answer == "stale" else int(answer)
+
+
+def _text(dimensions: Sequence[Dimension]) -> str:
+    return json.dumps([d.model_dump(exclude_none=True) for d in dimensions], allow_nan=False)

@@ -1,0 +1,118 @@
+"""`nightjar dims`: a file is proposed for a train.py, edited, defined and listed; what is wrong changes nothing."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.commands import nightjar, started_nightjar
+from tests.conftest import ROOT
+from tests.journeys.running import RunningLab, running_lab
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+TINYLM = ROOT / "examples" / "tinylm" / "train.py"
+ORGANISER = (ROOT / "docs" / "organiser.md").read_text()
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    with running_lab(tmp_path_factory.mktemp("lab")) as found:
+        found.start()
+        yield found
+
+
+def test_scan_needs_no_lab_and_prints_a_file_that_define_takes(lab: RunningLab, tmp_path: Path) -> None:
+    scanned = started_nightjar(tmp_path / "nowhere", "dims", "scan", str(TINYLM))
+    (file := tmp_path / "dimensions.toml").write_text(scanned.stdout)
+
+    defined = nightjar(lab.data, "dims", "define", "--tag", "scanned", str(file))
+
+    assert (scanned.returncode, defined.returncode) == (0, 0), (scanned.stderr, defined.stderr)
+    assert defined.stdout.startswith("scanned, a new tag: 20 dimensions; added: DEPTH, WIDTH")
+    proposed = tomllib.loads(scanned.stdout)["dimension"]
+    rows = json.loads(nightjar(lab.data, "dims", "ls", "--tag", "scanned", "--json").stdout)
+    assert [row["name"] for row in rows] == [table["name"] for table in proposed]
+    assert [row["min"] for row in rows] == [table.get("min") for table in proposed]
+
+
+def test_scan_as_json_says_what_it_left_out(tmp_path: Path) -> None:
+    done = nightjar(tmp_path / "nowhere", "dims", "scan", "--json", str(TINYLM))
+
+    answer = json.loads(done.stdout)
+    assert {d["name"]: d["dtype"] for d in answer["dimensions"]}["LEARNING_RATE"] == "float_log"
+    assert set(answer["left_out"]) == {"SEED", "WEIGHTS"}
+
+
+def test_the_file_of_the_documents_is_one_and_a_freeze_shows_in_the_list(
+    lab: RunningLab, tmp_path: Path
+) -> None:
+    (file := tmp_path / "d.toml").write_text(ORGANISER.split("```toml\n")[1].split("```")[0])
+
+    nightjar(lab.data, "dims", "define", "--tag", "docs", str(file))
+    held = ("--name", "OPTIMIZER", "--value", "adam", "--reason", "it is enough")
+    frozen = nightjar(lab.data, "call", "dimension::freeze", "--tag", "docs", *held)
+    lines = nightjar(lab.data, "dims", "ls", "--tag", "docs").stdout.splitlines()
+
+    assert frozen.returncode == 0, frozen.stderr
+    [lr] = [line for line in lines if "LEARNING_RATE" in line]
+    [optimizer] = [line for line in lines if "OPTIMIZER" in line]
+    assert "0.0001 to 0.03" in lr
+    assert "adam, sgd" in optimizer
+    assert "it is enough" in optimizer
+    assert lines[-1] == "docs: 2 dimensions"
+
+
+def test_a_profile_goes_into_the_swarm_s_tag_where_none_is_named(lab: RunningLab) -> None:
+    done = nightjar(lab.data, "dims", "define", "--profile", "mnist", "--json", NIGHTJAR_SWARM_TAG="ours")
+    again = nightjar(lab.data, "dims", "define", "--profile", "mnist", NIGHTJAR_SWARM_TAG="ours")
+
+    made = json.loads(done.stdout)
+    assert (made["tag"], made["created"], len(made["dimensions"])) == ("ours", True, 6)
+    assert again.stdout.startswith("ours: 6 dimensions; nothing changed\n")
+
+
+def test_hypotheses_of_a_file_are_said_to_be_left_out(lab: RunningLab, tmp_path: Path) -> None:
+    (file := tmp_path / "d.toml").write_text(
+        '[[dimension]]\nname = "A"\ndtype = "int"\nmin = 1\nmax = 2\n[[hypothesis]]\nstatement = "x"\n'
+    )
+
+    done = nightjar(lab.data, "dims", "define", "--tag", "hypotheses", str(file))
+
+    assert done.returncode == 0
+    assert "1 [[hypothesis]] left out" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("define", "--tag", "t"), 2, "one of the two"),
+        (("define", "--tag", "t", "FILE", "--profile", "mnist"), 2, "one of the two"),
+        (("define", "--tag", "t", "no-such-file.toml"), 2, "does not exist"),
+        (("define", "--tag", "t", "--profile", "imagenet"), 1, "profile"),
+        (("define", "--tag", "t", "FILE"), 1, "line 1, dimension 'A': min 3 is not below max 2"),
+        (("define", "--tag", "t", "BYTES"), 1, "UTF-8"),
+        (("ls", "--tag", "t"), 1, "there is no tag 't'"),
+        (("scan", "no-such-file.py"), 2, "does not exist"),
+        (("scan", "BROKEN"), 1, "does not parse"),
+        (("scan", "EMPTY"), 1, "no top-level constant"),
+    ],
+)
+def test_what_is_wrong_is_said_and_makes_no_tag(
+    lab: RunningLab, tmp_path: Path, words: tuple[str, ...], code: int, told: str
+) -> None:
+    (tmp_path / "FILE").write_text('[[dimension]]\nname = "A"\ndtype = "int"\nmin = 3\nmax = 2\n')
+    (tmp_path / "BYTES").write_bytes(b"\xff\xfe\x00")
+    (tmp_path / "BROKEN").write_text("LR = = 3\n")
+    (tmp_path / "EMPTY").write_text("import os\n")
+    places = [str(tmp_path / word) if word.isupper() else word for word in words]
+
+    done = nightjar(lab.data, "dims", *places)
+
+    assert done.returncode == code, done.stderr
+    assert told in done.stderr
+    assert "t" not in {row["name"] for row in lab.get("report/tags")["tags"]}

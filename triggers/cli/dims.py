@@ -1,0 +1,155 @@
+"""`nightjar dims` says what a swarm may vary: scan, define, ls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+
+from state.errors import Invalid
+from state.program import PROGRAM
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.output import for_people, print_json, printable
+
+
+@click.group(subcommand_metavar="COMMAND [--OPTION]...")
+def command() -> None:
+    """Say which constants of a train.py a swarm may vary.
+
+    `scan` proposes a dimensions.toml, a person edits it, `define` loads it into a tag.
+    """
+
+
+json_option = click.option("--json", "as_json", is_flag=True)
+tag_option = click.option("--tag", default=None, help="the swarm's tag [NIGHTJAR_SWARM_TAG]")
+
+
+@command.command()
+@click.argument("script", metavar="TRAIN_PY", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@json_option
+def scan(script: Path, as_json: bool) -> None:
+    """Print a dimensions.toml for the top-level constants of TRAIN_PY. Nothing is run, and no lab is needed."""
+    from functions.formats.dimensions import (
+        scan as scanned,
+    )  # imported late: the other commands need no reader
+    from functions.formats.dimensions import scanned_file
+
+    with _about(script):
+        found = scanned(_text(script))
+    if as_json:
+        dimensions = [declared.model_dump(exclude_none=True) for declared, _ in found.found]
+        print_json({"dimensions": dimensions, "left_out": dict(found.left_out)})
+    else:
+        click.echo(scanned_file(found, script.name), nl=False)
+
+
+@command.command()
+@data_option
+@lab_option
+@tag_option
+@click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.option("--profile", default=None, help="dimensions that come with Nightjar: mnist or nanochat")
+@click.option("--replace", is_flag=True, help="remove the tag's dimensions that are not among them")
+@json_option
+def define(
+    data: str | None,
+    lab: str | None,
+    tag: str | None,
+    file: Path | None,
+    profile: str | None,
+    replace: bool,
+    as_json: bool,
+) -> None:
+    """Load FILE, a dimensions.toml, or a profile into a tag, which is created where it is missing.
+
+    A dimension of a known name takes the place of the tag's; the tag's others stay, unless --replace.
+    """
+    if (file is None) == (profile is None):
+        raise click.UsageError("name a FILE or a --profile, one of the two")
+    settings = settings_from(data=data, lab=lab)
+    body: dict[str, Any] = {"tag": tag or settings.swarm_tag, "replace": replace}
+    hypotheses = 0
+    if file is not None:
+        from functions.formats.dimensions import read_dimensions
+
+        with _about(file):
+            read = read_dimensions(_text(file))
+        body["dimensions"] = [d.model_dump(exclude_none=True) for d in read.dimensions]
+        hypotheses = read.hypotheses
+    else:
+        body["profile"] = profile
+    made = LabHttp(settings).ask("POST", "/api/dimension/define", body)
+    if as_json:
+        print_json(made)
+    else:
+        _show_definition(made)
+    if hypotheses:
+        click.echo(f"nightjar: {hypotheses} [[hypothesis]] left out: this version reads none", err=True)
+
+
+@command.command()
+@data_option
+@lab_option
+@tag_option
+@json_option
+def ls(data: str | None, lab: str | None, tag: str | None, as_json: bool) -> None:
+    """List the dimensions of a tag."""
+    settings = settings_from(data=data, lab=lab)
+    found = LabHttp(settings).ask("POST", "/api/dimension/list", {"tag": tag or settings.swarm_tag})
+    if as_json:
+        print_json(found["dimensions"])
+        return
+    from rich.table import Table
+
+    table = Table("name", "dtype", "values", "frozen at", "by", "why", "importance")
+    for row in found["dimensions"]:
+        table.add_row(
+            *(row["name"], row["dtype"], _values(row)),
+            "" if not row["frozen"] else printable(str(row["frozen_value"])),
+            *(row["frozen_by"] or "", row["frozen_reason"] or ""),
+            "" if row["importance"] is None else f"{row['importance']:.2f}",
+        )
+    console = for_people()
+    if found["dimensions"]:
+        console.print(table)
+    console.print(f"{found['tag']}: {len(found['dimensions'])} dimensions")
+
+
+def _show_definition(made: dict[str, Any]) -> None:
+    tag = f"{made['tag']}, a new tag" if made["created"] else made["tag"]
+    told = [f"{what}: {', '.join(made[what])}" for what in ("added", "changed", "removed") if made[what]]
+    click.echo(f"{tag}: {len(made['dimensions'])} dimensions; {'; '.join(told) or 'nothing changed'}")
+    click.echo(f"-> {PROGRAM} dims ls --tag {made['tag']}")
+
+
+def _values(row: dict[str, Any]) -> str:
+    if row["categories"] is None:
+        return f"{row['min']} to {row['max']}"
+    return printable(", ".join(map(str, row["categories"])))
+
+
+def _text(file: Path) -> str:
+    """The text of a file of the user's.
+
+    Raises:
+        Invalid: it cannot be read, or is no text.
+    """
+    try:
+        return file.read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise Invalid(
+            "it cannot be read as a text in UTF-8", hint="check the file's name and encoding"
+        ) from problem
+
+
+@contextmanager
+def _about(file: Path) -> Iterator[None]:
+    """Name the file in what is wrong with it."""
+    try:
+        yield
+    except Invalid as problem:
+        raise Invalid(f"{file}: {problem.detail}", hint=problem.hint) from problem
