@@ -21,6 +21,7 @@ from state.records import RETESTED, ROLES, STATUSES
 from state.settings import Settings
 from triggers.cli.__main__ import COMMANDS, nightjar
 from triggers.cli.agent import command as agent
+from triggers.cli.dims import command as dims
 from triggers.cli.output import BY_STATUS, EXIT_CODES
 from triggers.cli.replay import command as replay
 from triggers.cli.token import command as token
@@ -140,6 +141,18 @@ def test_the_agents_page_shows_every_option_of_the_command_and_commands_that_it_
     assert len(commands) == 3
     for words in commands:
         agent.make_context("agent", shlex.split(words))
+
+
+def test_every_dims_command_in_the_documents_is_one() -> None:
+    used = [
+        shlex.split(words.partition(">")[0])
+        for words in re.findall(r"\./nightjar dims ([^`\n)]*)", DOCUMENTS)
+    ]
+
+    assert {verb for verb, *_ in used} == set(dims.commands)
+    for verb, *words in used:
+        here = [str(ROOT / "examples/tinylm/train.py") if "." in word else word for word in words]
+        dims.commands[verb].make_context(verb, here)
 
 
 def test_every_option_of_replay_in_the_documents_exists() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import builtins
 
-from functions.contract import Http, Request, Response, function
+from functions.contract import Request, Response, function
 from functions.views.dimensions import DimensionView, dimension_view
 from state.dimensions import Dimensions
 from state.ids import Tag as TagName
@@ -22,12 +22,7 @@ class ListedDimensions(Response):
     """In the order in which they were defined."""
 
 
-@function(
-    "dimension::list",
-    Http("GET", "/api/dimension/list"),
-    Http("POST", "/api/dimension/list"),
-    role="viewer",
-)
+@function("dimension::list", role="viewer")
 async def list(request: ListDimensions, dimensions: Dimensions) -> ListedDimensions:
     """Every dimension of a tag with its range, what it is frozen at, and how much it matters."""
     facts = await dimensions.of(request.tag)

@@ -16,6 +16,7 @@ from tests.labs import asked, bearer, curl, dump, events_of, open_tag, problem, 
 LR = {"name": "LR", "dtype": "float_log", "min": 1e-4, "max": 1e-1}
 DEPTH = {"name": "DEPTH", "dtype": "int", "min": 4, "max": 24}
 BATCH = {"name": "BATCH_SIZE", "dtype": "categorical", "categories": [16, 32, 64]}
+LIST = "/api/dimension/list"
 DEFINE = "/api/dimension/define"
 FREEZE = "/api/dimension/freeze"
 UNFREEZE = "/api/dimension/unfreeze"
@@ -26,7 +27,7 @@ async def defined(client: httpx.AsyncClient, *dimensions: dict[str, Any], **more
 
 
 async def listed(client: httpx.AsyncClient) -> dict[str, dict[str, Any]]:
-    answer = await asked(client, "/api/dimension/list?tag=swarm")
+    answer = await told(client, LIST, tag="swarm")
     return {row["name"]: row for row in answer["dimensions"]}
 
 
@@ -172,6 +173,14 @@ async def test_a_number_that_is_not_finite_is_refused(
     assert await dump(process.lab) == before
 
 
+async def test_an_agent_s_tag_cannot_be_opened_where_a_swarm_s_is(client: httpx.AsyncClient) -> None:
+    await defined(client, LR)
+
+    document = await refused(client, 409, "/api/experiment/setup", tag="swarm")
+
+    assert document["existing"]["branch"] == "swarm/swarm"
+
+
 # -- freezing
 
 
@@ -303,7 +312,7 @@ async def test_who_froze_a_dimension_is_the_token_s_bearer(
 
     await curl(client, FREEZE, fields, **headers)
 
-    rows = (await client.get("/api/dimension/list?tag=swarm", headers=headers)).json()["dimensions"]
+    rows = (await curl(client, LIST, {"tag": "swarm"}, **headers)).json()["dimensions"]
     assert rows[0]["frozen_by"] == "olga"
 
 

@@ -96,6 +96,7 @@ def facts(lab: RunningLab, experiments: list[str]) -> dict[str, Any]:
         "diff": lab.post("report/diff", experiment_a=experiments[0], experiment_b=experiments[1]),
         "policy": lab.post("search/policy", tag="t"),
         "strategy": lab.post("search/strategy", tag="t"),
+        "dimensions": lab.post("dimension/list", tag="t"),
     }
 
 
@@ -128,6 +129,7 @@ def test_a_lab_saved_in_the_middle_of_a_run_goes_on_elsewhere_under_another_name
     for experiment in done:
         lab.until_status(experiment, "keep", "discard")
     lab.post("search/set-strategy", tag="t", mode="combine", reason="near misses")
+    lab.post("dimension/define", tag="t", profile="nanochat")
     running = lab.submit(config_delta={"HELD": True, "VALUE": 0.8})
     lab.until_training(running)
     waiting = lab.submit(config_delta={"VALUE": 0.7})

@@ -116,3 +116,9 @@ def test_what_is_wrong_is_said_and_makes_no_tag(
     assert done.returncode == code, done.stderr
     assert told in done.stderr
     assert "t" not in {row["name"] for row in lab.get("report/tags")["tags"]}
+
+
+def test_proposals_are_cleared_by_call(lab: RunningLab) -> None:
+    done = nightjar(lab.data, "call", "dimension::clear_proposals")
+
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"ok": True})
