@@ -17,6 +17,16 @@ Order = Literal["continue", "stop", "lost"]
 
 
 @dataclass(frozen=True)
+class Extension:
+    """The run goes on, and may take longer: the answer to a report of one of the best."""
+
+    extra_s: float
+    """Seconds beyond what it was given when it began, however often it is told."""
+    budget_s: float
+    """Seconds that it may train now, in all."""
+
+
+@dataclass(frozen=True)
 class TrainingJob:
     """One attempt at one experiment, with everything a worker needs to run it."""
 
@@ -106,7 +116,7 @@ class Watcher(Protocol):
         """Store what code the attempt trains, before it runs; its answer is `lost` where the lease is another's."""
         ...
 
-    async def tick(self, metric: float, progress: float) -> Order:
+    async def tick(self, metric: float, progress: float) -> Order | Extension:
         """Store one `report(metric, progress)` of the script; the answer goes back to it."""
         ...
 

@@ -26,6 +26,7 @@ PROPOSED = {
 """Names that the proposal of traces gave to values of ours."""
 
 StoppingRule = Literal["none", "stochastic", "median", "asha"]
+LONGEST_EXTENSION_S = 600.0
 BUCKETS = (0.2, 0.4, 0.6, 0.8, 1.0)
 """Shares of a run at which its value is compared with those of other runs."""
 
@@ -101,6 +102,14 @@ class Budgets(Part):
         gt=0,
         le=7 * 86400,
         description="most seconds that a run may be given or ask for; default: 2 x base_s + 60",
+    )
+
+    extend_s: float = Field(
+        default=120,
+        ge=0,
+        le=LONGEST_EXTENSION_S,
+        description="seconds that the best runs are given beyond their budget, once, where stopping.rule is not none;"
+        " 0: none",
     )
 
     @model_validator(mode="after")

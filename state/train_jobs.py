@@ -19,6 +19,8 @@ from rq.job import Job, JobStatus
 from rq.serializers import JSONSerializer
 from rq.utils import as_text
 
+from state.policy import LONGEST_EXTENSION_S
+
 log = logging.getLogger(__name__)
 
 ENTRY = "workers.gpu.perform"
@@ -26,7 +28,7 @@ ENTRY = "workers.gpu.perform"
 FUNCTION = "gpu::train"
 """The only function of the table that a job may call."""
 SPARE_S = 180
-"""RQ's timeout is this much longer than the run's, so that the run's normally ends first."""
+"""RQ's timeout is this much longer than the run's longest, so that the run's normally ends first."""
 MOST_BYTES = 262_144
 """Most bytes of a job; ours have about a thousand, and 100,000 where as many constants are set as may be."""
 
@@ -194,7 +196,7 @@ def _push(queue: Queue, name: str, payload: Mapping[str, Any], timeout_s: float 
         kwargs={"function": FUNCTION, "payload": dict(payload)},
         job_id=name,
         description=FUNCTION,
-        timeout=int((timeout_s or 660) + SPARE_S),
+        timeout=int((timeout_s or 660) + LONGEST_EXTENSION_S + SPARE_S),
         result_ttl=3600,
         failure_ttl=24 * 3600,
         unique=True,

@@ -13,6 +13,7 @@ from functions.rules.keeps.claiming import judge_report
 from functions.rules.keeps.judging import MEASURES, Report, conditions_of
 from functions.rules.keeps.scores import check_score, with_score
 from functions.rules.keeps.verdict import Key, check_plausible
+from functions.rules.stopping.extensions import at_base, with_extension
 from state.experiments import Experiments
 from state.records import Score, Trust
 
@@ -114,10 +115,10 @@ class Completed(Response):
 @function("experiment::complete", role=("agent", "worker"), writes=True)
 async def complete(request: Complete, call: Call, experiments: Experiments) -> Completed:
     """Record a run's result: the status, by how much it beats the best, and what the agent does with its commit."""
-    report = request.report
 
     async def judged() -> Completed | None:
         run = await experiments.run_facts(request.experiment_id)
+        report = at_base(request.report, run.experiment)
         under = conditions_of(report.key, run)
         beside = await experiments.comparison(run, under.key.gpu_class, under.other_key, under.code)
         if first := first_answer("complete", request, call, run, beside):
@@ -127,6 +128,7 @@ async def complete(request: Complete, call: Call, experiments: Experiments) -> C
         await check_counts("complete", request, run, experiments)
         await statistics_loaded(beside.noise)
         ending = with_score(judge_report(report, run, under, beside), request.score, request.reported)
+        ending = with_extension(ending, request.val_bpb)
         return Completed(**(ending.answer or {})) if await experiments.end(ending) else None
 
     return await experiments.in_turn(request.experiment_id, judged)

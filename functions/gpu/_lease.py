@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from functions.gpu._ranking import ranked
 from functions.gpu._reporting import delivered
 from functions.gpu._stores import Stores
-from functions.lanes import Order, Source
+from functions.lanes import Extension, Order, Source
 from functions.rules.pool.broken_lease import broken, given_up
-from functions.rules.stopping.buckets import bucket_of
+from functions.rules.stopping.buckets import bucket_of, is_within_budget
 from state.assignments import Assignment
 from state.decisions import BrokenLease
 from state.errors import Unavailable
@@ -72,13 +72,14 @@ class AttemptLease:
         )
         return "continue" if is_ours else "lost"
 
-    async def tick(self, metric: float, progress: float) -> Order:
-        order, bucket = await self._renew((metric, progress)), bucket_of(progress)
+    async def tick(self, metric: float, progress: float) -> Order | Extension:
+        tick, bucket = (metric, progress), bucket_of(progress)
+        order = await self._renew(tick)
         if order != "continue" or bucket is None or bucket in self.ranked_at:
             return order
-        order = await ranked(self.experiment, metric, bucket, self.stores.experiments)
+        told = await ranked(self.experiment, tick, bucket, self.stores.experiments)
         self.ranked_at.add(bucket)
-        return order
+        return told
 
     async def poll(self) -> Order:
         return await self._renew()
@@ -89,7 +90,12 @@ class AttemptLease:
     async def _renew(self, tick: tuple[float, float] | None = None) -> Order:
         e = self.experiment
         return await self.stores.experiments.renew(
-            e.experiment_id, self.gpu_id, self.fence, self.lease_s, tick
+            e.experiment_id,
+            self.gpu_id,
+            self.fence,
+            self.lease_s,
+            tick,
+            is_base=tick is not None and is_within_budget(tick[1]),
         )
 
     @asynccontextmanager

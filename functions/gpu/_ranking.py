@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from functions.lanes import Order
+from functions.lanes import Extension, Order
 from functions.rules.stopping.judging import REASON, checkpoint, drawn, judge
 from state.experiments import Experiments
 from state.records import Experiment
 
 
-async def ranked(e: Experiment, metric: float, bucket: float, experiments: Experiments) -> Order:
-    """The lab's order to the run, an attempt as it was leased, that has this value at a bucket.
+async def ranked(
+    e: Experiment, tick: tuple[float, float], bucket: float, experiments: Experiments
+) -> Order | Extension:
+    """What the run, an attempt as it was leased, is told at the bucket that its (metric, progress) counts for.
 
     A retest is neither ranked nor stopped: it is there to be compared with its first run.
     """
@@ -19,7 +21,8 @@ async def ranked(e: Experiment, metric: float, bucket: float, experiments: Exper
     policy = facts.policy
     if policy.stopping.rule == "none":
         return "continue"
-    peers = await experiments.peers(e, facts.gpu_class, bucket, metric)
+    extra_s = policy.budgets.extend_s
+    peers = await experiments.peers(e, facts.gpu_class, bucket, tick[0])
     at = checkpoint(facts, bucket, peers)
     answer = judge(at, drawn(e.experiment_id, bucket), policy.stopping)
     told = await experiments.tell(
@@ -27,8 +30,12 @@ async def ranked(e: Experiment, metric: float, bucket: float, experiments: Exper
         answer.told,
         gpu_class=facts.gpu_class,
         bucket=bucket,
-        value=metric,
+        tick=tick,
         reason=REASON if answer.told == "stop" else None,
+        extra_s=extra_s if answer.told == "extend" else None,
         facts={"rank": round(at.standing.rank, 1), "peers": peers.runs, "chance": answer.chance},
     )
-    return "continue" if told == "extend" else told
+    if told == "extend":
+        granted_s = facts.experiment.extended_s or extra_s
+        return Extension(granted_s, (e.budget_s or policy.budgets.base_s) + granted_s)
+    return told

@@ -29,6 +29,7 @@ SENTENCES: Mapping[str, str] = {
     "experiment.retracted": "{subject} was retracted ({reason}); the best is {best_experiment_id} now.",
     "run.ticked": "{subject} has {metric} at {bucket} of its run.",
     "run.stopping": "{subject} is stopped early, at {bucket} of its run: its rank is {rank} of 100.",
+    "run.extended": "{subject} is given {extra_s} s more, at {bucket} of its run: its rank is {rank} of 100.",
     "best.changed": "New best of {tag}: {subject} with {val_bpb}.",
     "strategy.changed": "{tag} now searches in mode {mode}: {reason}",
     "dimension.defined": "{tag} may be varied in {count} dimensions now.",

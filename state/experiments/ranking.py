@@ -67,15 +67,19 @@ class Ranking(Reading):
         *,
         gpu_class: str,
         bucket: float,
-        value: float,
-        reason: str | None,
+        tick: tuple[float, float],
+        reason: str | None = None,
+        extra_s: float | None = None,
         facts: dict[str, float],
     ) -> Told | Literal["lost"]:
-        """Enter a running attempt's value at a bucket, and answer what it is told there: the first answer, if any.
+        """Enter a running attempt's (metric, progress) at a bucket, and answer what it is told there.
 
-        `reason` says why it is stopped, `facts` what the decision was made of: its event has them.
+        That is the first answer, if there is one. `reason` says why it is stopped, `extra_s` what it is given more;
+        its event has the `facts` that the decision was made of.
         """
-        said = {"experiment_id": e.experiment_id, "bucket": bucket, "metric": value, "told": told, **facts}
+        value, progress = tick
+        said = {"experiment_id": e.experiment_id, "bucket": bucket, "metric": value, "progress": progress}
+        said |= {"told": told, **facts} | ({} if extra_s is None else {"extra_s": extra_s})
         answer: Told | Literal["lost"] = await self._lab.move(
             "rank_run",
             keys={
@@ -91,8 +95,10 @@ class Ranking(Reading):
                 "class_id": class_id(gpu_class),
                 "gpu_class": gpu_class,
                 "value": value,
+                "progress": progress,
                 "told": told,
                 "reason": reason,
+                "extra_s": extra_s,
                 "event_data": json.dumps(said, allow_nan=False),
                 "experiment_traceparent": e.traceparent,
             },

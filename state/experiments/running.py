@@ -105,8 +105,12 @@ class Running(Reading):
         fence: int,
         lease_s: float,
         tick: tuple[float, float] | None = None,
+        *,
+        is_base: bool = False,
     ) -> Order:
         """Prolong a running attempt's lease, keep a (metric, progress) tick, and answer the lab's order.
+
+        `is_base`: the tick is of the run's own budget, not of an extension.
 
         The same move has a run that outlasts what is set aside for it take more of its tag's budget, or stop.
         """
@@ -126,6 +130,7 @@ class Running(Reading):
                 "lease_s": lease_s,
                 "metric": metric,
                 "progress": progress,
+                "is_base": 1 if is_base else None,
                 "most": TICKS_KEPT,
                 "tag": tag,
                 "warn_at": WARN_AT,

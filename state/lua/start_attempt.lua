@@ -10,6 +10,7 @@ if e[1] ~= 'leased' or e[2] ~= A.attempt or e[3] ~= A.fence or g[1] ~= A.id or g
 local t = now()
 local expiry = clock(t + tonumber(A.lease_s))
 redis.call('HSET', K.experiment, 'status', 'running', 'started_at', clock(t))
+redis.call('HDEL', K.experiment, 'extended_s', 'base_metric', 'base_progress')
 redis.call('HDEL', K.gpu, 'footprint')
 redis.call('HSET', K.gpu, 'runner', A.runner, 'lease_expires_at', expiry)
 if A.footprint then redis.call('HSET', K.gpu, 'footprint', A.footprint) end

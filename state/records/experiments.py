@@ -218,6 +218,11 @@ class Trial(Idea, Sketch):
     """Set aside for it from the tag's budget while it is open."""
     stopping: bool = False
     stop_reason: str | None = None
+    extended_s: float | None = None
+    """Seconds that it was given beyond its budget, for its rank."""
+    base_metric: float | None = None
+    """Of an extended run: what it reported nearest to the end of its budget, which is at `base_progress`."""
+    base_progress: float | None = None
     told: dict[str, str] | None = None
     """What its runs were told at their buckets, by `<attempt>:<bucket>`: continue, stop or extend."""
 

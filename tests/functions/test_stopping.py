@@ -14,7 +14,7 @@ import pytest
 from pydantic import SecretStr
 
 from functions.gpu._ranking import ranked
-from functions.lanes import Halted, Order, Trained, TrainingJob, TrainingResult, Unfit, Watcher
+from functions.lanes import Extension, Halted, Order, Trained, TrainingJob, TrainingResult, Unfit, Watcher
 from functions.process.lifecycle import Process, opened
 from functions.rules.stopping.judging import REASON
 from functions.views.hints import NO_SIGNAL
@@ -26,7 +26,19 @@ from state.presence import Presence
 from state.records import Footprint
 from state.settings import Settings
 from tests.conftest import http_client
-from tests.labs import add_gpu, asked, begun, events_of, handed_over, idea, open_tag, refused, told, tried
+from tests.labs import (
+    add_gpu,
+    asked,
+    begun,
+    events_of,
+    expire,
+    handed_over,
+    idea,
+    open_tag,
+    refused,
+    told,
+    tried,
+)
 from tests.trips import Trips, counted
 
 Ticks = Sequence[tuple[float, float]]
@@ -49,7 +61,9 @@ class Reporting:
 
     def __init__(self) -> None:
         self.ticks: Ticks = ()
-        self.orders: list[Order] = []
+        self.prints: float | None = None
+        """The metric, where that is not its last report."""
+        self.orders: list[Order | Extension] = []
 
     async def run(self, job: TrainingJob, watcher: Watcher, *, metric: str) -> TrainingResult:
         self.orders = []
@@ -58,6 +72,7 @@ class Reporting:
             self.orders.append(await watcher.tick(value, progress))
             if self.orders[-1] == "stop":
                 return Halted("stop")
+        value = self.prints or value
         return Trained({metric: value}, evaluator_hash="e1", gpu_class="H100", log_tail="", metric=value)
 
     async def survey(self) -> Footprint | Unfit | None:
@@ -78,8 +93,11 @@ class Lab:
         self._worker = worker
         self._runner = runner
 
-    async def run(self, *ticks: tuple[float, float], tag: str = "mar11", **changes: Any) -> dict[str, Any]:
+    async def run(
+        self, *ticks: tuple[float, float], tag: str = "mar11", prints: float | None = None, **changes: Any
+    ) -> dict[str, Any]:
         """Train one experiment that reports this; answers its record."""
+        self._runner.prints = prints
         submitted = await told(self.client, "/api/experiment/submit", **idea(tag, **changes))
         return await self.train(submitted["experiment_id"], *ticks)
 
@@ -94,7 +112,7 @@ class Lab:
         return shown
 
     @property
-    def orders(self) -> list[Order]:
+    def orders(self) -> list[Order | Extension]:
         return self._runner.orders
 
     async def pool(self, bucket: float, tag: str = "mar11") -> dict[str, float]:
@@ -255,11 +273,13 @@ async def test_a_repeated_tick_is_told_the_first_answer_whatever_the_others_have
     experiments = Experiments(process.lab)
     e = await experiments.get(submitted["experiment_id"])
     await experiments.start(e, attempt=e.attempt, fence=e.fence, runner="host:1:1", lease_s=60)
-    at: dict[str, Any] = {"gpu_class": "H100", "bucket": 0.2, "reason": REASON, "facts": {}}
+    at: dict[str, Any] = {"gpu_class": "H100", "bucket": 0.2, "facts": {}}
 
-    first = await experiments.tell(e, "continue", value=1.0, **at)
-    again = await experiments.tell(e, "stop", value=5.0, **at)
-    of_another_lease = await experiments.tell(e.model_copy(update={"fence": 99}), "stop", value=5.0, **at)
+    first = await experiments.tell(e, "continue", tick=(1.0, 0.2), **at)
+    again = await experiments.tell(e, "stop", tick=(5.0, 0.2), reason=REASON, **at)
+    of_another_lease = await experiments.tell(
+        e.model_copy(update={"fence": 99}), "stop", tick=(5.0, 0.2), reason=REASON, **at
+    )
 
     assert (first, again, of_another_lease) == ("continue", "continue", "lost")
     assert await lab.pool(0.2) == {"mar11-1": 1.0}
@@ -353,7 +373,7 @@ async def test_a_rank_among_a_hundred_thousand_runs_takes_the_commands_that_it_t
             await process.lab.command(
                 "ZADD", pool, *[w for n in many for w in (repr(n / runs), f"other-{n}")]
             )
-        taken.append(await commands(process, partial(ranked, e, 0.75, bucket, experiments)))
+        taken.append(await commands(process, partial(ranked, e, (0.75, bucket), bucket, experiments)))
 
     assert taken[0] == taken[1]
     assert taken[0] == dict.fromkeys((*OF_A_TICK, *OF_MANY), 0) | {
@@ -439,3 +459,84 @@ async def test_a_run_need_not_report_where_nothing_is_stopped_early_or_its_agent
 
     assert await told_of(lab, "mar11-1") == [None, None]
     assert await told_of(lab, "own-1") == [None, None]
+
+
+EXTENDING = CERTAIN | {"budgets.base_s": 300, "budgets.extend_s": 60}
+
+
+async def five_runs(lab: Lab, **policy: Any) -> None:
+    """A tag whose five runs have 2.0 to 2.4 at 80 % of their way, and 1.0 to 1.4 at the end."""
+    await open_tag(lab.client, policy=EXTENDING | policy)
+    for n in range(5):
+        await lab.run((2 + n / 10, 0.8), prints=1 + n / 10)
+
+
+async def test_the_best_run_is_given_more_time_once(lab: Lab) -> None:
+    await five_runs(lab)
+
+    best = await lab.run((1.9, 0.76), (1.8, 0.8), (1.7, 0.84), prints=0.9)
+
+    assert lab.orders == [Extension(extra_s=60, budget_s=360), "continue", "continue"]
+    [event] = await events_of(lab.process, "run.extended")
+    assert (event["subject"], event["bucket"], event["rank"], event["extra_s"]) == ("mar11-6", 0.8, 100.0, 60)
+    assert (best["status"], best["val_bpb"], best["reason"]) == ("keep", 0.9, None)
+    assert (await told(lab.client, "/api/lab/audit"))["violations"] == []
+
+
+async def test_a_run_that_has_used_its_extension_is_judged_by_what_it_had_at_the_end_of_its_budget(
+    lab: Lab,
+) -> None:
+    await five_runs(lab)
+
+    used = await lab.run((1.9, 0.8), (1.3, 0.98), (1.2, 1.01), (1.1, 1.05), (0.6, 1.2), prints=0.5)
+
+    assert (used["status"], used["val_bpb"]) == ("discard", 1.2)
+    assert "given 60 s more" in used["reason"]
+    assert "printed 0.5" in used["reason"]
+    best = await told(lab.client, "/api/experiment/best", tag="mar11")
+    assert best["best"]["experiment_id"] == "mar11-1"
+    assert (await told(lab.client, "/api/lab/audit"))["violations"] == []
+
+
+@pytest.mark.parametrize(
+    "changes", [{"budgets.extend_s": 0}, {"stopping.extend_at": 0.6}, {"stopping.rule": "none"}]
+)
+async def test_no_run_is_given_more_time_where_that_is_switched_off(
+    lab: Lab, changes: dict[str, Any]
+) -> None:
+    await five_runs(lab, **changes)
+
+    await lab.run((0.1, 0.8), (0.1, 1.0))
+
+    assert lab.orders == ["continue", "continue"]
+
+
+async def test_a_run_that_an_evaluator_command_measures_is_never_given_more_time(
+    lab: Lab, process: Process
+) -> None:
+    await five_runs(lab)
+    await process.lab.command("HSET", process.lab.keys.tag("mar11"), "evaluator_command", "python prepare.py")
+    submitted = await told(lab.client, "/api/experiment/submit", **idea())
+    await told(lab.client, "/api/pool/dispatch")
+    e = await begun(process, submitted["experiment_id"])
+
+    assert await ranked(e, (0.1, 0.8), 0.8, Experiments(process.lab)) == "continue"
+
+
+async def test_another_attempt_begins_without_the_extension_of_the_first(lab: Lab, process: Process) -> None:
+    await five_runs(lab)
+    submitted = await told(lab.client, "/api/experiment/submit", **idea())
+    await told(lab.client, "/api/pool/dispatch")
+    experiments = Experiments(process.lab)
+    e = await begun(process, submitted["experiment_id"])
+    assert await ranked(e, (0.1, 0.8), 0.8, experiments) == Extension(60, 360)
+    assert await ranked(e, (9.9, 0.8), 0.8, experiments) == Extension(60, 360)
+
+    await add_gpu(lab.client, "host:gpu1")
+    await expire(process.lab, "host:gpu0")
+    await told(lab.client, "/api/pool/sweep")
+    await told(lab.client, "/api/pool/dispatch")
+    again = await begun(process, submitted["experiment_id"])
+
+    assert (again.attempt, again.extended_s, again.base_metric) == (2, None, None)
+    assert await ranked(again, (9.9, 0.8), 0.8, experiments) == "stop"

@@ -69,3 +69,38 @@ def test_a_script_that_reports_nothing_is_told_the_lines_to_add(lab: RunningLab)
     outcome = lab.get(f"experiment/{mute}/wait?until=finished")
     assert outcome["status"] == "keep"
     assert "from nightjar_report import report" in outcome["no_signal"]
+
+
+LONGER = """
+import time
+import nightjar_report
+import prepare
+
+VALUE = 1.0
+WAIT_S = 0.0
+
+nightjar_report.report(VALUE + 1, 0.8)
+time.sleep(WAIT_S)
+nightjar_report.report(VALUE, 1.0)
+if WAIT_S:
+    nightjar_report.report(VALUE - 0.2, 1.2)
+print(f"---\\nval_bpb: {VALUE - 0.3}\\nbudget: {nightjar_report.budget_s}")
+"""
+
+
+def test_one_of_the_best_runs_is_given_more_time_and_judged_by_what_it_had_before(lab: RunningLab) -> None:
+    longer = lab.commit({"train.py": LONGER})
+    lab.setup("more", **CERTAIN, **{"budgets.base_s": 5, "budgets.extend_s": 30})
+    for value in (1.0, 1.1):
+        lab.until_status(
+            lab.submit("more", commit_sha=longer, config_delta={"VALUE": value}), "keep", "discard"
+        )
+
+    best = lab.submit("more", commit_sha=longer, config_delta={"VALUE": 0.9, "WAIT_S": 10.0}, timeout_s=10)
+    e = lab.until_status(best, "keep", "discard", "crash", "timeout")["experiment"]
+
+    assert (e["status"], e["val_bpb"]) == ("discard", 0.9)
+    assert e["metrics"]["budget"] == 35
+    assert "given 30 s more" in e["reason"]
+    lab.until_idle()
+    assert lab.post("lab/audit")["violations"] == []

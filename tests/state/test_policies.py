@@ -65,7 +65,7 @@ def test_readers_are_found_whatever_the_value_is_called_on_its_way(tmp_path: Pat
     ("change", "known"),
     [
         ({"rate_limit": {"burst": 5}}, "near_miss_margin, crash_limit, on_abort"),
-        ({"budgets.extend_s": 60}, "policy.budgets.extend_s: there is no such value, only base_s"),
+        ({"budgets.most_s": 60}, "policy.budgets.most_s: there is no such value, only base_s"),
         ({"adapt": {"nothing": 1}}, "only min_finished, window, crash_rate, keep_rate, plateau_after"),
     ],
     ids=range(3),
@@ -78,7 +78,7 @@ def test_an_unknown_name_is_told_the_known_ones(change: dict[str, Any], known: s
 
 
 def test_what_an_earlier_version_knew_is_left_out_and_the_rest_stays() -> None:
-    stored = {"crash_limit": 4, "sampler": "thompson", "budgets": {"base_s": 7, "extend_s": 3}}
+    stored = {"crash_limit": 4, "sampler": "thompson", "budgets": {"base_s": 7, "most_s": 3}}
 
     assert known_values(stored) == {"crash_limit": 4, "budgets": {"base_s": 7}}
     assert known_values(Policy().model_dump()) == Policy().model_dump()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from functions.lanes import Order, Source
+from functions.lanes import Extension, Order, Source
 
 
 class Orders:
@@ -13,7 +13,7 @@ class Orders:
     def __init__(
         self,
         *,
-        on_tick: Callable[[float, float], Order] = lambda metric, progress: "continue",
+        on_tick: Callable[[float, float], Order | Extension] = lambda metric, progress: "continue",
         on_poll: Callable[[], Order] = lambda: "continue",
         on_built: Callable[[], Order] = lambda: "continue",
     ) -> None:
@@ -28,7 +28,7 @@ class Orders:
         self.sources.append(source)
         return self._on_built()
 
-    async def tick(self, metric: float, progress: float) -> Order:
+    async def tick(self, metric: float, progress: float) -> Order | Extension:
         self.ticks.append((metric, progress))
         return self._on_tick(metric, progress)
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from functions.formats.metrics_block import newest_lines
-from functions.lanes import Order, Watcher
+from functions.lanes import Extension, Order, Watcher
 from functions.process.kinship import children_of
 from functions.process.running import ended
 from workers.attempt import stamps
@@ -166,6 +166,8 @@ class _Run:
         self._ordered = asyncio.Event()
         self._ordered_at = 0.0
         self._handed_over = 0
+        self._extra_s = 0.0
+        """What the lab has given it beyond its time limit."""
         self._is_cooperating = False
         """Whether the script waits for the answer to a tick, or was answered `stop`: it may end by itself."""
 
@@ -218,9 +220,9 @@ class _Run:
 
     async def _wait_for_end_or_order(self) -> None:
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._command.timeout_s
+        begun = loop.time()
         while not self._exited.done():
-            until = deadline
+            deadline = until = begun + self._command.timeout_s + self._extra_s
             if self.order == "stop" and self._is_cooperating:
                 until = min(deadline, self._ordered_at + self._pace.term_grace_s)
             elif self.order is not None:
@@ -269,19 +271,22 @@ class _Run:
                     with contextlib.suppress(OSError):  # the script has ended, or does not read its answers
                         os.write(answers, f"{answer}\n".encode())
 
-    async def _take(self, metric: float, progress: float) -> Literal["continue", "stop"]:
+    async def _take(self, metric: float, progress: float) -> str:
+        """What the script is answered: continue, stop, or `extend` with its new budget."""
         self._is_cooperating = True
-        order: Order = "continue"
+        order: Order | Extension = "continue"
         try:
             order = await self._watcher.tick(metric, progress)
         except Exception:  # noqa: BLE001 - the next tick replaces this one; `_ask` notices a lost lab
             _log.warning("a tick of %s could not be stored", self._command.stamp, exc_info=True)
-        if order != "continue":
+        if isinstance(order, Extension):
+            self._extra_s = order.extra_s
+        elif order != "continue":
             self._give(order)
-        if self.order is None:
-            self._is_cooperating = False
-            return "continue"
-        return "stop"
+        if self.order is not None:
+            return "stop"
+        self._is_cooperating = False
+        return f"extend {order.budget_s!r}" if isinstance(order, Extension) else "continue"
 
     async def _ask(self) -> None:
         """Renew the lease and take orders; after `lease_patience_s` without an answer the lease is lost."""

@@ -14,3 +14,8 @@ def bucket_of(progress: float) -> float | None:
     """The bucket that a tick at this share of its run counts for; None: it lies between two."""
     nearest = min(BUCKETS, key=lambda bucket: abs(progress - bucket))
     return nearest if abs(progress - nearest) <= TOLERANCE + _ROUNDING else None
+
+
+def is_within_budget(progress: float) -> bool:
+    """Whether a tick at this share of its run is not yet of an extension."""
+    return progress <= BUCKETS[-1] + TOLERANCE + _ROUNDING

@@ -61,11 +61,22 @@ def judge(at: Checkpoint, draw: float, settings: Stopping) -> Answer:
 
 
 def checkpoint(facts: RankFacts, bucket: float, peers: Peers) -> Checkpoint:
-    """A run of the lab's own workers at a bucket. A baseline's numbers are needed whole."""
-    tag = facts.tag
+    """A run of the lab's own workers at a bucket.
+
+    A baseline's numbers are needed whole. A run is extended only where it says itself what it has at the end of its
+    budget: an evaluator's command would measure what it has at the end of its extension.
+    """
+    e, tag, policy = facts.experiment, facts.tag, facts.policy
+    may_extend = not e.baseline and e.extended_s is None and tag.evaluator_command is None
     stands = standing(tag.direction, lower=peers.lower, equal=peers.equal, peers=peers.runs)
     finished = tag.baselines + tag.kept + tag.discarded + tag.stopped
-    return Checkpoint(bucket, stands, finished, may_stop=not facts.experiment.baseline, may_extend=False)
+    return Checkpoint(
+        bucket,
+        stands,
+        finished,
+        may_stop=not e.baseline,
+        may_extend=may_extend and policy.budgets.extend_s > 0,
+    )
 
 
 def drawn(run: str, bucket: float) -> float:

@@ -16,7 +16,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from functions.lanes import Order
+from functions.lanes import Extension, Order
 from tests.workers.watching import Orders
 from workers.attempt.capped_log import CappedLog
 from workers.attempt.child import Command, Ended, Pace, run_command
@@ -327,6 +327,41 @@ async def test_a_script_that_takes_no_notice_of_stop_is_ended_after_the_grace(
     ended = await run_command(command(tmp_path, stamp, script), Orders(on_tick=lambda *_: "stop"), QUICK)
 
     assert (ended.cause, ended.returncode) == ("stop", -signal.SIGTERM)
+
+
+async def test_a_script_whose_run_is_extended_learns_of_it_and_outlives_its_first_time_limit(
+    tmp_path: Path, stamp: str
+) -> None:
+    script = """
+        import time
+        import nightjar_report
+        nightjar_report.report(1.0, 0.8)
+        print(nightjar_report.budget_s)
+        time.sleep(6)
+        nightjar_report.report(0.9, 1.2)
+        print("at the end")
+    """
+    more = Extension(extra_s=60, budget_s=360.5)
+    watcher = Orders(on_tick=lambda metric, progress: more if progress == 0.8 else "continue")
+
+    ended = await run_command(command(tmp_path, stamp, script, timeout_s=6), watcher, QUICK)
+
+    assert (ended.cause, ended.returncode, ended.log) == ("exit", 0, "360.5\nat the end\n")
+
+
+async def test_an_extended_run_ends_at_its_new_time_limit(tmp_path: Path, stamp: str) -> None:
+    script = """
+        from nightjar_report import report
+        while True:
+            report(1.0, 0.8)
+    """
+    more = Extension(extra_s=0.5, budget_s=360)
+
+    ended = await run_command(
+        command(tmp_path, stamp, script, timeout_s=2), Orders(on_tick=lambda *_: more), QUICK
+    )
+
+    assert ended.cause == "timeout"
 
 
 async def test_nonsense_on_the_report_pipe_is_passed_over(tmp_path: Path, stamp: str) -> None:

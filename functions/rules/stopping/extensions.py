@@ -1,0 +1,37 @@
+"""What a run is judged by that was given more time than others: what it had at the end of its own budget."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from functions.rules.keeps.judging import Report
+from functions.rules.stopping.buckets import is_within_budget
+from state.decisions import Ending
+from state.records import Experiment
+
+
+def base_value(e: Experiment) -> float | None:
+    """The report nearest to the end of its budget; None: it was not extended, or has not used its extension."""
+    has_used = e.extended_s is not None and not is_within_budget(e.last_progress or 0.0)
+    return e.base_metric if has_used else None
+
+
+def at_base(report: Report, e: Experiment) -> Report:
+    """The result as it compares with runs that were not extended."""
+    base = base_value(e)
+    return report if base is None else replace(report, value=base)
+
+
+def with_extension(ending: Ending, printed: float) -> Ending:
+    """The end of a run, with why its value is not the one that it printed."""
+    e = ending.experiment
+    if base_value(e) is None:
+        return ending
+    why = (
+        f"it was given {e.extended_s:g} s more than others, and printed {printed:g} at their end: it is judged by"
+        " what it reported at the end of its budget"
+    )
+    before = ending.fields.get("reason")
+    reason = {"reason": f"{why}; {before}" if before else why}
+    answer = {**ending.answer, **reason} if ending.answer else None
+    return replace(ending, fields={**ending.fields, **reason}, answer=answer)
