@@ -41,7 +41,7 @@ NOT_OF_WORKERS = frozenset(
         "dimensions",
     }
 )
-"""Keys that decide who is let in and what workers run, and secrets: who could write them would be an operator."""
+"""Secrets, and what decides who is let in, what workers run and what swarms vary: only an operator writes them."""
 
 READ_BY_WORKERS = frozenset({"signing_keys", "policy"})
 """Keys that say who signs what workers run, and what a run may be: who could write them could order any."""

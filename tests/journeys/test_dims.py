@@ -122,3 +122,18 @@ def test_proposals_are_cleared_by_call(lab: RunningLab) -> None:
     done = nightjar(lab.data, "call", "dimension::clear_proposals")
 
     assert (done.returncode, json.loads(done.stdout)) == (0, {"ok": True})
+
+
+def test_values_are_listed_as_a_file_spells_them(lab: RunningLab, tmp_path: Path) -> None:
+    (file := tmp_path / "d.toml").write_text(
+        '[[dimension]]\nname = "TIED"\ndtype = "categorical"\ncategories = [true, false, 2, 0.5, "auto"]\n'
+        "frozen = true\nfrozen_value = false\n"
+    )
+    nightjar(lab.data, "dims", "define", "--tag", "spelt", str(file))
+
+    [line] = [
+        s for s in nightjar(lab.data, "dims", "ls", "--tag", "spelt").stdout.splitlines() if "TIED" in s
+    ]
+
+    assert "true, false, 2, 0.5, auto" in line
+    assert [cell.strip() for cell in line.split("│")][4] == "false"

@@ -155,6 +155,7 @@ def test_supervisor_keeper_and_rq_worker_are_connected_as_the_workers_user(users
         "HGETALL {lab}:decided:t", "HSET {lab}:decided:t t-1 x", "DEL {lab}:decided:t", "SET {lab}:adopted 1",
         "DEL {lab}:adopted", "SET {lab}:signing_keys:x 1", "DEL {lab}:signing_keys:x",
         "EVAL return(redis.call('SET',KEYS[1],'x')) 1 {lab}:signing_keys:x", "HSET {lab}:policy:t values x",
+        "HSET {lab}:dimensions:t values []",
         "GET {other}:schema", "SET {other}:schema 1", "GET nightjar", "PUBLISH nightjar:other:best.changed x",
         "PSUBSCRIBE nightjar:*", "EVAL return(redis.call('GET','{other}:schema')) 0",
         "EVAL return(redis.call('KEYS','*')) 0",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,12 +106,12 @@ def ls(data: str | None, lab: str | None, tag: str | None, as_json: bool) -> Non
         return
     from rich.table import Table
 
-    table = Table("name", "dtype", "values", "frozen at", "by", "why", "importance")
+    table = Table("name", "dtype", "values", "frozen at", "since", "by", "why", "importance")
     for row in found["dimensions"]:
         table.add_row(
             *(row["name"], row["dtype"], _values(row)),
-            "" if not row["frozen"] else printable(str(row["frozen_value"])),
-            *(row["frozen_by"] or "", row["frozen_reason"] or ""),
+            "" if not row["frozen"] else _shown(row["frozen_value"]),
+            *(row["frozen_at"] or "", row["frozen_by"] or "", row["frozen_reason"] or ""),
             "" if row["importance"] is None else f"{row['importance']:.2f}",
         )
     console = for_people()
@@ -129,7 +130,12 @@ def _show_definition(made: dict[str, Any]) -> None:
 def _values(row: dict[str, Any]) -> str:
     if row["categories"] is None:
         return f"{row['min']} to {row['max']}"
-    return printable(", ".join(map(str, row["categories"])))
+    return ", ".join(map(_shown, row["categories"]))
+
+
+def _shown(value: Any) -> str:
+    """A value on one line: a text as it is, the rest as JSON."""
+    return printable(value) if isinstance(value, str) else json.dumps(value)
 
 
 def _text(file: Path) -> str:
