@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,12 @@ from state.backup import back_up, restore
 from state.client import Lab as RedisLab
 from state.experiments import Experiments
 from state.experiments.ranking import ranks_at
+from state.policy import LONGEST_EXTENSION_S
 from state.presence import Presence
 from state.records import Footprint
 from state.settings import Settings
+from state.train_jobs import gpu_queue
+from state.train_queue import broker
 from tests.conftest import http_client
 from tests.labs import (
     add_gpu,
@@ -540,3 +543,36 @@ async def test_another_attempt_begins_without_the_extension_of_the_first(lab: La
 
     assert (again.attempt, again.extended_s, again.base_metric) == (2, None, None)
     assert await ranked(again, (9.9, 0.8), 0.8, experiments) == "stop"
+
+
+async def test_a_run_that_was_given_more_time_still_ends_with_its_tag_s_budget(
+    lab: Lab, process: Process
+) -> None:
+    await five_runs(lab)
+    submitted = await told(lab.client, "/api/experiment/submit", **idea())
+    await told(lab.client, "/api/tag/budget", tag="mar11", gpu_seconds=330)
+    await told(lab.client, "/api/pool/dispatch")
+    experiments, e = Experiments(process.lab), await begun(process, submitted["experiment_id"])
+    assert await ranked(e, (0.1, 0.8), 0.8, experiments) == Extension(60, 360)
+
+    async def after(seconds: float) -> str:
+        """What the run is told so long after it began."""
+        began = repr(await process.lab.now() - seconds)
+        await process.lab.command("HSET", process.lab.keys.experiment(e.experiment_id), "started_at", began)
+        return await experiments.renew(e.experiment_id, e.gpu_id or "", e.fence, 60)
+
+    assert [await after(200), await after(350)] == ["continue", "stop"]
+
+
+async def test_the_queue_of_a_gpu_leaves_a_run_the_time_that_it_may_be_given(
+    lab: Lab, process: Process
+) -> None:
+    await open_tag(lab.client, policy=EXTENDING)
+    await told(lab.client, "/api/experiment/submit", **idea())
+    await told(lab.client, "/api/pool/dispatch")
+
+    with closing(broker(process.lab.url)) as connection:
+        [job] = gpu_queue(process.lab.name, "host:gpu0", connection).jobs
+
+    assert job.timeout is not None
+    assert job.timeout > 660 + LONGEST_EXTENSION_S

@@ -129,6 +129,20 @@ def test_an_unknown_tag_offers_the_known_ones(browser: Browser, lab: RunningLab,
     assert browser.texts("#unknown:not([hidden])") == []
 
 
+def test_the_details_of_a_run_that_reports_nothing_tell_the_lines_that_it_lacks(
+    browser: Browser, lab: RunningLab, tag: str
+) -> None:
+    lab.post("search/set-policy", tag=tag, policy={"stopping.rule": "stochastic"})
+    mute = lab.commit({"train.py": 'import prepare\nprint("val_bpb: 1.0")\n'})
+    name = lab.submit(tag, commit_sha=mute)
+    lab.until_status(name, "keep")
+
+    show(browser, lab, tag, f"&run={name}")
+
+    browser.until(lambda: browser.texts("dialog .no-signal"), "the lines")
+    assert "from nightjar_report import report" in browser.text("dialog .no-signal")
+
+
 def test_a_click_anywhere_in_a_row_opens_its_details(browser: Browser, lab: RunningLab, tag: str) -> None:
     name = registered(lab, tag, hypothesis="a wider model")
     show(browser, lab, tag)
