@@ -46,8 +46,18 @@ def check_may_lengthen(caller: Caller, policy: Policy) -> None:
     Raises:
         Forbidden: naming the most that is allowed.
     """
-    most = longest_s(Policy())
-    if caller.may_do_all or longest_s(policy) <= most:
+    if caller.may_do_all:
+        return
+    most, most_extra = longest_s(Policy()), Policy().budgets.extend_s
+    extra = policy.budgets.extend_s
+    if extra > most_extra:
+        raise Forbidden(
+            f"extensions of {extra:g} s: only operators allow more than {most_extra:g} s, and {caller.name!r} is"
+            f" {caller.role}",
+            hint="leave budgets.extend_s out or lower, or ask an operator to open the tag",
+            fields={"largest": most_extra},
+        )
+    if longest_s(policy) <= most:
         return
     raise Forbidden(
         f"runs of up to {longest_s(policy):g} s: only operators allow more than {most:g} s, and {caller.name!r} is"

@@ -134,6 +134,22 @@ async def test_an_agent_opens_no_tag_whose_runs_take_longer_than_any_other_s(
     await open_tag(http, "long", policy={"budgets.base_s": 86400})
 
 
+async def test_an_agent_opens_no_tag_whose_runs_are_extended_by_more_than_any_other_s(
+    process: Process, http: httpx.AsyncClient
+) -> None:
+    ann, olga = await bearer(process, "ann", "agent"), await bearer(process, "olga", "operator")
+    http.headers.update(ann)
+    longer: dict[str, Any] = {"stopping.rule": "stochastic", "budgets.extend_s": 121}
+
+    document = await refused(http, 403, "/api/experiment/setup", tag="long", policy=longer)
+
+    assert document["largest"] == 120
+    assert "budgets.extend_s" in document["hint"]
+    await open_tag(http, "short", policy=longer | {"budgets.extend_s": 120})
+    http.headers.update(olga)
+    await open_tag(http, "long", policy=longer)
+
+
 async def test_an_agent_does_not_end_what_another_began(process: Process, http: httpx.AsyncClient) -> None:
     await open_tag(http)
     nobodys = await registered(http)
