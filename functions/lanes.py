@@ -5,9 +5,9 @@ A handler that asks for one of these runs only in a process that provides it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from functions.formats.metrics_block import FailureKind
 from state.records import Footprint, Score
@@ -126,6 +126,35 @@ class Watcher(Protocol):
 
     async def tail(self, text: str) -> None:
         """Store the newest lines of the log, at most every two seconds."""
+        ...
+
+
+class Lease(Watcher, Protocol):
+    """The lab's side of an attempt from its begin until its GPU is given back; every step may be repeated."""
+
+    @property
+    def lease_s(self) -> float:
+        """Seconds without a sign of life after which the lab takes the lease back."""
+        ...
+
+    async def begin(self, runner: str, before: Footprint | None) -> bool:
+        """Begin the attempt; False where another process has begun it, or the lease is over."""
+        ...
+
+    async def report(self, function: str, request: Mapping[str, Any]) -> str:
+        """Call the function that a run ends with; answers the experiment's status.
+
+        Raises:
+            Invalid, Conflict: the function refuses it.
+        """
+        ...
+
+    async def hand_back(self, reason: str) -> None:
+        """Give up the attempt before it begins: its GPU is sick, and the attempt waits for another."""
+        ...
+
+    async def end(self, *, proven: bool) -> None:
+        """Give the GPU back after the run; its keeper has to look where it is not `proven` empty."""
         ...
 
 

@@ -18,7 +18,7 @@ from state.records import Experiment, Gpu, GpuStatus, Tag, flatten, words
 from state.refusals import no_gpu
 
 ALL = -1
-DESCRIBED = {"gpu_id", "gpu_index", "gpu_name", "vram_mb", "uuid", "host", "boot_id", "labels"}
+DESCRIBED = {"gpu_id", "gpu_index", "gpu_name", "vram_mb", "uuid", "host", "boot_id", "labels", "transport"}
 """What a keeper says of its GPU."""
 
 

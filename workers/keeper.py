@@ -12,21 +12,20 @@ import math
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import psutil
 
-from functions.process.lifecycle import Process, opened
 from functions.process.logs import start_logging
 from functions.process.own_modules import started
 from functions.process.project import repository_head
 from functions.process.running import ended, exit_with
 from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
-from state.errors import Conflict, NightjarError, NotFound, Unavailable
-from state.pool import Pool
+from state.errors import NightjarError, NotFound, Unavailable
 from state.records import Gpu
+from state.refusals import no_gpu
 from state.settings import Settings, host_name
 from workers.attempt.disk import free_mb
 from workers.attempt.emptiness import memory_came_back
@@ -35,13 +34,13 @@ from workers.attempt.stamps import kill_all
 from workers.attempt.stopped import Standstills
 from workers.attempt.strangers import Strangers
 from workers.attempt.worktree import checkouts_in, remove_tree
+from workers.desk import Desk, reached
 from workers.device import Device, Sampler
 from workers.options import boot_id
 from workers.slot import Slot
 
 log = logging.getLogger(__name__)
 
-CALLED = ("pool::register_gpu", "pool::heartbeat", "pool::give_back", "pool::deregister")
 LOOKS_PER_HEARTBEAT = 5
 MEMORY_PATIENCE_S = 2.0
 """Short, since heartbeats wait for it, and each heartbeat checks again."""
@@ -49,16 +48,16 @@ MEMORY_PATIENCE_S = 2.0
 
 @dataclass
 class Keeper:
-    process: Process
-    pool: Pool
+    desk: Desk
     slot: Slot
+    settings: Settings
     group: ProcessGroup
     sampler: Sampler
     end_strangers: Callable[[], bool]
     """See Strangers.end."""
 
     def __post_init__(self) -> None:
-        self._standstills = Standstills(self.process.settings.silent_s)
+        self._standstills = Standstills(self.settings.silent_s)
 
     @property
     def gpu_id(self) -> str:
@@ -68,19 +67,14 @@ class Keeper:
     def device(self) -> Device:
         return self.slot.device
 
-    async def call(self, function: str, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Call a function as this worker."""
-        call = self.process.invoker.system(f"keeper:{self.gpu_id}")
-        return await call.invoke(function, request)
-
     async def register(self) -> bool:
         """Add the GPU to the pool; False if processes or memory of an earlier run are left on it."""
-        gpu = await self.pool.find(self.gpu_id)
+        gpu = await self.desk.find(self.gpu_id)
         in_use = gpu is not None and gpu.runner is not None and is_alive(gpu.runner, host_name())
         if not in_use and not await self.is_empty(gpu):
             log.error("%s stays out of the pool: an earlier run has left processes or memory", self.gpu_id)
             return False
-        await self.call(
+        await self.desk.call(
             "pool::register_gpu",
             {
                 "gpu_id": self.gpu_id,
@@ -90,8 +84,9 @@ class Keeper:
                 "uuid": self.device.uuid,
                 "host": host_name(),
                 "boot_id": boot_id(),
-                "labels": {"kind": self.device.kind}
+                "labels": {"kind": self.device.kind, "isolation": self.slot.tier}
                 | ({"driver": self.device.driver} if self.device.driver else {}),
+                "transport": "http" if self.slot.remote else "redis",
             },
         )
         return True
@@ -101,9 +96,9 @@ class Keeper:
         sample = asdict(await self.sampler.sample(self.device))
         health = {k: v for k, v in sample.items() if isinstance(v, str | int | float) and v != ""}
         health |= await asyncio.to_thread(self._disk)
-        await asyncio.to_thread(self.slot.kept(self.process.settings).expire)
+        await asyncio.to_thread(self.slot.kept(self.settings).expire)
         try:
-            answer = await self.call("pool::heartbeat", {"gpu_id": self.gpu_id, "health": health})
+            answer = await self.desk.call("pool::heartbeat", {"gpu_id": self.gpu_id, "health": health})
             if answer["action"] == "prove":
                 await self.prove()
             await self.remove_leftovers()
@@ -113,8 +108,8 @@ class Keeper:
 
     async def remove_leftovers(self) -> None:
         """Remove the checkouts of leases that are over: a process that was killed leaves its own."""
-        left = await asyncio.to_thread(checkouts_in, self.slot.work_dir(self.process.settings))
-        if not left or (gpu := await self.pool.find(self.gpu_id)) is None:
+        left = await asyncio.to_thread(checkouts_in, self.slot.work_dir(self.settings))
+        if not left or (gpu := await self.desk.find(self.gpu_id)) is None:
             return
         for fence, folder in left:
             if not gpu.unproven and (gpu.holder is None or fence != gpu.fence):
@@ -130,21 +125,23 @@ class Keeper:
             await self.give_back(gpu, "its worker process died")
 
     async def _held_by_the_dead(self) -> Gpu | None:
-        gpu = await self.pool.find(self.gpu_id)
+        gpu = await self.desk.find(self.gpu_id)
         if gpu is None or gpu.holder is None or gpu.runner is None or is_alive(gpu.runner, host_name()):
             return None
-        return gpu
+        return None if self.desk.owes(gpu) else gpu
 
     def end_stopped(self) -> None:
         """Kill processes below the RQ worker that have been stopped for too long."""
         for pid in self._standstills.end(self.group.pids.values(), time.monotonic()):
-            silent_s = self.process.settings.silent_s
+            silent_s = self.settings.silent_s
             log.warning("%s: process %d was stopped for %g s: killed", self.gpu_id, pid, silent_s)
 
     async def prove(self) -> None:
         """After a broken lease: kill the run, then tell the pool that the GPU is empty."""
         self.kill_horses()
-        gpu = await self.pool.get(self.gpu_id)
+        gpu = await self.desk.find(self.gpu_id)
+        if gpu is None:
+            raise no_gpu(self.gpu_id)
         if gpu.holder is None:
             await self.give_back(gpu, "proven empty")
 
@@ -155,7 +152,7 @@ class Keeper:
             log.error("%s is not lent: its last run has left processes or memory", self.gpu_id)
             if gpu.holder is None:
                 return
-        answer = await self.call(
+        answer = await self.desk.call(
             "pool::give_back",
             {"gpu_id": self.gpu_id, "fence": gpu.fence, "reason": reason, "proven": proven},
         )
@@ -165,7 +162,7 @@ class Keeper:
         """Kill every process of any attempt on this GPU; True if none is left and its memory is free."""
         if not await asyncio.to_thread(self.end_strangers):
             return False
-        if not await asyncio.to_thread(kill_all, f"{self.process.lab.identity}/{self.gpu_id}"):
+        if not await asyncio.to_thread(kill_all, f"{self.desk.identity}/{self.gpu_id}"):
             return False
         if gpu is None or gpu.boot_id != boot_id():  # a reboot empties the GPU's memory
             return True
@@ -173,13 +170,13 @@ class Keeper:
             self.sampler,
             self.device,
             gpu.footprint,
-            tolerance_mb=self.process.settings.memory_tolerance_mb,
+            tolerance_mb=self.settings.memory_tolerance_mb,
             patience_s=MEMORY_PATIENCE_S,
         )
 
     def _disk(self) -> dict[str, str | float]:
         try:
-            return {"disk_free_mb": free_mb(self.slot.work_dir(self.process.settings))}
+            return {"disk_free_mb": free_mb(self.slot.work_dir(self.settings))}
         except OSError as error:
             return {"error": f"the disk of its work folder cannot be read: {error}"}
 
@@ -191,16 +188,17 @@ class Keeper:
                     horse.kill()
 
 
-def rq_worker(slot: Slot, silent_s: float) -> ProcessSpec:
-    """The RQ worker as a child process; it may finish its run, without a time limit, before it ends."""
-    argv = started("workers.gpu", slot.model_dump_json())
-    return ProcessSpec(f"rq-{slot.gpu_id.replace(':', '-')}", argv, None, math.inf, silent_s)
+def worker_of_runs(slot: Slot, silent_s: float) -> ProcessSpec:
+    """What takes the runs of a slot, as a child process; a run may go on, without a time limit, before it ends."""
+    module, name = ("workers.remote.asker", "asker") if slot.remote else ("workers.gpu", "rq")
+    argv = started(module, slot.model_dump_json())
+    return ProcessSpec(f"{name}-{slot.gpu_id.replace(':', '-')}", argv, None, math.inf, silent_s)
 
 
 async def keep(slot: Slot, settings: Settings) -> None:
     """Keep one GPU in the pool until SIGTERM; then let its run finish and deregister it."""
     parent, strangers = os.getppid(), Strangers()
-    group = ProcessGroup([rq_worker(slot, settings.silent_s)], settings.data_dir / "logs", log.warning)
+    group = ProcessGroup([worker_of_runs(slot, settings.silent_s)], settings.data_dir / "logs", log.warning)
 
     def facts() -> dict[str, Any]:
         head = repository_head(slot.repo)
@@ -208,10 +206,10 @@ async def keep(slot: Slot, settings: Settings) -> None:
 
     with stopping_on_signals(group) as stop:
         async with (
-            opened("keeper", settings, worker=True, functions=CALLED, facts=facts) as process,
+            reached(slot, settings, facts) as desk,
             Sampler() as sampler,
         ):
-            keeper = Keeper(process, Pool(process.lab), slot, group, sampler, strangers.end)
+            keeper = Keeper(desk, slot, settings, group, sampler, strangers.end)
             if not await _registered(keeper, stop):
                 return
             await group.start()
@@ -235,13 +233,13 @@ async def _registered(keeper: Keeper, stop: asyncio.Event) -> bool:
         if await keeper.register():
             return True
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), keeper.process.settings.heartbeat_s)
+            await asyncio.wait_for(stop.wait(), keeper.settings.heartbeat_s)
     return False
 
 
 async def _watch(keeper: Keeper) -> None:
     """Send heartbeats, and look at the run between them."""
-    pause = keeper.process.settings.heartbeat_s / LOOKS_PER_HEARTBEAT
+    pause = keeper.settings.heartbeat_s / LOOKS_PER_HEARTBEAT
     nth = 0
     while True:
         try:
@@ -261,18 +259,12 @@ async def _watch(keeper: Keeper) -> None:
 async def _leave(keeper: Keeper) -> None:
     """Take no new runs."""
     with contextlib.suppress(NightjarError):
-        await keeper.pool.flag(keeper.gpu_id, set_={"leaving": True}, reason="its worker ends")
+        await keeper.desk.call("pool::leave", {"gpu_id": keeper.gpu_id})
 
 
 async def _sign_off(keeper: Keeper) -> None:
-    """Deregister the GPU; one that may not be lent stays, offline, so that it is not lent on its return."""
-    gpu = await keeper.pool.find(keeper.gpu_id)
-    if gpu is not None and (gpu.drained or gpu.sick or gpu.tripped or gpu.unproven):
-        await keeper.pool.flag(keeper.gpu_id, set_={"offline": True}, reason="its worker has ended")
-        return
-    call = keeper.process.invoker.system("keeper")
-    with contextlib.suppress(Conflict, NotFound):
-        await keeper.process.invoker.call("pool::deregister", {"gpu_id": keeper.gpu_id}, call)
+    """Take the GPU out of the pool."""
+    await keeper.desk.call("pool::leave", {"gpu_id": keeper.gpu_id, "ended": True})
 
 
 def main(argument: str) -> int:

@@ -24,6 +24,8 @@ class WorkerOptions(BaseModel):
     data_dirs: tuple[Path, ...] = ()
     """Further folders that confined runs may read."""
     pass_env: tuple[str, ...] = ()
+    remote: bool = False
+    """Whether it reaches its lab by HTTP alone; functions.process.remote says which."""
 
 
 def boot_id() -> str | None:

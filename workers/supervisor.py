@@ -9,12 +9,14 @@ import os
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import click
 
+from functions.attempting import delivered
 from functions.process.alive import announced
 from functions.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
 from functions.process.logs import start_logging
@@ -22,17 +24,19 @@ from functions.process.neighbours import REACHES_LAB
 from functions.process.own_modules import started
 from functions.process.project import SCRIPT, check_data_dir, check_repository
 from functions.process.readiness import connected, until_ready
+from functions.process.remote import alone_in, remote_of
 from functions.process.running import ended, exit_with
 from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from functions.process.worker_options import Isolation, isolation_options, python_option
 from state.embedded import redis_url
-from state.errors import Invalid, NightjarError
+from state.errors import Forbidden, Invalid, NightjarError
 from state.settings import Settings, host_name
 from workers.attempt.interpreter import command_line
 from workers.attempt.isolation import chosen, described, reaches_lab
 from workers.attempt.strangers import Strangers
 from workers.device import Device, discover
 from workers.options import WorkerOptions
+from workers.remote.client import calling
 from workers.slot import Slot
 
 log = logging.getLogger(__name__)
@@ -64,24 +68,56 @@ async def supervise(
         REACHES_LAB: reaches_lab(options.tier, network=options.network),
     }
     with stopping_on_signals(group) as stop:
-        async with connected(settings, worker=True) as lab:
-            await until_ready(lab)
-            async with announced("supervisor", settings, lab, facts=lambda: facts):
-                await group.start()
-                log.info("training %s (%s)", facts["training"], ", ".join(d.gpu_id for d in devices))
-                for warning in facts["warnings"]:
-                    log.warning("%s", warning)
-                if why is not None:
-                    log.info("no stronger isolation: %s", why)
-                sweeping = asyncio.create_task(sweep(strangers, settings.heartbeat_s), name="sweep")
-                try:
-                    await group.run_until(stop, sweeping)
-                finally:
-                    await ended(sweeping)
-                if os.getppid() != parent:
-                    group.force()
-                await group.drain()
-                await asyncio.to_thread(strangers.end_all, ())
+        async with announced_to(options, settings, facts):
+            await group.start()
+            log.info("training %s (%s)", facts["training"], ", ".join(d.gpu_id for d in devices))
+            for warning in facts["warnings"]:
+                log.warning("%s", warning)
+            if why is not None:
+                log.info("no stronger isolation: %s", why)
+            sweeping = asyncio.create_task(sweep(strangers, settings.heartbeat_s), name="sweep")
+            try:
+                await group.run_until(stop, sweeping)
+            finally:
+                await ended(sweeping)
+            if os.getppid() != parent:
+                group.force()
+            await group.drain()
+            await asyncio.to_thread(strangers.end_all, ())
+
+
+@asynccontextmanager
+async def announced_to(
+    options: WorkerOptions, settings: Settings, facts: Mapping[str, Any]
+) -> AsyncIterator[None]:
+    """Serve the lab of these settings; it knows this process where it shares its Redis with us.
+
+    Raises:
+        Unavailable: it does not answer. Unauthenticated, Forbidden: it does not know us, or not as a worker.
+    """
+    if options.remote:
+        with alone_in(settings.data_dir):
+            async with calling(remote_of(settings.data_dir), ("token::whoami",)) as lab:
+                check_role(await delivered(lambda: lab.call("token::whoami", {})))
+            yield
+        return
+    async with connected(settings, worker=True) as redis:
+        await until_ready(redis)
+        async with announced("supervisor", settings, redis, facts=lambda: facts):
+            yield
+
+
+def check_role(identity: Mapping[str, Any]) -> None:
+    """Refuse to serve as what is no worker.
+
+    Raises:
+        Forbidden: as who the lab knows us.
+    """
+    if identity["role"] not in ("worker", "operator"):
+        raise Forbidden(
+            f"this token is an {identity['role']}'s",
+            hint="ask the lab's operator for one of the role worker: ./nightjar token issue NAME --role worker",
+        )
 
 
 async def chosen_python(options: WorkerOptions) -> Interpreter:
@@ -118,15 +154,15 @@ async def sweep(strangers: Strangers, pause_s: float) -> None:
         await asyncio.sleep(pause_s)
 
 
-def devices_for(gpu: str, cpu: int | None) -> list[Device]:
-    """The devices to serve; one CPU slot if there is no GPU and `cpu` is None.
+def devices_for(host: str, gpu: str, cpu: int | None) -> list[Device]:
+    """The devices to serve, under this host's name; one CPU slot if there is no GPU and `cpu` is None.
 
     Raises:
         Invalid: there is no device.
     """
-    found = discover(host_name(), gpu=gpu, cpu=cpu or 0)
+    found = discover(host, gpu=gpu, cpu=cpu or 0)
     if not found and cpu is None:
-        found = discover(host_name(), gpu="none", cpu=1)
+        found = discover(host, gpu="none", cpu=1)
     if not found:
         raise Invalid("no GPU is visible and no CPU slot was asked for", hint="add --cpu 1")
     return found
@@ -140,6 +176,9 @@ def devices_for(gpu: str, cpu: int | None) -> list[Device]:
 @python_option
 @isolation_options
 @click.option("--pass-env", multiple=True, metavar="NAME", help="environment variable for runs")
+@click.option(
+    "--remote", is_flag=True, hidden=True, help="reach the lab as remote.json in the data directory says"
+)
 def main(
     repo: Path,
     gpu: str,
@@ -150,6 +189,7 @@ def main(
     network: str,
     data_dirs: tuple[Path, ...],
     pass_env: tuple[str, ...],
+    remote: bool,
 ) -> None:
     """Train for the lab on this machine's GPUs."""
     settings = Settings()
@@ -165,12 +205,17 @@ def main(
                 "network": network == "on",
                 "data_dirs": [folder.absolute() for folder in data_dirs],
                 "pass_env": pass_env,
+                "remote": remote,
             }
         )
         check_repository(options.repo, options.command)
         check_data_dir(settings.data_dir, options.repo, options.data_dirs)
-        redis_url(settings, worker=True)
-        asyncio.run(supervise(options, devices_for(gpu, cpu), settings, why=choice.why))
+        if remote:
+            host = remote_of(settings.data_dir).name
+        else:
+            host = host_name()
+            redis_url(settings, worker=True)
+        asyncio.run(supervise(options, devices_for(host, gpu, cpu), settings, why=choice.why))
     except NightjarError as problem:
         sys.exit(exit_with(problem))
 

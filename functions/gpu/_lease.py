@@ -1,26 +1,33 @@
-"""The lease under which a worker runs one attempt: begun, renewed, ended."""
+"""The lease under which a worker trains one attempt, in the lab's stores: begun, renewed, ended."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
+from pydantic import Field
+
+from functions.attempting import delivered
+from functions.contract import Call, Command
 from functions.gpu._ranking import ranked
-from functions.gpu._reporting import delivered
 from functions.gpu._stores import Stores
 from functions.lanes import Extension, Order, Source
+from functions.rules.access import check_own_gpu
 from functions.rules.pool.broken_lease import broken, given_up
 from functions.rules.stopping.buckets import bucket_of, is_within_budget
-from state.assignments import Assignment
 from state.decisions import BrokenLease
-from state.errors import Unavailable
+from state.ids import ExperimentId
 from state.policy import Policy
 from state.records import Experiment, Footprint, Gpu
 
-log = logging.getLogger(__name__)
+
+class OfLease(Command):
+    """What a worker says of an attempt names the lease that it is trained under."""
+
+    experiment_id: ExperimentId
+    attempt: int = Field(ge=1, description="as pool::next has told it", examples=[1])
+    fence: int = Field(ge=1, description="the lease's", examples=[17])
 
 
 @dataclass(frozen=True)
@@ -28,27 +35,21 @@ class AttemptLease:
     """The lab's side of an attempt: every look of the runner renews the lease and brings orders back."""
 
     stores: Stores
+    call: Call
     experiment: Experiment
     """As it was leased."""
-    assignment: Assignment
+    attempt: int
+    fence: int
     lease_s: float
     ranked_at: set[float] = field(default_factory=set)
     """Buckets at which the run was ranked: a script that reports all the time costs no more than its lease."""
 
     @property
     def gpu_id(self) -> str:
-        return self.assignment.gpu_id
-
-    @property
-    def attempt(self) -> int:
-        return self.assignment.attempt
-
-    @property
-    def fence(self) -> int:
-        return self.assignment.fence
+        return self.experiment.gpu_id or "none"
 
     async def begin(self, runner: str, before: Footprint | None) -> bool:
-        """Begin the attempt; False where it was begun before, or the lease is over."""
+        """See functions.lanes.Lease."""
         return await self.stores.experiments.start(
             self.experiment,
             attempt=self.attempt,
@@ -59,6 +60,7 @@ class AttemptLease:
         )
 
     async def built(self, source: Source) -> Order:
+        """See functions.lanes.Watcher."""
         e = self.experiment
         is_ours = await delivered(
             lambda: self.stores.experiments.note_source(
@@ -73,6 +75,7 @@ class AttemptLease:
         return "continue" if is_ours else "lost"
 
     async def tick(self, metric: float, progress: float) -> Order | Extension:
+        """See functions.lanes.Watcher."""
         tick, bucket = (metric, progress), bucket_of(progress)
         order = await self._renew(tick)
         if order != "continue" or bucket is None or bucket in self.ranked_at:
@@ -82,15 +85,16 @@ class AttemptLease:
         return told
 
     async def poll(self) -> Order:
+        """See functions.lanes.Watcher."""
         return await self._renew()
 
     async def tail(self, text: str) -> None:
+        """See functions.lanes.Watcher."""
         await self.stores.experiments.keep_log(self.experiment.experiment_id, text)
 
     async def _renew(self, tick: tuple[float, float] | None = None) -> Order:
-        e = self.experiment
         return await self.stores.experiments.renew(
-            e.experiment_id,
+            self.experiment.experiment_id,
             self.gpu_id,
             self.fence,
             self.lease_s,
@@ -98,33 +102,12 @@ class AttemptLease:
             is_base=tick is not None and is_within_budget(tick[1]),
         )
 
-    @asynccontextmanager
-    async def renewing(self) -> AsyncIterator[None]:
-        """Renew beside the run: a checkout, during which the runner does not poll, may take longer than a lease."""
-        over = asyncio.Event()
-        renewal = asyncio.create_task(self._renew_until(over))
-        try:
-            yield
-        finally:
-            over.set()
-            await renewal
-
-    async def _renew_until(self, over: asyncio.Event) -> None:
-        name = self.experiment.experiment_id
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(self.lease_s / 4):
-                    await over.wait()
-                    return
-            try:
-                await self.poll()  # the runner asks for orders itself
-            except Unavailable as problem:
-                log.warning("the lease of %s is not renewed: %s", name, problem.detail)
-            except Exception:  # a fault beside the run must not end it
-                log.exception("the lease of %s is not renewed", name)
+    async def report(self, function: str, request: Mapping[str, Any]) -> str:
+        """See functions.lanes.Lease."""
+        return str((await self.call.invoke(function, request))["status"])
 
     async def hand_back(self, reason: str) -> None:
-        """Give up the attempt before it begins: its GPU is sick, and the attempt waits for another."""
+        """See functions.lanes.Lease."""
         await self._break(
             lambda gpu, e, policy: broken(
                 gpu, e, "dead", reason=reason, max_attempts=policy.max_attempts, sick=reason
@@ -146,5 +129,19 @@ class AttemptLease:
                 return
 
     async def end(self, *, proven: bool) -> None:
-        """Give the GPU back after the run; its keeper has to look where it is not `proven` empty."""
+        """See functions.lanes.Lease."""
         await self.stores.pool.release(self.gpu_id, self.experiment.experiment_id, self.fence, proven=proven)
+
+
+async def lease_of(
+    request: OfLease, call: Call, stores: Stores, lease_s: float
+) -> tuple[AttemptLease, Gpu | None]:
+    """The lease that a worker names, and the GPU that its experiment was lent.
+
+    Raises:
+        NotFound: no such experiment. Forbidden: it was lent another's GPU.
+    """
+    e = await stores.experiments.get(request.experiment_id)
+    gpu = await stores.pool.find(e.gpu_id) if e.gpu_id else None
+    check_own_gpu(call.caller, gpu, e.gpu_id or f"the GPU of {e.experiment_id}")
+    return AttemptLease(stores, call, e, request.attempt, request.fence, lease_s), gpu

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from typing import Annotated, Any
 
 from pydantic import Field
 
+from functions.attempting import attempted, delivered
 from functions.contract import Call, Command, Http, Response, function
 from functions.gpu._lease import AttemptLease
-from functions.gpu._reporting import delivered, hand_in
 from functions.gpu._stores import Stores
-from functions.lanes import Runner, TrainingJob, Unfit
+from functions.lanes import Runner, TrainingJob
 from functions.rules.access import check_own
 from functions.rules.baselines import is_base_code, owes_baseline
 from functions.rules.entering import run_of
@@ -189,7 +188,7 @@ async def train(request: Train, call: Call, stores: Stores, runner: Runner, sett
         )
         return Done(experiment_id=name, attempt=attempt, outcome="refused")
     e = await stores.experiments.get(name)
-    lease = AttemptLease(stores, e, assigned, settings.stale_s)
+    lease = AttemptLease(stores, call, e, attempt, fence, settings.stale_s)
     try:
         [patch] = await stores.experiments.patches_named([assigned.diff_id])
     except (Damaged, Unavailable) as problem:
@@ -200,28 +199,7 @@ async def train(request: Train, call: Call, stores: Stores, runner: Runner, sett
         await delivered(lambda: lease.give_up(reason))
         return Done(experiment_id=name, attempt=attempt, outcome="lost")
     job = job_of(assigned, patch, call.traceparent)
-    before = await runner.survey()
-    if isinstance(before, Unfit):
-        reason = before.reason
-        log.error("%s is unfit for %s: %s", e.gpu_id, e.experiment_id, reason)
-        await delivered(lambda: lease.hand_back(reason))
-        return done(job, "handed back")
-    if not await lease.begin(runner.name, before):
-        log.info("%s attempt %d is another's, or over: nothing to do", e.experiment_id, job.attempt)
-        return done(job, "refused")
-    log.info("%s attempt %d begins on %s", e.experiment_id, job.attempt, e.gpu_id)
-    async with lease.renewing():
-        result = await runner.run(job, lease, metric=assigned.metric)
-    # at once: the next run waits for both
-    outcome, proven = await asyncio.gather(
-        delivered(lambda: hand_in(result, job, call, stores.experiments)), runner.is_empty(job, before)
-    )
-    log.info("%s attempt %d ended: %s", e.experiment_id, job.attempt, outcome)
-    if not proven:
-        log.error("%s attempt %d left something on its GPU: it is not lent yet", e.experiment_id, job.attempt)
-    if outcome != "lost":  # else the GPU is no longer ours
-        await delivered(lambda: lease.end(proven=proven))
-    return done(job, outcome)
+    return done(job, await attempted(job, lease, runner, assigned.metric))
 
 
 def job_of(assigned: Assignment, patch: bytes | None, traceparent: str | None) -> TrainingJob:

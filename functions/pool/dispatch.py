@@ -56,10 +56,15 @@ async def dispatch(request: Dispatch, stores: Stores, settings: Settings) -> Dis
         idle = lendable(line, settings.stale_s)
         matched = pairs(line.waiting, idle)
         taken = {gpu_id for _, gpu_id in matched}
+        asking = {gpu.gpu_id for gpu in idle if gpu.transport == "http"}
         free = [gpu for gpu in idle if gpu.gpu_id not in taken]
         if line.baselines and await _see_to(line.baselines, free, stores):
             continue
-        served = [e.experiment_id for e, gpu_id in matched if await _lend(e, gpu_id, stores, settings)]
+        served = [
+            e.experiment_id
+            for e, gpu_id in matched
+            if await _lend(e, gpu_id, stores, settings, is_asked=gpu_id in asking)
+        ]
         leased += served
         is_short = not passed and len(matched) < len(idle) and any(e.retest_of for e in line.waiting)
         passed = RETESTS_PASSED if is_short else passed
@@ -67,7 +72,8 @@ async def dispatch(request: Dispatch, stores: Stores, settings: Settings) -> Dis
         if len(served) == len(matched) and not is_short and not may_repeat:
             break
     for e in late.values():
-        if e.gpu_id is not None:
+        gpu = await stores.pool.find(e.gpu_id) if e.gpu_id is not None else None
+        if gpu is not None and gpu.transport != "http":
             decided = await stores.assignments.decided(e.experiment_id)
             await _hand_over(e, decided, stores, settings, again=True)
     return Dispatched(leased=leased, enqueued_again=list(late))
@@ -97,12 +103,15 @@ async def _see_to(tags: Sequence[str], free: list[Gpu], stores: Stores) -> bool:
     return changed
 
 
-async def _lend(e: Experiment, gpu_id: str, stores: Stores, settings: Settings) -> bool:
-    """Lease this GPU to the experiment; False where another dispatcher came between."""
+async def _lend(e: Experiment, gpu_id: str, stores: Stores, settings: Settings, *, is_asked: bool) -> bool:
+    """Lease this GPU to the experiment; False where another dispatcher came between.
+
+    Its run is put on the GPU's queue, unless its worker asks for it.
+    """
     lease = await stores.pool.lend(e, [gpu_id], lease_s=settings.stale_s, stale_s=settings.stale_s)
     if not isinstance(lease, Lease):
         return False
-    if lease.decided is not None:
+    if lease.decided is not None and not is_asked:
         leased = e.model_copy(update={"gpu_id": lease.gpu_id, "fence": lease.fence})
         await _hand_over(leased, lease.decided, stores, settings)
     return True

@@ -22,6 +22,9 @@ class GiveBack(Command):
         description="why it cannot train here", examples=["the disk is full"]
     )
     proven: bool = Field(True, description="whether nothing of the run is left on the GPU")
+    sick: bool = Field(
+        False, description="whether it can train nothing now; it is lent again after good samples"
+    )
 
 
 class GivenBack(Response):
@@ -48,7 +51,12 @@ async def give_back(request: GiveBack, call: Call, stores: Stores, settings: Set
             return GivenBack(given_back=flagged is not None, experiment_status=None)
         why: Gone = "dead" if request.proven else "unproven"
         end = broken(
-            held.gpu, held.experiment, why, reason=request.reason, max_attempts=held.policy.max_attempts
+            held.gpu,
+            held.experiment,
+            why,
+            reason=request.reason,
+            max_attempts=held.policy.max_attempts,
+            sick=request.reason if request.sick else None,
         )
         became = await stores.experiments.break_lease(end, stale_s=settings.stale_s)
         if became is not None:

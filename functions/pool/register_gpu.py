@@ -9,10 +9,10 @@ from pydantic import Field
 from functions.contract import Call, Command, Http, Response, function
 from functions.rules.access import check_own_gpu
 from functions.views.gpus import WorkerView, worker_view
-from state.errors import Conflict
+from state.errors import Conflict, Invalid
 from state.ids import GpuId
 from state.pool import Pool
-from state.records import Gpu
+from state.records import Gpu, Transport
 from state.settings import Settings
 
 Name = Annotated[str, Field(min_length=1, max_length=100)]
@@ -27,6 +27,11 @@ class Register(Command):
     host: Name | None = Field(None, description="the machine that it is in", examples=["node1"])
     boot_id: Name | None = Field(
         None, description="another one means that the machine was started again", examples=["c1d0a3f2"]
+    )
+    transport: Transport = Field(
+        "redis",
+        description="http: its worker asks pool::next for runs, and needs no Redis",
+        examples=["http"],
     )
     labels: dict[Name, Annotated[str, Field(max_length=100)]] = Field(
         default_factory=dict,
@@ -55,6 +60,11 @@ async def register_gpu(request: Register, call: Call, pool: Pool, settings: Sett
     """
     caller, is_agent = call.caller, call.caller.role == "agent"
     most = None if caller.may_do_all else settings.agent_gpus if is_agent else settings.worker_gpus
+    if is_agent and request.transport == "http":
+        raise Invalid(
+            "an agent's GPU is for itself: the lab lends it to no run that pool::next could hand out",
+            hint="serve the lab with a worker's token, or leave transport out",
+        )
     whose = {"owner": caller.owner, "of_agent": is_agent}
     asked = Gpu.model_validate(request.model_dump(exclude={"request_id"}) | whose)
     while True:

@@ -18,6 +18,9 @@ class Release(Command):
         None, description="default: the experiment that holds the lease"
     )
     fence: int | None = Field(None, ge=1, description="the lease's", examples=[17])
+    proven: bool = Field(
+        False, description="whether nothing of the run is left on the GPU, by the word of its worker"
+    )
 
 
 class Released(Response):
@@ -37,8 +40,9 @@ async def release(request: Release, call: Call, stores: Stores) -> Released:
         held = await stores.experiments.get(holder)
         check_tags(call.caller, {"tag": held.tag})
         check_own(call.caller, held.owner, holder)
-    # the caller has not looked at the GPU: after a worker's run its keeper does
-    match await stores.pool.release(gpu.gpu_id, holder, request.fence, proven=False):
+    # who is no worker has not looked at the GPU: after a worker's run its keeper does
+    proven = request.proven and call.caller.role != "agent"
+    match await stores.pool.release(gpu.gpu_id, holder, request.fence, proven=proven):
         case "busy":
             raise in_use(gpu, holder)
         case "other":

@@ -22,7 +22,7 @@ from state.records.experiments import (
     Trial,
     Trust,
 )
-from state.records.gpus import Footprint, Gpu, GpuStatus
+from state.records.gpus import Footprint, Gpu, GpuStatus, Transport
 from state.records.patches import EndedRun, UsedPatches
 from state.records.roles import ROLES, Role
 from state.records.tags import Direction, Mode, Strategy, Tag
@@ -76,6 +76,7 @@ __all__ = [
     "Tag",
     "Trace",
     "TraceStatus",
+    "Transport",
     "Trial",
     "Trust",
     "UsedPatches",

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from state.records.base import Record
 
+Transport = Literal["redis", "http"]
 GpuStatus = Literal["idle", "training", "draining", "offline", "unhealthy"]
 
 
@@ -32,6 +33,8 @@ class Gpu(Record):
     host: str | None = None
     boot_id: str | None = None
     labels: dict[str, str] = {}
+    transport: Transport = "redis"
+    """How its worker gets its runs: from a queue of RQ, or by asking pool::next."""
     owner: str | None = None
     """Owner of the token that registered it; None: the lab's own worker."""
     of_agent: bool = False

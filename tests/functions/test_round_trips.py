@@ -65,6 +65,13 @@ CEILINGS: dict[str, Most] = {
     "gpu::health": Most(2),
     "experiment::complete, of a worker": Most(2, 1),
     "pool::release": Most(1, 1),
+    "pool::next": Most(3, goal=(2, 1)),
+    "gpu::get": Most(2),
+    "gpu::begin": Most(2, 1),
+    "gpu::built": Most(2, 1),
+    "gpu::renew": Most(2, 1),
+    "gpu::stopped": Most(2, 1),
+    "pool::leave": Most(1, 1),
     "gpu::train": Most(2, 1),
     "pool::dispatch, nothing waits": Most(2),
     "pool::give_back": Most(1, 1),
@@ -218,6 +225,21 @@ async def agents(a: Counter) -> None:
     await a.paid("report::brief", tag=PLAIN)
 
 
+async def remote(a: Counter) -> None:
+    await a.call("pool::register_gpu", gpu_id="far", **GPU, transport="http")
+    await a.call("experiment::submit", **idea(PLAIN, diff="+far\n"))
+    await a.call("pool::dispatch")
+    work = (await a.paid("pool::next", gpu_id="far", timeout=0))["work"]
+    who = {name: work[name] for name in ("experiment_id", "attempt", "fence")}
+    await a.paid("gpu::begin", **who, runner="h:1:1")
+    await a.paid("gpu::built", **who, tree_id="far")
+    await a.paid("gpu::renew", **who, metric=1.0, progress=0.5)
+    await a.paid("gpu::get", gpu_id="far")
+    await a.paid("gpu::stopped", **who)
+    await a.call("pool::release", gpu_id="far", proven=True)
+    await a.paid("pool::leave", gpu_id="far", ended=True)
+
+
 async def baselines(a: Counter) -> None:
     await a.call("experiment::setup", tag="new", base_commit="abc1234")
     await a.paid("experiment::baseline", tag="new")
@@ -244,6 +266,7 @@ async def workers(a: Counter) -> None:
     await a.paid("pool::drain", gpu_id="g0")
     await a.paid("pool::register_gpu, again", gpu_id="g0", **GPU)
     await a.paid("pool::deregister", gpu_id="g0")
+    await remote(a)
     await a.call("pool::register_gpu", gpu_id="g1", **GPU)
     own = await a.registered()
     await a.paid("pool::acquire", experiment_id=own)

@@ -188,7 +188,7 @@ async def test_only_the_lab_says_that_a_score_is_trusted(process: Process, http:
     body = {"experiment_id": name, "val_bpb": 0.0001, "score": "trusted"}
     document = problem(await http.post("/api/experiment/complete", json=body), 403)
 
-    assert "only the lab's own workers" in document["detail"]
+    assert "only the lab's workers" in document["detail"]
     assert (await asked(http, f"/api/experiment/{name}"))["experiment"]["status"] == "registered"
 
 

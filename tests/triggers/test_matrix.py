@@ -54,7 +54,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "trace::list",
         }
     ),
-    ("viewer", "worker"): frozenset({"token::rotate", "token::whoami"}),
+    ("viewer", "worker"): frozenset({"gpu::get", "token::rotate", "token::whoami"}),
     ("agent",): frozenset(
         {
             "agent::announce",
@@ -89,7 +89,17 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "pool::release",
         }
     ),
-    ("worker",): frozenset({"pool::give_back"}),
+    ("worker",): frozenset(
+        {
+            "gpu::begin",
+            "gpu::built",
+            "gpu::renew",
+            "gpu::stopped",
+            "pool::give_back",
+            "pool::leave",
+            "pool::next",
+        }
+    ),
     ("agent", "operator"): frozenset({"pool::deregister"}),
     ("operator",): frozenset(
         {
@@ -163,6 +173,9 @@ SAMPLES: Mapping[str, Any] = {
     "gpu_name": "H100",
     "vram_mb": 1.0,
     "fence": 1,
+    "attempt": 1,
+    "runner": "h:1:1",
+    "tree_id": "t1",
     "val_bpb": 0.5,
     "error": "boom",
     "reason": "r",

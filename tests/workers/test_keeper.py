@@ -18,6 +18,7 @@ from state.pool import Pool
 from state.records import Footprint, Gpu
 from state.settings import Settings
 from tests.workers.drivers import GPU, Driver
+from workers.desk import RedisDesk
 from workers.device import Device, Sampler
 from workers.keeper import Keeper, _registered, _sign_off, _watch
 from workers.slot import Slot
@@ -39,7 +40,12 @@ async def process(settings: Settings) -> AsyncIterator[Process]:
 async def keeper(process: Process, tmp_path: Path) -> AsyncIterator[Keeper]:
     group = ProcessGroup([], tmp_path / "logs", lambda line: None)
     async with Sampler() as sampler:
-        yield Keeper(process, Pool(process.lab), SLOT, group, sampler, lambda: True)
+        yield Keeper(RedisDesk(process, SLOT.gpu_id), SLOT, process.settings, group, sampler, lambda: True)
+
+
+@pytest.fixture
+def pool(process: Process) -> Pool:
+    return Pool(process.lab)
 
 
 class KillAll:
@@ -63,18 +69,18 @@ async def eventually(what: Callable[[], bool], within_s: float = 10.0) -> None:
 
 
 async def test_a_gpu_with_processes_that_do_not_die_stays_out_of_the_pool_until_it_is_empty(
-    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, pool: Pool
 ) -> None:
     kill_all = KillAll(monkeypatch, empty=False)
     registering = asyncio.create_task(_registered(keeper, asyncio.Event()))
     await eventually(lambda: kill_all.asked >= 3)
 
-    assert await keeper.pool.find("h:cpu0") is None
+    assert await pool.find("h:cpu0") is None
     assert "h:cpu0 stays out of the pool" in caplog.text
     kill_all.empty = True
 
     assert await asyncio.wait_for(registering, 5)
-    assert (await keeper.pool.get("h:cpu0")).status == "idle"
+    assert (await pool.get("h:cpu0")).status == "idle"
 
 
 async def test_a_keeper_that_waits_for_its_gpu_can_be_told_to_end(
@@ -110,24 +116,24 @@ async def test_watching_goes_on_after_any_fault(
 
 
 async def test_a_gpu_that_is_removed_while_it_is_being_proven_registers_again(
-    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, pool: Pool, process: Process
 ) -> None:
     KillAll(monkeypatch, empty=True)
     await keeper.register()
 
-    call = keeper.call
+    call = keeper.desk.call
 
     async def removed_meanwhile(function: str, request: Mapping[str, Any]) -> dict[str, Any]:
         if function != "pool::heartbeat":
             return await call(function, request)
-        invoker = keeper.process.invoker
+        invoker = process.invoker
         await invoker.call("pool::deregister", {"gpu_id": "h:cpu0"}, invoker.system("operator"))
         return {"action": "prove"}
 
-    monkeypatch.setattr(keeper, "call", removed_meanwhile)
+    monkeypatch.setattr(keeper.desk, "call", removed_meanwhile)
     await keeper.beat()
 
-    assert (await keeper.pool.get("h:cpu0")).status == "idle"
+    assert (await pool.get("h:cpu0")).status == "idle"
 
 
 GPU_SLOT = Slot(repo=SLOT.repo, device=GPU)
@@ -147,53 +153,53 @@ async def gpu_keeper(
     monkeypatch.setattr(workers.keeper, "MEMORY_PATIENCE_S", 0.0)
     group = ProcessGroup([], tmp_path / "logs", lambda line: None)
     async with Sampler(helper=driver.command, timeout_s=1.0, start_timeout_s=60) as sampler:
-        yield Keeper(process, Pool(process.lab), GPU_SLOT, group, sampler, lambda: True)
+        yield Keeper(RedisDesk(process, GPU.gpu_id), GPU_SLOT, process.settings, group, sampler, lambda: True)
 
 
-async def has_run(keeper: Keeper) -> None:
+async def has_run(keeper: Keeper, pool: Pool) -> None:
     """A run on the keeper's GPU was left behind; `BEFORE` was there before it."""
     await keeper.register()
-    await keeper.pool.flag(
+    await pool.flag(
         keeper.gpu_id, set_={"unproven": True, "footprint": BEFORE.model_dump()}, reason="a run is over"
     )
 
 
 async def test_memory_that_stays_keeps_a_gpu_draining_until_a_heartbeat_finds_it_back(
-    gpu_keeper: Keeper, driver: Driver, caplog: pytest.LogCaptureFixture
+    gpu_keeper: Keeper, driver: Driver, caplog: pytest.LogCaptureFixture, pool: Pool
 ) -> None:
-    await has_run(gpu_keeper)
+    await has_run(gpu_keeper, pool)
     driver.says(memory_used_mb=700.0, processes={})
     await gpu_keeper.beat()
-    assert (await gpu_keeper.pool.get(GPU.gpu_id)).status == "draining"
+    assert (await pool.get(GPU.gpu_id)).status == "draining"
     assert "h:GPU-a is not lent" in caplog.text
 
     driver.says(memory_used_mb=100.0, processes={})
     await gpu_keeper.beat()
 
-    gpu = await gpu_keeper.pool.get(GPU.gpu_id)
+    gpu = await pool.get(GPU.gpu_id)
     assert (gpu.status, gpu.footprint) == ("idle", None)
 
 
 async def test_a_driver_that_hangs_leaves_the_gpu_unproven_and_is_a_complaint(
-    gpu_keeper: Keeper, driver: Driver
+    gpu_keeper: Keeper, driver: Driver, pool: Pool, process: Process
 ) -> None:
-    await has_run(gpu_keeper)
+    await has_run(gpu_keeper, pool)
     driver.says(hang_s=600)
 
     await gpu_keeper.beat()
 
-    gpu = await gpu_keeper.pool.get(GPU.gpu_id)
+    gpu = await pool.get(GPU.gpu_id)
     assert gpu.unproven
-    invoker = gpu_keeper.process.invoker
+    invoker = process.invoker
     health = await invoker.call("gpu::health", {"gpu_id": GPU.gpu_id}, invoker.system("clock", "cron"))
     assert "did not answer" in str(health.model_dump()["error"])
-    assert (await gpu_keeper.pool.get(GPU.gpu_id)).status == "unhealthy"
+    assert (await pool.get(GPU.gpu_id)).status == "unhealthy"
 
 
 async def test_a_keeper_that_starts_again_proves_what_its_last_life_left_unproven(
-    gpu_keeper: Keeper, driver: Driver
+    gpu_keeper: Keeper, driver: Driver, pool: Pool
 ) -> None:
-    await has_run(gpu_keeper)
+    await has_run(gpu_keeper, pool)
     driver.says(memory_used_mb=700.0, processes={})
     assert not await gpu_keeper.register()
 
@@ -203,9 +209,9 @@ async def test_a_keeper_that_starts_again_proves_what_its_last_life_left_unprove
 
 
 async def test_after_a_reboot_nothing_of_a_run_is_left_to_prove(
-    gpu_keeper: Keeper, driver: Driver, monkeypatch: pytest.MonkeyPatch
+    gpu_keeper: Keeper, driver: Driver, monkeypatch: pytest.MonkeyPatch, pool: Pool
 ) -> None:
-    await has_run(gpu_keeper)
+    await has_run(gpu_keeper, pool)
     driver.says(memory_used_mb=700.0, processes={})
 
     monkeypatch.setattr(workers.keeper, "boot_id", lambda: "another-boot")
@@ -214,31 +220,31 @@ async def test_after_a_reboot_nothing_of_a_run_is_left_to_prove(
 
 
 async def test_a_worker_that_ends_in_order_does_not_take_the_need_of_a_proof_with_it(
-    gpu_keeper: Keeper, driver: Driver
+    gpu_keeper: Keeper, driver: Driver, pool: Pool
 ) -> None:
-    await has_run(gpu_keeper)
+    await has_run(gpu_keeper, pool)
     driver.says(memory_used_mb=700.0, processes={})
 
     await _sign_off(gpu_keeper)
 
-    assert (await gpu_keeper.pool.get(GPU.gpu_id)).status == "offline"
+    assert (await pool.get(GPU.gpu_id)).status == "offline"
     assert not await gpu_keeper.register()
     driver.says(memory_used_mb=100.0, processes={})
     assert await gpu_keeper.register()
     await gpu_keeper.beat()
-    assert (await gpu_keeper.pool.get(GPU.gpu_id)).status == "idle"
+    assert (await pool.get(GPU.gpu_id)).status == "idle"
 
 
 async def test_a_run_that_began_while_its_keeper_looked_for_the_one_before_is_left_alone(
-    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, pool: Pool
 ) -> None:
     kill_all = KillAll(monkeypatch, empty=True)
     await keeper.register()
     kill_all.asked = 0
     of_the_last_run = {"holder": "t-1", "runner": "h:1:1"}
-    await keeper.pool.flag(keeper.gpu_id, set_=of_the_last_run, reason="a run")
+    await pool.flag(keeper.gpu_id, set_=of_the_last_run, reason="a run")
 
-    find, looks = keeper.pool.find, 0
+    find, looks = keeper.desk.find, 0
 
     async def overtaken(gpu_id: str) -> Gpu | None:
         nonlocal looks
@@ -246,45 +252,45 @@ async def test_a_run_that_began_while_its_keeper_looked_for_the_one_before_is_le
         looks += 1
         if looks == 1:  # its answer was slow: meanwhile that run was handed in, and the next one began
             of_the_next_run = {"holder": "t-2", "runner": "h:2:2", "fence": 2}
-            await keeper.pool.flag(gpu_id, set_=of_the_next_run, reason="another run")
+            await pool.flag(gpu_id, set_=of_the_next_run, reason="another run")
         return found
 
-    monkeypatch.setattr(keeper.pool, "find", overtaken)
+    monkeypatch.setattr(keeper.desk, "find", overtaken)
     monkeypatch.setattr(workers.keeper, "is_alive", lambda runner, host: runner == "h:2:2")
     await keeper.look()
 
     assert kill_all.asked == 0
-    assert (await keeper.pool.get(keeper.gpu_id)).holder == "t-2"
+    assert (await pool.get(keeper.gpu_id)).holder == "t-2"
 
 
 async def test_an_operator_accepts_a_gpu_as_it_is_by_deregistering_it(
-    gpu_keeper: Keeper, driver: Driver
+    gpu_keeper: Keeper, driver: Driver, pool: Pool, process: Process
 ) -> None:
-    await has_run(gpu_keeper)
+    await has_run(gpu_keeper, pool)
     driver.says(memory_used_mb=700.0, processes={})
-    invoker = gpu_keeper.process.invoker
+    invoker = process.invoker
 
     await invoker.call("pool::deregister", {"gpu_id": GPU.gpu_id}, invoker.system("operator"))
     await gpu_keeper.beat()
 
-    assert (await gpu_keeper.pool.get(GPU.gpu_id)).status == "idle"
+    assert (await pool.get(GPU.gpu_id)).status == "idle"
 
 
-async def test_a_heartbeat_tells_how_much_disk_is_free(keeper: Keeper) -> None:
+async def test_a_heartbeat_tells_how_much_disk_is_free(keeper: Keeper, pool: Pool) -> None:
     await keeper.register()
 
     await keeper.beat()
 
-    health = (await keeper.pool.get("h:cpu0")).health
+    health = (await pool.get("h:cpu0")).health
     assert health is not None
     assert health["disk_free_mb"] > 0
 
 
 async def test_a_full_disk_makes_a_slot_unhealthy_until_there_is_room_again(
-    keeper: Keeper, monkeypatch: pytest.MonkeyPatch
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, pool: Pool, process: Process
 ) -> None:
     await keeper.register()
-    invoker = keeper.process.invoker
+    invoker = process.invoker
     free = {"mb": 10.0}
     monkeypatch.setattr(workers.keeper, "free_mb", lambda folder: free["mb"])
 
@@ -292,7 +298,7 @@ async def test_a_full_disk_makes_a_slot_unhealthy_until_there_is_room_again(
         for _ in range(times):
             await keeper.beat()
             await invoker.call("gpu::health", {"gpu_id": "h:cpu0"}, invoker.system("clock", "cron"))
-        return (await keeper.pool.get("h:cpu0")).status
+        return (await pool.get("h:cpu0")).status
 
     assert await judged(1) == "unhealthy"
     free["mb"] = 1e6

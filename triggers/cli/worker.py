@@ -1,14 +1,23 @@
-"""`nightjar worker` trains for a lab on this machine."""
+"""`nightjar worker` trains for a lab on this machine: beside its Redis, or by its URL alone."""
 
 from __future__ import annotations
 
 import os
+import re
 import sys
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import click
+import platformdirs
+from pydantic import SecretStr
 
 from functions.process.own_modules import started
-from state.settings import own_environment
+from functions.process.remote import Remote, new_name, remembered
+from state.errors import Forbidden
+from state.settings import Settings, own_environment
+from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 
 
@@ -18,11 +27,69 @@ from triggers.cli.options import data_option, lab_option, settings_from
 )
 @data_option
 @lab_option
+@click.option("--url", default=None, help="the lab's URL, where the worker has no access to its Redis")
+@click.option(
+    "--token", default=None, help="a worker's token or an enroll token of that lab [NIGHTJAR_TOKEN]"
+)
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-def command(data: str | None, lab: str | None, arguments: tuple[str, ...]) -> None:
-    """Train for the lab on this machine's GPUs: --repo PATH [--gpu all|INDEX] [--cpu N]."""
-    settings = settings_from(data=data, lab=lab)
-    chosen = {"NIGHTJAR_DATA": str(settings.data_dir), "NIGHTJAR_LAB": settings.lab}
-    environment = own_environment() | chosen | settings.worker_environment
+def command(
+    data: Path | None, lab: str | None, url: str | None, token: str | None, arguments: tuple[str, ...]
+) -> None:
+    """Train for the lab on this machine's GPUs: --repo PATH [--gpu all|INDEX] [--cpu N] [--url URL --token T]."""
+    if token is not None and url is None:
+        raise click.UsageError("--token goes with --url: a worker beside the lab's Redis needs none")
+    if url is None:
+        settings = settings_from(data=data, lab=lab)
+        chosen: Mapping[str, str] = settings.worker_environment
+    else:
+        settings, chosen, arguments = remote_worker(url, token, data), {}, ("--remote", *arguments)
+    place = {"NIGHTJAR_DATA": str(settings.data_dir), "NIGHTJAR_LAB": settings.lab}
     # triggers may not import workers, so this process becomes one
-    os.execve(sys.executable, started("workers.supervisor", *arguments), environment)
+    os.execve(
+        sys.executable, started("workers.supervisor", *arguments), {**own_environment(), **place, **chosen}
+    )
+
+
+def remote_worker(url: str, token: str | None, data: Path | None) -> Settings:
+    """The settings of a worker that serves the lab at `url`, where it has written down as whom.
+
+    Its data directory is its own: a lab on this machine has another.
+    """
+    if not re.match(r"https?://[^/?#]", url):
+        raise click.UsageError(f"{url!r} is not a URL such as https://HOST")
+    url = url.rstrip("/")
+    settings = settings_from(data=data, url=url)
+    if settings.data is None:
+        settings = settings_from(data=default_place(url), url=url)
+    if (settings.data_dir / "redis.json").exists():
+        raise click.UsageError(
+            f"{settings.data_dir} is the data directory of a lab: name another one for this worker with --data"
+        )
+    before = remembered(settings.data_dir)
+    if before is not None and before.url != url:
+        before = None
+    given = token or (settings.token.get_secret_value() if settings.token is not None else None)
+    name = before.name if before is not None else new_name()
+    if given is None and before is not None:
+        return settings
+    Remote(url=url, token=accepted(settings, given, name), name=name).save(settings.data_dir)
+    return settings
+
+
+def default_place(url: str) -> Path:
+    """The data directory of a worker of the lab at this URL."""
+    host = re.sub(r"[^A-Za-z0-9.-]", "-", urlsplit(url).netloc)
+    return Path(platformdirs.user_state_dir("nightjar"), "workers", host)
+
+
+def accepted(settings: Settings, given: str | None, name: str) -> SecretStr | None:
+    """The token to serve with: the one that was given, or one of its own for an enroll token."""
+    if given is None:
+        return None
+    http = LabHttp(settings.model_copy(update={"token": SecretStr(given)}))
+    try:
+        http.ask("GET", "/api/token/whoami")
+    except Forbidden:  # an enroll token opens nothing else
+        issued = http.ask("POST", "/api/token/enroll", {"enroll_token": given, "name": name})
+        return SecretStr(issued["token"])
+    return SecretStr(given)

@@ -45,6 +45,10 @@ def may_run(e: Experiment, gpu: Gpu) -> bool:
 def lendable(line: Line, stale_s: float) -> list[Gpu]:
     """Idle GPUs that a dispatcher lends, longest idle first.
 
-    A GPU with an owner has no queue of ours: its worker asks for its leases.
+    A GPU with an owner has no queue of ours: its worker asks for its runs (`http`), or for each lease itself.
     """
-    return [g for g in line.idle if g.owner is None and not is_stale(g.heartbeat_at, line.now, stale_s)]
+    return [
+        g
+        for g in line.idle
+        if (g.owner is None or g.transport == "http") and not is_stale(g.heartbeat_at, line.now, stale_s)
+    ]

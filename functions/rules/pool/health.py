@@ -48,6 +48,11 @@ def is_memory_back(
     return held_now - held_before <= tolerance_mb
 
 
+def stays_out(gpu: Gpu) -> bool:
+    """Whether a GPU must not be lent, though nothing runs on it and its worker is at hand."""
+    return gpu.drained or gpu.unproven or gpu.sick is not None or gpu.tripped is not None
+
+
 def complaint(
     gpu: Gpu, now: float, *, stale_s: float, temperature_limit_c: float, min_free_mb: float
 ) -> str | None:

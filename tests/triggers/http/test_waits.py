@@ -21,7 +21,13 @@ EACH = 2
 def test_what_waits_names_the_field_that_says_how_long() -> None:
     held = {name: declared for name, declared in table().items() if declared.held_for}
 
-    assert set(held) == {"experiment::log", "experiment::wait", "pool::acquire", "trace::select"}
+    assert set(held) == {
+        "experiment::log",
+        "experiment::wait",
+        "pool::acquire",
+        "pool::next",
+        "trace::select",
+    }
     assert all(declared.held_for in declared.request.model_fields for declared in held.values())
 
 

@@ -6,20 +6,19 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from functions.contract import Call, Request
+from functions.attempting import hand_in
+from functions.contract import Request
 from functions.experiment.complete import Complete
 from functions.experiment.crash import Crash
-from functions.gpu._reporting import hand_in
-from functions.lanes import Failed, Source, Trained, TrainingJob
+from functions.lanes import Failed, Lease, Source, Trained, TrainingJob
 from functions.table import table
 from functions.validation import validated
-from state.experiments import Experiments
 from workers.attempt.child import Ended
 from workers.attempt.outcome import outcome
 from workers.attempt.worktree import Checkout
@@ -41,15 +40,15 @@ class Door:
 
     asked: Request | None = None
 
-    async def invoke(self, name: str, request: Mapping[str, object]) -> dict[str, Any]:
-        self.asked = validated(table()[name], request)
-        return {"status": "told"}
+    async def report(self, function: str, request: Mapping[str, object]) -> str:
+        self.asked = validated(table()[function], request)
+        return "told"
 
 
 async def told(result: Trained | Failed) -> Request | None:
     """The request that a result becomes."""
     door = Door()
-    await hand_in(result, JOB, cast("Call", door), cast("Experiments", None))
+    await hand_in(result, JOB, cast("Lease", door))
     return door.asked
 
 

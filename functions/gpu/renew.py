@@ -1,0 +1,55 @@
+"""gpu::renew renews a running attempt's lease with its newest report and log, and brings orders back."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, model_validator
+
+from functions.contract import Call, Response, function
+from functions.gpu._lease import OfLease, lease_of
+from functions.gpu._stores import Stores
+from functions.lanes import Extension, Order
+from state.settings import Settings
+
+
+class RenewRun(OfLease):
+    metric: float | None = Field(None, description="what the script has reported last", examples=[1.07])
+    progress: Annotated[float, Field(ge=0, le=1.5)] | None = Field(
+        None, description="how far it was then, of its budget", examples=[0.25]
+    )
+    log: Annotated[str, Field(max_length=65536)] | None = Field(
+        None, description="the newest lines of its log", examples=["step 100 loss 2.3"]
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> RenewRun:
+        if (self.metric is None) != (self.progress is None):
+            raise ValueError("metric and progress go together")
+        return self
+
+
+class RunRenewed(Response):
+    order: Order
+    """continue, stop (end the run, then gpu::stopped), or lost: end it, its lease is another's."""
+    extra_s: float | None = None
+    """Seconds that it may take beyond what it was given when it began, where its report is one of the best."""
+    budget_s: float | None = None
+    """Seconds that it may train then, in all."""
+
+
+@function("gpu::renew", role="worker", writes=True, keeps_answer=False)
+async def renew(request: RenewRun, call: Call, stores: Stores, settings: Settings) -> RunRenewed:
+    """Say that a run goes on: renews its lease, keeps its report and log, answers what the lab wants of it."""
+    lease, gpu = await lease_of(request, call, stores, settings.stale_s)
+    e = lease.experiment
+    if gpu is None or (gpu.holder, gpu.fence, e.fence) != (e.experiment_id, request.fence, request.fence):
+        return RunRenewed(order="lost")
+    if request.log is not None:
+        await lease.tail(request.log)
+    if request.metric is not None and request.progress is not None:
+        told = await lease.tick(request.metric, request.progress)
+        if isinstance(told, Extension):
+            return RunRenewed(order="continue", extra_s=told.extra_s, budget_s=told.budget_s)
+        return RunRenewed(order=told)
+    return RunRenewed(order=await lease.poll())

@@ -1,0 +1,30 @@
+"""gpu::stopped ends an experiment whose worker has stopped it, as the lab has ordered."""
+
+from __future__ import annotations
+
+from functions.contract import Call, Response, function
+from functions.gpu._lease import OfLease, lease_of
+from functions.gpu._stores import Stores
+from functions.rules.keeps.reports import check_open
+from state.decisions import Ending
+from state.settings import Settings
+
+
+class RunStopped(Response):
+    experiment_id: str
+    status: str
+
+
+@function("gpu::stopped", role="worker", writes=True, keeps_answer=False)
+async def stopped(request: OfLease, call: Call, stores: Stores, settings: Settings) -> RunStopped:
+    """Record that a run was stopped, with the metric that it has reported last: its worker has ended it."""
+    while True:
+        lease, _ = await lease_of(request, call, stores, settings.stale_s)
+        e = lease.experiment
+        if (e.status, e.attempt, e.fence) == ("stopped", request.attempt, request.fence):
+            return RunStopped(experiment_id=e.experiment_id, status=e.status)
+        check_open(e, request.attempt, request.fence)
+        reason = e.stop_reason or "stopped"
+        ending = Ending(e, "stopped", {"error": reason, "val_bpb": e.last_metric}, reason=reason)
+        if await stores.experiments.end(ending):
+            return RunStopped(experiment_id=e.experiment_id, status="stopped")

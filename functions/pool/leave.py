@@ -1,0 +1,64 @@
+"""pool::leave takes a GPU out of the pool as its worker ends."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from functions.contract import Call, Command, Response, function
+from functions.pool._stores import Stores
+from functions.rules.access import check_own_gpu
+from functions.rules.pool.broken_lease import broken
+from functions.rules.pool.health import stays_out
+from state.errors import NotFound
+from state.ids import GpuId
+from state.leases import Holding
+from state.settings import Settings
+
+WHY = "its worker has ended"
+
+
+class Leave(Command):
+    gpu_id: GpuId
+    ended: bool = Field(
+        False, description="its last run is over and its worker ends now; else it takes no more"
+    )
+
+
+class Left(Response):
+    in_pool: bool
+    """Whether the pool still knows it: it has a run, or must not be lent when it comes back."""
+
+
+@function("pool::leave", role="worker", writes=True, keeps_answer=False)
+async def leave(request: Leave, call: Call, stores: Stores, settings: Settings) -> Left:
+    """Take no more runs on a GPU, and forget it once its worker has `ended`.
+
+    A run that was leased here and not begun waits for another GPU then. One that may not be lent, because it is sick
+    or drained or its last run may have left something, stays, offline: so it is not lent on its return.
+    """
+    pool, gpu_id = stores.pool, request.gpu_id
+    try:
+        held = await pool.holding(gpu_id)
+    except NotFound:
+        return Left(in_pool=False)
+    check_own_gpu(call.caller, held.gpu, gpu_id)
+    if not request.ended:
+        await pool.flag(gpu_id, set_={"leaving": True}, reason="its worker ends")
+        return Left(in_pool=True)
+    await _let_go(held, stores, settings)
+    if stays_out(held.gpu):
+        await pool.flag(gpu_id, set_={"offline": True}, reason=WHY)
+        return Left(in_pool=True)
+    return Left(in_pool=await pool.deregister(gpu_id) == "held")
+
+
+async def _let_go(held: Holding, stores: Stores, settings: Settings) -> None:
+    """End the lease of a run that nobody has begun here."""
+    while True:
+        gpu, e, policy = held.gpu, held.experiment, held.policy
+        if e is None or policy is None or e.status != "leased" or e.fence != gpu.fence:
+            return
+        end = broken(gpu, e, "dead", reason=WHY, max_attempts=policy.max_attempts)
+        if await stores.experiments.break_lease(end, stale_s=settings.stale_s) is not None:
+            return
+        held = await stores.pool.holding(gpu.gpu_id)

@@ -1,0 +1,122 @@
+"""pool::next hands a worker without Redis its next run, with all that it needs; it waits for one for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import logging
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from functions.contract import Call, Request, Response, function
+from functions.pool._stores import Stores
+from functions.rules.access import check_own_gpu
+from functions.rules.pool.broken_lease import given_up
+from state.errors import Conflict, Damaged, Unavailable
+from state.ids import GpuId
+from state.leases import Holding
+from state.records import Experiment, Gpu
+from state.settings import Settings
+from state.wakeups import woken_within
+
+log = logging.getLogger(__name__)
+
+LOOK_AGAIN_S = 5.0
+"""A wake-up may be lost with its connection; the state never is."""
+
+
+class Next(Request):
+    gpu_id: GpuId
+    timeout: float = Field(50, ge=0, le=50, description="seconds to wait for a run")
+
+
+class Work(Response):
+    """One attempt, as the lab has decided it."""
+
+    experiment_id: str
+    attempt: int
+    fence: int
+    """Goes with everything that is said of the attempt."""
+    commit_sha: str
+    base_commit: str | None
+    """The tag's base: the evaluator is that of this commit, and the patch applies to it."""
+    patch_base64: str | None
+    """Of a clone that lacks the commit."""
+    config_delta: dict[str, Any] | None
+    """Top-level constants of train.py to set, by name."""
+    seed: int | None
+    """The script's NIGHTJAR_SEED."""
+    metric: str
+    evaluator: str
+    """Path of the evaluator in the repository."""
+    evaluator_files: list[str]
+    """Other files and folders that are the base's, too."""
+    evaluator_command: str | None
+    """What measures the score after the training; null: the script prints it."""
+    budget_s: float
+    timeout_s: float
+    """Seconds after which the run is ended."""
+    traceparent: str | None
+
+
+class NextRun(Response):
+    work: Annotated[Work | None, Field(description="null: there is none yet, ask again")]
+
+
+@function("pool::next", role="worker", writes=True, keeps_answer=False, held_for="timeout")
+async def next(request: Next, call: Call, stores: Stores, settings: Settings) -> NextRun:
+    """The run that a GPU was lent for, for its worker; the same one until gpu::begin begins it.
+
+    The lab lends GPUs by itself, as soon as they are idle and registered with the transport http.
+    """
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + request.timeout
+    async with stores.wakeups.subject(request.gpu_id) as woken:
+        while True:
+            held = await stores.pool.holding(request.gpu_id)
+            check_own_gpu(call.caller, held.gpu, request.gpu_id)
+            _check_transport(held.gpu)
+            if (work := await _work(held, stores, settings)) is not None:
+                return NextRun(work=work)
+            if (left := deadline - clock()) <= 0:
+                return NextRun(work=None)
+            await woken_within(woken, min(left, LOOK_AGAIN_S))
+
+
+def _check_transport(gpu: Gpu) -> None:
+    if gpu.transport != "http":
+        raise Conflict(
+            f"{gpu.gpu_id} was not registered with the transport http: nothing is lent to it here",
+            hint='register it with "transport": "http" (POST /api/pool/register)',
+        )
+
+
+async def _work(held: Holding, stores: Stores, settings: Settings) -> Work | None:
+    """The attempt that the GPU was lent for and that was not begun; one that no worker can train is ended."""
+    gpu, e = held.gpu, held.experiment
+    if e is None or e.status != "leased" or e.fence != gpu.fence:
+        return None
+    assigned = stores.assignments.of(
+        await stores.assignments.decided(e.experiment_id), e, gpu.gpu_id, gpu.fence
+    )
+    if assigned is None:
+        await _give_up(gpu, e, "no process of the lab has registered it", stores, settings)
+        return None
+    try:
+        [patch] = await stores.experiments.patches_named([assigned.diff_id])
+    except (Damaged, Unavailable) as problem:
+        if problem.retry_after is not None:
+            raise
+        await _give_up(gpu, e, problem.detail, stores, settings)
+        return None
+    return Work(
+        **assigned.model_dump(include=set(Work.model_fields)),
+        patch_base64=None if patch is None else base64.b64encode(patch).decode(),
+        traceparent=e.traceparent,
+    )
+
+
+async def _give_up(gpu: Gpu, e: Experiment, reason: str, stores: Stores, settings: Settings) -> None:
+    log.error("%s cannot be trained: %s", e.experiment_id, reason)
+    await stores.experiments.break_lease(given_up(gpu, e, reason), stale_s=settings.stale_s)

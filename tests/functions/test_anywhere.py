@@ -1,0 +1,266 @@
+"""A worker that has no Redis: what it is handed over HTTP, what it may say, and what is nobody's but its own."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.process.lifecycle import Process
+from state.experiments import Experiments
+from tests.conftest import served_client
+from tests.labs import add_gpu, asked, bearer, handed_over, idea, open_tag, problem, told
+
+PATCH = "diff --git a/train.py b/train.py\n--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-X = 1\n+X = 2\n"
+FAR = "far:cpu0"
+
+
+@dataclass
+class Lab:
+    """A lab with tokens, and its participants."""
+
+    http: httpx.AsyncClient
+    process: Process
+    wes: Mapping[str, str]
+    """Header of the worker with the GPU `FAR`."""
+    eve: Mapping[str, str]
+    """Header of another worker."""
+    ann: Mapping[str, str]
+    """Header of an agent."""
+
+    async def post(self, path: str, who: Mapping[str, str], **fields: Any) -> httpx.Response:
+        return await self.http.post(f"/api/{path}", json=fields, headers=dict(who))
+
+    async def ask(self, path: str, who: Mapping[str, str] | None = None, **fields: Any) -> dict[str, Any]:
+        answer = await self.post(path, self.wes if who is None else who, **fields)
+        assert answer.status_code == 200, answer.text
+        found: dict[str, Any] = answer.json()
+        return found
+
+    async def submitted(self, **changes: Any) -> str:
+        return str(
+            (await told(self.http, "/api/experiment/submit", **idea(diff=PATCH, **changes)))["experiment_id"]
+        )
+
+    async def handed(self) -> dict[str, Any]:
+        """What the worker is handed, once the lab has lent its GPU."""
+        await told(self.http, "/api/pool/dispatch")
+        work: dict[str, Any] = (await self.ask("pool/next", gpu_id=FAR, timeout=0))["work"]
+        return work
+
+    async def status(self, name: str) -> str:
+        return str((await asked(self.http, f"/api/experiment/{name}"))["experiment"]["status"])
+
+
+def lease_of(work: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: work[name] for name in ("experiment_id", "attempt", "fence")}
+
+
+@pytest.fixture
+async def lab(process: Process) -> AsyncIterator[Lab]:
+    operator = await bearer(process, "olga", "operator")
+    wes, eve = await bearer(process, "wes", "worker"), await bearer(process, "eve", "worker")
+    ann = await bearer(process, "ann", "agent")
+    async with served_client(process) as http:
+        http.headers.update(operator)
+        await open_tag(http, policy={"baseline_first": False})
+        found = Lab(http, process, wes, eve, ann)
+        slot: dict[str, Any] = {"gpu_index": 0, "gpu_name": "cpu", "vram_mb": 0.0, "transport": "http"}
+        await found.ask("pool/register", gpu_id=FAR, **slot)
+        await found.ask("pool/register", eve, gpu_id="eve:cpu0", **slot)
+        await found.ask("pool/leave", eve, gpu_id="eve:cpu0")
+        yield found
+
+
+async def test_a_worker_is_handed_all_that_a_run_needs_until_it_begins(lab: Lab) -> None:
+    name = await lab.submitted(config_delta={"LR": 0.0003})
+
+    work = await lab.handed()
+
+    assert lease_of(work) == {"experiment_id": name, "attempt": 1, "fence": work["fence"]}
+    assert base64.b64decode(work["patch_base64"]).decode() == PATCH
+    assert (work["config_delta"], work["evaluator"]) == ({"LR": 0.0003}, "prepare.py")
+    assert (work["metric"], work["evaluator_command"]) == ("val_bpb", None)
+    assert await lab.handed() == work
+    assert handed_over(lab.process.lab, FAR) == []
+    assert (await lab.ask("gpu/begin", **lease_of(work), runner="far:1:1"))["begun"]
+    assert await lab.handed() is None
+    assert await lab.status(name) == "running"
+
+
+async def test_who_asks_before_there_is_a_run_waits_for_it(lab: Lab) -> None:
+    asking = asyncio.create_task(lab.ask("pool/next", gpu_id=FAR, timeout=30))
+    await asyncio.sleep(0.1)
+
+    name = await lab.submitted()
+    await told(lab.http, "/api/pool/dispatch")
+
+    assert (await asking)["work"]["experiment_id"] == name
+
+
+async def test_a_run_is_begun_by_one_process_which_may_ask_again(lab: Lab) -> None:
+    await lab.submitted()
+    lease = lease_of(await lab.handed())
+
+    answers = [await lab.ask("gpu/begin", **lease, runner=runner) for runner in ("f:1:1", "f:1:1", "f:2:2")]
+    late = await lab.ask("gpu/begin", **{**lease, "fence": lease["fence"] + 1}, runner="f:1:1")
+
+    assert [answer["begun"] for answer in (*answers, late)] == [True, True, False, False]
+
+
+async def test_a_running_attempt_is_renewed_with_its_report_and_log_and_told_to_stop(lab: Lab) -> None:
+    name = await lab.submitted()
+    lease = lease_of(await lab.handed())
+    await lab.ask("gpu/begin", **lease, runner="f:1:1")
+    assert (await lab.ask("gpu/built", **lease, tree_id="t1"))["order"] == "continue"
+
+    orders = [await lab.ask("gpu/renew", **lease, metric=1.5, progress=0.25, log="step 1")]
+    shown = await asked(lab.http, f"/api/experiment/{name}/log")
+    await told(lab.http, "/api/experiment/stop", experiment_id=name)
+    orders += [await lab.ask("gpu/renew", **lease), await lab.ask("gpu/renew", **{**lease, "fence": 999})]
+
+    assert [answer["order"] for answer in orders] == ["continue", "stop", "lost"]
+    assert (shown["log"], shown["metric"], shown["progress"]) == ("step 1", 1.5, 0.25)
+    for _ in range(2):
+        assert (await lab.ask("gpu/stopped", **lease))["status"] == "stopped"
+    assert (await asked(lab.http, f"/api/experiment/{name}"))["experiment"]["val_bpb"] == 1.5
+
+
+async def test_a_result_counts_once_and_only_with_the_right_fence(lab: Lab) -> None:
+    name = await lab.submitted()
+    lease = lease_of(await lab.handed())
+    await lab.ask("gpu/begin", **lease, runner="f:1:1")
+
+    wrong = await lab.post(
+        "experiment/complete", lab.wes, **{**lease, "fence": lease["fence"] + 1}, val_bpb=0.5
+    )
+    first = await lab.ask("experiment/complete", **lease, val_bpb=0.9)
+    again = await lab.ask("experiment/complete", **lease, val_bpb=0.9)
+
+    assert "is old" in problem(wrong, 409)["detail"]
+    assert (first["status"], again) == ("keep", {**first, "replayed": True})
+    assert (await lab.ask("pool/release", gpu_id=FAR, experiment_id=name, proven=True))["released"]
+    assert (await lab.ask("gpu/get", gpu_id=FAR))["worker"]["status"] == "idle"
+
+
+async def test_what_a_worker_far_away_had_measured_is_trusted(lab: Lab) -> None:
+    await open_tag(
+        lab.http,
+        "scored",
+        base_commit="abc1234",
+        evaluator_command="python prepare.py",
+        policy={"baseline_first": False},
+    )
+    name = await lab.submitted(tag="scored")
+    lease = lease_of(await lab.handed())
+    await lab.ask("gpu/begin", **lease, runner="f:1:1")
+
+    printed = await lab.post("experiment/complete", lab.wes, **lease, val_bpb=0.5)
+    done = await lab.ask("experiment/complete", **lease, val_bpb=0.9, score="trusted", reported=0.5)
+
+    assert "what its evaluator measures" in problem(printed, 422)["detail"]
+    assert (done["status"], done["score"], done["reported"]) == ("keep", "trusted", 0.5)
+    assert (await asked(lab.http, f"/api/experiment/{name}"))["experiment"]["score"] == "trusted"
+
+
+@pytest.mark.parametrize(
+    "path", ["gpu/begin", "gpu/built", "gpu/renew", "gpu/stopped", "experiment/complete"]
+)
+async def test_another_worker_says_nothing_of_a_run(lab: Lab, path: str) -> None:
+    name = await lab.submitted()
+    lease = lease_of(await lab.handed())
+    more: dict[str, dict[str, Any]] = {
+        "gpu/begin": {"runner": "e:1:1"},
+        "gpu/built": {"tree_id": "t"},
+        "experiment/complete": {"val_bpb": 0.1},
+    }
+
+    refused = await lab.post(path, lab.eve, **lease, **more.get(path, {}))
+
+    problem(refused, 403)
+    assert await lab.status(name) == "leased"
+
+
+@pytest.mark.parametrize("path", ["pool/next", "gpu/begin", "gpu/renew", "pool/leave"])
+async def test_an_agent_is_no_worker(lab: Lab, path: str) -> None:
+    problem(await lab.post(path, lab.ann, gpu_id=FAR), 403)
+
+
+async def test_an_agent_s_gpu_is_lent_to_no_other_over_http_either(lab: Lab) -> None:
+    slot = {"gpu_index": 0, "gpu_name": "cpu", "vram_mb": 0.0}
+
+    refused = await lab.post("pool/register", lab.ann, gpu_id="ann:cpu0", **slot, transport="http")
+
+    assert "for itself" in problem(refused, 422)["detail"]
+
+
+async def test_a_gpu_of_a_queue_is_handed_nothing_over_http(lab: Lab) -> None:
+    await add_gpu(lab.http)
+
+    refused = await lab.post("pool/next", lab.http.headers, gpu_id="host:gpu0", timeout=0)
+
+    assert "transport" in problem(refused, 409)["hint"]
+
+
+async def test_a_run_that_was_not_begun_waits_for_another_when_its_worker_leaves(lab: Lab) -> None:
+    name = await lab.submitted()
+    await lab.handed()
+
+    left = await lab.ask("pool/leave", gpu_id=FAR, ended=True)
+
+    assert left == {"in_pool": False}
+    assert await lab.status(name) == "queued"
+    assert (await lab.ask("pool/leave", gpu_id=FAR, ended=True)) == {"in_pool": False}
+
+
+async def test_a_sick_gpu_gives_its_run_back_and_stays_out_of_the_pool(lab: Lab) -> None:
+    name = await lab.submitted()
+    lease = lease_of(await lab.handed())
+
+    given = await lab.ask(
+        "pool/give-back", gpu_id=FAR, fence=lease["fence"], reason="its disk is full", sick=True
+    )
+
+    assert given == {"given_back": True, "experiment_status": "queued"}
+    assert (await lab.ask("gpu/get", gpu_id=FAR))["worker"]["status"] == "unhealthy"
+    assert await lab.handed() is None
+    assert await lab.status(name) == "queued"
+
+
+async def test_a_run_whose_patch_is_damaged_ends_and_holds_nobody_up(lab: Lab) -> None:
+    name = await lab.submitted()
+    await told(lab.http, "/api/pool/dispatch")
+    redis, digest = lab.process.lab, (await Experiments(lab.process.lab).get(name)).diff_id
+    await redis.command("SET", redis.keys("diffs", digest or ""), "another")
+
+    assert await lab.handed() is None
+
+    assert (await Experiments(redis).get(name)).status == "lost"
+    assert (await lab.ask("gpu/get", gpu_id=FAR))["worker"]["status"] == "idle"
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "said"),
+    [
+        ("gpu/renew", {"metric": 1.0}, "go together"),
+        ("gpu/renew", {"metric": 1.0, "progress": 1.6}, "progress"),
+        ("gpu/built", {"tree_id": "t", "patch_base64": "not base64!"}, "base64"),
+        ("pool/next", {"gpu_id": FAR, "timeout": 51}, "timeout"),
+    ],
+)
+async def test_bad_input_changes_nothing_and_says_what_is_wrong(
+    lab: Lab, path: str, fields: Mapping[str, Any], said: str
+) -> None:
+    name = await lab.submitted()
+    lease = lease_of(await lab.handed())
+    sent = fields if path == "pool/next" else {**lease, **fields}
+
+    document = problem(await lab.post(path, lab.wes, **sent), 422)
+
+    assert said in str(document)
+    assert await lab.status(name) == "leased"

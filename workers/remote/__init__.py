@@ -1,0 +1,1 @@
+"""A worker that reaches its lab by HTTP alone."""

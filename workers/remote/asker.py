@@ -1,0 +1,148 @@
+"""Takes the runs of one slot over HTTP: asks for the next one, has it trained in a process of its own, asks again.
+
+`python -P -m workers.remote.asker SLOT`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from functions.process.logs import start_logging
+from functions.process.own_modules import started
+from functions.process.remote import remote_of
+from functions.process.running import ended, exit_with, stop_signals
+from state.errors import NightjarError, Unavailable
+from state.pulse import Pulse
+from state.settings import Settings
+from workers.remote.client import RemoteLab, calling
+from workers.remote.spool import Spool, spool_of
+from workers.slot import Slot
+
+log = logging.getLogger(__name__)
+
+CALLED = ("pool::next", "experiment::complete", "experiment::crash", "gpu::stopped")
+WAIT_S = 45.0
+"""How long one question for the next run waits: proxies cut what is silent for a minute."""
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
+
+
+class Asker:
+    """The loop of one slot."""
+
+    def __init__(self, lab: RemoteLab, slot: Slot, spool: Spool) -> None:
+        self._lab = lab
+        self._slot = slot
+        self._spool = spool
+        self._standby: Process | None = None
+        """The process of the next run, which has its imports behind it."""
+
+    async def go_on(self, stop: asyncio.Event) -> None:
+        """Have run after run trained until it is to stop; a run that was begun is finished."""
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            while not stop.is_set():
+                self._standby = await self._alive()
+                asking = asyncio.create_task(self._next())
+                await asyncio.wait({asking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+                if not asking.done():
+                    await ended(asking)
+                elif (work := asking.result()) is not None:
+                    await self._train(work)
+        finally:
+            stopping.cancel()
+            await self._dismiss()
+
+    async def _next(self) -> Mapping[str, Any] | None:
+        """The next run; before it, what the lab has not taken is sent. Asks again where it does not answer."""
+        pause = FIRST_PAUSE_S
+        while True:
+            try:
+                await self._send_kept()
+                asked = {"gpu_id": self._slot.gpu_id, "timeout": WAIT_S}
+                answer = await self._lab.call(
+                    "pool::next", asked, timeout=httpx.Timeout(WAIT_S + 15.0, connect=10.0)
+                )
+                work: Mapping[str, Any] | None = answer["work"]
+                return work
+            except NightjarError as problem:
+                log.warning("%s (%s); asking again in %g s", problem.detail, problem.hint or "", pause)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_S)
+
+    async def _send_kept(self) -> None:
+        for kept in self._spool.kept():
+            try:
+                answer = await self._spool.send(kept, self._lab)
+                log.info("%s was handed in late: %s", kept.stem, answer["status"])
+            except Unavailable:
+                raise
+            except NightjarError as problem:
+                log.info("%s came too late: %s", kept.stem, problem.detail)
+
+    async def _train(self, work: Mapping[str, Any]) -> None:
+        trainer, self._standby = await self._alive(), None
+        assert trainer.stdin is not None
+        with contextlib.suppress(
+            ConnectionError
+        ):  # it died: the lab still has the run, and hands it out again
+            trainer.stdin.write(json.dumps(work).encode() + b"\n")
+            await trainer.stdin.drain()
+        self._standby = await self._start()
+        status = await trainer.wait()
+        if status != 0:
+            log.error("the process of %s ended with %d", work["experiment_id"], status)
+
+    async def _alive(self) -> Process:
+        if self._standby is not None and self._standby.returncode is None:
+            return self._standby
+        return await self._start()
+
+    async def _start(self) -> Process:
+        argv = started("workers.remote.trainer", self._slot.model_dump_json(), str(os.getpid()))
+        return await asyncio.create_subprocess_exec(*argv, stdin=PIPE)
+
+    async def _dismiss(self) -> None:
+        """End the process that waits for a run: its standard input ends."""
+        if self._standby is not None and self._standby.stdin is not None:
+            self._standby.stdin.close()
+            await self._standby.wait()
+
+
+async def ask(slot: Slot, settings: Settings) -> None:
+    """Take runs until a signal; then finish the present one."""
+    beating = asyncio.create_task(_beating())
+    stop = stop_signals()
+    try:
+        async with calling(remote_of(settings.data_dir), CALLED) as lab:
+            await Asker(lab, slot, spool_of(slot, settings)).go_on(stop)
+    finally:
+        await ended(beating)
+
+
+async def _beating() -> None:
+    if (pulse := Pulse.inherited()) is not None:
+        await pulse.from_loop()
+
+
+def main(argument: str) -> int:
+    settings = Settings()
+    start_logging(settings, "asker")
+    try:
+        asyncio.run(ask(Slot.model_validate_json(argument), settings))
+    except NightjarError as problem:
+        return exit_with(problem)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,100 @@
+"""Calls a lab's functions over HTTP."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from functions.process.redaction import hide
+from functions.process.remote import Remote
+from functions.table import chosen
+from state.errors import Invalid, NightjarError, TooManyRequests, Unavailable
+
+TIMEOUT = httpx.Timeout(10.0, connect=10.0)
+
+
+class RemoteLab:
+    """The functions that a worker calls, by name; redirects are not followed, so the token goes nowhere else.
+
+    Only `functions` can be called: importing the whole table takes a while.
+    """
+
+    def __init__(self, remote: Remote, functions: Collection[str], http: httpx.AsyncClient) -> None:
+        self.remote = remote
+        self._paths = {
+            name: next(door.path for door in declared.doors if door.method == "POST")
+            for name, declared in chosen(functions).items()
+        }
+        self._http = http
+
+    async def call(
+        self, function: str, request: Mapping[str, Any], *, timeout: httpx.Timeout = TIMEOUT
+    ) -> dict[str, Any]:
+        """The function's answer.
+
+        Raises:
+            NightjarError: as the lab has raised it; Unavailable where it does not answer, or asks us to come later.
+        """
+        body = json.dumps(request, allow_nan=False)
+        try:
+            answer = await self._http.post(self._paths[function], content=body, timeout=timeout)
+        except (httpx.HTTPError, httpx.InvalidURL) as problem:
+            raise silent(self.remote.url, problem) from problem
+        return told(self.remote.url, answer)
+
+
+@asynccontextmanager
+async def calling(remote: Remote, functions: Collection[str]) -> AsyncIterator[RemoteLab]:
+    """The lab, for as long as it is needed."""
+    headers = {"Content-Type": "application/json"}
+    if remote.token is not None:
+        hide(remote.token.get_secret_value())
+        headers["Authorization"] = f"Bearer {remote.token.get_secret_value()}"
+    async with httpx.AsyncClient(base_url=remote.url, headers=headers, timeout=TIMEOUT) as http:
+        yield RemoteLab(remote, functions, http)
+
+
+def told(url: str, answer: httpx.Response) -> dict[str, Any]:
+    """What a lab has answered.
+
+    Raises:
+        NightjarError: what it has refused; Unavailable where that may pass.
+    """
+    try:
+        body = answer.json()
+    except ValueError:
+        body = None
+    if answer.is_success and isinstance(body, dict):
+        return body
+    said = body if isinstance(body, dict) else {}
+    detail, hint = str(said.get("detail") or f"{url} answered {answer.status_code}"), said.get("hint")
+    kind = _KINDS.get(str(said.get("title")))
+    if kind is TooManyRequests or answer.status_code >= 500 or answer.status_code in (408, 425, 429):
+        wait = said.get("retry_after")
+        raise Unavailable(
+            detail, hint=hint, retry_after=float(wait) if isinstance(wait, int | float) else 1.0
+        )
+    if kind is None:
+        raise Invalid(f"{url} is no lab of Nightjar: it answered {answer.status_code}", hint="look at --url")
+    raise kind(detail, hint=hint, fields={"problem": said})
+
+
+def silent(url: str, problem: Exception) -> Unavailable:
+    """The error where a lab does not answer."""
+    reason = str(problem) or type(problem).__name__
+    return Unavailable(
+        f"no lab answers at {url} ({reason})", hint="is it up, and is --url right?", retry_after=1.0
+    )
+
+
+def _below(kind: type[NightjarError]) -> Iterator[type[NightjarError]]:
+    for each in kind.__subclasses__():
+        yield each
+        yield from _below(each)
+
+
+_KINDS = {kind.title: kind for kind in _below(NightjarError)}

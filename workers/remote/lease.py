@@ -1,0 +1,120 @@
+"""The lease of one attempt, over HTTP: renewed no more often than a lab far away should be asked."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+from functions.attempting import delivered
+from functions.lanes import Extension, Order, Source, TrainingJob
+from functions.rules.stopping.buckets import bucket_of
+from state.records import Footprint
+from workers.remote.client import RemoteLab
+from workers.remote.spool import Spool
+
+CALLED = (
+    *("gpu::begin", "gpu::built", "gpu::renew", "gpu::stopped", "pool::give_back", "pool::release"),
+    *("experiment::complete", "experiment::crash"),
+)
+
+
+class RemoteLease:
+    """See functions.lanes.Lease.
+
+    Between two requests `every_s` seconds pass: reports and lines in between travel together, the newest of each.
+    """
+
+    def __init__(
+        self, lab: RemoteLab, gpu_id: str, job: TrainingJob, spool: Spool, *, lease_s: float, every_s: float
+    ) -> None:
+        self._lab = lab
+        self._gpu_id = gpu_id
+        self._who = {"experiment_id": job.experiment_id, "attempt": job.attempt, "fence": job.fence}
+        self._spool = spool
+        self._lease_s = lease_s
+        self._every_s = every_s
+        self._ask_at = 0.0
+        self._ranked_at: set[float] = set()
+        """Buckets of which the lab was told at once: there it decides whether the run goes on."""
+        self._order: Order = "continue"
+        self._extension: Extension | None = None
+        self._unsent: dict[str, Any] = {}
+        self._turn = asyncio.Lock()
+
+    @property
+    def lease_s(self) -> float:
+        """See Lease."""
+        return self._lease_s
+
+    async def begin(self, runner: str, before: Footprint | None) -> bool:
+        """See Lease."""
+        footprint = before.model_dump(mode="json") if before is not None else None
+        request = {**self._who, "runner": runner, "footprint": footprint}
+        return bool((await delivered(lambda: self._lab.call("gpu::begin", request)))["begun"])
+
+    async def built(self, source: Source) -> Order:
+        """See Watcher."""
+        patch = None if source.patch is None else base64.b64encode(source.patch).decode()
+        request = {
+            **self._who,
+            "tree_id": source.tree_id,
+            "patch_base64": patch,
+            "differs": source.differs,
+        }
+        order: Order = (await delivered(lambda: self._lab.call("gpu::built", request)))["order"]
+        return order
+
+    async def tick(self, metric: float, progress: float) -> Order | Extension:
+        """See Watcher."""
+        self._unsent |= {"metric": metric, "progress": progress}
+        if (bucket := bucket_of(progress)) is not None and bucket not in self._ranked_at:
+            self._ranked_at.add(bucket)
+            self._ask_at = 0.0
+        order = await self.poll()
+        return self._extension if order == "continue" and self._extension is not None else order
+
+    async def tail(self, text: str) -> None:
+        """See Watcher."""
+        self._unsent["log"] = text
+        await self.poll()
+
+    async def poll(self) -> Order:
+        """See Watcher; between two requests it answers as the lab did last."""
+        async with self._turn:
+            if asyncio.get_running_loop().time() >= self._ask_at:
+                await self._renew()
+            return self._order
+
+    async def _renew(self) -> None:
+        sent, self._unsent = self._unsent, {}
+        try:
+            told = await self._lab.call("gpu::renew", {**self._who, **sent})
+        except BaseException:
+            self._unsent = {**sent, **self._unsent}
+            raise
+        self._order = told["order"]
+        if told["extra_s"] is not None:
+            self._extension = Extension(told["extra_s"], told["budget_s"])
+        self._ask_at = asyncio.get_running_loop().time() + self._every_s
+
+    async def report(self, function: str, request: Mapping[str, Any]) -> str:
+        """See Lease; what the lab does not take now is kept, and sent by whoever comes next."""
+        kept = self._spool.keep(function, request)
+        if self._unsent:  # the last lines and the last report
+            await self._renew()
+        answer = await self._spool.send(kept, self._lab)
+        return str(answer["status"])
+
+    async def hand_back(self, reason: str) -> None:
+        """See Lease."""
+        await self._lab.call(
+            "pool::give_back",
+            {"gpu_id": self._gpu_id, "fence": self._who["fence"], "reason": reason[:500], "sick": True},
+        )
+
+    async def end(self, *, proven: bool) -> None:
+        """See Lease."""
+        lease = {"experiment_id": self._who["experiment_id"], "fence": self._who["fence"]}
+        await self._lab.call("pool::release", {"gpu_id": self._gpu_id, **lease, "proven": proven})

@@ -1,0 +1,67 @@
+"""Results that a lab has not taken yet, on the worker's disk: they outlive its processes."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from state.errors import NightjarError, Unavailable
+from state.settings import Settings
+from workers.remote.client import RemoteLab
+from workers.slot import Slot
+
+
+def spool_of(slot: Slot, settings: Settings) -> Spool:
+    """The results of a slot that the lab has not taken yet."""
+    return Spool(settings.data_dir / "spool" / slot.gpu_id.replace(":", "-"))
+
+
+class Spool:
+    """The folder of one slot's results."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def keep(self, function: str, request: Mapping[str, Any]) -> Path:
+        """Write down what is to be sent; the same attempt has one file."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        kept = self._file(request["experiment_id"], request["attempt"], request["fence"])
+        written = kept.with_suffix(".new")
+        with written.open("w") as file:
+            json.dump({"function": function, "request": dict(request)}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        written.replace(kept)
+        return kept
+
+    def has(self, experiment_id: str, attempt: int, fence: int) -> bool:
+        """Whether the result of this attempt waits."""
+        return self._file(experiment_id, attempt, fence).exists()
+
+    def _file(self, experiment_id: str, attempt: int, fence: int) -> Path:
+        return self._folder / f"{experiment_id}-{attempt}-{fence}.json"
+
+    def kept(self) -> Sequence[Path]:
+        """What waits, oldest first."""
+        return sorted(self._folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
+
+    async def send(self, kept: Path, lab: RemoteLab) -> dict[str, Any]:
+        """Send one, and forget it once the lab has answered, whatever it has.
+
+        Raises:
+            Unavailable: the lab does not answer; it stays. NightjarError: the lab has refused it.
+        """
+        said = json.loads(await asyncio.to_thread(kept.read_text))
+        try:
+            answer = await lab.call(said["function"], said["request"])
+        except Unavailable:
+            raise
+        except NightjarError:
+            await asyncio.to_thread(kept.unlink, missing_ok=True)
+            raise
+        await asyncio.to_thread(kept.unlink, missing_ok=True)
+        return answer

@@ -1,0 +1,72 @@
+"""The process of one attempt that came over HTTP: waits for it on standard input, trains, hands the result in.
+
+`python -P -m workers.remote.trainer SLOT PARENT`
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import signal
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from functions.attempting import attempted
+from functions.lanes import TrainingJob
+from functions.process.context import bound
+from functions.process.logs import start_logging
+from functions.process.remote import remote_of
+from state.settings import Settings
+from workers.attempt.launch import adopt_orphans, die_with
+from workers.attempt.runner import TrainingRunner
+from workers.device import Sampler
+from workers.remote.client import calling
+from workers.remote.lease import CALLED, RemoteLease
+from workers.remote.spool import spool_of
+from workers.slot import Slot
+
+
+def job_of(work: Mapping[str, Any]) -> TrainingJob:
+    """What pool::next has handed out, as the runner takes it."""
+    patch = work["patch_base64"]
+    same = ("experiment_id", "attempt", "fence", "commit_sha", "base_commit", "config_delta", "evaluator")
+    more = ("budget_s", "timeout_s", "seed", "traceparent", "evaluator_files", "evaluator_command")
+    return TrainingJob(
+        **{name: work[name] for name in (*same, *more)},
+        patch=None if patch is None else base64.b64decode(patch),
+    )
+
+
+async def train(work: Mapping[str, Any], slot: Slot, settings: Settings) -> str:
+    """Train one attempt; answers what became of it."""
+    job = job_of(work)
+    async with Sampler() as sampler, calling(remote_of(settings.data_dir), CALLED) as lab:
+        runner = TrainingRunner(slot, settings, lab_identity=lab.remote.name, sampler=sampler, alone=True)
+        lease = RemoteLease(
+            lab,
+            slot.gpu_id,
+            job,
+            spool_of(slot, settings),
+            lease_s=settings.stale_s,
+            every_s=settings.heartbeat_s / 2,
+        )
+        with bound(gpu_id=slot.gpu_id, experiment_id=job.experiment_id, attempt=job.attempt):
+            return await attempted(job, lease, runner, str(work["metric"]))
+
+
+def main(argument: str, parent: str) -> int:
+    die_with(int(parent))
+    adopt_orphans()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)  # whoever stops the worker lets its run finish
+    slot, settings = Slot.model_validate_json(argument), Settings()
+    start_logging(settings, "trainer")
+    if line := sys.stdin.readline():
+        asyncio.run(train(json.loads(line), slot, settings))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], sys.argv[2]))
