@@ -16,8 +16,8 @@ from functions.formats.imports import imported
 from functions.process.project import SCRIPT
 from state.errors import Invalid
 
-PROVIDED = frozenset({"nightjar_report", "nightjar_predict", "worker"})
-"""Modules that every run finds."""
+PROVIDED = frozenset({"nightjar_report", "nightjar_predict", "worker", "nightjar_evaluator"})
+"""Modules that every run finds, or that its evaluator does."""
 _PREPARE = "prepare.py"
 _ACTIVE = ("VIRTUAL_ENV", "CONDA_PREFIX")
 _HOME = Path(__file__).parents[2]

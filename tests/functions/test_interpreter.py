@@ -130,8 +130,13 @@ def test_nightjar_s_own_packages_do_not_count_as_found(repo: Repository) -> None
 
 
 def test_each_module_that_runs_are_given_is_known() -> None:
-    given = ROOT / "workers" / "attempt" / "child_path"
-    assert {place.stem for place in given.iterdir() if place.name != "__pycache__"} == PROVIDED
+    attempt = ROOT / "workers" / "attempt"
+    given = [*(attempt / "child_path").iterdir(), *(attempt / "scoring_path").iterdir()]
+    assert {place.stem for place in given if place.name != "__pycache__"} == PROVIDED | {"score"}
+
+
+def test_nothing_is_missed_of_the_example_project() -> None:
+    assert missing_imports(Path(sys.executable), ROOT / "examples" / "tinylm", os.environ) == {}
 
 
 def test_packages_are_looked_for_in_the_environment_that_trains(repo: Repository, tmp_path: Path) -> None:
