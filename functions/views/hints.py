@@ -23,8 +23,6 @@ BASELINE_COMES = (
 )
 MEND = "Reset to base_commit_sha; mend the idea if it is worth it, else go on."
 ADD_WORKER = as_typed("no worker is there: start one with ./nightjar worker --repo PATH")
-
-
 NO_SIGNAL = (
     "Its tag stops bad runs early, and train.py has reported nothing. Two lines let it: `from nightjar_report import"
     " report`, and in the training loop `report(value, step / steps)` with the metric's value so far."
