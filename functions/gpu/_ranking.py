@@ -5,6 +5,7 @@ from __future__ import annotations
 from functions.lanes import Extension, Order
 from functions.rules.stopping.judging import REASON, checkpoint, drawn, judge
 from state.experiments import Experiments
+from state.facts import RankFacts
 from state.records import Experiment
 
 
@@ -21,21 +22,32 @@ async def ranked(
     policy = facts.policy
     if policy.stopping.rule == "none":
         return "continue"
-    extra_s = policy.budgets.extend_s
+    told: str | None = facts.experiment.told_at(bucket)
+    if told is None:
+        told = await _told_first(facts, e, tick, bucket, experiments)
+    match told:
+        case "stop" | "lost":
+            return told
+        case "extend":
+            granted_s = facts.experiment.extended_s or policy.budgets.extend_s
+            return Extension(granted_s, (e.budget_s or policy.budgets.base_s) + granted_s)
+    return "continue"
+
+
+async def _told_first(
+    facts: RankFacts, e: Experiment, tick: tuple[float, float], bucket: float, experiments: Experiments
+) -> str:
+    policy = facts.policy
     peers = await experiments.peers(e, facts.gpu_class, bucket, tick[0])
     at = checkpoint(facts, bucket, peers)
     answer = judge(at, drawn(e.experiment_id, bucket), policy.stopping)
-    told = await experiments.tell(
+    return await experiments.tell(
         e,
         answer.told,
         gpu_class=facts.gpu_class,
         bucket=bucket,
         tick=tick,
         reason=REASON if answer.told == "stop" else None,
-        extra_s=extra_s if answer.told == "extend" else None,
+        extra_s=policy.budgets.extend_s if answer.told == "extend" else None,
         facts={"rank": round(at.standing.rank, 1), "peers": peers.runs, "chance": answer.chance},
     )
-    if told == "extend":
-        granted_s = facts.experiment.extended_s or extra_s
-        return Extension(granted_s, (e.budget_s or policy.budgets.base_s) + granted_s)
-    return told

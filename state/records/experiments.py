@@ -276,6 +276,10 @@ class Experiment(Trial):
         """A retest whose value counts."""
         return self.status == RETESTED and self.val_bpb is not None and not self.claimed
 
+    def told_at(self, bucket: float) -> str | None:
+        """What its newest attempt was told at this bucket; None: it has not reached it."""
+        return (self.told or {}).get(f"{self.attempt}:{bucket!r}")
+
     branches: int = 0
     """Traces that began on it, as their base."""
     registered_at: float

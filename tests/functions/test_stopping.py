@@ -576,3 +576,22 @@ async def test_the_queue_of_a_gpu_leaves_a_run_the_time_that_it_may_be_given(
 
     assert job.timeout is not None
     assert job.timeout > 660 + LONGEST_EXTENSION_S
+
+
+async def test_what_was_told_at_a_bucket_is_told_again_without_another_look_at_the_ranks(
+    lab: Lab, process: Process
+) -> None:
+    await five_runs(lab)
+    submitted = await told(lab.client, "/api/experiment/submit", **idea())
+    await told(lab.client, "/api/pool/dispatch")
+    experiments, e = Experiments(process.lab), await begun(process, submitted["experiment_id"])
+    answers = [await ranked(e, (2.2, 0.6), 0.6, experiments), await ranked(e, (0.1, 0.8), 0.8, experiments)]
+
+    async def again() -> None:
+        answers.append(await ranked(e, (9.9, 0.6), 0.6, experiments))
+        answers.append(await ranked(e, (9.9, 0.8), 0.8, experiments))
+
+    taken = await commands(process, again)
+
+    assert answers == ["continue", Extension(60, 360)] * 2
+    assert taken == dict.fromkeys((*OF_A_TICK, *OF_MANY), 0)
