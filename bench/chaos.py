@@ -2,9 +2,10 @@
 
     .venv/bin/python -P -m bench.chaos --minutes 15
 
-Starts a real lab (`./nightjar up`, its own Redis, two CPU slots, all intervals a tenth of the default) with agents,
-readers, operators and event subscribers, and kills or stops one process every few seconds. Hostile agents send the
-worst that their tokens let them (`bench/_hostile.py`); none of it may cost the others anything.
+Starts a real lab (`./nightjar up`, its own Redis, two CPU slots, all intervals a tenth of the default), and a worker
+that reaches it by HTTP alone, with agents, readers, operators and event subscribers. Every few seconds it kills or
+stops one process, or cuts that worker's network for a while. Hostile agents send the worst that their tokens let them
+(`bench/_hostile.py`); none of it may cost the others anything.
 """
 
 from __future__ import annotations
@@ -43,9 +44,11 @@ from bench._users import (
     TrainsItself,
     User,
 )
+from tests.journeys.anywhere import RemoteWorker, remote_worker
 from tests.journeys.running import TRAIN, RunningLab, running_lab
 
 SLOTS = 2
+"""Of the lab's own worker; the other has one."""
 SETTLE_S = 180.0
 PAUSES_S = (2.0, 8.0)
 """Seconds between two kills, at least and at most."""
@@ -74,13 +77,27 @@ VICTIMS: dict[str, tuple[str, ...]] = {
     "Redis": ("redis-server",),
 }
 """Words of each victim's command line; one matching process is chosen at random."""
+FAR_VICTIMS: dict[str, tuple[str, ...]] = {
+    "remote keeper": ("-m workers.keeper",),
+    "remote asker": ("-m workers.remote.asker",),
+    "remote trainer": ("-m workers.remote.trainer",),
+}
+"""The same, of the worker without Redis; nobody would start its supervisor again."""
+NETWORK = "remote network"
+CUT_S = (1.0, 12.0)
+"""Seconds for which its network is cut: some are longer than a lease."""
 
 
-def kill_one(lab: RunningLab, book: Book, chance: random.Random) -> None:
-    """Send SIGKILL or SIGSTOP to one process of the lab."""
-    name = chance.choice(list(VICTIMS))
+def kill_one(lab: RunningLab, far: RemoteWorker, book: Book, chance: random.Random) -> None:
+    """Send SIGKILL or SIGSTOP to one process, or cut the network for a while."""
+    name = chance.choice([*VICTIMS, *FAR_VICTIMS, NETWORK])
+    if name == NETWORK:
+        far.wire.cut()
+        threading.Timer(chance.uniform(*CUT_S), far.wire.mend).start()
+        book.kills[name, "SIGSTOP"] += 1
+        return
     number = signal.SIGSTOP if chance.random() < 0.3 else signal.SIGKILL
-    found = lab.processes(*VICTIMS[name])
+    found = far.processes(*FAR_VICTIMS[name]) if name in FAR_VICTIMS else lab.processes(*VICTIMS[name])
     if not found:
         return
     if name == "web":
@@ -136,7 +153,9 @@ asyncio.run(main())
 """
 
 
-def violations(lab: RunningLab, book: Book, subscribers: list[Subscribes]) -> Iterator[str]:
+def violations(
+    lab: RunningLab, far: RemoteWorker, book: Book, subscribers: list[Subscribes]
+) -> Iterator[str]:
     """Every broken promise, as text."""
     audit = lab.post("lab/audit")
     yield from (f"audit: {v}" for v in audit["violations"])
@@ -163,14 +182,23 @@ def violations(lab: RunningLab, book: Book, subscribers: list[Subscribes]) -> It
             missed, twice = set(ids) - set(subscriber.seen), len(subscriber.seen) - len(set(subscriber.seen))
             yield f"subscriber {nth} missed {len(missed)} events and saw {twice} twice"
     yield from unsettled(lab)
-    if left := lab.processes("train.py"):
+    if left := [*lab.processes("train.py"), *far.processes("train.py")]:
         yield f"training scripts are left: {left}"
+    if kept := far.spooled():
+        yield f"results never reached the lab: {kept}"
+    if not any(e.data.get("gpu_id") in {slot["gpu_id"] for slot in far.slots()} for e in events):
+        yield "the worker without Redis had no run"
     yield from taken_out(events)
-    yield from secrets_told(lab, book)
+    yield from secrets_told(lab, book, [*logs(lab.data), *logs(far.data)])
     if book.held.too_long:
         yield f"the web process's event loop was held {book.held.too_long:.0f} times for over 0.25 s of CPU time"
     yield from sorted(
-        {line for file in logs(lab) for line in file.read_text().splitlines() if " was held for " in line}
+        {
+            line
+            for file in logs(lab.data)
+            for line in file.read_text().splitlines()
+            if " was held for " in line
+        }
     )
     yield from book.faults
 
@@ -191,17 +219,17 @@ def taken_out(events: Sequence[Told]) -> Iterator[str]:
                 yield f"{e.subject} was taken out for runs of {HOSTILE} alone"
 
 
-def secrets_told(lab: RunningLab, book: Book) -> Iterator[str]:
+def secrets_told(lab: RunningLab, book: Book, files: Sequence[Path]) -> Iterator[str]:
     """Logs that hold a token or the password of Redis."""
     redis = json.loads((lab.data / "redis.json").read_text())
     secrets = [*book.secrets, *(str(value) for name, value in redis.items() if "password" in name)]
-    for file in logs(lab):
+    for file in files:
         text = file.read_text(errors="replace")
         yield from (f"{file.name} holds a secret" for secret in secrets if secret in text)
 
 
-def logs(lab: RunningLab) -> list[Path]:
-    return [file for file in (lab.data / "logs").rglob("*") if file.is_file()]
+def logs(data: Path) -> list[Path]:
+    return [file for file in (data / "logs").rglob("*") if file.is_file()]
 
 
 def unsettled(lab: RunningLab) -> Iterator[str]:
@@ -218,7 +246,7 @@ def settled(lab: RunningLab) -> None:
 
     def is_quiet() -> bool:
         pool = lab.get("pool/list")
-        return bool(lab.get("lab/status")["queue"] == 0 and pool["idle"] == pool["total"] == SLOTS)
+        return bool(lab.get("lab/status")["queue"] == 0 and pool["idle"] == pool["total"] == SLOTS + 1)
 
     patiently(lab, is_quiet, "every slot is idle and nothing waits")
     last = [lab.submit(TAG) for _ in range(2 * SLOTS)]
@@ -247,7 +275,7 @@ def patiently(lab: RunningLab, met: Callable[[], bool], what: str) -> None:
 def show(book: Book, seconds: float, events: Counter[str]) -> None:
     """Print the numbers of kills, calls and results."""
     print(f"\n{'victim':<22}{'SIGKILL':>9}{'SIGSTOP':>9}")
-    for victim in VICTIMS:
+    for victim in (*VICTIMS, *FAR_VICTIMS, NETWORK):
         kills, stops = book.kills[victim, "SIGKILL"], book.kills[victim, "SIGSTOP"]
         print(f"{victim:<22}{kills:>9}{stops:>9}")
     outages = sorted(book.outages)
@@ -267,7 +295,7 @@ def show(book: Book, seconds: float, events: Counter[str]) -> None:
 
 def chaos(lab: RunningLab, seconds: float, seed: int) -> tuple[Book, list[str]]:
     """Load and kills for `seconds`; returns the book and all violations."""
-    book, stop, chance = Book(), threading.Event(), random.Random(seed)
+    book = Book()
     lab.base = lab.commit({"train.py": with_evil(NOISY)})
     lab.start("--cpu", str(SLOTS))
 
@@ -282,6 +310,16 @@ def chaos(lab: RunningLab, seconds: float, seed: int) -> tuple[Book, list[str]]:
         return book.secrets[-1]
 
     lab.http.headers["authorization"] = f"Bearer {token('operator')}"
+    with remote_worker(lab, lab.data.parent / "far", token=token("worker")) as far:
+        far.start()
+        return book, list(loaded(lab, far, seconds, seed, book, token))
+
+
+def loaded(
+    lab: RunningLab, far: RemoteWorker, seconds: float, seed: int, book: Book, token: Callable[[str], str]
+) -> Iterator[str]:
+    """The violations after load and kills for `seconds`."""
+    stop, chance = threading.Event(), random.Random(seed)
     lenient = {"max_attempts": 20, "crash_limit": 1000}
     lab.setup(TAG, **lenient)
     lab.setup(CONFIRMED, **lenient, keep_rule="confirmed")
@@ -301,7 +339,7 @@ def chaos(lab: RunningLab, seconds: float, seed: int) -> tuple[Book, list[str]]:
     try:
         while (left := begun + seconds - time.monotonic()) > 0:
             time.sleep(min(left, chance.uniform(*PAUSES_S)))
-            kill_one(lab, book, chance)
+            kill_one(lab, far, book, chance)
             print(
                 f"\r{time.monotonic() - begun:5.0f} s  {sum(book.kills.values())} kills,"
                 f" {len(book.finished)} reported, {len(book.submitted)} submitted",
@@ -317,11 +355,10 @@ def chaos(lab: RunningLab, seconds: float, seed: int) -> tuple[Book, list[str]]:
     try:
         settled(lab)
         read_meter(lab, book)
-        found = list(violations(lab, book, subscribers))
+        yield from violations(lab, far, book, subscribers)
     except TimeoutError as problem:
-        found = [str(problem), *book.faults]
+        yield from (str(problem), *book.faults)
     show(book, time.monotonic() - begun, Counter(e.type for e in events_of(lab)))
-    return book, found
 
 
 @click.command()
