@@ -12,7 +12,7 @@ import httpx
 from functions.process.redaction import hide
 from functions.process.remote import Remote
 from functions.table import chosen
-from state.errors import Invalid, NightjarError, TooManyRequests, Unavailable
+from state.errors import NightjarError, TooManyRequests, TooSlow, Unavailable
 
 TIMEOUT = httpx.Timeout(10.0, connect=10.0)
 
@@ -71,15 +71,17 @@ def told(url: str, answer: httpx.Response) -> dict[str, Any]:
     if answer.is_success and isinstance(body, dict):
         return body
     said = body if isinstance(body, dict) else {}
-    detail, hint = str(said.get("detail") or f"{url} answered {answer.status_code}"), said.get("hint")
     kind = _KINDS.get(str(said.get("title")))
-    if kind is TooManyRequests or answer.status_code >= 500 or answer.status_code in (408, 425, 429):
-        wait = said.get("retry_after")
+    if kind is None:  # a proxy, or the page of a hotel's network
         raise Unavailable(
-            detail, hint=hint, retry_after=float(wait) if isinstance(wait, int | float) else 1.0
+            f"what answers at {url} is no lab of Nightjar ({answer.status_code})",
+            hint="is --url right, and the network?",
+            retry_after=1.0,
         )
-    if kind is None:
-        raise Invalid(f"{url} is no lab of Nightjar: it answered {answer.status_code}", hint="look at --url")
+    detail, hint, wait = str(said.get("detail")), said.get("hint"), said.get("retry_after")
+    if kind in (TooManyRequests, TooSlow) or answer.status_code >= 500:
+        later = float(wait) if isinstance(wait, int | float) else 1.0
+        raise Unavailable(detail, hint=hint, retry_after=later)
     raise kind(detail, hint=hint, fields={"problem": said})
 
 

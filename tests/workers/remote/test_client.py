@@ -1,0 +1,70 @@
+"""What a worker makes of the answers of its lab, and of whatever else may answer in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import httpx
+import pytest
+from pydantic import SecretStr
+
+from functions.process.remote import Remote
+from state.errors import Conflict, NightjarError, Unauthenticated, Unavailable
+from workers.remote.client import RemoteLab
+
+REMOTE = Remote(url="http://lab.example", token=SecretStr("nj_secret"), name="box-1")
+
+
+async def answered(respond: Callable[[httpx.Request], httpx.Response]) -> dict[str, object]:
+    transport = httpx.MockTransport(respond)
+    async with httpx.AsyncClient(base_url=REMOTE.url, transport=transport) as http:
+        return await RemoteLab(REMOTE, ["pool::next"], http).call("pool::next", {"gpu_id": "g"})
+
+
+def problem(status: int, title: str, **more: object) -> httpx.Response:
+    return httpx.Response(status, json={"title": title, "status": status, "detail": "so it is", **more})
+
+
+async def test_a_function_is_called_at_its_own_route() -> None:
+    def respond(request: httpx.Request) -> httpx.Response:
+        assert (request.method, request.url.path, request.content) == (
+            "POST",
+            "/api/pool/next",
+            b'{"gpu_id": "g"}',
+        )
+        return httpx.Response(200, json={"work": None})
+
+    assert await answered(respond) == {"work": None}
+
+
+@pytest.mark.parametrize(
+    ("response", "kind"),
+    [
+        (problem(409, "Conflict"), Conflict),
+        (problem(401, "Unauthenticated"), Unauthenticated),
+        (problem(429, "Too many requests", retry_after=3), Unavailable),
+        (problem(503, "Service unavailable", retry_after=3), Unavailable),
+        (httpx.Response(502, text="<html>bad gateway</html>"), Unavailable),
+        (problem(408, "Request too slow"), Unavailable),
+        (httpx.Response(404, text="<html>nothing here</html>"), Unavailable),
+        (httpx.Response(301, headers={"location": "https://elsewhere.example/"}), Unavailable),
+        (httpx.Response(200, text="<html>welcome to the hotel</html>"), Unavailable),
+    ],
+)
+async def test_what_may_pass_is_asked_again_and_all_else_is_an_error(
+    response: httpx.Response, kind: type[NightjarError]
+) -> None:
+    with pytest.raises(NightjarError) as raised:
+        await answered(lambda _: response)
+
+    assert type(raised.value) is kind
+    if kind is Unavailable:
+        assert raised.value.retry_after is not None
+
+
+async def test_a_lab_that_does_not_answer_may_answer_later() -> None:
+    def respond(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused", request=request)
+
+    with pytest.raises(Unavailable, match=r"no lab answers at http://lab\.example"):
+        await answered(respond)

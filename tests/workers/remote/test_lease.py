@@ -1,0 +1,165 @@
+"""The lease of a run over HTTP: what is sent, how often, and what becomes of what the lab does not take."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from functions.lanes import Extension, Source, TrainingJob
+from state.errors import Conflict, NightjarError, Unavailable
+from workers.remote.client import RemoteLab
+from workers.remote.lease import RemoteLease
+from workers.remote.spool import Spool
+
+JOB = TrainingJob("mar11-1", 2, 17, "abc1234", None, None, None, "prepare.py", 300.0, 660.0)
+WHO = {"experiment_id": "mar11-1", "attempt": 2, "fence": 17}
+SELDOM, ALWAYS = 3600.0, 0.0
+CONTINUE = {"order": "continue", "extra_s": None, "budget_s": None}
+
+
+class Lab:
+    """Answers as it is told to, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, Mapping[str, Any]]] = []
+        self.answers: dict[str, Mapping[str, Any]] = {"gpu::renew": CONTINUE}
+        self.problem: NightjarError | None = None
+
+    async def call(self, function: str, request: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.asked.append((function, request))
+        if self.problem is not None:
+            raise self.problem
+        return self.answers.get(function, {})
+
+    @property
+    def renewals(self) -> list[Mapping[str, Any]]:
+        """What came with each renewal."""
+        return [
+            {name: value for name, value in request.items() if name not in WHO}
+            for function, request in self.asked
+            if function == "gpu::renew"
+        ]
+
+
+@pytest.fixture
+def lab() -> Lab:
+    return Lab()
+
+
+@pytest.fixture
+def spool(tmp_path: Path) -> Spool:
+    return Spool(tmp_path / "spool")
+
+
+def lease(lab: Lab, spool: Spool, every_s: float) -> RemoteLease:
+    return RemoteLease(cast("RemoteLab", lab), "far:cpu0", JOB, spool, lease_s=60.0, every_s=every_s)
+
+
+async def test_a_script_that_reports_all_the_time_asks_the_lab_at_each_bucket_and_seldom_between(
+    lab: Lab, spool: Spool
+) -> None:
+    held = lease(lab, spool, SELDOM)
+
+    for nth in range(1001):
+        assert await held.tick(2.0 - nth / 1000, nth / 1000) == "continue"
+
+    told = [renewal["progress"] for renewal in lab.renewals]
+    assert told == [0.0, 0.15, 0.35, 0.55, 0.75, 0.95]
+
+
+async def test_between_two_questions_the_newest_report_and_lines_wait_and_go_together(
+    lab: Lab, spool: Spool
+) -> None:
+    held = lease(lab, spool, SELDOM)
+    await held.poll()
+    await held.tail("line 1")
+    await held.tick(1.5, 0.01)
+    await held.tail("line 1\nline 2")
+    assert lab.renewals == [{}]
+
+    lab.answers["experiment::complete"] = {"status": "keep"}
+    assert await held.report("experiment::complete", {**WHO, "val_bpb": 1.0}) == "keep"
+
+    assert lab.renewals[1:] == [{"metric": 1.5, "progress": 0.01, "log": "line 1\nline 2"}]
+    assert [function for function, _ in lab.asked][-1] == "experiment::complete"
+
+
+async def test_what_was_not_sent_goes_with_the_next_question_and_nothing_newer_is_lost(
+    lab: Lab, spool: Spool
+) -> None:
+    held = lease(lab, spool, ALWAYS)
+    lab.problem = Unavailable("the network is cut")
+    with pytest.raises(Unavailable):
+        await held.tick(1.5, 0.01)
+    with pytest.raises(Unavailable):
+        await held.tail("line 1")
+
+    lab.problem = None
+    await held.poll()
+
+    assert lab.renewals[-1] == {"metric": 1.5, "progress": 0.01, "log": "line 1"}
+
+
+async def test_an_order_stands_until_the_lab_gives_another(lab: Lab, spool: Spool) -> None:
+    held = lease(lab, spool, SELDOM)
+    lab.answers["gpu::renew"] = {**CONTINUE, "order": "stop"}
+
+    assert [await held.poll() for _ in range(3)] == ["stop"] * 3
+    assert len(lab.renewals) == 1
+
+
+async def test_who_reports_is_told_of_more_time_and_who_polls_is_not(lab: Lab, spool: Spool) -> None:
+    held = lease(lab, spool, SELDOM)
+    lab.answers["gpu::renew"] = {"order": "continue", "extra_s": 120.0, "budget_s": 420.0}
+
+    assert await held.tick(1.0, 0.8) == Extension(120.0, 420.0)
+    assert await held.poll() == "continue"
+
+
+async def test_two_who_ask_at_once_ask_the_lab_once(lab: Lab, spool: Spool) -> None:
+    held = lease(lab, spool, SELDOM)
+
+    assert await asyncio.gather(*(held.poll() for _ in range(5))) == ["continue"] * 5
+
+    assert len(lab.renewals) == 1
+
+
+async def test_a_result_stays_on_the_disk_until_the_lab_has_answered(lab: Lab, spool: Spool) -> None:
+    held, result = lease(lab, spool, SELDOM), {**WHO, "val_bpb": 0.1 + 0.2}
+    lab.problem = Unavailable("the lab is away")
+    with pytest.raises(Unavailable):
+        await held.report("experiment::complete", result)
+    [kept] = spool.kept()
+    assert json.loads(kept.read_text()) == {"function": "experiment::complete", "request": result}
+    assert spool.has("mar11-1", 2, 17)
+
+    lab.problem = None
+    lab.answers["experiment::complete"] = {"status": "discard"}
+
+    assert await held.report("experiment::complete", result) == "discard"
+    assert (spool.kept(), spool.has("mar11-1", 2, 17)) == ([], False)
+
+
+async def test_a_result_that_the_lab_refuses_is_not_sent_for_ever(lab: Lab, spool: Spool) -> None:
+    lab.problem = Conflict("fence 17 of mar11-1 is old")
+
+    with pytest.raises(Conflict):
+        await lease(lab, spool, SELDOM).report("experiment::complete", {**WHO, "val_bpb": 1.0})
+
+    assert spool.kept() == []
+
+
+async def test_code_of_any_bytes_is_told(lab: Lab, spool: Spool) -> None:
+    lab.answers["gpu::built"] = {"order": "lost"}
+
+    order = await lease(lab, spool, SELDOM).built(Source("t1", b"\xff\x00patch", differs=True))
+
+    assert order == "lost"
+    assert lab.asked == [
+        ("gpu::built", {**WHO, "tree_id": "t1", "patch_base64": "/wBwYXRjaA==", "differs": True})
+    ]
