@@ -30,6 +30,7 @@ from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on
 from functions.process.worker_options import Isolation, isolation_options, python_option
 from state.embedded import redis_url
 from state.errors import Forbidden, Invalid, NightjarError
+from state.program import PROGRAM
 from state.settings import Settings, host_name
 from workers.attempt.interpreter import command_line
 from workers.attempt.isolation import chosen, described, reaches_lab
@@ -191,7 +192,13 @@ def main(
     pass_env: tuple[str, ...],
     remote: bool,
 ) -> None:
-    """Train for the lab on this machine's GPUs."""
+    """Train for the lab on this machine's GPUs.
+
+    Beside the lab's Redis: --data PATH and --lab NAME say which lab, as for `up`.
+
+    By its URL alone: --url URL, and --token T, a worker's token or an enroll token (or NIGHTJAR_TOKEN; after the
+    first start the URL is enough); --data PATH is the worker's own directory then.
+    """
     settings = Settings()
     start_logging(settings, "supervisor")
     try:
@@ -221,4 +228,4 @@ def main(
 
 
 if __name__ == "__main__":
-    main()
+    main(prog_name=f"{PROGRAM} worker")

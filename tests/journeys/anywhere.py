@@ -16,6 +16,8 @@ import psutil
 
 from tests.journeys.running import FAST, PATIENCE_S, RunningLab, git, parent_of
 
+CLI = (sys.executable, "-P", "-m", "triggers.cli")
+
 
 class Wire:
     """A way to a port of this machine that can be cut: what goes over it then waits, as behind a dead router."""
@@ -73,17 +75,18 @@ class RemoteWorker:
         self._lab = lab
         self._settings = {k: v for k, v in lab.settings.items() if k in FAST}
         self.wire = Wire(lab.port)
-        url = f"http://127.0.0.1:{self.wire.port}"
-        self._options = ("--url", url, *(("--token", token) if token else ()))
+        self.url = f"http://127.0.0.1:{self.wire.port}"
+        self._token = ("--token", token) if token else ()
         self.running: subprocess.Popen[bytes] | None = None
 
-    def start(self, *more: str) -> None:
-        """Start it, and wait until its slot is in the pool."""
-        words = ("worker", *self._options, "--data", str(self.data), "--repo", str(self.repo))
+    def start(self) -> None:
+        """Start it, and wait until its slot is in the pool; it is given its token once."""
+        options = ("--url", self.url, *self._token, "--data", str(self.data), "--repo", str(self.repo))
+        self._token = ()
         environment = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")}
         with self._log.open("a") as log:
             self.running = subprocess.Popen(
-                [sys.executable, "-P", "-m", "triggers.cli", *words, "--gpu", "none", "--cpu", "1", *more],
+                [*CLI, "worker", *options, "--gpu", "none", "--cpu", "1"],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import stat
 import subprocess
 import sys
 from collections import Counter
@@ -16,6 +17,7 @@ import psutil
 import pytest
 import yaml  # type: ignore[import-untyped]  # it ships no types
 
+from tests.commands import started_nightjar
 from tests.conftest import ROOT
 from tests.journeys.anywhere import RemoteWorker, remote_worker
 from tests.journeys.running import FAST, TRAIN, RunningLab, git, running_lab
@@ -155,6 +157,37 @@ def test_a_run_that_the_lab_did_not_hear_of_for_too_long_is_another_s_and_ends(
     )
     lab.post("experiment/stop", experiment_id=name)
     assert lab.until_status(name, "stopped")["experiment"]["last_progress"] is not None
+
+
+def test_a_worker_needs_its_token_once_and_its_directory_alone(lab: RunningLab, far: RemoteWorker) -> None:
+    [before] = [gpu["gpu_id"] for gpu in far.slots()]
+    options = ("--url", far.url, "--repo", str(far.repo), "--gpu", "none")
+
+    second = started_nightjar(far.data, "worker", *options)
+    assert (second.returncode, "another worker runs with the data directory" in second.stderr) == (1, True)
+    assert far.stop(signal.SIGTERM) == 0
+    assert far.slots() == []
+    far.start()
+
+    assert [gpu["gpu_id"] for gpu in far.slots()] == [before]
+    assert stat.S_IMODE((far.data / "remote.json").stat().st_mode) == 0o600
+
+
+def test_who_is_no_worker_does_not_begin_to_serve(lab: RunningLab, tmp_path: Path) -> None:
+    token = lab.post("token/issue", name="ann", role="agent")["token"]
+    url, repo = f"http://127.0.0.1:{lab.port}", ("--repo", str(lab.repo), "--gpu", "none")
+
+    def refused(data: Path, *options: str) -> str:
+        done = started_nightjar(data, "worker", *options, *repo)
+        assert done.returncode in (1, 2), done
+        return done.stderr
+
+    assert "--role worker" in refused(tmp_path / "a", "--url", url, "--token", token)
+    assert "not a token" in refused(tmp_path / "b", "--url", url, "--token", "friends")
+    assert "no lab answers" in refused(tmp_path / "c", "--url", "http://127.0.0.1:9", "--token", token)
+    assert "not a URL" in refused(tmp_path / "d", "--url", "lab.example.org")
+    assert "goes with --url" in refused(tmp_path / "e", "--token", token)
+    assert "the data directory of a lab" in refused(lab.data, "--url", url)
 
 
 def words_of(example: str) -> str:
