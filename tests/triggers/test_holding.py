@@ -12,6 +12,7 @@ import random
 import subprocess
 import sys
 import uuid
+from base64 import b64encode
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ TOKENS = 300
 LETTERS = 1000
 HEAVY = 300
 CODE, FOREST, SMALL, VARIED = "code", "forest", "small", "varied"
+FAR = "far:cpu0"
 BRANCHES = {
     "traces.mode": "multi",
     "traces.target_traces": TRACES,
@@ -135,15 +137,18 @@ async def a_full_lab(settings: Settings) -> str:
             await process.tokens.issue(name=f"agent-{nth}", role="agent", issued_by="root")
             await open_tag(http, f"tag-{nth}")
         await told(http, "/api/dimension/define", tag=VARIED, dimensions=WIDE)
+        await open_tag(http, CODE, policy={"baseline_first": False})
+        for seed in (1, 2):
+            await registered(http, CODE, diff=longest_patch(seed))
+        await add_gpu(http, FAR, transport="http")
+        await told(http, "/api/experiment/submit", **idea(CODE, diff=longest_patch(5)))
+        await told(http, "/api/pool/dispatch")
         for nth in range(GPUS):
             await add_gpu(http, f"host:gpu{nth}")
         await open_tag(http, SMALL, policy={"baseline_first": False})
         for _ in range(6):
             await registered(http, SMALL)
         await told(http, "/api/experiment/submit", **idea(SMALL))
-        await open_tag(http, CODE, policy={"baseline_first": False})
-        for seed in (1, 2):
-            await registered(http, CODE, diff=longest_patch(seed))
         await many_branches(process, http)
         handled = process.stream.events("search::adapt", "test")
         for event in await process.stream.last(LETTERS):
@@ -185,6 +190,8 @@ async def many_branches(process: Process, http: httpx.AsyncClient) -> None:
             )
 
 
+LENT = {"experiment_id": f"{CODE}-3", "attempt": 1, "fence": 1}
+"""The run that `FAR` was lent for, and that nobody has begun."""
 ACCEPT = {"accept": "application/json", "content-type": "application/json"}
 WORDS = {"hypothesis": LONGEST, "description": LONGEST, "diff_summary": LONGEST}
 WIDE = [
@@ -227,13 +234,18 @@ WORST: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "experiment::setup": [{"tag": "new", "evaluator_files": [f"{'x' * 190}/{n}" for n in range(100)]}],
     "experiment::stop": [{"experiment_id": f"{SMALL}-3"}],
     "experiment::wait": [{"experiment_id": f"{TAG}-{RUNS}", "timeout": 0}],
+    "gpu::built": [{**LENT, "tree_id": "t1", "patch_base64": b64encode(longest_patch(6).encode()).decode()}],
+    "gpu::get": [{"gpu_id": FAR}],
     "gpu::health": [{"gpu_id": "host:gpu1"}],
+    "gpu::renew": [{**LENT, "metric": 1.0, "progress": 0.2, "log": "x" * 65536}],
+    "gpu::stopped": [LENT],
     "gpu::train": [{"experiment_id": f"{SMALL}-4"}],
     "invocation::get": [{"invocation_id": f"{SMALL}-7.1"}],
     "pool::acquire": [{"experiment_id": f"{SMALL}-6"}],
     "pool::deregister": [{"gpu_id": "host:gpu2"}],
     "pool::drain": [{"gpu_id": "host:gpu3"}],
     "pool::give_back": [{"gpu_id": "host:gpu6", "fence": 1, "reason": "it is hot"}],
+    "pool::next": [{"gpu_id": FAR, "timeout": 0}],
     "pool::heartbeat": [{"gpu_id": "host:gpu4", "health": {f"x{n}": "y" * 1000 for n in range(24)}}],
     "pool::release": [{"gpu_id": "host:gpu5", "experiment_id": f"{TAG}-{RUNS}", "fence": 1}],
     "report::brief": [{"tag": TAG}, {"tag": FOREST}],
@@ -269,6 +281,7 @@ WORST: Mapping[str, Sequence[Mapping[str, Any]]] = {
 
 
 REFUSED: Mapping[str, int] = {
+    "gpu::stopped": 409,
     "token::enroll": 401,
     "token::revoke": 404,
     "trace::reopen": 404,
@@ -276,7 +289,7 @@ REFUSED: Mapping[str, int] = {
     "webhook::remove": 404,
     "webhook::test": 404,
 }
-"""Names a secret, a token, a closed trace, a host or a webhook that is not there: it takes no longer where it is."""
+"""Names a secret, a token, a run, a closed trace, a host or a webhook that is not there: no longer where it is."""
 
 
 def test_every_worst_request_is_one_of_a_function() -> None:
