@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.journeys.running import FAST, PATIENCE_S, RunningLab, git, parent_of
+from tests.journeys.running import FAST, PATIENCE_S, RunningLab, git, parent_of, processes_on
 
 CLI = (sys.executable, "-P", "-m", "triggers.cli")
 
@@ -105,15 +105,7 @@ class RemoteWorker:
 
     def processes(self, *words: str) -> list[psutil.Process]:
         """Its living processes with these words in their command line, the training script among them."""
-        found = []
-        for process in psutil.process_iter():
-            with suppress(psutil.Error):
-                line = " ".join(process.cmdline())
-                place = (process.environ().get("NIGHTJAR_DATA"), process.cwd())
-                ours = str(self.data) in line or any(str(self.data) in (each or "") for each in place)
-                if ours and all(word in line for word in words) and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-        return found
+        return processes_on(self.data, *words)
 
     def process(self, *words: str) -> psutil.Process:
         """The one process with these words; waits until it is seen."""

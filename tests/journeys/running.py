@@ -138,18 +138,7 @@ class RunningLab:
 
     def processes(self, *words: str) -> list[psutil.Process]:
         """Living processes of this lab: those with its data directory in their environment or command line."""
-        found = []
-        for process in psutil.process_iter():
-            try:
-                line = " ".join(process.cmdline())
-                if process.pid == os.getpid() or not all(word in line for word in words):
-                    continue
-                ours = str(self.data) in line or process.environ().get("NIGHTJAR_DATA") == str(self.data)
-                if (ours or str(self.data) in process.cwd()) and process.status() != psutil.STATUS_ZOMBIE:
-                    found.append(process)
-            except (psutil.Error, OSError):  # ended, or too deep in folders for its place to have a name
-                continue
-        return found
+        return processes_on(self.data, *words)
 
     def train_child(self) -> psutil.Process:
         """The training script that runs now."""
@@ -239,6 +228,22 @@ class RunningLab:
         git(self.repo, "add", "--all")
         git(self.repo, "commit", "--quiet", "--allow-empty", "--message", "change")
         return git(self.repo, "rev-parse", "HEAD")
+
+
+def processes_on(data: Path, *words: str) -> list[psutil.Process]:
+    """Living processes with this data directory in their environment or command line, or at work below it."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            line = " ".join(process.cmdline())
+            if process.pid == os.getpid() or not all(word in line for word in words):
+                continue
+            ours = str(data) in line or process.environ().get("NIGHTJAR_DATA") == str(data)
+            if (ours or str(data) in process.cwd()) and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except (psutil.Error, OSError):  # ended, or too deep in folders for its place to have a name
+            continue
+    return found
 
 
 def git(where: Path, *arguments: str) -> str:
