@@ -82,7 +82,7 @@ FAR_VICTIMS: dict[str, tuple[str, ...]] = {
     "remote asker": ("-m workers.remote.asker",),
     "remote trainer": ("-m workers.remote.trainer",),
 }
-"""The same, of the worker without Redis; nobody would start its supervisor again."""
+"""The same for the remote worker. Its supervisor is left out: no process would restart it."""
 NETWORK = "remote network"
 CUT_S = (1.0, 12.0)
 """Seconds for which its network is cut: some are longer than a lease."""

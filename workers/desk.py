@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
+from functions.process.alive import beating
 from functions.process.lifecycle import Process, opened
 from functions.process.remote import remote_of
-from functions.process.running import ended
 from state.errors import NotFound
 from state.pool import Pool
-from state.pulse import Pulse
 from state.records import Gpu
 from state.settings import Settings
 from workers.remote.client import RemoteLab, calling
@@ -110,17 +108,8 @@ async def reached(
 ) -> AsyncIterator[Desk]:
     """The lab of this slot; `facts` is what the keeper says of itself where its processes are known."""
     if slot.remote:
-        beating = asyncio.create_task(_beating())
-        try:
-            async with calling(remote_of(settings.data_dir), (*CALLED, READ)) as lab:
-                yield RemoteDesk(lab, spool_of(slot, settings))
-        finally:
-            await ended(beating)
+        async with beating(), calling(remote_of(settings.data_dir), (*CALLED, READ)) as lab:
+            yield RemoteDesk(lab, spool_of(slot, settings))
         return
     async with opened("keeper", settings, worker=True, functions=CALLED, facts=facts) as process:
         yield RedisDesk(process, slot.gpu_id)
-
-
-async def _beating() -> None:
-    if (pulse := Pulse.inherited()) is not None:
-        await pulse.from_loop()

@@ -53,7 +53,7 @@ async def leave(request: Leave, call: Call, stores: Stores, settings: Settings) 
 
 
 async def _let_go(held: Holding, stores: Stores, settings: Settings) -> None:
-    """End the lease of a run that nobody has begun here."""
+    """End the lease of a run that has not begun on this GPU."""
     while True:
         gpu, e, policy = held.gpu, held.experiment, held.policy
         if e is None or policy is None or e.status != "leased" or e.fence != gpu.fence:

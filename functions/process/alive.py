@@ -40,6 +40,18 @@ def has_died(name: str) -> bool:
 
 
 @asynccontextmanager
+async def beating() -> AsyncIterator[None]:
+    """Send the pulse to the parent process, where it listens, until it ends."""
+    pulse = Pulse.inherited()
+    task = asyncio.create_task(pulse.from_loop()) if pulse is not None else None
+    try:
+        yield
+    finally:
+        if task is not None:
+            await ended(task)
+
+
+@asynccontextmanager
 async def announced(
     kind: str,
     settings: Settings,
@@ -54,13 +66,12 @@ async def announced(
     over what it counted with each announcement, and at the end.
     """
     announcing = _Announcing(kind, settings, lab, facts, hand_over)
-    helpers = [asyncio.create_task(announcing.go_on())]
-    if (pulse := Pulse.inherited()) is not None:
-        helpers.append(asyncio.create_task(pulse.from_loop()))
+    going_on = asyncio.create_task(announcing.go_on())
     try:
-        yield
+        async with beating():
+            yield
     finally:
-        await ended(*helpers)
+        await ended(going_on)
         with suppress(Unavailable):
             await announcing.leave()
 

@@ -27,7 +27,7 @@ class Remote(BaseModel):
     token: SecretStr | None = None
     """None: an open lab on this machine."""
     name: str
-    """Begins the ids of its GPUs: machines that nobody administers together may have the same host name."""
+    """The first part of its GPU ids; unique, because machines of different owners may have the same host name."""
 
     def save(self, data_dir: Path) -> None:
         """Keep it in the worker's data directory, for its owner alone."""

@@ -1,4 +1,4 @@
-"""A worker that has no Redis: what it is handed over HTTP, what it may say, and what is nobody's but its own."""
+"""A worker without Redis: what it gets over HTTP, what it may report, and what other callers may not."""
 
 from __future__ import annotations
 

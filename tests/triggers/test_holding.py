@@ -191,7 +191,7 @@ async def many_branches(process: Process, http: httpx.AsyncClient) -> None:
 
 
 LENT = {"experiment_id": f"{CODE}-3", "attempt": 1, "fence": 1}
-"""The run that `FAR` was lent for, and that nobody has begun."""
+"""The run that `FAR` was lent for. It has not begun."""
 ACCEPT = {"accept": "application/json", "content-type": "application/json"}
 WORDS = {"hypothesis": LONGEST, "description": LONGEST, "diff_summary": LONGEST}
 WIDE = [

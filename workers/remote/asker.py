@@ -17,12 +17,12 @@ from typing import Any
 
 import httpx
 
+from functions.process.alive import beating
 from functions.process.logs import start_logging
 from functions.process.own_modules import started
 from functions.process.remote import remote_of
 from functions.process.running import ended, exit_with, stop_signals
 from state.errors import NightjarError, Unavailable
-from state.pulse import Pulse
 from state.settings import Settings
 from workers.remote.client import RemoteLab, calling
 from workers.remote.spool import Spool, spool_of
@@ -63,7 +63,7 @@ class Asker:
             await self._dismiss()
 
     async def _next(self) -> Mapping[str, Any] | None:
-        """The next run; before it, what the lab has not taken is sent. Asks again where it does not answer."""
+        """Send the results that the lab has not accepted, then wait for the next run; try again while it is away."""
         pause = FIRST_PAUSE_S
         while True:
             try:
@@ -120,18 +120,9 @@ class Asker:
 
 async def ask(slot: Slot, settings: Settings) -> None:
     """Take runs until a signal; then finish the present one."""
-    beating = asyncio.create_task(_beating())
     stop = stop_signals()
-    try:
-        async with calling(remote_of(settings.data_dir), CALLED) as lab:
-            await Asker(lab, slot, spool_of(slot, settings)).go_on(stop)
-    finally:
-        await ended(beating)
-
-
-async def _beating() -> None:
-    if (pulse := Pulse.inherited()) is not None:
-        await pulse.from_loop()
+    async with beating(), calling(remote_of(settings.data_dir), CALLED) as lab:
+        await Asker(lab, slot, spool_of(slot, settings)).go_on(stop)
 
 
 def main(argument: str) -> int:

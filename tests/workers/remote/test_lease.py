@@ -1,4 +1,4 @@
-"""The lease of a run over HTTP: what is sent, how often, and what becomes of what the lab does not take."""
+"""The lease of a run over HTTP: what is sent, how often, and what happens while the lab does not answer."""
 
 from __future__ import annotations
 
