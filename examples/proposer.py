@@ -42,7 +42,7 @@ class Trait:
 
 
 TRAITS = (  # the first that matches counts
-    Trait("SEED|EVAL|BUDGET|VOCAB|DEVICE|REPORT|LOG$|LOG_|EPS|VERBOSE|NUM_WORKERS", None),
+    Trait("SEED|EVAL|BUDGET|WALL_CLOCK|VOCAB|DEVICE|REPORT|LOG$|LOG_|EPS|VERBOSE|NUM_WORKERS", None),
     Trait("WARMUP|WARMDOWN|COOLDOWN|FINAL|SCHEDULE", "scheduling", "share"),
     Trait("DROP|SMOOTHING", "regularization", "share"),
     Trait("BETA|MOMENTUM|EMA", "optimizer", "near one", weight=0.5),

@@ -1,4 +1,4 @@
-"""The read-only half of tinylm: the bytes to learn from, the time allowed and the score.
+"""The read-only half of tinylm: the bytes to learn from, the clock and the score.
 
     python prepare.py    # by a Nightjar worker, after a training: scores what `python train.py --predict` answers
 
@@ -41,17 +41,17 @@ Floats = npt.NDArray[np.floating]
 LogProbs = Callable[[Bytes], Floats]
 
 
-def read_budget(text: str | None, default: float = 5.0) -> float:
-    """CPU seconds of training that `text` grants; raises ValueError unless they are finite and positive."""
+def read_budget(text: str | None, own: float) -> float:
+    """CPU seconds of training: those that `text` grants, else the script's own.
+
+    Raises ValueError unless `text` is finite and positive.
+    """
     if text is None:
-        return default
+        return own
     seconds = float(text)
     if not 0 < seconds < float("inf"):
         raise ValueError(f"NIGHTJAR_BUDGET_S is {text!r}; set it to a positive number of CPU seconds")
     return seconds
-
-
-TIME_BUDGET = read_budget(os.environ.get("NIGHTJAR_BUDGET_S"))
 
 
 def cpu_seconds() -> float:

@@ -2,7 +2,7 @@
 
 The model reads the last CONTEXT bytes through an embedding, mixes them in DEPTH residual MLP blocks and
 predicts the next byte. Everything here may change, as long as `python train.py --predict` answers the evaluator;
-prepare.py, which owns the data, the budget and the score, may not.
+prepare.py, which owns the data, the clock and the score, may not.
 """
 
 import math
@@ -21,7 +21,7 @@ os.environ.setdefault("MKL_NUM_THREADS", "1")
 
 import numpy as np
 import numpy.typing as npt
-from prepare import MAX_CONTEXT, TIME_BUDGET, VOCAB, cpu_seconds, evaluate_bpb, get_batch, load_text
+from prepare import MAX_CONTEXT, VOCAB, cpu_seconds, evaluate_bpb, get_batch, load_text, read_budget
 
 try:
     from nightjar_report import report  # type: ignore[import-not-found]  # a Nightjar worker puts it on the path
@@ -54,6 +54,13 @@ WARMDOWN = 0.0  # share of the budget spent ramping down
 FINAL_LR = 0.05  # where the ramp down ends, as a share of LEARNING_RATE
 
 SEED = 1337
+
+# ---- The budget --------------------------------------------------------------------------------------------
+
+# CPU seconds of training. A swarm's worker writes each run's budget here. NIGHTJAR_BUDGET_S, which a lab's worker
+# sets, comes before it: a run gains nothing by a longer time of its own.
+TOTAL_WALL_CLOCK_TIME = 5
+TIME_BUDGET = read_budget(os.environ.get("NIGHTJAR_BUDGET_S"), TOTAL_WALL_CLOCK_TIME)
 
 # ---- The model ---------------------------------------------------------------------------------------------
 

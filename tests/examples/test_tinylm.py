@@ -62,12 +62,16 @@ def train(project: dict[str, ModuleType]) -> ModuleType:
     return project["train"]
 
 
-def run(folder: Path, seconds: float) -> subprocess.CompletedProcess[str]:
-    """`python train.py` for so many CPU seconds, as a worker would start it: in its folder, few variables."""
+def run(folder: Path, seconds: float | None) -> subprocess.CompletedProcess[str]:
+    """`python train.py` for so many CPU seconds, as a worker would start it: in its folder, few variables.
+
+    None: for as long as it says itself.
+    """
+    budget = {} if seconds is None else {"NIGHTJAR_BUDGET_S": str(seconds)}
     return subprocess.run(
         [sys.executable, "-W", "error", "train.py"],
         cwd=folder,
-        env={"PATH": os.environ["PATH"], "NIGHTJAR_BUDGET_S": str(seconds), "PYTHONDONTWRITEBYTECODE": "1"},
+        env={"PATH": os.environ["PATH"], "PYTHONDONTWRITEBYTECODE": "1", **budget},
         capture_output=True,
         text=True,
         timeout=60,
@@ -174,7 +178,7 @@ def test_the_score_of_a_broken_model_is_not_finite(prepare: ModuleType) -> None:
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "soon"])
 def test_a_budget_that_is_not_a_positive_number_is_refused(prepare: ModuleType, text: str) -> None:
     with pytest.raises(ValueError, match=text):
-        prepare.read_budget(text)
+        prepare.read_budget(text, 5)
 
 
 # ---- The model ---------------------------------------------------------------------------------------------
@@ -265,6 +269,20 @@ def test_a_short_run_learns_and_ends_in_a_block_of_finite_numbers() -> None:
     assert all(map(math.isfinite, block.values()))
     # a couple of dozen steps get there, and half a CPU second holds hundreds
     assert 0 < block["val_bpb"] < 7
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("granted", "trained"), [(None, 0.3), (0.6, 0.6)])
+def test_a_run_trains_for_the_time_it_is_granted_else_for_its_own(
+    tmp_path: Path, granted: float | None, trained: float
+) -> None:
+    done = run(copy_with(tmp_path, TOTAL_WALL_CLOCK_TIME=0.3), granted)
+
+    assert done.returncode == 0, done.stderr
+    found = re.search(r"training_seconds: (\S+)", done.stdout)
+    assert found is not None
+    # a step that has begun is finished, however long it takes
+    assert trained <= float(found[1]) < 2 * trained + 1
 
 
 @pytest.mark.process

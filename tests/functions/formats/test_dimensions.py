@@ -165,7 +165,7 @@ def test_the_profiles_are_those_that_were_published() -> None:
 # -- scanning a train.py
 
 
-def test_a_scan_of_the_example_proposes_its_hyperparameters_and_not_its_seed() -> None:
+def test_a_scan_of_the_example_proposes_its_hyperparameters_and_neither_seed_nor_budget() -> None:
     found = {d.name: d.model_dump(exclude_unset=True, exclude={"name"}) for d, _ in scan(TINYLM).found}
 
     assert found["LEARNING_RATE"] == {"dtype": "float_log", "min": 0.0001, "max": 0.01}
@@ -173,7 +173,7 @@ def test_a_scan_of_the_example_proposes_its_hyperparameters_and_not_its_seed() -
     assert found["BATCH_SIZE"] == {"dtype": "categorical", "categories": [64, 128, 256, 512, 1024]}
     assert found["OPTIMIZER"] == {"dtype": "categorical", "categories": ["adam"]}
     assert found["BETA1"] == {"dtype": "float", "min": 0.0, "max": 0.99}
-    assert set(scan(TINYLM).left_out) == {"SEED", "WEIGHTS"}
+    assert set(scan(TINYLM).left_out) == {"SEED", "WEIGHTS", "TOTAL_WALL_CLOCK_TIME"}
 
 
 def test_what_a_scan_prints_the_reader_reads_and_no_byte_is_run() -> None:
