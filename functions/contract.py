@@ -13,6 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -79,20 +80,44 @@ class Response(BaseModel):
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
 
+class Sparse(Response):
+    """A response whose JSON leaves out its fields that are None: `{}` where all are."""
+
+
 class Picture(Response):
-    """A response that is not JSON."""
+    """A response that is sent as its bytes."""
 
     media_type: str
     content: bytes
 
 
+class Text(Response):
+    """A response that is sent as text."""
+
+    content: str
+    media_type: str = "text/markdown; charset=utf-8"
+
+
+class Nothing(Response):
+    """What a call answers whose handler returned None; HTTP sends it as 204 without a body."""
+
+
 @dataclass(frozen=True)
 class Http:
-    """Fire on an HTTP request; `{name}` in the path fills the request's field of that name."""
+    """Fire on an HTTP request; `{name}` in the path fills the request's field of that name.
+
+    The other fields come from the query of a GET or DELETE, and from the JSON object that is the body of a POST.
+    """
 
     method: Literal["GET", "POST", "DELETE"]
     path: str
     body_limit: int = MIB
+    query: tuple[str, ...] = ()
+    """Fields that may stand in the query of a POST, as text."""
+    body: str | None = None
+    """The one field that the whole body of a POST fills, whatever names the body holds."""
+    has_etag: bool = False
+    """The answer carries an ETag of its body; a request that names it in If-None-Match gets 304 without a body."""
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -272,7 +297,8 @@ class Call:
 
 Rq = TypeVar("Rq", bound=Request)
 Rs = TypeVar("Rs", bound=BaseModel)
-Handler = Callable[..., Awaitable[Rs]]
+"""A Response, or a `RootModel[list[X]]` for an answer that is a bare array."""
+Handler = Callable[..., Awaitable[Rs | None]]
 
 
 @dataclass(frozen=True)
@@ -283,6 +309,7 @@ class Function(Generic[Rq, Rs]):
     handler: Handler[Rs]
     request: type[Rq]
     response: type[Rs]
+    """Without the None that a handler may return, see `may_be_empty`."""
     triggers: tuple[Trigger, ...]
     roles: tuple[Audience, ...]
     lane: Lane
@@ -291,6 +318,8 @@ class Function(Generic[Rq, Rs]):
     """Whether a repeated idempotency key gets the first answer; False where the answer must be current."""
     needs: Mapping[str, type]
     """Handler parameters after the request, by name."""
+    may_be_empty: bool = False
+    """Whether the handler may return None: 204 over HTTP."""
     costly: bool = False
     """Whether a call may take seconds of CPU: a caller may have `costly_each` of them under way at once."""
     held_for: str | None = None
@@ -307,6 +336,11 @@ class Function(Generic[Rq, Rs]):
     def doors(self) -> Iterator[Http]:
         """Its HTTP triggers."""
         return (t for t in self.triggers if isinstance(t, Http))
+
+    @property
+    def answering(self) -> Function[Any, Any]:
+        """The row whose answer callers of other lanes get: its own, or that of what queues the work."""
+        return self.accept or self
 
     @property
     def clock(self) -> Every | Cron | None:
@@ -347,23 +381,32 @@ def function(
     def declare(handler: Handler[Rs]) -> Function[Any, Rs]:
         hints = get_type_hints(handler)
         first, *others = inspect.signature(handler).parameters
+        response, may_be_empty = _answer_of(hints["return"])
         return Function(
             name=name,
             handler=handler,
             request=hints[first],
-            response=hints["return"],
+            response=response,
             triggers=triggers,
             roles=(role,) if isinstance(role, str) else role,
             lane=lane,
             writes=writes,
             keeps_answer=writes and keeps_answer,
             needs={other: hints[other] for other in others},
+            may_be_empty=may_be_empty,
             costly=costly,
             held_for=held_for,
             accept=accept,
         )
 
     return declare
+
+
+def _answer_of(returned: Any) -> tuple[Any, bool]:
+    """The response that a handler's annotation names, and whether it may be None instead."""
+    if not isinstance(returned, UnionType) or len(choices := {*get_args(returned)} - {NoneType}) != 1:
+        return returned, False
+    return choices.pop(), True
 
 
 class BadTable(Exception):

@@ -13,7 +13,7 @@ from typing import Any, get_type_hints
 
 from pydantic import BaseModel
 
-from functions.contract import FROM_OUTSIDE, BadTable, Call, FiredBy, Function, Lane
+from functions.contract import FROM_OUTSIDE, BadTable, Call, FiredBy, Function, Lane, Nothing
 from functions.process.context import bound
 from functions.process.meters import Meters
 from functions.process.tracing import Span, Tracing
@@ -82,8 +82,8 @@ class Invoker:
                 here = replace(call, traceparent=span.traceparent)
             arguments = {key: here if value is Call else value for key, value in needs.items()}
             with bound(**ids), self._in_turn(declared, asked, call):
-                answer: BaseModel = await declared.handler(asked, **arguments)
-            return answer
+                answer: BaseModel | None = await declared.handler(asked, **arguments)
+            return Nothing() if answer is None else answer
 
     @contextmanager
     def _in_turn(self, declared: Function[Any, Any], asked: BaseModel, call: Call) -> Iterator[None]:

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import core_schema
 
-from functions.contract import Function
+from functions.contract import Function, Sparse
 
 Side = Literal["request", "answer"]
 AT_ITSELF = "#/$defs/{model}"
@@ -27,6 +27,7 @@ AT_ITSELF = "#/$defs/{model}"
 
 _made: dict[tuple[type[BaseModel], Side, str], Mapping[str, Any]] = {}
 
+NULL = {"type": "null"}
 SAID_OUTSIDE = ("description", "examples")
 """What is said of a value holds for the union of it and null, too."""
 
@@ -60,7 +61,9 @@ class _Schema(GenerateJsonSchema):
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         described = _described(super().model_schema(schema), schema["cls"])
-        return _with_examples(described) if self.mode == "validation" else described
+        if self.mode == "validation":
+            return _with_examples(described)
+        return _without_null(described) if issubclass(schema["cls"], Sparse) else described
 
     def dataclass_schema(self, schema: core_schema.DataclassSchema) -> JsonSchemaValue:
         return _described(super().dataclass_schema(schema), schema["cls"])
@@ -89,6 +92,19 @@ def _with_examples(schema: JsonSchemaValue) -> JsonSchemaValue:
         shown = [*([field["default"]] if field.get("default") not in (None, "", [], {}) else []), *choices]
         if "examples" not in field and shown:
             field["examples"] = shown[:1]
+    return schema
+
+
+def _without_null(schema: JsonSchemaValue) -> JsonSchemaValue:
+    """A sparse answer's: fields that may be None are not required instead, and never null."""
+    for name, field in schema.get("properties", {}).items():
+        if NULL in field.get("anyOf", ()):
+            left = [of for of in field.pop("anyOf") if of != NULL]
+            field.update(left[0] if len(left) == 1 else {"anyOf": left})
+            field.pop("default", None)
+            schema["required"].remove(name)
+    if not schema.get("required", True):
+        del schema["required"]
     return schema
 
 

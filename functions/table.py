@@ -11,6 +11,7 @@ from typing import Any
 
 import functions as package
 from functions.contract import BadTable, Cron, Every, Function, On
+from functions.doors import contradiction, unsendable
 from functions.rules.firings import Schedule
 from state.events import CATALOGUE
 from state.settings import Settings
@@ -27,8 +28,8 @@ def table() -> Mapping[str, Function[Any, Any]]:
     """Every function by name, in alphabetical order.
 
     Raises:
-        BadTable: a name that does not match its path, a duplicate route, a GET that writes, an event that nothing
-            emits, no role.
+        BadTable: a name that does not match its path, a duplicate route, a GET that writes, a route that its request
+            or answer does not fit, an event that nothing emits, no role.
     """
     found: dict[str, Function[Any, Any]] = {}
     for noun in pkgutil.iter_modules(package.__path__):
@@ -95,6 +96,10 @@ def check(found: Mapping[str, Function[Any, Any]]) -> None:
                 raise BadTable(
                     f"{name!r} writes, but {door} may be fetched by any page or link: declare a POST"
                 )
+            if problem := contradiction(declared, door):
+                raise BadTable(f"{name!r}, {door}: {problem}")
+        if problem := unsendable(declared.answering):
+            raise BadTable(f"{name!r}: {problem}")
     schedules(found, Settings.model_construct())
 
 

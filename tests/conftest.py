@@ -21,7 +21,6 @@ from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
 from functions.process.lifecycle import Process, opened
-from functions.table import table
 from state.embedded import EmbeddedRedis
 from state.errors import NightjarError
 from state.settings import Settings
@@ -142,13 +141,13 @@ async def client(process: Process) -> AsyncIterator[httpx.AsyncClient]:
 
 @asynccontextmanager
 async def http_client(process: Process) -> AsyncIterator[httpx.AsyncClient]:
-    """HTTP to a process's functions."""
+    """HTTP to the functions that a process calls."""
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
 
-    app = make_app(dict(table()), process.settings, lifespan)
+    app = make_app(dict(process.invoker.table), process.settings, lifespan)
     app.state.process = process
     transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
     async with (
@@ -168,7 +167,7 @@ async def served_client(process: Process, streams: Process | None = None) -> Asy
         async with broadcasting(streams or process) as app.state.broadcast:
             yield
 
-    app = make_app(dict(table()), process.settings, lifespan)
+    app = make_app(dict(process.invoker.table), process.settings, lifespan)
     port = free_port(0)
     here = process.settings.model_copy(update={"port": port})
     stop = asyncio.Event()

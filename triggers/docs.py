@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from html import escape
 from typing import Any
 
-from functions.contract import Function, Picture
+from functions.contract import Function, Picture, Text
 from functions.schemas import schema_of
 
 STYLE = """
@@ -38,14 +38,22 @@ def docs_page(functions: Mapping[str, Function[Any, Any]]) -> str:
 
 def _section(name: str, declared: Function[Any, Any]) -> str:
     fired = "<br>".join(f"<code>{escape(str(trigger))}</code>" for trigger in declared.triggers)
-    answer = declared.accept.response if declared.accept else declared.response
+    answer = declared.answering.response
     asks = schema_of(declared.request, "request")
-    says = {} if issubclass(answer, Picture) else schema_of(answer, "answer")
+    says = {} if issubclass(answer, Picture | Text) else _fields_of(schema_of(answer, "answer"))
     return (
         f"<details><summary><code>{escape(name)}</code> {escape(declared.description)} "
         f"<span class='role'>({escape(', '.join(declared.roles))})</span></summary>"
         f"<p>{fired}</p>{_table('asks', asks)}{_table('answers', says)}</details>"
     )
+
+
+def _fields_of(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema whose fields an answer has: of a bare array, that of its items."""
+    if schema.get("type") != "array":
+        return schema
+    found: Mapping[str, Any] = schema["$defs"].get(schema["items"].get("$ref", "").rpartition("/")[2], {})
+    return found
 
 
 def _table(caption: str, schema: Mapping[str, Any]) -> str:

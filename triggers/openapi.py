@@ -5,14 +5,14 @@ Client generators read it: tests/triggers/test_openapi.py says what they need.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, Literal
 
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 
-from functions.contract import BadTable, Function, Http, Picture
+from functions.contract import BadTable, Function, Http, Picture, Text
+from functions.doors import fields_of_path
 from functions.schemas import schema_of
 from state.version import VERSION
 from triggers.http.identity import COOKIE
@@ -73,13 +73,24 @@ IDEMPOTENCY_KEY = {
     "example": "6f9b0f8e-5a43-4c39-9d4e-3a7b2f1c8d10",
 }
 
+IF_NONE_MATCH = {
+    "name": "If-None-Match",
+    "in": "header",
+    "required": False,
+    "description": "ETags of answers that the client holds; one that still holds is answered 304 without a body",
+    "schema": {"type": "string"},
+    "example": '"5f0c2f7ad1b8f6c21d3f4a6b8c9d0e1f"',
+}
+ETAG = {"ETag": {"description": "names the answer", "schema": {"type": "string"}}}
+FILLS = "x-fills"
+"""The field of the request that the whole body of an operation fills."""
+
 
 def openapi(functions: Mapping[str, Function[Any, Any]]) -> dict[str, Any]:
     """The document: every route of every function, schemas by the models' names, errors as problem documents."""
     schemas: dict[str, Any] = {"Problem": PROBLEM, "FieldProblem": FIELD_PROBLEM}
     paths: dict[str, dict[str, Any]] = {}
     for name, declared in functions.items():
-        answer = declared.accept.response if declared.accept else declared.response
         for nth, door in enumerate(declared.doors):
             operation = name.replace("::", "_") + (f"_{nth + 1}" if nth else "")
             paths.setdefault(door.path, {})[door.method.lower()] = {
@@ -90,15 +101,7 @@ def openapi(functions: Mapping[str, Function[Any, Any]]) -> dict[str, Any]:
                 "x-role": list(declared.roles),
                 **({"security": []} if "anyone" in declared.roles else {}),
                 **_asked(declared, door, schemas),
-                "responses": {
-                    "200" if declared.lane == "web" else "202": _answered(answer, schemas),
-                    "default": {
-                        "description": "what is wrong, and what to do",
-                        "content": {
-                            "application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}
-                        },
-                    },
-                },
+                "responses": _responses(declared, door, schemas),
             }
     return {
         "openapi": "3.1.0",
@@ -111,7 +114,7 @@ def openapi(functions: Mapping[str, Function[Any, Any]]) -> dict[str, Any]:
 
 def _asked(declared: Function[Any, Any], door: Http, schemas: dict[str, Any]) -> dict[str, Any]:
     body = _reference(declared.request, "request", schemas)
-    in_path = set(re.findall(r"{(\w+)}", door.path))
+    in_path = fields_of_path(door.path)
     request = schemas[declared.request.__name__]
     properties: dict[str, Any] = request.get("properties", {})
     required = set(request.get("required", []))
@@ -119,16 +122,18 @@ def _asked(declared: Function[Any, Any], door: Http, schemas: dict[str, Any]) ->
         "parameters": [
             _parameter(field, schema, in_path=field in in_path, required=field in in_path | required)
             for field, schema in properties.items()
-            if field in in_path or door.method != "POST"
+            if field in in_path or door.method != "POST" or field in door.query
         ]
     }
-    if door.method == "POST":
-        asked["requestBody"] = {
-            "required": bool(required - in_path),
-            "content": {"application/json": {"schema": body}},
-        }
-        if declared.writes:
-            asked["parameters"].append(IDEMPOTENCY_KEY)
+    if door.body is not None:
+        is_required = door.body in required
+        asked["requestBody"] = {"required": is_required, FILLS: door.body, **_json(properties[door.body])}
+    elif door.method == "POST":
+        asked["requestBody"] = {"required": bool(required - in_path), **_json(body)}
+    if door.method == "POST" and declared.writes:
+        asked["parameters"].append(IDEMPOTENCY_KEY)
+    if door.has_etag:
+        asked["parameters"].append(IF_NONE_MATCH)
     return asked
 
 
@@ -154,12 +159,40 @@ def _parameter(name: str, schema: dict[str, Any], *, in_path: bool, required: bo
     }
 
 
+def _responses(declared: Function[Any, Any], door: Http, schemas: dict[str, Any]) -> dict[str, Any]:
+    answering = declared.answering
+    answer = _answered(answering.response, schemas)
+    found = {"200" if declared.lane == "web" else "202": answer}
+    if answering.may_be_empty:
+        found["204"] = {"description": "there is nothing to tell"}
+    if door.has_etag:
+        answer["headers"] = ETAG
+        found["304"] = {"description": "the answer that If-None-Match names still holds", "headers": ETAG}
+    problem = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
+    return {**found, "default": {"description": "what is wrong, and what to do", "content": problem}}
+
+
 def _answered(answer: type[BaseModel], schemas: dict[str, Any]) -> dict[str, Any]:
     if issubclass(answer, Picture):
         picture = {"schema": {"type": "string", "format": "binary"}}
         return {"description": "a picture", "content": {"image/png": picture, "image/svg+xml": picture}}
-    schema = _reference(answer, "answer", schemas)
-    return {"description": "the answer", "content": {"application/json": {"schema": schema}}}
+    if issubclass(answer, Text):
+        media_type = str(answer.model_fields["media_type"].default).partition(";")[0]
+        return {"description": "a text", "content": {media_type: {"schema": {"type": "string"}}}}
+    if issubclass(answer, RootModel):
+        return {"description": "the answer", **_json(_array(answer, schemas))}
+    return {"description": "the answer", **_json(_reference(answer, "answer", schemas))}
+
+
+def _json(schema: Mapping[str, Any]) -> dict[str, Any]:
+    return {"content": {"application/json": {"schema": schema}}}
+
+
+def _array(answer: type[BaseModel], schemas: dict[str, Any]) -> dict[str, Any]:
+    """The schema of an answer that is a bare array; it needs no name, its items have theirs."""
+    schema = dict(schema_of(answer, "answer", AMONG_SCHEMAS))
+    _add(schema.pop("$defs", {}), schemas)
+    return schema
 
 
 def _reference(
@@ -171,7 +204,11 @@ def _reference(
         BadTable: two schemas of one name.
     """
     schema = dict(schema_of(model, side, AMONG_SCHEMAS))
-    for name, found in (*schema.pop("$defs", {}).items(), (model.__name__, schema)):
+    _add({**schema.pop("$defs", {}), model.__name__: schema}, schemas)
+    return {"$ref": AMONG_SCHEMAS.format(model=model.__name__)}
+
+
+def _add(named: Mapping[str, Any], schemas: dict[str, Any]) -> None:
+    for name, found in named.items():
         if schemas.setdefault(name, found) != found:
             raise BadTable(f"{name!r} names two schemas: give one of the models another name")
-    return {"$ref": f"#/components/schemas/{model.__name__}"}

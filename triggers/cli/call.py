@@ -23,8 +23,9 @@ from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import BY_STATUS, print_json, printable
 from triggers.cli.suggesting import Suggesting
 
-FUNCTION, DEFAULT = "x-function", "x-default"
-"""What /openapi.json says of us: an operation's function, and what a part of its path is by default."""
+FUNCTION, DEFAULT, FILLS = "x-function", "x-default", "x-fills"
+"""What /openapi.json says of us: an operation's function, what a part of its path is by default, and the field that
+is its whole body."""
 Schema = Mapping[str, Any]
 _METAVARS = {"string": "TEXT", "integer": "INTEGER", "number": "NUMBER", "boolean": "true|false"}
 
@@ -41,6 +42,9 @@ class Operation:
     required: frozenset[str]
     defaults: Mapping[str, str]
     """Of parts of the path."""
+    in_query: frozenset[str]
+    fills: str | None
+    """The field that is the whole body."""
 
 
 class Calls(Suggesting):
@@ -107,13 +111,20 @@ def _operation(path: str, method: str, told: Mapping[str, Any], schemas: Mapping
         for parameter in of_url
     }
     required = {one["name"] for one in of_url if one["required"] and DEFAULT not in one}
-    if body := told.get("requestBody"):
-        schema = schemas[body["content"]["application/json"]["schema"]["$ref"].rpartition("/")[2]]
+    body = told.get("requestBody", {})
+    fills: str | None = body.get(FILLS)
+    if body:
+        schema = body["content"]["application/json"]["schema"]
+        if fills is not None:
+            schema = {"properties": {fills: schema}, "required": [fills] if body["required"] else []}
+        else:
+            schema = schemas[schema["$ref"].rpartition("/")[2]]
         fields = {**schema.get("properties", {}), **fields}
         required.update(schema.get("required", []))
+    in_query = frozenset(one["name"] for one in of_url if one["in"] == "query")
     defaults = {one["name"]: one[DEFAULT] for one in of_url if DEFAULT in one}
     name, text = told[FUNCTION], told["summary"]
-    return Operation(name, method.upper(), path, text, fields, frozenset(required), defaults)
+    return Operation(name, method.upper(), path, text, fields, frozenset(required), defaults, in_query, fills)
 
 
 def _command(operations: Sequence[Operation]) -> click.Command:
@@ -124,6 +135,9 @@ def _command(operations: Sequence[Operation]) -> click.Command:
         answer = _ask(LabHttp(click.get_current_context().obj), operations, body)
         if isinstance(answer, bytes):
             sys.stdout.buffer.write(answer)
+            return 0
+        if not isinstance(answer, dict):  # a list
+            print_json(answer)
             return 0
         if answer.get("drawing"):
             click.echo("\n".join(printable(line) for line in answer["drawing"].splitlines()))
@@ -157,11 +171,11 @@ def _ask(http: LabHttp, operations: Sequence[Operation], body: dict[str, Any]) -
         if body.keys() | way.defaults.keys() >= (names := set(re.findall(r"{(\w+)}", way.path)))
     )
     path = way.path.format(**{**way.defaults, **body})
-    rest = {name: value for name, value in body.items() if name not in in_path}
+    query = {name: value for name, value in body.items() if name in way.in_query}
+    rest = {name: value for name, value in body.items() if name not in in_path and name not in query}
+    sent = rest if way.fills is None else rest.get(way.fills, {})
     try:
-        if way.method == "POST":
-            return http.ask("POST", path, rest)
-        return http.ask(way.method, f"{path}?{urlencode(rest)}" if rest else path)
+        return http.ask(way.method, f"{path}?{urlencode(query)}" if query else path, sent)
     except Invalid as problem:
         told = problem.fields.get("problem")
         if isinstance(told, dict) and "errors" in told:

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from functions.contract import Call, Command, Function, Picture
+from functions.contract import Call, Command, Function, Nothing, Picture, Sparse, Text
 from functions.process.lifecycle import Process
 from functions.process.running import ended
 from state.answers import Stored
@@ -31,6 +31,8 @@ class Answer:
 
     body: bytes
     media_type: str = JSON
+    is_empty: bool = False
+    """Whether there is nothing to send; a text may have no characters."""
     is_replayed: bool = False
     """Whether the first call with this idempotency key got it."""
 
@@ -84,7 +86,7 @@ async def _once(
     given = call.scoped(given)
     match await process.answers.claim(declared.name, given, digest):
         case Stored() as first:
-            return Answer(first.body.encode(), is_replayed=True)
+            return Answer(first.body.encode(), is_empty=not first.body, is_replayed=True)
         case "in_flight":
             raise Conflict(
                 "the first request with this Idempotency-Key is still being answered",
@@ -118,6 +120,15 @@ async def _once(
 
 
 def _written(answer: BaseModel) -> Answer:
-    if isinstance(answer, Picture):
-        return Answer(answer.content, answer.media_type)
-    return Answer(answer.model_dump_json().encode())
+    match answer:
+        case Nothing():
+            return Answer(b"", is_empty=True)
+        case Picture():
+            return Answer(answer.content, answer.media_type)
+        case Text():
+            return Answer(answer.content.encode(), answer.media_type)
+        case Sparse():
+            unsaid = {name for name in type(answer).model_fields if getattr(answer, name) is None}
+            return Answer(answer.model_dump_json(exclude=unsaid).encode())
+        case _:
+            return Answer(answer.model_dump_json().encode())

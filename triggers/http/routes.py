@@ -7,7 +7,6 @@ import logging
 from functools import cache
 from typing import Any
 
-from pydantic import ValidationError
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
@@ -21,15 +20,15 @@ from functions.invoke import check_role
 from functions.process.lifecycle import Process
 from functions.rules.access import Caller
 from functions.schemas import prepare
-from functions.validation import invalid
 from state.errors import NightjarError
 from state.settings import Settings
 from triggers.dashboard.page import dashboard
 from triggers.docs import docs_page
 from triggers.http.access import Access
 from triggers.http.answering import JSON, Answer, answered
-from triggers.http.bodies import parsed, read_body
+from triggers.http.asking import asked
 from triggers.http.doors import Doors, Endpoint
+from triggers.http.etags import etag_of, is_held
 from triggers.http.guard import Guard, added_hosts, own_hosts
 from triggers.http.identity import Visitor, identify
 from triggers.http.problems import problem_document, problem_response
@@ -113,7 +112,7 @@ def endpoint(declared: Function[Any, Any], door: Http, turns: Turns) -> Endpoint
 async def _answer(declared: Function[Any, Any], door: Http, request: Request, turns: Turns) -> Response:
     process: Process = request.app.state.process
     visitor = await _visitor(declared, request)
-    asked = await _asked(declared, door, request, turns)
+    request_model = await asked(declared, door, request, turns)
     call = Call(
         caller=visitor.caller,
         proof=visitor.proof,
@@ -123,7 +122,8 @@ async def _answer(declared: Function[Any, Any], door: Http, request: Request, tu
         traceparent=request.state.traceparent,
         trigger="http",
     )
-    return _shown(declared, await answered(process, declared, asked, call, turns))
+    answer = await answered(process, declared, request_model, call, turns)
+    return _shown(declared, door, request, answer)
 
 
 async def _visitor(declared: Function[Any, Any], request: Request) -> Visitor:
@@ -139,28 +139,15 @@ async def _visitor(declared: Function[Any, Any], request: Request) -> Visitor:
     return visitor
 
 
-async def _asked(declared: Function[Any, Any], door: Http, request: Request, turns: Turns) -> Any:
-    """The request model, from the path and either the body or the query.
-
-    Raises:
-        Invalid: it does not validate. Whatever reading a body raises.
-    """
-    try:
-        if door.method == "POST":
-            body = await read_body(request, door.body_limit)
-            return await turns.do(
-                lambda: declared.request.model_validate({**parsed(body), **request.path_params}, strict=True),
-                lambda _: len(body),
-            )
-        # Everything in a URL is text: numbers are read from it.
-        return declared.request.model_validate({**request.query_params, **request.path_params})
-    except ValidationError as problem:
-        raise invalid(problem) from problem
-
-
-def _shown(declared: Function[Any, Any], answer: Answer) -> Response:
+def _shown(declared: Function[Any, Any], door: Http, request: Request, answer: Answer) -> Response:
+    headers = {"Idempotent-Replayed": "true"} if answer.is_replayed else {}
+    if answer.is_empty:
+        return Response(status_code=204, headers=headers)
+    if door.has_etag:
+        headers["ETag"] = etag_of(answer.body)
+        if is_held(headers["ETag"], request.headers.getlist("if-none-match")):
+            return Response(status_code=304, headers=headers)
     status = 200 if declared.lane == "web" else 202
-    headers = {"Idempotent-Replayed": "true"} if answer.is_replayed else None
     return Response(answer.body, status_code=status, headers=headers, media_type=answer.media_type)
 
 

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from functions.contract import Http
+from functions.invoke import Invoker
 from functions.pool.heartbeat import heartbeat
 from functions.process.lifecycle import Process
 from state.records import Role
@@ -296,14 +297,12 @@ async def test_a_session_opens_the_event_stream_and_its_end_ends_that(
 
 
 async def test_a_get_that_writes_needs_the_page_s_header_too(
-    http: httpx.AsyncClient, process: Process, root: Issued, monkeypatch: pytest.MonkeyPatch
+    http: httpx.AsyncClient, process: Process, root: Issued
 ) -> None:
     await sign_in(http, (await issued(process, "w1", "worker")).text)
-    monkeypatch.setattr(
-        "tests.conftest.table", lambda: {"pool::next": replace(heartbeat, triggers=(Http("GET", "/next"),))}
-    )
+    fetched = replace(heartbeat, triggers=(Http("GET", "/next"),), needs={})
 
-    async with http_client(process) as other:
+    async with http_client(replace(process, invoker=Invoker({"pool::next": fetched}, []))) as other:
         other.cookies = http.cookies
         answers = [await other.get("/next", headers=headers) for headers in ({}, PAGE)]
 

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from tests.labs import idea, open_tag
-from triggers.http import bodies, routes
+from triggers.http import asking, bodies, routes
 from triggers.http.turns import LONG, Turns
 
 TOGETHER = 10
@@ -76,7 +76,7 @@ async def test_long_bodies_that_come_together_are_read_one_in_a_turn(
 ) -> None:
     await open_tag(client)
     counted = Counted()
-    monkeypatch.setattr(routes, "parsed", counted.one(bodies.parsed))
+    monkeypatch.setattr(asking, "parsed", counted.one(bodies.parsed))
 
     async with counted.counting():
         answers = await asyncio.gather(
