@@ -106,7 +106,7 @@ def value_of(dimension: Dimension, value: object) -> Value:
     name, categories = dimension.name, dimension.categories
     if categories is not None:
         for category in categories:
-            if _same(category, value):
+            if same(category, value):
                 return category
         _refuse(name, f"{_told(value)} is none of its categories", f"they are {_listed(categories)}")
     low, high = dimension.min, dimension.max
@@ -259,7 +259,7 @@ def frozen(dimension: Dimension, value: object, *, by: str, at: float, reason: s
         Invalid: it is none of the dimension's values.
     """
     wanted = value_of(dimension, value)
-    if dimension.frozen and _same(dimension.frozen_value, wanted):
+    if dimension.frozen and same(dimension.frozen_value, wanted):
         return None
     freeze = {"frozen": True, "frozen_value": wanted}
     return dimension.model_copy(update=freeze | {"frozen_by": by, "frozen_at": at, "frozen_reason": reason})
@@ -353,7 +353,7 @@ def _int(name: str, what: str, number: int | float) -> int:
     return int(number)
 
 
-def _same(one: object, other: object) -> bool:
+def same(one: object, other: object) -> bool:
     """Whether JSON has them for one value: 1 and 1.0 are, 1 and true are not."""
     return isinstance(one, bool) == isinstance(other, bool) and one == other
 

@@ -25,6 +25,7 @@ from functions.rules.swarm.dimensions import (
 )
 from state.errors import Invalid
 from state.records import Dimension
+from tests.functions.rules.swarm.sample import NUMBERS, dimensions
 
 LR = {"name": "LR", "dtype": "float_log", "min": 1e-4, "max": 1e-1}
 DEPTH = {"name": "DEPTH", "dtype": "int", "min": 4, "max": 24}
@@ -155,25 +156,7 @@ def test_a_canary_s_share_is_one(share: float) -> None:
 # -- values
 
 
-NUMBERS = st.floats(-1e6, 1e6) | st.integers(-(10**6), 10**6)
 ANY = NUMBERS | st.booleans() | st.text(max_size=5) | st.none() | st.floats() | st.integers()
-CATEGORIES = st.lists(NUMBERS | st.booleans() | st.text(max_size=5), min_size=1, max_size=6)
-
-
-@st.composite
-def dimensions(draw: st.DrawFn) -> Dimension:
-    """Any dimension that is let in."""
-    dtype = draw(st.sampled_from(["float_log", "float", "int", "categorical"]))
-    fields: dict[str, Any] = {"name": "A", "dtype": dtype}
-    if dtype == "categorical":
-        fields["categories"] = draw(CATEGORIES)
-    else:
-        fields["min"], fields["max"] = sorted((draw(NUMBERS), draw(NUMBERS)))
-    try:
-        return checked(DeclaredDimension.model_validate(fields))
-    except (Invalid, ValidationError):
-        assume(False)
-        raise
 
 
 @given(dimensions(), ANY)

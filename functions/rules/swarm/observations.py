@@ -1,0 +1,100 @@
+"""What the runs of a tag say of their configs, measured so that no single result decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, median
+
+from state.records import Value
+
+SPREAD = 0.02
+"""The scores' robust standard deviation, whatever the metric: about that of val_bpb between configs."""
+LIMIT = 3 * SPREAD
+"""Scores lie at most that far from the median's, so that a result of 1e300 is one bad result."""
+LARGEST = 1e300
+"""Larger results count as this one: a difference of two of them is finite."""
+NORMAL = 1.4826
+"""A normal distribution's standard deviation over its median absolute deviation."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """One run: what was set, and what came of it."""
+
+    config: Mapping[str, Value]
+    value: float | None
+    """The judged delta, lower is better, finite; None: it crashed, or is pending."""
+    censored: bool = False
+    """It was stopped early: the value is its last one."""
+    pending: bool = False
+    """It has not ended."""
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Runs as scores: 0 is the median result, lower is better."""
+
+    each: Sequence[float]
+    """In the order of the observations."""
+    mean: float
+    """Of the runs that ended."""
+
+
+def scored(observations: Sequence[Observation]) -> Scores:
+    """The score of each observation, from -LIMIT to LIMIT.
+
+    A crash is as bad as a score can be. A run that was stopped counts as its last value, but never as better than the
+    mean of the finished runs. A pending run counts as the mean of those that ended (constant liar; Ginsbourger et al.
+    2010), so that the next proposals look elsewhere.
+    """
+    finished = [o.value for o in observations if is_finished(o) and o.value is not None]
+    stopped = [o.value for o in observations if o.censored and not o.pending and o.value is not None]
+    scale = _Scale.of(finished or stopped)
+    usual = fmean(map(scale.score, finished)) if finished else 0.0
+
+    def score(seen: Observation) -> float:
+        if seen.value is None:
+            return LIMIT
+        return max(usual, scale.score(seen.value)) if seen.censored else scale.score(seen.value)
+
+    ended = {n: score(seen) for n, seen in enumerate(observations) if not seen.pending}
+    mean = fmean(ended.values()) if ended else 0.0
+    return Scores([ended.get(n, mean) for n in range(len(observations))], mean)
+
+
+def is_finished(seen: Observation) -> bool:
+    """Whether the run went on to its end and has a value."""
+    return seen.value is not None and not seen.censored and not seen.pending
+
+
+def shrunk(total: float, n: int, mean: float, weight: float) -> float:
+    """The mean of `n` scores with this sum, drawn to the overall mean as if `weight` more runs had had it."""
+    return (total + weight * mean) / (n + weight)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    middle: float
+    spread: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> _Scale:
+        """Median and median absolute deviation; of the deviations that are not 0, where most results are equal."""
+        if not values:
+            return cls(0.0, 0.0)
+        bounded = [_bounded(value) for value in values]
+        middle = median(bounded)
+        apart = [abs(value - middle) for value in bounded]
+        usual = median(apart) or median([a for a in apart if a] or [0.0])
+        return cls(middle, NORMAL * usual)
+
+    def score(self, value: float) -> float:
+        if not self.spread:
+            return 0.0 if value == self.middle else LIMIT if value > self.middle else -LIMIT
+        far = SPREAD * ((_bounded(value) - self.middle) / self.spread)
+        return min(max(far, -LIMIT), LIMIT)
+
+
+def _bounded(value: float) -> float:
+    return min(max(value, -LARGEST), LARGEST)

@@ -1,0 +1,201 @@
+"""The room of a dimension: the values that a proposal may give it.
+
+A range is measured in its own scale: by factors for a float_log, by differences for the others. Floats in a room have
+at most 3 significant digits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from functions.rules.swarm.digits import short, short_within
+from functions.rules.swarm.dimensions import SMALLEST_FLOAT, same, value_of
+from state.errors import Invalid
+from state.records import Dimension, Value
+
+if TYPE_CHECKING:
+    from random import Random
+
+Numeric = int | float
+Span = tuple[Numeric, Numeric]
+"""Lowest and highest value, both inside."""
+Allowed = Value | Sequence[Value] | Mapping[str, Numeric]
+"""What a constraint leaves to a dimension: one value, a list of values, or a range with `min`, `max` or both."""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Values of one dimension: a choice of them, or spans of its range; never empty."""
+
+    dimension: Dimension
+    choices: tuple[Value, ...] = ()
+    spans: tuple[Span, ...] = ()
+
+    @property
+    def single(self) -> bool:
+        """There is nothing to choose."""
+        return len(self.choices) == 1 or (len(self.spans) == 1 and self.spans[0][0] == self.spans[0][1])
+
+    def drawn(self, rng: Random) -> Value:
+        """One of its values, uniform in the dimension's scale; every span is as likely as another."""
+        if self.choices:
+            return rng.choice(self.choices)
+        low, high = rng.choice(self.spans)
+        if isinstance(low, int) and isinstance(high, int):
+            return rng.randint(low, high)
+        return _valued(self.dimension, rng.uniform(*_scaled_span(self.dimension, low, high)), (low, high))
+
+    def middle(self) -> Value:
+        """The middle of the longest span; the first of a choice, which has no middle."""
+        return self.choices[0] if self.choices else self.level(0.5)
+
+    def level(self, share: float) -> Value:
+        """The value at this share (0 to 1) of the longest span."""
+        low, high = max(self.spans, key=lambda span: span[1] - span[0])
+        start, end = _scaled_span(self.dimension, low, high)
+        return _valued(self.dimension, start + share * (end - start), (low, high))
+
+    def holds(self, value: Value) -> bool:
+        if self.choices:
+            return any(same(choice, value) for choice in self.choices)
+        return not isinstance(value, bool | str) and any(low <= value <= high for low, high in self.spans)
+
+    def nearest(self, value: Value) -> Value | None:
+        """The value of the room next to this one; None where a text or a truth value is none of its values."""
+        if self.choices:
+            if (found := next((choice for choice in self.choices if same(choice, value)), None)) is not None:
+                return found
+            numbers = [c for c in self.choices if not isinstance(c, bool | str)]
+            if isinstance(value, bool | str) or not numbers or self.dimension.dtype == "categorical":
+                return None
+            return min(numbers, key=lambda choice: abs(choice - value))
+        if isinstance(value, bool | str):
+            return None
+        ends = [min(max(value, low), high) for low, high in self.spans]
+        found_at = min(range(len(ends)), key=lambda n: abs(ends[n] - value))
+        return _valued(self.dimension, _scaled(self.dimension, ends[found_at]), self.spans[found_at])
+
+    def inside(self, low: Numeric, high: Numeric) -> Room | None:
+        """Its values from `low` to `high`, which may lie outside of it; None without any."""
+        if self.choices:
+            left = tuple(c for c in self.choices if not isinstance(c, bool | str) and low <= c <= high)
+            return replace(self, choices=left) if left else None
+        cut = [_whole_span(self.dimension, max(low, a), min(high, b)) for a, b in self.spans]
+        spans = tuple((a, b) for a, b in cut if a <= b)
+        return replace(self, spans=spans) if spans else None
+
+    def near(self, value: Numeric, share: float) -> Room:
+        """Its values at most this share of the dimension's range away from one of them."""
+        dimension = self.dimension
+        low, high = _ends(dimension)
+        start, end = _scaled_span(dimension, low, high)
+        apart, at = share * (end - start), _scaled(dimension, value)
+        if dimension.dtype == "int":
+            apart = max(1, apart)  # a short range has neighbours, too
+        return self.inside(_unscaled(dimension, at - apart), _unscaled(dimension, at + apart)) or Room(
+            dimension, choices=(value,)
+        )
+
+    def extremes(self, share: float) -> Room:
+        """The first and the last share of each span; all of a choice."""
+        if self.choices:
+            return self
+        found: list[Span] = []
+        for low, high in self.spans:
+            start, end = _scaled_span(self.dimension, low, high)
+            apart = share * (end - start)
+            ends = (
+                (low, _unscaled(self.dimension, start + apart)),
+                (
+                    _unscaled(self.dimension, end - apart),
+                    high,
+                ),
+            )
+            for n, (first, last) in enumerate(_whole_span(self.dimension, *each) for each in ends):
+                found.append((first, last) if first <= last else ((low, low), (high, high))[n])
+        return replace(self, spans=tuple(found))
+
+
+def room_of(dimension: Dimension, allowed: Allowed | None = None) -> Room | None:
+    """All values of a dimension that a constraint allows; None where it allows none of them."""
+    whole = (
+        Room(dimension, choices=tuple(dimension.categories))
+        if dimension.categories is not None
+        else Room(dimension, spans=(_whole_span(dimension, *_ends(dimension)),))
+    )
+    if allowed is None:
+        return whole
+    if isinstance(allowed, Mapping):
+        return whole.inside(allowed.get("min", -math.inf), allowed.get("max", math.inf))
+    values = allowed if isinstance(allowed, Sequence) and not isinstance(allowed, str) else [allowed]
+    own: list[Value] = []
+    for each in values:
+        value = own_value(dimension, each)
+        if value is not None and not any(same(value, known) for known in own):
+            own.append(value)
+    return Room(dimension, choices=tuple(own)) if own else None
+
+
+def own_value(dimension: Dimension, value: Value) -> Value | None:
+    """A value as the dimension has it, a float with 3 significant digits; None where it is none of its values."""
+    if dimension.dtype in ("float", "float_log") and not isinstance(value, bool | str):
+        low, high = _ends(dimension)
+        lowest, highest = short_within(low, high)
+        value = min(max(short(value), lowest), highest) if low <= value <= high else value
+    try:
+        return value_of(dimension, value)
+    except Invalid:
+        return None
+
+
+def at(dimension: Dimension, share: float) -> float:
+    """The number at a share (0 to 1) of the dimension's range, not rounded."""
+    start, end = _scaled_span(dimension, *_ends(dimension))
+    return _unscaled(dimension, start + share * (end - start))
+
+
+# -- scales
+
+
+def _ends(dimension: Dimension) -> Span:
+    assert dimension.min is not None
+    assert dimension.max is not None
+    return dimension.min, dimension.max
+
+
+def _whole_span(dimension: Dimension, low: Numeric, high: Numeric) -> Span:
+    """The span of values that may be proposed; its first end is above the second where there are none."""
+    if not low <= high:
+        return 1, 0
+    if dimension.dtype == "int":
+        return math.ceil(low), math.floor(high)
+    lowest, highest = short_within(low, high)
+    if 0 < abs(lowest) < SMALLEST_FLOAT:
+        lowest = SMALLEST_FLOAT if lowest > 0 else 0.0
+    if 0 < abs(highest) < SMALLEST_FLOAT:
+        highest = 0.0 if highest > 0 else -SMALLEST_FLOAT
+    return lowest, highest
+
+
+def _scaled_span(dimension: Dimension, low: Numeric, high: Numeric) -> tuple[float, float]:
+    return _scaled(dimension, low), _scaled(dimension, high)
+
+
+def _scaled(dimension: Dimension, value: Numeric) -> float:
+    return math.log(value) if dimension.dtype == "float_log" else float(value)
+
+
+def _unscaled(dimension: Dimension, scaled: float) -> float:
+    return math.exp(scaled) if dimension.dtype == "float_log" else scaled
+
+
+def _valued(dimension: Dimension, scaled: float, span: Span) -> Numeric:
+    """The value at a place of the scale, inside a span."""
+    low, high = span
+    number = _unscaled(dimension, scaled)
+    if dimension.dtype == "int":
+        return min(max(round(number), low), high)
+    return min(max(short(number) if abs(number) >= SMALLEST_FLOAT else 0.0, low), high)

@@ -1,0 +1,140 @@
+"""The shape of a population's configs: which dimensions they vary, where, and where the others stand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from functions.rules.swarm.rooms import Allowed, Room, room_of
+from state.records import Dimension, Value
+
+if TYPE_CHECKING:
+    from random import Random
+
+SwarmStrategy = Literal[
+    "exploit", "investigate", "falsify", "validate", "decision_sprint", "moonshot", "converge"
+]
+
+NEAR: Mapping[SwarmStrategy, float] = {"exploit": 1 / 8, "converge": 1 / 16}
+"""Strategies that stay near the best known config, with the share of a range on either side of it."""
+OTHER_CATEGORY: Mapping[SwarmStrategy, float] = {"exploit": 0.25, "converge": 0.1}
+"""Share of their configs that try a categorical elsewhere than at the best known value."""
+LEVELS = (1 / 6, 1 / 2, 5 / 6)
+"""Places in a range at which decision_sprint runs, so that its configs are few and are repeated."""
+OUTER = 1 / 8
+"""Share of a range, at either end, in which moonshots lie."""
+CANARY_SHARE = 0.12
+"""Share of configs that vary a canary which names no share."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the configs of a population vary, and how."""
+
+    strategy: SwarmStrategy
+    """`exploit`, `converge`: near `center`; without a value there, anywhere.
+    `investigate`: all of the free dimensions' ranges.
+    `falsify`: one of the free dimensions in each config, all else at the center.
+    `validate`: the cells of a test: what the constraint names, where `free` is None.
+    `decision_sprint`: few levels of the free dimensions, repeated; the center alone, where `free` is None.
+    `moonshot`: the ends of the free ranges.
+    """
+    free: tuple[str, ...] | None = None
+    """Dimensions that may vary; None: every dimension that is not frozen."""
+    constraint: Mapping[str, Allowed] = field(default_factory=dict)
+    """Values that dimensions may have, varied or not; a frozen one stands where it is frozen."""
+    center: Mapping[str, Value] = field(default_factory=dict)
+    """The best known config."""
+
+
+@dataclass(frozen=True)
+class Freedom:
+    """What a shape leaves to one dimension."""
+
+    room: Room
+    """Its values where it varies."""
+    standing: Value
+    """Its value where it does not."""
+    share: float
+    """The share of configs that vary it, 0 to 1."""
+
+    @property
+    def dimension(self) -> Dimension:
+        return self.room.dimension
+
+
+def drawn_config(dimensions: Sequence[Dimension], shape: Shape, rng: Random) -> dict[str, Value]:
+    """A config at random within a shape; it has every dimension, and a valid value for each."""
+    freedoms = freedoms_of(dimensions, shape)
+    varied = varied_names(freedoms, shape, rng)
+    return {
+        f.dimension.name: f.room.drawn(rng) if f.dimension.name in varied else f.standing for f in freedoms
+    }
+
+
+def freedoms_of(dimensions: Sequence[Dimension], shape: Shape) -> list[Freedom]:
+    """What a shape leaves to each dimension, in their order."""
+    return [_freedom(dimension, shape) for dimension in dimensions]
+
+
+def varied_names(freedoms: Sequence[Freedom], shape: Shape, rng: Random) -> set[str]:
+    """The dimensions that one config varies, drawn by their shares; under falsify at most one."""
+    varied = [f.dimension.name for f in freedoms if f.share and rng.random() < f.share]
+    if shape.strategy == "falsify" and varied:
+        return {rng.choice(varied)}
+    return set(varied)
+
+
+def contradictions(dimensions: Sequence[Dimension], shape: Shape) -> Iterator[str]:
+    """Which parts of a constraint no config honours, one sentence each.
+
+    `freedoms_of` leaves them out: the dimension varies as if the constraint did not name it. A population with such a
+    hypothesis tests nothing, and is better ended.
+    """
+    known = {d.name: d for d in dimensions}
+    for name, allowed in shape.constraint.items():
+        dimension = known.get(name)
+        if dimension is None:
+            yield f"there is no dimension {name!r}"
+        elif (room := room_of(dimension, allowed)) is None:
+            yield f"{name!r} has none of the values that the constraint allows"
+        elif (
+            dimension.frozen and dimension.frozen_value is not None and not room.holds(dimension.frozen_value)
+        ):
+            yield f"{name!r} is frozen at {dimension.frozen_value!r}, which the constraint does not allow"
+
+
+def _freedom(dimension: Dimension, shape: Shape) -> Freedom:
+    if dimension.frozen and dimension.frozen_value is not None:
+        return Freedom(Room(dimension, choices=(dimension.frozen_value,)), dimension.frozen_value, 0.0)
+    whole = room_of(dimension)
+    assert whole is not None
+    room = room_of(dimension, shape.constraint.get(dimension.name)) or whole
+    center = shape.center.get(dimension.name)
+    known = None if center is None else room.nearest(center)
+    standing = room.middle() if known is None else known
+    if not _is_free(dimension, shape):
+        return Freedom(room, standing, 0.0)
+    share = 1.0
+    if dimension.is_canary:
+        share = CANARY_SHARE if dimension.canary_prob is None else dimension.canary_prob
+    if known is not None and shape.strategy in NEAR:
+        if room.choices:
+            share *= OTHER_CATEGORY[shape.strategy]
+        elif not isinstance(known, bool | str):
+            room = room.near(known, NEAR[shape.strategy])
+    if shape.strategy == "moonshot":
+        room = room.extremes(OUTER)
+    if shape.strategy == "decision_sprint" and room.spans:
+        levels = dict.fromkeys(room.level(place) for place in LEVELS)
+        room = Room(dimension, choices=tuple(levels))
+    return Freedom(room, standing, 0.0 if room.single else share)
+
+
+def _is_free(dimension: Dimension, shape: Shape) -> bool:
+    if shape.free is not None:
+        return dimension.name in shape.free
+    if shape.strategy == "validate" and shape.constraint:
+        return dimension.name in shape.constraint
+    return shape.strategy != "decision_sprint"
