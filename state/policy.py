@@ -26,6 +26,7 @@ PROPOSED = {
 """Names that the proposal of traces gave to values of ours."""
 
 StoppingRule = Literal["none", "stochastic", "median", "asha"]
+SamplerName = Literal["thompson"]
 LONGEST_EXTENSION_S = 600.0
 BUCKETS = (0.2, 0.4, 0.6, 0.8, 1.0)
 """Shares of a run at which its value is compared with those of other runs."""
@@ -222,6 +223,9 @@ class Policy(Part):
     budgets: Budgets = Field(default=Budgets(), description="how long runs train")
     stopping: Stopping = Field(default=Stopping(), description="which runs are stopped on their way")
     patches: Patches = Field(default=Patches(), description="how long patches stay in Redis")
+    sampler: SamplerName = Field(
+        default="thompson", description="what proposes the configs of a swarm from the results so far"
+    )
 
     def changed(self, changes: dict[str, Any]) -> Policy:
         """This policy with some values replaced, nested or dotted names.

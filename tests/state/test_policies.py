@@ -78,7 +78,7 @@ def test_an_unknown_name_is_told_the_known_ones(change: dict[str, Any], known: s
 
 
 def test_what_an_earlier_version_knew_is_left_out_and_the_rest_stays() -> None:
-    stored = {"crash_limit": 4, "sampler": "thompson", "budgets": {"base_s": 7, "most_s": 3}}
+    stored = {"crash_limit": 4, "colour": "green", "budgets": {"base_s": 7, "most_s": 3}}
 
     assert known_values(stored) == {"crash_limit": 4, "budgets": {"base_s": 7}}
     assert known_values(Policy().model_dump()) == Policy().model_dump()

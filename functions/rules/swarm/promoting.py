@@ -1,0 +1,110 @@
+"""Promotion: neighbours of the configs that are best by the mean of their runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from functions.rules.swarm.fingerprints import canonical, normalised
+from functions.rules.swarm.observations import Observation, is_finished, scored, shrunk
+from functions.rules.swarm.rooms import Room
+from functions.rules.swarm.sampling import Proposal, priority_of
+from functions.rules.swarm.shapes import Shape, freedoms_of, varied_names
+from state.records import Dimension, Value
+
+if TYPE_CHECKING:
+    from random import Random
+
+TOP = 0.2
+"""Share of the configs that get neighbours."""
+PRIOR_RUNS = 2.0
+"""Runs at the overall mean that are added to those of a config: one lucky run is drawn to it, four good ones less."""
+NEIGHBOUR = 0.6
+"""Lowest priority of a neighbour."""
+STEP = 1 / 10
+"""How far from its config a neighbour lies at most, as a share of the range."""
+OTHER_CATEGORY = 0.3
+"""Share of the neighbours for which a categorical is among the dimensions that may differ."""
+TRIES = 8
+"""Draws of a value that is not the config's own: in a short range few are."""
+ANYWHERE = Shape("investigate")
+
+
+@dataclass
+class _Seen:
+    config: Mapping[str, Value]
+    total: float = 0.0
+    runs: int = 0
+    finished: bool = False
+
+
+def promoted(
+    observations: Sequence[Observation],
+    dimensions: Sequence[Dimension],
+    rng: Random,
+    shape: Shape = ANYWHERE,
+    count: int | None = None,
+) -> list[Proposal]:
+    """One neighbour of each of the best configs, the best config's first; `count`: of so many of them, at random.
+
+    A neighbour differs in one or two dimensions that the shape leaves free, and honours the shape's constraint;
+    the others stand where the config has them.
+    """
+    best = top_configs(observations, dimensions)
+    places: Sequence[int] = range(len(best))
+    if count is not None and count < len(best):
+        places = sorted(rng.sample(places, count))
+    return [
+        Proposal(
+            _neighbour(best[place], dimensions, shape, rng),
+            priority_of(NEIGHBOUR, 1 - place / len(best)),
+            f"near the config that is number {place + 1} by its mean",
+        )
+        for place in places
+    ]
+
+
+def top_configs(
+    observations: Sequence[Observation], dimensions: Sequence[Dimension]
+) -> list[Mapping[str, Value]]:
+    """The best fifth of the configs that finished a run, by their shrunken mean score; the best first."""
+    scores = scored(observations)
+    found: dict[str, _Seen] = {}
+    for seen, score in zip(observations, scores.each, strict=True):
+        if not seen.pending:
+            config = normalised(seen.config, dimensions)
+            one = found.setdefault(canonical(config), _Seen(config))
+            one.total, one.runs = one.total + score, one.runs + 1
+            one.finished = one.finished or is_finished(seen)
+    finished = [one for one in found.values() if one.finished]
+    finished.sort(key=lambda one: shrunk(one.total, one.runs, scores.mean, PRIOR_RUNS))
+    return [one.config for one in finished[: math.ceil(TOP * len(finished))]]
+
+
+def _neighbour(
+    config: Mapping[str, Value], dimensions: Sequence[Dimension], shape: Shape, rng: Random
+) -> dict[str, Value]:
+    wide = replace(shape, strategy="investigate", center=config)
+    freedoms = freedoms_of(dimensions, wide)
+    varied = varied_names(freedoms, wide, rng)
+    ranges = [f.dimension.name for f in freedoms if f.dimension.name in varied and f.room.spans]
+    others = [f.dimension.name for f in freedoms if f.dimension.name in varied and f.room.choices]
+    may_move = ranges + [name for name in others if not ranges or rng.random() < OTHER_CATEGORY]
+    moved = rng.sample(may_move, min(len(may_move), rng.choice((1, 2))))
+    return {
+        f.dimension.name: _moved(f.room, f.standing, rng) if f.dimension.name in moved else f.standing
+        for f in freedoms
+    }
+
+
+def _moved(room: Room, value: Value, rng: Random) -> Value:
+    """Another value near this one; of a choice any other."""
+    near = room if room.choices or isinstance(value, bool | str) else room.near(value, STEP)
+    drawn = value
+    for _ in range(TRIES):
+        drawn = near.drawn(rng)
+        if drawn != value or type(drawn) is not type(value):
+            break
+    return drawn

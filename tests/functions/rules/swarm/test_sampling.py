@@ -1,0 +1,402 @@
+"""The sampler learns from every kind of run, tries what it has not seen, and no single result blinds it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from statistics import fmean
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.rules.swarm.buckets import BUCKETS, index_of, parts
+from functions.rules.swarm.dimensions import value_of
+from functions.rules.swarm.fingerprints import canonical
+from functions.rules.swarm.observations import LIMIT, Observation, scored
+from functions.rules.swarm.promoting import promoted, top_configs
+from functions.rules.swarm.rooms import room_of
+from functions.rules.swarm.sampling import LEAST, SAMPLERS, Proposal, drawn_proposal, priority_of, sampler_of
+from functions.rules.swarm.shapes import Shape, freedoms_of
+from state.policy import Policy
+from state.records import Dimension, Value
+from tests.functions.rules.swarm.sample import (
+    DEPTH,
+    INVESTIGATE,
+    LAYERS,
+    LR,
+    OPTIMIZER,
+    SHAPES,
+    SOME,
+    STRATEGIES,
+    at,
+    dimension,
+    dimensions,
+    runs,
+    swarms,
+)
+
+THOMPSON = SAMPLERS["thompson"]
+RESULTS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+
+Propose = Callable[[Sequence[Observation], Random], list[Proposal]]
+
+
+def proposed(
+    seen: Sequence[Observation],
+    dimensions: Sequence[Dimension] = SOME,
+    shape: Shape = INVESTIGATE,
+    n: int = 200,
+    seed: int = 1,
+) -> list[Proposal]:
+    return THOMPSON.propose(dimensions, seen, shape, n, Random(seed))
+
+
+def share(proposals: Sequence[Proposal], name: str, value: Value) -> float:
+    return fmean(p.config[name] == value for p in proposals)
+
+
+def by_optimizer(better: str, gain: float = 1.0, n: int = 60) -> list[Observation]:
+    """Runs in which one optimizer is better by far."""
+    rng = Random(3)
+    seen = runs([0.0] * n)
+    return [Observation(o.config, rng.gauss(0, 0.1) - gain * (o.config["OPTIMIZER"] == better)) for o in seen]
+
+
+# -- for any dimensions, shape and runs
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[Dimension], list[Observation]]:
+    """A tag's dimensions, and runs of their configs that ended in any way."""
+    found = draw(swarms())
+    kinds = draw(st.lists(st.tuples(RESULTS, st.sampled_from(["", "censored", "pending"])), max_size=12))
+    seen = runs([value for value, _ in kinds], found)
+    return found, [
+        Observation(o.config, o.value, censored=kind == "censored", pending=kind == "pending")
+        for o, (_, kind) in zip(seen, kinds, strict=True)
+    ]
+
+
+@given(histories(), SHAPES, st.integers(0, 2**32))
+def test_every_proposal_is_valid_and_stays_in_its_shape(
+    history: tuple[list[Dimension], list[Observation]], shape: Shape, seed: int
+) -> None:
+    found, seen = history
+    rng = Random(seed)
+
+    proposals = [*THOMPSON.propose(found, seen, shape, 3, rng), *promoted(seen, found, rng, shape)]
+
+    free = {f.dimension.name: f for f in freedoms_of(found, shape)}
+    for proposal in proposals:
+        assert 0 <= proposal.priority <= 1
+        assert list(proposal.config) == [d.name for d in found]
+        for each in found:
+            value = proposal.config[each.name]
+            assert value_of(each, value) == value
+            room = room_of(each, shape.constraint.get(each.name))
+            assert each.frozen or room is None or room.holds(value)
+    for proposal in proposals[:3]:
+        for name, freedom in free.items():
+            assert freedom.room.holds(proposal.config[name]) or proposal.config[name] == freedom.standing
+
+
+@given(st.lists(RESULTS, min_size=1, max_size=30))
+def test_a_score_is_a_number_and_bounded_whatever_the_results_are(values: list[float | None]) -> None:
+    scores = scored(runs(values, [LR]))
+
+    assert all(abs(score) <= LIMIT * (1 + 1e-9) for score in [*scores.each, scores.mean])
+
+
+@given(dimensions(), st.integers(0, 2**32))
+def test_every_value_lies_in_the_bucket_that_it_is_drawn_from(found: Dimension, seed: int) -> None:
+    room, index = room_of(found), index_of(found)
+    assert room is not None
+
+    split = parts(room)
+
+    assert len(split) <= (len(found.categories) if found.categories else BUCKETS)
+    for bucket, part in split.items():
+        value = part.drawn(Random(seed))
+        at_an_edge = found.dtype in ("float", "float_log") and (index(value) or 0) - 1 == bucket
+        assert index(value) == bucket or at_an_edge
+    assert index("no value of it" * 9) is None
+
+
+def test_buckets_are_equal_in_the_dimension_s_own_scale() -> None:
+    assert [index_of(LR)(value) for value in (1e-4, 2e-4, 3e-4, 3e-3, 3.3e-3, 0.1)] == [0, 0, 1, 3, 4, 7]
+    assert [index_of(LAYERS)(value) for value in (1, 2, 3, 4, 5)] == [0, 1, 2, 3, 4]
+    assert Counter(index_of(DEPTH)(depth) for depth in range(4, 25)) == dict.fromkeys(range(8), 3) | {
+        2: 2,
+        5: 2,
+        7: 2,
+    }
+    assert [index_of(LR)(value) for value in (True, "0.01", 1.0)] == [None] * 3
+
+
+# -- what it learns
+
+
+def test_it_learns_a_categorical() -> None:
+    assert share(proposed(by_optimizer("sgd")), "OPTIMIZER", "sgd") > 0.8
+    assert share(proposed(by_optimizer("lion")), "OPTIMIZER", "lion") > 0.8
+
+
+def test_it_tells_true_from_one() -> None:
+    flag = dimension("FLAG", "categorical", categories=[1, True])
+    seen = [Observation({"FLAG": value}, float(value is True)) for value in (1, True) * 20]
+
+    ones = sum(type(p.config["FLAG"]) is int for p in proposed(seen, [flag]))
+
+    assert ones > 150
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_it_learns_on_a_metric_of_any_scale(scale: float) -> None:
+    seen = [Observation(o.config, scale * (o.value or 0)) for o in by_optimizer("sgd")]
+
+    assert share(proposed(seen), "OPTIMIZER", "sgd") > 0.8
+
+
+def test_what_it_has_not_seen_can_win() -> None:
+    seen = [o for o in by_optimizer("sgd", n=200) if o.config["OPTIMIZER"] != "lion"]
+
+    few = proposed(seen[:12])
+    bad = proposed([o for o in seen if o.config["OPTIMIZER"] != "sgd"])
+
+    assert share(few, "OPTIMIZER", "lion") > 0.02
+    assert share(bad, "OPTIMIZER", "lion") > 0.1
+    assert any("OPTIMIZER" in p.why for p in bad if p.config["OPTIMIZER"] == "lion")
+
+
+def test_without_any_run_it_looks_everywhere() -> None:
+    proposals = proposed([])
+
+    assert {p.config["LAYERS"] for p in proposals} == {1, 2, 3, 4, 5}
+    assert len({p.config["OPTIMIZER"] for p in proposals}) == 4
+    assert len({index_of(LR)(p.config["LR"]) for p in proposals}) == BUCKETS
+
+
+def test_one_batch_spreads_because_what_it_proposed_is_pending() -> None:
+    alone = Counter(
+        proposed([], [OPTIMIZER], n=1, seed=seed)[0].config["OPTIMIZER"] for seed in range(400)
+    ).most_common()
+    together = [
+        Counter(p.config["OPTIMIZER"] for p in proposed([], [OPTIMIZER], n=40, seed=seed))
+        for seed in range(20)
+    ]
+
+    assert len(alone) == 4
+    assert min(min(batch.values()) for batch in together if len(batch) == 4) >= 1
+    assert all(len(batch) == 4 for batch in together)
+
+
+def test_crashes_are_evidence_against_what_crashed() -> None:
+    seen = [
+        Observation(o.config, None if o.config["OPTIMIZER"] == "sgd" else o.value)
+        for o in by_optimizer("adam", gain=0.0)
+    ]
+
+    assert share(proposed(seen), "OPTIMIZER", "sgd") < 0.05
+
+
+def test_a_run_that_was_stopped_counts_as_its_value_and_never_as_better_than_usual() -> None:
+    seen = runs([0.0, 1.0, 2.0])
+    stopped = [Observation(seen[0].config, value, censored=True) for value in (-50.0, 0.0, 1.8, 50.0)]
+
+    scores = scored([*seen, *stopped]).each
+
+    usual = fmean(scores[:3])
+    assert scores[3] == scores[4] == usual
+    assert usual < scores[5] < scores[6] == LIMIT
+
+
+def test_a_pending_run_counts_as_the_mean_of_those_that_ended() -> None:
+    seen = runs([0.0, 1.0, 5.0, None])
+
+    scores = scored([*seen, Observation(seen[0].config, None, pending=True)])
+
+    assert scores.each[-1] == scores.mean == pytest.approx(fmean(scores.each[:-1]))
+
+
+# -- traps
+
+
+@pytest.mark.parametrize("poison", [1e300, -1e300, 1.7e308, -1.7e308])
+def test_a_poisoned_result_does_not_blind_it(poison: float) -> None:
+    seen = by_optimizer("sgd")
+    seen[7] = Observation({**seen[7].config, "OPTIMIZER": "adam"}, poison)
+
+    assert share(proposed(seen), "OPTIMIZER", "sgd") > 0.75
+
+
+def test_equal_metrics_teach_nothing_and_stop_nothing() -> None:
+    proposals = proposed(runs([0.25] * 26))
+
+    assert {p.config["LAYERS"] for p in proposals} == {1, 2, 3, 4, 5}
+    assert all(p.priority == pytest.approx(LEAST["investigate"] + 0.1) for p in proposals)
+
+
+def test_a_result_apart_from_26_equal_ones_is_noticed() -> None:
+    seen = [Observation({"OPTIMIZER": "adam"}, 0.25)] * 26 + [Observation({"OPTIMIZER": "sgd"}, 0.2)]
+
+    assert share(proposed(seen, [OPTIMIZER]), "OPTIMIZER", "adam") < 0.5
+
+
+@pytest.mark.parametrize("only", SOME, ids=lambda d: d.name)
+def test_one_dimension_is_enough(only: Dimension) -> None:
+    proposals = proposed(runs([0.1, 0.2, None], [only]), [only], n=20)
+
+    assert len({canonical(p.config) for p in proposals}) > 1
+
+
+def test_a_categorical_of_one_value_beside_others_does_no_harm() -> None:
+    only = dimension("ONLY", "categorical", categories=["one"])
+
+    assert share(proposed(runs([0.1, 0.2], [only, LR]), [only, LR]), "ONLY", "one") == 1.0
+
+
+def test_where_all_is_frozen_every_proposal_is_the_one_config() -> None:
+    stands = [at(DEPTH, 8), at(OPTIMIZER, "sgd")]
+
+    proposals = proposed(runs([0.1, 0.2], stands), stands, n=5)
+
+    assert [p.config for p in proposals] == [{"DEPTH": 8, "OPTIMIZER": "sgd"}] * 5
+    assert [p.config for p in promoted(runs([0.1], stands), stands, Random(1))] == [
+        {"DEPTH": 8, "OPTIMIZER": "sgd"}
+    ]
+
+
+def test_runs_from_before_a_dimension_was_there_teach_the_others() -> None:
+    seen = [
+        Observation({"OPTIMIZER": o.config["OPTIMIZER"], "LR": 5.0, "GONE": 1}, o.value)
+        for o in by_optimizer("sgd")
+    ]
+
+    assert share(proposed(seen), "OPTIMIZER", "sgd") > 0.8
+
+
+# -- priority
+
+
+def test_priorities_rank_repeats_above_neighbours_above_exploring() -> None:
+    sprint, explore, shot = (
+        proposed(by_optimizer("sgd"), shape=Shape(s)) for s in ("decision_sprint", "investigate", "moonshot")
+    )
+    near = promoted(by_optimizer("sgd"), SOME, Random(1))
+
+    assert min(p.priority for p in sprint) > max(p.priority for p in near if p is not near[0])
+    assert min(p.priority for p in near) > max(p.priority for p in explore)
+    assert max(p.priority for p in shot) <= 0.3
+    assert [p.priority for p in near] == sorted((p.priority for p in near), reverse=True)
+    assert set(LEAST) == set(STRATEGIES)
+    assert priority_of(0.95, 1.0) == 1.0
+
+
+def test_a_proposal_that_promises_more_has_a_higher_priority() -> None:
+    proposals = proposed(by_optimizer("sgd"), [OPTIMIZER])
+
+    best = {p.priority for p in proposals if p.config["OPTIMIZER"] == "sgd"}
+    others = {p.priority for p in proposals if p.config["OPTIMIZER"] != "sgd"}
+
+    assert min(best) > max(others, default=0)
+
+
+def test_a_policy_names_its_sampler() -> None:
+    assert sampler_of(Policy()) is THOMPSON
+
+
+# -- promotion
+
+
+def test_the_best_fifth_is_taken_by_the_mean_of_each_config_and_not_by_one_lucky_run() -> None:
+    steady: Mapping[str, Value] = {"DEPTH": 8}
+    lucky: Mapping[str, Value] = {"DEPTH": 9}
+    others = [Observation({"DEPTH": 10 + n}, 0.05 * n) for n in range(8)]
+    seen = [
+        *[Observation(steady, -0.3)] * 6,
+        Observation(lucky, -9.0),
+        *[Observation(lucky, 0.2)] * 3,
+        *others,
+    ]
+
+    best = top_configs(seen, [DEPTH])
+
+    assert best == [steady, *best[1:]]
+    assert len(best) == 2
+    assert lucky not in top_configs([*seen, *[Observation(lucky, 0.3)] * 2], [DEPTH])
+
+
+def test_spellings_of_one_config_are_one_config() -> None:
+    seen = [
+        Observation({"DEPTH": 8}, -1.0),
+        Observation({"DEPTH": 8.0}, -1.0),
+        Observation({"DEPTH": 9}, 1.0),
+    ]
+
+    assert top_configs(seen, [DEPTH]) == [{"DEPTH": 8}]
+
+
+def test_what_only_crashed_was_stopped_or_is_pending_gets_no_neighbours() -> None:
+    config: Mapping[str, Value] = {"DEPTH": 8}
+    seen = [Observation(config, None), Observation(config, -9.0, censored=True)]
+
+    assert promoted([*seen, Observation(config, None, pending=True)], [DEPTH], Random(1)) == []
+    assert promoted([], [DEPTH], Random(1)) == []
+
+
+def test_a_neighbour_differs_in_one_or_two_dimensions_and_by_little() -> None:
+    config: Mapping[str, Value] = {
+        "LR": 0.003,
+        "DEPTH": 12,
+        "LAYERS": 3,
+        "DROPOUT": 0.25,
+        "OPTIMIZER": "sgd",
+    }
+    seen = [Observation(config, -1.0)]
+
+    near = [promoted(seen, SOME, Random(seed))[0].config for seed in range(400)]
+
+    assert {sum(one[name] != config[name] for name in config) for one in near} == {1, 2}
+    assert {name for one in near for name in config if one[name] != config[name]} == set(config)
+    assert {one["LAYERS"] for one in near} == {2, 3, 4}
+    assert all(abs(math.log10(float(one["LR"]) / 0.003)) <= 0.31 for one in near)
+    assert 0.02 < fmean(one["OPTIMIZER"] != "sgd" for one in near) < 0.3
+
+
+# -- at equal budget
+
+
+def bowl(config: Mapping[str, Value], rng: Random) -> float:
+    """Best at LR 0.003, 4 layers, dropout 0.1 and lion, where it is about 0; the noise is 0.01."""
+    away = 0.05 * abs(math.log10(float(config["LR"])) - math.log10(0.003))
+    away += 0.01 * abs(float(config["LAYERS"]) - 4) + 0.1 * abs(float(config["DROPOUT"]) - 0.1)
+    return away + 0.03 * (config["OPTIMIZER"] != "lion") + rng.gauss(0, 0.01)
+
+
+def searched(propose: Propose, seed: int) -> list[Observation]:
+    """A search of 120 runs, 8 at a time; every tenth crashes."""
+    rng, seen = Random(seed), list[Observation]()
+    while len(seen) < 120:
+        for proposal in propose(seen, rng):
+            value = None if rng.random() < 0.1 else bowl(proposal.config, rng)
+            seen.append(Observation(proposal.config, value))
+    return seen
+
+
+def test_thompson_beats_random_search_at_equal_budget_and_finds_the_category() -> None:
+    def thompson(seen: Sequence[Observation], rng: Random) -> list[Proposal]:
+        return THOMPSON.propose(SOME, seen, INVESTIGATE, 8, rng)
+
+    def at_random(seen: Sequence[Observation], rng: Random) -> list[Proposal]:
+        return [drawn_proposal(SOME, INVESTIGATE, rng, "") for _ in range(8)]
+
+    learned, blind = ([searched(how, seed)[60:] for seed in range(20)] for how in (thompson, at_random))
+
+    def mean(found: Sequence[Sequence[Observation]]) -> float:
+        return fmean(o.value for seen in found for o in seen if o.value is not None)
+
+    assert mean(learned) < 0.5 * mean(blind)
+    assert fmean(o.config["OPTIMIZER"] == "lion" for seen in learned for o in seen) > 0.8
