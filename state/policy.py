@@ -172,6 +172,21 @@ class Stopping(Part):
         return self
 
 
+class Duplicates(Part):
+    """How often a swarm runs one config."""
+
+    max_trials: int = Field(
+        default=6, ge=1, le=1000, description="most runs of one config, those that wait or run included"
+    )
+    max_inflight: int = Field(
+        default=2,
+        ge=1,
+        le=1000,
+        description="most runs of one config that wait or run at once; not under falsify, validate and"
+        " decision_sprint, whose purpose is repeats",
+    )
+
+
 class Policy(Part):
     """Every threshold of a tag's research, with its default."""
 
@@ -225,6 +240,13 @@ class Policy(Part):
     patches: Patches = Field(default=Patches(), description="how long patches stay in Redis")
     sampler: SamplerName = Field(
         default="thompson", description="what proposes the configs of a swarm from the results so far"
+    )
+    duplicates: Duplicates = Field(default=Duplicates(), description="how often a swarm runs one config")
+    queue_target: int | None = Field(
+        default=None,
+        ge=1,
+        le=10_000,
+        description="configs that wait for the workers of each population; default: the active workers, at least 8",
     )
 
     def changed(self, changes: dict[str, Any]) -> Policy:

@@ -1,0 +1,152 @@
+"""Refilling the queue of a population: how many configs it lacks, and which ones."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from functions.rules.swarm.duplicates import Tried, desired_repeats, may_run
+from functions.rules.swarm.fingerprints import fingerprint
+from functions.rules.swarm.observations import Observation
+from functions.rules.swarm.promoting import promoted
+from functions.rules.swarm.sampling import Proposal, Sampler, drawn_proposal
+from functions.rules.swarm.shapes import Shape, SwarmStrategy
+from state.policy import Duplicates, Policy
+from state.records import Dimension
+
+if TYPE_CHECKING:
+    from random import Random
+
+LEAST_TARGET = 8
+"""Configs that wait where fewer workers are active."""
+MOONSHOT_SHARE = 0.05
+MIXED: frozenset[SwarmStrategy] = frozenset({"investigate", "exploit"})
+"""Strategies whose places include moonshots and neighbours of the best configs. The others test something, or stay
+near the winner: a config from elsewhere would not be what their note says."""
+PROMOTION_EVERY = 100
+PROMOTION_LASTS = 40
+"""Results after each hundred during which half of the places are neighbours: 20 in all, a fifth of 100 configs."""
+PROMOTION_SHARE = 0.5
+USUAL = Duplicates()
+MISSES = 32
+"""Draws in a row that may not run; then the shape is used up."""
+
+
+def wanted(policy: Policy, active_workers: int, waiting: int) -> int:
+    """How many configs a population's queue lacks."""
+    target = max(LEAST_TARGET, active_workers) if policy.queue_target is None else policy.queue_target
+    return max(0, target - waiting)
+
+
+def refilled(
+    dimensions: Sequence[Dimension],
+    observations: Sequence[Observation],
+    shape: Shape,
+    sampler: Sampler,
+    tried: Mapping[str, Tried],
+    count: int,
+    rng: Random,
+    duplicates: Duplicates = USUAL,
+) -> list[Proposal]:
+    """Proposals for `count` places of a population's queue, 1 at least where `count` is.
+
+    `tried` says by fingerprint how often a config was run; those without an entry never were. The sampler, the
+    moonshots and the promotion propose. What may not run makes place for random draws within the shape, then for
+    moonshots, then for further repeats. Where all of that is used up, because every dimension is frozen, say, the
+    config that was run least is run once more, beyond the limits: the swarm goes on.
+    """
+    batch = _Batch(dimensions, tried, duplicates, count)
+    batch.take(_planned(dimensions, observations, shape, sampler, count, rng), shape.strategy)
+    batch.take(_draws(dimensions, shape, rng, "drawn at random"), shape.strategy)
+    moonshot = replace(shape, strategy="moonshot")
+    batch.take(_draws(dimensions, moonshot, rng, "moonshot"), "moonshot")
+    batch.repeat()
+    return batch.proposals
+
+
+def is_promoting(observations: Sequence[Observation]) -> bool:
+    """Whether a hundred results was reached lately: of runs that ended, whichever way."""
+    ended = sum(not seen.pending for seen in observations)
+    return ended >= PROMOTION_EVERY and ended % PROMOTION_EVERY < PROMOTION_LASTS
+
+
+def _planned(
+    dimensions: Sequence[Dimension],
+    observations: Sequence[Observation],
+    shape: Shape,
+    sampler: Sampler,
+    count: int,
+    rng: Random,
+) -> list[Proposal]:
+    """A proposal for every place: some moonshots, some neighbours of the best configs, the rest from the sampler."""
+    found: list[Proposal] = []
+    if shape.strategy in MIXED:
+        shots = sum(rng.random() < MOONSHOT_SHARE for _ in range(count))
+        moonshot = replace(shape, strategy="moonshot")
+        found += [drawn_proposal(dimensions, moonshot, rng, "moonshot") for _ in range(shots)]
+        if is_promoting(observations):
+            near = sum(rng.random() < PROMOTION_SHARE for _ in range(count - shots))
+            found += promoted(observations, dimensions, rng, shape, near)
+    return found + sampler.propose(dimensions, observations, shape, count - len(found), rng)
+
+
+def _draws(dimensions: Sequence[Dimension], shape: Shape, rng: Random, why: str) -> Iterator[Proposal]:
+    while True:
+        yield drawn_proposal(dimensions, shape, rng, why)
+
+
+@dataclass
+class _Batch:
+    """The proposals that fill the places; each counts for the next ones as a run in flight."""
+
+    dimensions: Sequence[Dimension]
+    tried: Mapping[str, Tried]
+    duplicates: Duplicates
+    count: int
+    proposals: list[Proposal] = field(default_factory=list)
+    added: dict[str, int] = field(default_factory=dict)
+    """How often each fingerprint stands in the batch."""
+    known: dict[str, tuple[Proposal, SwarmStrategy]] = field(default_factory=dict)
+    """Every config that was proposed, by its fingerprint."""
+
+    @property
+    def missing(self) -> int:
+        return self.count - len(self.proposals)
+
+    def take(self, proposed: Iterable[Proposal], strategy: SwarmStrategy) -> None:
+        """Take what may run, each as often as its priority is worth, until the places or the configs are used up."""
+        misses = 0
+        for proposal in proposed if self.missing > 0 else ():
+            key = fingerprint(proposal.config, self.dimensions)
+            self.known.setdefault(key, (proposal, strategy))
+            taken = self._add(key, proposal, proposal.priority, strategy)
+            misses = 0 if taken else misses + 1
+            if misses == MISSES or self.missing <= 0:
+                return
+
+    def repeat(self) -> None:
+        """Fill up with repeats, those run least first; where none may run, one beyond the limits."""
+        if self.missing <= 0:
+            return
+        least_first = sorted(self.known, key=lambda key: self._tried(key).all)
+        for key in least_first:
+            proposal, strategy = self.known[key]
+            self._add(key, replace(proposal, why=f"{proposal.why}, again"), 1.0, strategy)
+        if not self.proposals:
+            proposal, _ = self.known[least_first[0]]
+            self.proposals.append(replace(proposal, why="nothing else is left to run"))
+
+    def _add(self, key: str, proposal: Proposal, worth: float, strategy: SwarmStrategy) -> bool:
+        """Whether it was added; as often as a priority of `worth` desires."""
+        before = len(self.proposals)
+        for _ in range(desired_repeats(worth)):
+            if self.missing <= 0 or not may_run(self._tried(key), worth, strategy, self.duplicates):
+                break
+            self.proposals.append(proposal)
+            self.added[key] = self.added.get(key, 0) + 1
+        return len(self.proposals) > before
+
+    def _tried(self, key: str) -> Tried:
+        known = self.tried.get(key, Tried())
+        return replace(known, in_flight=known.in_flight + self.added.get(key, 0))

@@ -1,0 +1,222 @@
+"""A queue is filled with what may run; where little is left to run, the swarm goes on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.rules.swarm.duplicates import REPEATING, Tried
+from functions.rules.swarm.fingerprints import fingerprint
+from functions.rules.swarm.promoting import top_configs
+from functions.rules.swarm.refilling import MISSES, refilled, wanted
+from functions.rules.swarm.sampling import SAMPLERS, Observation, Proposal
+from functions.rules.swarm.shapes import Shape, SwarmStrategy
+from state.policy import Duplicates, Policy
+from state.records import Dimension, Value
+from tests.functions.rules.swarm.sample import (
+    DEPTH,
+    INVESTIGATE,
+    LAYERS,
+    OPTIMIZER,
+    SHAPES,
+    SOME,
+    STRATEGIES,
+    at,
+    dimension,
+    runs,
+    swarms,
+)
+
+THOMPSON = SAMPLERS["thompson"]
+CENTER: dict[str, Value] = {"LR": 0.003, "DEPTH": 12, "LAYERS": 3, "DROPOUT": 0.25, "OPTIMIZER": "sgd"}
+FLAG = dimension("FLAG", "categorical", categories=["on", "off"])
+
+
+def keys(proposals: Sequence[Proposal], dimensions: Sequence[Dimension] = SOME) -> Counter[str]:
+    return Counter(fingerprint(p.config, dimensions) for p in proposals)
+
+
+# -- how many
+
+
+@pytest.mark.parametrize(
+    ("target", "workers", "waiting", "lacks"),
+    [
+        (None, 0, 0, 8),
+        (None, 3, 5, 3),
+        (None, 20, 5, 15),
+        (None, 20, 30, 0),
+        (4, 20, 0, 4),
+        (50, 2, 10, 40),
+    ],
+)
+def test_a_queue_holds_as_many_configs_as_workers_and_at_least_8(
+    target: int | None, workers: int, waiting: int, lacks: int
+) -> None:
+    assert wanted(Policy(queue_target=target), workers, waiting) == lacks
+
+
+# -- for any dimensions and shape
+
+
+@given(swarms(), SHAPES, st.integers(1, 12), st.integers(0, 2**32), st.data())
+def test_places_are_filled_within_the_limits_and_never_left_all_empty(
+    dimensions: list[Dimension], shape: Shape, count: int, seed: int, data: st.DataObject
+) -> None:
+    seen, rng = runs([0.1, 0.3, None, 0.2], dimensions), Random(seed)
+    often = st.builds(Tried, st.integers(0, 7), st.integers(0, 3))
+    tried = {fingerprint(o.config, dimensions): data.draw(often) for o in seen}
+
+    proposals = refilled(dimensions, seen, shape, THOMPSON, tried, count, rng)
+
+    assert 1 <= len(proposals) <= count
+    if len(proposals) > 1:
+        for key, times in keys(proposals, dimensions).items():
+            before = tried.get(key, Tried())
+            assert before.all + times <= 6
+            assert shape.strategy in REPEATING or before.in_flight + times <= 2
+
+
+def test_nothing_is_proposed_for_no_place() -> None:
+    assert refilled(SOME, [], INVESTIGATE, THOMPSON, {}, 0, Random(1)) == []
+
+
+# -- duplicates
+
+
+def test_a_config_that_was_run_is_not_proposed_while_others_are_left() -> None:
+    layers = [LAYERS]
+    tried = {fingerprint({"LAYERS": n}, layers): Tried(trials=1) for n in (1, 2, 4)}
+
+    proposals = refilled(layers, [], INVESTIGATE, THOMPSON, tried, 2, Random(1))
+
+    assert {p.config["LAYERS"] for p in proposals} == {3, 5}
+
+
+def test_a_batch_counts_its_own_proposals() -> None:
+    proposals = refilled([LAYERS], [], INVESTIGATE, THOMPSON, {}, 5, Random(1))
+
+    assert sorted(int(p.config["LAYERS"]) for p in proposals) == [1, 2, 3, 4, 5]
+
+
+def test_a_sprint_fills_its_places_with_repeats() -> None:
+    shape = Shape("decision_sprint", center=CENTER)
+
+    proposals = refilled(SOME, [], shape, THOMPSON, {}, 8, Random(1))
+
+    assert max(keys(proposals).values()) == 6
+    assert proposals[0].config == CENTER
+
+
+@pytest.mark.parametrize("strategy", sorted(REPEATING))
+def test_places_of_a_repeating_strategy_have_nothing_from_elsewhere(strategy: SwarmStrategy) -> None:
+    shape = Shape(strategy, free=("LR",), center=CENTER)
+
+    for seed in range(20):
+        for proposal in refilled(SOME, runs([0.1] * 110), shape, THOMPSON, {}, 8, Random(seed)):
+            assert {**proposal.config, "LR": 0.003} == CENTER
+
+
+# -- the swarm goes on
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_where_all_is_frozen_the_one_config_is_repeated(strategy: SwarmStrategy) -> None:
+    stands = [at(DEPTH, 8), at(OPTIMIZER, "sgd")]
+    config: dict[str, Value] = {"DEPTH": 8, "OPTIMIZER": "sgd"}
+    key = fingerprint(config, stands)
+
+    fresh = refilled(stands, [], Shape(strategy), THOMPSON, {}, 4, Random(1))
+    used_up = refilled(stands, [], Shape(strategy), THOMPSON, {key: Tried(90, 9)}, 4, Random(1))
+
+    assert [p.config for p in fresh] == [config] * (4 if strategy in REPEATING else 2)
+    assert [p.config for p in used_up] == [config]
+
+
+def test_where_all_was_run_the_one_that_was_run_least_is_run_again() -> None:
+    tried = {fingerprint({"FLAG": value}, [FLAG]): Tried(n) for value, n in (("on", 40), ("off", 30))}
+
+    proposals = refilled([FLAG], [], INVESTIGATE, THOMPSON, tried, 4, Random(1))
+
+    assert [p.config for p in proposals] == [{"FLAG": "off"}]
+    assert "nothing else is left" in proposals[0].why
+
+
+def test_repeats_come_before_going_beyond_a_limit() -> None:
+    tried = {fingerprint({"FLAG": value}, [FLAG]): Tried(1) for value in ("on", "off")}
+
+    proposals = refilled([FLAG], [], INVESTIGATE, THOMPSON, tried, 8, Random(1))
+
+    assert Counter(p.config["FLAG"] for p in proposals) == {"on": 2, "off": 2}
+    assert all("again" in p.why for p in proposals)
+
+
+def test_moonshots_fill_the_places_of_a_shape_that_is_used_up() -> None:
+    shape = Shape("converge", center={"LAYERS": 1})
+    tried = {fingerprint({"LAYERS": n}, [LAYERS]): Tried(6) for n in (1, 2)}
+
+    proposals = refilled([LAYERS], [], shape, THOMPSON, tried, 1, Random(1))
+
+    assert [p.config for p in proposals] == [{"LAYERS": 5}]
+    assert proposals[0].why == "moonshot"
+
+
+def test_a_sampler_that_proposes_one_config_only_does_not_stop_the_others() -> None:
+    class Stuck:
+        def propose(
+            self,
+            dimensions: Sequence[Dimension],
+            observations: Sequence[Observation],
+            shape: Shape,
+            count: int,
+            rng: Random,
+        ) -> list[Proposal]:
+            return [Proposal(CENTER, 0.9, "stuck")] * (MISSES * 3)
+
+    proposals = refilled(SOME, [], Shape("converge"), Stuck(), {}, 8, Random(1), Duplicates(max_inflight=1))
+
+    assert len(proposals) == 8
+    assert keys(proposals)[fingerprint(CENTER, SOME)] == 1
+
+
+# -- promotion and moonshots
+
+
+def reasons(ended: int, shape: Shape = INVESTIGATE) -> Counter[str]:
+    seen = runs([0.01 * n for n in range(ended)])
+    drawn = [p for seed in range(20) for p in refilled(SOME, seen, shape, THOMPSON, {}, 10, Random(seed))]
+    return Counter(p.why.split()[0].rstrip(":") for p in drawn)
+
+
+@pytest.mark.parametrize(
+    ("ended", "promotes"), [(39, False), (99, False), (100, True), (139, True), (140, False), (200, True)]
+)
+def test_every_100_results_the_best_configs_get_neighbours(ended: int, promotes: bool) -> None:
+    found = reasons(ended)
+
+    assert (found["near"] > 50) is promotes
+    assert (found["near"] > 0) is promotes
+    assert 0 < found["moonshot"] < 30
+
+
+def test_no_neighbours_or_moonshots_are_mixed_into_the_places_near_a_winner() -> None:
+    found = reasons(120, Shape("converge", center=CENTER))
+
+    assert found.keys() == {"thompson"}
+
+
+def test_neighbours_are_near_the_best_configs() -> None:
+    seen: list[Observation] = runs([0.01 * n for n in range(100)])
+    best = top_configs(seen, SOME)
+
+    proposals = refilled(SOME, seen, INVESTIGATE, THOMPSON, {}, 20, Random(1))
+
+    near = [p for p in proposals if p.why.startswith("near")]
+    assert near
+    for proposal in near:
+        assert any(sum(proposal.config[n] != one[n] for n in one) <= 2 for one in best)
