@@ -86,6 +86,15 @@ def patch_constants(source: str, values: Mapping[str, object]) -> str:
     return patched
 
 
+def differing(values: Mapping[str, object], constants: Mapping[str, object]) -> dict[str, object]:
+    """Those of the values that the constants do not have already, as the same type: the others keep their text."""
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in constants or (type(constants[name]), constants[name]) != (type(value), value)
+    }
+
+
 def _parse(source: str) -> ast.Module:
     if len(source) > LONGEST_SCRIPT:
         raise Invalid(f"the script has {len(source):,} characters: none over {LONGEST_SCRIPT:,} is parsed")

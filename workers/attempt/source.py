@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from functions.formats.constants import LONGEST_SCRIPT, patch_constants, read_constants
+from functions.formats.constants import LONGEST_SCRIPT, differing, patch_constants, read_constants
 from functions.formats.metrics_block import FailureKind
 from functions.formats.patches import LONGEST_PATCH, applicable
 from functions.lanes import Source
@@ -96,11 +96,7 @@ def settled(source: bytes, values: Mapping[str, object], seed: int | None) -> by
     wanted = dict(values)
     if seed is not None and SEED in constants:
         wanted.setdefault(SEED, seed)
-    changed = {
-        name: value
-        for name, value in wanted.items()
-        if name not in constants or (type(constants[name]), constants[name]) != (type(value), value)
-    }
+    changed = differing(wanted, constants)
     return patch_constants(text, changed).encode() if changed else source
 
 

@@ -1,0 +1,117 @@
+"""What a swarm needs of a train.py: constants to vary, one for its budget, and reports on its way."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from functions.formats.constants import differing, patch_constants, read_constants
+from functions.rules.swarm.proposing import scanned
+from state.errors import Invalid
+
+BUDGET: Final = "TOTAL_WALL_CLOCK_TIME"
+"""The constant that holds the seconds of a run."""
+SEED: Final = "SEED"
+REPORTING: Final = (
+    "from nightjar_report import report",
+    f"report(loss, seconds_so_far / {BUDGET})  # in the training loop",
+)
+"""The two lines that a script without reports lacks."""
+
+
+@dataclass(frozen=True)
+class SwarmScript:
+    """A train.py as its owner wrote it."""
+
+    source: bytes
+    constants: Mapping[str, object]
+    """All that it binds once, at its top level, to a literal."""
+    tunable: Mapping[str, object]
+    """Those that a swarm may vary."""
+    own_budget_s: float | None
+    """The seconds of its own `TOTAL_WALL_CLOCK_TIME`; None where no number is there to be set."""
+    has_seed: bool
+    reports: bool
+    """Whether it calls `report`."""
+
+    def lacks(self) -> Iterator[str]:
+        """What is lost with this script, each with its remedy."""
+        if self.own_budget_s is None:
+            yield (
+                f"it has no {BUDGET}: every run takes as long as the script likes, and its result is compared with"
+                f" those of other lengths. Add `{BUDGET} = 300` at its top level, in seconds, and end the training"
+                " after them"
+            )
+        if not self.reports:
+            first, second = REPORTING
+            yield (
+                "it calls no report: bad runs are not stopped early, and take their whole budget. Add\n"
+                f"    {first}\n    {second}"
+            )
+
+    def without(self, names: Iterable[str]) -> list[str]:
+        """Those of the names that are no constant of it."""
+        return [name for name in names if name not in self.constants]
+
+    def configured(self, values: Mapping[str, object], *, budget_s: float | None, seed: int | None) -> bytes:
+        """The script with these constants set, and its budget and seed where it has them; the rest byte for byte.
+
+        A constant that has its value already keeps its text. None: budget or seed stay as they are.
+
+        Raises:
+            Invalid: one of the names is no constant of it.
+        """
+        wanted = dict(values)
+        if budget_s is not None and self.own_budget_s is not None:
+            wanted[BUDGET] = int(budget_s) if budget_s == int(budget_s) else budget_s
+        if seed is not None and self.has_seed:
+            wanted[SEED] = seed
+        return patch_constants(self.source.decode(), differing(wanted, self.constants)).encode()
+
+    def config(self, values: Mapping[str, object], *, seed: int | None) -> dict[str, object]:
+        """All that a run with these values is made of, as far as a swarm may vary it, and its seed."""
+        return {**self.tunable, **values, **({SEED: seed} if seed is not None and self.has_seed else {})}
+
+
+def read_swarm_script(source: bytes) -> SwarmScript:
+    """What a swarm may do with this script; nothing of it is run.
+
+    Raises:
+        Invalid: it is no Python in UTF-8, or has no constant to vary.
+    """
+    try:
+        text = source.decode()
+    except UnicodeDecodeError as problem:
+        raise Invalid("it is no text in UTF-8", hint="save it as UTF-8") from problem
+    constants = read_constants(text)
+    tunable = {declared.name: value for declared, value in scanned(constants).found}
+    if not tunable:
+        raise Invalid(
+            "it has no constant that a swarm could vary",
+            hint="move what is to be tuned to its top level, as `LEARNING_RATE = 0.001`",
+        )
+    own = constants.get(BUDGET)
+    has_budget = isinstance(own, int | float) and not isinstance(own, bool)
+    return SwarmScript(
+        source=source,
+        constants=constants,
+        tunable=tunable,
+        own_budget_s=float(own) if has_budget and isinstance(own, int | float) else None,
+        has_seed=type(constants.get(SEED)) is int,
+        reports=_reports(text),
+    )
+
+
+def _reports(text: str) -> bool:
+    """Whether a function called `report` is called anywhere."""
+    tree = ast.parse(text.removeprefix("\ufeff"))
+    return any(isinstance(node, ast.Call) and _name(node.func) == "report" for node in ast.walk(tree))
+
+
+def _name(called: ast.expr) -> str:
+    match called:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
