@@ -57,6 +57,8 @@ class Command:
     """What it may take at once; None: no limit."""
     spare: Container[int] | None = None
     """See stamps.kill_all."""
+    apart: bool = False
+    """Whether it has a process group of its own: Ctrl-C in our terminal does not reach it."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class Ended:
 
 
 async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
-    """Run the command in this process group until it exits, or the lab, a limit or a lost lease ends it.
+    """Run the command until it exits, or the lab, a limit or a lost lease ends it.
 
     A cancelled call kills the attempt. Raises OSError if the process, or its namespaces, cannot be started.
     """
@@ -113,6 +115,7 @@ async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
             stdout=output_end,
             stderr=output_end,
             pass_fds=(reports_end.fileno(), answers_end.fileno(), *([told_fd] if is_enclosed else [])),
+            process_group=0 if command.apart else None,
         )
         for handed_over in (output_end, reports_end, answers_end, told_end):
             handed_over.close()

@@ -29,7 +29,7 @@ from workers.attempt.running import runner_name
 from workers.attempt.scoring import ScoringWatcher, is_changed, scored, set_stage
 from workers.attempt.source import Refused
 from workers.attempt.usage import Ceilings, threads_here
-from workers.attempt.worktree import Checkout, checkout
+from workers.attempt.worktree import Checkout, Checkouts, checkout
 from workers.device import Sampler
 from workers.slot import Slot
 
@@ -50,7 +50,8 @@ class TrainingRunner:
     """The lane `gpu` of one slot; implements functions.lanes.Runner.
 
     The script sees only an allow-list of `environ` and the names in the slot's `pass_env`. `alone` says that this
-    process runs nothing else and adopts orphans: all its descendants belong to the attempt.
+    process runs nothing else and adopts orphans: all its descendants belong to the attempt. `apart` says that runs
+    get no signal of this process' terminal. `checkouts` makes the tree of a job.
     """
 
     def __init__(
@@ -62,6 +63,8 @@ class TrainingRunner:
         sampler: Sampler,
         environ: Mapping[str, str] = os.environ,
         alone: bool = False,
+        apart: bool = False,
+        checkouts: Checkouts = checkout,
     ) -> None:
         self._slot = slot
         self._settings = settings
@@ -71,6 +74,8 @@ class TrainingRunner:
         self._work_dir = slot.work_dir(settings)
         self._pace = Pace(poll_s=settings.poll_s, term_grace_s=settings.term_grace_s)
         self._is_alone = alone
+        self._is_apart = apart
+        self._checkouts = checkouts
         self._is_buried = False
         self._is_limited = slot.tier != "none"
         self._ground = slot.ground(settings)
@@ -80,7 +85,7 @@ class TrainingRunner:
     async def run(self, job: TrainingJob, watcher: Watcher, *, metric: str) -> TrainingResult:
         """See functions.lanes.Runner."""
         try:
-            async with checkout(self._slot.repo, job, self._work_dir) as built:
+            async with self._checkouts(self._slot.repo, job, self._work_dir) as built:
                 if await watcher.built(built.source) == "lost":
                     return Halted("lost")
                 try:
@@ -199,6 +204,7 @@ class TrainingRunner:
             ceilings=self._ceilings(),
             spare=self._spare(),
             reach=self._reach(built, python, env["PATH"]),
+            apart=self._is_apart,
         )
 
     def _ceilings(self) -> Ceilings | None:

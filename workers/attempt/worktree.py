@@ -14,7 +14,8 @@ import re
 import shutil
 import stat
 import subprocess
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -49,6 +50,10 @@ class Checkout:
     def harm(self) -> str | None:
         """How the run has changed what it is scored by; None: it has not."""
         return self.guard.harm(self.path, self.evaluator_hash, self.files) if self.guard else None
+
+
+Checkouts = Callable[[Path, TrainingJob, Path], AbstractAsyncContextManager[Checkout]]
+"""Makes the tree of a job of this project, in a folder of its own below the last path; raises as `checkout`."""
 
 
 @contextlib.asynccontextmanager
