@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar, TypeVar
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 
 from state.errors import Conflict, Invalid
+from state.private import write_private
 from state.settings import host_name
 
-FILE = "remote.json"
+Kind = TypeVar("Kind", bound="Remote")
 
 
 class Remote(BaseModel):
     """Where the lab is, and as whom a worker speaks to it."""
 
     model_config = ConfigDict(frozen=True)
+    file: ClassVar[str] = "remote.json"
 
     url: str
     token: SecretStr | None = None
@@ -32,32 +36,23 @@ class Remote(BaseModel):
     def save(self, data_dir: Path) -> None:
         """Keep it in the worker's data directory, for its owner alone."""
         data_dir.mkdir(parents=True, exist_ok=True)
-        said = {
-            **self.model_dump(mode="json"),
-            "token": self.token.get_secret_value() if self.token else None,
-        }
-        written = data_dir / f"{FILE}.new"
-        descriptor = os.open(written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(descriptor, "w") as file:
-            json.dump(said, file)
-            file.flush()
-            os.fsync(file.fileno())
-        written.replace(data_dir / FILE)
+        token = self.token.get_secret_value() if self.token else None
+        write_private(data_dir / self.file, json.dumps({**self.model_dump(mode="json"), "token": token}))
 
 
-def remembered(data_dir: Path) -> Remote | None:
+def remembered(data_dir: Path, kind: type[Kind]) -> Kind | None:
     """The lab that this data directory's worker serves; None before its first start.
 
     Raises:
         Invalid: the file is not as it was written.
     """
     try:
-        return Remote.model_validate_json((data_dir / FILE).read_text())
+        return kind.model_validate_json((data_dir / kind.file).read_text())
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as problem:
         raise Invalid(
-            f"{data_dir / FILE} cannot be read", hint="remove it, and give --url and --token once more"
+            f"{data_dir / kind.file} cannot be read", hint="remove it, and give --url and the token once more"
         ) from problem
 
 
@@ -67,9 +62,9 @@ def remote_of(data_dir: Path) -> Remote:
     Raises:
         Invalid: there is none.
     """
-    found = remembered(data_dir)
+    found = remembered(data_dir, Remote)
     if found is None:
-        raise Invalid(f"there is no {data_dir / FILE}", hint="start the worker with --url and --token")
+        raise Invalid(f"there is no {data_dir / Remote.file}", hint="start the worker with --url and --token")
     return found
 
 
@@ -89,6 +84,11 @@ def alone_in(data_dir: Path) -> Iterator[None]:
                 hint="stop that one, or give this one a directory of its own: --data PATH",
             ) from problem
         yield
+
+
+def place_of(url: str) -> str:
+    """The name of the folder for what serves the lab at this URL."""
+    return re.sub(r"[^A-Za-z0-9.-]", "-", urlsplit(url).netloc)
 
 
 def new_name() -> str:

@@ -7,14 +7,13 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import click
 import platformdirs
 from pydantic import SecretStr
 
 from functions.process.own_modules import started
-from functions.process.remote import Remote, new_name, remembered
+from functions.process.remote import Remote, new_name, place_of, remembered
 from state.errors import Forbidden
 from state.settings import Settings, own_environment
 from triggers.cli.lab_http import LabHttp
@@ -55,17 +54,12 @@ def remote_worker(url: str, token: str | None, data: Path | None) -> Settings:
 
     Its data directory is its own: a lab on this machine has another.
     """
-    if not re.match(r"https?://[^/?#]", url):
-        raise click.UsageError(f"{url!r} is not a URL such as https://HOST")
-    url = url.rstrip("/")
+    url = checked_url(url)
     settings = settings_from(data=data, url=url)
     if settings.data is None:
         settings = settings_from(data=default_place(url), url=url)
-    if (settings.data_dir / "redis.json").exists():
-        raise click.UsageError(
-            f"{settings.data_dir} is the data directory of a lab: name another one for this worker with --data"
-        )
-    before = remembered(settings.data_dir)
+    check_no_lab(settings.data_dir)
+    before = remembered(settings.data_dir, Remote)
     if before is not None and before.url != url:
         before = None
     given = token or (settings.token.get_secret_value() if settings.token is not None else None)
@@ -76,10 +70,32 @@ def remote_worker(url: str, token: str | None, data: Path | None) -> Settings:
     return settings
 
 
+def checked_url(url: str) -> str:
+    """The URL of a lab as it is written down.
+
+    Raises:
+        click.UsageError: it is none.
+    """
+    if not re.match(r"https?://[^/?#]", url):
+        raise click.UsageError(f"{url!r} is not a URL such as https://HOST")
+    return url.rstrip("/")
+
+
+def check_no_lab(data_dir: Path) -> None:
+    """Refuse the data directory of a lab to a worker that reaches one by its URL.
+
+    Raises:
+        click.UsageError: it is one.
+    """
+    if (data_dir / "redis.json").exists():
+        raise click.UsageError(
+            f"{data_dir} is the data directory of a lab: name another one for this worker with --data"
+        )
+
+
 def default_place(url: str) -> Path:
     """The data directory of a worker of the lab at this URL."""
-    host = re.sub(r"[^A-Za-z0-9.-]", "-", urlsplit(url).netloc)
-    return Path(platformdirs.user_state_dir("nightjar"), "workers", host)
+    return Path(platformdirs.user_state_dir("nightjar"), "workers", place_of(url))
 
 
 def accepted(settings: Settings, given: str | None, name: str) -> SecretStr | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import httpx
+from pydantic import SecretStr
 
 from functions.process.redaction import hide
 from functions.process.remote import Remote
@@ -50,12 +51,17 @@ class RemoteLab:
 @asynccontextmanager
 async def calling(remote: Remote, functions: Collection[str]) -> AsyncIterator[RemoteLab]:
     """The lab, for as long as it is needed."""
-    headers = {"Content-Type": "application/json"}
-    if remote.token is not None:
-        hide(remote.token.get_secret_value())
-        headers["Authorization"] = f"Bearer {remote.token.get_secret_value()}"
+    headers = {"Content-Type": "application/json", **bearing(remote.token)}
     async with httpx.AsyncClient(base_url=remote.url, headers=headers, timeout=TIMEOUT) as http:
         yield RemoteLab(remote, functions, http)
+
+
+def bearing(token: SecretStr | None) -> dict[str, str]:
+    """The header of who bears this token; no log shows it from now on."""
+    if token is None:
+        return {}
+    hide(token.get_secret_value())
+    return {"Authorization": f"Bearer {token.get_secret_value()}"}
 
 
 def told(url: str, answer: httpx.Response) -> dict[str, Any]:
@@ -78,11 +84,19 @@ def told(url: str, answer: httpx.Response) -> dict[str, Any]:
             hint="is --url right, and the network?",
             retry_after=1.0,
         )
-    detail, hint, wait = str(said.get("detail")), said.get("hint"), said.get("retry_after")
+    detail, hint = str(said.get("detail")), said.get("hint")
     if kind in (TooManyRequests, TooSlow) or answer.status_code >= 500:
-        later = float(wait) if isinstance(wait, int | float) else 1.0
-        raise Unavailable(detail, hint=hint, retry_after=later)
+        raise Unavailable(detail, hint=hint, retry_after=_later(said, answer))
     raise kind(detail, hint=hint, fields={"problem": said})
+
+
+def _later(said: Mapping[str, Any], answer: httpx.Response) -> float:
+    """Seconds after which the lab wants to be asked again."""
+    for seconds in (said.get("retry_after"), answer.headers.get("retry-after")):
+        if seconds is not None:
+            with suppress(TypeError, ValueError):  # a date
+                return float(seconds)
+    return 1.0
 
 
 def silent(url: str, problem: Exception) -> Unavailable:

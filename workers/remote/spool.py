@@ -28,14 +28,8 @@ class Spool:
 
     def keep(self, function: str, request: Mapping[str, Any]) -> Path:
         """Write down what is to be sent; the same attempt has one file."""
-        self._folder.mkdir(parents=True, exist_ok=True)
         kept = self._file(request["experiment_id"], request["attempt"], request["fence"])
-        written = kept.with_suffix(".new")
-        with written.open("w") as file:
-            json.dump({"function": function, "request": dict(request)}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        written.replace(kept)
+        write_whole(kept, {"function": function, "request": dict(request)})
         return kept
 
     def has(self, experiment_id: str, attempt: int, fence: int) -> bool:
@@ -47,7 +41,7 @@ class Spool:
 
     def kept(self) -> Sequence[Path]:
         """What waits, oldest first."""
-        return sorted(self._folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
+        return oldest_first(self._folder)
 
     async def send(self, kept: Path, lab: RemoteLab) -> dict[str, Any]:
         """Send one, and forget it once the lab has answered, whatever it has.
@@ -65,3 +59,19 @@ class Spool:
             raise
         await asyncio.to_thread(kept.unlink, missing_ok=True)
         return answer
+
+
+def write_whole(place: Path, said: Mapping[str, Any]) -> None:
+    """Write this as JSON, in a file that is there whole or not at all, whatever dies."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    written = place.with_suffix(".new")
+    with written.open("w") as file:
+        json.dump(dict(said), file, allow_nan=False)
+        file.flush()
+        os.fsync(file.fileno())
+    written.replace(place)
+
+
+def oldest_first(folder: Path) -> Sequence[Path]:
+    """What was written there."""
+    return sorted(folder.glob("*.json"), key=lambda file: file.stat().st_mtime)
