@@ -22,9 +22,11 @@ from state.settings import Settings
 from triggers.cli.__main__ import COMMANDS, nightjar
 from triggers.cli.agent import command as agent
 from triggers.cli.dims import command as dims
+from triggers.cli.join import command as join
 from triggers.cli.output import BY_STATUS, EXIT_CODES
 from triggers.cli.replay import command as replay
 from triggers.cli.token import command as token
+from workers.join import main as joined
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
@@ -153,6 +155,19 @@ def test_every_dims_command_in_the_documents_is_one() -> None:
     for verb, *words in used:
         here = [str(ROOT / "examples/tinylm/train.py") if "." in word else word for word in words]
         dims.commands[verb].make_context(verb, here)
+
+
+def test_every_join_command_in_the_documents_is_one_and_so_is_every_option_named() -> None:
+    used = [shlex.split(words) for words in re.findall(r"\./nightjar join([^`\n]*)", DOCUMENTS)]
+    section = PAGES["workers"].split("## In a swarm")[1].split("\n## ")[0]
+    options = {option for parameter in (*join.params, *joined.params) for option in parameter.opts}
+
+    assert [] in used
+    for words in used:
+        own = join.make_context("join", words).params["arguments"]
+        joined.make_context("join", [*own])
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", section)) <= options
+    assert "`from worker.report import report`" in section
 
 
 def test_every_option_of_replay_in_the_documents_exists() -> None:

@@ -1,0 +1,75 @@
+"""The swarm that a worker has joined: where it is, as whom, with which train.py, and what that scores unchanged."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import platformdirs
+from pydantic import BaseModel, ConfigDict, Field
+
+from functions.process.remote import Remote, place_of
+from functions.process.worker_options import Isolation
+
+
+class Terms(BaseModel):
+    """What a worker's owner has said of it, once."""
+
+    model_config = ConfigDict(frozen=True)
+
+    train_py: Path | None = None
+    gpu_type: str | None = None
+    """None: what its driver says."""
+    contact: str = ""
+    tag: str | None = None
+    gpu: str | None = None
+    """`none`, or the index of a GPU; None: the first one, else the CPU."""
+    python: str | None = None
+    isolation: Isolation = "auto"
+    network: bool = False
+    data_dirs: tuple[Path, ...] = ()
+    pass_env: tuple[str, ...] = ()
+
+
+class Baseline(BaseModel):
+    """What the unchanged train.py scores on this machine."""
+
+    model_config = ConfigDict(frozen=True)
+
+    val_bpb: float
+    """The mean of its runs."""
+    sigma: float | None = None
+    """Of its runs; None where there are not two."""
+    runs: int = 0
+    """How many were measured; 0: its owner has named the number."""
+    budget_s: float | None = None
+    """Seconds of each; None: as long as the script likes."""
+    project: str = ""
+    """Digest of the files that ran."""
+
+
+class Joined(Remote):
+    """`url` is the lab's, `token` the worker's own, `name` its worker id."""
+
+    file: ClassVar[str] = "joined.json"
+
+    mark: str = Field(default_factory=lambda: secrets.token_hex(6))
+    """Tells its processes from those of other workers on the machine."""
+    terms: Terms = Terms()
+    baseline: Baseline | None = None
+    registered: dict[str, Any] | None = None
+    """What it has registered with."""
+
+
+def joined_places(url: str | None, worker_id: str | None) -> Iterator[Path]:
+    """The data directories of this user's swarm workers: of this URL and this id, where they are given."""
+    root = Path(platformdirs.user_state_dir("nightjar"), "swarm")
+    host = "*" if url is None else place_of(url)
+    return (found.parent for found in sorted(root.glob(f"{host}/{worker_id or '*'}/{Joined.file}")))
+
+
+def place_to_join(url: str, worker_id: str) -> Path:
+    """The data directory of a new worker."""
+    return Path(platformdirs.user_state_dir("nightjar"), "swarm", place_of(url), worker_id)

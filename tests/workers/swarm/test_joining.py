@@ -1,0 +1,375 @@
+"""A worker keeps to the published routes, whatever a server answers and whatever dies."""
+
+from __future__ import annotations
+
+import re
+import signal
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.workers.swarm.joined import TRAIN, JoinedWorker, joined_worker
+from tests.workers.swarm.published import Reply, Swarm, assignment, problem, serving
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def swarm() -> Iterator[Swarm]:
+    with serving(Swarm()) as found:
+        yield found
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> Iterator[JoinedWorker]:
+    with joined_worker(tmp_path / "w1") as found:
+        yield found
+        assert found.train_py.read_text() == TRAIN
+
+
+def test_an_assignment_is_run_with_exactly_its_constants_and_reported(
+    swarm: Swarm, worker: JoinedWorker
+) -> None:
+    delta = {"LR": 0.0003, "LAYERS": 4, "OPTIMIZER": "sgd"}
+    swarm.todo = [assignment("swarm-1", delta)]
+    swarm.dimensions = ["LR", "LAYERS", "OPTIMIZER"]
+
+    worker.first_join(swarm.url, "--max-runs", "1", "--gpu-type", "H200", "--contact", "me", "--tag", "t")
+
+    assert worker.ended() == 0
+    expected = {"worker_id": "w1", "gpu_type": "H200", "baseline_bpb": 1.0, "contact": "me", "tag": "t"}
+    assert swarm.registered == [expected]
+    (result,) = swarm.results
+    assert 1 <= result.pop("duration_seconds") < 60
+    assert result == {
+        "worker_id": "w1",
+        "exp_id": "swarm-1",
+        "config": delta,
+        "config_delta": delta,
+        "val_bpb": 0.0003,
+        "delta_bpb": 0.0003 - 1.0,
+    }
+    assert all(tick.keys() == {"id", "p", "m", "d"} for tick in swarm.ticks)
+    buckets = {round(tick["p"] * 5) for tick in swarm.ticks}
+    assert buckets >= {1, 2, 3, 4}
+    assert "Welcome w1! You are worker #1.\n# the program\n" in worker.said
+    assert (worker.data / "program.md").read_text() == "# the program\n"
+
+
+def test_a_run_that_is_told_to_stop_ends_and_is_reported_without_a_value(
+    swarm: Swarm, worker: JoinedWorker
+) -> None:
+    swarm.todo = [assignment("swarm-1", budget=120)]
+    swarm.on_tick = lambda tick: (
+        {"action": "stop", "reason": "it is among the last"} if tick["p"] > 0.001 else {}
+    )
+
+    worker.first_join(swarm.url, "--max-runs", "1")
+
+    assert worker.ended() == 0
+    (result,) = swarm.results
+    assert (result["val_bpb"], result["delta_bpb"], "error" in result) == (None, None, False)
+    assert "swarm-1: stopped early" in worker.said
+
+
+def test_a_run_that_is_extended_trains_longer_where_its_script_reads_the_budget(
+    swarm: Swarm, tmp_path: Path
+) -> None:
+    source = TRAIN.replace("import time\n", "import time\nimport nightjar_report\n")
+    source = source.replace("- begun) < TOTAL_WALL_CLOCK_TIME:", "- begun) < nightjar_report.budget_s:")
+    swarm.todo = [assignment("swarm-1", budget=1)]
+    swarm.on_tick = lambda tick: {"action": "extend", "budget": 2}
+
+    with joined_worker(tmp_path / "w1", source) as worker:
+        worker.first_join(swarm.url, "--max-runs", "1")
+
+        assert worker.ended() == 0
+    assert max(tick["p"] for tick in swarm.ticks) > 1.05
+    assert swarm.results[0]["val_bpb"] == 0.001
+
+
+def test_ticks_that_are_not_answered_or_refused_never_stop_a_run(swarm: Swarm, worker: JoinedWorker) -> None:
+    swarm.todo = [assignment("swarm-1", budget=2)]
+    swarm.refusals["tick"] = [
+        problem(500, "Service unavailable"),
+        problem(404, "Not found"),
+        (200, {"action": 7}),
+    ]
+    late: list[float] = []
+
+    def silent(tick: dict[str, Any]) -> dict[str, Any]:
+        late.append(tick["p"])
+        time.sleep(5.0)
+        return {"action": "stop", "reason": "nobody hears it"}
+
+    swarm.on_tick = silent
+    worker.first_join(swarm.url, "--max-runs", "1")
+
+    assert worker.ended() == 0
+    assert swarm.results[0]["val_bpb"] == 0.001
+    assert late
+
+
+def test_a_server_that_wants_to_be_asked_later_is(swarm: Swarm, worker: JoinedWorker) -> None:
+    swarm.todo = [assignment("swarm-1")]
+    paused = (503, {"title": "Service unavailable", "detail": "the tag is paused", "retry_after": 3})
+    swarm.refusals["next_config"] = [paused]
+    begun = time.monotonic()
+
+    worker.first_join(swarm.url, "--max-runs", "1")
+
+    assert worker.ended() == 0
+    assert time.monotonic() - begun > 4
+    assert "the tag is paused; asking again in 3 s" in worker.said
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        problem(404, "Not found"),
+        problem(403, "Forbidden"),
+        problem(422, "Invalid request"),
+        problem(409, "Conflict"),
+    ],
+    ids=["404", "403", "422", "409"],
+)
+def test_a_result_that_is_refused_is_put_aside_and_the_worker_goes_on(
+    refusal: Reply, swarm: Swarm, worker: JoinedWorker
+) -> None:
+    swarm.todo = [assignment("swarm-1", {"LR": 0.5}), assignment("swarm-2", {"LR": 0.25})]
+    swarm.refusals["result"] = [refusal]
+    first = swarm.todo[0]
+
+    def forget(tick: dict[str, Any]) -> dict[str, Any]:
+        swarm.todo = [given for given in swarm.todo if given != first]
+        return {}
+
+    swarm.on_tick = forget
+    worker.first_join(swarm.url, "--max-runs", "2")
+
+    assert worker.ended() == 0
+    assert [result["exp_id"] for result in swarm.results] == ["swarm-2"]
+    aside = worker.data / "results" / "refused" / "swarm-1.json"
+    assert '"val_bpb": 0.5' in aside.read_text()
+    assert f"swarm-1 was not taken: so it is. It is kept in {aside}" in worker.said
+
+
+def test_a_result_outlives_a_server_that_is_away_and_a_worker_that_is_killed(
+    swarm: Swarm, worker: JoinedWorker
+) -> None:
+    swarm.todo = [assignment("swarm-1", {"LR": 0.5})]
+    swarm.refusals["result"] = [problem(503, "Service unavailable", "restarting", retry_after=1)] * 1000
+    worker.first_join(swarm.url)
+    spooled = worker.data / "results" / "swarm-1.json"
+    worker.until(spooled.exists, "the result is written down")
+
+    worker.kill()
+    swarm.refusals.clear()
+    worker.join("--max-runs", "1")
+    worker.until(lambda: swarm.results, "the result is handed in")
+
+    assert swarm.results[0]["val_bpb"] == 0.5
+    worker.signal(signal.SIGINT)
+    assert worker.ended() == 0
+    assert not spooled.exists()
+
+
+def test_a_second_start_needs_no_flags_and_its_file_is_its_owner_s_alone(
+    swarm: Swarm, worker: JoinedWorker
+) -> None:
+    swarm.todo = [assignment("swarm-1")]
+    worker.first_join(swarm.url, "--max-runs", "1", NIGHTJAR_ENROLL_TOKEN="team")
+    assert worker.ended() == 0
+
+    swarm.todo = [assignment("swarm-2")]
+    worker.join("--max-runs", "1")
+
+    assert worker.ended() == 0
+    assert [result["exp_id"] for result in swarm.results] == ["swarm-1", "swarm-2"]
+    assert [request.get("enroll_token") for request in swarm.registered] == ["team"]
+    assert stat.S_IMODE((worker.data / "joined.json").stat().st_mode) == 0o600
+    assert worker.kept()["token"] == "nj_w"
+    assert "team" not in (worker.data / "joined.json").read_text() + worker.said
+    assert "nj_w" not in worker.said
+
+
+def test_another_baseline_is_registered_with_the_worker_s_own_token(
+    swarm: Swarm, worker: JoinedWorker
+) -> None:
+    swarm.todo = [assignment("swarm-1")]
+    worker.first_join(swarm.url, "--max-runs", "1")
+    assert worker.ended() == 0
+
+    swarm.todo = [assignment("swarm-2")]
+    worker.join("--max-runs", "1", "--skip-baseline", "--baseline-bpb", "0.9")
+
+    assert worker.ended() == 0
+    assert [request["baseline_bpb"] for request in swarm.registered] == [1.0, 0.9]
+    assert swarm.bearers == [None, "nj_w"]
+
+
+def test_two_processes_are_not_one_worker(swarm: Swarm, worker: JoinedWorker) -> None:
+    swarm.todo = [assignment("swarm-1", budget=120)]
+    worker.first_join(swarm.url)
+    worker.script()
+    first = worker.running
+
+    worker.join()
+
+    assert worker.ended() == 1
+    assert "another worker runs with the data directory" in worker.said
+    worker.running = first
+
+
+def test_the_first_ctrl_c_finishes_the_run(swarm: Swarm, worker: JoinedWorker) -> None:
+    swarm.todo = [assignment("swarm-1", budget=3), assignment("swarm-2")]
+    worker.first_join(swarm.url)
+    worker.script()
+
+    worker.signal(signal.SIGINT)
+
+    assert worker.ended() == 0
+    assert [(result["exp_id"], result["val_bpb"]) for result in swarm.results] == [("swarm-1", 0.001)]
+    assert "swarm-1 is finished first, then I leave; Ctrl-C again gives it back now" in worker.said
+
+
+def test_the_second_ctrl_c_gives_the_run_back(swarm: Swarm, worker: JoinedWorker) -> None:
+    swarm.todo = [assignment("swarm-1", budget=120)]
+    worker.first_join(swarm.url)
+    script = worker.script()
+
+    worker.signal(signal.SIGINT)
+    worker.until(lambda: "finished first" in worker.said, "it has heard the first")
+    worker.signal(signal.SIGINT)
+
+    assert worker.ended() == 0
+    assert [(result["exp_id"], result["error"]) for result in swarm.results] == [("swarm-1", "returned")]
+    assert "swarm-1 is ended, and given back" in worker.said
+    assert not script.is_running()
+
+
+def test_a_worker_that_was_killed_leaves_no_run_and_takes_its_assignment_up_again(
+    swarm: Swarm, worker: JoinedWorker
+) -> None:
+    swarm.todo = [assignment("swarm-1", {"LR": 0.5}, budget=120)]
+    worker.first_join(swarm.url)
+    script = worker.script()
+
+    worker.kill()
+
+    worker.until(lambda: not script.is_running(), "its run ends with it")
+    assert worker.train_py.read_text() == TRAIN
+    swarm.todo = [assignment("swarm-1", {"LR": 0.5})]
+    worker.join("--max-runs", "1")
+    assert worker.ended() == 0
+    assert [(result["exp_id"], result["val_bpb"]) for result in swarm.results] == [("swarm-1", 0.5)]
+    assert list((worker.data / "work").glob("*/*")) == []
+
+
+def test_a_run_that_is_killed_is_a_crash_and_the_worker_goes_on(swarm: Swarm, worker: JoinedWorker) -> None:
+    swarm.todo = [assignment("swarm-1", budget=120), assignment("swarm-2")]
+    worker.first_join(swarm.url, "--max-runs", "2")
+
+    worker.script().kill()
+
+    assert worker.ended() == 0
+    assert [result["exp_id"] for result in swarm.results] == ["swarm-1", "swarm-2"]
+    assert swarm.results[0]["error"].startswith("killed: ")
+    assert swarm.results[1]["val_bpb"] == 0.001
+
+
+def test_a_run_over_its_time_is_a_timeout(swarm: Swarm, tmp_path: Path) -> None:
+    source = "import time\nLR = 0.1\ntime.sleep(600)\n"
+    swarm.todo = [assignment("swarm-1", budget=-29)]  # 2 x -29 + 60: two seconds
+
+    with joined_worker(tmp_path / "w1", source) as worker:
+        worker.first_join(swarm.url, "--max-runs", "1")
+
+        assert worker.ended() == 0
+        assert "it has no TOTAL_WALL_CLOCK_TIME" in worker.said
+        assert "it calls no report: bad runs are not stopped early" in worker.said
+    assert swarm.results[0]["error"] == "TIMEOUT"
+
+
+def test_the_baseline_is_measured_at_the_swarm_s_budget_and_shown_with_its_spread(
+    swarm: Swarm, tmp_path: Path
+) -> None:
+    source = TRAIN.replace("LAYERS = 2", "LAYERS = 2\nSEED = 1").replace("{LR}", "{LR + SEED % 7}")
+    swarm.base_s = 1.0
+
+    with joined_worker(tmp_path / "w1", source) as worker:
+        worker.join("--url", swarm.url, "--worker-id", "w1", "--train-py", str(worker.train_py))
+        worker.until(lambda: swarm.registered, "it has registered")
+        worker.signal(signal.SIGINT)
+
+        assert worker.ended() == 0
+        found = re.findall(r"^  val_bpb (\d+\.\d+) in \d+ s$", worker.said, re.MULTILINE)
+        mean = sum(map(float, found)) / 3
+        assert float(found[0]) == 1.001
+        assert len(set(found)) > 1
+        assert re.search(rf"baseline: val_bpb {mean:.6f}, sigma \d+\.\d+ \(3 runs of 1 s\)", worker.said)
+    assert swarm.registered[0]["baseline_bpb"] == pytest.approx(mean)
+
+
+def test_a_baseline_that_cannot_be_measured_is_an_error_with_the_end_of_the_log(
+    swarm: Swarm, tmp_path: Path
+) -> None:
+    with joined_worker(
+        tmp_path / "w1", "LR = 0.1\nprint('reading')\nraise OSError('no data in ./data')\n"
+    ) as worker:
+        worker.join("--url", swarm.url, "--worker-id", "w1", "--train-py", str(worker.train_py))
+
+        assert worker.ended() == 1
+        assert (
+            "the baseline cannot be measured: train.py gave no number (other). exited with 1" in worker.said
+        )
+        assert "OSError: no data in ./data" in worker.said
+    assert swarm.registered == []
+
+
+def test_a_swarm_that_varies_what_the_script_has_not_is_not_served(
+    swarm: Swarm, worker: JoinedWorker
+) -> None:
+    swarm.todo = [assignment("swarm-1")]
+    swarm.dimensions = ["LR", "HIDDEN_SIZE"]
+
+    worker.first_join(swarm.url)
+
+    assert worker.ended() == 1
+    assert "varies what train.py has no constant for: HIDDEN_SIZE" in worker.said
+    assert swarm.results == []
+
+
+def test_an_assignment_that_the_script_cannot_take_is_reported_and_the_worker_goes_on(
+    swarm: Swarm, worker: JoinedWorker
+) -> None:
+    swarm.todo = [assignment("swarm-1", {"DEPTH": 3}), assignment("swarm-2")]
+
+    worker.first_join(swarm.url, "--max-runs", "2")
+
+    assert worker.ended() == 0
+    assert "constant 'DEPTH' is not a top-level name of the script" in swarm.results[0]["error"]
+    assert swarm.results[1]["val_bpb"] == 0.001
+
+
+def test_a_server_that_refuses_the_worker_ends_it_with_its_own_words(
+    swarm: Swarm, worker: JoinedWorker
+) -> None:
+    swarm.refusals["register"] = [problem(401, "Unauthenticated", "Invalid enroll token")]
+
+    worker.first_join(swarm.url, NIGHTJAR_ENROLL_TOKEN="wrong")
+
+    assert worker.ended() == 1
+    assert "nightjar: Invalid enroll token" in worker.said
+
+
+def test_a_wrong_url_is_told_before_anything_is_measured(worker: JoinedWorker) -> None:
+    worker.join("--url", "http://127.0.0.1:9", "--train-py", str(worker.train_py))
+
+    assert worker.ended() == 1
+    assert "no lab answers at http://127.0.0.1:9" in worker.said
+    assert "baseline 1 of 3" not in worker.said

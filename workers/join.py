@@ -1,0 +1,138 @@
+"""The process of a swarm's worker. `python -P -m workers.join`."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from functions.process.joined import Joined, Terms
+from functions.process.logs import start_logging
+from functions.process.remote import alone_in, remembered
+from functions.process.running import exit_with
+from functions.process.worker_options import Isolation
+from state.errors import Invalid, NightjarError
+from state.program import PROGRAM
+from state.settings import Settings
+from workers.attempt.launch import adopt_orphans
+from workers.swarm.joining import Options, join
+
+
+def say(line: str) -> None:
+    """Tell the worker's owner."""
+    click.echo(line)
+    sys.stdout.flush()
+
+
+class Metric(click.ParamType[float]):
+    """A finite number."""
+
+    name = "number"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is no finite number", param, ctx)
+        return number
+
+
+@click.command()
+@click.option("--train-py", type=click.Path(path_type=Path), default=None, help="the script to run")
+@click.option("--gpu-type", default=None, help="what others see of your GPU (default: its model)")
+@click.option("--contact", default=None, help="how the organiser reaches you")
+@click.option("--tag", default=None, help="the swarm, where the server has several")
+@click.option("--max-runs", type=click.IntRange(1), default=None, help="leave after so many runs")
+@click.option(
+    "--baseline-runs",
+    type=click.IntRange(1, 100),
+    default=3,
+    show_default=True,
+    help="runs of the unchanged script that its baseline is the mean of",
+)
+@click.option("--skip-baseline", is_flag=True, help="measure none: --baseline-bpb says it")
+@click.option("--baseline-bpb", type=Metric(), default=None, help="val_bpb of the unchanged script")
+@click.option("--gpu", default=None, help="the index of a GPU, or none (default: the first, else the CPU)")
+@click.option("--python", default=None, help="interpreter that trains (default: the project's own)")
+@click.option(
+    "--isolation",
+    type=click.Choice(get_args(Isolation)),
+    default=None,
+    help="how far runs are kept from this machine (default: the strongest that works here)",
+)
+@click.option("--network", type=click.Choice(["on", "off"]), default=None, help="network for isolated runs")
+@click.option(
+    "--data-dir",
+    "data_dirs",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    multiple=True,
+    help="folder that isolated runs may read, too",
+)
+@click.option("--pass-env", multiple=True, metavar="NAME", help="environment variable for runs")
+def main(
+    train_py: Path | None,
+    gpu_type: str | None,
+    contact: str | None,
+    tag: str | None,
+    max_runs: int | None,
+    baseline_runs: int,
+    skip_baseline: bool,
+    baseline_bpb: float | None,
+    gpu: str | None,
+    python: str | None,
+    isolation: Isolation | None,
+    network: str | None,
+    data_dirs: tuple[Path, ...],
+    pass_env: tuple[str, ...],
+) -> None:
+    """Join a swarm with your train.py: pull configs, run them on this machine, report.
+
+    The first time: --url URL --train-py PATH, with --enroll-token T (or NIGHTJAR_ENROLL_TOKEN) where the organiser
+    gave you one, and --worker-id NAME. All of it is remembered: afterwards `join` alone goes on, and what you say
+    anew replaces what you said before. --data PATH is the worker's own directory; each worker has one.
+
+    Your train.py is never changed: each run gets a copy with other constants. Ctrl-C finishes the run and leaves;
+    a second one gives the run back.
+    """
+    if skip_baseline != (baseline_bpb is not None):
+        raise click.UsageError("--skip-baseline and --baseline-bpb X go together")
+    said = {
+        "train_py": train_py.expanduser().absolute() if train_py else None,
+        "gpu_type": gpu_type,
+        "contact": contact,
+        "tag": tag,
+        "gpu": gpu,
+        "python": python,
+        "isolation": isolation,
+        "network": None if network is None else network == "on",
+        "data_dirs": tuple(folder.absolute() for folder in data_dirs) or None,
+        "pass_env": pass_env or None,
+    }
+    settings = Settings()
+    start_logging(settings, "join")
+    enroll_token = settings.enroll_token.get_secret_value() if settings.enroll_token else None
+    options = Options(enroll_token, max_runs, baseline_runs, baseline_bpb)
+    try:
+        with alone_in(settings.data_dir):
+            joined = remembered(settings.data_dir, Joined)
+            if joined is None:
+                raise Invalid("this worker has joined no swarm yet", hint="join with --url URL")
+            terms = Terms.model_validate(
+                joined.terms.model_dump() | {name: value for name, value in said.items() if value is not None}
+            )
+            joined = joined.model_copy(update={"terms": terms})
+            joined.save(settings.data_dir)
+            adopt_orphans()
+            asyncio.run(join(joined, options, settings, say))
+    except NightjarError as problem:
+        sys.exit(exit_with(problem))
+
+
+if __name__ == "__main__":
+    main(prog_name=f"{PROGRAM} join")

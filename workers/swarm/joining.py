@@ -1,0 +1,249 @@
+"""Joining a swarm: check the train.py, measure its baseline, register, then work until the owner leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from functions.process.interpreter import brief, find_interpreter, named
+from functions.process.joined import Baseline, Joined, Terms
+from functions.process.project import check_data_dir
+from state.errors import Invalid, Unauthenticated
+from state.settings import Settings
+from workers.attempt.isolation import chosen, described
+from workers.attempt.runner import TrainingRunner
+from workers.attempt.stamps import kill_all
+from workers.attempt.worktree import checkouts_in, remove_tree
+from workers.device import Device, Sampler, discover
+from workers.remote.client import TIMEOUT
+from workers.slot import Slot
+from workers.swarm.baseline import measured, shown
+from workers.swarm.leaving import Leaving
+from workers.swarm.project import Project, taken
+from workers.swarm.results import Results
+from workers.swarm.runs import Runs
+from workers.swarm.server import Registered, Server
+from workers.swarm.working import Worker, Working, keep_program
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is said of one start alone."""
+
+    enroll_token: str | None = None
+    max_runs: int | None = None
+    baseline_runs: int = 3
+    baseline_bpb: float | None = None
+    """What the owner says that the unchanged script scores; None: it is measured."""
+
+
+async def join(joined: Joined, options: Options, settings: Settings, say: Callable[[str], None]) -> None:
+    """Join, and work until the owner leaves.
+
+    Raises:
+        Invalid: the train.py cannot be used, or its baseline not be measured. NightjarError: the server refuses us.
+    """
+    leaving = Leaving(say)
+    leaving.on_signals()
+    train_py = checked_script(joined.terms)
+    check_data_dir(settings.data_dir, train_py.parent, joined.terms.data_dirs)
+    project = await asyncio.to_thread(taken, train_py, settings.data_dir / "project")
+    slot = await asyncio.to_thread(slot_of, joined, train_py)
+    await asyncio.to_thread(clear, joined, slot, settings)
+    python = slot.python or (await find_interpreter(slot.repo, os.environ)).path
+    say(f"{joined.name} joins {joined.url} with {brief(train_py)} on {slot.device.name}, by {python}")
+    say(f"isolation: {described(slot.tier, network=slot.network)}")
+    for lack in project.script.lacks():
+        say(f"{project.name}: {lack}")
+    if project.linked:
+        say(f"runs read these where they are, and get copies of all else: {', '.join(project.linked)}")
+    async with (
+        Sampler() as sampler,
+        httpx.AsyncClient(base_url=joined.url, timeout=TIMEOUT) as http,
+    ):
+        runner = TrainingRunner(
+            slot,
+            settings,
+            lab_identity=joined.mark,
+            sampler=sampler,
+            alone=True,
+            apart=True,
+            checkouts=project.checkout,
+        )
+        joining = Joining(joined, settings, project, Runs(runner, leaving, say), leaving, say)
+        await joining.go_on(Server(joined, http), options, slot.device)
+
+
+def checked_script(terms: Terms) -> Path:
+    """The owner's train.py.
+
+    Raises:
+        Invalid: none is named, or there is none.
+    """
+    if terms.train_py is None:
+        raise Invalid("no train.py is named", hint="add --train-py PATH")
+    if not terms.train_py.is_file():
+        raise Invalid(f"there is no {terms.train_py}", hint="name another with --train-py PATH")
+    return terms.train_py
+
+
+def slot_of(joined: Joined, train_py: Path) -> Slot:
+    """The device of this worker with the options of its runs. Blocks.
+
+    Raises:
+        Invalid: there is no such device, interpreter or tier of isolation.
+    """
+    terms = joined.terms
+    gpus = discover(joined.name, gpu=terms.gpu or "all")
+    device = gpus[0] if gpus else discover(joined.name, gpu="none", cpu=1)[0]
+    return Slot(
+        repo=train_py.parent,
+        command=("python", train_py.name),
+        python=named(terms.python) if terms.python else None,
+        tier=chosen(terms.isolation).tier,
+        network=terms.network,
+        data_dirs=terms.data_dirs,
+        pass_env=terms.pass_env,
+        device=device,
+    )
+
+
+def clear(joined: Joined, slot: Slot, settings: Settings) -> None:
+    """End and remove what a worker that was killed has left. Blocks."""
+    kill_all(joined.mark)
+    for _, folder in checkouts_in(slot.work_dir(settings)):
+        remove_tree(folder)
+
+
+class Joining:
+    """One start of a worker, once its machine and its script are known."""
+
+    def __init__(
+        self,
+        joined: Joined,
+        settings: Settings,
+        project: Project,
+        runs: Runs,
+        leaving: Leaving,
+        say: Callable[[str], None],
+    ) -> None:
+        self._joined = joined
+        self._place = settings.data_dir
+        self._tag = joined.terms.tag or settings.swarm_tag
+        self._project = project
+        self._runs = runs
+        self._leaving = leaving
+        self._say = say
+
+    async def go_on(self, server: Server, options: Options, device: Device) -> None:
+        """Hand in what waits, measure, register, work."""
+        results = Results(self._place / "results", self._say)
+        if self._joined.token is None:
+            await server.health()  # a wrong URL is told before anything is measured
+        elif results.kept():
+            await self._leaving.patiently(lambda: results.hand_in(server))
+        peek = await server.peek(self._tag)
+        self._check(peek.varied or ())
+        baseline = await self._enter(server, options, device, peek.base_s)
+        if baseline is not None and peek.base_s is None:  # as a worker it may be told more
+            told = await server.peek(self._tag)
+            baseline = await self._enter(server, options, device, told.base_s, baseline)
+        if baseline is None:
+            return
+        if (synced := await self._leaving.patiently(server.sync)) is not None:
+            self._check(synced.varied)
+            keep_program(self._place, synced.program_md, lambda _: None)
+        who = Worker(self._joined.name, baseline.val_bpb, self._place)
+        working = Working(who, server, self._project, self._runs, results, self._leaving, self._say)
+        await working.go_on(options.max_runs)
+
+    def _check(self, varied: Sequence[str]) -> None:
+        """Refuse to serve a swarm that varies what the script does not have: each of its runs would fail.
+
+        Raises:
+            Invalid: naming the constants.
+        """
+        if missing := self._project.script.without(varied):
+            has = ", ".join(self._project.script.tunable)
+            raise Invalid(
+                f"{self._tag} varies what {self._project.name} has no constant for: {', '.join(missing)}",
+                hint=f"name its constants so at their top level (it has {has}), or have the organiser define other"
+                " dimensions",
+            )
+
+    async def _enter(
+        self,
+        server: Server,
+        options: Options,
+        device: Device,
+        base_s: float | None,
+        entered: Baseline | None = None,
+    ) -> Baseline | None:
+        """Measure and register, as far as that is not done yet; None where the owner leaves before.
+
+        `entered`: the baseline that this start has registered with.
+        """
+        baseline = await self._baseline(options, base_s)
+        if baseline is None or baseline == entered:
+            return baseline
+        self._keep(baseline=baseline)
+        self._say(shown(baseline))
+        terms = self._joined.terms
+        request: dict[str, Any] = {
+            "gpu_type": terms.gpu_type or device.name,
+            "baseline_bpb": baseline.val_bpb,
+            "contact": terms.contact,
+            **({"tag": terms.tag} if terms.tag else {}),
+        }
+        if self._joined.token is not None and self._joined.registered == request:
+            return baseline
+        registered = await self._leaving.patiently(lambda: self._register(server, options, request))
+        if registered is None:
+            return None
+        token = registered.worker_token or self._joined.token
+        self._keep(token=token, registered=request)
+        server.bear(token)
+        self._say(registered.message)
+        if registered.current_program_md:
+            self._say(registered.current_program_md)
+            keep_program(self._place, registered.current_program_md, lambda _: None)
+        return baseline
+
+    async def _register(self, server: Server, options: Options, request: dict[str, Any]) -> Registered:
+        if options.enroll_token is None:
+            return await server.register(request)
+        sent = {**request, "enroll_token": options.enroll_token}
+        try:
+            return await server.register(sent)
+        except Unauthenticated:
+            if self._joined.token is None:
+                raise
+            server.bear(None)  # its own token is no good any more: it enters as a new one
+            return await server.register(sent)
+
+    async def _baseline(self, options: Options, base_s: float | None) -> Baseline | None:
+        """What the owner says, what was measured before, or what is measured now."""
+        digest, before = self._project.digest, self._joined.baseline
+        if options.baseline_bpb is not None:
+            return Baseline(val_bpb=options.baseline_bpb, project=digest)
+        if before is not None and before.project == digest:
+            own_s = self._project.script.own_budget_s
+            if not before.runs or own_s is None or base_s in (None, before.budget_s):
+                return before
+            self._say(f"runs of {self._tag} take {base_s:g} s: the baseline is measured anew")
+        elif before is not None:
+            self._say(f"{self._project.name} is not as it was: its baseline is measured anew")
+        return await measured(
+            self._project, self._runs, options.baseline_runs, base_s, self._leaving, self._say
+        )
+
+    def _keep(self, **changed: Any) -> None:
+        """Write down what the next start is to know."""
+        self._joined = self._joined.model_copy(update=changed)
+        self._joined.save(self._place)

@@ -1,0 +1,126 @@
+"""The owner's project as runs find it: copies of its files, links to its data, and a patched copy of its train.py.
+
+The owner's own files are read once, when the worker starts, and never written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from functions.formats.swarm_script import SwarmScript, read_swarm_script
+from functions.lanes import Source, TrainingJob
+from state.errors import Invalid
+from workers.attempt.disk import bytes_on_disk
+from workers.attempt.git import Unbuildable
+from workers.attempt.worktree import LARGEST_FILE, Checkout, remove_tree
+
+LARGEST_FOLDER = 32 * 1024 * 1024
+"""Bytes on disk of a folder that is copied for each run: what is larger is data, and linked."""
+_LEFT_OUT = frozenset({"__pycache__", "results.json"})
+"""results.json of an earlier run would pass for the result of one that prints none."""
+
+
+@dataclass(frozen=True)
+class Project:
+    """The folder of a train.py, as it was when the worker started."""
+
+    home: Path
+    """Where its owner has it."""
+    name: str
+    """The script's file name."""
+    script: SwarmScript
+    kept: Path
+    """Our copy of the folder."""
+    linked: tuple[str, ...]
+    """Its entries that runs do not get a copy of: they read those of the owner."""
+    digest: str
+    """Of its Python files: another digest is another baseline."""
+
+    @asynccontextmanager
+    async def checkout(self, home: Path, job: TrainingJob, root: Path) -> AsyncIterator[Checkout]:
+        """See Checkouts: the copy has the constants, the budget and the seed of the job."""
+        folder = root / f"{job.experiment_id}@{job.attempt}@{job.fence}"
+        script = self.script.configured(job.config_delta or {}, budget_s=job.budget_s, seed=job.seed)
+        try:
+            try:
+                await asyncio.to_thread(self._write, folder / "tree", script)
+            except OSError as error:
+                raise Unbuildable(
+                    f"cannot write the copy of {home}: {error}", hint=f"make room under {str(root)!r}"
+                ) from error
+            source = Source(hashlib.sha256(script).hexdigest()[:32], None, False)
+            yield Checkout(folder / "tree", folder, source, frozenset(), None, None)
+        finally:
+            await asyncio.to_thread(remove_tree, folder)
+
+    def _write(self, tree: Path, script: bytes) -> None:
+        remove_tree(tree.parent)
+        shutil.copytree(self.kept, tree, symlinks=True)
+        (tree / self.name).write_bytes(script)
+
+
+def taken(train_py: Path, kept: Path) -> Project:
+    """Read the project around a train.py, and keep a copy of it in a folder. Blocks.
+
+    Hidden files, environments and caches are left out; large files and folders are linked.
+
+    Raises:
+        Invalid: the script is none that a swarm could run, or a file cannot be read.
+    """
+    home = train_py.parent
+    try:
+        script = read_swarm_script(train_py.read_bytes())
+        remove_tree(kept)
+        kept.mkdir(parents=True)
+        linked = tuple(_take(home, kept, train_py.name))
+        (kept / train_py.name).write_bytes(
+            script.source
+        )  # whatever it is there: a copy is what runs may write
+        digest = _digest(kept)
+    except OSError as problem:
+        raise Invalid(
+            f"{home} cannot be read: {problem}", hint="check --train-py and its folder"
+        ) from problem
+    except Invalid as problem:
+        raise Invalid(f"{train_py}: {problem.detail}", hint=problem.hint) from problem
+    return Project(home, train_py.name, script, kept, linked, digest)
+
+
+def _take(home: Path, kept: Path, script: str) -> Iterator[str]:
+    """Copy what is light, and link the rest; answers what was linked."""
+    left_out = {*_LEFT_OUT, script}
+    for entry in sorted(home.iterdir()):
+        if entry.name.startswith(".") or entry.name in left_out or (entry / "pyvenv.cfg").exists():
+            continue
+        if entry.is_symlink() or not (entry.is_file() or entry.is_dir()) or not _is_light(entry):
+            (kept / entry.name).symlink_to(entry.resolve())
+            yield entry.name
+        elif entry.is_dir():
+            shutil.copytree(
+                entry, kept / entry.name, symlinks=True, ignore=shutil.ignore_patterns(".*", "__pycache__")
+            )
+        else:
+            shutil.copy2(entry, kept / entry.name)
+
+
+def _is_light(entry: Path) -> bool:
+    if entry.is_dir():
+        return bytes_on_disk(entry, LARGEST_FOLDER) <= LARGEST_FOLDER
+    return entry.stat().st_size <= LARGEST_FILE
+
+
+def _digest(kept: Path) -> str:
+    whole = hashlib.sha256()
+    for folder, _, names in sorted(os.walk(kept)):
+        for name in sorted(names):
+            path = Path(folder, name)
+            if name.endswith(".py") and not path.is_symlink():
+                whole.update(str(path.relative_to(kept)).encode() + b"\0" + path.read_bytes() + b"\0")
+    return whole.hexdigest()[:32]

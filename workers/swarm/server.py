@@ -1,0 +1,170 @@
+"""The routes of a swarm, as a worker calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import httpx
+from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
+
+from functions.process.joined import Joined
+from state.errors import NightjarError, Unavailable
+from state.ids import Id
+from workers.remote.client import TIMEOUT, bearing, silent, told
+
+TICK_TIMEOUT = httpx.Timeout(3.0)
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+Answer = TypeVar("Answer", bound=_Answer)
+
+
+class Registered(_Answer):
+    message: str
+    worker_token: SecretStr | None = None
+    current_program_md: str = ""
+
+
+class Assignment(_Answer):
+    """What to run next."""
+
+    exp_id: Id
+    config_delta: dict[str, Any]
+    """Constants of train.py to set: JSON's own types, as the server has sent them."""
+    budget_seconds: float
+    note: str = ""
+
+
+class Told(_Answer):
+    """What a tick is answered."""
+
+    action: str | None = None
+    reason: str = ""
+    budget: float | None = None
+
+
+class Handed(_Answer):
+    total_experiments: int
+
+
+class _Varied(_Answer):
+    name: str
+
+
+class Synced(_Answer):
+    program_md: str = ""
+    dimensions: Sequence[_Varied] = ()
+    experiment_count: int = 0
+
+    @property
+    def varied(self) -> list[str]:
+        """The constants that the swarm varies."""
+        return [dimension.name for dimension in self.dimensions]
+
+
+class Peek(_Answer):
+    """What can be seen of a swarm before one is in it; None where it is not shown."""
+
+    base_s: float | None = None
+    varied: list[str] | None = None
+
+
+class Server:
+    """One swarm, for one worker.
+
+    Each call raises a NightjarError for what the server refuses, and Unavailable where it does not answer, or asks us
+    to come later.
+    """
+
+    def __init__(self, joined: Joined, http: httpx.AsyncClient) -> None:
+        self.url = joined.url
+        self._worker_id = joined.name
+        self._http = http
+        self._headers = bearing(joined.token)
+        self._etag: str | None = None
+
+    def bear(self, token: SecretStr | None) -> None:
+        """Speak as the bearer of this token from now on."""
+        self._headers = bearing(token)
+
+    async def health(self) -> None:
+        """See that a swarm answers here."""
+        await self._ask("GET", "/health")
+
+    async def register(self, request: Mapping[str, Any]) -> Registered:
+        """Enter the swarm, or say again with which baseline."""
+        sent = {"worker_id": self._worker_id, **request}
+        return self._read(Registered, await self._ask("POST", "/register", sent))
+
+    async def next_config(self) -> Assignment:
+        """The next assignment; the present one once more, where its result was not handed in."""
+        return self._read(Assignment, await self._ask("GET", f"/next_config/{self._worker_id}"))
+
+    async def tick(self, request: Mapping[str, Any]) -> Told:
+        """Report how far a run is."""
+        return self._read(Told, await self._ask("POST", "/tick", request, timeout=TICK_TIMEOUT))
+
+    async def result(self, request: Mapping[str, Any]) -> Handed:
+        """Hand a result in; the same one twice is answered the same."""
+        return self._read(Handed, await self._ask("POST", "/result", request))
+
+    async def sync(self) -> Synced | None:
+        """What the swarm knows; None where nothing has changed since the last time."""
+        known = {"If-None-Match": self._etag} if self._etag is not None else {}
+        answer = await self._sent("GET", f"/sync/{self._worker_id}", None, known, TIMEOUT)
+        if answer.status_code == httpx.codes.NOT_MODIFIED:
+            return None
+        found = self._read(Synced, told(self.url, answer))
+        self._etag = answer.headers.get("etag")
+        return found
+
+    async def peek(self, tag: str) -> Peek:
+        """Its base budget and its dimensions, where this caller may read them."""
+        base_s, varied = None, None
+        with suppress(NightjarError, KeyError, TypeError, ValueError):
+            policy = await self._ask("POST", "/api/search/policy", {"tag": tag})
+            base_s = float(policy["policy"]["budgets"]["base_s"])
+        with suppress(NightjarError, KeyError, TypeError):
+            found = await self._ask("POST", "/api/dimension/list", {"tag": tag})
+            varied = [str(dimension["name"]) for dimension in found["dimensions"]]
+        return Peek(base_s=base_s, varied=varied)
+
+    async def _ask(
+        self,
+        method: str,
+        path: str,
+        request: Mapping[str, Any] | None = None,
+        *,
+        timeout: httpx.Timeout = TIMEOUT,
+    ) -> dict[str, Any]:
+        return told(self.url, await self._sent(method, path, request, {}, timeout))
+
+    async def _sent(
+        self,
+        method: str,
+        path: str,
+        request: Mapping[str, Any] | None,
+        headers: Mapping[str, str],
+        timeout: httpx.Timeout,
+    ) -> httpx.Response:
+        try:
+            return await self._http.request(
+                method, path, json=request, headers={**self._headers, **headers}, timeout=timeout
+            )
+        except (httpx.HTTPError, httpx.InvalidURL) as problem:
+            raise silent(self.url, problem) from problem
+
+    def _read(self, kind: type[Answer], answer: Mapping[str, Any]) -> Answer:
+        try:
+            return kind.model_validate(answer)
+        except ValidationError as problem:
+            raise Unavailable(
+                f"{self.url} gave no answer of a swarm ({kind.__name__}): {problem.errors()[0]['msg']}",
+                hint="is --url right, and the server's version?",
+                retry_after=1.0,
+            ) from problem

@@ -1,0 +1,118 @@
+"""The loop of a swarm's worker: sync, ask for a config, run it, hand the result in."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from functions.lanes import Halted, TrainingResult
+from state.errors import Unavailable
+from workers.swarm.leaving import Leaving
+from workers.swarm.project import Project
+from workers.swarm.results import Results
+from workers.swarm.runs import Runs, job_of, result_of, seed_of
+from workers.swarm.server import Assignment, Server
+from workers.swarm.ticks import Ticks
+
+PROGRAM = "program.md"
+LAST_PAUSES_S = (1.0, 2.0, 4.0)
+"""Between the last tries to hand a result in, when the owner leaves."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Who works, with what it compares its results."""
+
+    worker_id: str
+    baseline: float
+    folder: Path
+    """Where its owner finds the swarm's program."""
+
+
+class Working:
+    """A worker that has joined."""
+
+    def __init__(
+        self,
+        who: Worker,
+        server: Server,
+        project: Project,
+        runs: Runs,
+        results: Results,
+        leaving: Leaving,
+        say: Callable[[str], None],
+    ) -> None:
+        self._who = who
+        self._server = server
+        self._project = project
+        self._runs = runs
+        self._results = results
+        self._leaving = leaving
+        self._say = say
+        self._count = 0
+
+    async def go_on(self, most: int | None) -> None:
+        """Run assignment after assignment until the owner wants to leave, or `most` are run.
+
+        Raises:
+            NightjarError: the swarm refuses us.
+        """
+        while self._count != most and await self._runs.ready():
+            given = await self._leaving.patiently(self._next)
+            if given is None:
+                break
+            self._count += 1
+            await self._run(given)
+        await self._hand_in_last()
+
+    async def _next(self) -> Assignment:
+        """Hand in what waits, then ask for an assignment: the server knows of no second one of ours."""
+        await self._results.hand_in(self._server)
+        synced = await self._server.sync()
+        if synced is not None:
+            keep_program(self._who.folder, synced.program_md, self._say)
+        return await self._server.next_config()
+
+    async def _run(self, given: Assignment) -> None:
+        """Run an assignment to its end, whatever that is, and write its result down."""
+        ticks = Ticks(self._server, given, self._leaving)
+        result: TrainingResult = Halted("stop")
+        seconds = 0.0
+        if not self._leaving.is_asked:  # else the owner has left while the server thought
+            constants = ", ".join(f"{name}={value!r}" for name, value in given.config_delta.items())
+            changes = constants or "nothing changed"
+            self._say(f"{given.exp_id}: {changes}; {given.budget_seconds:g} s. {given.note}")
+            with self._leaving.holding(given.exp_id):
+                result, seconds = await self._runs.of(job_of(given, self._count), ticks)
+        self._results.keep(
+            result_of(
+                given,
+                result,
+                worker_id=self._who.worker_id,
+                config=self._project.script.config(given.config_delta, seed=seed_of(given.exp_id)),
+                baseline=self._who.baseline,
+                seconds=seconds,
+                is_stopped=ticks.is_stopped,
+            )
+        )
+
+    async def _hand_in_last(self) -> None:
+        for pause_s in (*LAST_PAUSES_S, 0.0):
+            try:
+                await self._results.hand_in(self._server)
+                return
+            except Unavailable as problem:
+                self._say(problem.detail)
+            await asyncio.sleep(pause_s)
+        self._say(f"{len(self._results.kept())} results wait here: the next `nightjar join` hands them in")
+
+
+def keep_program(folder: Path, text: str, say: Callable[[str], None]) -> None:
+    """Write the swarm's program down, if it is another than before."""
+    place = folder / PROGRAM
+    if not text or (place.exists() and place.read_text() == text):
+        return
+    place.write_text(text)
+    say(f"the swarm's program has changed: {place}")
