@@ -14,7 +14,7 @@ import httpx
 from functions.process.interpreter import brief, find_interpreter, named
 from functions.process.joined import Baseline, Joined, Terms
 from functions.process.project import check_data_dir
-from state.errors import Invalid, Unauthenticated
+from state.errors import Invalid, NotFound, Unauthenticated
 from state.settings import Settings
 from workers.attempt.isolation import chosen, described
 from workers.attempt.runner import TrainingRunner
@@ -146,8 +146,8 @@ class Joining:
         results = Results(self._place / "results", self._say)
         if self._joined.token is None:
             await server.health()  # a wrong URL is told before anything is measured
-        elif results.kept():
-            await self._leaving.patiently(lambda: results.hand_in(server))
+        else:
+            await self._leaving.patiently(lambda: self._go_on_as_before(server, results))
         peek = await server.peek(self._tag)
         self._check(peek.varied or ())
         baseline = await self._enter(server, options, device, peek.base_s)
@@ -162,6 +162,18 @@ class Joining:
         who = Worker(self._joined.name, baseline.val_bpb, self._place)
         working = Working(who, server, self._project, self._runs, results, self._leaving, self._say)
         await working.go_on(options.max_runs)
+
+    async def _go_on_as_before(self, server: Server, results: Results) -> None:
+        """Hand in what waits, if the swarm still knows this worker; else it is to register anew."""
+        try:
+            await server.sync()
+            await results.hand_in(server)
+        except (NotFound, Unauthenticated) as problem:
+            self._say(
+                f"{self._joined.url} does not know this worker any more ({problem.detail}): it registers anew"
+            )
+            self._keep(token=None, registered=None)
+            server.bear(None)
 
     def _check(self, varied: Sequence[str]) -> None:
         """Refuse to serve a swarm that varies what the script does not have: each of its runs would fail.
@@ -216,16 +228,8 @@ class Joining:
         return baseline
 
     async def _register(self, server: Server, options: Options, request: dict[str, Any]) -> Registered:
-        if options.enroll_token is None:
-            return await server.register(request)
-        sent = {**request, "enroll_token": options.enroll_token}
-        try:
-            return await server.register(sent)
-        except Unauthenticated:
-            if self._joined.token is None:
-                raise
-            server.bear(None)  # its own token is no good any more: it enters as a new one
-            return await server.register(sent)
+        entering = {} if options.enroll_token is None else {"enroll_token": options.enroll_token}
+        return await server.register({**request, **entering})
 
     async def _baseline(self, options: Options, base_s: float | None) -> Baseline | None:
         """What the owner says, what was measured before, or what is measured now."""

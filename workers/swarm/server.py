@@ -86,7 +86,8 @@ class Server:
         self._worker_id = joined.name
         self._http = http
         self._headers = bearing(joined.token)
-        self._etag: str | None = None
+        self._known: tuple[str | None, Synced] = (None, Synced())
+        """What it last said to `sync`, and the name of that."""
 
     def bear(self, token: SecretStr | None) -> None:
         """Speak as the bearer of this token from now on."""
@@ -113,15 +114,15 @@ class Server:
         """Hand a result in; the same one twice is answered the same."""
         return self._read(Handed, await self._ask("POST", "/result", request))
 
-    async def sync(self) -> Synced | None:
-        """What the swarm knows; None where nothing has changed since the last time."""
-        known = {"If-None-Match": self._etag} if self._etag is not None else {}
-        answer = await self._sent("GET", f"/sync/{self._worker_id}", None, known, TIMEOUT)
-        if answer.status_code == httpx.codes.NOT_MODIFIED:
-            return None
-        found = self._read(Synced, told(self.url, answer))
-        self._etag = answer.headers.get("etag")
-        return found
+    async def sync(self) -> Synced:
+        """What the swarm knows; read once more only where it has changed."""
+        etag, synced = self._known
+        headers = {} if etag is None else {"If-None-Match": etag}
+        answer = await self._sent("GET", f"/sync/{self._worker_id}", None, headers, TIMEOUT)
+        if answer.status_code != httpx.codes.NOT_MODIFIED:
+            synced = self._read(Synced, told(self.url, answer))
+            self._known = answer.headers.get("etag"), synced
+        return synced
 
     async def peek(self, tag: str) -> Peek:
         """Its base budget and its dimensions, where this caller may read them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Final
 
 from functions.lanes import Extension, Order, Source
 from functions.rules.stopping.buckets import bucket_of
@@ -16,15 +17,18 @@ log = logging.getLogger(__name__)
 EVERY_S = 0.5
 """Least seconds between two ticks; a report between them is not sent, unless the run is ranked there."""
 
+MOST: Final = 1.5
+"""The largest progress that a swarm takes: a script may be wrong about its own."""
+
 
 class Ticks:
     """See functions.lanes.Watcher. A tick without an answer changes nothing: the run goes on."""
 
-    def __init__(self, server: Server, given: Assignment, leaving: Leaving) -> None:
+    def __init__(self, server: Server, given: Assignment, baseline: float, leaving: Leaving) -> None:
         self._server = server
         self._given = given
+        self._baseline = baseline
         self._leaving = leaving
-        self._begun = time.monotonic()
         self._sent_at = -EVERY_S
         self._ranked_at: set[float] = set()
         self._extension: Extension | None = None
@@ -32,8 +36,7 @@ class Ticks:
         """Whether the swarm has stopped the run."""
 
     async def built(self, source: Source) -> Order:
-        """See Watcher; the clock of the run starts here."""
-        self._begun = time.monotonic()
+        """See Watcher: a swarm compares constants, not code."""
         return "continue"
 
     async def tick(self, metric: float, progress: float) -> Order | Extension:
@@ -62,8 +65,8 @@ class Ticks:
 
     async def _tell(self, metric: float, progress: float) -> None:
         self._sent_at = time.monotonic()
-        elapsed = self._sent_at - self._begun
-        request = {"id": self._given.exp_id, "p": progress, "m": metric, "d": elapsed}
+        share = min(max(progress, 0.0), MOST)
+        request = {"id": self._given.exp_id, "p": share, "m": metric, "d": metric - self._baseline}
         try:
             told = await self._server.tick(request)
         except NightjarError as problem:  # it is refused, or the server is away: the next one tells more

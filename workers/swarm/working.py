@@ -70,14 +70,12 @@ class Working:
     async def _next(self) -> Assignment:
         """Hand in what waits, then ask for an assignment: the server knows of no second one of ours."""
         await self._results.hand_in(self._server)
-        synced = await self._server.sync()
-        if synced is not None:
-            keep_program(self._who.folder, synced.program_md, self._say)
+        keep_program(self._who.folder, (await self._server.sync()).program_md, self._say)
         return await self._server.next_config()
 
     async def _run(self, given: Assignment) -> None:
         """Run an assignment to its end, whatever that is, and write its result down."""
-        ticks = Ticks(self._server, given, self._leaving)
+        ticks = Ticks(self._server, given, self._who.baseline, self._leaving)
         result: TrainingResult = Halted("stop")
         seconds = 0.0
         if not self._leaving.is_asked:  # else the owner has left while the server thought

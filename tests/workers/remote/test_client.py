@@ -68,3 +68,23 @@ async def test_a_lab_that_does_not_answer_may_answer_later() -> None:
 
     with pytest.raises(Unavailable, match=r"no lab answers at http://lab\.example"):
         await answered(respond)
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "seconds"),
+    [
+        ({"retry-after": "15"}, {}, 15.0),
+        ({"retry-after": "15"}, {"retry_after": 3}, 3.0),
+        ({"retry-after": "Wed, 21 Oct 2026 07:28:00 GMT"}, {}, 1.0),
+        ({}, {}, 1.0),
+    ],
+)
+async def test_it_is_asked_again_when_the_lab_says_so_in_its_answer_or_its_header(
+    headers: dict[str, str], body: dict[str, object], seconds: float
+) -> None:
+    said = {"title": "Nothing free", "detail": "paused", **body}
+
+    with pytest.raises(Unavailable) as raised:
+        await answered(lambda _: httpx.Response(503, headers=headers, json=said))
+
+    assert raised.value.retry_after == seconds

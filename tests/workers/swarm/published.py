@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -51,6 +52,8 @@ class Swarm:
     bearers: list[str | None] = field(default_factory=list)
     ticks: list[dict[str, Any]] = field(default_factory=list)
     results: list[dict[str, Any]] = field(default_factory=list)
+    not_modified: int = 0
+    """How often a worker was told that it knows all."""
     url: str = ""
 
     def answer(self, method: str, path: str, body: dict[str, Any], bearer: str | None) -> Reply:
@@ -109,7 +112,12 @@ def serving(swarm: Swarm) -> Iterator[Swarm]:
                 self.headers.get("authorization", "").removeprefix("Bearer ") or None,
             )
             content = json.dumps(document).encode()
+            etag = f'"{zlib.crc32(content)}"'
+            if self.headers.get("if-none-match") == etag:
+                swarm.not_modified += 1
+                status, content = 304, b""
             self.send_response(status)
+            self.send_header("etag", etag)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(content)))
             self.end_headers()

@@ -53,7 +53,7 @@ def test_an_assignment_is_run_with_exactly_its_constants_and_reported(
         "val_bpb": 0.0003,
         "delta_bpb": 0.0003 - 1.0,
     }
-    assert all(tick.keys() == {"id", "p", "m", "d"} for tick in swarm.ticks)
+    assert all(tick["d"] == tick["m"] - 1.0 for tick in swarm.ticks)
     buckets = {round(tick["p"] * 5) for tick in swarm.ticks}
     assert buckets >= {1, 2, 3, 4}
     assert "Welcome w1! You are worker #1.\n# the program\n" in worker.said
@@ -210,6 +210,24 @@ def test_another_baseline_is_registered_with_the_worker_s_own_token(
     assert worker.ended() == 0
     assert [request["baseline_bpb"] for request in swarm.registered] == [1.0, 0.9]
     assert swarm.bearers == [None, "nj_w"]
+
+
+@pytest.mark.parametrize("refusal", [problem(404, "Not found"), problem(401, "Unauthenticated")])
+def test_a_worker_that_its_server_has_forgotten_registers_anew(
+    refusal: Reply, swarm: Swarm, worker: JoinedWorker
+) -> None:
+    swarm.todo = [assignment("swarm-1")]
+    worker.first_join(swarm.url, "--max-runs", "1")
+    assert worker.ended() == 0
+
+    swarm.todo = [assignment("swarm-2")]
+    swarm.refusals["sync"] = [refusal]
+    worker.join("--max-runs", "1")
+
+    assert worker.ended() == 0
+    assert "does not know this worker any more (so it is): it registers anew" in worker.said
+    assert swarm.bearers == [None, None]
+    assert [result["exp_id"] for result in swarm.results] == ["swarm-1", "swarm-2"]
 
 
 def test_two_processes_are_not_one_worker(swarm: Swarm, worker: JoinedWorker) -> None:
@@ -373,3 +391,22 @@ def test_a_wrong_url_is_told_before_anything_is_measured(worker: JoinedWorker) -
     assert worker.ended() == 1
     assert "no lab answers at http://127.0.0.1:9" in worker.said
     assert "baseline 1 of 3" not in worker.said
+
+
+def test_the_program_is_written_again_only_when_the_server_has_another(
+    swarm: Swarm, worker: JoinedWorker
+) -> None:
+    swarm.todo = [assignment("swarm-1"), assignment("swarm-2"), assignment("swarm-3")]
+
+    def renew(tick: dict[str, Any]) -> dict[str, Any]:
+        if tick["id"] == "swarm-1":
+            swarm.program = "# another program\n"
+        return {}
+
+    swarm.on_tick = renew
+    worker.first_join(swarm.url, "--max-runs", "3")
+
+    assert worker.ended() == 0
+    assert (worker.data / "program.md").read_text() == "# another program\n"
+    assert worker.said.count("the swarm's program has changed") == 1
+    assert swarm.not_modified >= 2
