@@ -29,6 +29,7 @@ besides. All of it is known to every Redis since 7.0: of a list with one unknown
 
 NOT_OF_WORKERS = frozenset(
     {
+        "closed",
         "tokens",
         "token_names",
         "token_use",

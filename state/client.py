@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from state.archive import Archive
 
-SCHEMA = 6
+SCHEMA = 7
 """Version of the data's layout; a lab of another version is refused."""
 
 NOTHING: Mapping[str, str] = {}

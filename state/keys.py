@@ -117,6 +117,7 @@ FAMILIES = (
         "the experiment or selection that a request id made, and its body's digest, for 24 h",
     ),
     Family("answers:<digest>", "string", "the answer to an idempotency key, for 24 h"),
+    Family("closed", "string", "when the first operator's token was issued; missing: the lab is open"),
     Family("tokens", "zset", "tokens by creation time"),
     Family("tokens:<id>", "hash", "one token: its owner, and the digest of its secret"),
     Family("token_names", "hash", "token ids by owner's name in lower case, with - in front once revoked"),

@@ -26,6 +26,7 @@ from state.pool import Pool
 from state.presence import Presence
 from state.records import RETESTED, Best, Experiment, Tag
 from state.snapshots import Snapshots
+from state.tokens import Tokens
 
 TURN_S = 15.0
 """A migrating process that is silent for so long was killed: another one continues."""
@@ -83,6 +84,15 @@ class Turn:
                 )
                 if answer != "ok":
                     raise _elsewhere(self.lab, "has taken over to bring")
+
+    async def close(self, at: float) -> None:
+        """Close the lab, as of seconds since 1970.
+
+        Raises:
+            Unavailable: another process has taken the turn.
+        """
+        if await self.lab.move("close_lab", args={"token": self.token, "at": at}) != "ok":
+            raise _elsewhere(self.lab, "has taken over to bring")
 
     async def advance(self, before: int, *, last: bool) -> None:
         """Raise the schema's number after a step.
@@ -264,6 +274,15 @@ async def count_worker_gpus(turn: Turn) -> None:
         await turn.write({key: written})
 
 
+async def close_labs(turn: Turn) -> None:
+    """6 to 7: note when the first operator's token was issued; before, a lab was closed by any token."""
+    issued = (
+        t.created_at for t in await Tokens(turn.lab).all() if t.role == "operator" and t.kind == "access"
+    )
+    if (first := min(issued, default=None)) is not None:
+        await turn.close(first)
+
+
 async def _tags(lab: Lab) -> list[str]:
     names: list[str] = await lab.command("ZRANGE", lab.keys("tags"), 0, -1)
     return names
@@ -285,6 +304,7 @@ STEPS: Mapping[int, Step] = {
     3: index_traces,
     4: in_turn(index_results, note_measured),
     5: count_worker_gpus,
+    6: close_labs,
 }
 """The step from each earlier schema to the next one."""
 

@@ -12,6 +12,7 @@ from state.experiments import PAGE_BYTES, Experiments, Window
 from state.experiments.ranking import ranks_at
 from state.policy import BUCKETS
 from state.records import OPEN, STATUSES, Experiment, ForestRecords, Trace
+from state.tokens import Tokens
 from state.traces import Traces
 
 PAGE = 1000
@@ -58,6 +59,15 @@ class Snapshots:
             there = await self._lab.pipeline([("ZSCORE", keys("archived"), digest) for _, digest in gone])
             lost |= dict(found for found, since in zip(gone, there, strict=True) if since is None)
         return lost
+
+    async def operators(self) -> list[str]:
+        """Ids of the access tokens that operators were ever issued."""
+        return [t.id for t in await Tokens(self._lab).all() if t.role == "operator" and t.kind == "access"]
+
+    async def closed_at(self) -> str | None:
+        """When the lab was closed, as text; None: it is open."""
+        found: str | None = await self._lab.command("GET", self._lab.keys("closed"))
+        return found
 
     async def decided(self, tag: str) -> dict[str, str]:
         """What was decided of a tag and its experiments."""

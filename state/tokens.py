@@ -136,14 +136,14 @@ class Tokens:
         self._noted_until: dict[str, float] = {}
 
     async def are_configured(self) -> bool:
-        """Whether a token was ever issued: from then on every caller needs one.
+        """Whether the lab is closed: since an operator's first access token was issued every caller needs a token.
 
-        That there is none is remembered for a second, or until the first one is told.
+        That it is open is remembered for a second, or until a token that closes it is told.
         """
         self._forget_what_changed()
         asked_at = time.monotonic()
         if not self._configured and asked_at >= self._open_until:
-            self._configured = bool(await self._lab.command("EXISTS", self._keys("tokens")))
+            self._configured = bool(await self._lab.command("EXISTS", self._keys("closed")))
             self._open_until = asked_at + REMEMBERED_S
         return bool(self._configured)
 
@@ -166,8 +166,8 @@ class Tokens:
         """A new token.
 
         Raises:
-            Conflict: a living token has this name, in whatever case; it is reserved; or it would be the lab's first
-                and is no operator's.
+            Conflict: a living token has this name, in whatever case; it is reserved; or the lab is open, and it is no
+                operator's access token.
         """
         fields = {"name": name, "role": role, "kind": kind, "tags": tags, "uses_left": uses}
         return await self._add(fields | {"issued_by": issued_by}, lasts_s, None)

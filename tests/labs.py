@@ -17,6 +17,7 @@ from state.client import Lab
 from state.experiments import Experiments
 from state.records import Experiment, Role
 from state.settings import host_name
+from state.tokens import Issued, Tokens
 from state.train_jobs import gpu_queue
 from state.train_queue import broker
 
@@ -114,6 +115,17 @@ async def bearer(process: Process, name: str, role: Role, **more: Any) -> dict[s
         await process.tokens.issue(name="root", role="operator", issued_by="local")
     issued = await process.tokens.issue(name=name, role=role, issued_by="root", **more)
     return {"authorization": f"Bearer {issued.text}"}
+
+
+async def joined(process: Process, name: str) -> Issued:
+    """A worker's token in an open lab, as if its bearer had joined: what operators issue closes the lab."""
+    tokens, keys = Tokens(process.lab), process.lab.keys
+    root = await tokens.issue(name="passing", role="operator", issued_by="local")
+    worker = await tokens.issue(name=name, role="worker", issued_by="passing")
+    await process.lab.command("DEL", keys("closed"), keys("tokens", root.token.id))
+    await process.lab.command("ZREM", keys("tokens"), root.token.id)
+    await process.lab.command("HDEL", keys("token_names"), "passing")
+    return worker
 
 
 async def add_gpu(http: httpx.AsyncClient, gpu_id: str = "host:gpu0", **more: Any) -> dict[str, Any]:

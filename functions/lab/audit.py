@@ -10,7 +10,7 @@ from typing import ParamSpec
 from functions.contract import Command, Response, function
 from functions.lab._stores import Stores
 from functions.rules.audit.forest import forest_violations
-from functions.rules.audit.lab import PoolSnapshot, Snapshot, pool_violations, tag_violations
+from functions.rules.audit.lab import PoolSnapshot, Snapshot, door_violations, pool_violations, tag_violations
 from state.records import Tag as TagRecord
 
 P = ParamSpec("P")
@@ -65,6 +65,7 @@ async def _look(stores: Stores) -> AuditedLab:
         mode = policy.traces.mode
         violations += await _found(tag_violations, snapshot)
         violations += await _found(forest_violations, mode, forest, snapshot.experiments)
+    violations += door_violations(await stores.snapshots.operators(), await stores.snapshots.closed_at())
     pool = await _pool_snapshot(tags, stores)
     violations += await _found(pool_violations, pool)
     return AuditedLab(

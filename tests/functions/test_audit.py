@@ -10,6 +10,7 @@ import pytest
 from functions.process.lifecycle import Process
 from state.records import Tag
 from state.tags import Tags
+from tests.labs import bearer
 
 TAG = "mar11"
 
@@ -88,6 +89,7 @@ WOUNDS = {
     "what was decided": ("HDEL", "decided:mar11", "mar11-11"),
     "range": ("HSET", "dimensions:mar11", "values", '[{"name":"LR","dtype":"int","min":5,"max":4}]'),
     "frozen value": ("HSET", "dimensions:mar11", "values", '[{"name":"LR","dtype":"int","frozen":true}]'),
+    "closed though no operator has a token": ("SET", "closed", "1"),
     "finish without event": ("HSET", "experiments:mar11-12", "finished_at", "1"),
 }
 
@@ -111,6 +113,18 @@ async def test_every_wound_is_found_and_told_as_an_event(
     (event,) = await process.stream.last(1)
     assert event.type == "lab.audit_failed"
     assert event.data["count"] == len(answer["violations"])
+
+
+async def test_an_open_lab_whose_operators_have_tokens_is_found(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    client.headers.update(await bearer(process, "olga", "operator"))
+    assert (await post(client, "lab/audit"))["violations"] == []
+    await process.lab.command("DEL", process.lab.keys("closed"))
+
+    assert (await post(client, "lab/audit"))["violations"] == [
+        "the lab is open, though operators have 2 tokens"
+    ]
 
 
 async def test_a_lab_that_changes_while_it_is_read_is_not_accused(

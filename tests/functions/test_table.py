@@ -268,6 +268,7 @@ def test_the_catalogue_is_what_the_scripts_emit() -> None:
     # What selections and traces end by, in the scripts' shared helpers.
     emitted |= {"selection.committed", "selection.released", "selection.expired"}
     emitted |= {"trace.opened", "trace.ended"}
+    emitted |= {"token.issued", "token.rotated"}  # by `issue_token` and `rotate_token`, for whoever joins too
     emitted.add("tag.created")  # by `create_tag`, for agents or for a swarm
     emitted.add("tag.budget_warning")  # by `warn`, wherever the books change
 

@@ -26,6 +26,7 @@ from state.experiments import Experiments
 from state.migrations import (
     Turn,
     class_runs,
+    close_labs,
     count_worker_gpus,
     index_results,
     migrate,
@@ -248,6 +249,32 @@ async def test_the_gpus_of_each_worker_s_token_are_counted(
     await count_worker_gpus(turn)
 
     assert await lab.hash(lab.keys("worker_gpus")) == counted == {"wes": "2"}
+
+
+async def test_a_lab_with_tokens_is_closed_as_of_its_first_operator_s(process: Process) -> None:
+    lab = process.lab
+    await bearer(process, "ann", "agent")
+    await bearer(process, "olga", "operator")
+    closed = await lab.command("GET", lab.keys("closed"))
+    await lab.command("DEL", lab.keys("closed"))
+    turn = Turn(lab, "ours")
+    assert await turn.begin(SCHEMA) == "ours"
+
+    await close_labs(turn)
+    await close_labs(turn)
+
+    assert float(await lab.command("GET", lab.keys("closed"))) == float(closed)
+    with pytest.raises(Unavailable, match="taken over"):
+        await close_labs(Turn(lab, "another's"))
+
+
+async def test_a_lab_without_tokens_stays_open(process: Process) -> None:
+    turn = Turn(process.lab, "ours")
+    assert await turn.begin(SCHEMA) == "ours"
+
+    await close_labs(turn)
+
+    assert await process.lab.command("GET", process.lab.keys("closed")) is None
 
 
 async def test_what_a_killed_migration_counted_is_forgotten_where_an_older_process_let_the_gpus_go(

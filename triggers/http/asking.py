@@ -65,7 +65,8 @@ def _reader(model: type[Asked], name: str) -> TypeAdapter[Any]:
     """What reads one field from text."""
     field = model.model_fields[name]
     kind: Any = field.annotation
-    return TypeAdapter(Annotated[kind, *field.metadata] if field.metadata else kind)
+    bounded: Any = Annotated
+    return TypeAdapter(bounded[kind, *field.metadata] if field.metadata else kind)
 
 
 def _refused(problems: Mapping[str, str]) -> Invalid:

@@ -1,7 +1,8 @@
 """Who sends a request: the bearer of a token, a signed-in browser, or a caller on this machine.
 
 `Authorization: Bearer`, else `X-Worker-Token`, else the browser's session cookie, else (for one event stream) a
-ticket in the query. While the lab has no tokens, every caller on the loopback port is its operator.
+ticket in the query. While the lab is open (no operator's token was issued yet), a caller on the loopback port who
+shows none of these is its operator; a token that is shown counts, right or wrong.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ FORWARDED = frozenset(
 
 @dataclass(frozen=True)
 class Visitor:
-    """Who sends a request, and what proves it; nothing does while the lab has no tokens."""
+    """Who sends a request, and what proves it; nothing proves the local operator of an open lab."""
 
     caller: Caller
     proof: Proof | None = None
@@ -161,7 +162,7 @@ async def _local(request: Request, process: Process) -> Visitor:
         )
     if any(name in FORWARDED or name.startswith(b"x-forwarded") for name, _ in request.headers.raw):
         raise Unauthenticated(
-            "a proxy has forwarded this, and the lab has no tokens: everybody would be an operator",
+            "a proxy has forwarded this, and the lab is open: everybody would be an operator",
             hint="issue tokens first: ./nightjar token issue NAME --role operator",
         )
     client, server = request.scope.get("client"), request.scope.get("server")

@@ -67,7 +67,7 @@ class Session(HTTPEndpoint):
             check_page(request)
         if not await process.tokens.are_configured():
             raise Conflict(
-                "this lab has no tokens: nobody has to sign in",
+                "this lab is open, it has no operator's token: nobody has to sign in",
                 hint="issue the first one: ./nightjar token issue NAME --role operator",
             )
         try:

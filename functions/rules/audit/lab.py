@@ -326,6 +326,14 @@ def is_of(e: Experiment, baseline_id: str) -> bool:
     return baseline_id in (e.experiment_id, e.retest_of)
 
 
+def door_violations(operators: Sequence[str], closed_at: str | None) -> Iterator[str]:
+    """Every violation of who is let in, as text: a lab is closed since its first operator's token, and only since."""
+    if operators and closed_at is None:
+        yield f"the lab is open, though operators have {len(operators)} tokens"
+    if closed_at is not None and not operators:
+        yield f"the lab is closed since {closed_at}, though no operator has a token"
+
+
 def pool_violations(s: PoolSnapshot) -> Iterator[str]:
     """Every violation in the pool and the queue, as text."""
     for gpu in s.gpus:
