@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from functions.contract import Function
 from functions.table import table
 
 
@@ -15,8 +17,13 @@ def markdown() -> str:
     rows = ["| function | fired by | role | what it does |", "|---|---|---|---|"]
     for name, declared in table().items():
         fired = "<br>".join(f"`{trigger}`" for trigger in declared.triggers)
-        rows.append(f"| `{name}` | {fired} | {', '.join(declared.roles)} | {declared.description} |")
+        rows.append(f"| `{name}` | {fired} | {_audience(declared)} | {declared.description} |")
     return "\n".join(rows)
+
+
+def _audience(declared: Function[Any, Any]) -> str:
+    roles = ", ".join(declared.roles)
+    return f"{roles}; by default anyone" if declared.is_public else roles
 
 
 def main() -> None:

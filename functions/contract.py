@@ -318,6 +318,10 @@ class Function(Generic[Rq, Rs]):
     """Whether a repeated idempotency key gets the first answer; False where the answer must be current."""
     needs: Mapping[str, type]
     """Handler parameters after the request, by name."""
+    knows_caller: bool = False
+    """Of a function for anyone: whether it learns who shows a token, or is the local operator of an open lab."""
+    is_public: bool = False
+    """Of a viewer's function: whether anybody may call it, unless the setting `swarm_public_reads` is false."""
     may_be_empty: bool = False
     """Whether the handler may return None: 204 over HTTP."""
     costly: bool = False
@@ -367,6 +371,8 @@ def function(
     body_limit: int = MIB,
     costly: bool = False,
     held_for: str | None = None,
+    knows_caller: bool = False,
+    is_public: bool = False,
     accept: Function[Any, Any] | None = None,
 ) -> Callable[[Handler[Rs]], Function[Any, Rs]]:
     """Declare a function; without an `Http` among `triggers` it gets `POST /api/<noun>/<verb>`.
@@ -393,6 +399,8 @@ def function(
             writes=writes,
             keeps_answer=writes and keeps_answer,
             needs={other: hints[other] for other in others},
+            knows_caller=knows_caller,
+            is_public=is_public,
             may_be_empty=may_be_empty,
             costly=costly,
             held_for=held_for,

@@ -83,6 +83,12 @@ def check(found: Mapping[str, Function[Any, Any]]) -> None:
             raise BadTable(f"{declared.name!r} is declared in the file of {name!r}")
         if not declared.roles:
             raise BadTable(f"{name!r} names no role")
+        if declared.knows_caller and declared.roles != ("anyone",):
+            raise BadTable(f"{name!r}: knows_caller is for the role anyone, other roles are always known")
+        if declared.is_public and (declared.roles != ("viewer",) or declared.writes):
+            raise BadTable(f"{name!r}: only what a viewer reads is public")
+        if declared.held_for and (declared.knows_caller or declared.is_public):
+            raise BadTable(f"{name!r}: a call without a token cannot be held")
         if sum(isinstance(trigger, Every | Cron) for trigger in declared.triggers) > 1:
             raise BadTable(f"{name!r} has two triggers of the clock: declare two functions")
         for trigger in declared.triggers:

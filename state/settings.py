@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import socket
+from collections.abc import Mapping
 from pathlib import Path
 
 import platformdirs
@@ -227,6 +228,22 @@ class Settings(BaseSettings):
         default="swarm", description="the tag that the swarm's routes are about where a request names none"
     )
 
+    swarm_profile: str = Field(
+        default="mnist",
+        description="what a swarm's tag may vary that the first worker creates: mnist, nanochat, or the path of a"
+        " dimensions.toml",
+    )
+    swarm_secret: SecretStr | None = Field(
+        default=None,
+        validation_alias=AliasChoices("NIGHTJAR_SWARM_SECRET", "META_ENROLL_TOKEN"),
+        description="the team's secret, which a worker sends as enroll_token to join the swarm; an enroll token does,"
+        " too",
+    )
+    swarm_public_reads: bool = Field(
+        default=True,
+        description="answer the swarm's public reads to anyone; false: to viewers only (/health always answers)",
+    )
+
     @field_validator("data", mode="before")
     @classmethod
     def _named(cls, data: object) -> object:
@@ -319,6 +336,20 @@ def user_file() -> Path:
 def own_environment() -> dict[str, str]:
     """The environment for a process of the lab: ours without tokens, which are for commands."""
     return {name: value for name, value in os.environ.items() if name.upper() not in OF_COMMANDS}
+
+
+WITHOUT_COUNTERPART: Mapping[str, str] = {
+    "REQUIRE_DASHBOARD_AUTH": "an operator's token closes the lab (token issue NAME --role operator), and"
+    " NIGHTJAR_SWARM_PUBLIC_READS=false the public reads",
+    "DASHBOARD_TOKENS": "issue each reader a token: token issue NAME --role viewer",
+    "META_RUNTIME_STATE_PATH": "the lab's state is in Redis: NIGHTJAR_DATA, NIGHTJAR_REDIS_URL",
+}
+"""Variables of other servers of the swarm protocol that set nothing here, with what to use instead."""
+
+
+def set_in_vain(environment: Mapping[str, str]) -> dict[str, str]:
+    """Those of `WITHOUT_COUNTERPART` that are set."""
+    return {name: instead for name, instead in WITHOUT_COUNTERPART.items() if name in environment}
 
 
 def host_name() -> str:

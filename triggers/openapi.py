@@ -86,8 +86,11 @@ FILLS = "x-fills"
 """The field of the request that the whole body of an operation fills."""
 
 
-def openapi(functions: Mapping[str, Function[Any, Any]]) -> dict[str, Any]:
-    """The document: every route of every function, schemas by the models' names, errors as problem documents."""
+def openapi(functions: Mapping[str, Function[Any, Any]], *, public_reads: bool = True) -> dict[str, Any]:
+    """The document: every route of every function, schemas by the models' names, errors as problem documents.
+
+    `public_reads`: whether public functions ask for no token.
+    """
     schemas: dict[str, Any] = {"Problem": PROBLEM, "FieldProblem": FIELD_PROBLEM}
     paths: dict[str, dict[str, Any]] = {}
     for name, declared in functions.items():
@@ -99,7 +102,7 @@ def openapi(functions: Mapping[str, Function[Any, Any]]) -> dict[str, Any]:
                 "tags": [name.partition("::")[0]],
                 "x-function": name,
                 "x-role": list(declared.roles),
-                **({"security": []} if "anyone" in declared.roles else {}),
+                **({"security": []} if _is_open(declared, public_reads=public_reads) else {}),
                 **_asked(declared, door, schemas),
                 "responses": _responses(declared, door, schemas),
             }
@@ -110,6 +113,11 @@ def openapi(functions: Mapping[str, Function[Any, Any]]) -> dict[str, Any]:
         "paths": paths,
         "components": {"schemas": schemas, "securitySchemes": SECURITY_SCHEMES},
     }
+
+
+def _is_open(declared: Function[Any, Any], *, public_reads: bool) -> bool:
+    """Whether it asks for no token, and learns nothing of one."""
+    return (declared.is_public and public_reads) or ("anyone" in declared.roles and not declared.knows_caller)
 
 
 def _asked(declared: Function[Any, Any], door: Http, schemas: dict[str, Any]) -> dict[str, Any]:

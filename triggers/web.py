@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
+import os
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -14,12 +16,15 @@ from starlette.applications import Starlette
 from functions.process.holding import import_late, watch
 from functions.process.lifecycle import opened
 from functions.process.running import ended, run, stop_signals
+from functions.profiles import swarm_dimensions
 from functions.table import table
-from state.settings import Settings
+from state.settings import Settings, set_in_vain
 from triggers.http.binding import check_bind
 from triggers.http.connection import Connection
 from triggers.http.routes import make_app
 from triggers.sse.stream import broadcasting
+
+log = logging.getLogger(__name__)
 
 DRAIN_S = 5
 """Requests that wait (at most 50 s) are cut after this; their clients ask again."""
@@ -50,7 +55,14 @@ class Server(uvicorn.Server):
 
 
 async def serve(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT; a second one ends at once."""
+    """Serve until SIGTERM or SIGINT; a second one ends at once.
+
+    Raises:
+        Invalid: the swarm's profile, or the address, cannot be used.
+    """
+    swarm_dimensions(settings.swarm_profile)
+    for name, instead in set_in_vain(os.environ).items():
+        log.warning("%s sets nothing here; %s", name, instead)
     async with opened("web", settings) as process:
         await check_bind(settings, process.tokens)
         stop = stop_signals()

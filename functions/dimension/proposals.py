@@ -22,7 +22,7 @@ class ListedProposals(Response):
     """None: this version has no language model that proposes any."""
 
 
-@function("dimension::proposals", Http("GET", "/dimension_proposals"), role="viewer")
+@function("dimension::proposals", Http("GET", "/dimension_proposals"), role="viewer", is_public=True)
 async def proposals(request: ListProposals, tags: Tags, settings: Settings) -> ListedProposals:
     """Dimensions that a language model proposes to add to a tag; there are none yet."""
     if request.tag is not None and request.tag != settings.swarm_tag:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from state.settings import Settings, user_file
+from state.settings import Settings, set_in_vain, user_file
 
 
 @pytest.fixture(autouse=True)
@@ -93,3 +93,23 @@ def test_a_data_directory_without_a_name_is_the_default_one(
 def test_a_home_that_is_not_there_is_no_folder_of_the_working_directory(home: Path) -> None:
     with pytest.raises(ValueError, match="there is no user 'nobody-here'"):
         Settings.model_validate({"data": "~nobody-here/labs"})
+
+
+@pytest.mark.parametrize("name", ["NIGHTJAR_SWARM_SECRET", "META_ENROLL_TOKEN"])
+def test_the_team_s_secret_has_two_names_and_is_shown_nowhere(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(name, "open sesame")
+
+    settings = Settings()
+
+    assert settings.swarm_secret is not None
+    assert settings.swarm_secret.get_secret_value() == "open sesame"
+    assert "sesame" not in f"{settings} {settings!r} {settings.model_dump_json()}"
+
+
+def test_a_variable_of_other_servers_that_sets_nothing_is_named_with_what_to_use_instead() -> None:
+    found = set_in_vain({"DASHBOARD_TOKENS": "a,b", "META_RUNTIME_STATE_PATH": "", "NIGHTJAR_PORT": "1"})
+
+    assert list(found) == ["DASHBOARD_TOKENS", "META_RUNTIME_STATE_PATH"]
+    assert "--role viewer" in found["DASHBOARD_TOKENS"]

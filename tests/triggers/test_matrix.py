@@ -292,11 +292,31 @@ async def lab(process: Process) -> tuple[Process, list[Visitor]]:
 DOORS = [(declared, door) for declared in table().values() for door in declared.doors]
 
 
-@pytest.mark.parametrize(("declared", "door"), DOORS, ids=[f"{d.name} {h}" for d, h in DOORS])
+PUBLIC = [(declared, door) for declared, door in DOORS if declared.is_public]
+READS = [*((*at, True) for at in DOORS), *((*at, False) for at in PUBLIC)]
+"""Every route, with public reads; the public ones without them, too."""
+
+
+def lets_in(declared: Function[Any, Any], visitor: Visitor, *, writes: bool, public_reads: bool) -> bool:
+    """Whether this visitor may call it: what is open to anyone asks only that what they show is right."""
+    is_page = not (visitor.only_reads and (writes or declared.writes))
+    if "anyone" in declared.roles and not declared.knows_caller:
+        return True
+    if "anyone" in declared.roles or (declared.is_public and public_reads):
+        return not visitor.headers or (visitor.role is not None and is_page)
+    return may(declared.roles, visitor.role) and is_page
+
+
+@pytest.mark.parametrize(
+    ("declared", "door", "public_reads"), READS, ids=[f"{d.name} {h} {public}" for d, h, public in READS]
+)
 async def test_a_function_lets_in_whom_it_is_for_and_nobody_else(
-    lab: tuple[Process, list[Visitor]], declared: Function[Any, Any], door: Any
+    lab: tuple[Process, list[Visitor]], declared: Function[Any, Any], door: Any, public_reads: bool
 ) -> None:
     process, people = lab
+    process = replace(
+        process, settings=process.settings.model_copy(update={"swarm_public_reads": public_reads})
+    )
     body = sample(declared)
     path = door.path.format(**body)
     body = {name: value for name, value in body.items() if f"{{{name}}}" not in door.path}
@@ -306,10 +326,7 @@ async def test_a_function_lets_in_whom_it_is_for_and_nobody_else(
         for visitor in people:
             for method in {door.method, "HEAD"} if door.method == "GET" else {door.method}:
                 writes = method not in ("GET", "HEAD")
-                right = may(declared.roles, visitor.role) and not (
-                    visitor.only_reads and (writes or declared.writes)
-                )
-                right |= "anyone" in declared.roles
+                right = lets_in(declared, visitor, writes=writes, public_reads=public_reads)
                 sent = {"no such field": "1"} if right else body
                 response = await http.request(
                     method,

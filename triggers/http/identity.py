@@ -45,6 +45,10 @@ class Visitor:
     proof: Proof | None = None
 
 
+STRANGER = Visitor(Caller("anyone", "viewer"))
+"""A caller who is not known, at a function that is open to anyone."""
+
+
 async def identify(request: Request, *, ticket: bool = False, writes: bool = False) -> Visitor:
     """Who sends this request; with `ticket`, one in the query is taken for proof and used up.
 
@@ -60,6 +64,23 @@ async def identify(request: Request, *, ticket: bool = False, writes: bool = Fal
         return await _local(request, process)
     token, proof = shown
     return Visitor(await bearer_of(token, proof, process), proof)
+
+
+async def greet(request: Request, *, writes: bool = False) -> Visitor:
+    """Who calls a function that is open to anyone: the bearer of what is shown, the local operator, or a stranger.
+
+    Raises:
+        Unauthenticated: what is shown is wrong. Forbidden, TooManyRequests: as `identify`, of who shows something.
+    """
+    process: Process = request.app.state.process
+    shown = await _shown(request, process, ticket=False, writes=writes)
+    if shown is not None:
+        token, proof = shown
+        return Visitor(await bearer_of(token, proof, process), proof)
+    try:
+        return await _local(request, process)
+    except (Unauthenticated, Forbidden):
+        return STRANGER
 
 
 async def bearer_of(token: Token, proof: Proof, process: Process) -> Caller:

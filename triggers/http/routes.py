@@ -18,7 +18,6 @@ from starlette.types import Lifespan
 from functions.contract import Call, Function, Http
 from functions.invoke import check_role
 from functions.process.lifecycle import Process
-from functions.rules.access import Caller
 from functions.schemas import prepare
 from state.errors import NightjarError
 from state.settings import Settings
@@ -30,7 +29,7 @@ from triggers.http.asking import asked
 from triggers.http.doors import Doors, Endpoint
 from triggers.http.etags import etag_of, is_held
 from triggers.http.guard import Guard, added_hosts, own_hosts
-from triggers.http.identity import Visitor, identify
+from triggers.http.identity import STRANGER, Visitor, greet, identify
 from triggers.http.problems import problem_document, problem_response
 from triggers.http.sessions import Session
 from triggers.http.turns import Turns
@@ -47,7 +46,9 @@ def make_app(
     functions: dict[str, Function[Any, Any]], settings: Settings, lifespan: Lifespan[Starlette]
 ) -> Starlette:
     """The web application; `lifespan` puts the opened Process into `app.state.process`."""
-    document = cache(lambda: json.dumps(openapi(functions)).encode())
+    document = cache(
+        lambda: json.dumps(openapi(functions, public_reads=settings.swarm_public_reads)).encode()
+    )
     page = cache(lambda: docs_page(functions))
 
     async def openapi_document(_: Request) -> Response:
@@ -127,13 +128,19 @@ async def _answer(declared: Function[Any, Any], door: Http, request: Request, tu
 
 
 async def _visitor(declared: Function[Any, Any], request: Request) -> Visitor:
-    """Who asks, before their body is read; a function for anyone does not want to know.
+    """Who asks, before their body is read; a function for anyone wants to know where it says so.
+
+    Who may not call a public function as themselves calls it as a stranger.
 
     Raises:
         Unauthenticated, Forbidden, TooManyRequests: they may not.
     """
     if "anyone" in declared.roles:
-        return Visitor(Caller("anyone", "viewer"))
+        return await greet(request, writes=declared.writes) if declared.knows_caller else STRANGER
+    process: Process = request.app.state.process
+    if declared.is_public and process.settings.swarm_public_reads:
+        visitor = await greet(request)
+        return visitor if declared.allows(visitor.caller.role) else STRANGER
     visitor = await identify(request, writes=declared.writes)
     check_role(declared, visitor.caller)
     return visitor

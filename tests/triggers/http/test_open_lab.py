@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
 
+from functions.contract import BadTable, Call, Function, Http, Request, Response, function
+from functions.invoke import Invoker
 from functions.process.lifecycle import Process
+from functions.table import check
 from state.tokens import Issued
 from tests.conftest import http_client, served_client
 from tests.labs import bearer, joined, problem
 from triggers.http.identity import COOKIE, still_admitted
+from triggers.openapi import openapi
 
 UNKNOWN = "nj_aaaaaaaaaa_" + "A" * 43
 WRONG: list[Mapping[str, str]] = [
@@ -23,6 +29,43 @@ WRONG: list[Mapping[str, str]] = [
     {"cookie": f"{COOKIE}={'A' * 43}"},
 ]
 TOOLS = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+
+
+class AskWho(Request):
+    """No fields."""
+
+
+class WhoAsked(Response):
+    name: str
+    role: str
+    has_proof: bool
+
+
+@function("who::knocks", Http("POST", "/who"), role="anyone", knows_caller=True, writes=True)
+async def knocks(request: AskWho, call: Call) -> WhoAsked:
+    """Say who asks."""
+    return WhoAsked(name=call.caller.name, role=call.caller.role, has_proof=call.proof is not None)
+
+
+@function("who::reads", Http("GET", "/who"), role="viewer", is_public=True)
+async def reads(request: AskWho, call: Call) -> WhoAsked:
+    """Say who reads."""
+    return WhoAsked(name=call.caller.name, role=call.caller.role, has_proof=call.proof is not None)
+
+
+OPEN: dict[str, Function[Any, Any]] = {one.name: one for one in (knocks, reads)}
+STRANGER = {"name": "anyone", "role": "viewer", "has_proof": False}
+LOCAL = {"name": "local", "role": "operator", "has_proof": False}
+ANN = {"name": "ann", "role": "viewer", "has_proof": True}
+METHODS = pytest.mark.parametrize("method", ["GET", "POST"])
+
+
+@asynccontextmanager
+async def knocking(process: Process, **changes: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """HTTP to the two functions above, with these settings."""
+    there = replace(process, settings=process.settings.model_copy(update=changes), invoker=Invoker(OPEN, []))
+    async with http_client(there) as found:
+        yield found
 
 
 @pytest.fixture
@@ -116,3 +159,93 @@ async def test_an_event_stream_in_an_open_lab_is_its_bearer_s(process: Process, 
             assert local.status_code == 200
 
     problem(mine, 403)  # a worker reads no events
+
+
+# -- functions that are open to anyone
+
+
+@METHODS
+async def test_who_shows_no_token_is_the_local_operator_while_the_lab_is_open_and_then_a_stranger(
+    process: Process, method: str
+) -> None:
+    async with knocking(process) as http:
+        before = (await http.request(method, "/who")).json()
+        forwarded = (await http.request(method, "/who", headers={"x-forwarded-for": "10.1.2.3"})).json()
+        await bearer(process, "olga", "operator")
+        after = (await http.request(method, "/who")).json()
+
+    assert (before, forwarded, after) == (LOCAL, STRANGER, STRANGER)
+
+
+@METHODS
+@pytest.mark.parametrize("is_closed", [True, False])
+async def test_a_wrong_token_is_refused_where_none_is_asked_for(
+    process: Process, wes: Issued, method: str, is_closed: bool
+) -> None:
+    await process.tokens.revoke(wes.token)
+    if is_closed:
+        await bearer(process, "olga", "operator")
+
+    async with knocking(process) as http:
+        for headers in (*WRONG, by(wes)):
+            answer = await http.request(method, "/who", headers={"x-nightjar-page": "1", **headers})
+            problem(answer, 401)
+
+
+async def test_who_shows_a_token_is_its_bearer_and_a_stranger_where_a_bearer_may_not_read(
+    process: Process, wes: Issued
+) -> None:
+    ann = await bearer(process, "ann", "viewer")
+
+    async with knocking(process) as http:
+        for method in ("GET", "POST"):
+            assert (await http.request(method, "/who", headers=ann)).json() == ANN
+        assert (await http.post("/who", headers=by(wes))).json()["name"] == "wes"
+        assert (await http.get("/who", headers=by(wes))).json() == STRANGER
+
+
+@METHODS
+async def test_a_bearer_s_requests_are_counted_there_too(process: Process, method: str) -> None:
+    ann = await bearer(process, "ann", "viewer")
+
+    async with knocking(process, rate_per_s=0.001, rate_burst=1) as http:
+        answers = [await http.request(method, "/who", headers=ann) for _ in "12"]
+
+    assert answers[0].status_code == 200
+    problem(answers[1], 429)
+
+
+async def test_without_public_reads_a_viewer_s_token_is_asked_for(process: Process, wes: Issued) -> None:
+    ann = await bearer(process, "ann", "viewer")
+
+    async with knocking(process, swarm_public_reads=False) as http:
+        problem(await http.get("/who"), 401)
+        problem(await http.get("/who", headers=by(wes)), 403)
+        assert (await http.get("/who", headers=ann)).json() == ANN
+        document = (await http.get("/openapi.json")).json()
+
+    assert "security" not in document["paths"]["/who"]["get"]
+
+
+def test_the_document_says_which_function_asks_for_no_token() -> None:
+    told = openapi(OPEN)["paths"]["/who"]
+
+    assert told["get"]["security"] == []
+    assert "security" not in told["post"]  # a token may be shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"knows_caller": True, "roles": ("viewer",)}, "knows_caller is for the role anyone"),
+        ({"is_public": True, "roles": ("agent",)}, "only what a viewer reads is public"),
+        ({"is_public": True, "roles": ("viewer",), "writes": True}, "only what a viewer reads is public"),
+        ({"is_public": True, "roles": ("viewer",), "held_for": "timeout"}, "cannot be held"),
+        ({"knows_caller": True, "roles": ("anyone",), "held_for": "timeout"}, "cannot be held"),
+    ],
+)
+def test_a_function_that_cannot_be_open_to_anyone_is_refused(changes: dict[str, Any], reason: str) -> None:
+    plain = replace(knocks, knows_caller=False, writes=False)
+
+    with pytest.raises(BadTable, match=reason):
+        check({"who::knocks": replace(plain, **changes)})
