@@ -24,8 +24,10 @@ pytestmark = pytest.mark.process
 
 
 @asynccontextmanager
-async def web_process(settings: Settings) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
-    """A web process of this lab, and its port."""
+async def web_process(
+    settings: Settings, **more: str
+) -> AsyncIterator[tuple[asyncio.subprocess.Process, int]]:
+    """A web process of this lab, and its port; `more` variables."""
     port = free_port(0)
     assert settings.redis_url is not None
     env = os.environ | {
@@ -33,6 +35,7 @@ async def web_process(settings: Settings) -> AsyncIterator[tuple[asyncio.subproc
         "NIGHTJAR_REDIS_URL": settings.redis_url.get_secret_value(),
         "NIGHTJAR_DATA": str(settings.data_dir),
         "NIGHTJAR_PORT": str(port),
+        **more,
     }
     argv = [sys.executable, "-P", "-m", "triggers.web"]
     web = await asyncio.create_subprocess_exec(*argv, env=env, cwd=Path(__file__).parents[2], stderr=PIPE)
@@ -86,3 +89,33 @@ async def _until_it_answers(port: int) -> None:
                 await asyncio.sleep(0.05)
             else:
                 return
+
+
+async def test_variables_that_set_nothing_here_are_told_at_the_start_with_what_to_use_instead(
+    settings: Settings,
+) -> None:
+    async with web_process(settings, DASHBOARD_TOKENS="ann:xyzzy", META_RUNTIME_STATE_PATH="/tmp/x") as (
+        web,
+        _,
+    ):
+        web.terminate()
+        _, said = await asyncio.wait_for(web.communicate(), 20)
+
+    lines = [line for line in said.decode().splitlines() if "sets nothing here" in line]
+    assert ["--role viewer" in line for line in lines] == [True, False]
+    assert "NIGHTJAR_REDIS_URL" in lines[1]
+    assert "xyzzy" not in said.decode()
+
+
+async def test_a_profile_that_is_none_ends_the_web_process_at_the_start_with_a_hint(
+    settings: Settings,
+) -> None:
+    env = os.environ | {"NIGHTJAR_SWARM_PROFILE": "mnits", "NIGHTJAR_DATA": str(settings.data_dir)}
+    argv = [sys.executable, "-P", "-m", "triggers.web"]
+
+    web = await asyncio.create_subprocess_exec(*argv, env=env, cwd=Path(__file__).parents[2], stderr=PIPE)
+    _, said = await asyncio.wait_for(web.communicate(), 60)
+
+    assert web.returncode not in (0, None)
+    assert "NIGHTJAR_SWARM_PROFILE is 'mnits'" in said.decode()
+    assert "dims scan" in said.decode()
