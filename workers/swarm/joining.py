@@ -29,7 +29,7 @@ from workers.swarm.project import Project, taken
 from workers.swarm.results import Results
 from workers.swarm.runs import Runs
 from workers.swarm.server import Registered, Server
-from workers.swarm.working import Worker, Working, keep_program
+from workers.swarm.working import OtherBudget, Worker, Working, keep_program
 
 
 @dataclass(frozen=True)
@@ -150,18 +150,17 @@ class Joining:
             await self._leaving.patiently(lambda: self._go_on_as_before(server, results))
         peek = await server.peek(self._tag)
         self._check(peek.varied or ())
-        baseline = await self._enter(server, options, device, peek.base_s)
-        if baseline is not None and peek.base_s is None:  # as a worker it may be told more
-            told = await server.peek(self._tag)
-            baseline = await self._enter(server, options, device, told.base_s, baseline)
-        if baseline is None:
-            return
-        if (synced := await self._leaving.patiently(server.sync)) is not None:
+        working = Working(server, self._project, self._runs, results, self._leaving, self._say)
+        budget_s = peek.base_s
+        while (baseline := await self._enter(server, options, device, budget_s)) is not None:
+            if (synced := await self._leaving.patiently(server.sync)) is None:
+                return
             self._check(synced.varied)
-            keep_program(self._place, synced.program_md, lambda _: None)
-        who = Worker(self._joined.name, baseline.val_bpb, self._place)
-        working = Working(who, server, self._project, self._runs, results, self._leaving, self._say)
-        await working.go_on(options.max_runs)
+            try:
+                await working.go_on(Worker(self._joined.name, baseline, self._place), options.max_runs)
+                return
+            except OtherBudget as other:
+                budget_s = other.budget_s
 
     async def _go_on_as_before(self, server: Server, results: Results) -> None:
         """Hand in what waits, if the swarm still knows this worker; else it is to register anew."""
@@ -190,20 +189,12 @@ class Joining:
             )
 
     async def _enter(
-        self,
-        server: Server,
-        options: Options,
-        device: Device,
-        base_s: float | None,
-        entered: Baseline | None = None,
+        self, server: Server, options: Options, device: Device, base_s: float | None
     ) -> Baseline | None:
-        """Measure and register, as far as that is not done yet; None where the owner leaves before.
-
-        `entered`: the baseline that this start has registered with.
-        """
+        """Measure and register, as far as that is not done yet; None where the owner leaves before."""
         baseline = await self._baseline(options, base_s)
-        if baseline is None or baseline == entered:
-            return baseline
+        if baseline is None:
+            return None
         self._keep(baseline=baseline)
         self._say(shown(baseline))
         terms = self._joined.terms

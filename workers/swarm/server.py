@@ -59,7 +59,8 @@ class _Varied(_Answer):
 class Synced(_Answer):
     program_md: str = ""
     dimensions: Sequence[_Varied] = ()
-    experiment_count: int = 0
+    budget_seconds: float | None = None
+    """Of a run that is not extended; None where the server does not say."""
 
     @property
     def varied(self) -> list[str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from functions.lanes import Halted, TrainingResult
+from functions.process.joined import Baseline
 from state.errors import Unavailable
 from workers.swarm.leaving import Leaving
 from workers.swarm.project import Project
@@ -21,12 +22,21 @@ LAST_PAUSES_S = (1.0, 2.0, 4.0)
 """Between the last tries to hand a result in, when the owner leaves."""
 
 
+class OtherBudget(Exception):
+    """The swarm's runs take other seconds than the baseline's: what they score cannot be compared with it."""
+
+    def __init__(self, budget_s: float) -> None:
+        super().__init__(budget_s)
+        self.budget_s = budget_s
+        """Seconds of a run."""
+
+
 @dataclass(frozen=True)
 class Worker:
     """Who works, with what it compares its results."""
 
     worker_id: str
-    baseline: float
+    baseline: Baseline
     folder: Path
     """Where its owner finds the swarm's program."""
 
@@ -36,7 +46,6 @@ class Working:
 
     def __init__(
         self,
-        who: Worker,
         server: Server,
         project: Project,
         runs: Runs,
@@ -44,7 +53,6 @@ class Working:
         leaving: Leaving,
         say: Callable[[str], None],
     ) -> None:
-        self._who = who
         self._server = server
         self._project = project
         self._runs = runs
@@ -53,29 +61,34 @@ class Working:
         self._say = say
         self._count = 0
 
-    async def go_on(self, most: int | None) -> None:
-        """Run assignment after assignment until the owner wants to leave, or `most` are run.
+    async def go_on(self, who: Worker, most: int | None) -> None:
+        """Run assignment after assignment until the owner wants to leave, or `most` are run in all.
 
         Raises:
-            NightjarError: the swarm refuses us.
+            OtherBudget: another baseline is needed. NightjarError: the swarm refuses us.
         """
         while self._count != most and await self._runs.ready():
-            given = await self._leaving.patiently(self._next)
+            given = await self._leaving.patiently(lambda: self._next(who))
             if given is None:
                 break
             self._count += 1
-            await self._run(given)
+            await self._run(given, who)
         await self._hand_in_last()
 
-    async def _next(self) -> Assignment:
+    async def _next(self, who: Worker) -> Assignment:
         """Hand in what waits, then ask for an assignment: the server knows of no second one of ours."""
         await self._results.hand_in(self._server)
-        keep_program(self._who.folder, (await self._server.sync()).program_md, self._say)
+        synced = await self._server.sync()
+        keep_program(who.folder, synced.program_md, self._say)
+        told_s, measured_s = synced.budget_seconds, who.baseline.budget_s
+        if told_s is not None and measured_s is not None and told_s != measured_s:
+            raise OtherBudget(told_s)
         return await self._server.next_config()
 
-    async def _run(self, given: Assignment) -> None:
+    async def _run(self, given: Assignment, who: Worker) -> None:
         """Run an assignment to its end, whatever that is, and write its result down."""
-        ticks = Ticks(self._server, given, self._who.baseline, self._leaving)
+        baseline = who.baseline.val_bpb
+        ticks = Ticks(self._server, given, baseline, self._leaving)
         result: TrainingResult = Halted("stop")
         seconds = 0.0
         if not self._leaving.is_asked:  # else the owner has left while the server thought
@@ -88,9 +101,9 @@ class Working:
             result_of(
                 given,
                 result,
-                worker_id=self._who.worker_id,
+                worker_id=who.worker_id,
                 config=self._project.script.config(given.config_delta, seed=seed_of(given.exp_id)),
-                baseline=self._who.baseline,
+                baseline=baseline,
                 seconds=seconds,
                 is_stopped=ticks.is_stopped,
             )

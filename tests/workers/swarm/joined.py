@@ -85,6 +85,12 @@ class JoinedWorker:
         assert self.running is not None
         os.killpg(self.running.pid, number)
 
+    def leave_at_once(self) -> None:
+        """Press Ctrl-C twice in the middle of a run."""
+        self.signal(signal.SIGINT)
+        self.until(lambda: "finished first" in self.said, "it has heard the first")
+        self.signal(signal.SIGINT)
+
     def kill(self) -> None:
         """End the worker's process alone, with no warning."""
         assert self.running is not None

@@ -48,6 +48,8 @@ class Swarm:
     dimensions: list[str] = field(default_factory=list)
     base_s: float | None = None
     """Seconds of its runs, where everybody may read the policy."""
+    budget_s: float | None = None
+    """The same, as it tells its workers."""
     registered: list[dict[str, Any]] = field(default_factory=list)
     bearers: list[str | None] = field(default_factory=list)
     ticks: list[dict[str, Any]] = field(default_factory=list)
@@ -76,7 +78,8 @@ class Swarm:
                 }
             case "GET", "sync":
                 dimensions = [{"name": name, "frozen": False} for name in self.dimensions]
-                return 200, {"program_md": self.program, "dimensions": dimensions, "experiment_count": 0}
+                more = {} if self.budget_s is None else {"budget_seconds": self.budget_s}
+                return 200, {"program_md": self.program, "dimensions": dimensions, **more}
             case "GET", "next_config" if self.todo:
                 return 200, self.todo[0]
             case "GET", "next_config":

@@ -260,9 +260,7 @@ def test_the_second_ctrl_c_gives_the_run_back(swarm: Swarm, worker: JoinedWorker
     worker.first_join(swarm.url)
     script = worker.script()
 
-    worker.signal(signal.SIGINT)
-    worker.until(lambda: "finished first" in worker.said, "it has heard the first")
-    worker.signal(signal.SIGINT)
+    worker.leave_at_once()
 
     assert worker.ended() == 0
     assert [(result["exp_id"], result["error"]) for result in swarm.results] == [("swarm-1", "returned")]
@@ -331,6 +329,29 @@ def test_the_baseline_is_measured_at_the_swarm_s_budget_and_shown_with_its_sprea
         assert len(set(found)) > 1
         assert re.search(rf"baseline: val_bpb {mean:.6f}, sigma \d+\.\d+ \(3 runs of 1 s\)", worker.said)
     assert swarm.registered[0]["baseline_bpb"] == pytest.approx(mean)
+
+
+def test_the_baseline_is_measured_anew_where_runs_take_other_seconds_than_its_own(
+    swarm: Swarm, tmp_path: Path
+) -> None:
+    swarm.budget_s = 2
+
+    def shorter(tick: dict[str, Any]) -> dict[str, Any]:
+        swarm.budget_s = 1
+        return {}
+
+    swarm.on_tick = shorter
+    swarm.todo = [assignment("swarm-1", {"LR": 0.5}), assignment("swarm-2", {"LR": 0.25})]
+    with joined_worker(tmp_path / "w1", TRAIN.replace("= 300", "= 1.5")) as worker:
+        worker.join(
+            *("--url", swarm.url, "--worker-id", "w1", "--train-py", str(worker.train_py)),
+            *("--baseline-runs", "1", "--max-runs", "2"),
+        )
+
+        assert worker.ended() == 0
+        measured = re.findall(r"^baseline: .* \(1 runs of (.+) s\)$", worker.said, re.MULTILINE)
+        assert measured == ["1.5", "2", "1"]
+    assert [result["exp_id"] for result in swarm.results] == ["swarm-1", "swarm-2"]
 
 
 def test_a_baseline_that_cannot_be_measured_is_an_error_with_the_end_of_the_log(
