@@ -78,7 +78,7 @@ class Ticks:
             self.is_stopped = True
             log.info("%s is stopped at %.2f: %s", self._given.exp_id, progress, told.reason)
         elif told.action == "extend" and told.budget is not None:
-            log.info("%s is extended to %g s", self._given.exp_id, told.budget)
-            self._extension = Extension(
-                extra_s=max(0.0, told.budget - self._given.budget_seconds), budget_s=told.budget
-            )
+            extra_s = max(0.0, told.budget - self._given.budget_seconds)
+            if self._extension is None:
+                log.info("%s is extended to %g s", self._given.exp_id, told.budget)
+            self._extension = Extension(extra_s=extra_s, budget_s=told.budget)

@@ -75,10 +75,10 @@ class JoinedWorker:
         """What it has told its owner, and its log."""
         return self._said.read_text()
 
-    def ended(self) -> int:
+    def ended(self, patience_s: float = PATIENCE_S) -> int:
         """Wait for its end; answers its exit status."""
         assert self.running is not None
-        return self.running.wait(PATIENCE_S)
+        return self.running.wait(patience_s)
 
     def signal(self, number: int) -> None:
         """As from the keyboard: to its whole process group."""
