@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from functions.process.interpreter import brief, find_interpreter, named
+from functions.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
 from functions.process.joined import Baseline, Joined, Terms
 from functions.process.project import check_data_dir
 from state.errors import Invalid, NotFound, Unauthenticated
@@ -56,11 +56,13 @@ async def join(joined: Joined, options: Options, settings: Settings, say: Callab
     project = await asyncio.to_thread(taken, train_py, settings.data_dir / "project")
     slot = await asyncio.to_thread(slot_of, joined, train_py)
     await asyncio.to_thread(clear, joined, slot, settings)
-    python = slot.python or (await find_interpreter(slot.repo, os.environ)).path
-    say(f"{joined.name} joins {joined.url} with {brief(train_py)} on {slot.device.name}, by {python}")
+    python = Interpreter(slot.python) if slot.python else await find_interpreter(slot.repo, os.environ)
+    say(f"{joined.name} joins {joined.url} with {brief(train_py)} on {slot.device.name}, by {python.path}")
     say(f"isolation: {described(slot.tier, network=slot.network)}")
+    for warning in await asyncio.to_thread(shortcomings, python, slot.repo, os.environ):
+        say(f"warning: {warning}")
     for lack in project.script.lacks():
-        say(f"{project.name}: {lack}")
+        say(f"warning: {project.name}: {lack}")
     if project.linked:
         say(f"runs read these where they are, and get copies of all else: {', '.join(project.linked)}")
     async with (
