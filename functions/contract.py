@@ -24,7 +24,7 @@ from state.digests import RequestKey
 from state.ids import Id
 from state.records import Role
 from state.settings import Settings
-from state.tokens import Proof
+from state.token_values import Proof
 
 if TYPE_CHECKING:
     from functions.invoke import Invoker

@@ -8,25 +8,29 @@ token carries the digest of the secret that it was made with, so a secret that i
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
-import hmac
 import ipaddress
 import json
 import math
-import secrets
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from dataclasses import asdict, replace
+from typing import Any
 
 from state.client import Lab
-from state.errors import Conflict, Forbidden, NotFound, TooManyRequests, Unauthenticated
+from state.errors import NotFound, TooManyRequests, Unauthenticated
 from state.ids import TOKEN_FORM
-from state.records import Record, Role, flatten
-
-Kind = Literal["access", "enroll"]
-"""An enroll token opens nothing but `token::enroll`, which makes an access token of it."""
+from state.minting import check_minted, check_turned, mint, stays, turn
+from state.records import Role
+from state.token_values import (
+    STRANGER,
+    Issued,
+    Kind,
+    Proof,
+    Token,
+    digest_of_secret,
+    ended_token,
+    new_secret,
+)
 
 CHANGES = ("token.issued", "token.rotated", "token.revoked")
 """Events after which a process looks again at whom it lets in."""
@@ -36,87 +40,9 @@ REMEMBERED_S = 1.0
 SESSION_S = 12 * 3600
 TICKET_S = 30
 OVERLAP_MOST_S = 24 * 3600
-RESERVED = frozenset({"local", "keeper", "direct", "clock", "nightjar"})
-"""Names that the lab's own processes call and train by: no token has one."""
 WRONG_TRIES = 10
 TRIES_S = 60
 """So many wrong tokens an address may try to sign in with, in so many seconds."""
-
-_NOBODY = "0" * 64
-"""Stands where no digest is: nothing that anybody could send has it."""
-_STRANGER = {"id": "-", "name": "-", "role": "viewer", "digest": _NOBODY, "issued_by": "-", "created_at": "0"}
-"""Looked at in the place of a token that is not there, so that looking takes as long."""
-
-
-class Token(Record):
-    """What is known of a token; its secret is not."""
-
-    id: str
-    name: str
-    """Who bears it: no two living access tokens share a name."""
-    role: Role
-    kind: Kind = "access"
-    digest: str
-    """SHA-256 of the secret, in hexadecimal."""
-    tags: list[str] | None = None
-    """An agent's tags; None is all."""
-    issued_by: str
-    created_at: float
-    expires_at: float | None = None
-    revoked_at: float | None = None
-    rotated_at: float | None = None
-    old_digest: str | None = None
-    """Of the secret before the last rotation, good until `old_until`."""
-    old_until: float | None = None
-    uses_left: int | None = None
-    """Of an enroll token; None: any number."""
-    enrolled_with: str | None = None
-    """The enroll token that it was made from."""
-
-    def end(self, now: float) -> Literal["revoked", "expired"] | None:
-        """Why it opens nothing any more; None while it does."""
-        if self.revoked_at is not None:
-            return "revoked"
-        return "expired" if self.expires_at is not None and now >= self.expires_at else None
-
-    def knows(self, digest: str, now: float) -> bool:
-        """Whether it is the digest of its secret; takes as long for every wrong one."""
-        present = hmac.compare_digest(self.digest, digest)
-        former = hmac.compare_digest(self.old_digest or _NOBODY, digest)
-        return present or (former and self.old_until is not None and now < self.old_until)
-
-
-@dataclass(frozen=True)
-class Proof:
-    """What a caller has shown: enough to ask later whether it still holds."""
-
-    token_id: str
-    digest: str
-    session: str | None = None
-    """Digest of the browser's session."""
-
-
-@dataclass(frozen=True)
-class Issued:
-    """A token with its text, which is shown this once."""
-
-    token: Token
-    text: str
-
-
-def digest_of_secret(secret: str) -> str:
-    """SHA-256 in hexadecimal."""
-    return hashlib.sha256(secret.encode()).hexdigest()
-
-
-def new_secret() -> str:
-    """256 random bits as text."""
-    return secrets.token_urlsafe(32)
-
-
-def new_id() -> str:
-    """50 random bits: ids are names, not secrets."""
-    return base64.b32encode(secrets.token_bytes(7)).decode().lower()[:10]
 
 
 class Tokens:
@@ -180,46 +106,14 @@ class Tokens:
             Unauthenticated: no use is left.
         """
         fields = {"name": name, "role": enrolling.role, "kind": "access", "tags": enrolling.tags}
-        fields |= {"issued_by": enrolling.name, "enrolled_with": enrolling.id}
         return await self._add(fields, None, enrolling)
 
     async def _add(self, fields: dict[str, Any], lasts_s: float | None, enrolling: Token | None) -> Issued:
-        if fields["name"].lower() in RESERVED:
-            raise Conflict(f"the name {fields['name']!r} is Nightjar's own", hint="take another name")
-        token_id, secret = new_id(), new_secret()
-        token_fields = fields | {"id": token_id, "digest": digest_of_secret(secret)}
-        told = {"token_id": token_id, "name": fields["name"], "role": fields["role"], "kind": fields["kind"]}
-        answer = await self._lab.move(
-            "issue_token",
-            keys={
-                "token": self._keys("tokens", token_id),
-                "enroll_token": self._keys("tokens", enrolling.id) if enrolling else None,
-            },
-            args={
-                "id": token_id,
-                "name": fields["name"],
-                "role": fields["role"],
-                "kind": fields["kind"],
-                "fields": json.dumps(flatten(token_fields)),
-                "lasts_s": lasts_s,
-                "event_data": json.dumps(told),
-            },
-        )
+        minted = mint(self._keys, fields, enrolling, lasts_s)
+        answer = await self._lab.move("issue_token", keys=minted.keys, args=minted.args)
         self.changed.set()
-        match answer:
-            case "taken":
-                raise Conflict(
-                    f"the name {fields['name']!r} is taken",
-                    hint="its bearer may rotate the token; an operator revokes it first, to give the name again",
-                )
-            case "first":
-                raise Conflict(
-                    "the first token of a lab is an operator's: from then on nobody is let in without one",
-                    hint="./nightjar token issue NAME --role operator, then issue the others with it",
-                )
-            case "ended":
-                raise ended_token()
-        return Issued(await self.get(token_id), f"nj_{token_id}_{secret}")
+        check_minted(fields["name"], answer)
+        return Issued(await self.get(minted.token_id), minted.text)
 
     async def get(self, token_id: str) -> Token:
         """One token.
@@ -285,37 +179,13 @@ class Tokens:
         Raises:
             Conflict: it was rotated or has ended meanwhile. Forbidden: `shown` is an older one.
         """
-        secret = new_secret()
-        told = {"token_id": token.id, "name": token.name, "role": token.role}
-        overlapping = token.old_until is not None and await self.now() < token.old_until
-        stays = (token.old_digest if overlapping else None) or token.digest
-        by_bearer = shown is not None and shown.token_id == token.id
-        if shown is not None and by_bearer:
-            stays = shown.digest
-        answer = await self._lab.move(
-            "rotate_token",
-            keys={"token": self._keys("tokens", token.id)},
-            args={
-                "digest": token.digest,
-                "new_digest": digest_of_secret(secret),
-                "stays": stays,
-                "overlap_s": overlap_s,
-                "bearer": token.id if by_bearer else None,
-                "event_data": json.dumps(told),
-            },
-        )
+        now = await self.now() if token.old_until is not None else 0.0
+        before, by_bearer = stays(token, shown, now)
+        minted = turn(self._keys, token, overlap_s, before, by_bearer=by_bearer)
+        answer = await self._lab.move("rotate_token", keys=minted.keys, args=minted.args)
         self.changed.set()
-        if answer == "rotated_out":
-            raise Forbidden(
-                f"this secret of {token.name!r} was rotated out: only the present one rotates the token",
-                hint="send the newest one; where it is lost, an operator revokes the token",
-            )
-        if answer != "ok":
-            raise Conflict(
-                f"the token of {token.name!r} was rotated or revoked meanwhile",
-                hint="POST /api/token/list shows its state",
-            )
-        return Issued(await self.get(token.id), f"nj_{token.id}_{secret}")
+        check_turned(token.name, answer)
+        return Issued(await self.get(token.id), minted.text)
 
     async def revoke(self, token: Token) -> bool:
         """End a token, at once and for good; False where it was revoked before."""
@@ -463,7 +333,7 @@ def _proof(text: str) -> Proof:
 
 
 def _holds(proof: Proof, stored: Mapping[str, str], now: float, *, ended_too: bool = False) -> bool:
-    token = Token.parse(stored or _STRANGER)
+    token = Token.parse(stored or STRANGER)
     known = token.knows(proof.digest, now)
     return known and bool(stored) and (ended_too or token.end(now) is None)
 
@@ -483,7 +353,3 @@ def unknown_token() -> Unauthenticated:
 
 def ended_session() -> Unauthenticated:
     return Unauthenticated("the session has ended", hint="sign in again with a token")
-
-
-def ended_token(how: str = "revoked or used up") -> Unauthenticated:
-    return Unauthenticated(f"this token is {how}", hint="ask an operator for a new one")

@@ -17,7 +17,8 @@ from state.client import Lab
 from state.experiments import Experiments
 from state.records import Experiment, Role
 from state.settings import host_name
-from state.tokens import Issued, Tokens
+from state.token_values import Issued
+from state.tokens import Tokens
 from state.train_jobs import gpu_queue
 from state.train_queue import broker
 

@@ -10,7 +10,8 @@ from functions.contract import Call, Command, Response, function
 from state.ids import Id
 from state.ids import Tag as TagName
 from state.records import Role, stamp
-from state.tokens import Issued, Kind, Tokens
+from state.token_values import Issued, Kind
+from state.tokens import Tokens
 
 Lasting = Annotated[
     float, Field(gt=0, le=10 * 365 * 86400, description="seconds until it ends", examples=[86400])

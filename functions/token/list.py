@@ -7,7 +7,8 @@ from typing import Literal
 
 from functions.contract import Request, Response, function
 from state.records import stamp
-from state.tokens import Kind, Tokens
+from state.token_values import Kind
+from state.tokens import Tokens
 
 
 class ListTokens(Request):

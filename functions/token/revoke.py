@@ -10,7 +10,8 @@ from functions.token._stores import Stores
 from state.ids import Id
 from state.records import stamp
 from state.settings import Settings
-from state.tokens import Token, Tokens
+from state.token_values import Token
+from state.tokens import Tokens
 
 
 class Revoke(Command):

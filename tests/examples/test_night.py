@@ -16,7 +16,7 @@ import pytest
 
 from functions.formats.charter import FILES, Reader, charter
 from functions.process.lifecycle import Process
-from state.tokens import Issued
+from state.token_values import Issued
 from tests.examples.standin import ROOT, git, git_env, standing_in
 from tests.labs import told
 

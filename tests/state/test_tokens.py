@@ -17,7 +17,8 @@ from state import moves
 from state.client import Lab
 from state.errors import Conflict, TooManyRequests, Unauthenticated
 from state.records import flatten
-from state.tokens import Issued, Proof, Tokens, digest_of_secret
+from state.token_values import Issued, Proof, digest_of_secret
+from state.tokens import Tokens
 from tests.labs import dump
 
 
@@ -158,7 +159,7 @@ async def test_whatever_is_wrong_with_a_token_is_found_out_on_the_same_way(
         asked.append([command[0] for command in commands])
         return await pipeline(lab, commands)
 
-    monkeypatch.setattr("state.tokens.hmac.compare_digest", comparing)
+    monkeypatch.setattr("state.token_values.hmac.compare_digest", comparing)
     monkeypatch.setattr(Lab, "pipeline", piped)
     last = "A" if rotated.text[-1] != "A" else "B"
     texts = {

@@ -19,7 +19,7 @@ import pytest
 from functions.process.redaction import presentable, scrubbed
 from state.errors import NightjarError, Unauthenticated
 from state.settings import Settings
-from state.tokens import new_id, new_secret
+from state.token_values import new_id, new_secret
 from triggers.cli import lab_http
 from triggers.cli.bearer import bearer_of, forget, is_kept, keep, kept, kept_at
 from triggers.cli.lab_http import LabHttp

@@ -15,7 +15,8 @@ from starlette.requests import Request
 from functions.process.lifecycle import Process
 from functions.rules.access import LOCAL, Audience, Caller, allows
 from state.errors import Forbidden, Unauthenticated
-from state.tokens import Proof, Token, Tokens
+from state.token_values import Proof, Token
+from state.tokens import Tokens
 
 COOKIE = "nightjar_session"
 BY_PAGE = "x-nightjar-page"

@@ -20,7 +20,8 @@ from functions.process.lifecycle import Process
 from functions.rules.access import Caller, allows
 from functions.validation import invalid
 from state.errors import Conflict, NightjarError, Unauthenticated
-from state.tokens import SESSION_S, Proof
+from state.token_values import Proof
+from state.tokens import SESSION_S
 from triggers.http.bodies import read_json
 from triggers.http.identity import COOKIE, bearer_of, check_page, identify, session_of
 from triggers.http.problems import problem_response

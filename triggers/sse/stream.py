@@ -32,7 +32,8 @@ from state.errors import Exhausted, Invalid, NightjarError, TooManyRequests, Una
 from state.events import CATALOGUE, Event
 from state.ids import TAG_PATTERN
 from state.stream import Stream, before, follows
-from state.tokens import Proof, Tokens
+from state.token_values import Proof
+from state.tokens import Tokens
 from state.wakeups import woken_within
 from triggers.http.identity import LOOK_AGAIN_S, admit, still_admitted
 from triggers.http.problems import problem_response

@@ -14,7 +14,7 @@ from functions.contract import BadTable, Call, Function, Http, Request, Response
 from functions.invoke import Invoker
 from functions.process.lifecycle import Process
 from functions.table import check
-from state.tokens import Issued
+from state.token_values import Issued
 from tests.conftest import http_client, served_client
 from tests.labs import bearer, joined, problem
 from triggers.http.identity import COOKIE, still_admitted

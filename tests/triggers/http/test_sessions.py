@@ -15,7 +15,8 @@ from functions.invoke import Invoker
 from functions.pool.heartbeat import heartbeat
 from functions.process.lifecycle import Process
 from state.records import Role
-from state.tokens import SESSION_S, TRIES_S, WRONG_TRIES, Issued, digest_of_secret
+from state.token_values import Issued, digest_of_secret
+from state.tokens import SESSION_S, TRIES_S, WRONG_TRIES
 from tests.conftest import http_client, served_client
 from tests.labs import dump, problem
 from triggers.http.identity import BY_PAGE, COOKIE

@@ -20,7 +20,7 @@ from functions.process.lifecycle import Process
 from state.errors import TooManyRequests
 from state.events import Event
 from state.stream import Stream, follows
-from state.tokens import Proof
+from state.token_values import Proof
 from tests.conftest import served_client
 from tests.labs import open_tag, registered, tried
 from triggers.sse import stream
