@@ -56,14 +56,15 @@ def books_of(e: Experiment, attempts: Mapping[int, Mapping[str, str]]) -> Books:
     """What one experiment adds to its tag's books.
 
     Seconds spent: of what Nightjar trained, from the start to the end of every attempt that began and has ended (lost
-    ones too), by Redis' clock; of what an agent trained itself (it has no attempt), the `training_seconds` that were
-    reported. Runs spent: one, once it is over, if an attempt had begun or its agent has reported. Set aside:
-    `reserved_gpu_seconds` and one run while it is open; a retry needs no more than the first attempt had.
+    ones too), by Redis' clock; of what an agent or a swarm's worker trained (it has no attempt), the
+    `training_seconds` that were reported. Runs spent: one, once it is over, if an attempt had begun or a result was
+    reported. Set aside: `reserved_gpu_seconds` and one run while it is open; a retry needs no more than the first
+    attempt had.
     """
     over = e.status not in OPEN
     held = e.reserved_gpu_seconds
     if e.attempt == 0:
-        ran = e.status in REPORTED
+        ran = is_spent(e.status, e.training_seconds)
         spent = milliseconds(e.training_seconds or 0.0) if ran else 0
     else:
         ran = over and any("started_at" in attempt for attempt in attempts.values())
@@ -74,6 +75,11 @@ def books_of(e: Experiment, attempts: Mapping[int, Mapping[str, str]]) -> Books:
         spent_ms=spent,
         spent_runs=int(ran),
     )
+
+
+def is_spent(status: Status, training_seconds: float | None) -> bool:
+    """Whether a run without an attempt has cost something: it was reported, or a swarm's worker was stopped."""
+    return status in REPORTED or (status == "stopped" and training_seconds is not None)
 
 
 def lasted(attempt: Mapping[str, str]) -> int:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from state.entries import Turn
 from state.facts import RetractionFacts
-from state.records import Best, Experiment, Gpu, Status, Trace
+from state.records import Best, Experiment, Gpu, Idea, Status, Trace
 
 RETEST_PRIORITY = 7
 """A retest goes before new ideas: they are built on what it decides."""
@@ -127,6 +127,55 @@ class Ending:
     """Where it is a node of a trace."""
     is_claim: bool = False
     """Counted apart, as what its agent says."""
+    returned: str | None = None
+    """Of a swarm's run that is lost: its config as a proposal for another worker."""
+
+
+Told = Literal["continue", "stop", "extend"]
+
+
+@dataclass(frozen=True)
+class Rank:
+    """What a run has at a bucket, and what it is told there if it was told nothing before."""
+
+    gpu_class: str
+    bucket: float
+    value: float
+    """What it is ranked by."""
+    metric: float
+    """What it has reported."""
+    progress: float
+    told: Told
+    reason: str | None = None
+    """Why it is stopped."""
+    extra_s: float | None = None
+    """What it is given more."""
+    facts: Mapping[str, float] = field(default_factory=dict)
+    """What the decision was made of, for the event."""
+
+
+@dataclass(frozen=True)
+class HandOut:
+    """A config for a worker of a swarm, with what may have changed since that was decided."""
+
+    idea: Idea
+    fingerprint: str
+    population_id: str
+    strategy: str
+    hypothesis_id: str | None
+    priority: float
+    """0 to 1."""
+    budget_s: float
+    lost_after_s: float
+    """Seconds without a word of its worker after which the run is lost."""
+    dimensions_version: int
+    is_extra: bool = False
+    """A run beside the one that its worker has."""
+    proposal: str | None = None
+    """Its text among those that wait; None: it was drawn for this worker."""
+    most_trials: int | None = None
+    """Of the config, with those that are in flight; None: any number."""
+    most_in_flight: int | None = None
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,8 @@ class Comparison:
 class RankFacts:
     """A run that has reached a bucket, and what its answer there depends on besides its peers."""
 
+    now: float
+    """Redis' clock."""
     experiment: Experiment
     tag: Tag
     policy: Policy

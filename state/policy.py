@@ -204,6 +204,11 @@ class Policy(Part):
     keep_rule: Literal["strict", "confirmed"] = Field(
         default="strict", description="a lower value is kept; confirmed: and run again on another seed"
     )
+    compare_by: Literal["value", "delta"] = Field(
+        default="value",
+        description="what a swarm's runs are judged by: their values; delta: their values less their worker's"
+        " baseline, so that different GPUs compare",
+    )
     baseline_first: bool = Field(
         default=True,
         description="nothing that the lab trains begins before the base commit's own code was run, which it submits",

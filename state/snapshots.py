@@ -11,7 +11,7 @@ from state.client import Lab
 from state.experiments import PAGE_BYTES, Experiments, Window
 from state.experiments.ranking import ranks_at
 from state.policy import BUCKETS
-from state.records import OPEN, STATUSES, Experiment, ForestRecords, Trace
+from state.records import OPEN, STATUSES, Experiment, ForestRecords, SwarmWorker, Trace
 from state.tokens import Tokens
 from state.traces import Traces
 
@@ -109,6 +109,33 @@ class Snapshots:
     async def _scores(self, key: str) -> dict[str, float]:
         rows = await self._lab.command("ZRANGE", key, 0, -1, "WITHSCORES", withscores=True)
         return {str(member): float(value) for member, value in rows}
+
+    async def swarm_workers(self, tag: str) -> list[SwarmWorker]:
+        """Every worker of a tag's swarm, by number."""
+        names = await self._scores(self._lab.keys("swarm_members", tag))
+        found: list[SwarmWorker] = []
+        for begin in range(0, len(names), PAGE):
+            page = [*names][begin : begin + PAGE]
+            stored = await self._lab.hashes([self._lab.keys("swarm_workers", name) for name in page])
+            found += [SwarmWorker.parse(fields) for fields in stored if fields]
+        return found
+
+    async def leaders(self, tag: str) -> dict[str, float]:
+        """The best delta of every worker of a tag's swarm."""
+        return await self._scores(self._lab.keys("leaders", tag))
+
+    async def worker_runs(self, workers: Sequence[SwarmWorker]) -> dict[str, dict[str, float]]:
+        """The deltas of the runs of each worker."""
+        return {w.worker_id: await self._scores(self._lab.keys("worker_runs", w.worker_id)) for w in workers}
+
+    async def configs(self, tag: str) -> dict[str, tuple[int, int]]:
+        """How often each config was tried and how many runs of it are in flight, by its fingerprint."""
+        stored = await self._lab.hash(self._lab.keys("configs", tag))
+        names = {field.rpartition(":")[0] for field in stored}
+        return {
+            name: (int(stored.get(f"{name}:trials", 0)), int(stored.get(f"{name}:in_flight", 0)))
+            for name in names
+        }
 
     async def near_misses(self, tag: str) -> dict[str, float]:
         """Every discard with its score."""

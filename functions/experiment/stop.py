@@ -41,7 +41,7 @@ async def stop(request: Stop, call: Call, experiments: Experiments) -> Stopped:
                 hint=f"GET /api/experiment/{e.experiment_id} shows the outcome",
                 fields={"experiment_status": e.status},
             )
-        if e.status in ("leased", "running"):
+        if e.status in ("leased", "running") and e.worker_id is None:
             if e.stopping or await experiments.ask_to_stop(e, request.reason):
                 return Stopped(experiment_id=e.experiment_id, status=e.status, stopping=True)
         elif await experiments.end(Ending(e, "stopped", {"error": request.reason}, reason=request.reason)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functions.lanes import Extension, Order
-from functions.rules.stopping.judging import REASON, checkpoint, drawn, judge
+from functions.rules.stopping.judging import checkpoint, drawn, judge, rank_of
 from state.experiments import Experiments
 from state.facts import RankFacts
 from state.records import Experiment
@@ -18,7 +18,7 @@ async def ranked(
     """
     if e.retest_of is not None:
         return "continue"
-    facts = await experiments.rank_facts(e)
+    facts = await experiments.rank_facts(e.experiment_id, e.gpu_id)
     policy = facts.policy
     if policy.stopping.rule == "none":
         return "continue"
@@ -41,13 +41,4 @@ async def _told_first(
     peers = await experiments.peers(e, facts.gpu_class, bucket, tick[0])
     at = checkpoint(facts, bucket, peers)
     answer = judge(at, drawn(e.experiment_id, bucket), policy.stopping)
-    return await experiments.tell(
-        e,
-        answer.told,
-        gpu_class=facts.gpu_class,
-        bucket=bucket,
-        tick=tick,
-        reason=REASON if answer.told == "stop" else None,
-        extra_s=policy.budgets.extend_s if answer.told == "extend" else None,
-        facts={"rank": round(at.standing.rank, 1), "peers": peers.runs, "chance": answer.chance},
-    )
+    return await experiments.tell(e, rank_of(facts, bucket, tick, tick[0], at, answer))

@@ -11,6 +11,7 @@ from functions.contract import Command, Response, function
 from functions.lab._stores import Stores
 from functions.rules.audit.forest import forest_violations
 from functions.rules.audit.lab import PoolSnapshot, Snapshot, door_violations, pool_violations, tag_violations
+from functions.rules.audit.swarm import SwarmSnapshot, swarm_violations
 from state.records import Tag as TagRecord
 
 P = ParamSpec("P")
@@ -65,6 +66,7 @@ async def _look(stores: Stores) -> AuditedLab:
         mode = policy.traces.mode
         violations += await _found(tag_violations, snapshot)
         violations += await _found(forest_violations, mode, forest, snapshot.experiments)
+        violations += await _found(swarm_violations, await _swarm(snapshot, stores))
     violations += door_violations(await stores.snapshots.operators(), await stores.snapshots.closed_at())
     pool = await _pool_snapshot(tags, stores)
     violations += await _found(pool_violations, pool)
@@ -98,6 +100,20 @@ async def _snapshot(name: str, finished_events: Mapping[str, int] | None, stores
         books=await snapshots.books([*found, *retests]),
         ranks=await snapshots.ranks(name),
         dimensions=(await stores.dimensions.facts(name)).dimensions,
+    )
+
+
+async def _swarm(s: Snapshot, stores: Stores) -> SwarmSnapshot:
+    snapshots, tag = stores.snapshots, s.tag.name
+    workers = await snapshots.swarm_workers(tag)
+    return SwarmSnapshot(
+        tag=tag,
+        runs=s.experiments,
+        workers=workers,
+        handed_out=await snapshots.members("handed_out"),
+        leaders=await snapshots.leaders(tag),
+        worker_runs=await snapshots.worker_runs(workers),
+        configs=await snapshots.configs(tag),
     )
 
 

@@ -40,6 +40,7 @@ from state.searches import Searches
 from state.settings import Settings
 from state.snapshots import Snapshots
 from state.stream import Stream
+from state.swarms import Swarms
 from state.tags import Strategies, Tags
 from state.tallies import Tallies
 from state.tokens import CHANGES as TOKEN_CHANGES
@@ -132,6 +133,7 @@ def _bound(
         Searches(lab),
         Traces(lab),
         Dimensions(lab),
+        Swarms(lab),
     ]
     stores += [
         Pool(lab),

@@ -161,6 +161,20 @@ def owns_gpu(caller: Caller, gpu: Gpu | None) -> bool:
     return gpu is not None and gpu.owner == caller.name and gpu.of_agent == (caller.role == "agent")
 
 
+def check_worker(caller: Caller, worker_id: str) -> None:
+    """Refuse a worker of a swarm what is another's.
+
+    Raises:
+        Forbidden: the caller bears another name.
+    """
+    if caller.may_do_all or (caller.role == "worker" and caller.name == worker_id):
+        return
+    raise Forbidden(
+        f"this is {worker_id!r}'s, not {caller.name!r}'s",
+        hint="send the token that POST /register answered for this worker_id",
+    )
+
+
 def check_own_gpu(caller: Caller, gpu: Gpu | None, gpu_id: str) -> None:
     """Refuse a worker or an agent a GPU that it did not register itself.
 

@@ -10,6 +10,9 @@ FIRST = Strategy(
 )
 """The strategy of a new tag."""
 
+SILENT_S = 600.0
+"""A swarm's worker that is silent for so long beyond its budget has lost its run."""
+
 
 def first_policy(near_miss_margin: float, crash_limit: int) -> Policy:
     """The policy of a new tag, with the lab's own defaults."""
@@ -25,5 +28,12 @@ def swarm_tag(name: str) -> Tag:
 
 
 def swarm_policy(lab_s: Policy) -> Policy:
-    """Its policy: every worker measures a baseline of its own, so the lab runs none."""
-    return lab_s.changed({"baseline_first": False})
+    """Its policy: every worker measures a baseline of its own, so the lab runs none, and deltas are compared."""
+    return lab_s.changed(
+        {
+            "baseline_first": False,
+            "compare_by": "delta",
+            "stopping.rule": "stochastic",
+            "stale_after_s": SILENT_S,
+        }
+    )

@@ -106,9 +106,9 @@ def suggestion(facts: SearchFacts, strategy: Strategy) -> Suggestion:
         near_misses_available=ground.near_count,
         near_miss_categories=sorted({e.category for e in ground.near}),
         recent_bpb_trend=[
-            e.val_bpb
+            e.own_value
             for e in ground.recent
-            if e.val_bpb is not None and not e.is_claim and e.status != "retracted"
+            if e.own_value is not None and not e.is_claim and e.status != "retracted"
         ],
         suggestions=suggest(
             strategy.mode,

@@ -47,7 +47,7 @@ def retest_view(retest: Experiment) -> RetestView:
 
 def claim_of(runs: Runs, noise: Spread) -> ClaimView:
     """What the retests of an experiment measured, with the noise of its tag and GPU class."""
-    fresh = [r.val_bpb for r in fresh_runs(runs.experiment, runs.retests) if r.val_bpb is not None]
+    fresh = [r.own_value for r in fresh_runs(runs.experiment, runs.retests) if r.own_value is not None]
     found = claim(fresh, noise_of(noise.squares, noise.df))
     if found is None:
         return ClaimView()

@@ -116,7 +116,7 @@ def night_view(
         headline=headline(tag, first, value, further, best, facts.demoted, steps),
         first=first,
         best=value,
-        first_seen=best.experiment.val_bpb if best else None,
+        first_seen=best.experiment.own_value if best else None,
         further_runs=further,
         gain=whole,
         best_experiment_id=best.experiment.experiment_id if best else None,
@@ -147,7 +147,7 @@ def headline(
     """All that matters in a few sentences."""
     if value is None or best is None:
         return f"Nothing was kept yet. {_counts(tag, demoted)}."
-    seen = "" if best.experiment.val_bpb is None else f"first seen {figure(best.experiment.val_bpb)}"
+    seen = "" if best.experiment.own_value is None else f"first seen {figure(best.experiment.own_value)}"
     runs = "run on another seed" if further == 1 else "runs on other seeds"
     sure = f" (claimed: mean of {further} more {runs}; {seen})" if further else " (one run)"
     if best.experiment.baseline:
@@ -167,9 +167,9 @@ def figure(value: float) -> str:
 
 
 def _claimed(best: Runs) -> tuple[float | None, int]:
-    fresh = [r.val_bpb for r in fresh_runs(best.experiment, best.retests) if r.val_bpb is not None]
+    fresh = [r.own_value for r in fresh_runs(best.experiment, best.retests) if r.own_value is not None]
     found = claim(fresh, None)
-    return (found.claimed_bpb, found.runs) if found else (best.experiment.val_bpb, 0)
+    return (found.claimed_bpb, found.runs) if found else (best.experiment.own_value, 0)
 
 
 def _first(tag: Tag, steps: Sequence[Step]) -> float | None:

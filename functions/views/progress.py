@@ -74,13 +74,13 @@ def points(finished: Sequence[Result], direction: Direction) -> list[Point]:
     drawn: list[Point] = []
     best: float | None = None
     for e in finished:
-        if e.val_bpb is None or e.judged is None or e.finish_number is None:
+        if e.own_value is None or e.judged is None or e.finish_number is None:
             continue
         kept = e.status == "keep"
         if kept and (best is None or score(e.judged, direction) < score(best, direction)):
             best = e.judged
         drawn.append(
-            Point(e.finish_number, e.val_bpb, kept, best, e.description, demoted=e.trust == "demoted")
+            Point(e.finish_number, e.own_value, kept, best, e.description, demoted=e.trust == "demoted")
         )
     return drawn
 

@@ -15,6 +15,7 @@ def sketch_view(e: Sketch) -> dict[str, Any]:
         "status": e.status,
         "agent": e.agent,
         "val_bpb": e.val_bpb,
+        **({"delta_bpb": e.delta_bpb} if e.delta_bpb is not None else {}),
         **({"reported": e.reported} if e.reported is not None else {}),
         **({"claimed": True} if e.is_claim else {}),
         "category": e.category,
@@ -28,6 +29,7 @@ def result_view(e: Result) -> dict[str, Any]:
     return {
         "id": e.experiment_id,
         "val_bpb": e.val_bpb,
+        **({"delta_bpb": e.delta_bpb} if e.delta_bpb is not None else {}),
         "description": e.description,
         "category": e.category,
         "at": stamp(e.finished_at) if e.finished_at is not None else None,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from state.experiments.ending import EndingStore
+from state.experiments.handing_out import HandingOut
 from state.experiments.ranking import Ranking
 from state.experiments.reading import PAGE_BYTES, Page, Window
-from state.experiments.registering import Registering
 from state.experiments.retesting import Retesting
 from state.experiments.retracting import Retracting
 from state.experiments.running import Running
@@ -14,5 +13,5 @@ from state.experiments.showing import NearBand, Showing
 __all__ = ["PAGE_BYTES", "Experiments", "NearBand", "Page", "Window"]
 
 
-class Experiments(Registering, Running, Ranking, EndingStore, Retesting, Retracting, Showing):
+class Experiments(HandingOut, Running, Ranking, Retesting, Retracting, Showing):
     """All experiments of the lab."""

@@ -8,17 +8,18 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 
-from state.budgets import WARN_AT
+from state.budgets import WARN_AT, is_spent
 from state.client import Lab
 from state.decisions import BrokenLease, Ended, Ending, Requeued, SameAttempt
 from state.experiments.reading import Reading, experiment_in
 from state.experiments.walking import base_above, base_found
 from state.facts import Comparison, RunFacts, Spread
 from state.ids import named_by
+from state.keys import Keys
 from state.moves import Arg
 from state.noise import noise_key, runs_at
 from state.policy import read_policy
-from state.records import RETESTED, Best, Experiment, Gpu, SelectionStatus, Status, Tag, Trace, flatten, words
+from state.records import Best, Experiment, Gpu, SelectionStatus, Status, Tag, Trace, flatten, words
 
 EVIDENCE_KEPT = 100
 COUNTERS: Mapping[Status, str] = {
@@ -33,8 +34,6 @@ COUNTERS: Mapping[Status, str] = {
 """The tag's counter of each final status."""
 JUDGED: frozenset[Status] = frozenset({"keep", "discard", "crash", "timeout"})
 """Ends that stand in the finish order and in the tag's total."""
-REPORTED: frozenset[Status] = frozenset({*JUDGED, "invalid", RETESTED})
-"""Ends that somebody reported a result or a crash for."""
 
 T = TypeVar("T")
 MoveKeys = dict[str, str | Sequence[str] | None]
@@ -192,8 +191,11 @@ class EndingStore(Reading):
             "trace": keys.trace(e.trace_id) if e.trace_id else None,
             "selection": keys.selection(e.selection_id) if e.selection_id else None,
             "gpu": keys.gpu(e.gpu_id) if e.gpu_id else None,
+            **_of_swarm(keys, e),
             **keys.relisted(e, e.status, after),
         }, {
+            "worker_id": e.worker_id,
+            "fingerprint": e.fingerprint,
             "id": e.experiment_id,
             "number": e.number,
             "tag": e.tag,
@@ -227,9 +229,13 @@ class EndingStore(Reading):
             "was_claim": 1 if e.is_claim else None,
             "counts": 1 if counts else None,
             "follows": 1 if counts and _may_be_followed(ending) else None,
-            "reported_s": (ending.training_seconds or 0.0) if status in REPORTED else None,
+            "reported_s": (ending.training_seconds or 0.0)
+            if is_spent(status, ending.training_seconds)
+            else None,
             "training_seconds": ending.training_seconds,
             "near_miss_score": ending.near_miss_score,
+            "relative": ending.fields.get("delta_bpb"),
+            "returned": ending.returned,
         }
         if best is not None:
             keys["best"] = self._keys.best(e.tag, best.other_key)
@@ -289,6 +295,19 @@ class EndingStore(Reading):
             ):
                 closed[e.experiment_id] = "lost"
         return closed
+
+
+def _of_swarm(keys: Keys, e: Experiment) -> MoveKeys:
+    """What the end of a run changes of its swarm, where it is one of a swarm's worker."""
+    if e.worker_id is None or e.population_id is None:
+        return {}
+    return {
+        "swarm_worker": keys("swarm_workers", e.worker_id),
+        "worker_runs": keys("worker_runs", e.worker_id),
+        "leaders": keys("leaders", e.tag),
+        "configs": keys("configs", e.tag),
+        "proposals": keys("proposals", e.tag, e.population_id),
+    }
 
 
 def _counter(ending: Ending) -> str:

@@ -9,40 +9,45 @@ from __future__ import annotations
 import json
 from typing import Literal
 
+from state.client import time_of
+from state.decisions import Rank, Told
 from state.experiments.reading import Reading, experiment_in
 from state.facts import Peers, RankFacts
+from state.ids import named_by
 from state.keys import Keys
+from state.moves import Arg
 from state.noise import class_id
 from state.policy import read_policy
 from state.records import Experiment
 from state.tags import tag_in
 
-Told = Literal["continue", "stop", "extend"]
-
 
 class Ranking(Reading):
     """Part of `Experiments`."""
 
-    async def rank_facts(self, e: Experiment) -> RankFacts:
+    async def rank_facts(self, experiment_id: str, gpu_id: str | None = None) -> RankFacts:
         """What is known of a run that has reached a bucket, its peers aside; one round trip.
 
         Raises:
             NotFound: no such experiment.
         """
-        keys = self._keys
+        keys, (_, tag) = self._keys, named_by(experiment_id)
         found = await self._lab.read(
             {
-                "experiment": ("HGETALL", keys.experiment(e.experiment_id)),
-                "tag": ("HGETALL", keys.tag(e.tag)),
-                "policy": ("HGET", keys("policy", e.tag), "values"),
-                "gpu_class": ("HGET", keys.gpu(e.gpu_id), "gpu_name") if e.gpu_id else None,
+                "now": ("TIME",),
+                "experiment": ("HGETALL", keys.experiment(experiment_id)),
+                "tag": ("HGETALL", keys.tag(tag)),
+                "policy": ("HGET", keys("policy", tag), "values"),
+                "gpu_class": ("HGET", keys.gpu(gpu_id), "gpu_name") if gpu_id else None,
             }
         )
+        e = experiment_in(found["experiment"], experiment_id)
         return RankFacts(
-            experiment=experiment_in(found["experiment"], e.experiment_id),
-            tag=tag_in(found["tag"], e.tag),
+            now=time_of(found["now"]),
+            experiment=e,
+            tag=tag_in(found["tag"], tag),
             policy=read_policy(found["policy"]),
-            gpu_class=found["gpu_class"] or "",
+            gpu_class=found["gpu_class"] or e.gpu_type or "",
         )
 
     async def peers(self, e: Experiment, gpu_class: str, bucket: float, value: float) -> Peers:
@@ -60,50 +65,44 @@ class Ranking(Reading):
             return Peers(lower, equal, runs)
         return Peers(lower - (float(before) < value), equal - (float(before) == value), runs - 1)
 
-    async def tell(
-        self,
-        e: Experiment,
-        told: Told,
-        *,
-        gpu_class: str,
-        bucket: float,
-        tick: tuple[float, float],
-        reason: str | None = None,
-        extra_s: float | None = None,
-        facts: dict[str, float],
-    ) -> Told | Literal["lost"]:
-        """Enter a running attempt's (metric, progress) at a bucket, and answer what it is told there.
+    async def tell(self, e: Experiment, rank: Rank) -> Told | Literal["lost"]:
+        """Enter a running attempt's value at a bucket, and answer what it is told there.
 
-        That is the first answer, if there is one. `reason` says why it is stopped, `extra_s` what it is given more;
-        its event has the `facts` that the decision was made of.
+        That is the first answer, if there is one.
         """
-        value, progress = tick
-        said = {"experiment_id": e.experiment_id, "bucket": bucket, "metric": value, "progress": progress}
-        said |= {"told": told, **facts} | ({} if extra_s is None else {"extra_s": extra_s})
+        keys, args = ranking(self._keys, e, rank)
         answer: Told | Literal["lost"] = await self._lab.move(
             "rank_run",
-            keys={
-                "experiment": self._keys.experiment(e.experiment_id),
-                "ranks": ranks_at(self._keys, e.tag, gpu_class, bucket),
-            },
-            args={
-                "id": e.experiment_id,
-                "tag": e.tag,
-                "attempt": e.attempt,
-                "fence": e.fence,
-                "bucket": bucket,
-                "class_id": class_id(gpu_class),
-                "gpu_class": gpu_class,
-                "value": value,
-                "progress": progress,
-                "told": told,
-                "reason": reason,
-                "extra_s": extra_s,
-                "event_data": json.dumps(said, allow_nan=False),
-                "experiment_traceparent": e.traceparent,
-            },
+            keys={"experiment": self._keys.experiment(e.experiment_id), **keys},
+            args={**args, "id": e.experiment_id, "tag": e.tag, "attempt": e.attempt, "fence": e.fence},
         )
         return answer
+
+
+def ranking(keys: Keys, e: Experiment, rank: Rank) -> tuple[dict[str, str], dict[str, Arg | None]]:
+    """What the part `_rank.lua` takes, beside the run's own names."""
+    said = {
+        "experiment_id": e.experiment_id,
+        "bucket": rank.bucket,
+        "metric": rank.metric,
+        "progress": rank.progress,
+        "told": rank.told,
+        **rank.facts,
+        **({} if rank.extra_s is None else {"extra_s": rank.extra_s}),
+    }
+    return {"ranks": ranks_at(keys, e.tag, rank.gpu_class, rank.bucket)}, {
+        "bucket": rank.bucket,
+        "class_id": class_id(rank.gpu_class),
+        "gpu_class": rank.gpu_class,
+        "value": rank.value,
+        "metric": rank.metric,
+        "progress": rank.progress,
+        "told": rank.told,
+        "reason": rank.reason,
+        "extra_s": rank.extra_s,
+        "tick_data": json.dumps(said, allow_nan=False),
+        "experiment_traceparent": e.traceparent,
+    }
 
 
 def ranks_at(keys: Keys, tag: str, gpu_class: str, bucket: float) -> str:

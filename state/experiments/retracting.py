@@ -104,6 +104,7 @@ class Retracting(Reading):
                 if risen
                 else [],
                 "traces": [keys.trace(growth.trace.trace_id) for growth in growths],
+                "worker_runs": keys("worker_runs", e.worker_id) if e.worker_id else None,
                 **keys.relisted(e, e.status, "retracted"),
             },
             args={
@@ -111,6 +112,7 @@ class Retracting(Reading):
                 "number": e.number,
                 "tag": e.tag,
                 "category": e.category,
+                "worker_id": e.worker_id,
                 "status_before": e.status,
                 "branches": e.branches,
                 "finishes": retraction.facts.tag.finishes,

@@ -1,6 +1,6 @@
 -- An experiment enters its final status here and nowhere else. A retest is over without being counted: it is evidence for
 -- the experiment that it repeats.
--- parts: books gpu selection forest queue listing noise
+-- parts: books gpu selection forest queue listing noise handed_out
 -- keys: experiment attempts open starting parked queue_clock crashes categories near_misses
 -- keys: status_before category_before status_after category_after best? standing? noise? same_code? gpu? sources* begins_on?
 -- args: id number category status_before attempt fence
@@ -141,6 +141,7 @@ local function end_experiment(t)
   give_turn_back(K.experiment, A.id)
   redis.call('ZREM', K.starting, A.id)
   redis.call('ZREM', K.open, A.id)
+  end_hand_out(A.status)
   emit(A.event, A.tag, A.id, A.event_data, A.experiment_traceparent)
   if lifted then
     emit('tag.resumed', A.tag, A.tag, cjson.encode({tag = A.tag, lifted = 'crashes', crashes = lifted, experiment_id = A.id}))

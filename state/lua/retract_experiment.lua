@@ -1,6 +1,6 @@
 -- Take a result back: it leaves the best, the indexes of results, the noise, the counters and its traces. What was judged
 -- with it is corrected, and the best that follows from the rest takes its place.
--- parts: events listing noise
+-- parts: events listing noise leaders
 -- keys: experiment tag best standing near_misses finished categories noise? same_code? traces*
 -- keys: corrected* beaten keeps risen? risen_listed*
 -- args: id number tag category status_before branches finishes best_version fields* counter is_baseline? is_claim? tag_fields* event_data experiment_traceparent?
@@ -87,6 +87,7 @@ redis.call('HSET', K.experiment, 'status', 'retracted', unpack(A.fields))
 uncount()
 relist()
 leave_noise()
+leave_leaders()
 correct()
 raise()
 for i, trace in ipairs(K.traces) do

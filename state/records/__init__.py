@@ -25,6 +25,7 @@ from state.records.experiments import (
 from state.records.gpus import Footprint, Gpu, GpuStatus, Transport
 from state.records.patches import EndedRun, UsedPatches
 from state.records.roles import ROLES, Role
+from state.records.swarms import Leader, SwarmWorker
 from state.records.tags import Direction, Mode, Strategy, Tag
 from state.records.traces import (
     Choice,
@@ -59,6 +60,7 @@ __all__ = [
     "GpuStatus",
     "Idea",
     "Keep",
+    "Leader",
     "Link",
     "Mention",
     "Mode",
@@ -73,6 +75,7 @@ __all__ = [
     "Sketch",
     "Status",
     "Strategy",
+    "SwarmWorker",
     "Tag",
     "Trace",
     "TraceStatus",

@@ -64,6 +64,8 @@ class Measured(Record):
     """The tag's metric, whatever its name, as measured."""
     judged_val_bpb: float | None = None
     """The mean of all runs of its code, by which it was judged; None: it was the first of them."""
+    delta_bpb: float | None = None
+    """Of a swarm's run: its value less its worker's baseline, by which it is judged in a tag that compares deltas."""
     score: Score | None = None
     """Whose number `val_bpb` is: train.py printed it, or the tag's trusted evaluator measured it. None: no value."""
     reported: float | None = None
@@ -82,7 +84,12 @@ class Measured(Record):
     @property
     def judged(self) -> float | None:
         """What it is compared by."""
-        return self.val_bpb if self.judged_val_bpb is None else self.judged_val_bpb
+        return self.own_value if self.judged_val_bpb is None else self.judged_val_bpb
+
+    @property
+    def own_value(self) -> float | None:
+        """What this one run is compared by, whatever other runs of its code have measured."""
+        return self.val_bpb if self.delta_bpb is None else self.delta_bpb
 
 
 class Sketch(Mention, Measured):
@@ -225,6 +232,26 @@ class Trial(Idea, Sketch):
     base_progress: float | None = None
     told: dict[str, str] | None = None
     """What its runs were told at their buckets, by `<attempt>:<bucket>`: continue, stop or extend."""
+
+    worker_id: str | None = None
+    """A swarm's run: the worker that it was handed out to."""
+    gpu_type: str | None = None
+    """That worker's GPU."""
+    baseline_bpb: float | None = None
+    """What that worker measured of its unchanged train.py, when this was handed out."""
+    fingerprint: str | None = None
+    """Of its constants: equal configs have the same."""
+    population_id: str | None = None
+    population_strategy: str | None = None
+    hypothesis_id: str | None = None
+    proposal_priority: float | None = None
+    """0 to 1, as its worker was told."""
+    handed_out: int = 0
+    """How often that worker was given it: 2 where it asked again without a result."""
+    told_delta_bpb: float | None = None
+    """The delta that the worker computed itself; only kept."""
+    late_val_bpb: float | None = None
+    """What its worker measured after it was stopped; judged by nothing."""
 
     finish_number: int | None = None
     last_metric: float | None = None

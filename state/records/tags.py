@@ -54,6 +54,8 @@ class Tag(Record):
     retracted: int = 0
     claimed: int = 0
     """Claims that the lab has not measured: they count in nothing else."""
+    extended: int = 0
+    """Runs that were given more time than others, for their rank."""
     finishes: int = 0
     """Finish numbers given out: `total`, and those of experiments that were retracted since."""
     training_seconds: float = 0.0
@@ -78,6 +80,11 @@ class Tag(Record):
     key_gpu_class: str | None = None
     key_evaluator_hash: str | None = None
     key_budget_seconds: float | None = None
+
+    @property
+    def results(self) -> int:
+        """Runs that ended with a value, or were stopped: what a swarm counts as its experiments."""
+        return self.baselines + self.kept + self.discarded + self.stopped
 
     @property
     def claims_class(self) -> str | None:

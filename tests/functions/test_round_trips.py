@@ -138,11 +138,38 @@ CEILINGS: dict[str, Most] = {
     "dimension::list": Most(1),
     "dimension::proposals": Most(1),
     "dimension::clear_proposals": Most(1),
+    "swarm::register": Most(3, 1, goal=(2, 1)),
+    "swarm::register, again": Most(3, 1, goal=(2, 1)),
+    "swarm::next_config": Most(2, 1),
+    "swarm::next_config, again": Most(2, 1),
+    "run::tick": Most(1, 1),
+    "run::tick, at a bucket": Most(2, 1),
+    "swarm::result": Most(3, 1, goal=(2, 1)),
+    "swarm::result, again": Most(2),
+    "swarm::refill": Most(2, 1),
+    "swarm::sync": Most(2),
+    "run::start": Most(2, 1),
+    "run::active": Most(1),
+    "run::stats": Most(3, goal=(2, 0)),
+    "swarm::leaderboard": Most(3, goal=(2, 0)),
+    "swarm::populations": Most(1),
+    "swarm::health": Most(2),
+    "run::stop": Most(1, 1),
+    "swarm::sweep": Most(1),
+    "program::current": Most(0),
+    "journal::read": Most(0),
+    "hypothesis::graph": Most(0),
+    "hypothesis::graph_summary": Most(0),
+    "pipeline::status": Most(0),
+    "pipeline::spec": Most(0),
+    "pipeline::spec_payload": Most(0),
+    "pipeline::flush_token": Most(0),
+    "pipeline::flush": Most(0),
     "tag::pause": Most(1, 1),
     "tag::unpause": Most(1, 1),
     "tag::budget": Most(1, 1),
     "lab::archive": Most(4, items=True),
-    "lab::audit": Most(80, items=True),
+    "lab::audit": Most(100, items=True),
     "cron::pause": Most(0, 1),
     "cron::resume": Most(0, 1),
     "cron::run": Most(0, 1),
@@ -376,6 +403,27 @@ async def organisers(a: Counter) -> None:
     await a.paid("dimension::list", tag="new-swarm")
     await a.paid("dimension::proposals", tag="new-swarm")
     await a.paid("dimension::clear_proposals", tag="new-swarm")
+    joins = {"worker_id": "w1", "gpu_type": "H100", "baseline_bpb": 1.0, "tag": "new-swarm"}
+    await a.paid("swarm::register", **joins)
+    await a.paid("swarm::register, again", **joins)
+    run = await a.paid("swarm::next_config", worker_id="w1")
+    await a.paid("swarm::next_config, again", worker_id="w1")
+    await a.paid("run::tick", id=run["run_id"], p=0.1, m=1.0)
+    await a.paid("run::tick, at a bucket", id=run["run_id"], p=0.2, m=1.0)
+    ran = {"worker_id": "w1", "duration_seconds": 1.0}
+    await a.paid("swarm::result", **ran, exp_id=run["run_id"], val_bpb=0.9)
+    await a.paid("swarm::result, again", **ran, exp_id=run["run_id"], val_bpb=0.9)
+    await a.paid("swarm::refill", tag="new-swarm")
+    await a.paid("swarm::sync", worker_id="w1")
+    extra = await a.paid("run::start", worker_id="w1", config_delta={"LR": 0.001})
+    for read in ("run::active", "run::stats", "swarm::leaderboard", "swarm::populations", "swarm::health"):
+        await a.paid(read, tag="new-swarm")
+    await a.paid("run::stop", run_id=extra["run_id"])
+    await a.paid("swarm::sweep")
+    for quiet in ("program::current", "journal::read", "hypothesis::graph", "hypothesis::graph_summary"):
+        await a.paid(quiet)
+    for quiet in ("status", "spec", "spec_payload", "flush_token", "flush"):
+        await a.paid(f"pipeline::{quiet}")
 
 
 async def buried(process: Process) -> None:

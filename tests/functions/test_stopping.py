@@ -20,6 +20,7 @@ from functions.rules.stopping.judging import REASON
 from functions.views.hints import NO_SIGNAL
 from state.backup import back_up, restore
 from state.client import Lab as RedisLab
+from state.decisions import Rank
 from state.experiments import Experiments
 from state.experiments.ranking import ranks_at
 from state.policy import LONGEST_EXTENSION_S
@@ -276,13 +277,11 @@ async def test_a_repeated_tick_is_told_the_first_answer_whatever_the_others_have
     experiments = Experiments(process.lab)
     e = await experiments.get(submitted["experiment_id"])
     await experiments.start(e, attempt=e.attempt, fence=e.fence, runner="host:1:1", lease_s=60)
-    at: dict[str, Any] = {"gpu_class": "H100", "bucket": 0.2, "facts": {}}
+    worst = Rank("H100", 0.2, 5.0, 5.0, 0.2, "stop", reason=REASON)
 
-    first = await experiments.tell(e, "continue", tick=(1.0, 0.2), **at)
-    again = await experiments.tell(e, "stop", tick=(5.0, 0.2), reason=REASON, **at)
-    of_another_lease = await experiments.tell(
-        e.model_copy(update={"fence": 99}), "stop", tick=(5.0, 0.2), reason=REASON, **at
-    )
+    first = await experiments.tell(e, Rank("H100", 0.2, 1.0, 1.0, 0.2, "continue"))
+    again = await experiments.tell(e, worst)
+    of_another_lease = await experiments.tell(e.model_copy(update={"fence": 99}), worst)
 
     assert (first, again, of_another_lease) == ("continue", "continue", "lost")
     assert await lab.pool(0.2) == {"mar11-1": 1.0}

@@ -24,7 +24,7 @@ from triggers.http.identity import BY_PAGE, COOKIE
 from triggers.mcp.tools import NAMES
 
 OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
-    ("anyone",): frozenset({"token::enroll"}),
+    ("anyone",): frozenset({"swarm::health", "swarm::register", "token::enroll"}),
     ("viewer",): frozenset(
         {
             "cron::list",
@@ -40,9 +40,17 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "experiment::near_misses",
             "function::list",
             "gpu::health",
+            "hypothesis::graph",
+            "hypothesis::graph_summary",
             "invocation::get",
+            "journal::read",
             "lab::status",
+            "pipeline::flush_token",
+            "pipeline::spec",
+            "pipeline::spec_payload",
+            "pipeline::status",
             "pool::list",
+            "program::current",
             "report::diff",
             "report::night",
             "report::progress",
@@ -51,10 +59,14 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "report::tsv",
             "search::policy",
             "search::strategy",
+            "swarm::leaderboard",
+            "swarm::populations",
             "trace::list",
         }
     ),
-    ("viewer", "worker"): frozenset({"gpu::get", "token::rotate", "token::whoami"}),
+    ("viewer", "worker"): frozenset(
+        {"gpu::get", "run::active", "run::stats", "token::rotate", "token::whoami"}
+    ),
     ("agent",): frozenset(
         {
             "agent::announce",
@@ -98,6 +110,11 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "pool::give_back",
             "pool::leave",
             "pool::next",
+            "run::start",
+            "run::tick",
+            "swarm::next_config",
+            "swarm::result",
+            "swarm::sync",
         }
     ),
     ("agent", "operator"): frozenset({"pool::deregister"}),
@@ -117,12 +134,16 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "experiment::resume",
             "lab::archive",
             "lab::audit",
+            "pipeline::flush",
             "pool::dispatch",
             "pool::drain",
             "pool::probe",
             "pool::sweep",
+            "run::stop",
             "search::set_policy",
             "search::set_strategy",
+            "swarm::refill",
+            "swarm::sweep",
             "tag::budget",
             "tag::pause",
             "tag::unpause",
@@ -192,6 +213,14 @@ SAMPLES: Mapping[str, Any] = {
     "value": 0.001,
     "profile": "mnist",
     "agent": "ada",
+    "worker_id": "w1",
+    "exp_id": "mar11-1",
+    "run_id": "mar11-1",
+    "gpu_type": "H100",
+    "baseline_bpb": 1.0,
+    "duration_seconds": 1.0,
+    "p": 0.2,
+    "m": 1.0,
     "state": "working",
 }
 """A request by the names of its fields."""
@@ -324,16 +353,18 @@ async def test_a_function_lets_in_whom_it_is_for_and_nobody_else(
 
     async with http_client(process) as http:
         for visitor in people:
-            for method in {door.method, "HEAD"} if door.method == "GET" else {door.method}:
-                writes = method not in ("GET", "HEAD")
+            reads = door.method == "GET" and not declared.writes
+            for method in {door.method, "HEAD"} if reads else {door.method}:
+                writes = method not in ("GET", "HEAD") or declared.writes
                 right = lets_in(declared, visitor, writes=writes, public_reads=public_reads)
                 sent = {"no such field": "1"} if right else body
+                posted = [sent] if door.body else sent  # of one whose body fills a field, every name is one
                 response = await http.request(
                     method,
                     path,
                     params={**visitor.query, **({} if method == "POST" else sent)},
                     headers=dict(visitor.headers),
-                    json=sent if method == "POST" else None,
+                    json=posted if method == "POST" else None,
                 )
 
                 if right:

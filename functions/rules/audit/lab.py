@@ -366,7 +366,9 @@ def pool_violations(s: PoolSnapshot) -> Iterator[str]:
             yield f"{e.experiment_id} is {e.status}, but the wait queue disagrees"
         if waits_aside != (e.experiment_id in s.parked):
             yield f"{e.experiment_id} is {e.status}, but the queue of paused tags disagrees"
-        if e.status in ("leased", "running") and fences.get(e.gpu_id or "") != (e.experiment_id, e.fence):
+        # a swarm's worker needs no GPU of the pool
+        is_lent = e.status in ("leased", "running") and e.worker_id is None
+        if is_lent and fences.get(e.gpu_id or "") != (e.experiment_id, e.fence):
             yield f"{e.experiment_id} is {e.status}, but {e.gpu_id} is not lent to it with fence {e.fence}"
         if (e.status == "registered") != (e.experiment_id in s.open):
             yield f"{e.experiment_id} is {e.status}, but the index of registered experiments disagrees"

@@ -71,9 +71,9 @@ def branch(
 def best_of(experiments: Iterable[Experiment], direction: Direction, main: Key) -> Experiment | None:
     """The experiment with the best value comparable under the tag's main key; of equal ones the first."""
     measured = [
-        (score(e.val_bpb, direction), e.number, e)
+        (score(e.own_value, direction), e.number, e)
         for e in experiments
-        if e.val_bpb is not None
+        if e.own_value is not None
         and not e.is_claim
         and compare(main, Key(e.gpu_class, e.evaluator_hash, e.budget_seconds))[1]
     ]

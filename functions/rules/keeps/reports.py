@@ -33,6 +33,12 @@ def check_open(experiment: Experiment, attempt: int | None, fence: int | None) -
         Conflict: with the status found.
     """
     e = experiment
+    if e.worker_id is not None:
+        raise Conflict(
+            f"{e.experiment_id} is a swarm's run: {e.worker_id} reports on it",
+            hint="its worker sends POST /result; an operator stops it with DELETE /runs/{run_id}",
+            fields={"experiment_status": e.status},
+        )
     if e.status not in OPEN and not (e.status == "lost" and e.attempt == 0):
         raise Conflict(
             f"{e.experiment_id} is already finished: {e.status}",

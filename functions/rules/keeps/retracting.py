@@ -165,9 +165,9 @@ def _judged_anew(facts: RetractionFacts, leaving: Sequence[str]) -> list[Experim
         if run.experiment_id in leaving:
             begun = True
             continue
-        if run.val_bpb is None or run.status not in ("keep", "discard", RETESTED):
+        if run.own_value is None or run.status not in ("keep", "discard", RETESTED):
             continue
-        before, _ = run_again(before, run.val_bpb, others)
+        before, _ = run_again(before, run.own_value, others)
         if not begun or run.retest_of is not None:
             continue
         if run.status == "keep":
@@ -232,8 +232,8 @@ def _left_noise(facts: RetractionFacts, leaving: Sequence[str]) -> LeftNoise | N
     others = _others(facts)
     after: Repeats | None = None
     for run in facts.runs:
-        if run.experiment_id not in leaving and run.val_bpb is not None:
-            after, _ = run_again(after, run.val_bpb, others)
+        if run.experiment_id not in leaving and run.own_value is not None:
+            after, _ = run_again(after, run.own_value, others)
     if after is None:
         return LeftNoise(entry, "", -df, -squares)
     df_after, squares_after = after.share

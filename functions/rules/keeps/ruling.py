@@ -183,7 +183,7 @@ class Race:
         e, its = self.facts.runs[name], self.facts.retests[name]
         direction = self.facts.tag.direction
         by_seed = sorted(its, key=lambda r: r.seed or 0)
-        fresh = [r.val_bpb for r in fresh_runs(e, by_seed) if r.val_bpb is not None]
+        fresh = [r.own_value for r in fresh_runs(e, by_seed) if r.own_value is not None]
         links = (*self.facts.best.chain, *self.facts.best.rivals)
         first, runs = next(
             (link.val_bpb, parsed(kept))
@@ -211,7 +211,7 @@ class Race:
         """What the event of a ruling says: by which values, and what to build on now."""
         retests = self.facts.retests[e.experiment_id]
         return {
-            "retests": [r.val_bpb for r in fresh_runs(e, retests)],
+            "retests": [r.own_value for r in fresh_runs(e, retests)],
             "against": self.facts.best.chain[0].experiment_id,
             "best_experiment_id": after.experiment_id,
             "best_val_bpb": after.val_bpb,

@@ -73,15 +73,15 @@ def near_to(
     base: Sketch | None, among: Iterable[Sketch], direction: Direction, margin: float
 ) -> list[Sketch]:
     """Near misses of an experiment, the best first."""
-    if base is None or base.val_bpb is None:
+    if base is None or base.own_value is None:
         return []
     near = [
-        (score(e.val_bpb, direction), e.number, e)
+        (score(e.own_value, direction), e.number, e)
         for e in among
         if e.status == "discard"
         and not e.is_claim
-        and e.val_bpb is not None
-        and is_near(e.val_bpb, base.val_bpb, direction, margin)
+        and e.own_value is not None
+        and is_near(e.own_value, base.own_value, direction, margin)
     ]
     return [e for *_, e in sorted(near, key=lambda each: each[:2])]
 

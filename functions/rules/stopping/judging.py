@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Literal
 
 from functions.rules.stopping.ranks import Standing, standing
 from functions.rules.stopping.stoppers import STOPPERS
+from state.decisions import Rank, Told
 from state.facts import Peers, RankFacts
 from state.policy import BUCKETS, Stopping
-
-Told = Literal["continue", "stop", "extend"]
 
 TOP = 11.0
 """Percent of the runs, the best ones, that are extended."""
@@ -61,7 +59,7 @@ def judge(at: Checkpoint, draw: float, settings: Stopping) -> Answer:
 
 
 def checkpoint(facts: RankFacts, bucket: float, peers: Peers) -> Checkpoint:
-    """A run of the lab's own workers at a bucket.
+    """A run at a bucket.
 
     A baseline's numbers are needed whole. A run is extended only where it says itself what it has at the end of its
     budget: an evaluator's command would measure what it has at the end of its extension.
@@ -69,13 +67,31 @@ def checkpoint(facts: RankFacts, bucket: float, peers: Peers) -> Checkpoint:
     e, tag, policy = facts.experiment, facts.tag, facts.policy
     may_extend = not e.baseline and e.extended_s is None and tag.evaluator_command is None
     stands = standing(tag.direction, lower=peers.lower, equal=peers.equal, peers=peers.runs)
-    finished = tag.baselines + tag.kept + tag.discarded + tag.stopped
     return Checkpoint(
         bucket,
         stands,
-        finished,
+        tag.results,
+        strategy=e.population_strategy,
         may_stop=not e.baseline,
         may_extend=may_extend and policy.budgets.extend_s > 0,
+    )
+
+
+def rank_of(
+    facts: RankFacts, bucket: float, tick: tuple[float, float], value: float, at: Checkpoint, answer: Answer
+) -> Rank:
+    """The run's place at the bucket, by the (metric, progress) of its tick; `value` is what it is ranked by."""
+    metric, progress = tick
+    return Rank(
+        facts.gpu_class,
+        bucket,
+        value,
+        metric,
+        progress,
+        answer.told,
+        reason=REASON if answer.told == "stop" else None,
+        extra_s=facts.policy.budgets.extend_s if answer.told == "extend" else None,
+        facts={"rank": round(at.standing.rank, 1), "peers": at.standing.peers, "chance": answer.chance},
     )
 
 

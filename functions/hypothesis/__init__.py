@@ -1,0 +1,1 @@
+"""hypothesis::*: what the swarm tests."""

@@ -1,0 +1,1 @@
+"""journal::*: what the swarm has learned, in prose."""

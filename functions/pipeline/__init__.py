@@ -1,0 +1,1 @@
+"""pipeline::*: programmes that are drafted before their time."""

@@ -1,0 +1,20 @@
+"""pipeline::flush_token names the draft that was dropped last."""
+
+from __future__ import annotations
+
+from functions.contract import Http, Request, Response, function
+
+
+class ReadFlushToken(Request):
+    """Nothing to say."""
+
+
+class FlushToken(Response):
+    flush_token: str | None
+    """Of the draft that was dropped last: workers drop what they have preloaded of it. null: none was."""
+
+
+@function("pipeline::flush_token", Http("GET", "/pipeline/flush_token"), role="viewer", is_public=True)
+async def flush_token(request: ReadFlushToken) -> FlushToken:
+    """Which draft was dropped last."""
+    return FlushToken(flush_token=None)

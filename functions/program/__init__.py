@@ -1,0 +1,1 @@
+"""program::*: the programme that workers follow."""

@@ -1,0 +1,202 @@
+"""Which config a worker of a swarm runs next, for how long, and when it has lost the one that it has."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from functions.rules.swarm.dimensions import value_of
+from functions.rules.swarm.fingerprints import fingerprint
+from functions.rules.swarm.populations import Population
+from functions.rules.swarm.shapes import Shape, drawn_config
+from state.decisions import Ending, HandOut
+from state.errors import Exhausted, Invalid
+from state.policy import Policy
+from state.records import Dimension, Experiment, Idea
+from state.swarm_facts import NextFacts, SwarmFacts
+
+if TYPE_CHECKING:
+    from random import Random
+
+LONGEST_S = 540
+"""Seconds of a run with its extension: published workers kill theirs at 600."""
+RETRY_S = 15.0
+TRIES = 8
+"""Configs that are tried for a worker before one is handed out that was tried often enough."""
+DRAWN_PRIORITY = 0.5
+CATEGORY = "hyperparams"
+MOST_HANDED_OUT = 2
+"""Times that a worker is given the same run: a retrying proxy burns none, and a worker that lost it gets it back."""
+
+
+@dataclass(frozen=True)
+class RunTime:
+    """How long a run of a swarm may take."""
+
+    budget_s: int
+    extend_s: float
+    """More, once; 0: none."""
+
+
+def run_time(policy: Policy) -> RunTime:
+    """The policy's seconds, in the whole numbers of the protocol, within what published workers allow."""
+    budget = max(1, min(round(policy.budgets.base_s), LONGEST_S))
+    return RunTime(budget, min(policy.budgets.extend_s, float(LONGEST_S - budget)))
+
+
+def lost_after_s(policy: Policy) -> float:
+    """Seconds after its hand-out at which a run is lost whose worker says nothing."""
+    return run_time(policy).budget_s + policy.stale_after_s
+
+
+def check_hands_out(facts: SwarmFacts) -> None:
+    """Refuse a config while the tag is paused, or nothing may be varied in it.
+
+    Raises:
+        Exhausted: with when to come back.
+    """
+    if facts.tag.paused_at is not None:
+        why = f": {facts.tag.pause_reason}" if facts.tag.pause_reason else ""
+        raise Exhausted(
+            f"the swarm {facts.tag.name!r} is paused{why}",
+            hint="come back after Retry-After; an operator resumes it",
+            retry_after=RETRY_S,
+        )
+    if not facts.dimensions:
+        raise Exhausted(
+            f"the swarm {facts.tag.name!r} has no dimensions",
+            hint="come back after Retry-After; an operator defines them (nightjar dims define)",
+            retry_after=RETRY_S,
+        )
+
+
+def after_asking_again(run: Experiment | None) -> Literal["new", "again", "lost", "stopped"]:
+    """What becomes of the run that a worker has when it asks for the next one."""
+    if run is None or run.status != "running":
+        return "new"
+    if run.stopping:
+        return "stopped"
+    return "again" if run.handed_out < MOST_HANDED_OUT else "lost"
+
+
+def lost(run: Experiment, reason: str) -> Ending:
+    """The end of a run that its worker lost: its config waits for another one."""
+    proposal = Waiting(run.config_delta or {}, run.proposal_priority or DRAWN_PRIORITY, "its worker lost it")
+    return Ending(run, "lost", {"error": reason}, reason=reason, returned=proposal.text(run.number))
+
+
+@dataclass(frozen=True)
+class Waiting:
+    """A config that waits for a worker."""
+
+    config: Mapping[str, Any]
+    priority: float
+    why: str
+    results: int = 0
+    """Of its tag, when it was proposed."""
+
+    def text(self, nth: int) -> str:
+        """As it waits; `nth` tells equal configs apart."""
+        return json.dumps({**vars(self), "config": dict(self.config), "nth": nth}, allow_nan=False)
+
+    @staticmethod
+    def read(text: str) -> Waiting:
+        stored = json.loads(text)
+        stored.pop("nth")
+        return Waiting(**stored)
+
+
+def handed_out(facts: NextFacts, population: Population, owner: str | None, nth: int, rng: Random) -> HandOut:
+    """The config that a worker runs next, at its `nth` try (from 0): one that waits, else one that is drawn.
+
+    Different workers take different ones of those that wait first. A config that was tried often enough is handed out
+    once more where nothing else is found: in a small space everything was tried.
+    """
+    duplicates = facts.policy.duplicates
+    limits: dict[str, Any] = {
+        "most_trials": duplicates.max_trials if nth < TRIES else None,
+        "most_in_flight": duplicates.max_inflight if nth < TRIES else None,
+    }
+    text = rng.choice(facts.waiting) if facts.waiting and nth < TRIES else None
+    waiting = Waiting.read(text) if text is not None else None
+    if waiting is not None and fits(waiting.config, facts.dimensions):
+        return hand_out(
+            facts, population, owner, waiting.config, priority=waiting.priority, proposal=text, **limits
+        )
+    config = drawn_config(facts.dimensions, Shape(strategy=population.strategy), rng)
+    return hand_out(facts, population, owner, config, priority=DRAWN_PRIORITY, **limits)
+
+
+def hand_out(
+    facts: SwarmFacts,
+    population: Population,
+    owner: str | None,
+    config: Mapping[str, Any],
+    *,
+    priority: float,
+    **more: Any,
+) -> HandOut:
+    """A config as a run of a worker; `owner` is whom its record is of."""
+    name = fingerprint(config, facts.dimensions)
+    changes = ", ".join(f"{constant} = {value!r}" for constant, value in config.items())
+    changes = changes or "the unchanged train.py"
+    idea = Idea(
+        tag=facts.tag.name,
+        hypothesis=population.statement,
+        description=changes[:1000],
+        category=CATEGORY,
+        commit_sha=name[:7],
+        diff_summary=changes[:1000],
+        owner=owner,
+        agent=owner,
+        config_delta=dict(config),
+        policy_version=facts.policy_version,
+        keep_rule=facts.policy.keep_rule,
+        patience_s=facts.policy.stale_after_s,
+    )
+    return HandOut(
+        idea,
+        name,
+        population.population_id,
+        population.strategy,
+        population.hypothesis_id,
+        priority,
+        float(run_time(facts.policy).budget_s),
+        lost_after_s(facts.policy),
+        facts.dimensions_version,
+        **more,
+    )
+
+
+def fits(config: Mapping[str, Any], dimensions: Sequence[Dimension]) -> bool:
+    """Whether this is a config of these dimensions: all have a value of theirs, frozen ones that they stand at."""
+    if config.keys() != {d.name for d in dimensions}:
+        return False
+    try:
+        values = {d.name: value_of(d, config[d.name]) for d in dimensions}
+    except Invalid:
+        return False
+    return all(values[d.name] == d.frozen_value for d in dimensions if d.frozen)
+
+
+def checked_config(config: Mapping[str, Any], dimensions: Sequence[Dimension]) -> dict[str, Any]:
+    """What a worker wants to run beside its assignment: some dimensions, each at one of its values.
+
+    Raises:
+        Invalid: an unknown name, or a value outside its dimension's range.
+    """
+    known = {d.name: d for d in dimensions}
+    for name in config:
+        if name not in known:
+            raise Invalid(
+                f"{str(name)[:64]!r} is no dimension of this swarm",
+                hint=f"they are {', '.join(known) or 'not defined yet'}",
+            )
+    return {name: value_of(known[name], value) for name, value in config.items()}
+
+
+def note(strategy: str, population_id: str, statement: str) -> str:
+    """What a worker is told of its config."""
+    return f"{strategy} · {population_id} — {statement}"

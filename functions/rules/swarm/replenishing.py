@@ -1,0 +1,85 @@
+"""Which configs wait for the workers of a swarm: those that no longer fit leave, and the sampler fills the places."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from functions.rules.swarm.duplicates import Tried
+from functions.rules.swarm.fingerprints import fingerprint
+from functions.rules.swarm.handing_out import Waiting, fits
+from functions.rules.swarm.populations import Population
+from functions.rules.swarm.refilling import LEAST_TARGET, refilled, wanted
+from functions.rules.swarm.sampling import Observation, sampler_of
+from functions.rules.swarm.shapes import Shape
+from state.records import OPEN
+from state.swarm_facts import Observed, RefillFacts
+
+if TYPE_CHECKING:
+    from random import Random
+
+AT_ONCE = 100
+"""Configs that are proposed in one go."""
+
+
+@dataclass(frozen=True)
+class Replenishing:
+    """What changes of the configs that wait, as their texts."""
+
+    dropped: list[str]
+    added: list[tuple[str, float]]
+    """With their priority, 0 to 1."""
+
+
+def replenished(facts: RefillFacts, population: Population, rng: Random) -> Replenishing:
+    """What leaves and joins the configs that wait.
+
+    A config is stale once so many results came in after it was proposed as workers are active: it was made by a model
+    that knew none of them.
+    """
+    results = facts.tag.results
+    waiting = {text: Waiting.read(text) for text in facts.waiting}
+    lasts = max(LEAST_TARGET, facts.active_workers)
+    dropped = [
+        text
+        for text, one in waiting.items()
+        if not fits(one.config, facts.dimensions) or results - one.results > lasts
+    ]
+    stay = [one for text, one in waiting.items() if text not in set(dropped)]
+    count = min(wanted(facts.policy, facts.active_workers, len(stay)), AT_ONCE)
+    if not count or not facts.dimensions:
+        return Replenishing(dropped, [])
+    best = facts.best_config
+    proposals = refilled(
+        facts.dimensions,
+        [_observation(run) for run in facts.observed],
+        Shape(strategy=population.strategy, center=best),
+        sampler_of(facts.policy),
+        _tried(facts, stay),
+        count,
+        rng,
+        facts.policy.duplicates,
+    )
+    added = [Waiting(p.config, p.priority, p.why, results).text(rng.getrandbits(48)) for p in proposals]
+    return Replenishing(dropped, [(text, p.priority) for text, p in zip(added, proposals, strict=True)])
+
+
+def _observation(run: Observed) -> Observation:
+    """A run as the sampler sees it; one that was stopped counts by its last report."""
+    if run.status in OPEN:
+        return Observation(run.config_delta, None, pending=True)
+    if run.status == "stopped":
+        last, baseline = run.last_metric, run.baseline_bpb
+        value = None if last is None or baseline is None else last - baseline
+        return Observation(run.config_delta, value, censored=value is not None)
+    return Observation(run.config_delta, run.delta_bpb)
+
+
+def _tried(facts: RefillFacts, waiting: list[Waiting]) -> Mapping[str, Tried]:
+    """How often each config was run lately; one that waits counts as in flight."""
+    ended = Counter(run.fingerprint for run in facts.observed if run.fingerprint and run.status not in OPEN)
+    out = Counter(run.fingerprint for run in facts.observed if run.fingerprint and run.status in OPEN)
+    out.update(fingerprint(one.config, facts.dimensions) for one in waiting)
+    return {name: Tried(ended[name], out[name]) for name in {*ended, *out}}

@@ -1,0 +1,130 @@
+"""What a swarm's worker sends of its run: what it is judged by, and how the run ends.
+
+Two signs, never mixed: `delta_bpb` is a value less its worker's baseline (below 0 is better), `delta` is by how much
+a run beats the best before it (above 0 is better).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from functions.rules.keeps.judging import Conditions as Conditions
+from functions.rules.keeps.judging import Failure, Report, conditions_of, judge_failure, judge_run
+from functions.rules.keeps.verdict import Key
+from functions.rules.pool.breaker import Breaker
+from functions.rules.stopping.extensions import base_value, with_extension
+from functions.rules.stopping.judging import REASON
+from state.decisions import Ending, Rank
+from state.errors import Invalid
+from state.facts import Comparison, RunFacts
+from state.policy import Policy
+from state.records import Experiment
+
+TIMEOUT = "TIMEOUT"
+"""What published workers send as the error of a run that took too long."""
+NO_OUTPUT = "it printed nothing"
+BY_OPERATOR = "stopped by an operator"
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A worker's result."""
+
+    val_bpb: float | None
+    error: str | None
+    duration_seconds: float
+    told_delta_bpb: float | None
+    """The delta that the worker computed itself."""
+    digest: str
+
+
+def is_failure(sent: Sent) -> bool:
+    """Whether a result has no value that counts.
+
+    Raises:
+        Invalid: it has neither a value nor an error.
+    """
+    if sent.error:
+        return True
+    if sent.val_bpb is None and sent.error is None:
+        raise Invalid(
+            "val_bpb is null", hint="a run without a value has an error: send its last lines as error"
+        )
+    return sent.val_bpb is None
+
+
+def conditions(run: RunFacts) -> Conditions:
+    """What a swarm's run is compared under: where deltas are compared, the baseline carries the class of GPU."""
+    e = run.experiment
+    gpu_class = e.gpu_type if run.policy.compare_by == "value" else None
+    return conditions_of(Key(gpu_class, None, e.budget_s), run)
+
+
+def judged(sent: Sent, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
+    """The verdict of a value: of its delta, or of itself where the policy compares values."""
+    e = run.experiment
+    assert sent.val_bpb is not None
+    assert e.baseline_bpb is not None
+    own = base_value(e)
+    value = sent.val_bpb if own is None else own
+    delta = value - e.baseline_bpb
+    by_value = run.policy.compare_by == "value"
+    report = Report(
+        value if by_value else delta, under.key, sent.digest, training_seconds=sent.duration_seconds
+    )
+    ending = judge_run(report, run, under, beside)
+    fields: dict[str, Any] = {
+        **ending.fields,
+        "val_bpb": sent.val_bpb,
+        "delta_bpb": delta,
+        "told_delta_bpb": sent.told_delta_bpb,
+        "training_seconds": sent.duration_seconds,
+    }
+    if by_value:
+        fields["judged_val_bpb"] = ending.fields["judged_val_bpb"] or value
+    return with_extension(replace(ending, fields=fields), sent.val_bpb)
+
+
+def failed(sent: Sent, run: RunFacts, beside: Comparison) -> Ending:
+    """The end of a run without a value; that it timed out, or printed nothing, says nothing of the lab's GPUs."""
+    kind = "timeout" if sent.error == TIMEOUT else "other"
+    failure = Failure(kind, sent.error or NO_OUTPUT, sent.digest, sent.duration_seconds)
+    return judge_failure(failure, run, beside, Breaker(1, 0.0))
+
+
+def stopped_early(e: Experiment, rank: Rank, at: float) -> Ending:
+    """The end of a run that is stopped for its rank: evidence, with its last report. `at` is Redis' clock."""
+    return Ending(
+        e,
+        "stopped",
+        {"error": rank.reason, "training_seconds": lasted_s(e, at)},
+        reason=rank.reason,
+        training_seconds=lasted_s(e, at),
+    )
+
+
+def stopped(e: Experiment, at: float, reason: str | None = None) -> Ending:
+    """The end of a run that is stopped for another reason: by an operator, or with its tag. `at` is Redis' clock."""
+    why = reason or e.stop_reason or BY_OPERATOR
+    spent_s = lasted_s(e, at)
+    return Ending(
+        e, "stopped", {"error": why, "training_seconds": spent_s}, reason=why, training_seconds=spent_s
+    )
+
+
+def told_reason(e: Experiment) -> str:
+    """Why a run is stopped, as its worker is told: without what an operator has written, since published clients take
+    the first number beside the metric's name for the result."""
+    return REASON if REASON in (e.stop_reason, e.error) else BY_OPERATOR
+
+
+def lasted_s(e: Experiment, at: float) -> float:
+    """Seconds since it was handed out."""
+    return max(at - (e.started_at or at), 0.0)
+
+
+def ranked_value(e: Experiment, metric: float, policy: Policy) -> float:
+    """What a report is ranked by: as the run will be judged."""
+    by_delta = policy.compare_by == "delta" and e.baseline_bpb is not None
+    return metric - (e.baseline_bpb or 0.0) if by_delta else metric

@@ -1,0 +1,1 @@
+"""run::*: the runs of a swarm while they go on."""

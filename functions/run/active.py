@@ -1,0 +1,58 @@
+"""run::active lists the runs of a swarm that go on."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel
+
+from functions.contract import Http, Request, function
+from functions.run._stores import Stores
+from state.ids import Tag as TagName
+from state.settings import Settings
+
+
+class ReadActiveRuns(Request):
+    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
+
+
+class ActiveRunView(BaseModel):
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
+
+    id: str
+    worker_id: str | None
+    state: Literal["active", "complete", "stopped", "extended"]
+    progress: float
+    """0 before its first report."""
+    metric: float | None
+    """What it has reported last."""
+    elapsed: float
+    """Seconds since it was handed out."""
+    budget: float
+    """Seconds that it may train, in all."""
+    population: str | None
+
+
+class ActiveRuns(RootModel[list[ActiveRunView]]):
+    """Every run, from its hand-out until its result; the oldest first."""
+
+
+@function("run::active", Http("GET", "/runs/active"), role=("viewer", "worker"))
+async def active(request: ReadActiveRuns, stores: Stores, settings: Settings) -> ActiveRuns:
+    """Every run that a swarm's worker has, the oldest first."""
+    now, runs = await stores.swarms.active_runs(request.tag or settings.swarm_tag)
+    return ActiveRuns(
+        [
+            ActiveRunView(
+                id=run.experiment_id,
+                worker_id=run.worker_id,
+                state="stopped" if run.stopping else "extended" if run.extended_s else "active",
+                progress=run.last_progress or 0.0,
+                metric=run.last_metric,
+                elapsed=max(0.0, now - (run.started_at or now)),
+                budget=(run.budget_s or 0.0) + (run.extended_s or 0.0),
+                population=run.population_id,
+            )
+            for run in runs
+        ]
+    )

@@ -1,0 +1,64 @@
+"""run::start begins a run of a worker's own choice beside the one that it was handed out."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from functions.contract import Call, Command, Http, Response, function
+from functions.rules.access import check_worker
+from functions.rules.swarm.handing_out import DRAWN_PRIORITY, check_hands_out, checked_config, hand_out
+from functions.rules.swarm.populations import everyone
+from functions.run._stores import Stores
+from functions.views.swarm_runs import unknown_worker
+from state.errors import Invalid
+from state.ids import Id
+
+
+class StartRun(Command):
+    worker_id: Id = Field(description="who runs it", examples=["h100-3"])
+    config_delta: dict[str, Any] = Field(
+        default_factory=dict,
+        max_length=64,
+        description="dimensions with their values; empty: the unchanged train.py",
+        examples=[{"LR": 0.001}],
+    )
+    population_id: Annotated[str, Field(max_length=20)] | None = Field(
+        None, description="the population that it belongs to", examples=["pop_1f0a3c"]
+    )
+
+
+class StartedRun(Response):
+    run_id: str
+    budget_seconds: int
+
+
+@function(
+    "run::start",
+    Http("POST", "/runs/start/{worker_id}", query=("population_id",), body="config_delta"),
+    role="worker",
+    writes=True,
+)
+async def start(request: StartRun, call: Call, stores: Stores) -> StartedRun:
+    """Begin a further run, with a config of your own; its id goes to POST /tick and, as exp_id, to POST /result."""
+    check_worker(call.caller, request.worker_id)
+    worker = await stores.swarms.worker(request.worker_id)
+    if worker is None:
+        raise unknown_worker(request.worker_id)
+    population = everyone(worker.tag)
+    if request.population_id not in (None, population.population_id):
+        raise Invalid(
+            f"there is no population {request.population_id!r}",
+            hint="GET /populations names them; or leave it out",
+        )
+    for _ in count():
+        facts = await stores.swarms.facts(worker.tag)
+        check_hands_out(facts)
+        config = checked_config(request.config_delta, facts.dimensions)
+        out = hand_out(facts, population, worker.worker_id, config, priority=DRAWN_PRIORITY, is_extra=True)
+        given = await stores.experiments.hand_out(worker, out)
+        if isinstance(given, tuple):
+            return StartedRun(run_id=given[0], budget_seconds=round(out.budget_s))
+    raise AssertionError

@@ -1,0 +1,67 @@
+"""run::stats counts the runs of a swarm, and shows what they had at each fifth of their way."""
+
+from __future__ import annotations
+
+import asyncio
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from functions.contract import Http, Request, Response, function
+from functions.run._stores import Stores
+from state.ids import Tag as TagName
+from state.settings import Settings
+
+
+class ReadStats(Request):
+    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
+
+
+class BucketView(BaseModel):
+    """Values at one bucket, as they are ranked: of the class of GPU that has most runs there."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
+
+    p25: float
+    p50: float
+    p75: float
+    p90: float
+    n: int
+
+
+class RunStats(Response):
+    active: int
+    completed: int
+    """Runs that ended with a value."""
+    killed: int
+    """Runs that were stopped."""
+    extended: int
+    kill_rate: float
+    """Share of the runs that ended which were stopped."""
+    best_delta: float | None
+    """The best run's value less its worker's baseline: below 0 is better."""
+    bucket_pools: dict[str, BucketView]
+
+
+@function("run::stats", Http("GET", "/runs/stats"), role=("viewer", "worker"))
+async def stats(request: ReadStats, stores: Stores, settings: Settings) -> RunStats:
+    """How many runs of a swarm go on, ended, were stopped and were given more time."""
+    tag = request.tag or settings.swarm_tag
+    swarms = stores.swarms
+    (_, runs), facts, leaders, pools = await asyncio.gather(
+        swarms.active_runs(tag), swarms.facts(tag), swarms.leaders(tag, 1), swarms.pools(tag)
+    )
+    killed, ended = facts.tag.stopped, facts.tag.results
+    return RunStats(
+        active=len(runs),
+        completed=ended - killed,
+        killed=killed,
+        extended=facts.tag.extended,
+        kill_rate=killed / ended if ended else 0.0,
+        best_delta=leaders[0].best_delta_bpb if leaders else None,
+        bucket_pools={
+            f"{bucket:g}": BucketView(
+                **{f"p{percent}": value for percent, value in pool.percentiles.items()}, n=pool.runs
+            )
+            for bucket, pool in pools.items()
+        },
+    )

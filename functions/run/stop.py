@@ -1,0 +1,45 @@
+"""run::stop ends a run of a swarm for an operator."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from functions.contract import Command, Http, Response, function
+from functions.rules.swarm.results import stopped
+from functions.views.swarm_runs import not_of_a_swarm
+from state.errors import Conflict
+from state.experiments import Experiments
+from state.ids import ExperimentId
+
+
+class StopRun(Command):
+    run_id: ExperimentId
+    reason: Annotated[str, Field(min_length=1, max_length=1000)] = Field(
+        "an operator stopped it", description="why, for the record", examples=["the machine is needed"]
+    )
+
+
+class StoppedRun(Response):
+    ok: bool
+
+
+@function("run::stop", Http("DELETE", "/runs/{run_id}"), role="operator", writes=True, keeps_answer=False)
+async def stop(request: StopRun, experiments: Experiments) -> StoppedRun:
+    """Stop a run: it ends now, and its worker is told at its next report."""
+    while True:
+        facts = await experiments.rank_facts(request.run_id)
+        e = facts.experiment
+        if e.worker_id is None:
+            raise not_of_a_swarm(request.run_id)
+        if e.status == "stopped":
+            return StoppedRun(ok=True)
+        if e.status != "running":
+            raise Conflict(
+                f"{e.experiment_id} is already finished: {e.status}",
+                hint=f"GET /api/experiment/{e.experiment_id} shows the outcome",
+                fields={"experiment_status": e.status},
+            )
+        if await experiments.end(stopped(e, facts.now, request.reason)):
+            return StoppedRun(ok=True)

@@ -1,0 +1,97 @@
+"""run::tick keeps what a swarm's worker reports of its run, and tells it to go on, to stop or to take more time."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from functions.contract import Call, Http, Request, Sparse, function
+from functions.rules.access import check_worker
+from functions.rules.stopping.buckets import bucket_of, is_within_budget
+from functions.rules.stopping.judging import REASON, checkpoint, drawn, judge, rank_of
+from functions.rules.swarm.handing_out import run_time
+from functions.rules.swarm.results import ranked_value, stopped, stopped_early, told_reason
+from functions.views.swarm_runs import not_of_a_swarm
+from state.experiments import Experiments
+from state.facts import RankFacts
+from state.ids import ExperimentId
+from state.records import Experiment
+
+
+class ReportTick(Request):
+    id: ExperimentId
+    p: Annotated[float, Field(ge=0, le=1.5)] = Field(
+        description="how far the run is, of its budget", examples=[0.25]
+    )
+    m: float = Field(description="what it has measured last", examples=[1.07])
+    d: float | None = Field(None, description="the same less the worker's baseline", examples=[-0.02])
+
+
+class Told(Sparse):
+    action: Literal["stop", "extend"] | None = None
+    """Left out: go on."""
+    reason: str | None = None
+    """Why it is to stop."""
+    budget: int | None = None
+    """Seconds that it may train, in all, where it is to take more time."""
+
+
+ON = Told()
+
+
+def stop(e: Experiment) -> Told:
+    """Stop, with why; asked again, the same."""
+    return Told(action="stop", reason=told_reason(e))
+
+
+@function("run::tick", Http("POST", "/tick"), role="worker", writes=True, keeps_answer=False)
+async def tick(request: ReportTick, call: Call, experiments: Experiments) -> Told:
+    """Report a run's metric on its way; at each fifth it is ranked, and may be stopped or given more time."""
+    while True:
+        facts = await experiments.rank_facts(request.id)
+        e = facts.experiment
+        if e.worker_id is None:
+            raise not_of_a_swarm(request.id)
+        check_worker(call.caller, e.worker_id)
+        if e.status != "running":
+            return stop(e) if e.status == "stopped" else ON
+        if e.stopping:
+            if await experiments.end(stopped(e, facts.now)):
+                return stop(e)
+            continue
+        told = await _told(request, facts, experiments)
+        match told:
+            case "stop":
+                return Told(action="stop", reason=REASON)
+            case "extend":
+                time = run_time(facts.policy)
+                return Told(action="extend", budget=time.budget_s + round(e.extended_s or time.extend_s))
+            case "continue":
+                return ON
+
+
+async def _told(request: ReportTick, facts: RankFacts, experiments: Experiments) -> str:
+    """What the run is told; "stale" where it has changed meanwhile."""
+    e, policy, at = facts.experiment, facts.policy, (request.m, request.p)
+    more: dict[str, Any] = {"is_base": is_within_budget(request.p)}
+    bucket = bucket_of(request.p)
+    is_ranked = bucket is not None and policy.stopping.rule != "none" and e.retest_of is None
+    if bucket is None or not is_ranked:
+        return await experiments.tick(e, at, policy.stale_after_s, **more)
+    if (before := e.told_at(bucket)) is not None:
+        after = await experiments.tick(e, at, policy.stale_after_s, **more)
+        return after if after == "stale" else before
+    value = ranked_value(e, request.m, policy)
+    peers = await experiments.peers(e, facts.gpu_class, bucket, value)
+    here = checkpoint(facts, bucket, peers)
+    here = replace(here, may_extend=here.may_extend and run_time(policy).extend_s > 0)
+    answer = judge(here, drawn(e.experiment_id, bucket), policy.stopping)
+    rank = rank_of(facts, bucket, at, value, here, answer)
+    if answer.told == "extend":
+        rank = replace(rank, extra_s=run_time(policy).extend_s)
+    if answer.told != "stop":
+        return await experiments.tick(e, at, policy.stale_after_s, rank, **more)
+    is_told = await experiments.stop_ranked(stopped_early(e, rank, facts.now), rank)
+    return "stop" if is_told else "stale"

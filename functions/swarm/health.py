@@ -1,0 +1,49 @@
+"""swarm::health says that the swarm's server answers, and how much goes on."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from functions.contract import Http, Request, Response, function
+from functions.rules.swarm.populations import everyone
+from functions.swarm._stores import Stores
+from state.errors import NotFound
+from state.ids import Tag as TagName
+from state.settings import Settings
+
+
+class ReadSwarmHealth(Request):
+    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
+
+
+class SwarmHealth(Response):
+    status: str
+    experiments: int
+    """Runs that ended with a value, or were stopped."""
+    queue_depth: int
+    """Configs that wait for a worker."""
+    active_workers: int
+    """Workers that were heard of in the last ten minutes."""
+    frozen_dims: int
+    ts: float
+    """Redis' clock, in seconds since 1970."""
+
+
+@function("swarm::health", Http("GET", "/health"), role="anyone")
+async def health(request: ReadSwarmHealth, stores: Stores, settings: Settings) -> SwarmHealth:
+    """That the server answers, with the swarm's counts; all 0 before the first worker has joined."""
+    tag = request.tag or settings.swarm_tag
+    try:
+        facts = await stores.swarms.facts(tag)
+    except NotFound:
+        now = await stores.swarms.now()
+        return SwarmHealth(status="ok", experiments=0, queue_depth=0, active_workers=0, frozen_dims=0, ts=now)
+    depth = await stores.swarms.waiting_count(tag, everyone(tag).population_id)
+    return SwarmHealth(
+        status="ok",
+        experiments=facts.tag.results,
+        queue_depth=depth,
+        active_workers=facts.active_workers,
+        frozen_dims=sum(d.frozen for d in facts.dimensions),
+        ts=facts.now,
+    )

@@ -1,0 +1,78 @@
+"""swarm::next_config gives a worker of a swarm what to run next."""
+
+from __future__ import annotations
+
+from itertools import count
+from random import SystemRandom
+
+from pydantic import Field
+
+from functions.contract import Call, Http, Request, function
+from functions.rules.access import check_worker
+from functions.rules.swarm.handing_out import (
+    RETRY_S,
+    after_asking_again,
+    check_hands_out,
+    handed_out,
+    lost,
+    lost_after_s,
+)
+from functions.rules.swarm.populations import everyone
+from functions.rules.swarm.results import stopped
+from functions.swarm._stores import Stores
+from functions.views.swarm_runs import HandedOut, handed_out_again_view, handed_out_view, unknown_worker
+from state.errors import BudgetExhausted, Exhausted
+from state.ids import Id
+from state.swarm_facts import NextFacts
+
+
+class AskNext(Request):
+    worker_id: Id = Field(description="who asks", examples=["h100-3"])
+
+
+ASKED_AGAIN = "its worker asked for another one without a result, twice"
+
+
+@function(
+    "swarm::next_config",
+    Http("GET", "/next_config/{worker_id}"),
+    Http("POST", "/next_config/{worker_id}"),
+    role="worker",
+    writes=True,
+    keeps_answer=False,
+)
+async def next_config(request: AskNext, call: Call, stores: Stores) -> HandedOut:
+    """Get the next config with its run; asked again without a result, the same once more, then another."""
+    check_worker(call.caller, request.worker_id)
+    worker = await stores.swarms.worker(request.worker_id)
+    if worker is None:
+        raise unknown_worker(request.worker_id)
+    population = everyone(worker.tag)
+    rng = SystemRandom()
+    for nth in count():
+        facts = await stores.swarms.next_facts(worker, population.population_id)
+        worker = facts.worker
+        check_hands_out(facts)
+        if facts.run is None or (after := after_asking_again(facts.run)) == "new":
+            out = handed_out(facts, population, worker.worker_id, nth, rng)
+            try:
+                given = await stores.experiments.hand_out(worker, out)
+            except BudgetExhausted as problem:
+                raise Exhausted(
+                    problem.detail, hint=problem.hint, retry_after=RETRY_S, fields=problem.fields
+                ) from problem
+            if isinstance(given, tuple):
+                return handed_out_view(given[0], out)
+        elif after == "again":
+            if await stores.experiments.hand_out_again(facts.run, worker, lost_after_s(facts.policy)):
+                return handed_out_again_view(facts.run)
+        else:
+            await _end(facts, after, stores)
+    raise AssertionError
+
+
+async def _end(facts: NextFacts, after: str, stores: Stores) -> None:
+    if facts.run is not None:
+        is_stopped = after == "stopped"
+        ending = stopped(facts.run, facts.now) if is_stopped else lost(facts.run, ASKED_AGAIN)
+        await stores.experiments.end(ending)

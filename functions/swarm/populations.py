@@ -1,0 +1,51 @@
+"""swarm::populations shows how a swarm's workers are divided among its hypotheses."""
+
+from __future__ import annotations
+
+import builtins
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from functions.contract import Http, Request, Response, function
+from functions.rules.swarm.populations import everyone
+from functions.swarm._stores import Stores
+from state.ids import Tag as TagName
+from state.settings import Settings
+
+
+class ReadPopulations(Request):
+    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
+
+
+class PopulationView(BaseModel):
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
+
+    population_id: str
+    hypothesis_id: str | None
+    hypothesis_statement: str
+    strategy: str
+    target_workers: int
+    assigned: int
+    """Workers that were heard of in the last ten minutes."""
+
+
+class Populations(Response):
+    count: int
+    populations: builtins.list[PopulationView]
+
+
+@function("swarm::populations", Http("GET", "/populations"), role="viewer", is_public=True)
+async def populations(request: ReadPopulations, stores: Stores, settings: Settings) -> Populations:
+    """The populations of a swarm; one while it has no hypotheses."""
+    tag = request.tag or settings.swarm_tag
+    facts = await stores.swarms.facts(tag)
+    all_of_them = everyone(tag)
+    shown = PopulationView(
+        population_id=all_of_them.population_id,
+        hypothesis_id=all_of_them.hypothesis_id,
+        hypothesis_statement=all_of_them.statement,
+        strategy=all_of_them.strategy,
+        target_workers=facts.active_workers,
+        assigned=facts.active_workers,
+    )
+    return Populations(count=1, populations=[shown])

@@ -1,0 +1,62 @@
+"""swarm::refill keeps configs waiting for the workers of a swarm."""
+
+from __future__ import annotations
+
+import asyncio
+from random import SystemRandom
+
+from pydantic import Field
+
+from functions.contract import Command, Every, On, Response, function
+from functions.rules.swarm.populations import everyone
+from functions.rules.swarm.replenishing import AT_ONCE, replenished
+from state.ids import Tag as TagName
+from state.swarms import Swarms
+
+REFILL_S = 60.0
+
+
+class Refill(Command):
+    tag: TagName | None = Field(
+        None, description="only this tag; else every tag that has a swarm", examples=["swarm"]
+    )
+
+
+class Refilled(Response):
+    waiting: dict[str, int]
+    """Configs that wait now, by tag."""
+
+
+@function(
+    "swarm::refill",
+    On(
+        "experiment.finished",
+        "experiment.lost",
+        "dimension.defined",
+        "dimension.frozen",
+        "dimension.unfrozen",
+        "worker.joined",
+        debounce="tag",
+    ),
+    Every(REFILL_S),
+    role="operator",
+    writes=True,
+)
+async def refill(request: Refill, swarms: Swarms) -> Refilled:
+    """Drop the configs that no longer fit, and propose new ones until enough wait; safe to run twice."""
+    tags = [request.tag] if request.tag is not None else await swarms.tags()
+    return Refilled(waiting={tag: count for tag in tags if (count := await _refill(tag, swarms)) is not None})
+
+
+async def _refill(tag: str, swarms: Swarms) -> int | None:
+    """How many configs wait in a tag then; None where it has no swarm."""
+    population = everyone(tag)
+    while True:
+        if not await swarms.has_workers(tag):
+            return None
+        facts = await swarms.refill_facts(tag, population.population_id)
+        # in a thread: the sampler takes milliseconds for each config
+        change = await asyncio.to_thread(replenished, facts, population, SystemRandom())
+        count = await swarms.refill(facts, population.population_id, change.dropped, change.added)
+        if count is not None and len(change.added) < AT_ONCE:
+            return count

@@ -1,0 +1,143 @@
+"""swarm::register lets a worker into a swarm, or back into it."""
+
+from __future__ import annotations
+
+import hmac
+from typing import Annotated
+
+from pydantic import Field
+
+from functions.contract import Call, Command, Http, Response, function
+from functions.rules.access import LOCAL, Caller
+from functions.rules.keeps.verdict import check_plausible
+from functions.swarm._opening import check_open
+from functions.swarm._stores import Joining
+from state.errors import Conflict, Forbidden, Unauthenticated
+from state.ids import Id
+from state.ids import Tag as TagName
+from state.records import SwarmWorker
+from state.settings import Settings
+from state.token_values import Token
+
+BODY_LIMIT = 16 * 1024
+"""Bytes: strangers send it."""
+OVERLAP_S = 600.0
+"""Seconds for which the token before is good: the answer with the new one may be lost."""
+INVALID = "Invalid enroll token"
+
+
+class RegisterWorker(Command):
+    worker_id: Id = Field(description="the worker's name, a new one", examples=["h100-3"])
+    gpu_type: Annotated[str, Field(min_length=1, max_length=100)] = Field(
+        description="its GPU: early stopping ranks its runs among those of the same", examples=["NVIDIA H100"]
+    )
+    baseline_bpb: float = Field(
+        description="what the unchanged train.py measured there: deltas are against it", examples=[0.9979]
+    )
+    contact: Annotated[str, Field(max_length=200)] | None = Field(
+        None, description="how to reach its owner", examples=["ann@example.org"]
+    )
+    enroll_token: Annotated[str, Field(max_length=1000)] | None = Field(
+        None,
+        description="the team's secret, or an enroll token of the organiser",
+        examples=["nj_mfrggzdfmz_..."],
+    )
+    tag: TagName | None = Field(
+        None, description="the swarm; default: NIGHTJAR_SWARM_TAG", examples=["swarm"]
+    )
+
+
+class Welcome(Response):
+    ok: bool
+    message: str
+    current_program_md: str
+    """The agents' programme; empty while none was generated."""
+    worker_token: str
+    """Send it as X-Worker-Token; it is shown here and never again."""
+
+
+@function(
+    "swarm::register",
+    Http("POST", "/register", BODY_LIMIT),
+    role="anyone",
+    writes=True,
+    keeps_answer=False,
+    knows_caller=True,
+)
+async def register(request: RegisterWorker, call: Call, joining: Joining, settings: Settings) -> Welcome:
+    """Join a swarm with a baseline: a name and a token of your own; a known worker brings another baseline."""
+    check_plausible("val_bpb", request.baseline_bpb)
+    worker = await joining.swarms.worker(request.worker_id)
+    if worker is not None:
+        _check_again(request, call.caller, worker)
+        issued = await joining.swarms.rejoin(worker, _asked(request, worker.tag), call.proof, OVERLAP_S)
+        return _welcome(issued.worker, issued.text)
+    enrolling = await _admitted(request, call.caller, joining, settings)
+    tag = request.tag or settings.swarm_tag
+    await check_open(tag, joining.dimensions, settings)
+    issued = await joining.swarms.join(_asked(request, tag), call.caller.name, enrolling)
+    return _welcome(issued.worker, issued.text)
+
+
+def _asked(request: RegisterWorker, tag: str) -> dict[str, object]:
+    said = request.model_dump(include={"worker_id", "gpu_type", "baseline_bpb", "contact"})
+    return {**said, "tag": tag}
+
+
+def _welcome(worker: SwarmWorker, token: str) -> Welcome:
+    message = f"Welcome {worker.worker_id}! You are worker #{worker.number}."
+    return Welcome(ok=True, message=message, current_program_md="", worker_token=token)
+
+
+def _check_again(request: RegisterWorker, caller: Caller, worker: SwarmWorker) -> None:
+    """Refuse to take a known worker over, or to move it.
+
+    Raises:
+        Unauthenticated, Forbidden: the caller is neither that worker nor an operator. Conflict: it is of another tag.
+    """
+    known = f"{worker.worker_id!r} has joined already"
+    hint = "send its token as X-Worker-Token to go on as that worker, or join under another worker_id"
+    if not caller.may_do_all and (caller.role, caller.name) != ("worker", worker.worker_id):
+        if caller.token_id is None:
+            raise Unauthenticated(known, hint=hint)
+        raise Forbidden(known, hint=hint)
+    if request.tag not in (None, worker.tag):
+        raise Conflict(
+            f"{worker.worker_id!r} serves the swarm of {worker.tag!r}",
+            hint="join the other swarm under another worker_id",
+        )
+
+
+async def _admitted(
+    request: RegisterWorker, caller: Caller, joining: Joining, settings: Settings
+) -> Token | None:
+    """The enroll token that a new worker has; None: it needs none, or knows the team's secret.
+
+    Raises:
+        Unauthenticated: it may not join.
+    """
+    if caller.may_do_all and caller != LOCAL:
+        return None
+    secret, given = settings.swarm_secret, request.enroll_token
+    if secret is None and caller == LOCAL:
+        return None
+    if given is not None and secret is not None:
+        expected = secret.get_secret_value()
+        if hmac.compare_digest(given.encode(), expected.encode()):
+            return None
+    if given is not None:
+        try:
+            token, proof = await joining.tokens.recognise(given)
+        except Unauthenticated as problem:
+            raise _not_admitted() from problem
+        if token.kind == "enroll" and token.role == "worker":
+            await joining.tokens.take(proof, settings.rate_per_s, settings.rate_burst)
+            return token
+    raise _not_admitted()
+
+
+def _not_admitted() -> Unauthenticated:
+    return Unauthenticated(
+        INVALID,
+        hint="send the team's secret, or an enroll token for workers, as enroll_token: the organiser has it",
+    )

@@ -1,0 +1,106 @@
+"""swarm::result takes what a swarm's worker measured."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from functions.contract import Call, Command, Http, Response, function
+from functions.rules.access import check_worker
+from functions.rules.keeps.verdict import check_plausible
+from functions.rules.swarm.results import Sent, conditions, failed, is_failure, judged
+from functions.swarm._stores import Stores
+from functions.views.swarm_runs import not_of_a_swarm
+from state.digests import digest_of
+from state.errors import Forbidden
+from state.facts import RunFacts
+from state.ids import ExperimentId, Id
+
+FINAL = ("keep", "discard", "crash", "timeout", "invalid", "retracted", "measured")
+
+
+class SendResult(Command):
+    worker_id: Id = Field(description="who ran it", examples=["h100-3"])
+    exp_id: ExperimentId
+    config: dict[str, Any] = Field(
+        default_factory=dict,
+        max_length=1000,
+        description="all constants that it ran with; not kept",
+        examples=[{"LR": 0.001}],
+    )
+    config_delta: dict[str, Any] = Field(
+        default_factory=dict,
+        max_length=1000,
+        description="what it was handed out; the lab knows it",
+        examples=[{"LR": 0.001}],
+    )
+    val_bpb: float | None = Field(
+        None, description="what it measured; null with an error, or after a stop", examples=[0.9979]
+    )
+    delta_bpb: float | None = Field(
+        None, description="the same less the worker's baseline; the lab computes its own", examples=[-0.01]
+    )
+    duration_seconds: Annotated[float, Field(ge=0, le=1e9)] = Field(
+        description="how long it trained", examples=[300.4]
+    )
+    error: Annotated[str, Field(max_length=65536)] | None = Field(
+        None, description="why there is no value: TIMEOUT, or the last lines of the log", examples=["TIMEOUT"]
+    )
+
+    @cached_property
+    def sent(self) -> Sent:
+        """The request as the rule takes it."""
+        return Sent(self.val_bpb, self.error, self.duration_seconds, self.delta_bpb, digest_of(self))
+
+
+class TakenResult(Response):
+    ok: bool
+    total_experiments: int
+    """Runs of the swarm that ended with a value, or were stopped."""
+
+
+@function("swarm::result", Http("POST", "/result"), role="worker", writes=True, keeps_answer=False)
+async def result(request: SendResult, call: Call, stores: Stores) -> TakenResult:
+    """Send a run's result; its delta is computed here, and a repeated result is counted once."""
+    experiments = stores.experiments
+
+    async def taken() -> RunFacts | None:
+        run = await experiments.run_facts(request.exp_id)
+        e = run.experiment
+        if e.worker_id is None:
+            raise not_of_a_swarm(request.exp_id)
+        check_worker(call.caller, e.worker_id)
+        check_worker_named(request.worker_id, e.worker_id, e.experiment_id)
+        if e.status in FINAL:
+            return run
+        if e.status == "stopped":
+            if request.val_bpb is not None:
+                check_plausible(run.tag.metric, request.val_bpb)
+                await experiments.keep_late_value(e, request.val_bpb)
+            return run
+        under = conditions(run)
+        beside = await experiments.comparison(run, under.key.gpu_class, under.other_key, under.code)
+        if is_failure(request.sent):
+            ending = failed(request.sent, run, beside)
+        else:
+            check_plausible(run.tag.metric, request.val_bpb or 0.0)
+            ending = judged(request.sent, run, under, beside)
+        return run if await experiments.end(ending) else None
+
+    run = await experiments.in_turn(request.exp_id, taken)
+    return TakenResult(ok=True, total_experiments=await stores.swarms.results(run.tag.name))
+
+
+def check_worker_named(said: str, owner: str, run_id: str) -> None:
+    """Refuse a result under another worker's name.
+
+    Raises:
+        Forbidden: the run is another worker's.
+    """
+    if said != owner:
+        raise Forbidden(
+            f"{run_id} was handed out to {owner!r}, not to {said!r}",
+            hint="send the worker_id that asked for the run",
+        )

@@ -1,0 +1,106 @@
+"""swarm::sync tells a worker what its swarm knows: the programme, the dimensions, the best configs."""
+
+from __future__ import annotations
+
+import asyncio
+from hashlib import sha256
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
+
+from functions.contract import Call, Http, Request, Response, function
+from functions.rules.access import check_worker
+from functions.rules.swarm.populations import everyone
+from functions.swarm._stores import Stores
+from functions.views.swarm_runs import unknown_worker
+from state.ids import Id
+from state.records import Value
+
+TOP = 5
+PROGRAM = ""
+"""Nothing is generated yet: workers keep the programme that they came with."""
+
+
+class ReadSync(Request):
+    worker_id: Id = Field(description="who asks", examples=["h100-3"])
+
+
+class SyncedDimension(BaseModel):
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
+
+    name: str
+    frozen: bool
+    frozen_value: Annotated[Value | None, WithJsonSchema({})]
+    importance: float | None
+    best_known_value: Annotated[Value | None, WithJsonSchema({})]
+    """What the best run had."""
+
+
+class TopConfig(BaseModel):
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
+
+    config_delta: dict[str, object]
+    delta_bpb: float
+
+
+class Synced(Response):
+    program_md: str
+    """Empty: keep the programme that you have."""
+    program_digest: str
+    """First 16 hexadecimal digits of its SHA-256."""
+    dimensions: list[SyncedDimension]
+    top_configs: list[TopConfig]
+    """The best runs, best first."""
+    experiment_count: int
+    active_workers: int
+    population_id: str
+    population_strategy: str
+    hypothesis_id: str | None
+    hypothesis_statement: str
+    updated_at: float
+    """When the newest run of the swarm ended, in seconds since 1970; else when its tag was opened."""
+
+
+@function(
+    "swarm::sync",
+    Http("GET", "/sync/{worker_id}", has_etag=True),
+    Http("POST", "/sync/{worker_id}", has_etag=True),
+    role="worker",
+)
+async def sync(request: ReadSync, call: Call, stores: Stores) -> Synced:
+    """What the swarm knows, for a worker between two runs."""
+    check_worker(call.caller, request.worker_id)
+    worker = await stores.swarms.worker(request.worker_id)
+    if worker is None:
+        raise unknown_worker(request.worker_id)
+    population = everyone(worker.tag)
+    facts, best = await asyncio.gather(
+        stores.swarms.facts(worker.tag), stores.swarms.best_runs(worker.tag, TOP)
+    )
+    known = best[0].config_delta if best else {}
+    return Synced(
+        program_md=PROGRAM,
+        program_digest=sha256(PROGRAM.encode()).hexdigest()[:16],
+        dimensions=[
+            SyncedDimension(
+                name=d.name,
+                frozen=d.frozen,
+                frozen_value=d.frozen_value,
+                importance=d.importance,
+                best_known_value=known.get(d.name),
+            )
+            for d in facts.dimensions
+        ],
+        top_configs=[
+            TopConfig(config_delta=run.config_delta, delta_bpb=run.delta_bpb)
+            for run in best
+            if run.delta_bpb is not None
+        ],
+        experiment_count=facts.tag.results,
+        active_workers=facts.active_workers,
+        population_id=population.population_id,
+        population_strategy=population.strategy,
+        hypothesis_id=population.hypothesis_id,
+        hypothesis_statement=population.statement,
+        updated_at=facts.newest_at,
+    )

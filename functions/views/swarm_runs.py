@@ -1,0 +1,68 @@
+"""What a worker of a swarm is told of a run."""
+
+from __future__ import annotations
+
+from functions.contract import Response
+from functions.rules.swarm.handing_out import note
+from state.decisions import HandOut
+from state.errors import NotFound
+from state.records import Experiment
+
+
+class HandedOut(Response):
+    exp_id: str
+    run_id: str
+    """The same."""
+    config_delta: dict[str, object]
+    """What the worker sets in its train.py: every dimension with its value."""
+    budget_seconds: int
+    priority: float
+    """0 to 1: how much the swarm wants to know this."""
+    note: str
+    population_id: str
+    population_strategy: str
+    hypothesis_id: str | None
+    hypothesis_statement: str
+
+
+def handed_out_view(run_id: str, out: HandOut) -> HandedOut:
+    statement = out.idea.hypothesis
+    return HandedOut(
+        exp_id=run_id,
+        run_id=run_id,
+        config_delta=out.idea.config_delta or {},
+        budget_seconds=round(out.budget_s),
+        priority=out.priority,
+        note=note(out.strategy, out.population_id, statement),
+        population_id=out.population_id,
+        population_strategy=out.strategy,
+        hypothesis_id=out.hypothesis_id,
+        hypothesis_statement=statement,
+    )
+
+
+def handed_out_again_view(run: Experiment) -> HandedOut:
+    strategy, population_id = run.population_strategy or "", run.population_id or ""
+    return HandedOut(
+        exp_id=run.experiment_id,
+        run_id=run.experiment_id,
+        config_delta=run.config_delta or {},
+        budget_seconds=round(run.budget_s or 0),
+        priority=run.proposal_priority or 0.0,
+        note=note(strategy, population_id, run.hypothesis),
+        population_id=population_id,
+        population_strategy=strategy,
+        hypothesis_id=run.hypothesis_id,
+        hypothesis_statement=run.hypothesis,
+    )
+
+
+def not_of_a_swarm(run_id: str) -> NotFound:
+    return NotFound(
+        f"{run_id!r} is no run of a swarm's worker",
+        hint="GET /next_config/{worker_id} hands runs out; experiments of agents are at /api/experiment",
+    )
+
+
+def unknown_worker(worker_id: str) -> NotFound:
+    return NotFound(f"there is no worker {worker_id!r}", hint="join the swarm first: POST /register")

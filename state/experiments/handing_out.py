@@ -1,0 +1,194 @@
+"""Experiments of a swarm: handed out to a worker, ticked by it, and stopped for their rank.
+
+Such a run needs no lease: it has no attempt of the lab's, and is its worker's until it ends, or is lost because its
+worker was silent for too long. `state/lua/_handed_out.lua` says what its end changes of the swarm.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Literal
+
+from state.decisions import Ending, HandOut, Rank, Told
+from state.entries import Entry, Run
+from state.experiments.ending import EndingStore
+from state.experiments.queueing import run_fields
+from state.experiments.ranking import ranking, ranks_at
+from state.experiments.registering import Registering
+from state.experiments.running import TICKS_KEPT
+from state.indexes import members, records
+from state.policy import BUCKETS
+from state.records import Experiment, SwarmWorker, flatten, words
+from state.tags import exhausted
+
+AT_ONCE = 1000
+"""Overdue runs that are read at once."""
+
+
+class HandingOut(Registering, EndingStore):
+    """Part of `Experiments`."""
+
+    async def hand_out(
+        self, worker: SwarmWorker, out: HandOut
+    ) -> tuple[str, int] | Literal["stale", "taken"]:
+        """Enter a config as a run of this worker, its budget set aside; answers its id and number.
+
+        `taken`: the config has as many trials, or runs in flight, as it may have. `stale`: what this was decided on
+        has changed.
+
+        Raises:
+            BudgetExhausted: the tag's budget has no room for it.
+        """
+        idea = out.idea
+        run = Run(0, out.budget_s, out.budget_s)
+        entry_keys, args = await self._entering(Entry(idea), None, None, "running", run)
+        of_run = {
+            "worker_id": worker.worker_id,
+            "gpu_type": worker.gpu_type,
+            "baseline_bpb": worker.baseline_bpb,
+            "fingerprint": out.fingerprint,
+            "population_id": out.population_id,
+            "population_strategy": out.strategy,
+            "hypothesis_id": out.hypothesis_id,
+            "proposal_priority": out.priority,
+        }
+        answer = await self._lab.move(
+            "hand_out",
+            keys={**entry_keys, **self._of_worker(worker, out)},
+            args={
+                **args,
+                "fields": [*words(idea.flat()), *words({**run_fields(run), **flatten(of_run)})],
+                "worker_id": worker.worker_id,
+                "is_extra": 1 if out.is_extra else None,
+                "run_id": worker.run_id,
+                "version": out.dimensions_version,
+                "run_s": out.budget_s,
+                "lost_after_s": out.lost_after_s,
+                "fingerprint": out.fingerprint,
+                "most_trials": out.most_trials,
+                "most_in_flight": out.most_in_flight,
+                "proposal": out.proposal,
+                "started": json.dumps(_started(worker, 1))[1:-1],
+            },
+        )
+        match answer:
+            case ["ok", number, _]:
+                return f"{idea.tag}-{number}", int(number)
+            case ["exhausted", *_]:
+                raise exhausted(idea.tag, answer)
+            case ["taken"]:
+                return "taken"
+            case _:
+                return "stale"
+
+    async def hand_out_again(self, e: Experiment, worker: SwarmWorker, lost_after_s: float) -> bool:
+        """Give a worker the run once more that it was handed out; False where that was done before, or it ended."""
+        keys = self._keys
+        data = {"experiment_id": e.experiment_id, **_started(worker, 2)}
+        answer = await self._lab.move(
+            "hand_out_again",
+            keys={
+                "experiment": keys.experiment(e.experiment_id),
+                "swarm_worker": keys("swarm_workers", worker.worker_id),
+                "ticks": keys("reports", e.experiment_id),
+                "ranks": [ranks_at(keys, e.tag, e.gpu_type or "", bucket) for bucket in BUCKETS],
+            },
+            args={
+                "id": e.experiment_id,
+                "tag": e.tag,
+                "worker_id": worker.worker_id,
+                "lost_after_s": lost_after_s,
+                "event_data": json.dumps(data),
+                "experiment_traceparent": e.traceparent,
+            },
+        )
+        return bool(answer == "ok")
+
+    async def tick(
+        self,
+        e: Experiment,
+        tick: tuple[float, float],
+        silent_s: float,
+        rank: Rank | None = None,
+        *,
+        is_base: bool,
+    ) -> Told | Literal["stale"]:
+        """Keep a (metric, progress) of a run of a swarm, and answer what it is told where it is ranked.
+
+        `is_base`: the tick is of the run's own budget, not of an extension.
+        """
+        keys, args = ranking(self._keys, e, rank) if rank else ({}, {})
+        metric, progress = tick
+        answer: Told | Literal["stale"] = await self._lab.move(
+            "tick_run",
+            keys={**keys, **self._of_ticks(e)},
+            args={
+                **args,
+                "id": e.experiment_id,
+                "tag": e.tag,
+                "attempt": e.attempt,
+                "worker_id": e.worker_id,
+                "metric": metric,
+                "progress": progress,
+                "is_base": 1 if is_base else None,
+                "most": TICKS_KEPT,
+                "silent_s": silent_s,
+            },
+        )
+        return answer
+
+    async def stop_ranked(self, ending: Ending, rank: Rank) -> bool:
+        """Rank a run of a swarm and end it as stopped, in one move; False where it was told something else before."""
+        e = ending.experiment
+        ending_keys, ending_args = self._ending(replace(ending, reason=rank.reason))
+        rank_keys, rank_args = ranking(self._keys, e, rank)
+        answer = await self._lab.move(
+            "stop_ranked_run",
+            keys={**ending_keys, **rank_keys, **self._of_ticks(e)},
+            args={**ending_args, **rank_args, "most": TICKS_KEPT},
+        )
+        return bool(answer == "ok")
+
+    async def keep_late_value(self, e: Experiment, value: float) -> bool:
+        """Keep what the worker of a stopped run measured; False where it is not stopped."""
+        data = {"experiment_id": e.experiment_id, "worker_id": e.worker_id, "late_val_bpb": value}
+        answer = await self._lab.move(
+            "keep_late_value",
+            keys={"experiment": self._keys.experiment(e.experiment_id)},
+            args={
+                "id": e.experiment_id,
+                "tag": e.tag,
+                "value": value,
+                "event_data": json.dumps(data),
+                "experiment_traceparent": e.traceparent,
+            },
+        )
+        return bool(answer != "stale")
+
+    async def overdue(self) -> list[Experiment]:
+        """Runs of all swarms whose workers have been silent for too long."""
+        keys = self._keys
+        reading = members(self._lab, keys("handed_out"), keys.experiment(""), high="now", limit=AT_ONCE)
+        [answer] = await self._lab.pipeline([reading])
+        return [Experiment.parse(fields) for fields in records(answer).values() if fields]
+
+    def _of_worker(self, worker: SwarmWorker, out: HandOut) -> dict[str, str]:
+        keys, tag = self._keys, out.idea.tag
+        return {
+            "swarm_worker": keys("swarm_workers", worker.worker_id),
+            "configs": keys("configs", tag),
+            "proposals": keys("proposals", tag, out.population_id),
+        }
+
+    def _of_ticks(self, e: Experiment) -> dict[str, str]:
+        keys = self._keys
+        return {
+            "experiment": keys.experiment(e.experiment_id),
+            "ticks": keys("reports", e.experiment_id),
+        }
+
+
+def _started(worker: SwarmWorker, nth: int) -> dict[str, object]:
+    """What the event of a run's start says of its worker."""
+    return {"worker_id": worker.worker_id, "gpu_type": worker.gpu_type, "handed_out": nth}

@@ -1,0 +1,25 @@
+-- What a run has at a bucket, entered among its peers, and what it is told there: asked again, it is told the same.
+-- parts: events
+-- keys: experiment tag ranks? rank_classes
+-- args: id tag attempt bucket? class_id? gpu_class? value? metric? progress? told? reason? extra_s? tick_data? experiment_traceparent?
+-- `value` is what it is ranked by, `metric` what it has reported, `told` what it is told where it was told nothing yet.
+
+-- What it is told now, and whether that was decided by this call.
+local function rank()
+  local told, here = cjson.decode(redis.call('HGET', K.experiment, 'told') or '{}'), A.attempt .. ':' .. A.bucket
+  if told[here] then return told[here], false end
+  told[here] = A.told
+  redis.call('HSET', K.experiment, 'told', cjson.encode(told))
+  redis.call('ZADD', K.ranks, A.value, A.id)
+  redis.call('HSET', K.rank_classes, A.class_id, A.gpu_class)
+  append('run.ticked', A.tag, A.id, A.tick_data, A.experiment_traceparent)
+  if A.told == 'stop' then
+    redis.call('HSET', K.experiment, 'stopping', 'true', 'stop_reason', A.reason)
+    emit('run.stopping', A.tag, A.id, A.tick_data, A.experiment_traceparent)
+  elseif A.told == 'extend' then
+    redis.call('HINCRBY', K.tag, 'extended', 1)
+    redis.call('HSET', K.experiment, 'extended_s', A.extra_s, 'base_metric', A.metric, 'base_progress', A.progress)
+    emit('run.extended', A.tag, A.id, A.tick_data, A.experiment_traceparent)
+  end
+  return A.told, true
+end

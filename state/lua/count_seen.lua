@@ -1,0 +1,4 @@
+-- How many members of an index by time were seen within the last seconds. Writes nothing.
+-- keys: index
+-- args: within_s
+return redis.call('ZCOUNT', K.index, clock(now() - tonumber(A.within_s)), '+inf')

@@ -1,0 +1,33 @@
+"""A worker of a swarm: a machine that pulls configs over HTTP."""
+
+from __future__ import annotations
+
+from state.records.base import Record
+
+
+class SwarmWorker(Record):
+    """One worker; its name is that of the token that it was given."""
+
+    worker_id: str
+    number: int
+    """In the order in which the workers of its tag joined, from 1."""
+    tag: str
+    gpu_type: str
+    """Class of its GPU: runs are ranked among those of the same class."""
+    baseline_bpb: float
+    """What its unchanged train.py measured."""
+    contact: str | None = None
+    """How to reach its owner."""
+    token_id: str
+    joined_at: float
+    run_id: str | None = None
+    """The run that it was handed out and that has not ended; None: it has none."""
+    runs: int = 0
+    """Runs that ended with a value, or were stopped."""
+
+
+class Leader(SwarmWorker):
+    """A worker with its best run."""
+
+    best_delta_bpb: float
+    best_config_delta: dict[str, object] = {}

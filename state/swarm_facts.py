@@ -1,0 +1,87 @@
+"""What was read of a swarm for a decision, as frozen values; values only, no IO."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from state.policy import Policy
+from state.records import Best, Dimension, Experiment, Record, Status, SwarmWorker, Tag
+
+
+@dataclass(frozen=True)
+class SwarmFacts:
+    """A swarm's tag."""
+
+    now: float
+    tag: Tag
+    policy: Policy
+    policy_version: int
+    dimensions: Sequence[Dimension]
+    dimensions_version: int
+    """0: nothing was defined that a swarm may vary."""
+    active_workers: int
+    best: Best | None
+    newest_at: float
+    """When its newest finished run ended; when the tag was opened, where none has."""
+
+
+@dataclass(frozen=True)
+class NextFacts(SwarmFacts):
+    """What a worker's next config is decided on."""
+
+    worker: SwarmWorker
+    run: Experiment | None
+    """The one that it was handed out last and that has not ended, as far as the worker's record says."""
+    waiting: Sequence[str]
+    """Configs that wait for its population, those that came back from a lost worker first."""
+
+
+class Observed(Record):
+    """A run of a swarm as the next configs see it."""
+
+    experiment_id: str
+    status: Status
+    config_delta: dict[str, Any] = {}
+    delta_bpb: float | None = None
+    val_bpb: float | None = None
+    last_metric: float | None = None
+    baseline_bpb: float | None = None
+    fingerprint: str | None = None
+
+
+@dataclass(frozen=True)
+class RefillFacts(SwarmFacts):
+    """What the configs are made of that wait for a population's workers."""
+
+    observed: Sequence[Observed]
+    """The newest that finished, the newest that were stopped, and the newest that run."""
+    waiting: Sequence[str]
+    """Configs that wait."""
+    best_config: Mapping[str, Any]
+    """What the tag's best had, as far as it was read."""
+
+
+class ActiveRun(Record):
+    """A run that its worker has not ended."""
+
+    experiment_id: str
+    worker_id: str | None = None
+    status: Status
+    last_progress: float | None = None
+    last_metric: float | None = None
+    started_at: float | None = None
+    budget_s: float | None = None
+    extended_s: float | None = None
+    population_id: str | None = None
+    stopping: bool = False
+
+
+@dataclass(frozen=True)
+class BucketPool:
+    """What the runs of the GPU class with most runs had at a bucket."""
+
+    runs: int
+    percentiles: Mapping[int, float]
+    """Of the values, lowest first: the 25th, 50th, 75th and 90th."""

@@ -1,0 +1,357 @@
+"""Swarms: the workers of a tag that pull configs, the configs that wait for them, and who leads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from state.client import Lab, time_of
+from state.errors import NotFound
+from state.experiments.ranking import ranks_at
+from state.indexes import fields_in, members, read_as, values
+from state.minting import check_minted, check_turned, mint, stays, turn
+from state.moves import Arg
+from state.policy import BUCKETS, read_policy
+from state.records import Best, Dimension, Experiment, Leader, SwarmWorker, flatten, words
+from state.swarm_facts import ActiveRun, BucketPool, NextFacts, Observed, RefillFacts, SwarmFacts
+from state.tags import tag_in
+from state.token_values import Proof, Token
+
+ACTIVE_S = 600.0
+"""A worker counts as active so many seconds after it was last heard of."""
+LOOKED_AT = 32
+"""Waiting configs that a worker's next one is taken from: one worker each, mostly."""
+OBSERVED = 1000
+"""Newest results that the next configs are made of; and newest stopped runs."""
+_DIMENSIONS = TypeAdapter(list[Dimension])
+
+
+PERCENTILES = (25, 50, 75, 90)
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A worker with the text of its token, which is shown this once."""
+
+    worker: SwarmWorker
+    text: str
+
+
+class Swarms:
+    """The swarms of all tags."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._keys = lab.keys
+
+    async def now(self) -> float:
+        """Redis' clock."""
+        return await self._lab.now()
+
+    async def worker(self, worker_id: str) -> SwarmWorker | None:
+        """A worker; None where none of this name has joined."""
+        return SwarmWorker.found(await self._lab.hash(self._keys("swarm_workers", worker_id)))
+
+    async def join(self, said: Mapping[str, Any], by: str, enrolling: Token | None) -> Joined:
+        """A new worker with a token of its own; `said` has its worker_id, tag, gpu_type, baseline_bpb and contact.
+
+        Raises:
+            Conflict: the name is taken, or reserved. Unauthenticated: no use of the enroll token is left.
+        """
+        name, tag = str(said["worker_id"]), str(said["tag"])
+        fields = {"name": name, "role": "worker", "kind": "access", "issued_by": by}
+        minted = mint(self._keys, fields, enrolling)
+        answer = await self._lab.move(
+            "join_worker",
+            keys={**minted.keys, "swarm_worker": self._keys("swarm_workers", name)},
+            args={
+                **minted.args,
+                "tag": tag,
+                "worker_fields": words(flatten({**said, "token_id": minted.token_id})),
+                "joined": _joined(said),
+            },
+        )
+        check_minted(name, answer)
+        return Joined(await self._known(name), minted.text)
+
+    async def rejoin(
+        self, worker: SwarmWorker, said: Mapping[str, Any], shown: Proof | None, overlap_s: float
+    ) -> Joined:
+        """A known worker with another baseline and another token; the one that it shows is good for `overlap_s` more.
+
+        Raises:
+            Conflict: its token was revoked, or rotated meanwhile.
+        """
+        token, now = await self._token_of(worker)
+        before, by_bearer = stays(token, shown, now)
+        minted = turn(self._keys, token, overlap_s, before, by_bearer=by_bearer)
+        answer = await self._lab.move(
+            "rejoin_worker",
+            keys={**minted.keys, "swarm_worker": self._keys("swarm_workers", worker.worker_id)},
+            args={
+                **minted.args,
+                "tag": worker.tag,
+                "worker_id": worker.worker_id,
+                "worker_fields": words(flatten(said)),
+                "joined": _joined(said),
+            },
+        )
+        check_turned(worker.worker_id, answer)
+        return Joined(await self._known(worker.worker_id), minted.text)
+
+    async def _token_of(self, worker: SwarmWorker) -> tuple[Token, float]:
+        """A worker's token, and Redis' clock."""
+        stored, time = await self._lab.pipeline(
+            [("HGETALL", self._keys("tokens", worker.token_id)), ("TIME",)]
+        )
+        return Token.parse(stored), time_of(time)
+
+    async def _known(self, worker_id: str) -> SwarmWorker:
+        return SwarmWorker.parse(await self._lab.hash(self._keys("swarm_workers", worker_id)))
+
+    async def facts(self, tag: str) -> SwarmFacts:
+        """A swarm's tag, in one round trip.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        return _facts(tag, await self._lab.read(self._of_tag(tag)))
+
+    async def results(self, tag: str) -> int:
+        """Runs of a tag that ended with a value, or were stopped.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        return tag_in(await self._lab.hash(self._keys.tag(tag)), tag).results
+
+    async def next_facts(self, worker: SwarmWorker, population_id: str) -> NextFacts:
+        """What a worker's next config is decided on; one round trip, one more where it has another run by now."""
+        keys, tag, run_id = self._keys, worker.tag, worker.run_id
+        while True:
+            found = await self._lab.read(
+                {
+                    **self._of_tag(tag),
+                    "worker": ("HGETALL", keys("swarm_workers", worker.worker_id)),
+                    "run": ("HGETALL", keys.experiment(run_id)) if run_id else None,
+                    "waiting": ("ZRANGE", keys("proposals", tag, population_id), 0, LOOKED_AT - 1),
+                }
+            )
+            newest = SwarmWorker.parse(found["worker"])
+            if newest.run_id == run_id:
+                break
+            run_id = newest.run_id
+        return NextFacts(
+            **vars(_facts(tag, found)),
+            worker=newest,
+            run=Experiment.found(found["run"]),
+            waiting=found["waiting"],
+        )
+
+    async def tags(self) -> list[str]:
+        """Tags that have a swarm, those whose first worker joined first at the front."""
+        found: list[str] = await self._lab.command("ZRANGE", self._keys("swarms"), 0, -1)
+        return found
+
+    async def has_workers(self, tag: str) -> bool:
+        """Whether a worker has joined."""
+        return await self._lab.command("ZSCORE", self._keys("swarms"), tag) is not None
+
+    async def refill_facts(self, tag: str, population_id: str) -> RefillFacts:
+        """What the configs are made of that wait for a population; one round trip."""
+        keys = self._keys
+        found = await self._lab.read(
+            {
+                **self._of_tag(tag),
+                "finished": self._observed(keys("finished", tag)),
+                "stopped": self._observed(keys.status(tag, "stopped", "")[0]),
+                "running": self._observed(keys.status(tag, "running", "")[0]),
+                "waiting": ("ZRANGE", keys("proposals", tag, population_id), 0, -1),
+            }
+        )
+        observed = [
+            run for index in ("finished", "stopped", "running") for run in read_as(Observed, found[index])
+        ]
+        facts = _facts(tag, found)
+        best_id = facts.best.experiment_id if facts.best else None
+        return RefillFacts(
+            **vars(facts),
+            observed=observed,
+            waiting=found["waiting"],
+            best_config=next((run.config_delta for run in observed if run.experiment_id == best_id), {}),
+        )
+
+    def _observed(self, index: str) -> Sequence[Arg]:
+        return members(
+            self._lab,
+            index,
+            self._keys.experiment(""),
+            limit=OBSERVED,
+            newest=True,
+            fields=fields_in(Observed),
+        )
+
+    async def refill(
+        self,
+        facts: SwarmFacts,
+        population_id: str,
+        dropped: Sequence[str],
+        added: Sequence[tuple[str, float]],
+    ) -> int | None:
+        """Change the configs that wait for a population; each one added has a priority from 0 to 1.
+
+        Answers how many wait then; None where the dimensions have changed.
+        """
+        tag = facts.tag.name
+        answer = await self._lab.move(
+            "refill_proposals",
+            keys={"proposals": self._keys("proposals", tag, population_id)},
+            args={
+                "tag": tag,
+                "version": facts.dimensions_version,
+                "dropped": list(dropped),
+                "texts": [text for text, _ in added],
+                "scores": [-priority for _, priority in added],
+            },
+        )
+        return None if answer == "stale" else int(answer)
+
+    async def waiting_count(self, tag: str, population_id: str) -> int:
+        """How many configs wait."""
+        return int(await self._lab.command("ZCARD", self._keys("proposals", tag, population_id)))
+
+    async def leaders(self, tag: str, most: int) -> list[Leader]:
+        """Workers with their best runs, the lowest delta first."""
+        keys = self._keys
+        rows = await self._lab.command("ZRANGE", keys("leaders", tag), 0, most - 1, "WITHSCORES")
+        names, deltas = rows[::2], [float(score) for score in rows[1::2]]
+        found = await self._lab.pipeline(
+            [
+                *(("HGETALL", keys("swarm_workers", name)) for name in names),
+                *(("ZRANGE", keys("worker_runs", name), 0, 0) for name in names),
+            ]
+        )
+        bests = [ids[0] for ids in found[len(names) :]]
+        configs = await self._lab.pipeline([("HGET", keys.experiment(i), "config_delta") for i in bests])
+        return [
+            Leader.parse({**stored, "best_delta_bpb": repr(delta), "best_config_delta": config or "{}"})
+            for stored, delta, config in zip(found[: len(names)], deltas, configs, strict=True)
+        ]
+
+    async def best_runs(self, tag: str, most: int) -> list[Observed]:
+        """The best runs of a tag under its main comparability key, best first; kept ones and others."""
+        keys = self._keys
+        reads = [
+            members(
+                self._lab,
+                index,
+                keys.experiment(""),
+                limit=most,
+                fields=(*fields_in(Observed), "judged_val_bpb"),
+            )
+            for index in (keys.keeps(tag), keys.beaten(tag))
+        ]
+        found = {row[0]: row for answer in await self._lab.pipeline(reads) for row in values(answer).values()}
+        runs = [
+            (Observed.parse(dict(zip(fields_in(Observed), row, strict=False))), row[-1])
+            for row in found.values()
+        ]
+
+        def judged(run: tuple[Observed, str | None]) -> float:
+            own, mean = run
+            return float(mean) if mean else own.delta_bpb if own.delta_bpb is not None else 0.0
+
+        return [run for run, _ in sorted(runs, key=judged)[:most]]
+
+    async def active_runs(self, tag: str) -> tuple[float, list[ActiveRun]]:
+        """Redis' clock, and every run of a tag that its worker has not ended, the oldest first.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        keys = self._keys
+        reading = members(
+            self._lab,
+            keys.status(tag, "running", "")[0],
+            keys.experiment(""),
+            limit=-1,
+            fields=fields_in(ActiveRun),
+        )
+        time, exists, answer = await self._lab.pipeline([("TIME",), ("EXISTS", keys.tag(tag)), reading])
+        if not exists:
+            raise NotFound(f"there is no tag {tag!r}", hint="POST /api/dimension/define creates a swarm's")
+        return time_of(time), [run for run in read_as(ActiveRun, answer) if run.worker_id is not None]
+
+    async def pools(self, tag: str) -> dict[float, BucketPool]:
+        """The rank pools of the GPU class that has most runs at each bucket; O(log n) each."""
+        keys = self._keys
+        classes = sorted((await self._lab.hash(keys("rank_classes", tag))).values())
+        places = [(bucket, ranks_at(keys, tag, name, bucket)) for bucket in BUCKETS for name in classes]
+        if not places:
+            return {}
+        counts = await self._lab.pipeline([("ZCARD", pool) for _, pool in places])
+        largest: dict[float, tuple[int, str]] = {}
+        for (bucket, pool), count in zip(places, counts, strict=True):
+            if int(count) > largest.get(bucket, (0, ""))[0]:
+                largest[bucket] = int(count), pool
+        asked = [
+            (bucket, percent, pool, min(runs - 1, runs * percent // 100))
+            for bucket, (runs, pool) in largest.items()
+            for percent in PERCENTILES
+        ]
+        rows = await self._lab.pipeline([("ZRANGE", pool, at, at, "WITHSCORES") for _, _, pool, at in asked])
+        found: dict[float, dict[int, float]] = {bucket: {} for bucket in largest}
+        for (bucket, percent, _, _), row in zip(asked, rows, strict=True):
+            found[bucket][percent] = float(row[1])
+        return {bucket: BucketPool(runs, found[bucket]) for bucket, (runs, _) in largest.items()}
+
+    def _of_tag(self, tag: str) -> dict[str, Sequence[Arg]]:
+        """The reads of `SwarmFacts`."""
+        keys = self._keys
+        return {
+            "now": ("TIME",),
+            "tag": ("HGETALL", keys.tag(tag)),
+            "policy": ("HMGET", keys("policy", tag), "values", "version"),
+            "dimensions": ("HMGET", keys("dimensions", tag), "values", "version"),
+            "seen": self._seen(tag),
+            "best": ("HGETALL", keys.best(tag)),
+            "newest": members(
+                self._lab,
+                keys("finished", tag),
+                keys.experiment(""),
+                limit=1,
+                newest=True,
+                fields=("finished_at",),
+            ),
+        }
+
+    def _seen(self, tag: str) -> Sequence[Arg]:
+        return self._lab.reading(
+            "count_seen", keys={"index": self._keys("swarm_seen", tag)}, args={"within_s": ACTIVE_S}
+        )
+
+
+def _joined(said: Mapping[str, Any]) -> str:
+    """What the event says; how to reach its owner stays in the record."""
+    names = ("worker_id", "tag", "gpu_type", "baseline_bpb")
+    return json.dumps({name: said[name] for name in names}, allow_nan=False)
+
+
+def _facts(tag: str, found: Mapping[str, Any]) -> SwarmFacts:
+    of_tag = tag_in(found["tag"], tag)
+    (policy, policy_version), (dimensions, version) = found["policy"], found["dimensions"]
+    return SwarmFacts(
+        now=time_of(found["now"]),
+        tag=of_tag,
+        policy=read_policy(policy),
+        policy_version=int(policy_version),
+        dimensions=_DIMENSIONS.validate_json(dimensions) if dimensions else [],
+        dimensions_version=int(version or 0),
+        active_workers=int(found["seen"]),
+        best=Best.found(found["best"]),
+        newest_at=next((float(at) for (at,) in values(found["newest"]).values() if at), of_tag.created_at),
+    )

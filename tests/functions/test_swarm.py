@@ -1,0 +1,732 @@
+"""A swarm over HTTP: who joins, what is handed out, what a tick is told, what a result counts for."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.process.lifecycle import Process
+from functions.rules.stopping.judging import REASON
+from state.experiments import Experiments
+from state.records import Experiment
+from tests.labs import asked, bearer, curl, events_of, problem, refused, told
+
+DIMENSIONS: list[dict[str, Any]] = [
+    {"name": "LR", "dtype": "float_log", "min": 1e-4, "max": 1e-1},
+    {"name": "DEPTH", "dtype": "int", "min": 1, "max": 8},
+    {"name": "OPTIMIZER", "dtype": "categorical", "categories": ["adam", "sgd"]},
+]
+BASELINE = 1.0
+
+
+@dataclass
+class Swarm:
+    """A tag's swarm, by the client of an open lab's own machine."""
+
+    http: httpx.AsyncClient
+    process: Process
+
+    async def join(self, worker_id: str, **more: Any) -> str:
+        """The token of a new worker."""
+        body = {"worker_id": worker_id, "gpu_type": "H100", "baseline_bpb": BASELINE} | more
+        return str((await told(self.http, "/register", **body))["worker_token"])
+
+    async def next(self, worker_id: str) -> dict[str, Any]:
+        return await asked(self.http, f"/next_config/{worker_id}")
+
+    async def result(self, worker_id: str, run_id: str, value: float | None, **more: Any) -> dict[str, Any]:
+        return await told(self.http, "/result", **sent(worker_id, run_id, value, **more))
+
+    async def run(self, worker_id: str, value: float) -> str:
+        """The id of a run that was handed out and has this value."""
+        run_id = (await self.next(worker_id))["run_id"]
+        await self.result(worker_id, run_id, value)
+        return str(run_id)
+
+    async def tick(self, run_id: str, progress: float, metric: float) -> dict[str, Any]:
+        return await told(self.http, "/tick", id=run_id, p=progress, m=metric, d=metric - BASELINE)
+
+    async def record(self, run_id: str) -> Experiment:
+        return await Experiments(self.process.lab).get(run_id)
+
+    async def policy(self, **values: Any) -> None:
+        await told(self.http, "/api/search/set-policy", tag="swarm", policy=values)
+
+    async def audited(self) -> list[str]:
+        return list((await told(self.http, "/api/lab/audit"))["violations"])
+
+
+def sent(worker_id: str, run_id: str, value: float | None, **more: Any) -> dict[str, Any]:
+    return {
+        "worker_id": worker_id,
+        "exp_id": run_id,
+        "config": {},
+        "config_delta": {},
+        "val_bpb": value,
+        "delta_bpb": None if value is None else value - BASELINE,
+        "duration_seconds": 2.5,
+    } | more
+
+
+@pytest.fixture
+async def swarm(client: httpx.AsyncClient, process: Process) -> AsyncIterator[Swarm]:
+    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
+    found = Swarm(client, process)
+    yield found
+    assert await found.audited() == []
+
+
+# -- joining
+
+
+async def test_the_first_worker_opens_the_labs_own_swarm_with_its_profile(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    welcome = await told(
+        client, "/register", worker_id="w1", gpu_type="H100", baseline_bpb=1.0, contact="ann"
+    )
+
+    assert welcome["message"] == "Welcome w1! You are worker #1."
+    assert (welcome["ok"], welcome["current_program_md"]) == (True, "")
+    names = {d["name"] for d in (await told(client, "/api/dimension/list", tag="swarm"))["dimensions"]}
+    assert {"LR", "BATCH_SIZE", "OPTIMIZER"} <= names
+    [event] = await events_of(process, "worker.joined")
+    assert (event["worker_id"], event["gpu_type"]) == ("w1", "H100")
+    assert "ann" not in json.dumps(event)
+
+
+async def test_workers_are_numbered_in_the_order_in_which_they_join(swarm: Swarm) -> None:
+    answers = [
+        await told(swarm.http, "/register", worker_id=name, gpu_type="H100", baseline_bpb=1.0)
+        for name in ("a", "b")
+    ]
+
+    assert [a["message"] for a in answers] == [
+        "Welcome a! You are worker #1.",
+        "Welcome b! You are worker #2.",
+    ]
+
+
+async def test_a_worker_that_joins_again_stays_the_same_with_another_baseline_and_token(swarm: Swarm) -> None:
+    first = await swarm.join("w1")
+    again = await told(swarm.http, "/register", worker_id="w1", gpu_type="A100", baseline_bpb=2.0)
+    run = await swarm.record((await swarm.next("w1"))["run_id"])
+
+    assert again["message"] == "Welcome w1! You are worker #1."
+    assert again["worker_token"] != first
+    assert (run.gpu_type, run.baseline_bpb) == ("A100", 2.0)
+
+
+async def test_two_workers_that_join_at_once_under_one_name_are_one(swarm: Swarm) -> None:
+    body = {"worker_id": "w1", "gpu_type": "H100", "baseline_bpb": 1.0}
+
+    answers = await asyncio.gather(*(curl(swarm.http, "/register", body) for _ in range(8)))
+
+    assert sorted({a.status_code for a in answers} - {409}) == [200]
+    assert len(await events_of(swarm.process, "token.issued")) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("baseline_bpb", 0.0),
+        ("baseline_bpb", -1.0),
+        ("baseline_bpb", 1e300),
+        ("baseline_bpb", None),
+        ("worker_id", "no spaces"),
+        ("worker_id", ""),
+        ("gpu_type", ""),
+        ("tag", "a b"),
+    ],
+)
+async def test_a_registration_with_a_bad_field_is_refused(swarm: Swarm, field: str, value: object) -> None:
+    body = {"worker_id": "w1", "gpu_type": "H100", "baseline_bpb": 1.0} | {field: value}
+
+    await refused(swarm.http, 422, "/register", **body)
+
+
+async def test_a_worker_joins_no_tag_that_is_missing_or_has_nothing_to_vary(swarm: Swarm) -> None:
+    await told(swarm.http, "/api/experiment/setup", tag="mar11")
+    body = {"worker_id": "w1", "gpu_type": "H100", "baseline_bpb": 1.0}
+
+    await refused(swarm.http, 404, "/register", **body, tag="nowhere")
+    await refused(swarm.http, 409, "/register", **body, tag="mar11")
+
+
+# -- handing out
+
+
+async def test_a_config_is_handed_out_as_an_experiment_that_runs(swarm: Swarm) -> None:
+    await swarm.join("w1")
+
+    given = await swarm.next("w1")
+
+    assert set(given) == {
+        *("exp_id", "run_id", "config_delta", "budget_seconds", "priority", "note"),
+        *("population_id", "population_strategy", "hypothesis_id", "hypothesis_statement"),
+    }
+    assert given["exp_id"] == given["run_id"] == "swarm-1"
+    assert type(given["budget_seconds"]) is int
+    assert given["budget_seconds"] == 300
+    assert set(given["config_delta"]) == {"LR", "DEPTH", "OPTIMIZER"}
+    assert given["note"] == f"investigate · {given['population_id']} — {given['hypothesis_statement']}"
+    run = await swarm.record("swarm-1")
+    assert (run.status, run.attempt, run.owner, run.category) == ("running", 0, "w1", "hyperparams")
+    assert (run.config_delta, run.baseline_bpb, run.gpu_type) == (given["config_delta"], 1.0, "H100")
+    assert run.commit_sha == (run.fingerprint or "")[:7]
+    [event] = await events_of(swarm.process, "experiment.started")
+    assert (event["experiment_id"], event["worker_id"]) == ("swarm-1", "w1")
+
+
+async def test_asked_again_a_worker_gets_its_run_once_more_and_then_another_one(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    first = await swarm.next("w1")
+    await swarm.tick(first["run_id"], 0.2, 0.9)
+
+    again = await swarm.next("w1")
+    assert again == first
+    record = await swarm.record(first["run_id"])
+    assert (record.handed_out, record.last_progress, record.told) == (2, None, None)
+
+    third = await swarm.next("w1")
+    assert third["run_id"] == "swarm-2"
+    assert (await swarm.record("swarm-1")).status == "lost"
+    assert third["config_delta"] == first["config_delta"]  # it waited for the next worker
+
+
+async def test_many_that_ask_at_once_under_one_name_get_one_run_each_time(swarm: Swarm) -> None:
+    await swarm.join("w1")
+
+    given = await asyncio.gather(*(swarm.next("w1") for _ in range(6)))
+
+    running = [r for n in range(1, 8) if (r := await Experiments(swarm.process.lab).find(f"swarm-{n}"))]
+    assert sum(r.status == "running" for r in running) == 1
+    assert {g["run_id"] for g in given} == {r.experiment_id for r in running}
+
+
+async def test_a_run_that_was_stopped_is_never_handed_out_again(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    stopped = await swarm.http.delete(f"/runs/{run_id}", params={"reason": "loss 3.2 is hopeless"})
+
+    assert stopped.json() == {"ok": True}
+    record = await swarm.record(run_id)
+    assert (record.status, record.error) == ("stopped", "loss 3.2 is hopeless")
+    told_so = await swarm.tick(run_id, 0.4, 1.0)
+    assert told_so == {"action": "stop", "reason": "stopped by an operator"}
+    assert await swarm.tick(run_id, 0.6, 1.0) == told_so
+    assert (await swarm.next("w1"))["run_id"] == "swarm-2"
+    assert (await swarm.http.delete(f"/runs/{run_id}")).json() == {"ok": True}
+
+
+async def test_a_paused_swarm_says_when_to_come_back(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    await told(swarm.http, "/api/tag/pause", tag="swarm", reason="the cluster moves")
+
+    answer = await swarm.http.get("/next_config/w1")
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "15")
+    assert "the cluster moves" in answer.json()["detail"]
+
+
+async def test_a_swarm_whose_budget_is_spent_says_when_to_come_back(swarm: Swarm) -> None:
+    await told(swarm.http, "/api/tag/budget", tag="swarm", runs=1)
+    await swarm.join("w1")
+    await swarm.join("w2")
+    await swarm.next("w1")
+
+    answer = await swarm.http.get("/next_config/w2")
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "15")
+    assert answer.json()["resource"] == "runs"
+
+
+async def test_pausing_with_stop_ends_the_runs_at_their_next_word(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    run_id = (await swarm.next("w1"))["run_id"]
+    await told(swarm.http, "/api/tag/pause", tag="swarm", stop_running=True)
+
+    assert (await swarm.tick(run_id, 0.3, 1.0))["action"] == "stop"
+    assert (await swarm.record(run_id)).status == "stopped"
+
+
+async def test_with_every_dimension_frozen_the_swarm_goes_on(swarm: Swarm) -> None:
+    for name, value in (("LR", 0.001), ("DEPTH", 4), ("OPTIMIZER", "adam")):
+        await told(swarm.http, "/api/dimension/freeze", tag="swarm", name=name, value=value, reason="settled")
+    await swarm.join("w1")
+
+    runs = [await swarm.run("w1", 0.9 + n / 100) for n in range(12)]
+
+    assert len(set(runs)) == 12
+    record = await swarm.record(runs[-1])
+    assert record.config_delta == {"LR": 0.001, "DEPTH": 4, "OPTIMIZER": "adam"}
+
+
+async def test_no_config_leaves_its_dimensions_after_they_were_defined_anew(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    await told(swarm.http, "/api/swarm/refill", tag="swarm")
+    await told(
+        swarm.http,
+        "/api/dimension/define",
+        tag="swarm",
+        replace=True,
+        dimensions=[{"name": "LR", "dtype": "float_log", "min": 1e-6, "max": 2e-6}],
+    )
+
+    for _ in range(5):
+        given = await swarm.next("w1")
+        assert 1e-6 <= given["config_delta"]["LR"] <= 2e-6
+        assert set(given["config_delta"]) == {"LR"}
+        await swarm.result("w1", given["run_id"], 0.9)
+
+
+async def test_configs_wait_for_workers_and_leave_as_they_are_handed_out(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    waiting = (await told(swarm.http, "/api/swarm/refill"))["waiting"]
+    assert waiting == {"swarm": 8}
+
+    await swarm.next("w1")
+
+    assert (await asked(swarm.http, "/health"))["queue_depth"] == 7
+
+
+# -- ticks
+
+
+async def test_a_tick_is_kept_and_answered_with_an_empty_object(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    assert await swarm.tick(run_id, 0.25, 0.97) == {}
+
+    record = await swarm.record(run_id)
+    assert (record.last_progress, record.last_metric) == (0.25, 0.97)
+    [active] = (await swarm.http.get("/runs/active")).json()
+    assert (active["id"], active["progress"], active["metric"], active["state"]) == (
+        run_id,
+        0.25,
+        0.97,
+        "active",
+    )
+    assert active["budget"] == 300
+
+
+@pytest.mark.parametrize(
+    "bad", [{"p": -0.1}, {"p": 1.6}, {"m": None}, {"p": "0.2"}, {"id": "no run"}, {"x": 1}]
+)
+async def test_a_bad_tick_is_refused(swarm: Swarm, bad: dict[str, Any]) -> None:
+    await swarm.join("w1")
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    await refused(swarm.http, 422, "/tick", **({"id": run_id, "p": 0.2, "m": 1.0} | bad))
+
+
+async def test_a_metric_that_is_no_number_is_refused(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    problem(await curl(swarm.http, "/tick", f'{{"id": "{run_id}", "p": 0.2, "m": NaN}}'), 422)
+    problem(await curl(swarm.http, "/result", json.dumps(sent("w1", run_id, float("nan")))), 422)
+
+
+async def test_ticks_of_runs_that_are_none_are_told_apart(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    run_id = (await swarm.next("w1"))["run_id"]
+    await swarm.result("w1", run_id, 0.9)
+
+    assert await swarm.tick(run_id, 0.8, 0.9) == {}
+    await refused(swarm.http, 404, "/tick", id="swarm-99", p=0.2, m=1.0)
+
+
+async def stopping_for_certain(swarm: Swarm) -> None:
+    await swarm.policy(**{"stopping.rule": "median", "stopping.warmup_runs": 0, "stopping.min_peers": 1})
+
+
+async def test_a_run_that_is_stopped_for_its_rank_ends_at_that_tick(swarm: Swarm) -> None:
+    await stopping_for_certain(swarm)
+    await swarm.join("good")
+    await swarm.join("bad")
+    good, bad = (await swarm.next("good"))["run_id"], (await swarm.next("bad"))["run_id"]
+    assert await swarm.tick(good, 0.2, 0.9) == {}
+
+    first = await swarm.tick(bad, 0.2, 1.1)
+
+    assert first == {"action": "stop", "reason": REASON}
+    record = await swarm.record(bad)
+    assert (record.status, record.last_progress, record.last_metric) == ("stopped", 0.2, 1.1)
+    assert await swarm.tick(bad, 0.2, 1.1) == first
+    stats = await asked(swarm.http, "/runs/stats")
+    assert (stats["killed"], stats["active"], stats["kill_rate"]) == (1, 1, 1.0)
+    assert stats["bucket_pools"]["0.2"]["n"] == 2
+    assert len(await events_of(swarm.process, "run.stopping")) == 1
+
+
+async def test_ranks_are_of_deltas_so_that_a_worse_machine_is_no_worse_run(swarm: Swarm) -> None:
+    await stopping_for_certain(swarm)
+    await swarm.join("fast", baseline_bpb=1.0)
+    await swarm.join("slow", baseline_bpb=2.0)
+    fast, slow = (await swarm.next("fast"))["run_id"], (await swarm.next("slow"))["run_id"]
+    await swarm.tick(fast, 0.2, 0.99)
+
+    assert await swarm.tick(slow, 0.2, 1.9) == {}
+    assert (await swarm.tick(fast, 0.4, 0.99)) == {}
+    assert (await swarm.tick(slow, 0.4, 1.995))["action"] == "stop"
+
+
+async def test_a_repeated_tick_gets_its_first_answer(swarm: Swarm) -> None:
+    await stopping_for_certain(swarm)
+    await swarm.join("a")
+    await swarm.join("b")
+    one, other = (await swarm.next("a"))["run_id"], (await swarm.next("b"))["run_id"]
+    first = await swarm.tick(one, 0.2, 1.1)
+    await swarm.tick(other, 0.2, 0.5)
+
+    assert await swarm.tick(one, 0.21, 1.2) == first == {}
+
+
+async def test_the_best_run_is_given_more_time_once_and_judged_by_what_it_had_at_its_budget(
+    swarm: Swarm,
+) -> None:
+    await swarm.policy(**{"stopping.rule": "stochastic", "stopping.warmup_runs": 0, "stopping.min_peers": 1})
+    await swarm.join("a")
+    await swarm.join("b")
+    one, other = (await swarm.next("a"))["run_id"], (await swarm.next("b"))["run_id"]
+    await swarm.tick(one, 0.8, 1.0)
+
+    assert await swarm.tick(other, 0.8, 0.8) == {"action": "extend", "budget": 420}
+    assert await swarm.tick(other, 0.8, 0.8) == {"action": "extend", "budget": 420}
+    await swarm.tick(other, 1.0, 0.75)
+    await swarm.tick(other, 1.3, 0.7)
+    await swarm.result("b", other, 0.69)
+
+    record = await swarm.record(other)
+    assert record.val_bpb == 0.69
+    assert record.delta_bpb == pytest.approx(-0.25)
+    stats = await asked(swarm.http, "/runs/stats")
+    assert stats["extended"] == 1
+
+
+async def test_with_twenty_six_equal_metrics_no_run_is_stopped(swarm: Swarm) -> None:
+    await swarm.policy(**{"stopping.rule": "stochastic", "stopping.warmup_runs": 0, "stopping.min_peers": 5})
+    for n in range(26):
+        await swarm.join(f"w{n}")
+        run_id = (await swarm.next(f"w{n}"))["run_id"]
+        assert await swarm.tick(run_id, 0.2, 1.0) == {}
+
+
+# -- results
+
+
+async def test_a_result_is_judged_by_its_delta(swarm: Swarm) -> None:
+    await swarm.join("fast", baseline_bpb=1.0)
+    await swarm.join("slow", baseline_bpb=2.0)
+    first = await swarm.run("fast", 0.98)
+    second = await swarm.run("slow", 1.9)
+    worse = await swarm.run("fast", 0.97)
+
+    best = await told(swarm.http, "/api/experiment/best", tag="swarm")
+
+    assert best["best"]["experiment_id"] == second
+    assert (best["best"]["val_bpb"], best["best"]["delta_bpb"]) == (1.9, pytest.approx(-0.1))
+    records = [await swarm.record(name) for name in (first, second, worse)]
+    assert [r.status for r in records] == ["keep", "keep", "discard"]
+    assert [r.val_bpb for r in records] == [0.98, 1.9, 0.97]
+    assert records[2].delta == pytest.approx(-0.07)
+
+
+async def test_the_delta_is_the_labs_own_and_the_workers_is_only_kept(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    await swarm.result("w1", run_id, 0.95, delta_bpb=-7.0)
+
+    record = await swarm.record(run_id)
+    assert record.delta_bpb == pytest.approx(-0.05)
+    assert record.told_delta_bpb == -7.0
+
+
+async def test_a_result_sent_twice_is_answered_the_same_and_counted_once(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    answers = await asyncio.gather(*(swarm.result("w1", run_id, 0.95) for _ in range(6)))
+    other = await swarm.result("w1", run_id, 0.5)
+
+    assert answers == [{"ok": True, "total_experiments": 1}] * 6
+    assert other == answers[0]
+    assert (await swarm.record(run_id)).val_bpb == 0.95
+    assert len(await events_of(swarm.process, "experiment.finished")) == 1
+
+
+@pytest.mark.parametrize(
+    ("more", "status", "kind"),
+    [
+        ({"error": "TIMEOUT"}, "timeout", "timeout"),
+        ({"error": ""}, "crash", "other"),
+        ({"error": "CUDA out of memory"}, "crash", "other"),
+    ],
+)
+async def test_a_run_without_a_value_is_a_crash_or_a_timeout(
+    swarm: Swarm, more: dict[str, Any], status: str, kind: str
+) -> None:
+    await swarm.join("w1")
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    answer = await swarm.result("w1", run_id, None, **more)
+
+    record = await swarm.record(run_id)
+    assert (record.status, record.error_kind) == (status, kind)
+    assert answer["total_experiments"] == 0
+
+
+@pytest.mark.parametrize("value", [None, 0.0, -1.0, 1e300])
+async def test_a_poisoned_value_is_refused_and_the_run_goes_on(swarm: Swarm, value: float | None) -> None:
+    await swarm.join("w1")
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    await refused(swarm.http, 422, "/result", **sent("w1", run_id, value))
+
+    assert (await swarm.record(run_id)).status == "running"
+    await swarm.result("w1", run_id, 0.9)
+
+
+async def test_a_result_under_another_name_or_of_no_run_is_refused(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    await swarm.join("w2")
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    await refused(swarm.http, 403, "/result", **sent("w2", run_id, 0.9))
+    await refused(swarm.http, 404, "/result", **sent("w1", "swarm-99", 0.9))
+
+
+async def test_a_result_after_a_stop_stays_with_the_stopped_run(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    run_id = (await swarm.next("w1"))["run_id"]
+    await swarm.http.delete(f"/runs/{run_id}")
+
+    answers = [await swarm.result("w1", run_id, value) for value in (0.5, 0.4, None)]
+
+    record = await swarm.record(run_id)
+    assert (record.status, record.late_val_bpb, record.val_bpb) == ("stopped", 0.5, None)
+    assert answers == [{"ok": True, "total_experiments": 1}] * 3
+    assert len(await events_of(swarm.process, "run.reported_late")) == 1
+
+
+async def test_a_run_whose_worker_is_silent_is_lost_and_its_late_result_counts_once(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    await swarm.join("w2")
+    given = await swarm.next("w1")
+    lab = swarm.process.lab
+    await lab.command("ZADD", lab.keys("handed_out"), "1", given["run_id"])
+
+    assert (await told(swarm.http, "/api/swarm/sweep"))["lost"] == [given["run_id"]]
+    assert (await told(swarm.http, "/api/swarm/sweep"))["lost"] == []
+    handed_on = await swarm.next("w2")
+    assert handed_on["config_delta"] == given["config_delta"]
+    assert await swarm.tick(given["run_id"], 0.5, 0.9) == {}
+    await swarm.result("w1", given["run_id"], 0.9)
+    await swarm.result("w1", given["run_id"], 0.9)
+
+    assert (await swarm.record(given["run_id"])).status == "keep"
+    assert (await asked(swarm.http, "/health"))["experiments"] == 1
+
+
+async def test_a_tick_is_a_sign_of_life(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    run_id = (await swarm.next("w1"))["run_id"]
+    lab = swarm.process.lab
+    await lab.command("ZADD", lab.keys("handed_out"), "1", run_id)
+
+    await swarm.tick(run_id, 0.1, 1.0)
+
+    assert (await told(swarm.http, "/api/swarm/sweep"))["lost"] == []
+
+
+async def test_a_result_that_is_taken_back_leaves_the_leaderboard(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    worse, better = await swarm.run("w1", 0.95), await swarm.run("w1", 0.9)
+    [leading] = (await swarm.http.get("/leaderboard")).json()
+    assert leading["best_delta_bpb"] == pytest.approx(-0.1)
+
+    await told(swarm.http, "/api/experiment/retract", experiment_id=better, reason="a bug")
+
+    [leading] = (await swarm.http.get("/leaderboard")).json()
+    assert leading["best_delta_bpb"] == pytest.approx(-0.05)
+    await told(swarm.http, "/api/experiment/retract", experiment_id=worse, reason="a bug")
+    assert (await swarm.http.get("/leaderboard")).json() == []
+
+
+# -- what a worker and its organiser read
+
+
+async def test_a_worker_syncs_what_the_swarm_knows(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    await swarm.run("w1", 0.95)
+    best = await swarm.record(await swarm.run("w1", 0.9))
+
+    answer = await swarm.http.get("/sync/w1")
+
+    synced = answer.json()
+    assert (synced["program_md"], synced["program_digest"]) == ("", "e3b0c44298fc1c14")
+    assert [d["name"] for d in synced["dimensions"]] == ["LR", "DEPTH", "OPTIMIZER"]
+    assert {d["name"]: d["best_known_value"] for d in synced["dimensions"]} == best.config_delta
+    assert [c["delta_bpb"] for c in synced["top_configs"]] == [pytest.approx(-0.1), pytest.approx(-0.05)]
+    assert (synced["experiment_count"], synced["active_workers"]) == (2, 1)
+    assert synced["updated_at"] == pytest.approx(best.finished_at)
+    again = await swarm.http.get("/sync/w1", headers={"if-none-match": answer.headers["etag"]})
+    assert (again.status_code, again.content) == (304, b"")
+    assert (await swarm.http.post("/sync/w1")).json() == synced
+
+
+async def test_the_leaderboard_ranks_workers_by_their_best_delta(swarm: Swarm) -> None:
+    await swarm.join("a")
+    await swarm.join("b", gpu_type="A100")
+    await swarm.run("a", 0.99)
+    best = await swarm.record(await swarm.run("b", 0.9))
+    await swarm.run("b", 0.95)
+
+    board = (await swarm.http.get("/leaderboard")).json()
+
+    assert [(row["rank"], row["worker_id"], row["gpu_type"]) for row in board] == [
+        (1, "b", "A100"),
+        (2, "a", "H100"),
+    ]
+    assert board[0]["best_config_delta"] == best.config_delta
+    assert [row["experiment_count"] for row in board] == [2, 1]
+
+
+async def test_health_answers_before_there_is_a_swarm(client: httpx.AsyncClient) -> None:
+    health = await asked(client, "/health")
+
+    assert (health["status"], health["experiments"], health["active_workers"]) == ("ok", 0, 0)
+
+
+async def test_a_run_of_a_workers_own_choice_runs_beside_its_assignment(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    given = await swarm.next("w1")
+
+    extra = (await curl(swarm.http, "/runs/start/w1", {"LR": 0.002, "OPTIMIZER": "sgd"})).json()
+
+    assert extra == {"run_id": "swarm-2", "budget_seconds": 300}
+    assert (await swarm.record("swarm-2")).config_delta == {"LR": 0.002, "OPTIMIZER": "sgd"}
+    await swarm.result("w1", "swarm-2", 0.9)
+    await swarm.result("w1", given["run_id"], 0.95)
+    assert (await swarm.next("w1"))["run_id"] == "swarm-3"
+
+
+@pytest.mark.parametrize("config", [{"LR": 1.0}, {"WIDTH": 3}, {"OPTIMIZER": "adagrad"}, {"DEPTH": 2.5}])
+async def test_a_run_of_a_workers_own_choice_stays_within_the_dimensions(
+    swarm: Swarm, config: dict[str, Any]
+) -> None:
+    await swarm.join("w1")
+
+    problem(await curl(swarm.http, "/runs/start/w1", config), 422)
+
+
+async def test_a_dimension_named_tag_collides_with_nothing(swarm: Swarm) -> None:
+    await told(
+        swarm.http,
+        "/api/dimension/define",
+        tag="swarm",
+        dimensions=[{"name": "tag", "dtype": "int", "min": 1, "max": 9}],
+    )
+    await swarm.join("w1")
+
+    answer = await curl(swarm.http, "/runs/start/w1", {"tag": 3})
+
+    assert answer.status_code == 200, answer.text
+    assert (await swarm.record(answer.json()["run_id"])).config_delta == {"tag": 3}
+
+
+async def test_an_agent_cannot_report_on_a_swarms_run(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    await refused(swarm.http, 409, "/api/experiment/complete", experiment_id=run_id, val_bpb=0.1)
+
+
+async def test_stopping_an_experiment_stops_a_swarms_run_at_once(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    answer = await told(swarm.http, "/api/experiment/stop", experiment_id=run_id, reason="enough")
+
+    assert answer["status"] == "stopped"
+    assert (await swarm.tick(run_id, 0.5, 1.0))["action"] == "stop"
+
+
+# -- who may do what
+
+
+async def test_a_worker_does_nothing_under_another_workers_name(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    swarm = Swarm(client, process)
+    mine, theirs = await swarm.join("w1"), await swarm.join("w2")
+    run_id = (await swarm.next("w2"))["run_id"]
+    me = {"x-worker-token": mine}
+
+    for method, path, body in (
+        ("GET", "/next_config/w2", None),
+        ("GET", "/sync/w2", None),
+        ("POST", "/runs/start/w2", {}),
+        ("POST", "/tick", {"id": run_id, "p": 0.2, "m": 1.0}),
+        ("POST", "/result", sent("w2", run_id, 0.9)),
+        ("POST", "/register", {"worker_id": "w2", "gpu_type": "H100", "baseline_bpb": 1.0}),
+        ("DELETE", f"/runs/{run_id}", None),
+    ):
+        answer = await client.request(method, path, json=body, headers=me)
+        assert answer.status_code == 403, (path, answer.text)
+    assert (await client.get("/next_config/w2", headers={"x-worker-token": theirs})).status_code == 200
+    assert (await client.get("/next_config/w2", headers={"x-worker-token": "wrong"})).status_code == 401
+
+
+async def test_a_closed_lab_admits_workers_with_an_enroll_token_for_workers_alone(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    root = await bearer(process, "olga", "operator")
+    client.headers.update(root)
+    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
+    enroll = {
+        role: (await told(client, "/api/token/issue", name=f"e-{role}", role=role, kind="enroll", uses=1))[
+            "token"
+        ]
+        for role in ("worker", "agent")
+    }
+    del client.headers["authorization"]
+    body = {"worker_id": "w1", "gpu_type": "H100", "baseline_bpb": 1.0}
+
+    for wrong in (None, "guess", enroll["agent"]):
+        document = problem(await client.post("/register", json=body | {"enroll_token": wrong}), 401)
+        assert document["detail"] == "Invalid enroll token"
+    joined = await client.post("/register", json=body | {"enroll_token": enroll["worker"]})
+    assert joined.status_code == 200, joined.text
+    used_up = await client.post(
+        "/register", json=body | {"worker_id": "w2", "enroll_token": enroll["worker"]}
+    )
+    problem(used_up, 401)
+    taken_over = await client.post("/register", json=body | {"enroll_token": enroll["worker"]})
+    problem(taken_over, 401)
+    mine = {"x-worker-token": joined.json()["worker_token"]}
+    assert (await client.post("/register", json=body, headers=mine)).status_code == 200
+    assert (await client.get("/next_config/w1", headers=mine)).status_code == 200
+    assert (await client.get("/next_config/w1")).status_code == 401
+
+
+async def test_a_worker_gets_no_name_that_another_token_bears(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    root = await bearer(process, "olga", "operator")
+    await bearer(process, "ann", "agent")
+    client.headers.update(root)
+
+    document = await refused(client, 409, "/register", worker_id="Ann", gpu_type="H100", baseline_bpb=1.0)
+
+    assert "taken" in document["detail"]

@@ -1,0 +1,106 @@
+"""The published protocol, spoken by a worker that is made of the route table alone, against a whole lab."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands import nightjar
+from tests.journeys.running import FAST, PATIENCE_S, RunningLab, running_lab
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
+
+WORKER = Path(__file__).with_name("published_worker.py")
+SECRET = "the owls are not what they seem"
+
+
+def worker(lab: RunningLab, worker_id: str, *more: str) -> dict[str, Any]:
+    """What a worker of its own process saw, with nothing of Nightjar's on its path."""
+    done = subprocess.run(
+        [sys.executable, "-I", str(WORKER), str(lab.http.base_url), "--worker-id", worker_id, *more],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    seen: dict[str, Any] = json.loads(done.stdout)
+    return seen
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
+    """An open lab."""
+    with running_lab(tmp_path_factory.mktemp("open"), FAST) as found:
+        found.start()
+        yield found
+
+
+@pytest.mark.parametrize("more", [[], ["--without-token"]], ids=["with its token", "without"])
+def test_a_published_worker_runs_the_whole_protocol_on_an_open_lab(lab: RunningLab, more: list[str]) -> None:
+    worker_id = f"w{len(more)}"
+    before = lab.http.get("/health").json()["experiments"]
+
+    seen = worker(lab, worker_id, "--runs", "3", *more)
+
+    assert seen["welcome"]["message"].startswith(f"Welcome {worker_id}!")
+    assert [answer["total_experiments"] for _, answer in seen["runs"]] == [before + n for n in (1, 2, 3)]
+    assert all(said == [{}] * 5 for said in seen["ticks"])
+    [active] = [run for run in seen["active"] if run["worker_id"] == worker_id]
+    assert active["id"] == seen["extra"]["run_id"]
+    assert seen["unchanged"] == 304
+    assert seen["sync"]["experiment_count"] == before + 4
+    leading = {row["worker_id"]: row for row in seen["leaderboard"]}[worker_id]
+    assert leading["best_delta_bpb"] == pytest.approx(-0.15)
+    assert seen["populations"]["count"] == 1
+
+
+def set_policy(lab: RunningLab, policy: dict[str, Any]) -> None:
+    lab.http.post("/api/search/set-policy", json={"tag": "swarm", "policy": policy}).raise_for_status()
+
+
+def test_a_published_worker_is_stopped_and_given_more_time(lab: RunningLab) -> None:
+    worker(lab, "first", "--runs", "1", "--slope", "0.01")
+    set_policy(lab, {"stopping.rule": "median", "stopping.warmup_runs": 0, "stopping.min_peers": 1})
+
+    good = worker(lab, "good", "--runs", "2", "--slope", "0.2")
+    bad = worker(lab, "bad", "--runs", "2", "--slope", "-0.1")
+    set_policy(lab, {"stopping.rule": "stochastic", "stopping.warmup_runs": 25})
+
+    assert {"action": "extend", "budget": 420} in [answer for said in good["ticks"] for answer in said]
+    assert all(said[-1]["action"] == "stop" for said in bad["ticks"])
+    record = lab.http.get(f"/api/experiment/{bad['runs'][0][0]['run_id']}").json()["experiment"]
+    assert (record["status"], record["last_progress"]) == ("stopped", 0.2)
+    assert lab.http.post("/api/lab/audit", json={}).json()["violations"] == []
+
+
+def test_a_published_worker_joins_with_the_teams_secret_and_with_an_enroll_token(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    folder = tmp_path_factory.mktemp("closed")
+    with running_lab(folder, FAST, NIGHTJAR_SWARM_SECRET=SECRET) as closed:
+        closed.start()
+        first = worker(closed, "w1", "--runs", "1", "--enroll-token", SECRET)
+        refused = closed.http.post(
+            "/register", json={"worker_id": "w2", "gpu_type": "H100", "baseline_bpb": 1.0}
+        )
+        root = nightjar(closed.data, "token", "issue", "olga", "--role", "operator")
+        closed.http.headers["authorization"] = f"Bearer {root.stdout.strip()}"
+        issued = closed.http.post(
+            "/api/token/issue", json={"name": "friends", "role": "worker", "kind": "enroll", "uses": 1}
+        )
+        second = worker(closed, "w3", "--runs", "1", "--enroll-token", issued.json()["token"])
+        third = worker(closed, "w4", "--runs", "1", "--enroll-token", SECRET)
+
+        assert first["health"]["experiments"] == 2
+        assert (refused.status_code, refused.json()["detail"]) == (401, "Invalid enroll token")
+        assert second["health"]["experiments"] == 4
+        assert third["health"]["experiments"] == 6
+        assert SECRET not in "".join(log.read_text() for log in (closed.data / "logs").glob("*.log"))
+        assert closed.http.post("/api/lab/audit", json={}).json()["violations"] == []
