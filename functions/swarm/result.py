@@ -10,7 +10,8 @@ from pydantic import Field
 from functions.contract import Call, Command, Http, Response, function
 from functions.rules.access import check_worker
 from functions.rules.keeps.verdict import check_plausible
-from functions.rules.swarm.results import Sent, conditions, failed, is_failure, judged
+from functions.rules.swarm.handing_out import lost
+from functions.rules.swarm.results import GIVEN_BACK, RETURNED, Sent, conditions, failed, is_failure, judged
 from functions.swarm._stores import Stores
 from functions.views.swarm_runs import not_of_a_swarm
 from state.digests import digest_of
@@ -46,7 +47,9 @@ class SendResult(Command):
         description="how long it trained", examples=[300.4]
     )
     error: Annotated[str, Field(max_length=65536)] | None = Field(
-        None, description="why there is no value: TIMEOUT, or the last lines of the log", examples=["TIMEOUT"]
+        None,
+        description="why there is no value: TIMEOUT, returned (others are to run its config), or the log's end",
+        examples=["TIMEOUT"],
     )
 
     @cached_property
@@ -80,6 +83,9 @@ async def result(request: SendResult, call: Call, stores: Stores) -> TakenResult
                 check_plausible(run.tag.metric, request.val_bpb)
                 await experiments.keep_late_value(e, request.val_bpb)
             return run
+        if request.error == RETURNED and request.val_bpb is None:
+            is_over = e.status != "running"
+            return run if is_over or await experiments.end(lost(e, GIVEN_BACK)) else None
         under = conditions(run)
         beside = await experiments.comparison(run, under.key.gpu_class, under.other_key, under.code)
         if is_failure(request.sent):

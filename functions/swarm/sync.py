@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from functions.contract import Call, Http, Request, Response, function
 from functions.rules.access import check_worker
+from functions.rules.swarm.handing_out import run_time
 from functions.rules.swarm.populations import everyone
 from functions.swarm._stores import Stores
 from functions.views.swarm_runs import unknown_worker
@@ -53,6 +54,8 @@ class Synced(Response):
     """The best runs, best first."""
     experiment_count: int
     active_workers: int
+    budget_seconds: int
+    """Of a run that is not extended: what its worker's baseline is to be measured with."""
     population_id: str
     population_strategy: str
     hypothesis_id: str | None
@@ -98,6 +101,7 @@ async def sync(request: ReadSync, call: Call, stores: Stores) -> Synced:
         ],
         experiment_count=facts.tag.results,
         active_workers=facts.active_workers,
+        budget_seconds=run_time(facts.policy).budget_s,
         population_id=population.population_id,
         population_strategy=population.strategy,
         hypothesis_id=population.hypothesis_id,

@@ -538,6 +538,21 @@ async def test_a_run_whose_worker_is_silent_is_lost_and_its_late_result_counts_o
     assert (await asked(swarm.http, "/health"))["experiments"] == 1
 
 
+async def test_a_run_that_its_worker_gives_back_is_lost_and_its_config_goes_to_another(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    await swarm.join("w2")
+    given = await swarm.next("w1")
+
+    answers = [await swarm.result("w1", given["run_id"], None, error="returned") for _ in range(2)]
+
+    assert answers == [{"ok": True, "total_experiments": 0}] * 2
+    run = await swarm.record(given["run_id"])
+    assert (run.status, run.error) == ("lost", "its worker's owner gave it back")
+    handed_on = await swarm.next("w2")
+    assert handed_on["config_delta"] == given["config_delta"]
+    assert handed_on["run_id"] != given["run_id"]
+
+
 async def test_a_tick_is_a_sign_of_life(swarm: Swarm) -> None:
     await swarm.join("w1")
     run_id = (await swarm.next("w1"))["run_id"]
@@ -579,6 +594,7 @@ async def test_a_worker_syncs_what_the_swarm_knows(swarm: Swarm) -> None:
     assert {d["name"]: d["best_known_value"] for d in synced["dimensions"]} == best.config_delta
     assert [c["delta_bpb"] for c in synced["top_configs"]] == [pytest.approx(-0.1), pytest.approx(-0.05)]
     assert (synced["experiment_count"], synced["active_workers"]) == (2, 1)
+    assert synced["budget_seconds"] == 300
     assert synced["updated_at"] == pytest.approx(best.finished_at)
     again = await swarm.http.get("/sync/w1", headers={"if-none-match": answer.headers["etag"]})
     assert (again.status_code, again.content) == (304, b"")

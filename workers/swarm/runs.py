@@ -19,6 +19,7 @@ from functions.lanes import (
     Unfit,
     Watcher,
 )
+from functions.rules.swarm.results import RETURNED, TIMEOUT
 from functions.rules.time_limits import default_timeout_s
 from state.records import Footprint
 from workers.attempt.runner import TrainingRunner
@@ -27,8 +28,6 @@ from workers.swarm.server import Assignment
 
 METRIC = "val_bpb"
 """What a train.py prints, whatever it measures: lower is better."""
-RETURNED = "returned"
-"""The error of a run that its worker's owner has ended."""
 LONGEST_ERROR = 4000
 _PAUSE_S = 10.0
 
@@ -141,7 +140,7 @@ def result_of(
         case Trained(metric=metric) if math.isfinite(metric):
             value = metric
         case Failed(kind="timeout"):
-            error = "TIMEOUT"
+            error = TIMEOUT
         case Failed(kind=kind, error=why):
             error = f"{kind}: {why}"[:LONGEST_ERROR].encode("utf-8", "backslashreplace").decode()
         case _ if not is_stopped:

@@ -23,6 +23,9 @@ from state.records import Experiment
 
 TIMEOUT = "TIMEOUT"
 """What published workers send as the error of a run that took too long."""
+RETURNED = "returned"
+"""What a worker sends as the error of a run that its owner has ended: the config is another's to run."""
+GIVEN_BACK = "its worker's owner gave it back"
 NO_OUTPUT = "it printed nothing"
 BY_OPERATOR = "stopped by an operator"
 
