@@ -36,14 +36,15 @@ class Policies:
         changes: dict[str, Any],
         expected: int | None = None,
         *,
-        check: Callable[[Policy], Awaitable[None]] | None = None,
+        check: Callable[[Policy, Policy], Awaitable[None]] | None = None,
         new_epoch: bool = False,
         priorities: Mapping[str, float] = NO_PRIORITIES,
     ) -> tuple[Policy, int]:
         """Replace some values, if the version still is `expected` (None: whatever it is); answers the new version.
 
-        `check` refuses what this store cannot know to be wrong. A new `traces.mode` begins a new epoch of the tag's
-        traces, and so does `new_epoch`. `priorities` say how much single traces are wanted, higher first.
+        `check` gets the policy before and after, and refuses what this store cannot know to be wrong. A new
+        `traces.mode` begins a new epoch of the tag's traces, and so does `new_epoch`. `priorities` say how much single
+        traces are wanted, higher first.
 
         Raises:
             Conflict: it was changed meanwhile. Invalid: the values. NotFound: no such tag.
@@ -57,7 +58,7 @@ class Policies:
                 )
             new = policy.changed(changes)
             if check is not None:
-                await check(new)
+                await check(policy, new)
             keys, own_line = self._lab.keys, trace_id_of(tag, OWN_LINE)
             answer = await self._lab.move(
                 "set_policy",

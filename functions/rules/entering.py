@@ -22,11 +22,16 @@ def admitted(idea: Idea, facts: EntryFacts, caller: Caller) -> Entry:
     """The idea with what it is made from and what the tag's policy says of it; it names its parents, if any.
 
     Raises:
-        Conflict: too many experiments in a row have crashed and it is not the best unchanged, or what it is made from
-            is over. Invalid: what it names
-            is no parent, or not what was selected. Forbidden: the selection is another's.
+        Conflict: the tag is a swarm's, too many experiments in a row have crashed and it is not the best unchanged,
+            or what it is made from is over. Invalid: what it names is no parent, or not what was selected. Forbidden:
+            the selection is another's.
     """
     policy = facts.policy
+    if policy.compare_by == "delta":
+        raise Conflict(
+            f"{idea.tag!r} is a swarm's: its runs are compared by what they have gained on their worker's baseline",
+            hint="work in a tag of your own; a swarm's workers join with POST /register",
+        )
     may_abort = policy.on_abort == "block"
     aborted = may_abort and should_abort(facts.crashes, policy.crash_limit)
     if aborted and not is_unchanged_best(idea, facts):

@@ -8,9 +8,11 @@ from pydantic import Field
 
 from functions.contract import Command, Response, function
 from functions.plugins import Schedulers
+from functions.rules.swarm.results import check_comparison
 from state.ids import Tag as TagName
 from state.policies import Policies
 from state.policy import Policy
+from state.tags import Tags
 
 
 class SetPolicy(Command):
@@ -31,9 +33,15 @@ class Changed(Response):
 
 
 @function("search::set_policy", role="operator", writes=True)
-async def set_policy(request: SetPolicy, policies: Policies, schedulers: Schedulers) -> Changed:
+async def set_policy(request: SetPolicy, policies: Policies, schedulers: Schedulers, tags: Tags) -> Changed:
     """Change some values; each change is a new version, and decisions remember theirs."""
+
+    async def check(before: Policy, new: Policy) -> None:
+        await schedulers.check(new)
+        if before.compare_by != new.compare_by:
+            check_comparison(before, new, await tags.get(request.tag))
+
     changed, version = await policies.change(
-        request.tag, request.policy, request.expected_version, check=schedulers.check
+        request.tag, request.policy, request.expected_version, check=check
     )
     return Changed(tag=request.tag, version=version, policy=changed)

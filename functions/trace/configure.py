@@ -92,7 +92,7 @@ async def _changed(request: Configure, priorities: Mapping[str, float], stores: 
     return await stores.policies.change(
         request.tag,
         changes,
-        check=stores.schedulers.check,
+        check=lambda _, new: stores.schedulers.check(new),
         new_epoch=request.new_epoch,
         priorities=priorities,
     )

@@ -15,7 +15,7 @@ from functions.process.lifecycle import Process
 from functions.rules.stopping.judging import REASON
 from state.experiments import Experiments
 from state.records import Experiment
-from tests.labs import asked, bearer, curl, events_of, problem, refused, told
+from tests.labs import asked, bearer, curl, events_of, idea, problem, refused, told
 
 DIMENSIONS: list[dict[str, Any]] = [
     {"name": "LR", "dtype": "float_log", "min": 1e-4, "max": 1e-1},
@@ -746,3 +746,32 @@ async def test_a_worker_gets_no_name_that_another_token_bears(
     document = await refused(client, 409, "/register", worker_id="Ann", gpu_type="H100", baseline_bpb=1.0)
 
     assert "taken" in document["detail"]
+
+
+async def test_agents_register_nothing_in_a_swarms_tag(swarm: Swarm) -> None:
+    document = await refused(swarm.http, 409, "/api/experiment/register", **idea("swarm"))
+
+    assert "swarm" in document["detail"]
+
+
+async def test_what_is_compared_stays_once_there_are_results(swarm: Swarm) -> None:
+    await swarm.policy(compare_by="value")
+    await swarm.policy(compare_by="delta")
+    await swarm.join("w1")
+    await swarm.run("w1", 0.9)
+
+    change = {"tag": "swarm", "policy": {"compare_by": "value"}}
+    await refused(swarm.http, 409, "/api/search/set-policy", **change)
+
+
+async def test_where_values_are_compared_a_lower_value_is_better_whatever_the_baseline(swarm: Swarm) -> None:
+    await swarm.policy(compare_by="value")
+    await swarm.join("slow", baseline_bpb=2.0)
+    await swarm.join("fast", baseline_bpb=1.0)
+    await swarm.run("slow", 1.5)
+
+    better = await swarm.record(await swarm.run("fast", 0.99))
+
+    assert (better.status, better.judged) == ("keep", 0.99)
+    assert better.delta == pytest.approx(0.51)
+    assert better.delta_bpb == pytest.approx(-0.01)

@@ -16,10 +16,10 @@ from functions.rules.pool.breaker import Breaker
 from functions.rules.stopping.extensions import base_value, with_extension
 from functions.rules.stopping.judging import REASON
 from state.decisions import Ending, Rank
-from state.errors import Invalid
+from state.errors import Conflict, Invalid
 from state.facts import Comparison, RunFacts
 from state.policy import Policy
-from state.records import Experiment
+from state.records import Experiment, Tag
 
 TIMEOUT = "TIMEOUT"
 """What published workers send as the error of a run that took too long."""
@@ -40,6 +40,20 @@ class Sent:
     told_delta_bpb: float | None
     """The delta that the worker computed itself."""
     digest: str
+
+
+def check_comparison(before: Policy, after: Policy, tag: Tag) -> None:
+    """Refuse to compare by something else what was compared by `before`.
+
+    Raises:
+        Conflict: the tag has results.
+    """
+    if tag.results:
+        raise Conflict(
+            f"{tag.results} runs of {tag.name!r} were compared by {before.compare_by}: they cannot be compared by"
+            f" {after.compare_by} afterwards",
+            hint="open another tag for that",
+        )
 
 
 def is_failure(sent: Sent) -> bool:
