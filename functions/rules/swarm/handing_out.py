@@ -83,7 +83,9 @@ def after_asking_again(run: Experiment | None) -> Literal["new", "again", "lost"
 
 def lost(run: Experiment, reason: str) -> Ending:
     """The end of a run that its worker lost: its config waits for another one."""
-    proposal = Waiting(run.config_delta or {}, run.proposal_priority or DRAWN_PRIORITY, "its worker lost it")
+    proposal = Waiting(
+        run.config_delta or {}, run.proposal_priority or DRAWN_PRIORITY, "its worker lost it", results=None
+    )
     return Ending(run, "lost", {"error": reason}, reason=reason, returned=proposal.text(run.number))
 
 
@@ -94,8 +96,8 @@ class Waiting:
     config: Mapping[str, Any]
     priority: float
     why: str
-    results: int = 0
-    """Of its tag, when it was proposed."""
+    results: int | None = 0
+    """Of its tag, when it was proposed; None: a lost run's, which waits however much is known since."""
 
     def text(self, nth: int) -> str:
         """As it waits; `nth` tells equal configs apart."""

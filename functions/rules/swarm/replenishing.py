@@ -37,7 +37,7 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
     """What leaves and joins the configs that wait.
 
     A config is stale once so many results came in after it was proposed as workers are active: it was made by a model
-    that knew none of them.
+    that knew none of them. One that a worker has lost is never stale: it was to be run already.
     """
     results = facts.tag.results
     waiting = {text: Waiting.read(text) for text in facts.waiting}
@@ -45,7 +45,8 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
     dropped = [
         text
         for text, one in waiting.items()
-        if not fits(one.config, facts.dimensions) or results - one.results > lasts
+        if not fits(one.config, facts.dimensions)
+        or (one.results is not None and results - one.results > lasts)
     ]
     stay = [one for text, one in waiting.items() if text not in set(dropped)]
     count = min(wanted(facts.policy, facts.active_workers, len(stay)), AT_ONCE)
