@@ -1,0 +1,76 @@
+"""Whether a server has each acknowledged result of a swarm exactly once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+VALUED = frozenset({"keep", "discard", "measured", "retracted", "invalid"})
+FAILED = frozenset({"crash", "timeout"})
+
+
+@dataclass(frozen=True)
+class Acknowledged:
+    """A run whose result was acknowledged."""
+
+    worker_id: str
+    value: float | None
+    """None: it failed."""
+    is_stopped: bool = False
+    """Its worker was told to stop: the record stays stopped, whatever came after."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether the server counts it as an experiment."""
+        return self.is_stopped or self.value is not None
+
+
+@dataclass(frozen=True)
+class Stored:
+    """What the server shows of a run."""
+
+    status: str
+    value: float | None
+
+
+def lost(acknowledged: Mapping[str, Acknowledged], stored: Mapping[str, Stored]) -> Iterator[str]:
+    """Each acknowledged result that the server does not have, or has otherwise, as text."""
+    for name, sent in acknowledged.items():
+        found = stored.get(name)
+        if found is None:
+            yield f"{name} was acknowledged, and does not exist"
+        elif not _agrees(sent, found):
+            what = "stopped" if sent.is_stopped else "a failure" if sent.value is None else repr(sent.value)
+            yield f"{name} was acknowledged as {what}, and is {found.status} with {found.value!r}"
+
+
+def _agrees(sent: Acknowledged, found: Stored) -> bool:
+    if sent.is_stopped:
+        return found.status == "stopped"
+    if sent.value is None:
+        return found.status in FAILED
+    return found.status in VALUED and found.value == sent.value
+
+
+def miscounted(
+    acknowledged: Mapping[str, Acknowledged], experiments: int | None, by_worker: Mapping[str, int]
+) -> Iterator[tuple[int, str]]:
+    """How many too many the server counts, below 0 too few, with a text: in all, and of each worker that it shows.
+
+    `experiments` is how many it has counted since we began; None where others were at work, too.
+    """
+    ours: dict[str, int] = {}
+    for sent in acknowledged.values():
+        ours[sent.worker_id] = ours.get(sent.worker_id, 0) + sent.counts
+    expected = sum(ours.values())
+    if experiments is not None and experiments != expected:
+        yield (
+            experiments - expected,
+            f"the server counts {experiments} experiments, {expected} were acknowledged",
+        )
+    for worker_id, count in by_worker.items():
+        if worker_id in ours and count != ours[worker_id]:
+            text = (
+                f"the server counts {count} experiments of {worker_id}, {ours[worker_id]} were acknowledged"
+            )
+            yield count - ours[worker_id], text

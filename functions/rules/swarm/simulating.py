@@ -1,0 +1,150 @@
+"""What a simulated run would measure: learning curves in which each constant has a planted effect, or none.
+
+A lower value is better. The unchanged train.py ends at `UNTUNED`; a config's effects add up, so that a search finds
+each of them, and can be told that it found one that was not planted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from random import Random
+
+START = 1.6
+"""The metric before the first step, whatever the config."""
+UNTUNED = 1.0
+"""The value of the unchanged train.py."""
+NOISE = 0.002
+"""Standard deviation between two runs of one config, at their end."""
+NOISE_BEFORE = 4.0
+"""Times `NOISE` that it is larger at the beginning, falling with what is still to be learned."""
+FARTHEST = 2.0
+"""Widths beyond which a constant does no more harm."""
+DIVERGES_BEYOND = 1.8
+"""Widths above the best learning rate from which training diverges."""
+DIVERGED = 1.0
+"""By how much more such a run ends than it would otherwise."""
+UNKNOWN = 0.02
+"""Largest effect of a constant that has no planted one: its name decides which values are good."""
+
+Shape = Literal["quick", "steady", "late", "slow", "diverging"]
+CONVERGING: tuple[Shape, ...] = ("quick", "steady", "late", "slow")
+
+
+@dataclass(frozen=True)
+class Peak:
+    """A number whose effect is best at one value: -`gain` there, 0 one `width` away, in factors of ten."""
+
+    best: float
+    width: float
+    gain: float
+
+    def distance(self, value: float) -> float:
+        """Widths above the best value; below 0 under it."""
+        return math.log10(value / self.best) / self.width if value > 0 else -FARTHEST
+
+    def effect(self, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return 0.0
+        return self.gain * (min(abs(self.distance(float(value))), FARTHEST) ** 2 - 1)
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What each category adds; one that is not named adds nothing."""
+
+    effects: Mapping[Any, float] = field(default_factory=dict)
+
+    def effect(self, value: Any) -> float:
+        return self.effects.get(value, 0.0)
+
+
+Effect = Peak | Choices
+LEARNING_RATE = Peak(3e-3, 0.6, 0.040)
+NONE = Choices()
+PLANTED: Mapping[str, Effect] = {
+    # the profile mnist
+    "LR": LEARNING_RATE,
+    "HIDDEN_SIZE": Peak(256, 0.5, 0.020),
+    "N_LAYERS": Peak(2, 0.5, 0.010),
+    "OPTIMIZER": Choices({"adam": -0.010, "sgd": 0.010}),
+    "BATCH_SIZE": Peak(64, 0.8, 0.004),
+    "WEIGHT_DECAY": NONE,
+    # the profile nanochat
+    "learning_rate": LEARNING_RATE,
+    "muon_lr": Peak(2e-3, 0.8, 0.015),
+    "DEPTH": Peak(12, 0.3, 0.020),
+    "TOTAL_BATCH_SIZE": Peak(65536, 0.8, 0.006),
+    "WINDOW_PATTERN": Choices({"SSL": -0.006, "L": 0.006}),
+    "weight_decay": Peak(1e-2, 1.5, 0.003),
+    "DEVICE_BATCH_SIZE": NONE,
+    "head_dim": NONE,
+}
+"""The true effect of each constant of the two profiles; `NONE`: it is irrelevant."""
+
+
+def simulate_metric(config: Mapping[str, Any], progress: float, rng: Random | None = None) -> float:
+    """The metric of a run at a share of its budget: 0 to 1, or more where it was extended.
+
+    Without `rng` it is the mean of many runs; with one, that of a run, whose noise falls on the way.
+    """
+    shape = shape_of(config)
+    left = _left(shape, progress)
+    value = final(config) + (START - final(config)) * left
+    return value if rng is None else value + rng.gauss(0.0, NOISE * (1 + NOISE_BEFORE * max(0.0, left)))
+
+
+def final(config: Mapping[str, Any]) -> float:
+    """Where a run ends at the end of its budget, without noise."""
+    value = UNTUNED + sum(_effect(name, given) for name, given in config.items())
+    return value + DIVERGED if _diverges(config) else value
+
+
+def shape_of(config: Mapping[str, Any]) -> Shape:
+    """How the metric falls: the same config always learns in the same way."""
+    if _diverges(config):
+        return "diverging"
+    return CONVERGING[int(_drawn(sorted(config.items()), "shape") * len(CONVERGING))]
+
+
+def _diverges(config: Mapping[str, Any]) -> bool:
+    rates = [v for name, v in config.items() if PLANTED.get(name) is LEARNING_RATE]
+    return any(isinstance(v, int | float) and LEARNING_RATE.distance(v) > DIVERGES_BEYOND for v in rates)
+
+
+def _left(shape: Shape, progress: float) -> float:
+    """The share of its way that is still to come: 1 at the start, 0 at the end of the budget."""
+    match shape:
+        case "quick":
+            return (math.exp(-6 * progress) - math.exp(-6)) / (1 - math.exp(-6))
+        case "slow":
+            return (1 / math.sqrt(1 + 9 * progress) - 1 / math.sqrt(10)) / (1 - 1 / math.sqrt(10))
+        case "late":
+            return (_logistic(progress) - _logistic(1.0)) / (_logistic(0.0) - _logistic(1.0))
+        case "steady":
+            return (math.exp(-2 * progress) - math.exp(-2)) / (1 - math.exp(-2))
+        case "diverging":  # its end lies above its start
+            return (1 - progress) ** 2
+
+
+def _logistic(progress: float) -> float:
+    return 1 / (1 + math.exp(12 * (progress - 0.5)))
+
+
+def _effect(name: str, value: Any) -> float:
+    known = PLANTED.get(name)
+    if known is not None:
+        return known.effect(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
+        return UNKNOWN * (2 * _drawn(name, value) - 1)
+    return -UNKNOWN * math.cos(2 * math.pi * (math.log10(float(value)) / 3 - _drawn(name, "best")))
+
+
+def _drawn(*of: Any) -> float:
+    """A number of [0, 1) that is always the same for the same values."""
+    return int.from_bytes(sha256(repr(of).encode()).digest()[:6], "big") / 2**48

@@ -1,0 +1,174 @@
+"""A simulated swarm has something to find, and its server's mistakes are found."""
+
+from __future__ import annotations
+
+import math
+from random import Random
+from statistics import mean, stdev
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.profiles import PROFILES, dimensions_of
+from functions.rules.swarm import simulate_metric
+from functions.rules.swarm.dimensions import checked
+from functions.rules.swarm.misbehaving import Faults, deaths, fate
+from functions.rules.swarm.reckoning import Acknowledged, Stored, lost, miscounted
+from functions.rules.swarm.shapes import drawn_config
+from functions.rules.swarm.simulating import CONVERGING, NOISE, NONE, PLANTED, UNTUNED, final, shape_of
+from tests.functions.rules.swarm.sample import INVESTIGATE
+
+CONFIGS = st.dictionaries(
+    st.sampled_from([*PLANTED, "OTHER"]),
+    st.floats(1e-9, 1e9) | st.integers(-5, 10**6) | st.booleans() | st.sampled_from(["adam", "sgd", "SSL"]),
+)
+
+
+def drawn(profile: Any, count: int) -> list[dict[str, Any]]:
+    dimensions = [checked(d) for d in dimensions_of(profile)]
+    return [dict(drawn_config(dimensions, INVESTIGATE, Random(seed))) for seed in range(count)]
+
+
+# -- learning curves
+
+
+@given(CONFIGS, st.floats(0, 1.5), st.integers())
+def test_every_config_has_a_finite_positive_metric_at_every_progress(
+    config: dict[str, Any], progress: float, seed: int
+) -> None:
+    value = simulate_metric(config, progress, Random(seed))
+
+    assert math.isfinite(value)
+    assert value > 0
+
+
+def test_the_unchanged_script_ends_at_the_untuned_value() -> None:
+    assert simulate_metric({}, 1.0) == UNTUNED
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_every_dimension_of_a_profile_has_a_planted_effect_or_none(profile: Any) -> None:
+    assert {d.name for d in dimensions_of(profile)} <= PLANTED.keys()
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_best_of_many_configs_beats_the_baseline_by_far_more_than_the_noise(profile: Any) -> None:
+    values = [final(config) for config in drawn(profile, 200)]
+
+    assert min(values) < UNTUNED - 10 * NOISE
+    assert max(values) > UNTUNED + 10 * NOISE
+
+
+def test_a_constant_without_an_effect_changes_nothing_at_the_end() -> None:
+    irrelevant = [name for name, effect in PLANTED.items() if effect is NONE]
+
+    assert irrelevant
+    assert {final({"LR": 0.003, name: value}) for name in irrelevant for value in (1e-6, 1, 512)} == {
+        final({"LR": 0.003})
+    }
+
+
+def test_a_constant_that_nobody_planted_has_good_and_bad_values() -> None:
+    values = [final({"DROPOUT": 10 ** (n / 10)}) for n in range(-40, 0)]
+
+    assert min(values) < UNTUNED < max(values)
+
+
+def test_curves_have_several_shapes_and_cross() -> None:
+    configs = drawn("mnist", 100)
+
+    assert {shape_of(config) for config in configs} >= {*CONVERGING}
+    early, late = [sorted(configs, key=lambda c: simulate_metric(c, p))[:10] for p in (0.2, 1.0)]
+    assert early != late
+
+
+def test_a_learning_rate_that_is_far_too_high_diverges() -> None:
+    assert shape_of({"LR": 0.1}) == "diverging"
+    assert simulate_metric({"LR": 0.1}, 1.0) > simulate_metric({"LR": 0.1}, 0.2)
+
+
+def test_two_runs_of_a_config_differ_by_the_noise_and_a_seed_repeats_one() -> None:
+    config = {"LR": 0.002}
+    values = [simulate_metric(config, 1.0, Random(seed)) for seed in range(500)]
+
+    assert simulate_metric(config, 1.0, Random(7)) == values[7]
+    assert mean(values) == pytest.approx(simulate_metric(config, 1.0), abs=NOISE / 5)
+    assert stdev(values) == pytest.approx(NOISE, rel=0.15)
+
+
+# -- what goes wrong
+
+
+def test_as_many_workers_die_as_were_asked_for() -> None:
+    found = deaths(Faults(deaths=0.1), workers=1000, rounds=3, rng=Random(1))
+
+    assert len(found) == 100
+    assert {death.nth for death in found.values()} == {0, 1, 2}
+
+
+def test_crashes_and_stragglers_come_at_their_rates_and_never_together() -> None:
+    rng = Random(1)
+    fates = [fate(Faults(), rng) for _ in range(20_000)]
+
+    assert mean(its.crashes_at is not None for its in fates) == pytest.approx(0.03, abs=0.005)
+    assert mean(its.is_late for its in fates) == pytest.approx(0.05, abs=0.006)
+    assert not any(its.is_late and its.crashes_at is not None for its in fates)
+
+
+# -- what a server has
+
+MEASURED = Acknowledged("w1", 0.9)
+CRASHED = Acknowledged("w1", None)
+STOPPED = Acknowledged("w2", None, is_stopped=True)
+
+
+@pytest.mark.parametrize(
+    ("sent", "stored"),
+    [
+        (MEASURED, Stored("keep", 0.9)),
+        (MEASURED, Stored("discard", 0.9)),
+        (CRASHED, Stored("crash", None)),
+        (CRASHED, Stored("timeout", None)),
+        (STOPPED, Stored("stopped", None)),
+    ],
+)
+def test_a_result_that_is_stored_as_it_was_acknowledged_is_not_lost(
+    sent: Acknowledged, stored: Stored
+) -> None:
+    assert [*lost({"r": sent}, {"r": stored})] == []
+
+
+@pytest.mark.parametrize(
+    ("sent", "stored"),
+    [
+        (MEASURED, None),
+        (MEASURED, Stored("lost", None)),
+        (MEASURED, Stored("running", None)),
+        (MEASURED, Stored("keep", 0.91)),
+        (MEASURED, Stored("stopped", None)),
+        (CRASHED, Stored("lost", None)),
+        (STOPPED, Stored("keep", 0.9)),
+    ],
+)
+def test_a_result_that_is_missing_or_stored_otherwise_is_lost(
+    sent: Acknowledged, stored: Stored | None
+) -> None:
+    assert len([*lost({"r": sent}, {} if stored is None else {"r": stored})]) == 1
+
+
+def test_counts_agree_where_values_and_stops_are_counted_once_and_crashes_not_at_all() -> None:
+    acknowledged = {"a": MEASURED, "b": CRASHED, "c": STOPPED}
+
+    assert [*miscounted(acknowledged, 2, {"w1": 1, "w2": 1, "another": 9})] == []
+    assert [*miscounted(acknowledged, None, {})] == []
+
+
+@pytest.mark.parametrize(("experiments", "of_w1", "differences"), [(3, 2, [1, 1]), (1, 0, [-1, -1])])
+def test_a_result_that_is_counted_twice_or_not_at_all_is_found(
+    experiments: int, of_w1: int, differences: list[int]
+) -> None:
+    found = [*miscounted({"a": MEASURED, "c": STOPPED}, experiments, {"w1": of_w1})]
+
+    assert [difference for difference, _ in found] == differences
