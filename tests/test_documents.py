@@ -25,6 +25,7 @@ from triggers.cli.dims import command as dims
 from triggers.cli.join import command as join
 from triggers.cli.output import BY_STATUS, EXIT_CODES
 from triggers.cli.replay import command as replay
+from triggers.cli.simulate import command as simulate
 from triggers.cli.token import command as token
 from workers.join import main as joined
 
@@ -168,6 +169,17 @@ def test_every_join_command_in_the_documents_is_one_and_so_is_every_option_named
         joined.make_context("join", [*own])
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]*", section)) <= options
     assert "`from worker.report import report`" in section
+
+
+def test_the_organisers_page_shows_every_option_of_simulate_and_commands_that_it_takes() -> None:
+    section = PAGES["organiser"].split("## Try a swarm without a GPU")[1].split("\n## ")[0]
+    options = {name for parameter in simulate.params for name in parameter.opts}
+    commands = re.findall(r"^\./nightjar simulate(.*)$", section, re.MULTILINE)
+
+    assert set(re.findall(r"`(--[a-z-]+)`", section.split("| option |")[1])) == options
+    assert len(commands) == 2
+    for words in commands:
+        simulate.make_context("simulate", shlex.split(words))
 
 
 def test_every_option_of_replay_in_the_documents_exists() -> None:

@@ -18,6 +18,7 @@ COMMANDS = {
     "up": "start the lab: Redis, web, events, clock and this machine's workers",
     "worker": "train for a lab on this machine's GPUs",
     "join": "lend this machine to a swarm: pull configs for your train.py, run them, report",
+    "simulate": "try a swarm's server with many simulated workers, without a GPU",
     "agent": "start coding agents on a tag, and keep them at work",
     "status": "show processes, GPUs, queue and the best of each tag",
     "events": "follow the lab's events",

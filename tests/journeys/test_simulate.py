@@ -1,0 +1,174 @@
+"""Simulated swarms over real processes: nothing is lost or counted twice, whatever goes wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.commands import PATIENCE_S, command_line, started_nightjar
+from tests.journeys.running import RunningLab, running_lab
+
+pytestmark = [pytest.mark.process, pytest.mark.timeout(400)]
+
+SPEED = "150"
+"""Runs of two seconds; silent ones are lost after four."""
+CLEAN = {"lost results": "0", "double-counted results": "0", "errors": "0"}
+
+
+def figures(printed: str) -> dict[str, str]:
+    """The rows of the table by their names."""
+    cells = [line.split("│")[1:3] for line in printed.splitlines() if line.startswith("│")]
+    return {name.strip(): figure.strip() for name, figure in cells}
+
+
+def labs_in(folder: Path) -> list[Any]:
+    """Processes of labs whose data is somewhere in this folder, and what lies there."""
+    found: list[Any] = [path.name for path in folder.iterdir()]
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get("NIGHTJAR_DATA", "").startswith(str(folder)):
+                found.append(process)
+    return found
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """Where a simulation puts its lab: not in the test's own folder, whose path is too long for a Unix socket."""
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+def test_a_simulated_swarm_on_a_lab_of_its_own_loses_nothing_and_leaves_nothing(
+    tmp_path: Path, temporary: Path
+) -> None:
+    trace = tmp_path / "trace.jsonl"
+    asked = ("--workers", "20", "--rounds", "2", "--speed", SPEED, "--seed", "1", "--loss-rate", "0.1")
+
+    done = started_nightjar(
+        tmp_path / "unused",
+        *("simulate", *asked, "--trace-file", str(trace)),
+        TMPDIR=str(temporary),
+        NIGHTJAR_REDIS_URL="redis://127.0.0.1:1",  # another lab's: a simulation keeps away from it
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = figures(done.stdout)
+    assert told | CLEAN | {"audit violations": "0"} == told
+    assert told["runs"].endswith("40 results acknowledged")
+    assert told["workers that died"].startswith("2;")
+    assert float(told["best delta"]) < 0
+    assert "p99" in told["latency of tick"]
+    assert "not checked" not in done.stdout
+    rows = [json.loads(line) for line in trace.read_text().splitlines()]
+    assert {row["call"] for row in rows} >= {"register", "next_config", "tick", "result", "sync"}
+    assert all(row["ms"] >= 0 and row["status"] for row in rows)
+    assert labs_in(temporary) == []
+    assert not (tmp_path / "unused").exists()
+
+
+def test_ctrl_c_ends_a_simulation_with_its_lab(tmp_path: Path, temporary: Path) -> None:
+    simulation = subprocess.Popen(
+        command_line("simulate", "--workers", "5", "--rounds", "100", "--speed", SPEED),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(temporary)},
+    )
+    assert simulation.stderr is not None
+    for line in simulation.stderr:
+        if line.startswith("running"):
+            break
+    assert len(labs_in(temporary)) > 3
+    simulation.send_signal(signal.SIGINT)
+    _, said = simulation.communicate(timeout=PATIENCE_S)
+
+    assert simulation.returncode == 130
+    assert "interrupted; nothing is left running" in said
+    assert labs_in(temporary) == []
+
+
+def test_pools_runs_queue_and_tokens_survive_a_restart_in_the_middle_of_a_simulation(tmp_path: Path) -> None:
+    with running_lab(tmp_path / "lab") as lab:
+        lab.start()
+        policy = {"budgets.base_s": 60, "stopping.warmup_runs": 5, "stopping.min_peers": 2}
+        lab.http.post("/register", json={"worker_id": "w", "gpu_type": "A100", "baseline_bpb": 1.0})
+        lab.post("search/set-policy", tag="swarm", policy=policy)
+        simulation = Simulation(lab, tmp_path)
+
+        lab.until(lambda: state_of(lab)["stats"]["completed"] >= 10, "ten runs have ended")
+        lab.until(lambda: state_of(lab)["queue"] > 0, "configs wait")
+        lab.until(lambda: state_of(lab)["stats"]["active"] > 0, "runs go on")
+        before = state_of(lab)
+        lab.stop()
+        lab.start()
+        after = state_of(lab)
+        done, said = simulation.ended()
+
+    assert done == 0, said
+    assert figures(said) | CLEAN | {"audit violations": "0"} == figures(said)
+    for bucket, pool in before["stats"]["bucket_pools"].items():
+        assert after["stats"]["bucket_pools"][bucket]["n"] >= pool["n"]
+    assert after["stats"]["completed"] >= before["stats"]["completed"]
+    assert after["workers"] == before["workers"]
+    assert after["queue"] > 0
+    assert after["stats"]["active"] > 0
+
+
+def state_of(lab: RunningLab) -> dict[str, Any]:
+    """What a swarm has that a restart must not take from it."""
+    health = lab.http.get("/health").json()
+    return {
+        "stats": lab.http.get("/runs/stats").json(),
+        "queue": health["queue_depth"],
+        "workers": health["active_workers"],
+    }
+
+
+class Simulation:
+    """A simulation against a lab, in a process of its own."""
+
+    def __init__(self, lab: RunningLab, folder: Path) -> None:
+        asked = ("--workers", "8", "--rounds", "6", "--speed", "20", "--seed", "2")
+        self._process = subprocess.Popen(
+            command_line("simulate", "--meta-url", f"http://127.0.0.1:{lab.port}", *asked),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=folder,
+        )
+
+    def ended(self) -> tuple[int, str]:
+        """Its exit code and what it printed."""
+        said, _ = self._process.communicate(timeout=PATIENCE_S)
+        return self._process.returncode, said
+
+
+def test_a_swarm_that_wants_a_token_is_simulated_with_one_and_says_what_it_could_not_read(
+    tmp_path: Path,
+) -> None:
+    with running_lab(tmp_path / "lab", NIGHTJAR_SWARM_SECRET="friends") as lab:
+        lab.start()
+        lab.post("token/issue", name="ops", role="operator")
+        url = f"http://127.0.0.1:{lab.port}"
+        asked = ("--workers", "3", "--rounds", "1", "--speed", "3000", "--meta-url", url)
+
+        refused = started_nightjar(tmp_path / "unused", "simulate", *asked)
+        done = started_nightjar(tmp_path / "unused", "simulate", *asked, "--enroll-token", "friends")
+
+    assert refused.returncode == 1
+    assert "Invalid enroll token" in refused.stderr
+    assert "--enroll-token" in refused.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert figures(done.stdout) | CLEAN == figures(done.stdout)
+    assert "not checked: the lab's audit (NIGHTJAR_TOKEN" in done.stdout

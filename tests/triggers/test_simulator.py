@@ -1,0 +1,130 @@
+"""How simulated workers reach a server that does not answer every time."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+
+from functions.rules.swarm.misbehaving import Faults
+from triggers.simulator.book import Book
+from triggers.simulator.swarm import Plan
+from triggers.simulator.wire import Refused, Wire
+from triggers.simulator.worker import Worker
+
+Answer = tuple[int, Mapping[str, object]]
+OK: Answer = (200, {"ok": True})
+BUSY: Answer = (503, {"detail": "come later"})
+CUT: Answer = (0, {})
+"""The connection ends without an answer."""
+
+
+@dataclass
+class Server:
+    """Answers requests in turn with what it was given, the last one for ever."""
+
+    answers: Sequence[Answer]
+    url: str = ""
+    bodies: list[dict[str, str]] = field(default_factory=list)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r")[0] or 0)
+                self.bodies.append(json.loads(await reader.readexactly(length) or b"{}"))
+                status, body = self.answers[min(len(self.bodies), len(self.answers)) - 1]
+                if not status:
+                    break
+                text = json.dumps(body).encode()
+                writer.write(f"HTTP/1.1 {status} -\r\ncontent-length: {len(text)}\r\n\r\n".encode() + text)
+                await writer.drain()
+        except asyncio.IncompleteReadError:
+            pass  # the client has left
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def serving(*answers: Answer) -> AsyncIterator[Server]:
+    server = Server(answers)
+    async with await asyncio.start_server(server.serve, "127.0.0.1", 0) as listening:
+        server.url = "http://127.0.0.1:{1}".format(*listening.sockets[0].getsockname())
+        yield server
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def test_a_request_is_repeated_until_it_is_answered_and_every_try_is_traced() -> None:
+    trace = io.StringIO()
+    async with serving(BUSY, CUT, OK) as server, Wire(server.url, "seed", trace=trace) as wire:
+        answer = await wire.ask("tick", "POST", "/tick", {"id": "swarm-1"})
+
+    assert answer == OK[1]
+    assert server.bodies == [{"id": "swarm-1"}] * 3
+    assert [json.loads(line)["status"] for line in trace.getvalue().splitlines()] == [503, None, 200]
+    assert wire.meter.unanswered == 2
+
+
+async def test_a_refusal_is_not_repeated() -> None:
+    async with serving((404, {"detail": "no such run"})) as server, Wire(server.url, "seed") as wire:
+        with pytest.raises(Refused, match="no such run"):
+            await wire.ask("tick", "POST", "/tick", {})
+
+    assert len(server.bodies) == 1
+
+
+async def test_an_answer_that_is_thrown_away_has_its_request_sent_again() -> None:
+    async with serving(OK) as server, Wire(server.url, "seed", losses=0.5) as wire:
+        for _ in range(50):
+            await wire.ask("tick", "POST", "/tick", {})
+
+    assert wire.meter.thrown_away > 0
+    assert len(server.bodies) == wire.meter.answers == 50 + wire.meter.thrown_away
+
+
+async def test_the_time_of_an_answer_counts_from_when_its_request_was_due() -> None:
+    async with serving(OK) as server, Wire(server.url, "seed") as wire:
+        await wire.ask("tick", "POST", "/tick", {}, due=now() - 7.0)
+
+    assert wire.meter.percentile("tick", 99) >= 7.0  # type: ignore[operator]
+    assert wire.meter.percentile("sync", 99) is None
+
+
+async def test_a_worker_whose_token_was_lost_with_the_answer_comes_under_another_name() -> None:
+    answers = (CUT, (401, {"detail": "'a' has joined already"}), (200, {"worker_token": "t"}))
+    async with serving(*answers) as server, Wire(server.url, "seed") as wire:
+        worker = Worker("a", wire, Book(), plan(7.5).pace, Faults(), "seed")
+        await worker.join("friends")
+
+    assert [body["worker_id"] for body in server.bodies] == ["a", "a", "a-anew"]
+    assert {body["enroll_token"] for body in server.bodies} == {"friends"}
+    assert worker.token == "t"
+
+
+async def test_a_worker_that_may_not_join_does_not_ask_twice() -> None:
+    async with serving((401, {"detail": "Invalid enroll token"})) as server, Wire(server.url, "seed") as wire:
+        with pytest.raises(Refused, match="Invalid enroll token"):
+            await Worker("a", wire, Book(), plan(7.5).pace, Faults(), "seed").join(None)
+
+    assert len(server.bodies) == 1
+
+
+def plan(speed: float, *, is_private: bool = True) -> Plan:
+    return Plan(1, 1, speed, Faults(), "sim", "seed", is_private=is_private)
+
+
+@pytest.mark.parametrize("speed", [1.0, 7.5, 60.0, 300.0, 3000.0])
+@pytest.mark.parametrize("is_private", [True, False])
+def test_a_run_of_a_real_budget_takes_so_much_less_at_any_speed(speed: float, is_private: bool) -> None:
+    its = plan(speed, is_private=is_private)
+    budget = its.policy["budgets.base_s"] if is_private else 300
+
+    assert its.pace.simulated_s(budget) == pytest.approx(300)
+    assert its.pace.real_s(budget) == pytest.approx(300 / speed)

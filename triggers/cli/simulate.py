@@ -1,0 +1,159 @@
+"""`nightjar simulate` tries a swarm's server with many simulated workers, which need no GPU."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from functions.rules.swarm.misbehaving import Faults
+from state.errors import Conflict
+from triggers.cli.bearer import given
+from triggers.cli.options import settings_from
+from triggers.cli.output import ERROR, OK
+from triggers.cli.simulate_view import Progress, show
+from triggers.cli.worker import checked_url
+from triggers.simulator.private import private_lab, until_stopped
+from triggers.simulator.swarm import Plan, Swarm, watched
+from triggers.simulator.wire import Refused, Wire
+
+REQUESTS_PER_S = 200.0
+"""The load that is aimed at where no speed is given."""
+REQUESTS_OF_A_RUN = 8
+MOST_SPEED = 60.0
+RUN_S = 300.0
+INTERRUPTED = 130
+SHARE = click.FloatRange(0, 0.5)
+
+
+@click.command()
+@click.option("--workers", type=click.IntRange(1, 10_000), default=50, show_default=True)
+@click.option("--rounds", type=click.IntRange(1, 10_000), default=3, show_default=True, help="runs of each")
+@click.option(
+    "--against-server", is_flag=True, help="simulate against the server at --meta-url, not a private one"
+)
+@click.option("--meta-url", default=None, help="the swarm's URL [NIGHTJAR_URL]; implies --against-server")
+@click.option("--enroll-token", default=None, help="what lets workers in [NIGHTJAR_ENROLL_TOKEN]")
+@click.option(
+    "--loss-rate",
+    type=SHARE,
+    default=0.0,
+    show_default=True,
+    help="share of the answers that are thrown away, so that the request is repeated",
+)
+@click.option(
+    "--max-concurrency",
+    type=click.IntRange(1, 4096),
+    default=64,
+    show_default=True,
+    help="most requests at once",
+)
+@click.option(
+    "--trace-file",
+    type=click.Path(path_type=Path, dir_okay=False, writable=True),
+    default=None,
+    help="write each request to it, one JSON object a line",
+)
+@click.option(
+    "--speed",
+    type=click.FloatRange(0.1, 100_000),
+    default=None,
+    help="simulated seconds in a second; default: so that about 200 requests are due in a second, at most 60",
+)
+@click.option("--seed", default=None, help="decides curves and faults; default: random")
+def command(
+    workers: int,
+    rounds: int,
+    against_server: bool,
+    meta_url: str | None,
+    enroll_token: str | None,
+    loss_rate: float,
+    max_concurrency: int,
+    trace_file: Path | None,
+    speed: float | None,
+    seed: str | None,
+) -> int:
+    """Simulate a swarm of workers with planted learning curves, over the same HTTP doors as real workers.
+
+    Without a URL a private lab is started for it, and removed at the end. 3 % of the runs crash and 5 % send their
+    result late; 10 % of the workers die in the middle of a run, 5 % of the requests are duplicated, reordered or
+    repeated. Exits with 1 where a result was lost or counted twice, or a request failed.
+    """
+    settings = settings_from()
+    url = meta_url or (settings.url if against_server else None)
+    if url is None and against_server:
+        raise click.UsageError("--against-server: name the server with --meta-url URL, or set NIGHTJAR_URL")
+    token = settings.enroll_token.get_secret_value() if settings.enroll_token is not None else None
+    bearer = given(settings)
+    plan = Plan(
+        workers=workers,
+        rounds=rounds,
+        speed=speed or min(MOST_SPEED, REQUESTS_PER_S * RUN_S / (REQUESTS_OF_A_RUN * workers)),
+        faults=Faults(losses=loss_rate),
+        name=f"sim-{secrets.token_hex(3)}",
+        seed=seed if seed is not None else secrets.token_hex(4),
+        is_private=url is None,
+        enroll_token=enroll_token or token if url is not None else None,
+        reader=bearer.text if bearer is not None and url is not None else None,
+    )
+    with written(trace_file) as trace:
+        if url is not None:
+            return asyncio.run(_against(checked_url(url), plan, max_concurrency, trace))
+        return asyncio.run(_private(plan, max_concurrency, trace))
+
+
+@contextlib.contextmanager
+def written(path: Path | None) -> Iterator[TextIO | None]:
+    """The file of the trace; None: there is none."""
+    if path is None:
+        yield None
+        return
+    with path.open("w", encoding="utf-8") as trace:
+        yield trace
+
+
+async def _private(plan: Plan, most_at_once: int, trace: TextIO | None) -> int:
+    """Simulate against a lab of our own, until the end or Ctrl-C."""
+    say("starting a private lab: Redis, web, events and clock ...")
+    async with private_lab(announce=say) as lab:
+        simulating = asyncio.create_task(_against(lab.url, plan, most_at_once, trace), name="simulate")
+        stopped = asyncio.create_task(until_stopped(lab), name="until stopped")
+        try:
+            await asyncio.wait([simulating, stopped], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (simulating, stopped):
+                task.cancel()
+            await asyncio.wait([simulating, stopped])
+        if not simulating.cancelled():
+            return simulating.result()
+        stopped.result()
+    say("interrupted; nothing is left running")
+    return INTERRUPTED
+
+
+async def _against(url: str, plan: Plan, most_at_once: int, trace: TextIO | None) -> int:
+    """Simulate against the server at this URL; answers the exit code."""
+    say(
+        f"{plan.workers} workers, {plan.rounds} runs each, at {plan.speed:g} times real speed; seed {plan.seed}"
+    )
+    losses = plan.faults.losses
+    async with Wire(url, plan.seed, losses=losses, most_at_once=most_at_once, trace=trace) as wire:
+        swarm = Swarm(plan, wire)
+        with Progress(plan.workers * plan.rounds) as progress:
+            try:
+                found = await watched(swarm, progress.every_s, progress.show)
+            except Refused as problem:
+                hint = "give the team's secret, or an enroll token for workers: --enroll-token"
+                raise Conflict(f"{url} refused: {problem}", hint=hint) from problem
+    show(swarm, found)
+    return OK if found.is_clean and not swarm.book.faults else ERROR
+
+
+def say(line: str) -> None:
+    """Print to standard error."""
+    click.echo(line, err=True)

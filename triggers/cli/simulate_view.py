@@ -1,0 +1,123 @@
+"""What `nightjar simulate` shows: how far it is, then what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+import click
+from rich import progress as bars
+from rich.console import Console
+from rich.table import Table
+
+from triggers.cli.output import for_people
+from triggers.simulator.swarm import Found, Swarm
+
+ON_A_TERMINAL_S, IN_A_FILE_S = 0.25, 5.0
+"""Seconds between two looks at it."""
+SHOWN = 10
+"""Of each kind of discrepancy, those that are listed."""
+
+
+class Progress:
+    """A bar on a terminal, a line every few seconds elsewhere; on standard error."""
+
+    def __init__(self, runs: int) -> None:
+        self._runs = runs
+        self._console = Console(stderr=True)
+        self._bar: tuple[bars.Progress, bars.TaskID] | None = None
+        self.every_s = ON_A_TERMINAL_S if self._console.is_terminal else IN_A_FILE_S
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            columns = (bars.TextColumn("{task.description}"), bars.BarColumn(), bars.MofNCompleteColumn())
+            bar = bars.Progress(*columns, bars.TimeElapsedColumn(), console=self._console)
+            self._bar = (bar, bar.add_task("joining", total=self._runs))
+            bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar[0].stop()
+
+    def show(self, swarm: Swarm) -> None:
+        """Show how far this one is."""
+        done, answers = len(swarm.book.acknowledged), swarm.wire.meter.answers
+        if self._bar is not None:
+            bar, task = self._bar
+            bar.update(task, completed=done, description=f"{swarm.phase}, {answers} requests")
+        else:
+            click.echo(f"{swarm.phase}: {done} of {self._runs} runs, {answers} requests", err=True)
+
+
+def show(swarm: Swarm, found: Found) -> None:
+    """Print what came of a simulation, and what does not agree."""
+    console = for_people()
+    table = Table("what", "figure")
+    for what, figure in rows(swarm, found):
+        table.add_row(what, figure)
+    console.print(table)
+    for title, lines in (
+        ("lost", found.lost),
+        ("counted twice", found.double),
+        ("audit", found.violations),
+        ("error", swarm.book.faults),
+        ("not checked", found.unchecked),
+    ):
+        for line in lines[:SHOWN]:
+            console.print(f"{title}: {line}")
+        if len(lines) > SHOWN:
+            console.print(f"{title}: and {len(lines) - SHOWN} more")
+
+
+def rows(swarm: Swarm, found: Found) -> Iterator[tuple[str, str]]:
+    """Each figure with what it is."""
+    book, meter, stats = swarm.book, swarm.wire.meter, found.stats
+    yield "runs", f"{len(book.runs)} handed out, {len(book.acknowledged)} results acknowledged"
+    yield "lost results", str(len(found.lost))
+    yield "double-counted results", str(len(found.double))
+    yield "audit violations", str(len(found.violations))
+    yield "errors", str(len(book.faults))
+    told = f", kill rate {stats['kill_rate']:.1%} on the server" if stats else ""
+    yield "kills", f"{book.kills}{told}"
+    ran = f", {stats['extended']} used it" if stats else ""
+    yield "extensions", f"{book.told_to_extend} offered{ran}"
+    yield "best delta", "none" if book.best_delta is None else f"{book.best_delta:+.6f}"
+    yield "belief calibration", "none: this server holds no beliefs yet"
+    yield (
+        "simulated faults",
+        f"{book.crashes} crashes, {book.late} late results, {book.duplicates} duplicated,"
+        f" {book.reordered} reordered and {book.repeats} repeated requests, {meter.thrown_away} answers thrown away",
+    )
+    yield "workers that died", f"{len(book.rounds_left)}; {_after_deaths(swarm)}"
+    whole_s = book.trained_s + book.saved_s
+    share = book.saved_s / whole_s if whole_s else 0.0
+    yield (
+        "GPU time saved (simulated)",
+        f"{book.saved_s / 3600:.2f} of {whole_s / 3600:.2f} h, {share:.1%};"
+        f" extensions took {book.extra_s / 3600:.2f} h",
+    )
+    yield (
+        "throughput",
+        f"{meter.answers / found.seconds:.0f} requests/s, {len(book.acknowledged) / found.seconds:.1f} runs/s,"
+        f" in {found.seconds:.0f} s",
+    )
+    for call in ("tick", "next_config", "result", "sync"):
+        yield f"latency of {call}", _latency(meter.percentile(call, 50), meter.percentile(call, 99))
+    yield "requests repeated without an answer", str(meter.unanswered)
+
+
+def _after_deaths(swarm: Swarm) -> str:
+    book = swarm.book
+    if not swarm.plan.is_private:
+        return f"{len(book.abandoned)} runs of theirs go on until the server counts them as lost"
+    return f"{len(book.abandoned)} runs of theirs were lost, {book.handed_on} configs handed on so far"
+
+
+def _latency(p50: float | None, p99: float | None) -> str:
+    if p50 is None or p99 is None:
+        return "none"
+    return f"p50 {p50 * 1e3:.1f} ms, p99 {p99 * 1e3:.1f} ms, from when it was due"

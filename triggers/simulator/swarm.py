@@ -1,0 +1,232 @@
+"""A simulated swarm: its workers join, run, die and are replaced; then what the server has is checked."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from random import Random
+from typing import Any
+
+from functions.rules.swarm.misbehaving import Faults, deaths
+from functions.rules.swarm.reckoning import Stored, lost, miscounted
+from triggers.simulator.book import Book
+from triggers.simulator.wire import Refused, Wire
+from triggers.simulator.worker import Pace, Worker
+
+BASE_S, EXTEND_S, SILENT_S = 300.0, 120.0, 300.0
+"""Simulated seconds of a run, of its extension, and of silence beyond it after which it is lost.
+
+Real swarms wait 600 s. A simulation would spend most of its time on that.
+"""
+GRACE_S = 60.0
+"""Seconds beyond that for which a private lab may take to count a run as lost."""
+LOOK_S = 0.5
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is simulated."""
+
+    workers: int
+    rounds: int
+    speed: float
+    faults: Faults
+    name: str
+    """Of the simulation: its workers' names begin with it."""
+    seed: str
+    is_private: bool
+    """Whether the lab is ours: then its clock runs as fast as the simulation."""
+    enroll_token: str | None = None
+    reader: str | None = None
+    """A token with which records are read, where the server wants one."""
+
+    @property
+    def policy(self) -> Mapping[str, float]:
+        """These times at the speed of the simulation, for a private lab; a budget is in whole seconds."""
+        return {
+            "budgets.base_s": max(1, round(BASE_S / self.speed)),
+            "budgets.extend_s": max(EXTEND_S / self.speed, 0.5),
+            "stale_after_s": max(SILENT_S / self.speed, 2.0),
+        }
+
+    @property
+    def pace(self) -> Pace:
+        if not self.is_private:
+            return Pace(self.speed, budget_s=1.0, lost_after_s=BASE_S / self.speed)
+        base_s, silent_s = self.policy["budgets.base_s"], self.policy["stale_after_s"]
+        return Pace(self.speed, budget_s=BASE_S / base_s, lost_after_s=base_s + silent_s)
+
+
+@dataclass
+class Found:
+    """What the server says of the simulation, and what does not agree with it."""
+
+    stats: Mapping[str, Any] = field(default_factory=dict)
+    lost: list[str] = field(default_factory=list)
+    double: list[str] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+    """What could not be checked, and why."""
+    seconds: float = 0.0
+    """From the first request of a worker to the last."""
+
+    @property
+    def is_clean(self) -> bool:
+        return not (self.lost or self.double or self.violations)
+
+
+class Swarm:
+    """The workers of one simulation."""
+
+    def __init__(self, plan: Plan, wire: Wire) -> None:
+        self.plan = plan
+        self.wire = wire
+        self.book = Book()
+        self.phase = "joining"
+        self._chance = Random(plan.seed)
+        self._joined = 0
+
+    async def run(self) -> Found:
+        """Simulate, and check.
+
+        Raises:
+            Refused: the first worker may not join. Unavailable: the server does not answer.
+        """
+        before = await self.wire.ask("health", "GET", "/health")
+        begun = time.monotonic()
+        workers = [self._worker(f"{self.plan.name}-{n:04}") for n in range(1, self.plan.workers + 1)]
+        await workers[0].join(self.plan.enroll_token)
+        if self.plan.is_private:
+            policy = {"tag": "swarm", "policy": dict(self.plan.policy)}
+            await self.wire.ask("set_policy", "POST", "/api/search/set-policy", policy)
+        await self._work(workers, joined=1)
+        if self.plan.is_private:
+            await self._until_lost()
+            await self._replace()
+            await self._until_lost()
+        seconds = time.monotonic() - begun
+        self.phase = "checking"
+        found = await self._checked(before)
+        found.seconds = seconds
+        return found
+
+    def _worker(self, name: str) -> Worker:
+        plan = self.plan
+        self._joined += 1
+        return Worker(name, self.wire, self.book, plan.pace, plan.faults, plan.seed)
+
+    async def _work(self, workers: Sequence[Worker], joined: int) -> None:
+        """Let them join, those that have not, and then begin one after another within the time of a run."""
+        await asyncio.gather(*(worker.join(self.plan.enroll_token) for worker in workers[joined:]))
+        self.phase = "running"
+        dying = deaths(self.plan.faults, len(workers), self.plan.rounds, self._chance)
+
+        async def at_work(nth: int, worker: Worker) -> None:
+            await self._in_turn(nth, len(workers))
+            await worker.work(self.plan.rounds, dying.get(nth))
+
+        await asyncio.gather(*(at_work(nth, worker) for nth, worker in enumerate(workers)))
+
+    async def _in_turn(self, nth: int, of: int) -> None:
+        """Wait, so that so many begin one after another within the time of a run."""
+        await asyncio.sleep(BASE_S / self.plan.speed * nth / of)
+
+    async def _until_lost(self) -> None:
+        """Wait until the lab has no run that goes on: those of dead workers are lost then."""
+        self.phase = "waiting until the runs of dead workers are lost"
+        clock = asyncio.get_running_loop().time
+        give_up = clock() + self.plan.pace.lost_after_s + GRACE_S
+        while runs := await self.wire.ask("active", "GET", "/runs/active"):
+            if clock() > give_up:
+                self.book.faults.append(f"{len(runs)} runs go on, although no worker does")
+                return
+            await asyncio.sleep(LOOK_S)
+
+    async def _replace(self) -> None:
+        """A new worker for each dead one does what that one still owed."""
+        self.phase = "replacing dead workers"
+        owed = dict(self.book.rounds_left)
+
+        async def replaced(nth: int, name: str, rounds: int) -> None:
+            await self._in_turn(nth, len(owed))
+            worker = self._worker(f"{name}-again")
+            await worker.join(self.plan.enroll_token)
+            await worker.work(rounds)
+
+        await asyncio.gather(
+            *(replaced(nth, name, rounds) for nth, (name, rounds) in enumerate(owed.items()))
+        )
+
+    # -- what the server has
+
+    async def _checked(self, before: Mapping[str, Any]) -> Found:
+        found = Found()
+        await self._check_records(found)
+        await self._check_counts(before, found)
+        stats = await self._asked(found, "the counts of /runs/stats", "GET", "/runs/stats")
+        found.stats = stats or {}
+        audit = await self._asked(found, "the lab's audit", "POST", "/api/lab/audit", {})
+        found.violations = list(audit["violations"]) if audit is not None else []
+        return found
+
+    async def _check_records(self, found: Found) -> None:
+        """Compare each acknowledged result with its record."""
+        names = list(self.book.acknowledged)
+        if not names:
+            return
+        first = await self._asked(found, "the records of the runs", "GET", f"/api/experiment/{names[0]}")
+        if first is None:
+            return
+        stored: dict[str, Stored] = {}
+
+        async def read(name: str) -> None:
+            try:
+                answer = await self._read("GET", f"/api/experiment/{name}")
+            except Refused as problem:
+                if problem.status != 404:
+                    raise
+                return
+            e = answer["experiment"]
+            stored[name] = Stored(e["status"], e["val_bpb"])
+
+        await asyncio.gather(*map(read, names))
+        found.lost += lost(self.book.acknowledged, stored)
+
+    async def _check_counts(self, before: Mapping[str, Any], found: Found) -> None:
+        """Compare the server's counters with ours; that of all only where no other worker was at work."""
+        after = await self.wire.ask("health", "GET", "/health")
+        leaders = await self._asked(found, "the leaderboard", "GET", "/leaderboard") or []
+        by_worker = {row["worker_id"]: row["experiment_count"] for row in leaders}
+        are_alone = before["active_workers"] == 0 and after["active_workers"] <= self._joined
+        if not are_alone:
+            found.unchecked.append("the count of all experiments (others are at work, too)")
+        count = after["experiments"] - before["experiments"] if are_alone else None
+        for difference, text in miscounted(self.book.acknowledged, count, by_worker):
+            (found.double if difference > 0 else found.lost).append(text)
+
+    async def _asked(self, found: Found, what: str, method: str, path: str, body: Any = None) -> Any:
+        """What a reader is answered; None, and noted, where this one may not read it."""
+        try:
+            return await self._read(method, path, body)
+        except Refused as problem:
+            if problem.status not in (401, 403):
+                raise
+            found.unchecked.append(f"{what} (NIGHTJAR_TOKEN has to be a token that may)")
+            return None
+
+    async def _read(self, method: str, path: str, body: Any = None) -> Any:
+        return await self.wire.ask("check", method, path, body, token=self.plan.reader, is_kept=True)
+
+
+async def watched(swarm: Swarm, every_s: float, show: Callable[[Swarm], None]) -> Found:
+    """Run it, and show how far it is."""
+    running = asyncio.create_task(swarm.run(), name="simulation")
+    try:
+        while not (await asyncio.wait([running], timeout=every_s))[0]:
+            show(swarm)
+        return running.result()
+    finally:
+        running.cancel()
+        await asyncio.wait([running])

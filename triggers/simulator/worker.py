@@ -1,0 +1,255 @@
+"""One simulated worker of a swarm: it does what `nightjar join` does, but for the training."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from random import Random
+from typing import Any
+
+from functions.rules.swarm import simulate_metric
+from functions.rules.swarm.misbehaving import Death, Fate, Faults, fate
+from functions.rules.swarm.reckoning import Acknowledged
+from state.errors import Unavailable
+from triggers.simulator.book import Book
+from triggers.simulator.wire import Refused, Wire
+
+TICKS = (0.2, 0.4, 0.6, 0.8, 1.0)
+GPUS: Mapping[str, float] = {"Simulated A100": 0.02, "Simulated H100": 0.0}
+"""By how much a GPU's baseline is above the best one's: a slower one trains fewer steps in its budget."""
+LONGEST = 1.5
+"""The largest progress that the protocol knows."""
+STOPPED = "stopped early, as the server said"
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How the time of a simulation runs."""
+
+    speed: float
+    """Simulated seconds in a second."""
+    budget_s: float
+    """Simulated seconds that stand for one second of a server's budget."""
+    lost_after_s: float
+    """Seconds without a word after which the server counts a run as lost; for foreign servers a run's own time."""
+
+    def simulated_s(self, budget: float) -> float:
+        """Simulated seconds of a whole budget."""
+        return budget * self.budget_s
+
+    def real_s(self, budget: float) -> float:
+        """Seconds that it takes here."""
+        return self.simulated_s(budget) / self.speed
+
+
+class Worker:
+    """A worker with a name and a token of its own."""
+
+    def __init__(self, name: str, wire: Wire, book: Book, pace: Pace, faults: Faults, seed: str) -> None:
+        self.name = name
+        self.token: str | None = None
+        self._wire = wire
+        self.book = book
+        self.pace = pace
+        self.faults = faults
+        self.chance = Random(f"{seed}/{name}")
+        self._gpu = self.chance.choice(sorted(GPUS))
+        self.baseline = self.measured({}, 1.0)
+
+    async def join(self, enroll_token: str | None) -> None:
+        """Enter the swarm; where the answer was lost with the token, once more, under another name.
+
+        Raises:
+            Refused: it may not. Unavailable: see `Wire.ask`.
+        """
+        enrolling = {} if enroll_token is None else {"enroll_token": enroll_token}
+        while True:
+            body = {"worker_id": self.name, "gpu_type": self._gpu, "baseline_bpb": self.baseline, **enrolling}
+            try:
+                welcome = await self._wire.ask("register", "POST", "/register", body, is_kept=True)
+            except Refused as problem:
+                if not problem.is_repeat:
+                    raise
+                self.name = f"{self.name}-anew"
+            else:
+                self.token = welcome["worker_token"]
+                return
+
+    async def work(self, rounds: int, death: Death | None = None) -> None:
+        """Run so many configs, unless it dies before; what goes wrong is noted."""
+        for nth in range(rounds):
+            dies_at = death.progress if death is not None and death.nth == nth else None
+            try:
+                is_done = await self.one_run(dies_at)
+            except (Refused, Unavailable) as problem:
+                self.book.faults.append(f"{self.name}: {problem}")
+                is_done = True
+            if dies_at is not None:
+                self.book.rounds_left[self.name] = rounds - nth - is_done
+                return
+
+    async def one_run(self, dies_at: float | None = None) -> bool:
+        """Ask for a config, report on the way, send the result, and sync; False: it died on the way.
+
+        Raises:
+            Refused, Unavailable: see `Wire.ask`.
+        """
+        given = await self.twice("next_config", "GET", f"/next_config/{self.name}")
+        config, run_id = given["config_delta"], given["run_id"]
+        text = json.dumps(config, sort_keys=True)
+        if run_id not in self.book.runs:
+            self.book.runs.add(run_id)
+            self.book.configs[text] += 1
+        run = Run(self, run_id, config, given["budget_seconds"], fate(self.faults, self.chance))
+        if not await run.trained(dies_at):
+            self.book.abandoned[run_id] = text
+            return False
+        await run.send()
+        await self.ask("sync", "GET", f"/sync/{self.name}")
+        return True
+
+    # -- what a run needs of its worker
+
+    def measured(self, config: Mapping[str, Any], progress: float) -> float:
+        return round(simulate_metric(config, progress, self.chance) + GPUS[self._gpu], 6)
+
+    async def ask(self, call: str, method: str, path: str, body: Any = None, due: float | None = None) -> Any:
+        return await self._wire.ask(call, method, path, body, token=self.token, due=due)
+
+    async def twice(
+        self, call: str, method: str, path: str, body: Any = None, due: float | None = None
+    ) -> Any:
+        """The same, and for some a second time at once: one of both answers, a stop before all others."""
+        if self.chance.random() >= self.faults.duplicates:
+            return await self.ask(call, method, path, body, due)
+        self.book.duplicates += 1
+        answers = await asyncio.gather(*(self.ask(call, method, path, body, due) for _ in range(2)))
+        return max(answers, key=lambda answer: answer.get("action") == "stop")
+
+
+class Run:
+    """One run of a simulated worker."""
+
+    def __init__(
+        self, worker: Worker, run_id: str, config: Mapping[str, Any], budget: float, its: Fate
+    ) -> None:
+        self.run_id = run_id
+        self._of = worker
+        self._book = worker.book
+        self._config = config
+        self._budget = budget
+        self._fate = its
+        self._end = 1.0
+        self._progress = 0.0
+        self._is_stopped = False
+        self._held: dict[str, Any] | None = None
+        self._begun = asyncio.get_running_loop().time()
+
+    async def trained(self, dies_at: float | None) -> bool:
+        """Train to the end, or until it is stopped or crashes; False: its worker has died."""
+        crashes_at = self._fate.crashes_at
+        last = self._end if crashes_at is None else crashes_at
+        for progress in self._points():
+            if progress > (last if dies_at is None else min(last, dies_at)):
+                break
+            await self._until(progress)
+            await self._report(progress)
+            if self._is_stopped:
+                break
+            last = self._end if crashes_at is None else crashes_at
+        await self._release()
+        end = last if dies_at is None else min(last, dies_at)
+        if not self._is_stopped:
+            await self._until(end)
+        self._account(end)
+        return dies_at is None or self._is_stopped
+
+    def _points(self) -> Iterator[float]:
+        """When it reports: at each fifth, and where it was extended, on the way and at the end of that."""
+        yield from TICKS
+        if self._end > 1.0:
+            yield (1.0 + self._end) / 2
+            yield self._end
+
+    def _due(self, progress: float) -> float:
+        """When it is so far, on the loop's clock."""
+        return self._begun + progress * self._of.pace.real_s(self._budget)
+
+    async def _until(self, progress: float) -> None:
+        self._progress = progress
+        await asyncio.sleep(max(0.0, self._due(progress) - asyncio.get_running_loop().time()))
+
+    async def _report(self, progress: float) -> None:
+        """Tick; some ticks wait until the next one was sent."""
+        of, due = self._of, self._due(progress)
+        metric = of.measured(self._config, progress)
+        body = {"id": self.run_id, "p": progress, "m": metric, "d": metric - of.baseline}
+        if self._held is None and of.chance.random() < of.faults.reordered:
+            self._held = body
+            return
+        await self._tick(body, due)
+        await self._release()
+
+    async def _release(self) -> None:
+        """Send the tick that was held back."""
+        if self._held is not None:
+            body, self._held = self._held, None
+            self._book.reordered += 1
+            await self._tick(body, asyncio.get_running_loop().time())
+
+    async def _tick(self, body: Mapping[str, Any], due: float) -> None:
+        told = await self._of.twice("tick", "POST", "/tick", body, due)
+        if told.get("action") == "stop":
+            if not self._is_stopped:
+                self._book.kills += 1
+                self._book.acknowledged[self.run_id] = Acknowledged(self._of.name, None, is_stopped=True)
+            self._is_stopped = True
+        elif told.get("action") == "extend":
+            self._book.told_to_extend += self._end == 1.0
+            self._end = min(LONGEST, max(1.0, round(told["budget"] / self._budget, 3)))
+
+    def _account(self, end: float) -> None:
+        """Note the simulated GPU time."""
+        whole_s = self._of.pace.simulated_s(self._budget)
+        used = self._progress if self._is_stopped else end
+        self._book.trained_s += used * whole_s
+        self._book.extra_s += max(0.0, used - 1.0) * whole_s
+        if self._is_stopped:
+            self._book.saved_s += max(0.0, 1.0 - used) * whole_s
+
+    async def send(self) -> None:
+        """Send the result: late where it straggles, and for some once more after it was acknowledged."""
+        of = self._of
+        has_crashed = self._fate.crashes_at is not None and not self._is_stopped
+        if self._fate.is_late and not self._is_stopped:
+            self._book.late += 1
+            await asyncio.sleep(self._fate.late_by * of.pace.lost_after_s)
+        value = None if has_crashed or self._is_stopped else self._final()
+        error = STOPPED if self._is_stopped else "RuntimeError: simulated" if has_crashed else None
+        body = {
+            "worker_id": of.name,
+            "exp_id": self.run_id,
+            "config": self._config,
+            "config_delta": self._config,
+            "val_bpb": value,
+            "delta_bpb": None if value is None else value - of.baseline,
+            "duration_seconds": round(self._progress * of.pace.simulated_s(self._budget), 3),
+            "error": error,
+        }
+        await of.twice("result", "POST", "/result", body)
+        self._book.crashes += has_crashed
+        self._book.acknowledged[self.run_id] = Acknowledged(of.name, value, is_stopped=self._is_stopped)
+        if value is not None:
+            delta = value - of.baseline
+            self._book.best_delta = min(delta, self._book.best_delta or delta)
+        if of.chance.random() < of.faults.repeats:
+            self._book.repeats += 2
+            await of.ask("result", "POST", "/result", body)
+            tick = {"id": self.run_id, "p": 0.2, "m": of.baseline, "d": 0.0}
+            await of.ask("tick", "POST", "/tick", tick)
+
+    def _final(self) -> float:
+        """What train.py prints at its end; an extended one has learned more."""
+        return self._of.measured(self._config, self._end)
