@@ -18,6 +18,7 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from functions.process.holding import HELD_MOST_S
+from functions.rules.swarm.reckoning import Acknowledged
 from tests.journeys.running import RunningLab
 
 TAG = "chaos"
@@ -55,6 +56,8 @@ class Book:
     finished: dict[str, tuple[str, float | None]] = field(default_factory=dict)
     """Acknowledged results: status and value of each experiment that an agent has reported."""
     submitted: list[str] = field(default_factory=list)
+    pulled: dict[str, Acknowledged] = field(default_factory=dict)
+    """Acknowledged results of the swarm's workers."""
     kills: Counter[tuple[str, str]] = field(default_factory=Counter)
     calls: int = 0
     repeats: int = 0

@@ -3,9 +3,9 @@
     .venv/bin/python -P -m bench.chaos --minutes 15
 
 Starts a real lab (`./nightjar up`, its own Redis, two CPU slots, all intervals a tenth of the default), and a worker
-that reaches it by HTTP alone, with agents, readers, operators and event subscribers. Every few seconds it kills or
-stops one process, or cuts that worker's network for a while. Hostile agents send the worst that their tokens let them
-(`bench/_hostile.py`); none of it may cost the others anything.
+that reaches it by HTTP alone, with agents, workers of a swarm, readers, operators and event subscribers. Every few
+seconds it kills or stops one process, or cuts that worker's network for a while. Hostile agents send the worst that
+their tokens let them (`bench/_hostile.py`); none of it may cost the others anything.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ import httpx
 import psutil
 
 from bench._hostile import HOSTILE, hostile_users, with_evil
+from bench._swarm_users import Pulls, open_swarm, swarm_faults
 from bench._users import (
     BRANCHING,
     CONFIRMED,
@@ -170,9 +171,11 @@ def violations(
         status = lab.status(name)
         if status not in ("keep", "discard", "crash", "timeout", "invalid", "stopped", "lost"):
             yield f"{name} was accepted, but is {status} at the end"
+    yield from swarm_faults(lab, book)
     events = events_of(lab)
     ends = Counter(e.subject for e in events if e.type == "experiment.finished")
-    for name in [*book.finished, *(n for n in book.submitted if lab.status(n) != "lost")]:
+    values = [name for name, sent in book.pulled.items() if sent.value is not None]
+    for name in [*book.finished, *values, *(n for n in book.submitted if lab.status(n) != "lost")]:
         if ends[name] != 1:
             yield f"the stream has {ends[name]} finishes of {name}"
     ids = [e.id for e in events]
@@ -283,7 +286,8 @@ def show(book: Book, seconds: float, events: Counter[str]) -> None:
     print(
         f"\nin {seconds:.0f} s: {book.calls} calls answered, {book.repeats} repeated"
         f" (longest until an answer {longest}),\n{len(book.finished)} experiments reported and"
-        f" {len(book.submitted)} submitted by agents, {events.total()} events:"
+        f" {len(book.submitted)} submitted by agents, {len(book.pulled)} results of a swarm"
+        f" ({sum(sent.is_stopped for sent in book.pulled.values())} of stopped runs), {events.total()} events:"
         f"\n{events['experiment.retested']} retests ended, {events['experiment.confirmed']} keeps were confirmed,"
         f" {events['experiment.demoted']} demoted; {events['selection.opened']} selections,"
         f" {events['selection.committed']} committed, {events['selection.expired']} expired"
@@ -325,9 +329,11 @@ def loaded(
     lab.setup(CONFIRMED, **lenient, keep_rule="confirmed")
     traces = {"mode": "multi", "max_parallel": 6, "lease_ttl_s": 5, "dead_after_crashes": 100}
     lab.setup(BRANCHING, **lenient, traces=traces)
+    open_swarm(lab)
     subscribers = [Subscribes(lab, book, stop, f"{seed}/subscriber/{n}", token("operator")) for n in range(3)]
     users: list[User] = [*subscribers]
-    for kind, count in ((TrainsItself, 4), (LetsTrain, 2), (LetsConfirm, 2), (Branches, 2), (LooksOn, 2)):
+    kinds = ((TrainsItself, 4), (LetsTrain, 2), (LetsConfirm, 2), (Branches, 2), (LooksOn, 2), (Pulls, 3))
+    for kind, count in kinds:
         users += [
             kind(lab, book, stop, f"{seed}/{kind.__name__}/{n}", token("operator")) for n in range(count)
         ]
