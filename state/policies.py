@@ -43,8 +43,8 @@ class Policies:
         """Replace some values, if the version still is `expected` (None: whatever it is); answers the new version.
 
         `check` gets the policy before and after, and refuses what this store cannot know to be wrong. A new
-        `traces.mode` begins a new epoch of the tag's traces, and so does `new_epoch`. `priorities` say how much single
-        traces are wanted, higher first.
+        `traces.mode` begins a new epoch of the tag's traces, and so does `new_epoch`. `priorities` say how much
+        single traces are wanted, higher first.
 
         Raises:
             Conflict: it was changed meanwhile. Invalid: the values. NotFound: no such tag.
