@@ -775,3 +775,17 @@ async def test_where_values_are_compared_a_lower_value_is_better_whatever_the_ba
     assert (better.status, better.judged) == ("keep", 0.99)
     assert better.delta == pytest.approx(0.51)
     assert better.delta_bpb == pytest.approx(-0.01)
+
+
+async def test_a_first_run_that_is_worse_than_its_baseline_is_no_best(swarm: Swarm) -> None:
+    await swarm.policy(keep_rule="confirmed")
+    await swarm.join("w1")
+
+    worse = await swarm.record(await swarm.run("w1", 1.05))
+    await refused(swarm.http, 404, "/api/experiment/best", tag="swarm")
+    better = await swarm.record(await swarm.run("w1", 0.99))
+
+    assert (worse.status, worse.trust, worse.improved) == ("discard", None, False)
+    assert worse.delta == pytest.approx(-0.05)
+    assert (better.status, better.improved) == ("keep", True)
+    assert better.delta == pytest.approx(0.01)

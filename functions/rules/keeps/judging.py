@@ -35,6 +35,7 @@ from functions.rules.pool.breaker import Breaker, is_probe
 from state.codes import code_of
 from state.decisions import BestAfter, Ending, GpuCrashes, KeyAfter, Repeat, TagCrashes
 from state.facts import Comparison, RunFacts
+from state.policy import Policy
 from state.records import RETESTED, Best, Experiment, Gpu, Status, Tag, Trust
 
 
@@ -207,10 +208,11 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
     value = report.value if e.baseline else weighed.value
     standing = best.standing() if best and not e.baseline else []
     repeats_best = under.code in {link.code for link in standing}
-    verdict = judge(value, best.val_bpb if best else None, tag.direction, policy.near_miss_margin)
+    verdict = judge(value, best.val_bpb if best else _to_beat(policy), tag.direction, policy.near_miss_margin)
     if repeats_best:  # one more run of the same code is no progress
         verdict = replace(verdict, improved=False, near_miss=False)
-    trust = None if repeats_best else _trust(value, run, best, weighed.noise)
+    is_worse = best is None and not verdict.improved  # than a swarm's baseline
+    trust = None if repeats_best or is_worse else _trust(value, run, best, weighed.noise)
     if e.baseline and trust is not None:
         trust = "confirmed"  # what it measures is what counts
     base = branch_base(run, under.key, beside)
@@ -241,7 +243,11 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
     )
     builds_on = under.agrees and (base is None or bool(beats_base))
     growth, committed = grown(run, beside, answer.status, value, builds_on)
-    after = None if repeats_best else new_best(e, value, best, tag.direction, policy.retest_top_k, under.code)
+    after = (
+        None
+        if repeats_best or is_worse
+        else new_best(e, value, best, tag.direction, policy.retest_top_k, under.code)
+    )
     is_near = answer.status == "discard" and under.agrees and not repeats_best
     return Ending(
         e,
@@ -263,6 +269,11 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
         repeat=weighed.repeat,
         growth=growth,
     )
+
+
+def _to_beat(policy: Policy) -> float | None:
+    """What a first run has to beat: nothing; where deltas are compared, its worker's baseline."""
+    return 0.0 if policy.compare_by == "delta" else None
 
 
 def judge_failure(failure: Failure, run: RunFacts, beside: Comparison, breaker: Breaker) -> Ending:

@@ -27,6 +27,8 @@ TRIES = 8
 """Configs that are tried for a worker before one is handed out that was tried often enough."""
 DRAWN_PRIORITY = 0.5
 CATEGORY = "hyperparams"
+SHOWN = 4
+"""Constants that a run's description names."""
 MOST_HANDED_OUT = 2
 """Times that a worker is given the same run: a retrying proxy burns none, and a worker that lost it gets it back."""
 
@@ -142,15 +144,15 @@ def hand_out(
 ) -> HandOut:
     """A config as a run of a worker; `owner` is whom its record is of."""
     name = fingerprint(config, facts.dimensions)
-    changes = ", ".join(f"{constant} = {value!r}" for constant, value in config.items())
-    changes = changes or "the unchanged train.py"
+    changes = [f"{constant} = {value!r}" for constant, value in config.items()] or ["the unchanged train.py"]
+    further = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
     idea = Idea(
         tag=facts.tag.name,
         hypothesis=population.statement,
-        description=changes[:1000],
+        description=", ".join(changes[:SHOWN])[:200] + further,
         category=CATEGORY,
         commit_sha=name[:7],
-        diff_summary=changes[:1000],
+        diff_summary=", ".join(changes)[:1000],
         owner=owner,
         agent=owner,
         config_delta=dict(config),
