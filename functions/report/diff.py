@@ -10,6 +10,7 @@ from functions.children import Children
 from functions.contract import Request, Response, function
 from functions.formats.patches import text_of
 from functions.report._git_diff import Between, between
+from functions.views.configs import between_configs
 from functions.views.experiments import score_of
 from state.experiments import Experiments
 from state.ids import ExperimentId
@@ -25,13 +26,15 @@ class Difference(Response):
     a: dict[str, Any]
     b: dict[str, Any]
     delta_bpb: float | None
+    """b's value minus a's; of two runs of swarms, which are judged by their distance from a baseline, of these."""
     delta_params_m: float | None
     delta_vram_mb: float | None
     patch_a: str | None
     patch_b: str | None
     """Each one's whole patch against the tag's base commit; null where none was sent."""
     diff: str | None
-    """What b changes on top of a, file by file; null where one of the patches is missing, or `diff_cut` says why."""
+    """What b changes on top of a, file by file; null where one of the patches is missing, or `diff_cut` says why.
+    Two runs of swarms have no patch: the constants in which their configs differ."""
     diff_cut: str | None
     """Why `diff` is missing although both patches are there, or where it ends early; null where it is whole."""
 
@@ -41,14 +44,17 @@ async def diff(request: CompareExperiments, experiments: Experiments, children: 
     """Both sides, b minus a, and the code; a discarded experiment's patch can be read for ever."""
     one, other = await experiments.compared(request.experiment_a, request.experiment_b)
     a, b = one.experiment, other.experiment
+    beside = _of_swarm(a, b)
     made = Between()
     if one.patch is not None and other.patch is not None:
         async with children.one():
             made = await between(one.patch, other.patch, a.experiment_id, b.experiment_id)
+    elif beside is not None:
+        made = Between(beside)
     return Difference(
         a=_side(a),
         b=_side(b),
-        delta_bpb=_minus(b.val_bpb, a.val_bpb),
+        delta_bpb=_minus(b.val_bpb, a.val_bpb) if beside is None else _minus(b.delta_bpb, a.delta_bpb),
         delta_params_m=_minus(b.num_params_m, a.num_params_m),
         delta_vram_mb=_minus(b.peak_vram_mb, a.peak_vram_mb),
         patch_a=text_of(one.patch),
@@ -58,10 +64,19 @@ async def diff(request: CompareExperiments, experiments: Experiments, children: 
     )
 
 
+def _of_swarm(a: Experiment, b: Experiment) -> str | None:
+    """What lies between two runs of swarms, whose config is all that they change; None for other ones."""
+    if a.worker_id is None or b.worker_id is None:
+        return None
+    return between_configs(a.config_delta or {}, b.config_delta or {}, a.experiment_id, b.experiment_id)
+
+
 def _side(e: Experiment) -> dict[str, Any]:
     return {
         "id": e.experiment_id,
         "val_bpb": e.val_bpb,
+        "delta_bpb": e.delta_bpb,
+        "config_delta": e.config_delta,
         "score": score_of(e),
         "reported": e.reported,
         "claimed": e.is_claim,

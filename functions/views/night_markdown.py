@@ -70,7 +70,7 @@ def _chain(night: NightView) -> Iterator[str]:
         value = "" if step.val_bpb is None else figure(step.val_bpb)
         gain = "" if step.gain is None else f"{step.gain:+.6f}"
         sure = "baseline" if step.baseline else step.trust or ""
-        above = step.above or "base commit"
+        above = step.above or ("baseline" if night.by_delta else "base commit")
         yield f"| {step.experiment_id} | {above} | {value} | {gain} | {sure} | {code(step.description)} |"
     yield "\nA gain above zero is better, and is against what the experiment was made from.\n"
 
@@ -98,14 +98,14 @@ def _failed(night: NightView) -> Iterator[str]:
     if night.near_misses:
         yield "## What came close\n\n| experiment | value | what |\n|---|---|---|"
         for e in night.near_misses:
-            yield f"| {e['experiment_id']} | {figure(e['val_bpb'])} | {code(e['description'])} |"
+            yield f"| {e['experiment_id']} | {figure(e.get('delta_bpb', e['val_bpb']))} | {code(e['description'])} |"
         yield ""
 
 
 def _untried(night: NightView) -> Iterator[str]:
     if night.categories:
         tried = sorted(night.categories.items(), key=lambda each: -each[1]["total"])
-        yield "## What was tried, and what never\n"
+        yield f"## What was tried{', and what never' if night.never_tried else ''}\n"
         yield ", ".join(f"{code(name)} {n['total']} ({n['kept']} kept)" for name, n in tried) + "."
     if night.never_tried:
         yield f"Never: {', '.join(night.never_tried)}."

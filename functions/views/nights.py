@@ -60,13 +60,16 @@ class NightView(BaseModel):
 
     tag: str
     metric: str
+    """What the values are of; `delta_bpb` where runs are judged by their distance from their worker's baseline."""
     direction: str
+    by_delta: bool
+    """Whether the best is a swarm's, judged by its distance from its worker's baseline."""
     base_commit: str | None
     """Of the tag: what every patch is against."""
     headline: str
     """All that matters in a few sentences."""
     first: float | None
-    """The baseline's value, else that of the first keep in the chain."""
+    """The baseline's value, else that of the first keep in the chain; 0 where distances from it are judged."""
     best: float | None
     """What may be claimed of the best: the mean of its further runs, else its value."""
     first_seen: float | None
@@ -94,7 +97,7 @@ class NightView(BaseModel):
     near_misses: list[dict[str, Any]]
     categories: dict[str, dict[str, int]]
     never_tried: list[str]
-    """Categories without a finished experiment."""
+    """Categories without a finished experiment; none are told of a swarm, which tries constants alone."""
 
 
 def night_view(
@@ -103,14 +106,16 @@ def night_view(
     """The night; `changes` are the keeps' own changes, by id."""
     tag, best = facts.tag, facts.best
     value, further = _claimed(best) if best else (None, 0)
-    first = _first(tag, steps)
+    by_delta = best is not None and best.experiment.delta_bpb is not None
+    first = 0.0 if by_delta else _first(tag, steps)
     whole = None
     if value is not None and first is not None:
         whole = score(first, tag.direction) - score(value, tag.direction)
     chain = [_step(step, changes.get(step.keep.experiment_id)) for step in steps]
     return NightView(
         tag=tag.name,
-        metric=tag.metric,
+        metric="delta_bpb" if by_delta else tag.metric,
+        by_delta=by_delta,
         direction=tag.direction,
         base_commit=tag.base_commit,
         headline=headline(tag, first, value, further, best, facts.demoted, steps),
@@ -131,7 +136,9 @@ def night_view(
         failures=_failures(facts.failures),
         near_misses=[sketch_view(e) for e in near],
         categories={name: {"total": total, "kept": kept} for name, (total, kept) in facts.categories.items()},
-        never_tried=[name for name in CATEGORIES if name != "other" and name not in facts.categories],
+        never_tried=[
+            name for name in CATEGORIES if name != "other" and name not in facts.categories and not by_delta
+        ],
     )
 
 

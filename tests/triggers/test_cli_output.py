@@ -76,6 +76,7 @@ def test_the_demo_shows_them_escaped_and_nothing_as_markup(capsys: pytest.Captur
         "status": "keep",
         "val_bpb": 1.0,
         "judged_val_bpb": None,
+        "delta_bpb": None,
         "baseline": False,
         "claimed": False,
         "delta": None,

@@ -10,7 +10,7 @@ from state.errors import NotFound
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import printable
-from triggers.cli.runs import path_of
+from triggers.cli.runs import Run, is_of_swarm, path_of
 
 _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
@@ -21,10 +21,14 @@ _COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 @click.argument("experiment")
 @click.argument("other", required=False)
 def command(data: str | None, lab: str | None, experiment: str, other: str | None) -> None:
-    """Print the patch of EXPERIMENT against its tag's base commit, or what OTHER changes on top of EXPERIMENT."""
+    """Print the patch of EXPERIMENT against its tag's base commit, or what OTHER changes on top of EXPERIMENT.
+
+    A swarm's run has no patch: its constants are printed, or those in which OTHER differs.
+    """
     http = LabHttp(settings_from(data=data, lab=lab))
     if other is None:
-        text = http.ask("GET", path_of(experiment))["diff"]
+        one = http.ask("GET", path_of(experiment))
+        text = _config(one["experiment"]) if is_of_swarm(one["experiment"]) else one["diff"]
         missing = f"no patch is known of {experiment}"
     else:
         found = http.ask("POST", "/api/report/diff", {"experiment_a": experiment, "experiment_b": other})
@@ -36,3 +40,8 @@ def command(data: str | None, lab: str | None, experiment: str, other: str | Non
         return
     for line in text.splitlines():
         click.secho(printable(line), fg=_COLOURS.get(line[:1]), bold=line.startswith("diff "))
+
+
+def _config(run: Run) -> str:
+    """The constants that a swarm's run set, as train.py has them."""
+    return "".join(f"{name} = {value!r}\n" for name, value in (run["config_delta"] or {}).items())

@@ -58,10 +58,23 @@ def outcome(run: Run) -> str:
     return f"{run['status']}, {run['trust']}" if run["trust"] else str(run["status"])
 
 
+def is_of_swarm(run: Run) -> bool:
+    """Whether a swarm's worker ran it: its config is all that it changed."""
+    return run["worker_id"] is not None
+
+
 def value(run: Run) -> str:
-    """The number that it is judged by, or nothing."""
-    found = run["val_bpb"] if run["judged_val_bpb"] is None else run["judged_val_bpb"]
-    return "" if found is None else f"{found:.6f}"
+    """The number that it is judged by, or nothing; signed where that is its distance from its worker's baseline."""
+    own = run["val_bpb"] if run["delta_bpb"] is None else run["delta_bpb"]
+    found = own if run["judged_val_bpb"] is None else run["judged_val_bpb"]
+    if found is None:
+        return ""
+    return f"{found:.6f}" if run["delta_bpb"] is None else f"{found:+.6f}"
+
+
+def measured(run: Run) -> str:
+    """The value that a run printed which is judged by its distance from a baseline; nothing for the others."""
+    return "" if run["delta_bpb"] is None or run["val_bpb"] is None else f"{run['val_bpb']:.6f}"
 
 
 def gain(run: Run) -> str:
@@ -75,11 +88,15 @@ def table_of(runs: Iterable[Run]) -> Table:
     from rich.table import Table
     from rich.text import Text  # imported late: JSON needs none of them
 
+    runs = [*runs]
+    by_delta = any(map(measured, runs))
+    numbers = ("delta_bpb", "val_bpb", "gain") if by_delta else ("value", "gain")
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("experiment", "outcome", "value", "gain"):
-        table.add_column(name, no_wrap=True, justify="right" if name in ("value", "gain") else "left")
+    for name in ("experiment", "outcome", *numbers):
+        table.add_column(name, no_wrap=True, justify="right" if name in numbers else "left")
     table.add_column("what", no_wrap=True, overflow="ellipsis")
     for run in runs:
         what = Text(printable(run["description"]))
-        table.add_row(run["experiment_id"], outcome(run), value(run), gain(run), what)
+        shown = (value(run), measured(run), gain(run)) if by_delta else (value(run), gain(run))
+        table.add_row(run["experiment_id"], outcome(run), *shown, what)
     return table

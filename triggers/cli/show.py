@@ -11,7 +11,7 @@ from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import print_json, printable, printable_lines
-from triggers.cli.runs import gain, outcome, path_of, value
+from triggers.cli.runs import gain, is_of_swarm, measured, outcome, path_of, value
 
 
 @click.command()
@@ -39,7 +39,7 @@ def _facts(run: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[str, st
     """Names and texts of what is known."""
     if number := value(run):
         better = f", {gain(run)} beside {run['compared_with'] or 'the best before it'}" if gain(run) else ""
-        yield "value", f"{number}{better}" + (" (above zero is better)" if better else "")
+        yield "value", f"{number}{_of_baseline(run)}{better}" + (" (above zero is better)" if better else "")
     if run["score"] == "trusted" and run["reported"] is not None and run["reported"] != run["val_bpb"]:
         yield "printed", f"{run['reported']:.6f} by train.py"
     for retest in found["retests"]:
@@ -61,7 +61,10 @@ def _facts(run: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[str, st
     if run["duplicate_of"]:
         yield "same code", f"as {run['duplicate_of']}"
     by = " by " + run["agent"] if run["agent"] else ""
-    yield "commit", f"{run['commit_sha']}{by}"
+    if is_of_swarm(run):
+        yield "run by", f"{run['worker_id']} ({run['gpu_type']}), config {run['commit_sha']}"
+    else:
+        yield "commit", f"{run['commit_sha']}{by}"
     if run["gpu_id"]:
         took = "" if run["training_seconds"] is None else f", {run['training_seconds']:g} s of training"
         yield "trained on", f"{run['gpu_id']}{took}"
@@ -81,3 +84,10 @@ def _facts(run: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[str, st
     )
     if run["error"]:
         yield run["error_kind"] or "error", run["error"]
+
+
+def _of_baseline(run: dict[str, Any]) -> str:
+    """What the value is the distance of, where it is one."""
+    if not (printed := measured(run)):
+        return ""
+    return f" (val_bpb {printed}, its worker's baseline {run['baseline_bpb']:.6f}: below zero is better)"
