@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from functions.process.readiness import connected, until_ready
 from functions.process.supervision import ProcessGroup, stopping_on_signals
+from functions.profiles import swarm_dimensions
 from state.embedded import EmbeddedRedis, make_data_dir
 from state.errors import Unavailable
 from state.presence import Announced, Presence
@@ -57,11 +58,12 @@ class LocalLab:
         """Start everything and wait until it is ready; at the end drain it.
 
         Raises:
-            Conflict: a lab runs on this data directory already. Unavailable: something does not start, or it
-                ended without Redis.
+            Conflict: a lab runs on this data directory already. Invalid: a setting names what cannot be used.
+            Unavailable: something does not start, or it ended without Redis.
         """
         settings = parts.settings
         check_port(settings)
+        swarm_dimensions(settings.swarm_profile)
         make_data_dir(settings.data_dir)
         with contextlib.ExitStack() as stack:
             redis = None

@@ -84,6 +84,18 @@ def test_doctor_names_what_the_project_s_python_does_not_have(project: Path, tmp
     assert nowhere.startswith("none here: ")
 
 
+def test_a_swarm_s_profile_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+
+    done = nightjar(data, "up", NIGHTJAR_SWARM_PROFILE=str(tmp_path / "no-such.toml"))
+
+    said, remedy = done.stderr.splitlines()
+    assert done.returncode == 1
+    assert "neither mnist nor nanochat, nor a file that can be read" in said
+    assert "nightjar dims scan" in remedy
+    assert not data.exists()
+
+
 def test_a_port_in_use_is_refused(project: Path, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
