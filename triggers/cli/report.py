@@ -42,4 +42,9 @@ def command(data: str | None, lab: str | None, tag: str | None, output: Path | N
     else:
         click.echo(printable_lines(night["markdown"]))
     if night["best_experiment_id"] is not None:
-        click.echo(f"-> {PROGRAM} take {night['best_experiment_id']} makes a branch of the best", err=True)
+        hint = (
+            f"best {name} --write train.py sets the constants of your train.py to the best"
+            if night["by_delta"]
+            else f"take {night['best_experiment_id']} makes a branch of the best"
+        )
+        click.echo(f"-> {PROGRAM} {hint}", err=True)
