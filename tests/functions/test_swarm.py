@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -295,6 +295,15 @@ async def test_configs_wait_for_workers_and_leave_as_they_are_handed_out(swarm: 
     await swarm.next("w1")
 
     assert (await asked(swarm.http, "/health"))["queue_depth"] == 7
+
+
+async def test_a_link_that_a_browser_follows_hands_out_nothing(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    visit = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+
+    problem(await swarm.http.get("/next_config/w1", headers=visit), 403)
+
+    assert (await swarm.next("w1"))["run_id"] == "swarm-1"
 
 
 # -- ticks
@@ -789,3 +798,38 @@ async def test_a_first_run_that_is_worse_than_its_baseline_is_no_best(swarm: Swa
     assert worse.delta == pytest.approx(-0.05)
     assert (better.status, better.improved) == ("keep", True)
     assert better.delta == pytest.approx(0.01)
+
+
+WOUNDS: Mapping[str, tuple[str, ...]] = {
+    "a run that is handed out, but not in the index": ("ZREM", "handed_out", "swarm-3"),
+    "a run in the index that has ended": ("ZADD", "handed_out", "1", "swarm-1"),
+    "a worker with a run that has ended": ("HSET", "swarm_workers:w1", "run_id", "swarm-1"),
+    "a worker's count of runs": ("HINCRBY", "swarm_workers:w1", "runs", "1"),
+    "a worker's number": ("HSET", "swarm_workers:w1", "number", "7"),
+    "a worker that is none": ("ZREM", "swarm_members:swarm", "w1"),
+    "a worker's runs by delta": ("ZADD", "worker_runs:w1", "-9", "swarm-1"),
+    "who leads": ("ZADD", "leaders:swarm", "-9", "w1"),
+    "a config's trials": ("HINCRBY", "configs:swarm", "FINGERPRINT:trials", "1"),
+    "a config's runs in flight": ("HINCRBY", "configs:swarm", "FINGERPRINT:in_flight", "1"),
+}
+
+
+@pytest.mark.parametrize("wound", WOUNDS)
+async def test_the_audit_finds_every_wound_of_a_swarm(
+    client: httpx.AsyncClient, process: Process, wound: str
+) -> None:
+    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
+    swarm = Swarm(client, process)
+    await swarm.join("w1")
+    await swarm.run("w1", 0.95)
+    await swarm.run("w1", 0.9)
+    await swarm.next("w1")
+    assert await swarm.audited() == []
+    command, key, *words = WOUNDS[wound]
+    name = (await swarm.record("swarm-1")).fingerprint or ""
+
+    await process.lab.command(
+        command, f"{process.lab.keys()}:{key}", *(word.replace("FINGERPRINT", name) for word in words)
+    )
+
+    assert await swarm.audited() != []

@@ -138,6 +138,19 @@ async def still_admitted(tokens: Tokens, proofs: Collection[Proof | None]) -> se
     return holding
 
 
+def check_no_visit(request: Request) -> None:
+    """Refuse a write by GET that a browser sends because somebody followed a link.
+
+    Raises:
+        Forbidden: it does.
+    """
+    if request.headers.get("sec-fetch-mode", "").strip().lower() == "navigate":
+        raise Forbidden(
+            f"{request.url.path} changes something: no link opens it",
+            hint="call it from a program; it takes POST, too",
+        )
+
+
 def check_page(request: Request) -> None:
     """Refuse a write of a signed-in browser that is not our page's.
 

@@ -29,7 +29,7 @@ from triggers.http.asking import asked
 from triggers.http.doors import Doors, Endpoint
 from triggers.http.etags import etag_of, is_held
 from triggers.http.guard import Guard, added_hosts, own_hosts
-from triggers.http.identity import STRANGER, Visitor, greet, identify
+from triggers.http.identity import STRANGER, Visitor, check_no_visit, greet, identify
 from triggers.http.problems import problem_document, problem_response
 from triggers.http.sessions import Session
 from triggers.http.turns import Turns
@@ -145,6 +145,8 @@ async def _visitor(declared: Function[Any, Any], request: Request) -> Visitor:
     if declared.is_public and process.settings.swarm_public_reads:
         visitor = await greet(request)
         return visitor if declared.allows(visitor.caller.role) else STRANGER
+    if declared.writes and request.method == "GET":
+        check_no_visit(request)
     visitor = await identify(request, writes=declared.writes)
     check_role(declared, visitor.caller)
     return visitor
