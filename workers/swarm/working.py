@@ -110,14 +110,18 @@ class Working:
         )
 
     async def _hand_in_last(self) -> None:
+        """Hand in what waits; where the owner wants to leave, only a few tries more."""
+        await self._leaving.patiently(lambda: self._results.hand_in(self._server))
         for pause_s in (*LAST_PAUSES_S, 0.0):
+            if not self._results.kept():
+                return
             try:
                 await self._results.hand_in(self._server)
-                return
             except Unavailable as problem:
                 self._say(problem.detail)
-            await asyncio.sleep(pause_s)
-        self._say(f"{len(self._results.kept())} results wait here: the next `nightjar join` hands them in")
+                await asyncio.sleep(pause_s)
+        if waiting := self._results.kept():
+            self._say(f"{len(waiting)} results wait here: the next `nightjar join` hands them in")
 
 
 def keep_program(folder: Path, text: str, say: Callable[[str], None]) -> None:

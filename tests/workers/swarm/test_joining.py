@@ -178,6 +178,26 @@ def test_a_result_outlives_a_server_that_is_away_and_a_worker_that_is_killed(
     assert not spooled.exists()
 
 
+def test_a_worker_waits_for_its_server_before_it_leaves_unless_its_owner_is_in_a_hurry(
+    swarm: Swarm, worker: JoinedWorker
+) -> None:
+    away = problem(503, "Service unavailable", "restarting", retry_after=1)
+    swarm.todo = [assignment("swarm-1", {"LR": 0.5})]
+    swarm.refusals["result"] = [away] * 4
+    worker.first_join(swarm.url, "--max-runs", "1")
+    assert worker.ended() == 0
+    assert swarm.results[0]["val_bpb"] == 0.5
+
+    swarm.todo = [assignment("swarm-2", {"LR": 0.5})]
+    swarm.refusals["result"] = [away] * 1000
+    worker.join("--max-runs", "1")
+    worker.until(lambda: (worker.data / "results" / "swarm-2.json").exists(), "its result waits")
+    worker.signal(signal.SIGINT)
+
+    assert worker.ended() == 0
+    assert "1 results wait here: the next `nightjar join` hands them in" in worker.said
+
+
 def test_a_second_start_needs_no_flags_and_its_file_is_its_owner_s_alone(
     swarm: Swarm, worker: JoinedWorker
 ) -> None:
