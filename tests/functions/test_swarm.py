@@ -587,6 +587,20 @@ async def test_a_result_that_is_taken_back_leaves_the_leaderboard(swarm: Swarm) 
     assert (await swarm.http.get("/leaderboard")).json() == []
 
 
+async def test_a_false_value_of_a_swarms_worker_leads_until_it_is_taken_back(swarm: Swarm) -> None:
+    await swarm.join("honest")
+    await swarm.join("liar", baseline_bpb=9.0)
+    true, false = await swarm.run("honest", 0.95), await swarm.run("liar", 1.0)
+    before = await told(swarm.http, "/api/experiment/best", tag="swarm")
+
+    await told(swarm.http, "/api/experiment/retract", experiment_id=false, reason="nobody else measures that")
+
+    assert (before["best"]["experiment_id"], before["best"]["delta_bpb"]) == (false, -8.0)
+    after = await told(swarm.http, "/api/experiment/best", tag="swarm")
+    assert after["best"]["experiment_id"] == true
+    assert [row["worker_id"] for row in (await swarm.http.get("/leaderboard")).json()] == ["honest"]
+
+
 # -- what a worker and its organiser read
 
 
