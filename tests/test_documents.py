@@ -15,10 +15,11 @@ from functions.__main__ import markdown
 from functions.contract import Cron, Every, On, function
 from functions.experiment.best import best
 from functions.rules.branches.schedulers import SCHEDULERS, checked_params
+from functions.rules.opening import swarm_policy
 from functions.table import check, table
 from state.policy import Policy
 from state.records import RETESTED, ROLES, STATUSES
-from state.settings import Settings
+from state.settings import WITHOUT_COUNTERPART, Settings
 from triggers.cli.__main__ import COMMANDS, nightjar
 from triggers.cli.agent import command as agent
 from triggers.cli.dims import command as dims
@@ -109,6 +110,37 @@ def test_every_policy_in_the_documents_is_one_and_every_scheduler_is_named() -> 
 
     row = next(line for line in PAGES["traces"].splitlines() if "which trace grows next" in line)
     assert re.findall(r"`(\w+)`", row) == list(SCHEDULERS)
+
+
+def test_the_organiser_s_table_shows_a_swarm_s_policy_as_it_begins() -> None:
+    table = PAGES["organiser"].split("| field | in a swarm | says |")[1].split("\n\n")[0]
+    shown = {
+        name: json.loads(default)
+        for name, default in re.findall(r"^\| `([\w.]+)` \| `(.+?)` \|", table, re.M)
+    }
+
+    begins = swarm_policy(Policy()).model_dump()
+
+    assert len(shown) == table.count("\n") - 1
+    assert shown == {name: _within(begins, name) for name in shown}
+    differs = {name for name, value in begins.items() if value != Policy().model_dump()[name]}
+    assert differs - {"baseline_first"} <= {name.partition(".")[0] for name in shown}
+
+
+def _within(policy: object, name: str) -> object:
+    for part in name.split("."):
+        assert isinstance(policy, dict)
+        policy = policy[part]
+    return policy
+
+
+def test_the_operator_s_page_has_every_setting_of_a_swarm_and_what_sets_nothing() -> None:
+    section = PAGES["operator"].split("## A swarm's settings")[1].split("\n## ")[0]
+
+    named = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
+
+    settings = [f"NIGHTJAR_{name.upper()}" for name in Settings.model_fields if name.startswith("swarm_")]
+    assert named == [*settings, *WITHOUT_COUNTERPART]
 
 
 def test_every_token_command_in_the_documents_is_one() -> None:
