@@ -22,7 +22,7 @@ from triggers.simulator.private import private_lab, until_stopped
 from triggers.simulator.swarm import Plan, Swarm, watched
 from triggers.simulator.wire import Refused, Wire
 
-REQUESTS_PER_S = 200.0
+REQUESTS_PER_S = 100.0
 """The load that is aimed at where no speed is given."""
 REQUESTS_OF_A_RUN = 8
 MOST_SPEED = 60.0
@@ -63,7 +63,7 @@ SHARE = click.FloatRange(0, 0.5)
     "--speed",
     type=click.FloatRange(0.1, 100_000),
     default=None,
-    help="simulated seconds in a second; default: so that about 200 requests are due in a second, at most 60",
+    help="simulated seconds in a second; default: so that about 100 requests are due in a second, at most 60",
 )
 @click.option("--seed", default=None, help="decides curves and faults; default: random")
 def command(
