@@ -63,7 +63,7 @@ class NightView(BaseModel):
     """What the values are of; `delta_bpb` where runs are judged by their distance from their worker's baseline."""
     direction: str
     by_delta: bool
-    """Whether the best is a swarm's, judged by its distance from its worker's baseline."""
+    """Whether its runs are a swarm's, judged by their distance from their worker's baseline."""
     base_commit: str | None
     """Of the tag: what every patch is against."""
     headline: str
@@ -106,7 +106,7 @@ def night_view(
     """The night; `changes` are the keeps' own changes, by id."""
     tag, best = facts.tag, facts.best
     value, further = _claimed(best) if best else (None, 0)
-    by_delta = best is not None and best.experiment.delta_bpb is not None
+    by_delta = any(e.delta_bpb is not None for e in facts.recent)
     first = 0.0 if by_delta else _first(tag, steps)
     whole = None
     if value is not None and first is not None:

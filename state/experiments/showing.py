@@ -40,6 +40,11 @@ class Showing(Queueing):
             }
         )
         of_tag = tag_in(found["tag"], tag)
+        if not found["best"] and of_tag.total:
+            raise NotFound(
+                f"none of the {of_tag.total} experiments of {tag!r} was kept yet",
+                hint="POST /api/experiment/history shows what was tried",
+            )
         if not found["best"]:
             raise NotFound(
                 f"{tag!r} has no finished experiment yet",

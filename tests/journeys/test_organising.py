@@ -114,6 +114,28 @@ def test_best_write_of_a_worker_s_unchanged_script_has_nothing_to_write(
     assert script.read_bytes() == TINYLM.read_bytes()
 
 
+def test_a_swarm_without_a_gain_has_no_best_and_says_how_many_runs_came_to_nothing(
+    lab: RunningLab, tmp_path: Path
+) -> None:
+    (script := tmp_path / "train.py").write_bytes(TINYLM.read_bytes())
+    nightjar(lab.data, "dims", "define", "--tag", "worse", "--profile", "mnist")
+    joined = {"worker_id": "worse", "gpu_type": "H100", "baseline_bpb": 1.0, "tag": "worse"}
+    by = {"x-worker-token": lab.http.post("/register", json=joined).json()["worker_token"]}
+    run = lab.http.get("/next_config/worse", headers=by).json()["run_id"]
+    result = {"worker_id": "worse", "exp_id": run, "config": {}, "config_delta": {}, "val_bpb": 1.1}
+    lab.http.post("/result", json={**result, "delta_bpb": 0.1, "duration_seconds": 1}, headers=by)
+
+    done = nightjar(lab.data, "best", "worse", "--write", str(script))
+    report = nightjar(lab.data, "report", "worse").stdout
+
+    assert done.returncode == 1
+    assert "none of the 1 experiments of 'worse' was kept yet" in done.stderr
+    assert script.read_bytes() == TINYLM.read_bytes()
+    assert report.startswith("# worse: nothing was kept yet\n")
+    assert "Never:" not in report
+    assert "-0.100000 beside the baseline" in nightjar(lab.data, "show", run).stdout
+
+
 def test_best_shows_what_a_swarm_s_best_is_judged_by_and_how_to_take_it(lab: RunningLab) -> None:
     first, last = nightjar(lab.data, "best", "swarm").stdout.splitlines()
 

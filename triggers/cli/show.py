@@ -38,13 +38,14 @@ def command(data: str | None, lab: str | None, experiment: str, as_json: bool) -
 def _facts(run: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Names and texts of what is known."""
     if number := value(run):
-        better = f", {gain(run)} beside {run['compared_with'] or 'the best before it'}" if gain(run) else ""
+        beside = run["compared_with"] or ("the baseline" if measured(run) else "the best before it")
+        better = f", {gain(run)} beside {beside}" if gain(run) else ""
         yield "value", f"{number}{_of_baseline(run)}{better}" + (" (above zero is better)" if better else "")
     if run["score"] == "trusted" and run["reported"] is not None and run["reported"] != run["val_bpb"]:
         yield "printed", f"{run['reported']:.6f} by train.py"
     for retest in found["retests"]:
-        measured = "" if retest["val_bpb"] is None else f" {retest['val_bpb']:.6f}"
-        yield "run again", f"{retest['retest_id']}: {retest['status']}{measured} (seed {retest['seed']})"
+        again = "" if retest["val_bpb"] is None else f" {retest['val_bpb']:.6f}"
+        yield "run again", f"{retest['retest_id']}: {retest['status']}{again} (seed {retest['seed']})"
     if (claim := found["claim"]) and claim["claimed_bpb"] is not None:
         interval = claim["claimed_interval"]
         within = f", 95 % within {interval[0]:.6f} and {interval[1]:.6f}" if interval else ""
