@@ -153,6 +153,15 @@ def test_a_swarm_s_runs_are_listed_by_their_delta_with_the_value_beside_it(lab: 
     assert agents[1].split()[:4] == ["experiment", "outcome", "value", "gain"]
 
 
+def test_status_says_how_many_workers_a_swarm_has_and_of_agents_tags_nothing(lab: RunningLab) -> None:
+    lines = nightjar(lab.data, "status").stdout.splitlines()
+
+    [swarm] = [line for line in lines if line.startswith("swarm 'swarm': ")]
+    assert swarm.startswith("swarm 'swarm': 1 active workers, ")
+    assert ", 4 results, 0 dimensions frozen; ./nightjar call swarm::leaderboard --tag swarm" in swarm
+    assert not [line for line in lines if line.startswith("swarm 'agents'")]
+
+
 def test_show_says_whose_config_it_is_and_what_the_value_is_the_distance_of(lab: RunningLab) -> None:
     shown = nightjar(lab.data, "show", "swarm-3").stdout
 

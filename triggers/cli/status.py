@@ -23,10 +23,18 @@ def command(data: str | None, lab: str | None, as_json: bool) -> None:
     status = http.ask("GET", "/api/lab/status")
     pool = http.ask("GET", "/api/pool/list")
     tags = http.ask("GET", "/api/report/tags")
+    of_swarms = [tag["name"] for tag in tags["tags"] if tag["branch"] == f"swarm/{tag['name']}"]
+    swarms = {name: http.ask("GET", f"/health?tag={name}") for name in of_swarms}
     if as_json:
-        print_json({"status": status, "pool": pool, "tags": tags})
+        print_json({"status": status, "pool": pool, "tags": tags, "swarms": swarms})
         return
     _show(http.url, status, pool, tags)
+    for name, swarm in swarms.items():
+        click.echo(
+            f"swarm {name!r}: {swarm['active_workers']} active workers, {swarm['queue_depth']} configs wait,"
+            f" {swarm['experiments']} results, {swarm['frozen_dims']} dimensions frozen;"
+            f" {PROGRAM} call swarm::leaderboard --tag {name}"
+        )
 
 
 def _show(url: str, status: dict[str, Any], pool: dict[str, Any], tags: dict[str, Any]) -> None:
