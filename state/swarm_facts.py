@@ -36,6 +36,8 @@ class NextFacts(SwarmFacts):
     """The one that it was handed out last and that has not ended, as far as the worker's record says."""
     waiting: Sequence[str]
     """Configs that wait for its population, those that came back from a lost worker first."""
+    retests: Sequence[Experiment]
+    """Retests that wait for a worker, the oldest keep's first."""
 
 
 class Observed(Record):

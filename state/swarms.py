@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from state.client import Lab, time_of
 from state.errors import NotFound
 from state.experiments.ranking import ranks_at
-from state.indexes import fields_in, members, read_as, values
+from state.indexes import fields_in, members, read_as, records, values
 from state.minting import check_minted, check_turned, mint, stays, turn
 from state.moves import Arg
 from state.policy import BUCKETS, read_policy
@@ -139,6 +139,12 @@ class Swarms:
                     "worker": ("HGETALL", keys("swarm_workers", worker.worker_id)),
                     "run": ("HGETALL", keys.experiment(run_id)) if run_id else None,
                     "waiting": ("ZRANGE", keys("proposals", tag, population_id), 0, LOOKED_AT - 1),
+                    "retests": members(
+                        self._lab,
+                        keys.status(tag, "registered", "")[0],
+                        keys.experiment(""),
+                        limit=LOOKED_AT,
+                    ),
                 }
             )
             newest = SwarmWorker.parse(found["worker"])
@@ -150,6 +156,7 @@ class Swarms:
             worker=newest,
             run=Experiment.found(found["run"]),
             waiting=found["waiting"],
+            retests=[e for fields in records(found["retests"]).values() if (e := Experiment.found(fields))],
         )
 
     async def tags(self) -> list[str]:

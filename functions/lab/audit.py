@@ -108,7 +108,7 @@ async def _swarm(s: Snapshot, stores: Stores) -> SwarmSnapshot:
     workers = await snapshots.swarm_workers(tag)
     return SwarmSnapshot(
         tag=tag,
-        runs=s.experiments,
+        runs=[*s.experiments, *s.retests],
         workers=workers,
         handed_out=await snapshots.members("handed_out"),
         leaders=await snapshots.leaders(tag),

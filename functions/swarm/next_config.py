@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import count
-from random import SystemRandom
+from random import Random, SystemRandom
 
 from pydantic import Field
 
@@ -16,8 +16,10 @@ from functions.rules.swarm.handing_out import (
     handed_out,
     lost,
     lost_after_s,
+    retest_for,
+    run_time,
 )
-from functions.rules.swarm.populations import everyone
+from functions.rules.swarm.populations import Population, everyone
 from functions.rules.swarm.results import stopped
 from functions.swarm._stores import Stores
 from functions.views.swarm_runs import HandedOut, handed_out_again_view, handed_out_view, unknown_worker
@@ -54,21 +56,40 @@ async def next_config(request: AskNext, call: Call, stores: Stores) -> HandedOut
         worker = facts.worker
         check_hands_out(facts)
         if facts.run is None or (after := after_asking_again(facts.run)) == "new":
-            out = handed_out(facts, population, worker.worker_id, nth, rng)
             try:
-                given = await stores.experiments.hand_out(worker, out)
+                given = await _new(facts, population, nth, rng, stores)
             except BudgetExhausted as problem:
                 raise Exhausted(
                     problem.detail, hint=problem.hint, retry_after=RETRY_S, fields=problem.fields
                 ) from problem
-            if isinstance(given, tuple):
-                return handed_out_view(given[0], out)
+            if given is not None:
+                return given
         elif after == "again":
             if await stores.experiments.hand_out_again(facts.run, worker, lost_after_s(facts.policy)):
                 return handed_out_again_view(facts.run)
         else:
             await _end(facts, after, stores)
     raise AssertionError
+
+
+async def _new(
+    facts: NextFacts, population: Population, nth: int, rng: Random, stores: Stores
+) -> HandedOut | None:
+    """A retest that waits, else a config; None where what this was decided on has changed.
+
+    Raises:
+        BudgetExhausted: the tag's budget has no room for it.
+    """
+    worker, experiments = facts.worker, stores.experiments
+    if (retest := retest_for(facts)) is not None:
+        budget_s = retest.budget_s or float(run_time(facts.policy).budget_s)
+        wait_s = budget_s + facts.policy.stale_after_s
+        if not await experiments.hand_out_retest(retest, worker, budget_s=budget_s, lost_after_s=wait_s):
+            return None
+        return handed_out_again_view(retest.model_copy(update={"budget_s": budget_s}))
+    out = handed_out(facts, population, worker.worker_id, nth, rng)
+    given = await experiments.hand_out(worker, out)
+    return handed_out_view(given[0], out) if isinstance(given, tuple) else None
 
 
 async def _end(facts: NextFacts, after: str, stores: Stores) -> None:

@@ -10,6 +10,7 @@ import json
 from dataclasses import replace
 from typing import Literal
 
+from state.budgets import WARN_AT
 from state.decisions import Ending, HandOut, Rank, Told
 from state.entries import Entry, Run
 from state.experiments.ending import EndingStore
@@ -81,6 +82,47 @@ class HandingOut(Registering, EndingStore):
                 return "taken"
             case _:
                 return "stale"
+
+    async def hand_out_retest(
+        self, retest: Experiment, worker: SwarmWorker, *, budget_s: float, lost_after_s: float
+    ) -> bool:
+        """Begin a retest on this worker, its budget set aside; False where it was begun, or the worker has a run.
+
+        Raises:
+            BudgetExhausted: the tag's budget has no room for it.
+        """
+        keys = self._keys
+        of_run = {
+            "worker_id": worker.worker_id,
+            "gpu_type": worker.gpu_type,
+            "baseline_bpb": worker.baseline_bpb,
+            "budget_s": budget_s,
+        }
+        answer = await self._lab.move(
+            "hand_out_retest",
+            keys={
+                "experiment": keys.experiment(retest.experiment_id),
+                "swarm_worker": keys("swarm_workers", worker.worker_id),
+                **keys.relisted(retest, "registered", "running"),
+            },
+            args={
+                "id": retest.experiment_id,
+                "number": retest.number,
+                "tag": retest.tag,
+                "worker_id": worker.worker_id,
+                "run_id": worker.run_id,
+                "run_s": budget_s,
+                "lost_after_s": lost_after_s,
+                "fingerprint": retest.fingerprint,
+                "fields": words(flatten(of_run)),
+                "started": json.dumps(_started(worker, 1))[1:-1],
+                "warn_at": WARN_AT,
+                "experiment_traceparent": retest.traceparent,
+            },
+        )
+        if answer[0] == "exhausted":
+            raise exhausted(retest.tag, answer)
+        return bool(answer[0] == "ok")
 
     async def hand_out_again(self, e: Experiment, worker: SwarmWorker, lost_after_s: float) -> bool:
         """Give a worker the run once more that it was handed out; False where that was done before, or it ended."""

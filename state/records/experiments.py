@@ -299,6 +299,11 @@ class Experiment(Trial):
         return self.attempt > 0 or self.measured_by is not None
 
     @property
+    def can_run_again(self) -> bool:
+        """Somebody else than its agent can run it again: a worker of the lab, or of its swarm."""
+        return self.was_trained_here or self.worker_id is not None
+
+    @property
     def is_evidence(self) -> bool:
         """A retest whose value counts."""
         return self.status == RETESTED and self.val_bpb is not None and not self.claimed

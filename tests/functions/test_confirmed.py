@@ -1020,3 +1020,14 @@ async def test_the_largest_gain_is_forgotten_with_the_keep_that_made_it(
     await told(client, "/api/experiment/retract", experiment_id="mar11-3", reason="a wrong unit")
 
     assert (await process.lab.hash(process.lab.keys.tag("mar11")))["largest_gain"] == repr(10.0 - 9.9)
+
+
+async def test_a_retest_says_when_it_was_registered(client: httpx.AsyncClient, process: Process) -> None:
+    await open_tag(client)
+    first = await tried(client, 1.0)
+    begun = await process.lab.now()
+
+    again = await told(client, "/api/experiment/retest", experiment_id=first["experiment_id"])
+
+    record = await Experiments(process.lab).get(again["retest_id"])
+    assert record.registered_at >= begun

@@ -599,6 +599,82 @@ async def test_a_false_value_of_a_swarms_worker_leads_until_it_is_taken_back(swa
     after = await told(swarm.http, "/api/experiment/best", tag="swarm")
     assert after["best"]["experiment_id"] == true
     assert [row["worker_id"] for row in (await swarm.http.get("/leaderboard")).json()] == ["honest"]
+# -- repeats
+
+
+async def judged(swarm: Swarm) -> list[str]:
+    return list((await told(swarm.http, "/api/experiment/judge-retests", tag="swarm"))["steps"])
+
+
+async def a_keep_that_waits(swarm: Swarm) -> None:
+    """Worker a's second keep, swarm-2, stands on its first one: both have to be run again. Worker b is there, too."""
+    await swarm.join("a")
+    await swarm.join("b", baseline_bpb=2.0)
+    await swarm.run("a", 0.99)
+    await swarm.run("a", 0.9)
+    assert (await swarm.record("swarm-2")).trust == "provisional"
+    assert sorted(await judged(swarm)) == ["runagain swarm-1", "runagain swarm-2"]
+
+
+async def test_keeps_are_run_again_by_another_worker_before_anything_else(swarm: Swarm) -> None:
+    await a_keep_that_waits(swarm)
+
+    own = await swarm.next("a")
+    again = await swarm.next("b")
+
+    assert own["run_id"] == "swarm-3"
+    assert again["run_id"] == "swarm-1.2"
+    assert again["config_delta"] == (await swarm.record("swarm-1")).config_delta
+    assert await swarm.next("b") == again
+    assert await swarm.tick("swarm-1.2", 0.4, 1.8) == {}
+    record = await swarm.record("swarm-1.2")
+    assert (record.status, record.worker_id, record.baseline_bpb) == ("running", "b", 2.0)
+
+
+async def test_a_keep_that_its_repeat_bears_out_is_confirmed(swarm: Swarm) -> None:
+    await a_keep_that_waits(swarm)
+
+    assert await swarm.run("b", 1.99) == "swarm-1.2"
+    assert await swarm.run("b", 1.91) == "swarm-2.2"
+    await swarm.result("b", "swarm-2.2", 1.91)
+
+    assert "confirm swarm-2" in await judged(swarm)
+    assert (await swarm.record("swarm-2")).trust == "confirmed"
+    assert (await swarm.record("swarm-2.2")).delta_bpb == pytest.approx(-0.09)
+    [leading] = (await swarm.http.get("/leaderboard")).json()
+    assert leading["worker_id"] == "a"
+
+
+async def test_a_keep_that_its_repeat_contradicts_is_demoted(swarm: Swarm) -> None:
+    await a_keep_that_waits(swarm)
+
+    await swarm.run("b", 1.99)
+    await swarm.run("b", 2.3)
+
+    assert "demote swarm-2" in await judged(swarm)
+    best = await told(swarm.http, "/api/experiment/best", tag="swarm")
+    assert best["best"]["experiment_id"] == "swarm-1"
+
+
+async def test_a_repeat_that_is_lost_is_begun_anew(swarm: Swarm) -> None:
+    await a_keep_that_waits(swarm)
+    again = (await swarm.next("b"))["run_id"]
+    lab = swarm.process.lab
+    await lab.command("ZADD", lab.keys("handed_out"), "1", again)
+
+    assert (await told(swarm.http, "/api/swarm/sweep"))["lost"] == ["swarm-1.2"]
+
+    assert await judged(swarm) == ["runagain swarm-1"]
+    assert {(await swarm.next("b"))["run_id"], again} == {"swarm-1.3", "swarm-1.2"}
+
+
+async def test_a_swarm_of_one_worker_repeats_its_own_keeps(swarm: Swarm) -> None:
+    await swarm.join("a")
+    await swarm.run("a", 0.99)
+    await swarm.run("a", 0.9)
+    await judged(swarm)
+
+    assert (await swarm.next("a"))["run_id"] == "swarm-1.2"
 
 
 # -- what a worker and its organiser read

@@ -492,7 +492,7 @@ def _trust(value: float, run: RunFacts, best: Best | None, noise: Noise | None) 
         case Keep():
             return "confirmed"
         case KeepProvisionally():
-            return "provisional" if e.was_trained_here and run.policy.max_retests > 0 else "unconfirmed"
+            return "provisional" if e.can_run_again and run.policy.max_retests > 0 else "unconfirmed"
 
 
 def _plausible(run: RunFacts) -> float | None:

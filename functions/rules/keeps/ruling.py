@@ -73,7 +73,8 @@ class Race:
     def retest(self, step: RunAgain) -> Retest:
         """The run that a step asks for."""
         first = self.facts.runs[step.name]
-        return retest_of(first, self.facts.retests[step.name], self.facts.policy)
+        of_swarm = first.worker_id is not None  # its retests wait for the swarm's workers, not for a GPU
+        return retest_of(first, self.facts.retests[step.name], self.facts.policy, train=not of_swarm)
 
     def revaluation(self, step: Revalue, facts: RetractionFacts) -> Ruling:
         """What the incumbent's further runs make of it; `facts` hold what else was kept, and what lost to it."""
@@ -202,7 +203,7 @@ class Race:
             started=len(its),
             under_way=sum(r.status in OPEN for r in its),
             broke=any(r.status in ("crash", "timeout") and r.error_kind not in NO_FAULT for r in its),
-            trainable=e.was_trained_here,
+            trainable=e.can_run_again,
             is_baseline=e.baseline
             or (self.facts.tag.baseline_id is None and bool(e.improved) and e.delta == 0),
         )

@@ -83,8 +83,24 @@ def after_asking_again(run: Experiment | None) -> Literal["new", "again", "lost"
     return "again" if run.handed_out < MOST_HANDED_OUT else "lost"
 
 
+def retest_for(facts: NextFacts) -> Experiment | None:
+    """The retest that a worker runs before anything else: rather of another worker's keep.
+
+    Of its own keep only where no other worker is active, or none has taken it for as long as two runs take.
+    """
+    patience_s = 2 * run_time(facts.policy).budget_s
+    alone = facts.active_workers <= 1
+    for retest in facts.retests:
+        of_another = retest.agent != facts.worker.worker_id
+        if of_another or alone or facts.now - retest.registered_at > patience_s:
+            return retest
+    return None
+
+
 def lost(run: Experiment, reason: str) -> Ending:
-    """The end of a run that its worker lost: its config waits for another one."""
+    """The end of a run that its worker lost: its config waits for another one, a retest is begun anew."""
+    if run.retest_of is not None:
+        return Ending(run, "lost", {"error": reason}, reason=reason)
     proposal = Waiting(
         run.config_delta or {}, run.proposal_priority or DRAWN_PRIORITY, "its worker lost it", results=None
     )

@@ -99,7 +99,7 @@ def judged(sent: Sent, run: RunFacts, under: Conditions, beside: Comparison) -> 
         "training_seconds": sent.duration_seconds,
     }
     if by_value:
-        fields["judged_val_bpb"] = ending.fields["judged_val_bpb"] or value
+        fields["judged_val_bpb"] = ending.fields.get("judged_val_bpb") or value
     return with_extension(replace(ending, fields=fields), sent.val_bpb)
 
 

@@ -51,7 +51,7 @@ def told(dimensions: Sequence[Dimension]) -> dict[str, Any]:
 
 
 def next_facts(dimensions: Sequence[Dimension], waiting: Sequence[str]) -> NextFacts:
-    return NextFacts(**told(dimensions), worker=WORKER, run=None, waiting=waiting)
+    return NextFacts(**told(dimensions), worker=WORKER, run=None, waiting=waiting, retests=[])
 
 
 def running(**changes: Any) -> Experiment:
