@@ -109,6 +109,7 @@ async def _swarm(s: Snapshot, stores: Stores) -> SwarmSnapshot:
     return SwarmSnapshot(
         tag=tag,
         runs=[*s.experiments, *s.retests],
+        repeated=s.tag.repeated,
         workers=workers,
         handed_out=await snapshots.members("handed_out"),
         leaders=await snapshots.leaders(tag),

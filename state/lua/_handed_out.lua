@@ -1,6 +1,6 @@
 -- A run of a swarm's worker that is over: its worker is free, and its config has one run less in flight.
 -- parts: leaders
--- keys: handed_out swarm_worker? configs? proposals?
+-- keys: tag handed_out swarm_worker? configs? proposals?
 -- args: id worker_id? fingerprint? relative? returned?
 -- `relative` is its value less its worker's baseline; `returned` is its config as a proposal, for another worker.
 local RETURNED_FIRST = -2
@@ -12,6 +12,8 @@ local function end_hand_out(status)
   if was_out and A.returned then redis.call('ZADD', K.proposals, RETURNED_FIRST, A.returned) end
   if status ~= 'lost' then redis.call('HINCRBY', K.configs, A.fingerprint .. ':trials', 1) end
   if redis.call('HGET', K.swarm_worker, 'run_id') == A.id then redis.call('HDEL', K.swarm_worker, 'run_id') end
-  if A.relative or status == 'stopped' then redis.call('HINCRBY', K.swarm_worker, 'runs', 1) end
+  local is_repeat = status == 'measured'
+  if A.relative or is_repeat or status == 'stopped' then redis.call('HINCRBY', K.swarm_worker, 'runs', 1) end
+  if is_repeat then redis.call('HINCRBY', K.tag, 'repeated', 1) end
   if A.relative then enter_leader() end
 end

@@ -54,6 +54,8 @@ class Tag(Record):
     retracted: int = 0
     claimed: int = 0
     """Claims that the lab has not measured: they count in nothing else."""
+    repeated: int = 0
+    """Retests of a swarm's runs that ended with a value."""
     extended: int = 0
     """Runs that were given more time than others, for their rank."""
     finishes: int = 0
@@ -84,7 +86,7 @@ class Tag(Record):
     @property
     def results(self) -> int:
         """Runs that ended with a value, or were stopped: what a swarm counts as its experiments."""
-        return self.baselines + self.kept + self.discarded + self.stopped
+        return self.baselines + self.kept + self.discarded + self.stopped + self.repeated
 
     @property
     def claims_class(self) -> str | None:

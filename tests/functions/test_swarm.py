@@ -599,6 +599,8 @@ async def test_a_false_value_of_a_swarms_worker_leads_until_it_is_taken_back(swa
     after = await told(swarm.http, "/api/experiment/best", tag="swarm")
     assert after["best"]["experiment_id"] == true
     assert [row["worker_id"] for row in (await swarm.http.get("/leaderboard")).json()] == ["honest"]
+
+
 # -- repeats
 
 
@@ -639,6 +641,7 @@ async def test_a_keep_that_its_repeat_bears_out_is_confirmed(swarm: Swarm) -> No
     await swarm.result("b", "swarm-2.2", 1.91)
 
     assert "confirm swarm-2" in await judged(swarm)
+    assert (await asked(swarm.http, "/health"))["experiments"] == 4
     assert (await swarm.record("swarm-2")).trust == "confirmed"
     assert (await swarm.record("swarm-2.2")).delta_bpb == pytest.approx(-0.09)
     [leading] = (await swarm.http.get("/leaderboard")).json()
@@ -898,6 +901,7 @@ WOUNDS: Mapping[str, tuple[str, ...]] = {
     "a worker's number": ("HSET", "swarm_workers:w1", "number", "7"),
     "a worker that is none": ("ZREM", "swarm_members:swarm", "w1"),
     "a worker's runs by delta": ("ZADD", "worker_runs:w1", "-9", "swarm-1"),
+    "a tag's count of repeats": ("HINCRBY", "tags:swarm", "repeated", "1"),
     "who leads": ("ZADD", "leaders:swarm", "-9", "w1"),
     "a config's trials": ("HINCRBY", "configs:swarm", "FINGERPRINT:trials", "1"),
     "a config's runs in flight": ("HINCRBY", "configs:swarm", "FINGERPRINT:in_flight", "1"),

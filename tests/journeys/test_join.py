@@ -188,7 +188,12 @@ def test_two_workers_share_a_swarm_and_run_exactly_what_it_says(
 def test_a_swarm_stops_what_ranks_last(
     lab: RunningLab, worker: JoinedWorker, tag: str, enroll_token: str
 ) -> None:
-    stopping = {"stopping.rule": "median", "stopping.warmup_runs": 2, "stopping.min_peers": 1}
+    stopping = {
+        "keep_rule": "strict",
+        "stopping.rule": "median",
+        "stopping.warmup_runs": 2,
+        "stopping.min_peers": 1,
+    }
     opened(lab, tag, OF_TRAIN, **{"budgets.base_s": 1}, **stopping)
 
     worker.first_join(

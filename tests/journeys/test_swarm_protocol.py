@@ -39,6 +39,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     """An open lab."""
     with running_lab(tmp_path_factory.mktemp("open"), FAST) as found:
         found.start()
+        worker(found, "opener", "--runs", "1", "--slope", "0.01")
+        set_policy(found, {"keep_rule": "strict"})
         yield found
 
 
@@ -66,8 +68,14 @@ def set_policy(lab: RunningLab, policy: dict[str, Any]) -> None:
 
 
 def test_a_published_worker_is_stopped_and_given_more_time(lab: RunningLab) -> None:
-    worker(lab, "first", "--runs", "1", "--slope", "0.01")
-    set_policy(lab, {"stopping.rule": "median", "stopping.warmup_runs": 0, "stopping.min_peers": 1})
+    set_policy(
+        lab,
+        {
+            "stopping.rule": "median",
+            "stopping.warmup_runs": 0,
+            "stopping.min_peers": 1,
+        },
+    )
 
     good = worker(lab, "good", "--runs", "2", "--slope", "0.2")
     bad = worker(lab, "bad", "--runs", "2", "--slope", "-0.1")

@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from state.records import Experiment, SwarmWorker
+from state.records import RETESTED, Experiment, SwarmWorker
 
 WITH_DELTA = frozenset({"keep", "discard"})
-COUNTED = frozenset({"keep", "discard", "stopped", "retracted"})
+COUNTED = frozenset({"keep", "discard", "measured", "stopped", "retracted"})
 """How runs end that a worker is counted: some were retracted since."""
 
 
@@ -27,6 +27,8 @@ class SwarmSnapshot:
     """Best delta by worker."""
     worker_runs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Deltas of each worker's runs."""
+    repeated: int = 0
+    """Retests with a value, as the tag counts them."""
     configs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Trials and runs in flight, by fingerprint."""
 
@@ -36,6 +38,9 @@ def swarm_violations(s: SwarmSnapshot) -> Iterator[str]:
     runs = {e.experiment_id: e for e in s.runs if e.worker_id is not None}
     yield from _handed_out(s, runs)
     yield from _workers(s, runs)
+    repeated = sum(e.status == RETESTED for e in runs.values())
+    if s.repeated != repeated:
+        yield f"{s.tag}: the counter repeated says {s.repeated}, the records {repeated}"
     yield from _configs(s, runs)
     yield from _leaders(s, runs)
 
