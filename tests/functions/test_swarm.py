@@ -659,6 +659,16 @@ async def test_a_keep_that_its_repeat_contradicts_is_demoted(swarm: Swarm) -> No
     assert best["best"]["experiment_id"] == "swarm-1"
 
 
+async def test_a_retest_that_somebody_asks_for_waits_for_the_swarms_workers(swarm: Swarm) -> None:
+    await swarm.join("a")
+    await swarm.run("a", 0.99)
+
+    asked_for = await told(swarm.http, "/api/experiment/retest", experiment_id="swarm-1")
+
+    assert (await swarm.record(asked_for["retest_id"])).status == "registered"
+    assert (await swarm.next("a"))["run_id"] == asked_for["retest_id"]
+
+
 async def test_a_repeat_that_is_lost_is_begun_anew(swarm: Swarm) -> None:
     await a_keep_that_waits(swarm)
     again = (await swarm.next("b"))["run_id"]

@@ -73,8 +73,7 @@ class Race:
     def retest(self, step: RunAgain) -> Retest:
         """The run that a step asks for."""
         first = self.facts.runs[step.name]
-        of_swarm = first.worker_id is not None  # its retests wait for the swarm's workers, not for a GPU
-        return retest_of(first, self.facts.retests[step.name], self.facts.policy, train=not of_swarm)
+        return retest_of(first, self.facts.retests[step.name], self.facts.policy)
 
     def revaluation(self, step: Revalue, facts: RetractionFacts) -> Ruling:
         """What the incumbent's further runs make of it; `facts` hold what else was kept, and what lost to it."""
@@ -254,10 +253,10 @@ def retest_of(
 ) -> Retest:
     """One more run of an experiment's code on its next fixed seed, as long as the first run.
 
-    Without `train` its agent trains it itself.
+    Without `train` its agent trains it itself; that of a swarm's run waits for the swarm's workers.
     """
     seed = next_seed(first.seed, [r.seed for r in retests if r.status in (*OPEN, RETESTED)])
-    if not train:
+    if not train or first.worker_id is not None:
         return Retest(first, seed, agent=first.agent or "agent")
     run_s, timeout_s = limits_again(first, policy)
     return Retest(first, seed, run_s=run_s, timeout_s=timeout_s)
