@@ -69,7 +69,7 @@ def check_minted(name: str, answer: str) -> None:
     if answer == "taken":
         raise Conflict(
             f"the name {name!r} is taken",
-            hint="its bearer may rotate the token; an operator revokes it first, to give the name again",
+            hint="its bearer rotates that token; or an operator revokes it, and gives the name again",
         )
     if answer == "first":
         raise Conflict(
@@ -80,7 +80,7 @@ def check_minted(name: str, answer: str) -> None:
         raise ended_token()
 
 
-def turn(keys: Keys, token: Token, overlap_s: float, stays: str, *, by_bearer: bool) -> Minted:
+def rotated(keys: Keys, token: Token, overlap_s: float, stays: str, *, by_bearer: bool) -> Minted:
     """A new secret for a token; the one with the digest `stays` holds for `overlap_s` seconds more."""
     secret = new_secret()
     told = {"token_id": token.id, "name": token.name, "role": token.role}
@@ -99,7 +99,7 @@ def turn(keys: Keys, token: Token, overlap_s: float, stays: str, *, by_bearer: b
     )
 
 
-def stays(token: Token, shown: Proof | None, now: float) -> tuple[str, bool]:
+def surviving(token: Token, shown: Proof | None, now: float) -> tuple[str, bool]:
     """The digest of the secret that goes on for a while, and whether the token's own bearer asks.
 
     That is the one with which its bearer asks. Where another caller does, it is the one that was good longest: the
@@ -111,7 +111,7 @@ def stays(token: Token, shown: Proof | None, now: float) -> tuple[str, bool]:
     return (token.old_digest if overlapping else None) or token.digest, False
 
 
-def check_turned(name: str, answer: str) -> None:
+def check_rotated(name: str, answer: str) -> None:
     """Tell why a secret was not replaced.
 
     Raises:

@@ -47,7 +47,6 @@ class Observed(Record):
     status: Status
     config_delta: dict[str, Any] = {}
     delta_bpb: float | None = None
-    val_bpb: float | None = None
     last_metric: float | None = None
     baseline_bpb: float | None = None
     fingerprint: str | None = None
@@ -70,7 +69,6 @@ class ActiveRun(Record):
 
     experiment_id: str
     worker_id: str | None = None
-    status: Status
     last_progress: float | None = None
     last_metric: float | None = None
     started_at: float | None = None

@@ -13,7 +13,7 @@ from state.client import Lab, time_of
 from state.errors import NotFound
 from state.experiments.ranking import ranks_at
 from state.indexes import fields_in, members, read_as, records, values
-from state.minting import check_minted, check_turned, mint, stays, turn
+from state.minting import check_minted, check_rotated, mint, rotated, surviving
 from state.moves import Arg
 from state.policy import BUCKETS, read_policy
 from state.records import Best, Dimension, Experiment, Leader, SwarmWorker, flatten, words
@@ -24,7 +24,7 @@ from state.token_values import Proof, Token
 ACTIVE_S = 600.0
 """A worker counts as active so many seconds after it was last heard of."""
 LOOKED_AT = 32
-"""Waiting configs that a worker's next one is taken from: one worker each, mostly."""
+"""A worker's config is drawn from so many that wait first: workers that ask at once rarely collide."""
 OBSERVED = 1000
 """Newest results that the next configs are made of; and newest stopped runs."""
 _DIMENSIONS = TypeAdapter(list[Dimension])
@@ -34,7 +34,7 @@ PERCENTILES = (25, 50, 75, 90)
 
 
 @dataclass(frozen=True)
-class Joined:
+class WorkerWithToken:
     """A worker with the text of its token, which is shown this once."""
 
     worker: SwarmWorker
@@ -56,7 +56,7 @@ class Swarms:
         """A worker; None where none of this name has joined."""
         return SwarmWorker.found(await self._lab.hash(self._keys("swarm_workers", worker_id)))
 
-    async def join(self, said: Mapping[str, Any], by: str, enrolling: Token | None) -> Joined:
+    async def join(self, said: Mapping[str, Any], by: str, enrolling: Token | None) -> WorkerWithToken:
         """A new worker with a token of its own; `said` has its worker_id, tag, gpu_type, baseline_bpb and contact.
 
         Raises:
@@ -76,19 +76,19 @@ class Swarms:
             },
         )
         check_minted(name, answer)
-        return Joined(await self._known(name), minted.text)
+        return WorkerWithToken(await self.known(name), minted.text)
 
     async def rejoin(
         self, worker: SwarmWorker, said: Mapping[str, Any], shown: Proof | None, overlap_s: float
-    ) -> Joined:
+    ) -> WorkerWithToken:
         """A known worker with another baseline and another token; the one that it shows is good for `overlap_s` more.
 
         Raises:
             Conflict: its token was revoked, or rotated meanwhile.
         """
         token, now = await self._token_of(worker)
-        before, by_bearer = stays(token, shown, now)
-        minted = turn(self._keys, token, overlap_s, before, by_bearer=by_bearer)
+        before, by_bearer = surviving(token, shown, now)
+        minted = rotated(self._keys, token, overlap_s, before, by_bearer=by_bearer)
         answer = await self._lab.move(
             "rejoin_worker",
             keys={**minted.keys, "swarm_worker": self._keys("swarm_workers", worker.worker_id)},
@@ -100,8 +100,8 @@ class Swarms:
                 "joined": _joined(said),
             },
         )
-        check_turned(worker.worker_id, answer)
-        return Joined(await self._known(worker.worker_id), minted.text)
+        check_rotated(worker.worker_id, answer)
+        return WorkerWithToken(await self.known(worker.worker_id), minted.text)
 
     async def _token_of(self, worker: SwarmWorker) -> tuple[Token, float]:
         """A worker's token, and Redis' clock."""
@@ -110,8 +110,16 @@ class Swarms:
         )
         return Token.parse(stored), time_of(time)
 
-    async def _known(self, worker_id: str) -> SwarmWorker:
-        return SwarmWorker.parse(await self._lab.hash(self._keys("swarm_workers", worker_id)))
+    async def known(self, worker_id: str) -> SwarmWorker:
+        """A worker that has joined.
+
+        Raises:
+            NotFound: none of this name has.
+        """
+        worker = await self.worker(worker_id)
+        if worker is None:
+            raise NotFound(f"there is no worker {worker_id!r}", hint="join the swarm first: POST /register")
+        return worker
 
     async def facts(self, tag: str) -> SwarmFacts:
         """A swarm's tag, in one round trip.

@@ -19,7 +19,7 @@ from typing import Any
 from state.client import Lab
 from state.errors import NotFound, TooManyRequests, Unauthenticated
 from state.ids import TOKEN_FORM
-from state.minting import check_minted, check_turned, mint, stays, turn
+from state.minting import check_minted, check_rotated, mint, rotated, surviving
 from state.records import Role
 from state.token_values import (
     STRANGER,
@@ -180,11 +180,11 @@ class Tokens:
             Conflict: it was rotated or has ended meanwhile. Forbidden: `shown` is an older one.
         """
         now = await self.now() if token.old_until is not None else 0.0
-        before, by_bearer = stays(token, shown, now)
-        minted = turn(self._keys, token, overlap_s, before, by_bearer=by_bearer)
+        before, by_bearer = surviving(token, shown, now)
+        minted = rotated(self._keys, token, overlap_s, before, by_bearer=by_bearer)
         answer = await self._lab.move("rotate_token", keys=minted.keys, args=minted.args)
         self.changed.set()
-        check_turned(token.name, answer)
+        check_rotated(token.name, answer)
         return Issued(await self.get(token.id), minted.text)
 
     async def revoke(self, token: Token) -> bool:

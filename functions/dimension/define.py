@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
 from functions.profiles import Profile, dimensions_of
 from functions.rules.opening import FIRST, first_policy, swarm_policy, swarm_tag
-from functions.rules.swarm.dimensions import MOST, DeclaredDimension, Definition, checked, defined
+from functions.rules.swarm.dimensions import MOST, DeclaredDimension, checked, defined, definition_events
 from functions.views.dimensions import DimensionView, dimension_view
 from state.dimensions import Dimensions, NewTag
 from state.errors import Invalid
@@ -62,7 +60,7 @@ async def define(
         made = defined(facts.dimensions, given, replace=request.replace, by=call.caller.name, at=facts.now)
         version: int | None = facts.version
         if made.changes:
-            event, froze = _events(request, call.caller.name, made)
+            event, froze = definition_events(made, request.tag, by=call.caller.name, profile=request.profile)
             version = await dimensions.define(facts, made.dimensions, new, event=event, froze=froze)
         if version is not None:
             return DefinedDimensions(
@@ -86,23 +84,3 @@ def _given(request: DefineDimensions) -> list[Dimension]:
         raise Invalid("give dimensions or a profile", hint="one of the two, not both")
     declared = request.dimensions or (dimensions_of(request.profile) if request.profile else [])
     return [checked(d) for d in declared]
-
-
-def _events(
-    request: DefineDimensions, by: str, made: Definition
-) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """The data of the events: of the definition, and of each dimension that begins frozen."""
-    event = {
-        "tag": request.tag,
-        "by": by,
-        "profile": request.profile,
-        "count": len(made.dimensions),
-        "added": made.added,
-        "changed": made.changed,
-        "removed": made.removed,
-    }
-    froze = {
-        d.name: {"name": d.name, "value": d.frozen_value, "reason": d.frozen_reason, "by": by}
-        for d in made.froze
-    }
-    return event, froze

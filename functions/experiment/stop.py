@@ -8,11 +8,12 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
 from functions.rules.access import check_own
+from functions.rules.swarm.results import stopped
 from state.decisions import Ending
 from state.errors import Conflict
 from state.experiments import Experiments
 from state.ids import ExperimentId
-from state.records import OPEN
+from state.records import OPEN, Experiment
 
 
 class Stop(Command):
@@ -44,5 +45,12 @@ async def stop(request: Stop, call: Call, experiments: Experiments) -> Stopped:
         if e.status in ("leased", "running") and e.worker_id is None:
             if e.stopping or await experiments.ask_to_stop(e, request.reason):
                 return Stopped(experiment_id=e.experiment_id, status=e.status, stopping=True)
-        elif await experiments.end(Ending(e, "stopped", {"error": request.reason}, reason=request.reason)):
+        elif await experiments.end(await _ending(e, request.reason, experiments)):
             return Stopped(experiment_id=e.experiment_id, status="stopped", stopping=False)
+
+
+async def _ending(e: Experiment, reason: str, experiments: Experiments) -> Ending:
+    """How it ends at once: what a swarm's worker has used is spent."""
+    if e.worker_id is not None and e.status == "running":
+        return stopped(e, (await experiments.rank_facts(e.experiment_id)).now, reason)
+    return Ending(e, "stopped", {"error": reason}, reason=reason)

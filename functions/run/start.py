@@ -12,7 +12,6 @@ from functions.rules.access import check_worker
 from functions.rules.swarm.handing_out import DRAWN_PRIORITY, check_hands_out, checked_config, hand_out
 from functions.rules.swarm.populations import everyone
 from functions.run._stores import Stores
-from functions.views.swarm_runs import unknown_worker
 from state.errors import Invalid
 from state.ids import Id
 
@@ -44,9 +43,7 @@ class StartedRun(Response):
 async def start(request: StartRun, call: Call, stores: Stores) -> StartedRun:
     """Begin a further run, with a config of your own; its id goes to POST /tick and, as exp_id, to POST /result."""
     check_worker(call.caller, request.worker_id)
-    worker = await stores.swarms.worker(request.worker_id)
-    if worker is None:
-        raise unknown_worker(request.worker_id)
+    worker = await stores.swarms.known(request.worker_id)
     population = everyone(worker.tag)
     if request.population_id not in (None, population.population_id):
         raise Invalid(
@@ -59,6 +56,6 @@ async def start(request: StartRun, call: Call, stores: Stores) -> StartedRun:
         config = checked_config(request.config_delta, facts.dimensions)
         out = hand_out(facts, population, worker.worker_id, config, priority=DRAWN_PRIORITY, is_extra=True)
         given = await stores.experiments.hand_out(worker, out)
-        if isinstance(given, tuple):
-            return StartedRun(run_id=given[0], budget_seconds=round(out.budget_s))
+        if given is not None:
+            return StartedRun(run_id=given, budget_seconds=round(out.budget_s))
     raise AssertionError

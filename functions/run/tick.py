@@ -12,7 +12,7 @@ from functions.rules.access import check_worker
 from functions.rules.stopping.buckets import bucket_of, is_within_budget
 from functions.rules.stopping.judging import REASON, checkpoint, drawn, judge, rank_of
 from functions.rules.swarm.handing_out import run_time
-from functions.rules.swarm.results import ranked_value, stopped, stopped_early, told_reason
+from functions.rules.swarm.results import ranked_value, stopped, told_reason
 from functions.views.swarm_runs import not_of_a_swarm
 from state.experiments import Experiments
 from state.facts import RankFacts
@@ -93,5 +93,5 @@ async def _told(request: ReportTick, facts: RankFacts, experiments: Experiments)
         rank = replace(rank, extra_s=run_time(policy).extend_s)
     if answer.told != "stop":
         return await experiments.tick(e, at, policy.stale_after_s, rank, **more)
-    is_told = await experiments.stop_ranked(stopped_early(e, rank, facts.now), rank)
+    is_told = await experiments.stop_ranked(stopped(e, facts.now, rank.reason), rank)
     return "stop" if is_told else "stale"

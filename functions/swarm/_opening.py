@@ -6,7 +6,7 @@ import asyncio
 
 from functions.profiles import swarm_dimensions
 from functions.rules.opening import FIRST, first_policy, swarm_policy, swarm_tag
-from functions.rules.swarm.dimensions import checked, defined
+from functions.rules.swarm.dimensions import checked, defined, definition_events
 from state.dimensions import Dimensions, NewTag
 from state.errors import Conflict, NotFound
 from state.settings import Settings
@@ -14,7 +14,7 @@ from state.settings import Settings
 DEFINE = "an operator defines what may be varied: ./nightjar dims define"
 
 
-async def check_open(tag: str, dimensions: Dimensions, settings: Settings) -> None:
+async def open_swarm(tag: str, dimensions: Dimensions, settings: Settings) -> None:
     """See to it that a tag has a swarm: NIGHTJAR_SWARM_TAG is opened with the dimensions of NIGHTJAR_SWARM_PROFILE.
 
     Raises:
@@ -29,10 +29,6 @@ async def check_open(tag: str, dimensions: Dimensions, settings: Settings) -> No
         given = [checked(d) for d in declared]
         made = defined([], given, replace=False, by="nightjar", at=facts.now)
         policy = swarm_policy(first_policy(settings.near_miss_threshold, settings.max_consecutive_crashes))
-        event = {"tag": tag, "by": "nightjar", "count": len(given), "added": made.added}
-        froze = {
-            d.name: {"name": d.name, "value": d.frozen_value, "reason": d.frozen_reason, "by": "nightjar"}
-            for d in made.froze
-        }
+        event, froze = definition_events(made, tag, by="nightjar", profile=settings.swarm_profile)
         new = NewTag(swarm_tag(tag), FIRST, policy)
         await dimensions.define(facts, made.dimensions, new, event=event, froze=froze)

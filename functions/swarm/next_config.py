@@ -22,7 +22,7 @@ from functions.rules.swarm.handing_out import (
 from functions.rules.swarm.populations import Population, everyone
 from functions.rules.swarm.results import stopped
 from functions.swarm._stores import Stores
-from functions.views.swarm_runs import HandedOut, handed_out_again_view, handed_out_view, unknown_worker
+from functions.views.swarm_runs import HandedOut, handed_out_again_view, handed_out_view
 from state.errors import BudgetExhausted, Exhausted
 from state.ids import Id
 from state.swarm_facts import NextFacts
@@ -46,9 +46,7 @@ ASKED_AGAIN = "its worker asked for another one without a result, twice"
 async def next_config(request: AskNext, call: Call, stores: Stores) -> HandedOut:
     """Get the next config with its run; asked again without a result, the same once more, then another."""
     check_worker(call.caller, request.worker_id)
-    worker = await stores.swarms.worker(request.worker_id)
-    if worker is None:
-        raise unknown_worker(request.worker_id)
+    worker = await stores.swarms.known(request.worker_id)
     population = everyone(worker.tag)
     rng = SystemRandom()
     for nth in count():
@@ -65,7 +63,8 @@ async def next_config(request: AskNext, call: Call, stores: Stores) -> HandedOut
             if given is not None:
                 return given
         elif after == "again":
-            if await stores.experiments.hand_out_again(facts.run, worker, lost_after_s(facts.policy)):
+            wait_s = lost_after_s(facts.run.budget_s or 0.0, facts.policy)
+            if await stores.experiments.hand_out_again(facts.run, worker, wait_s):
                 return handed_out_again_view(facts.run)
         else:
             await _end(facts, after, stores)
@@ -83,13 +82,13 @@ async def _new(
     worker, experiments = facts.worker, stores.experiments
     if (retest := retest_for(facts)) is not None:
         budget_s = retest.budget_s or float(run_time(facts.policy).budget_s)
-        wait_s = budget_s + facts.policy.stale_after_s
+        wait_s = lost_after_s(budget_s, facts.policy)
         if not await experiments.hand_out_retest(retest, worker, budget_s=budget_s, lost_after_s=wait_s):
             return None
         return handed_out_again_view(retest.model_copy(update={"budget_s": budget_s}))
     out = handed_out(facts, population, worker.worker_id, nth, rng)
     given = await experiments.hand_out(worker, out)
-    return handed_out_view(given[0], out) if isinstance(given, tuple) else None
+    return None if given is None else handed_out_view(given, out)
 
 
 async def _end(facts: NextFacts, after: str, stores: Stores) -> None:

@@ -10,7 +10,7 @@ from pydantic import Field
 from functions.contract import Call, Command, Http, Response, function
 from functions.rules.access import LOCAL, Caller
 from functions.rules.keeps.verdict import check_plausible
-from functions.swarm._opening import check_open
+from functions.swarm._opening import open_swarm
 from functions.swarm._stores import Joining
 from state.errors import Conflict, Forbidden, Unauthenticated
 from state.ids import Id
@@ -74,7 +74,7 @@ async def register(request: RegisterWorker, call: Call, joining: Joining, settin
         return _welcome(issued.worker, issued.text)
     enrolling = await _admitted(request, call.caller, joining, settings)
     tag = request.tag or settings.swarm_tag
-    await check_open(tag, joining.dimensions, settings)
+    await open_swarm(tag, joining.dimensions, settings)
     issued = await joining.swarms.join(_asked(request, tag), call.caller.name, enrolling)
     return _welcome(issued.worker, issued.text)
 

@@ -13,7 +13,6 @@ from functions.rules.access import check_worker
 from functions.rules.swarm.handing_out import run_time
 from functions.rules.swarm.populations import everyone
 from functions.swarm._stores import Stores
-from functions.views.swarm_runs import unknown_worker
 from state.ids import Id
 from state.records import Value
 
@@ -73,9 +72,7 @@ class Synced(Response):
 async def sync(request: ReadSync, call: Call, stores: Stores) -> Synced:
     """What the swarm knows, for a worker between two runs."""
     check_worker(call.caller, request.worker_id)
-    worker = await stores.swarms.worker(request.worker_id)
-    if worker is None:
-        raise unknown_worker(request.worker_id)
+    worker = await stores.swarms.known(request.worker_id)
     population = everyone(worker.tag)
     facts, best = await asyncio.gather(
         stores.swarms.facts(worker.tag), stores.swarms.best_runs(worker.tag, TOP)

@@ -62,7 +62,3 @@ def not_of_a_swarm(run_id: str) -> NotFound:
         f"{run_id!r} is no run of a swarm's worker",
         hint="GET /next_config/{worker_id} hands runs out; experiments of agents are at /api/experiment",
     )
-
-
-def unknown_worker(worker_id: str) -> NotFound:
-    return NotFound(f"there is no worker {worker_id!r}", hint="join the swarm first: POST /register")

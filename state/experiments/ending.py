@@ -234,7 +234,7 @@ class EndingStore(Reading):
             else None,
             "training_seconds": ending.training_seconds,
             "near_miss_score": ending.near_miss_score,
-            "relative": None if is_retest else ending.fields.get("delta_bpb"),
+            "delta_bpb": None if is_retest else ending.fields.get("delta_bpb"),
             "returned": ending.returned,
         }
         if best is not None:

@@ -7,7 +7,6 @@ worker was silent for too long. `state/lua/_handed_out.lua` says what its end ch
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Literal
 
 from state.budgets import WARN_AT
@@ -30,13 +29,11 @@ AT_ONCE = 1000
 class HandingOut(Registering, EndingStore):
     """Part of `Experiments`."""
 
-    async def hand_out(
-        self, worker: SwarmWorker, out: HandOut
-    ) -> tuple[str, int] | Literal["stale", "taken"]:
-        """Enter a config as a run of this worker, its budget set aside; answers its id and number.
+    async def hand_out(self, worker: SwarmWorker, out: HandOut) -> str | None:
+        """Enter a config as a run of this worker, its budget set aside; answers its id.
 
-        `taken`: the config has as many trials, or runs in flight, as it may have. `stale`: what this was decided on
-        has changed.
+        None where what this was decided on has changed, or the config has as many trials, or runs in flight, as it
+        may have.
 
         Raises:
             BudgetExhausted: the tag's budget has no room for it.
@@ -74,14 +71,12 @@ class HandingOut(Registering, EndingStore):
             },
         )
         match answer:
-            case ["ok", number, _]:
-                return f"{idea.tag}-{number}", int(number)
+            case ["ok", number]:
+                return f"{idea.tag}-{number}"
             case ["exhausted", *_]:
                 raise exhausted(idea.tag, answer)
-            case ["taken"]:
-                return "taken"
             case _:
-                return "stale"
+                return None
 
     async def hand_out_retest(
         self, retest: Experiment, worker: SwarmWorker, *, budget_s: float, lost_after_s: float
@@ -183,7 +178,7 @@ class HandingOut(Registering, EndingStore):
     async def stop_ranked(self, ending: Ending, rank: Rank) -> bool:
         """Rank a run of a swarm and end it as stopped, in one move; False where it was told something else before."""
         e = ending.experiment
-        ending_keys, ending_args = self._ending(replace(ending, reason=rank.reason))
+        ending_keys, ending_args = self._ending(ending)
         rank_keys, rank_args = ranking(self._keys, e, rank)
         answer = await self._lab.move(
             "stop_ranked_run",
@@ -192,10 +187,10 @@ class HandingOut(Registering, EndingStore):
         )
         return bool(answer == "ok")
 
-    async def keep_late_value(self, e: Experiment, value: float) -> bool:
-        """Keep what the worker of a stopped run measured; False where it is not stopped."""
+    async def keep_late_value(self, e: Experiment, value: float) -> None:
+        """Keep what the worker of a stopped run measured; its first word counts."""
         data = {"experiment_id": e.experiment_id, "worker_id": e.worker_id, "late_val_bpb": value}
-        answer = await self._lab.move(
+        await self._lab.move(
             "keep_late_value",
             keys={"experiment": self._keys.experiment(e.experiment_id)},
             args={
@@ -206,7 +201,6 @@ class HandingOut(Registering, EndingStore):
                 "experiment_traceparent": e.traceparent,
             },
         )
-        return bool(answer != "stale")
 
     async def overdue(self) -> list[Experiment]:
         """Runs of all swarms whose workers have been silent for too long."""

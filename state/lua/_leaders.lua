@@ -1,10 +1,10 @@
 -- Who leads a swarm: each worker by its best run.
 -- keys: worker_runs? leaders?
--- args: id worker_id? relative?
+-- args: id worker_id? delta_bpb?
 
 local function enter_leader()
-  redis.call('ZADD', K.worker_runs, A.relative, A.id)
-  redis.call('ZADD', K.leaders, 'LT', A.relative, A.worker_id)
+  redis.call('ZADD', K.worker_runs, A.delta_bpb, A.id)
+  redis.call('ZADD', K.leaders, 'LT', A.delta_bpb, A.worker_id)
 end
 
 -- A run whose result was taken back leads nobody.

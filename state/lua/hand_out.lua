@@ -5,7 +5,7 @@
 -- `run_id` is the worker's run when this was decided, and `version` that of the dimensions; with `is_extra` the worker asks
 -- for a run beside that. `proposal` is the config's text in `proposals`, which it leaves. The config may have been tried so
 -- often, and so many runs of it be in flight. `started` is data of an event.
--- Returns {ok, number, first experiment with this config or empty} | {stale} | {taken} |
+-- Returns {ok, number} | {stale} | {taken} |
 --   {exhausted, gpu_seconds | runs, limit, spent, reserved, needed}
 
 -- Whether the config was tried often enough, or enough workers have it.
@@ -25,7 +25,7 @@ if refusal then return refusal end
 if A.proposal and redis.call('ZREM', K.proposals, A.proposal) == 0 then return {'stale'} end
 if is_taken() then return {'taken'} end
 local at = clock(t)
-local id, number, experiment, first = register('running', 0, at)
+local id, number, experiment = register('running', 0, at)
 redis.call('HSET', experiment, 'started_at', at, 'handed_out', 1)
 reserve(experiment, ms(A.run_s))
 redis.call('HINCRBY', K.configs, A.fingerprint .. ':in_flight', 1)
@@ -33,4 +33,4 @@ redis.call('ZADD', K.handed_out, clock(t + tonumber(A.lost_after_s)), id)
 redis.call('ZADD', K.swarm_seen, at, A.worker_id)
 if not A.is_extra then redis.call('HSET', K.swarm_worker, 'run_id', id) end
 emit('experiment.started', A.tag, id, string.format('{"experiment_id":"%s",%s}', id, A.started), A.experiment_traceparent)
-return {'ok', number, first or ''}
+return {'ok', number}

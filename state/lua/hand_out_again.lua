@@ -1,4 +1,4 @@
--- Give a worker of a swarm the run once more that it was handed out and knows nothing of: its reports begin anew.
+-- Give a worker of a swarm its unfinished run again: its reports start over.
 -- parts: events
 -- keys: experiment swarm_worker swarm_seen handed_out ticks ranks*
 -- args: id tag worker_id lost_after_s event_data experiment_traceparent?

@@ -2,10 +2,9 @@
 -- parts: events
 -- keys: experiment
 -- args: id tag value event_data experiment_traceparent?
--- returns: ok | before | stale
+-- returns: ok | stale: it is not stopped, or a value is kept already
 local e = redis.call('HMGET', K.experiment, 'status', 'late_val_bpb')
-if e[1] ~= 'stopped' then return 'stale' end
-if e[2] then return 'before' end
+if e[1] ~= 'stopped' or e[2] then return 'stale' end
 redis.call('HSET', K.experiment, 'late_val_bpb', A.value)
 emit('run.reported_late', A.tag, A.id, A.event_data, A.experiment_traceparent)
 return 'ok'

@@ -248,7 +248,7 @@ class Trial(Idea, Sketch):
     """0 to 1, as its worker was told."""
     handed_out: int = 0
     """How often that worker was given it: 2 where it asked again without a result."""
-    told_delta_bpb: float | None = None
+    sent_delta_bpb: float | None = None
     """The delta that the worker computed itself; only kept."""
     late_val_bpb: float | None = None
     """What its worker measured after it was stopped; judged by nothing."""

@@ -458,7 +458,7 @@ async def test_the_delta_is_the_labs_own_and_the_workers_is_only_kept(swarm: Swa
 
     record = await swarm.record(run_id)
     assert record.delta_bpb == pytest.approx(-0.05)
-    assert record.told_delta_bpb == -7.0
+    assert record.sent_delta_bpb == -7.0
 
 
 async def test_a_result_sent_twice_is_answered_the_same_and_counted_once(swarm: Swarm) -> None:
@@ -788,6 +788,9 @@ async def test_stopping_an_experiment_stops_a_swarms_run_at_once(swarm: Swarm) -
 
     assert answer["status"] == "stopped"
     assert (await swarm.tick(run_id, 0.5, 1.0))["action"] == "stop"
+    record = await swarm.record(run_id)
+    assert record.training_seconds is not None
+    assert (await told(swarm.http, "/api/tag/budget", tag="swarm"))["runs"]["spent"] == 1
 
 
 # -- who may do what

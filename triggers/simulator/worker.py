@@ -243,7 +243,8 @@ class Run:
         self._book.acknowledged[self.run_id] = Acknowledged(of.name, value, is_stopped=self._is_stopped)
         if value is not None:
             delta = value - of.baseline
-            self._book.best_delta = min(delta, self._book.best_delta or delta)
+            best = self._book.best_delta
+            self._book.best_delta = delta if best is None else min(delta, best)
         if of.chance.random() < of.faults.repeats:
             self._book.repeats += 2
             await of.ask("result", "POST", "/result", body)

@@ -24,7 +24,7 @@ LONGEST_S = 540
 """Seconds of a run with its extension: published workers kill theirs at 600."""
 RETRY_S = 15.0
 TRIES = 8
-"""Configs that are tried for a worker before one is handed out that was tried often enough."""
+"""Tries to find a config below its limits; then the limits are dropped."""
 DRAWN_PRIORITY = 0.5
 CATEGORY = "hyperparams"
 SHOWN = 4
@@ -48,9 +48,9 @@ def run_time(policy: Policy) -> RunTime:
     return RunTime(budget, min(policy.budgets.extend_s, float(LONGEST_S - budget)))
 
 
-def lost_after_s(policy: Policy) -> float:
-    """Seconds after its hand-out at which a run is lost whose worker says nothing."""
-    return run_time(policy).budget_s + policy.stale_after_s
+def lost_after_s(budget_s: float, policy: Policy) -> float:
+    """Seconds of silence after its hand-out after which a run counts as lost."""
+    return budget_s + policy.stale_after_s
 
 
 def check_hands_out(facts: SwarmFacts) -> None:
@@ -159,7 +159,7 @@ def hand_out(
     **more: Any,
 ) -> HandOut:
     """A config as a run of a worker; `owner` is whom its record is of."""
-    name = fingerprint(config, facts.dimensions)
+    name, budget_s = fingerprint(config, facts.dimensions), float(run_time(facts.policy).budget_s)
     changes = [f"{constant} = {value!r}" for constant, value in config.items()] or ["the unchanged train.py"]
     further = f" and {len(changes) - SHOWN} more" if len(changes) > SHOWN else ""
     idea = Idea(
@@ -183,8 +183,8 @@ def hand_out(
         population.strategy,
         population.hypothesis_id,
         priority,
-        float(run_time(facts.policy).budget_s),
-        lost_after_s(facts.policy),
+        budget_s,
+        lost_after_s(budget_s, facts.policy),
         facts.dimensions_version,
         **more,
     )

@@ -9,13 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from functions.rules.keeps.judging import Conditions as Conditions
-from functions.rules.keeps.judging import Failure, Report, conditions_of, judge_failure, judge_run
+from functions.rules.keeps.judging import Conditions, Failure, Report, conditions_of, judge_failure, judge_run
 from functions.rules.keeps.verdict import Key
 from functions.rules.pool.breaker import Breaker
 from functions.rules.stopping.extensions import base_value, with_extension
 from functions.rules.stopping.judging import REASON
-from state.decisions import Ending, Rank
+from state.decisions import Ending
 from state.errors import Conflict, Invalid
 from state.facts import Comparison, RunFacts
 from state.policy import Policy
@@ -37,7 +36,7 @@ class Sent:
     val_bpb: float | None
     error: str | None
     duration_seconds: float
-    told_delta_bpb: float | None
+    sent_delta_bpb: float | None
     """The delta that the worker computed itself."""
     digest: str
 
@@ -95,7 +94,7 @@ def judged(sent: Sent, run: RunFacts, under: Conditions, beside: Comparison) -> 
         **ending.fields,
         "val_bpb": sent.val_bpb,
         "delta_bpb": delta,
-        "told_delta_bpb": sent.told_delta_bpb,
+        "sent_delta_bpb": sent.sent_delta_bpb,
         "training_seconds": sent.duration_seconds,
     }
     if by_value:
@@ -110,19 +109,8 @@ def failed(sent: Sent, run: RunFacts, beside: Comparison) -> Ending:
     return judge_failure(failure, run, beside, Breaker(1, 0.0))
 
 
-def stopped_early(e: Experiment, rank: Rank, at: float) -> Ending:
-    """The end of a run that is stopped for its rank: evidence, with its last report. `at` is Redis' clock."""
-    return Ending(
-        e,
-        "stopped",
-        {"error": rank.reason, "training_seconds": lasted_s(e, at)},
-        reason=rank.reason,
-        training_seconds=lasted_s(e, at),
-    )
-
-
 def stopped(e: Experiment, at: float, reason: str | None = None) -> Ending:
-    """The end of a run that is stopped for another reason: by an operator, or with its tag. `at` is Redis' clock."""
+    """The end of a run that is stopped: for its rank, by an operator, or with its tag. `at` is Redis' clock."""
     why = reason or e.stop_reason or BY_OPERATOR
     spent_s = lasted_s(e, at)
     return Ending(
