@@ -121,6 +121,13 @@ class Swarms:
             raise NotFound(f"there is no worker {worker_id!r}", hint="join the swarm first: POST /register")
         return worker
 
+    async def find(self, tag: str) -> SwarmFacts | None:
+        """The same; None where there is no such tag."""
+        try:
+            return await self.facts(tag)
+        except NotFound:
+            return None
+
     async def facts(self, tag: str) -> SwarmFacts:
         """A swarm's tag, in one round trip.
 
@@ -250,7 +257,7 @@ class Swarms:
                 *(("ZRANGE", keys("worker_runs", name), 0, 0) for name in names),
             ]
         )
-        bests = [ids[0] for ids in found[len(names) :]]
+        bests = [ids[0] if ids else "none" for ids in found[len(names) :]]  # one was just taken back
         configs = await self._lab.pipeline([("HGET", keys.experiment(i), "config_delta") for i in bests])
         return [
             Leader.parse({**stored, "best_delta_bpb": repr(delta), "best_config_delta": config or "{}"})
@@ -283,11 +290,7 @@ class Swarms:
         return [run for run, _ in sorted(runs, key=judged)[:most]]
 
     async def active_runs(self, tag: str) -> tuple[float, list[ActiveRun]]:
-        """Redis' clock, and every run of a tag that its worker has not ended, the oldest first.
-
-        Raises:
-            NotFound: no such tag.
-        """
+        """Redis' clock, and every run of a tag that its worker has not ended, the oldest first."""
         keys = self._keys
         reading = members(
             self._lab,
@@ -296,9 +299,7 @@ class Swarms:
             limit=-1,
             fields=fields_in(ActiveRun),
         )
-        time, exists, answer = await self._lab.pipeline([("TIME",), ("EXISTS", keys.tag(tag)), reading])
-        if not exists:
-            raise NotFound(f"there is no tag {tag!r}", hint="POST /api/dimension/define creates a swarm's")
+        time, answer = await self._lab.pipeline([("TIME",), reading])
         return time_of(time), [run for run in read_as(ActiveRun, answer) if run.worker_id is not None]
 
     async def pools(self, tag: str) -> dict[float, BucketPool]:
@@ -321,7 +322,7 @@ class Swarms:
         rows = await self._lab.pipeline([("ZRANGE", pool, at, at, "WITHSCORES") for _, _, pool, at in asked])
         found: dict[float, dict[int, float]] = {bucket: {} for bucket in largest}
         for (bucket, percent, _, _), row in zip(asked, rows, strict=True):
-            found[bucket][percent] = float(row[1])
+            found[bucket][percent] = float(row[1]) if row else found[bucket][PERCENTILES[0]]
         return {bucket: BucketPool(runs, found[bucket]) for bucket, (runs, _) in largest.items()}
 
     def _of_tag(self, tag: str) -> dict[str, Sequence[Arg]]:

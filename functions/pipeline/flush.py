@@ -7,9 +7,11 @@ from typing import Annotated
 from pydantic import Field
 
 from functions.contract import Command, Http, Response, function
+from state.ids import Tag as TagName
 
 
 class FlushDraft(Command):
+    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
     reason: Annotated[str, Field(max_length=500)] = Field(
         "an operator flushed it", description="why", examples=["the plan has changed"]
     )
@@ -22,7 +24,7 @@ class Flushed(Response):
 
 @function(
     "pipeline::flush",
-    Http("POST", "/pipeline/flush", query=("reason",)),
+    Http("POST", "/pipeline/flush", query=("reason", "tag")),
     role="operator",
     writes=True,
     keeps_answer=False,

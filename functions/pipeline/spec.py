@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from functions.contract import Http, Request, Text, function
+from state.ids import Tag as TagName
 
 
 class ReadDraft(Request):
-    """Nothing to say."""
+    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
 
 
 @function("pipeline::spec", Http("GET", "/pipeline/spec"), role="viewer", is_public=True)

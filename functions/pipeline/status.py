@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from functions.contract import Http, Request, Response, function
+from state.ids import Tag as TagName
 
 
 class ReadPipeline(Request):
-    """Nothing to say."""
+    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
 
 
 class PipelineStatus(Response):

@@ -9,10 +9,16 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Http, Response, function
 from functions.rules.access import check_worker
-from functions.rules.swarm.handing_out import DRAWN_PRIORITY, check_hands_out, checked_config, hand_out
+from functions.rules.swarm.handing_out import (
+    DRAWN_PRIORITY,
+    check_hands_out,
+    checked_config,
+    come_back,
+    hand_out,
+)
 from functions.rules.swarm.populations import everyone
 from functions.run._stores import Stores
-from state.errors import Invalid
+from state.errors import BudgetExhausted, Invalid
 from state.ids import Id
 
 
@@ -55,7 +61,10 @@ async def start(request: StartRun, call: Call, stores: Stores) -> StartedRun:
         check_hands_out(facts)
         config = checked_config(request.config_delta, facts.dimensions)
         out = hand_out(facts, population, worker.worker_id, config, priority=DRAWN_PRIORITY, is_extra=True)
-        given = await stores.experiments.hand_out(worker, out)
+        try:
+            given = await stores.experiments.hand_out(worker, out)
+        except BudgetExhausted as problem:
+            raise come_back(problem) from problem
         if given is not None:
             return StartedRun(run_id=given, budget_seconds=round(out.budget_s))
     raise AssertionError

@@ -48,14 +48,14 @@ async def stats(request: ReadStats, stores: Stores, settings: Settings) -> RunSt
     tag = request.tag or settings.swarm_tag
     swarms = stores.swarms
     (_, runs), facts, leaders, pools = await asyncio.gather(
-        swarms.active_runs(tag), swarms.facts(tag), swarms.leaders(tag, 1), swarms.pools(tag)
+        swarms.active_runs(tag), swarms.find(tag), swarms.leaders(tag, 1), swarms.pools(tag)
     )
-    killed, ended = facts.tag.stopped, facts.tag.results
+    killed, ended = (facts.tag.stopped, facts.tag.results) if facts else (0, 0)
     return RunStats(
         active=len(runs),
         completed=ended - killed,
         killed=killed,
-        extended=facts.tag.extended,
+        extended=facts.tag.extended if facts else 0,
         kill_rate=killed / ended if ended else 0.0,
         best_delta=leaders[0].best_delta_bpb if leaders else None,
         bucket_pools={

@@ -11,7 +11,7 @@ from functions.contract import Call, Http, Request, Sparse, function
 from functions.rules.access import check_worker
 from functions.rules.stopping.buckets import bucket_of, is_within_budget
 from functions.rules.stopping.judging import REASON, checkpoint, drawn, judge, rank_of
-from functions.rules.swarm.handing_out import run_time
+from functions.rules.swarm.handing_out import extension_s
 from functions.rules.swarm.results import ranked_value, stopped, told_reason
 from functions.views.swarm_runs import not_of_a_swarm
 from state.experiments import Experiments
@@ -66,8 +66,9 @@ async def tick(request: ReportTick, call: Call, experiments: Experiments) -> Tol
             case "stop":
                 return Told(action="stop", reason=REASON)
             case "extend":
-                time = run_time(facts.policy)
-                return Told(action="extend", budget=time.budget_s + round(e.extended_s or time.extend_s))
+                budget_s = e.budget_s or 0.0
+                extra_s = e.extended_s or extension_s(budget_s, facts.policy)
+                return Told(action="extend", budget=round(budget_s + extra_s))
             case "continue":
                 return ON
 
@@ -86,11 +87,12 @@ async def _told(request: ReportTick, facts: RankFacts, experiments: Experiments)
     value = ranked_value(e, request.m, policy)
     peers = await experiments.peers(e, facts.gpu_class, bucket, value)
     here = checkpoint(facts, bucket, peers)
-    here = replace(here, may_extend=here.may_extend and run_time(policy).extend_s > 0)
+    extra_s = extension_s(e.budget_s or 0.0, policy)
+    here = replace(here, may_extend=here.may_extend and extra_s > 0)
     answer = judge(here, drawn(e.experiment_id, bucket), policy.stopping)
     rank = rank_of(facts, bucket, at, value, here, answer)
     if answer.told == "extend":
-        rank = replace(rank, extra_s=run_time(policy).extend_s)
+        rank = replace(rank, extra_s=extra_s)
     if answer.told != "stop":
         return await experiments.tick(e, at, policy.stale_after_s, rank, **more)
     is_told = await experiments.stop_ranked(stopped(e, facts.now, rank.reason), rank)

@@ -7,7 +7,6 @@ from pydantic import Field
 from functions.contract import Http, Request, Response, function
 from functions.rules.swarm.populations import everyone
 from functions.swarm._stores import Stores
-from state.errors import NotFound
 from state.ids import Tag as TagName
 from state.settings import Settings
 
@@ -33,9 +32,8 @@ class SwarmHealth(Response):
 async def health(request: ReadSwarmHealth, stores: Stores, settings: Settings) -> SwarmHealth:
     """That the server answers, with the swarm's counts; all 0 before the first worker has joined."""
     tag = request.tag or settings.swarm_tag
-    try:
-        facts = await stores.swarms.facts(tag)
-    except NotFound:
+    facts = await stores.swarms.find(tag)
+    if facts is None:
         now = await stores.swarms.now()
         return SwarmHealth(status="ok", experiments=0, queue_depth=0, active_workers=0, frozen_dims=0, ts=now)
     depth = await stores.swarms.waiting_count(tag, everyone(tag).population_id)

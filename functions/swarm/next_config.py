@@ -10,9 +10,9 @@ from pydantic import Field
 from functions.contract import Call, Http, Request, function
 from functions.rules.access import check_worker
 from functions.rules.swarm.handing_out import (
-    RETRY_S,
     after_asking_again,
     check_hands_out,
+    come_back,
     handed_out,
     lost,
     lost_after_s,
@@ -23,7 +23,7 @@ from functions.rules.swarm.populations import Population, everyone
 from functions.rules.swarm.results import stopped
 from functions.swarm._stores import Stores
 from functions.views.swarm_runs import HandedOut, handed_out_again_view, handed_out_view
-from state.errors import BudgetExhausted, Exhausted
+from state.errors import BudgetExhausted
 from state.ids import Id
 from state.swarm_facts import NextFacts
 
@@ -57,9 +57,7 @@ async def next_config(request: AskNext, call: Call, stores: Stores) -> HandedOut
             try:
                 given = await _new(facts, population, nth, rng, stores)
             except BudgetExhausted as problem:
-                raise Exhausted(
-                    problem.detail, hint=problem.hint, retry_after=RETRY_S, fields=problem.fields
-                ) from problem
+                raise come_back(problem) from problem
             if given is not None:
                 return given
         elif after == "again":

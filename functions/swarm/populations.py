@@ -38,7 +38,9 @@ class Populations(Response):
 async def populations(request: ReadPopulations, stores: Stores, settings: Settings) -> Populations:
     """The populations of a swarm; one while it has no hypotheses."""
     tag = request.tag or settings.swarm_tag
-    facts = await stores.swarms.facts(tag)
+    facts = await stores.swarms.find(tag)
+    if facts is None:
+        return Populations(count=0, populations=[])
     all_of_them = everyone(tag)
     shown = PopulationView(
         population_id=all_of_them.population_id,

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Http, Response, function
 from functions.rules.access import check_worker
-from functions.rules.keeps.verdict import check_plausible
+from functions.rules.keeps.verdict import check_plausible, is_plausible
 from functions.rules.swarm.handing_out import lost
 from functions.rules.swarm.results import GIVEN_BACK, RETURNED, Sent, conditions, failed, is_failure, judged
 from functions.swarm._stores import Stores
@@ -79,8 +79,7 @@ async def result(request: SendResult, call: Call, stores: Stores) -> TakenResult
         if e.status in FINAL:
             return run
         if e.status == "stopped":
-            if request.val_bpb is not None:
-                check_plausible(run.tag.metric, request.val_bpb)
+            if request.val_bpb is not None and is_plausible(run.tag.metric, request.val_bpb):
                 await experiments.keep_late_value(e, request.val_bpb)
             return run
         if request.error == RETURNED and request.val_bpb is None:

@@ -50,6 +50,7 @@ class HandingOut(Registering, EndingStore):
             "population_strategy": out.strategy,
             "hypothesis_id": out.hypothesis_id,
             "proposal_priority": out.priority,
+            "is_extra": out.is_extra,
         }
         answer = await self._lab.move(
             "hand_out",

@@ -20,6 +20,8 @@ from state.policy import read_policy
 from state.records import Best, Experiment, Gpu, flatten, words
 from state.tags import exhausted, tag_in
 
+SWARM_PATIENCE_S = 7 * 86400.0
+"""Seconds that the retest of a swarm's run waits for a worker: a swarm may be paused, or sleep."""
 SPARE_READ = 4
 """Retests of each experiment that are read with it, beyond those that its tag's policy asks for."""
 SAME_CODE = {
@@ -206,7 +208,7 @@ class Retesting(Reading):
                 "constants": constants_text(again.config_delta),
                 "limits": limits_text(again),
                 "status": again.status,
-                "patience_s": e.patience_s,
+                "patience_s": e.patience_s if e.worker_id is None else SWARM_PATIENCE_S,
                 "seed": retest.seed,
                 "run_s": retest.run_s,
                 "warn_at": WARN_AT,

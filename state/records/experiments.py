@@ -246,6 +246,8 @@ class Trial(Idea, Sketch):
     hypothesis_id: str | None = None
     proposal_priority: float | None = None
     """0 to 1, as its worker was told."""
+    is_extra: bool = False
+    """Its worker chose the config itself."""
     handed_out: int = 0
     """How often that worker was given it: 2 where it asked again without a result."""
     sent_delta_bpb: float | None = None

@@ -15,7 +15,7 @@ from functions.process.lifecycle import Process
 from functions.rules.stopping.judging import REASON
 from state.experiments import Experiments
 from state.records import Experiment
-from tests.labs import asked, bearer, curl, events_of, idea, problem, refused, told
+from tests.labs import asked, bearer, curl, events_of, idea, open_tag, problem, refused, registered, told
 
 DIMENSIONS: list[dict[str, Any]] = [
     {"name": "LR", "dtype": "float_log", "min": 1e-4, "max": 1e-1},
@@ -791,6 +791,67 @@ async def test_stopping_an_experiment_stops_a_swarms_run_at_once(swarm: Swarm) -
     record = await swarm.record(run_id)
     assert record.training_seconds is not None
     assert (await told(swarm.http, "/api/tag/budget", tag="swarm"))["runs"]["spent"] == 1
+
+
+async def test_reports_that_overtake_each_other_keep_the_newest(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    await swarm.tick(run_id, 0.5, 0.9)
+    await swarm.tick(run_id, 0.3, 0.95)
+
+    record = await swarm.record(run_id)
+    assert (record.last_progress, record.last_metric) == (0.5, 0.9)
+
+
+async def test_what_a_worker_chose_itself_is_handed_to_nobody_else_when_it_is_lost(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    await curl(swarm.http, "/runs/start/w1", {"LR": 0.002, "DEPTH": 2, "OPTIMIZER": "sgd"})
+    lab = swarm.process.lab
+    await lab.command("ZADD", lab.keys("handed_out"), "1", "swarm-1")
+
+    assert (await told(swarm.http, "/api/swarm/sweep"))["lost"] == ["swarm-1"]
+
+    assert (await asked(swarm.http, "/health"))["queue_depth"] == 0
+
+
+async def test_a_swarm_in_a_tag_that_agents_use_hands_none_of_their_experiments_out(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client, "mar11")
+    await told(client, "/api/dimension/define", tag="mar11", dimensions=DIMENSIONS)
+    await registered(client, "mar11")
+    swarm = Swarm(client, process)
+    await swarm.join("w1", tag="mar11")
+
+    assert (await swarm.next("w1"))["run_id"] == "mar11-2"
+
+
+async def test_a_run_without_reports_is_told_apart(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    run_id = await swarm.run("w1", 0.9)
+
+    shown = await asked(swarm.http, f"/api/experiment/{run_id}")
+
+    assert shown["no_signal"]
+
+
+async def test_before_anybody_has_joined_there_is_nothing_to_list(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/runs/active")).json() == []
+    assert (await client.get("/leaderboard")).json() == []
+    assert (await asked(client, "/populations"))["count"] == 0
+    assert (await asked(client, "/runs/stats"))["kill_rate"] == 0.0
+    assert (await client.get("/pipeline/status?tag=swarm")).json()["enabled"] is False
+
+
+async def test_a_run_of_its_own_choice_waits_for_a_budget_too(swarm: Swarm) -> None:
+    await told(swarm.http, "/api/tag/budget", tag="swarm", runs=1)
+    await swarm.join("w1")
+    await swarm.next("w1")
+
+    answer = await curl(swarm.http, "/runs/start/w1", {})
+
+    assert (answer.status_code, answer.headers["retry-after"]) == (503, "15")
 
 
 # -- who may do what

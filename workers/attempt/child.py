@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from functions.formats.metrics_block import newest_lines
 from functions.lanes import Extension, Order, Watcher
@@ -102,6 +102,7 @@ async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
         is_enclosed = command.reach is not None and command.reach.bwrap is not None
         told_fd = told_end.fileno() if is_enclosed else -1
         words = (str(os.getpid()), limits, reach, str(told_fd))
+        apart: dict[str, Any] = {"process_group": 0} if command.apart else {}  # uvloop does not know the name
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-I", "-S", str(_LAUNCH), *words, *command.argv),
             cwd=command.cwd,
@@ -115,7 +116,7 @@ async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
             stdout=output_end,
             stderr=output_end,
             pass_fds=(reports_end.fileno(), answers_end.fileno(), *([told_fd] if is_enclosed else [])),
-            process_group=0 if command.apart else None,
+            **apart,
         )
         for handed_over in (output_end, reports_end, answers_end, told_end):
             handed_over.close()

@@ -57,7 +57,11 @@ def _workers(s: SwarmSnapshot, runs: Mapping[str, Experiment]) -> Iterator[str]:
     for e in runs.values():
         if e.worker_id not in known:
             yield f"{e.experiment_id} was handed out to {e.worker_id!r}, who is no worker of {s.tag!r}"
-    counted = Counter(e.worker_id for e in runs.values() if e.status in COUNTED)
+    counted = Counter(
+        e.worker_id
+        for e in runs.values()
+        if e.status in COUNTED and not (e.status == "stopped" and e.retest_of)
+    )
     for worker in s.workers:
         has = runs.get(worker.run_id or "")
         if worker.run_id is not None and (

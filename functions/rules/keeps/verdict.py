@@ -79,6 +79,15 @@ def check_plausible(metric: str, value: float) -> None:
         )
 
 
+def is_plausible(metric: str, value: float) -> bool:
+    """Whether a run can have measured it, where nothing depends on the answer."""
+    try:
+        check_plausible(metric, value)
+    except Invalid:
+        return False
+    return True
+
+
 @dataclass(frozen=True)
 class Key:
     """What two runs must share, beside their tag, to be compared; None is not known yet, or not given."""

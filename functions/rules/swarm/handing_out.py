@@ -12,7 +12,7 @@ from functions.rules.swarm.fingerprints import fingerprint
 from functions.rules.swarm.populations import Population
 from functions.rules.swarm.shapes import Shape, drawn_config
 from state.decisions import Ending, HandOut
-from state.errors import Exhausted, Invalid
+from state.errors import BudgetExhausted, Exhausted, Invalid
 from state.policy import Policy
 from state.records import Dimension, Experiment, Idea
 from state.swarm_facts import NextFacts, SwarmFacts
@@ -45,7 +45,12 @@ class RunTime:
 def run_time(policy: Policy) -> RunTime:
     """The policy's seconds, in the whole numbers of the protocol, within what published workers allow."""
     budget = max(1, min(round(policy.budgets.base_s), LONGEST_S))
-    return RunTime(budget, min(policy.budgets.extend_s, float(LONGEST_S - budget)))
+    return RunTime(budget, extension_s(budget, policy))
+
+
+def extension_s(budget_s: float, policy: Policy) -> float:
+    """Seconds that a run of this budget may be given more, once; 0: none."""
+    return max(0.0, min(policy.budgets.extend_s, LONGEST_S - budget_s))
 
 
 def lost_after_s(budget_s: float, policy: Policy) -> float:
@@ -74,6 +79,11 @@ def check_hands_out(facts: SwarmFacts) -> None:
         )
 
 
+def come_back(problem: BudgetExhausted) -> Exhausted:
+    """What a worker is told where the tag's budget has no room: published workers know 503."""
+    return Exhausted(problem.detail, hint=problem.hint, retry_after=RETRY_S, fields=problem.fields)
+
+
 def after_asking_again(run: Experiment | None) -> Literal["new", "again", "lost", "stopped"]:
     """What becomes of the run that a worker has when it asks for the next one."""
     if run is None or run.status != "running":
@@ -91,6 +101,8 @@ def retest_for(facts: NextFacts) -> Experiment | None:
     patience_s = 2 * run_time(facts.policy).budget_s
     alone = facts.active_workers <= 1
     for retest in facts.retests:
+        if retest.retest_of is None or retest.fingerprint is None:
+            continue  # an agent's, in a tag that agents use, too
         of_another = retest.agent != facts.worker.worker_id
         if of_another or alone or facts.now - retest.registered_at > patience_s:
             return retest
@@ -98,8 +110,11 @@ def retest_for(facts: NextFacts) -> Experiment | None:
 
 
 def lost(run: Experiment, reason: str) -> Ending:
-    """The end of a run that its worker lost: its config waits for another one, a retest is begun anew."""
-    if run.retest_of is not None:
+    """The end of a run that its worker lost: its config waits for another one.
+
+    A retest is begun anew; what a worker chose itself is nobody else's.
+    """
+    if run.retest_of is not None or run.is_extra:
         return Ending(run, "lost", {"error": reason}, reason=reason)
     proposal = Waiting(
         run.config_delta or {}, run.proposal_priority or DRAWN_PRIORITY, "its worker lost it", results=None

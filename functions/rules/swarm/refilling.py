@@ -48,8 +48,11 @@ def refilled(
     count: int,
     rng: Random,
     duplicates: Duplicates = USUAL,
+    ended: int | None = None,
 ) -> list[Proposal]:
     """Proposals for `count` places of a population's queue, 1 at least where `count` is.
+
+    `ended` is how many runs of the tag have ended, where the observations are not all of them.
 
     `tried` says by fingerprint how often a config was run; those without an entry never were. The sampler, the
     moonshots and the promotion propose. What may not run makes place for random draws within the shape, then for
@@ -57,7 +60,8 @@ def refilled(
     config that was run least is run once more, beyond the limits: the swarm goes on.
     """
     batch = _Batch(dimensions, tried, duplicates, count)
-    batch.take(_planned(dimensions, observations, shape, sampler, count, rng), shape.strategy)
+    known = sum(not seen.pending for seen in observations) if ended is None else ended
+    batch.take(_planned(dimensions, observations, shape, sampler, count, rng, known), shape.strategy)
     batch.take(_draws(dimensions, shape, rng, "drawn at random"), shape.strategy)
     moonshot = replace(shape, strategy="moonshot")
     batch.take(_draws(dimensions, moonshot, rng, "moonshot"), "moonshot")
@@ -65,9 +69,8 @@ def refilled(
     return batch.proposals
 
 
-def is_promoting(observations: Sequence[Observation]) -> bool:
-    """Whether a hundred results was reached lately: of runs that ended, whichever way."""
-    ended = sum(not seen.pending for seen in observations)
+def is_promoting(ended: int) -> bool:
+    """Whether the last hundred was reached lately by the runs that ended, whichever way."""
     return ended >= PROMOTION_EVERY and ended % PROMOTION_EVERY < PROMOTION_LASTS
 
 
@@ -78,6 +81,7 @@ def _planned(
     sampler: Sampler,
     count: int,
     rng: Random,
+    ended: int,
 ) -> list[Proposal]:
     """A proposal for every place: some moonshots, some neighbours of the best configs, the rest from the sampler."""
     found: list[Proposal] = []
@@ -85,7 +89,7 @@ def _planned(
         shots = sum(rng.random() < MOONSHOT_SHARE for _ in range(count))
         moonshot = replace(shape, strategy="moonshot")
         found += [drawn_proposal(dimensions, moonshot, rng, "moonshot") for _ in range(shots)]
-        if is_promoting(observations):
+        if is_promoting(ended):
             near = sum(rng.random() < PROMOTION_SHARE for _ in range(count - shots))
             found += promoted(observations, dimensions, rng, shape, near)
     return found + sampler.propose(dimensions, observations, shape, count - len(found), rng)

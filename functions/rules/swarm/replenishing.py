@@ -62,6 +62,7 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
         count,
         rng,
         facts.policy.duplicates,
+        ended=results,
     )
     added = [Waiting(p.config, p.priority, p.why, results).text(rng.getrandbits(48)) for p in proposals]
     return Replenishing(dropped, [(text, p.priority) for text, p in zip(added, proposals, strict=True)])
