@@ -69,7 +69,7 @@ def check_minted(name: str, answer: str) -> None:
     if answer == "taken":
         raise Conflict(
             f"the name {name!r} is taken",
-            hint="its bearer rotates that token; or an operator revokes it, and gives the name again",
+            hint="its bearer rotates that token; an operator revokes it first, to give the name again",
         )
     if answer == "first":
         raise Conflict(
