@@ -173,7 +173,7 @@ def violations(
             yield f"{name} was accepted, but is {status} at the end"
     yield from swarm_faults(lab, book)
     events = events_of(lab)
-    ends = Counter(e.subject for e in events if e.type == "experiment.finished")
+    ends = Counter(run for e in events if (run := ended_by(e)) is not None)
     values = [name for name, sent in book.pulled.items() if sent.value is not None]
     for name in [*book.finished, *values, *(n for n in book.submitted if lab.status(n) != "lost")]:
         if ends[name] != 1:
@@ -204,6 +204,14 @@ def violations(
         }
     )
     yield from book.faults
+
+
+def ended_by(e: Told) -> str | None:
+    """The run that an event tells the end of; of a retest, the end with a value."""
+    if e.type == "experiment.finished":
+        return e.subject
+    measured = e.type == "experiment.retested" and e.data.get("status") == "measured"
+    return str(e.data["experiment_id"]) if measured else None
 
 
 def taken_out(events: Sequence[Told]) -> Iterator[str]:
