@@ -23,6 +23,14 @@ from state.records.experiments import (
     Trust,
 )
 from state.records.gpus import Footprint, Gpu, GpuStatus, Transport
+from state.records.hypotheses import (
+    Evidence,
+    Hypothesis,
+    HypothesisKind,
+    HypothesisSource,
+    HypothesisStatus,
+    Verdict,
+)
 from state.records.patches import EndedRun, UsedPatches
 from state.records.roles import ROLES, Role
 from state.records.swarms import Leader, SwarmWorker
@@ -51,6 +59,7 @@ __all__ = [
     "Dtype",
     "End",
     "EndedRun",
+    "Evidence",
     "Experiment",
     "Failure",
     "Footprint",
@@ -58,6 +67,10 @@ __all__ = [
     "ForestRecords",
     "Gpu",
     "GpuStatus",
+    "Hypothesis",
+    "HypothesisKind",
+    "HypothesisSource",
+    "HypothesisStatus",
     "Idea",
     "Keep",
     "Leader",
@@ -84,6 +97,7 @@ __all__ = [
     "Trust",
     "UsedPatches",
     "Value",
+    "Verdict",
     "flatten",
     "stamp",
     "words",

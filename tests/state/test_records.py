@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from functions.process.lifecycle import Process
 from state.keys import Keys
 from state.moves import wire
-from state.records import Best, Experiment, flatten, stamp, words
+from state.records import Best, Evidence, Experiment, Hypothesis, flatten, stamp, words
 
 EDGES = [
     5e-324,
@@ -139,3 +139,22 @@ def test_all_keys_of_a_lab_share_one_hash_tag() -> None:
         "{lab}:status:mar11:keep",
         "{lab}:status:mar11:keep:other",
     )
+
+
+@given(alpha=FLOATS, low=FLOATS, outcome=FLOATS)
+def test_a_hypothesis_comes_back_with_its_constraint_and_its_evidence(
+    alpha: float, low: float, outcome: float
+) -> None:
+    said = Evidence(experiment_id="swarm-1", outcome=outcome, against="reference", reference_id="swarm-2")
+    hypothesis = Hypothesis(
+        hypothesis_id="hyp_1",
+        tag="swarm",
+        statement="LR matters",
+        config_constraint={"LR": {"min": low}, "OPTIMIZER": ["adam", "sgd"]},
+        reference_config={"LR": 0.0003},
+        created_at=1.5,
+        alpha=alpha,
+        evidence=[said],
+    )
+
+    assert Hypothesis.parse(hypothesis.flat()) == hypothesis

@@ -1,0 +1,78 @@
+"""A hypothesis: a claim about a swarm's dimensions that results support or refute, with what is believed of it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from state.records.base import Record
+from state.records.dimensions import Value
+
+HypothesisKind = Literal["positive", "comparative", "interaction", "null"]
+HypothesisStatus = Literal["active", "supported", "refuted"]
+Verdict = Literal["supported", "refuted", "irrelevant"]
+HypothesisSource = Literal["default", "llm_proposed", "operator"]
+
+
+class Evidence(Record):
+    """What one run said of a hypothesis."""
+
+    experiment_id: str
+    outcome: float
+    """1: a win, 0: a loss; between them for a run that was stopped early."""
+    against: Literal["reference", "baseline", "crash", "stopped", "test"]
+    """What decided: a run of the reference config, the worker's baseline, how the run ended, or a whole test."""
+    reference_id: str | None = None
+    contrast: float | None = None
+    """Judged value less that of the reference run, in the direction of the metric: below 0 is better."""
+
+
+class Hypothesis(Record):
+    """A claim, and the belief in it: theta, the share of its runs that win, is Beta(alpha, beta)."""
+
+    hypothesis_id: str
+    tag: str
+    statement: str
+    kind: HypothesisKind = "positive"
+    importance: float = 0.5
+    """How much it matters whether it is true, 0 to 1."""
+    config_constraint: dict[str, Any] = {}
+    """Values that its runs have in some dimensions: a value, a list of values, or {"min": ..., "max": ...}."""
+    dimensions: list[str] = []
+    """What it is about: its runs vary these, and nothing else where they are compared with a reference run."""
+    test_spec: dict[str, Any] | None = None
+    parent_id: str | None = None
+    source: HypothesisSource = "default"
+    rationale: str | None = None
+    created_at: float
+    phase: Literal["exploration", "validation"] = "exploration"
+    reference_config: dict[str, Value] = {}
+    """Frozen: what its reference runs have in every dimension."""
+
+    status: HypothesisStatus = "active"
+    settled: Verdict | None = None
+    """The final verdict: it has no workers any more."""
+    settled_at: float | None = None
+    alpha: float = 2.0
+    beta: float = 2.0
+    n_experiments: int = 0
+    """Runs that were evidence; those of a reference config are not."""
+    effect_mu: float = 0.0
+    """Mean of the runs' delta_bpb (below 0 is better)."""
+    effect_m2: float = 0.0
+    """Sum of squared differences from that mean (Welford)."""
+    contrasts: int = 0
+    """Pairs of a run and a reference run."""
+    contrast_mu: float = 0.0
+    """Mean of the pairs' contrasts."""
+    contrast_m2: float = 0.0
+    """Sum of squared differences from that mean."""
+    uncertain_streak: int = 0
+    """Results in a row after which P stood within 0.45 to 0.55."""
+    sprint_left: int = 0
+    """Results of its decision sprint that are to come."""
+    sprinted_at: int | None = None
+    """n_experiments as its newest sprint began."""
+    sprints: int = 0
+    allocation_penalty: float = 1.0
+    evidence: list[Evidence] = []
+    """The newest."""
