@@ -27,7 +27,7 @@ CATALOGUE: Mapping[str, str] = {
     "experiment.unconfirmed": "its keep stays, without retests that bear it out",
     "run.ticked": "it has reached another fifth of its way; not published, only in the stream",
     "run.stopping": "it was told to stop, because its rank among the runs of its tag is too low",
-    "run.extended": "it may take longer than others, because its rank is among the best",
+    "run.extended": "it trains longer than others: its rank was among the best, and it reports beyond its budget",
     "run.reported_late": "its worker sent a value after it was stopped: kept, and judged by nothing",
     "best.changed": "a tag, or a comparability key of it, has another best",
     "cron.paused": "the clock no longer fires a function",

@@ -7,9 +7,11 @@ from typing import Literal
 from pydantic import BaseModel, ConfigDict, Field, RootModel
 
 from functions.contract import Http, Request, function
+from functions.rules.stopping.extensions import has_used_extension
 from functions.run._stores import Stores
 from state.ids import Tag as TagName
 from state.settings import Settings
+from state.swarm_facts import ActiveRun
 
 
 class ReadActiveRuns(Request):
@@ -37,6 +39,12 @@ class ActiveRuns(RootModel[list[ActiveRunView]]):
     """Every run, from its hand-out until its result; the oldest first."""
 
 
+def _state(run: ActiveRun) -> Literal["active", "stopped", "extended"]:
+    if run.stopping:
+        return "stopped"
+    return "extended" if has_used_extension(run.extended_s, run.last_progress) else "active"
+
+
 @function("run::active", Http("GET", "/runs/active"), role=("viewer", "worker"))
 async def active(request: ReadActiveRuns, stores: Stores, settings: Settings) -> ActiveRuns:
     """Every run that a swarm's worker has, the oldest first."""
@@ -46,7 +54,7 @@ async def active(request: ReadActiveRuns, stores: Stores, settings: Settings) ->
             ActiveRunView(
                 id=run.experiment_id,
                 worker_id=run.worker_id,
-                state="stopped" if run.stopping else "extended" if run.extended_s else "active",
+                state=_state(run),
                 progress=run.last_progress or 0.0,
                 metric=run.last_metric,
                 elapsed=max(0.0, now - (run.started_at or now)),

@@ -35,6 +35,7 @@ class RunStats(Response):
     killed: int
     """Runs that were stopped."""
     extended: int
+    """Runs that were given more time, and have reported beyond their budget."""
     kill_rate: float
     """Share of the runs that ended which were stopped."""
     best_delta: float | None

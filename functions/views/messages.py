@@ -29,7 +29,7 @@ SENTENCES: Mapping[str, str] = {
     "experiment.retracted": "{subject} was retracted ({reason}); the best is {best_experiment_id} now.",
     "run.ticked": "{subject} has {metric} at {bucket} of its run.",
     "run.stopping": "{subject} is stopped early, at {bucket} of its run: its rank is {rank} of 100.",
-    "run.extended": "{subject} is given {extra_s} s more, at {bucket} of its run: its rank is {rank} of 100.",
+    "run.extended": "{subject} uses the {extra_s} s that it was given: it has {metric} at {progress} of its budget.",
     "run.reported_late": "{subject} was stopped, and has sent {late_val_bpb} since: that is judged by nothing.",
     "worker.joined": "{worker_id} ({gpu_type}) serves the swarm of {tag}.",
     "best.changed": "New best of {tag}: {subject} with {val_bpb}.",

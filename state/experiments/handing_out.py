@@ -184,7 +184,7 @@ class HandingOut(Registering, EndingStore):
         answer = await self._lab.move(
             "stop_ranked_run",
             keys={**ending_keys, **rank_keys, **self._of_ticks(e)},
-            args={**ending_args, **rank_args, "most": TICKS_KEPT},
+            args={**ending_args, **rank_args, "is_base": 1, "most": TICKS_KEPT},
         )
         return bool(answer == "ok")
 

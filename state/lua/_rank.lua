@@ -17,9 +17,7 @@ local function rank()
     redis.call('HSET', K.experiment, 'stopping', 'true', 'stop_reason', A.reason)
     emit('run.stopping', A.tag, A.id, A.tick_data, A.experiment_traceparent)
   elseif A.told == 'extend' then
-    redis.call('HINCRBY', K.tag, 'extended', 1)
     redis.call('HSET', K.experiment, 'extended_s', A.extra_s, 'base_metric', A.metric, 'base_progress', A.progress)
-    emit('run.extended', A.tag, A.id, A.tick_data, A.experiment_traceparent)
   end
   return A.told, true
 end

@@ -7,7 +7,8 @@
 if redis.call('HGET', K.experiment, 'status') ~= 'running' then return 'stale' end
 local t = now()
 local last = redis.call('HGET', K.experiment, 'last_progress')
-if not last or tonumber(A.progress) >= tonumber(last) then keep_tick(t) end -- requests may overtake each other
+if not last or tonumber(A.progress) >= tonumber(last) then keep_tick(t)
+elseif A.is_base then keep_base() end -- a later report has overtaken it
 redis.call('ZADD', K.handed_out, 'XX', 'GT', clock(t + tonumber(A.silent_s)), A.id)
 redis.call('ZADD', K.swarm_seen, clock(t), A.worker_id)
 if not A.bucket then return 'continue' end

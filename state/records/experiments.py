@@ -227,6 +227,8 @@ class Trial(Idea, Sketch):
     stop_reason: str | None = None
     extended_s: float | None = None
     """Seconds that it was given beyond its budget, for its rank."""
+    used_extension: bool = False
+    """Whether it has reported beyond its budget then: it counts as extended."""
     base_metric: float | None = None
     """Of an extended run: what it reported nearest to the end of its budget, which is at `base_progress`."""
     base_progress: float | None = None

@@ -57,7 +57,7 @@ class Tag(Record):
     repeated: int = 0
     """Retests of a swarm's runs that ended with a value."""
     extended: int = 0
-    """Runs that were given more time than others, for their rank."""
+    """Runs that were given more time than others, for their rank, and have reported beyond their budget."""
     finishes: int = 0
     """Finish numbers given out: `total`, and those of experiments that were retracted since."""
     training_seconds: float = 0.0

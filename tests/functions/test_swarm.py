@@ -418,8 +418,74 @@ async def test_the_best_run_is_given_more_time_once_and_judged_by_what_it_had_at
     record = await swarm.record(other)
     assert record.val_bpb == 0.69
     assert record.delta_bpb == pytest.approx(-0.25)
-    stats = await asked(swarm.http, "/runs/stats")
-    assert stats["extended"] == 1
+
+
+async def extended_runs(swarm: Swarm) -> tuple[int, list[str]]:
+    """How many runs count as extended, and the states of those that go on."""
+    count = (await asked(swarm.http, "/runs/stats"))["extended"]
+    assert len(await events_of(swarm.process, "run.extended")) == count
+    return count, [run["state"] for run in (await swarm.http.get("/runs/active")).json()]
+
+
+async def told_to_extend(swarm: Swarm) -> str:
+    """A run of worker b that was given more time at 0.8, beside one of worker a."""
+    await swarm.policy(**{"stopping.rule": "stochastic", "stopping.warmup_runs": 0, "stopping.min_peers": 1})
+    await swarm.join("a")
+    await swarm.join("b")
+    one, other = (await swarm.next("a"))["run_id"], str((await swarm.next("b"))["run_id"])
+    await swarm.tick(one, 0.8, 1.0)
+    assert (await swarm.tick(other, 0.8, 0.8))["action"] == "extend"
+    return other
+
+
+async def test_a_run_counts_as_extended_once_it_has_reported_beyond_its_budget(swarm: Swarm) -> None:
+    run_id = await told_to_extend(swarm)
+    await swarm.tick(run_id, 0.8, 0.8)
+    await swarm.tick(run_id, 1.05, 0.75)
+    assert await extended_runs(swarm) == (0, ["active", "active"])
+
+    await swarm.tick(run_id, 1.06, 0.75)
+    await swarm.tick(run_id, 1.3, 0.7)
+
+    assert await extended_runs(swarm) == (1, ["active", "extended"])
+    [event] = await events_of(swarm.process, "run.extended")
+    assert (event["subject"], event["progress"], event["metric"]) == (run_id, 1.06, 0.75)
+    assert event["extra_s"] == 120
+
+
+async def test_a_run_that_is_handed_out_again_counts_as_extended_once(swarm: Swarm) -> None:
+    run_id = await told_to_extend(swarm)
+    await swarm.tick(run_id, 1.3, 0.7)
+    assert (await swarm.next("b"))["run_id"] == run_id
+    assert await extended_runs(swarm) == (1, ["active", "active"])
+
+    assert (await swarm.tick(run_id, 0.8, 0.8))["action"] == "extend"
+    await swarm.tick(run_id, 1.3, 0.7)
+
+    assert await extended_runs(swarm) == (1, ["active", "extended"])
+
+
+async def test_a_run_that_trains_longer_unasked_does_not_count_as_extended(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    run_id = (await swarm.next("w1"))["run_id"]
+
+    await swarm.tick(run_id, 1.3, 0.7)
+    await swarm.result("w1", run_id, 0.69)
+
+    assert await extended_runs(swarm) == (0, [])
+    assert (await swarm.record(run_id)).delta_bpb == pytest.approx(-0.31)
+
+
+async def test_a_report_that_was_overtaken_still_says_what_a_run_had_at_its_budget(swarm: Swarm) -> None:
+    run_id = await told_to_extend(swarm)
+    await swarm.tick(run_id, 1.3, 0.7)
+    await swarm.tick(run_id, 1.0, 0.75)
+
+    await swarm.result("b", run_id, 0.69)
+
+    record = await swarm.record(run_id)
+    assert record.last_progress == 1.3
+    assert record.delta_bpb == pytest.approx(-0.25)
 
 
 async def test_with_twenty_six_equal_metrics_no_run_is_stopped(swarm: Swarm) -> None:

@@ -269,7 +269,11 @@ def test_the_catalogue_is_what_the_scripts_emit() -> None:
     emitted |= {"selection.committed", "selection.released", "selection.expired"}
     emitted |= {"trace.opened", "trace.ended"}
     emitted |= {"token.issued", "token.rotated"}  # by `issue_token` and `rotate_token`, for whoever joins too
-    emitted |= {"run.ticked", "run.stopping", "run.extended"}  # by `rank`, however a run reports
+    emitted |= {
+        "run.ticked",
+        "run.stopping",
+        "run.extended",
+    }  # by `rank` and `keep_tick`, however a run reports
     emitted.add("tag.created")  # by `create_tag`, for agents or for a swarm
     emitted.add("tag.budget_warning")  # by `warn`, wherever the books change
 

@@ -12,8 +12,12 @@ from state.records import Experiment
 
 def base_value(e: Experiment) -> float | None:
     """The report nearest to the end of its budget; None: it was not extended, or has not used its extension."""
-    has_used = e.extended_s is not None and not is_within_budget(e.last_progress or 0.0)
-    return e.base_metric if has_used else None
+    return e.base_metric if has_used_extension(e.extended_s, e.last_progress) else None
+
+
+def has_used_extension(extended_s: float | None, last_progress: float | None) -> bool:
+    """Whether a run that was given so many seconds more has reported beyond its budget."""
+    return extended_s is not None and not is_within_budget(last_progress or 0.0)
 
 
 def at_base(report: Report, e: Experiment) -> Report:
