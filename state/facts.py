@@ -146,6 +146,8 @@ class RetractionFacts:
     """Of its code, retests too, in the order in which they ended."""
     noise: Spread
     """Of its tag and class of GPU, with the runs of its code."""
+    rank_classes: tuple[str, ...] = ()
+    """Classes of GPU whose runs are ranked; its attempts may have been on several."""
 
 
 @dataclass(frozen=True)

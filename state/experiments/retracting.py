@@ -8,11 +8,12 @@ from typing import Any
 from state.codes import code_of
 from state.decisions import Retraction
 from state.experiments.ending import COUNTERS, best_event, best_fields
+from state.experiments.ranking import ranks_at
 from state.experiments.reading import Reading, experiment_in
 from state.facts import RetractionFacts, Spread
 from state.indexes import members, records
 from state.noise import noise_key, runs_at
-from state.policy import read_policy
+from state.policy import BUCKETS, read_policy
 from state.records import Best, Experiment, flatten, words
 from state.tags import tag_in
 
@@ -54,6 +55,7 @@ class Retracting(Reading):
                 "beaten": members(self._lab, keys.beaten(tag, other_key), nodes, limit=BEATEN_READ),
                 "runs": members(self._lab, runs_at(noise, code), nodes, limit=-1),
                 "noise": ("HMGET", noise, "squares", "df", code),
+                "rank_classes": ("HGETALL", keys("rank_classes", tag)),
             }
         )
         squares, df, kept = found["noise"]
@@ -72,6 +74,7 @@ class Retracting(Reading):
             beaten=beaten,
             runs=runs,
             noise=Spread(float(squares or 0), int(df or 0), (kept or "",)),
+            rank_classes=tuple(found["rank_classes"].values()),
         )
 
     async def retract(self, retraction: Retraction) -> bool:
@@ -104,6 +107,12 @@ class Retracting(Reading):
                 if risen
                 else [],
                 "traces": [keys.trace(growth.trace.trace_id) for growth in growths],
+                "ranks": [
+                    ranks_at(keys, e.tag, name, bucket)
+                    for name in retraction.facts.rank_classes
+                    for bucket in BUCKETS
+                ],
+                "swarm_worker": keys("swarm_workers", e.worker_id) if e.worker_id else None,
                 "worker_runs": keys("worker_runs", e.worker_id) if e.worker_id else None,
                 **keys.relisted(e, e.status, "retracted"),
             },

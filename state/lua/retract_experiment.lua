@@ -1,8 +1,8 @@
--- Take a result back: it leaves the best, the indexes of results, the noise, the counters and its traces. What was judged
--- with it is corrected, and the best that follows from the rest takes its place.
+-- Take a result back: it leaves the best, the indexes of results, the ranks, the noise, the counters and its traces. What
+-- was judged with it is corrected, and the best that follows from the rest takes its place.
 -- parts: events listing noise leaders
 -- keys: experiment tag best standing near_misses finished categories noise? same_code? traces*
--- keys: corrected* beaten keeps risen? risen_listed*
+-- keys: corrected* beaten keeps risen? risen_listed* ranks* swarm_worker?
 -- args: id number tag category status_before branches finishes best_version fields* counter is_baseline? is_claim? tag_fields* event_data experiment_traceparent?
 -- args: code? runs_before? runs_after? leaving*
 -- args: corrected_ids* corrected_fields* corrected_scores* corrected_near*
@@ -44,7 +44,9 @@ local function uncount()
       'lab_measured')
     if t[3] ~= 'true' then redis.call('HDEL', K.tag, 'baseline_id') end
   end
+  if K.swarm_worker then redis.call('HINCRBY', K.swarm_worker, 'runs', -1) end
   for _, index in ipairs({K.finished, K.standing, K.near_misses}) do redis.call('ZREM', index, A.id) end
+  for _, pool in ipairs(K.ranks) do redis.call('ZREM', pool, A.id) end
 end
 
 local function leave_noise()

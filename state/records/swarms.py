@@ -23,7 +23,7 @@ class SwarmWorker(Record):
     run_id: str | None = None
     """The run that it was handed out and that has not ended; None: it has none."""
     runs: int = 0
-    """Runs that ended with a value, or were stopped."""
+    """Runs that ended with a value, or were stopped, and were not retracted."""
 
 
 class Leader(SwarmWorker):

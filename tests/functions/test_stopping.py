@@ -317,6 +317,17 @@ async def test_ranks_that_no_run_stands_behind_are_a_violation(lab: Lab, process
     ]
 
 
+async def test_a_result_that_is_taken_back_is_ranked_no_more(lab: Lab) -> None:
+    await open_tag(lab.client, policy=CERTAIN)
+    await lab.run((1.0, 0.2), (1.0, 0.4))
+    await lab.run((0.5, 0.2), (0.5, 0.4), prints=0.5)
+
+    await told(lab.client, "/api/experiment/retract", experiment_id="mar11-2", reason="a bug")
+
+    assert [await lab.pool(bucket) for bucket in (0.2, 0.4)] == [{"mar11-1": 1.0}] * 2
+    assert (await told(lab.client, "/api/lab/audit"))["violations"] == []
+
+
 async def test_a_restored_lab_goes_on_with_the_ranks_it_had(
     lab: Lab, process: Process, settings: Settings, tmp_path: Path
 ) -> None:

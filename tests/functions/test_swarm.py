@@ -653,6 +653,24 @@ async def test_a_result_that_is_taken_back_leaves_the_leaderboard(swarm: Swarm) 
     assert (await swarm.http.get("/leaderboard")).json() == []
 
 
+async def test_a_result_that_is_taken_back_counts_for_no_worker_and_ranks_nothing(swarm: Swarm) -> None:
+    await stopping_for_certain(swarm)
+    await swarm.join("w1")
+    await swarm.run("w1", 0.95)
+    false = (await swarm.next("w1"))["run_id"]
+    await swarm.tick(false, 0.2, 0.5)
+    await swarm.result("w1", false, 0.4)
+
+    for _ in range(2):
+        await told(swarm.http, "/api/experiment/retract", experiment_id=false, reason="a bug")
+
+    [leading] = (await swarm.http.get("/leaderboard")).json()
+    assert (leading["best_delta_bpb"], leading["experiment_count"]) == (pytest.approx(-0.05), 1)
+    stats = await asked(swarm.http, "/runs/stats")
+    assert (stats["completed"], stats["bucket_pools"]) == (1, {})
+    assert (await swarm.record(false)).told == {"0:0.2": "continue"}
+
+
 async def test_a_false_value_of_a_swarms_worker_leads_until_it_is_taken_back(swarm: Swarm) -> None:
     await swarm.join("honest")
     await swarm.join("liar", baseline_bpb=9.0)

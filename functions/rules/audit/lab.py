@@ -310,12 +310,12 @@ def _rewritten(s: Snapshot) -> Iterator[str]:
 
 
 def _ranks(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
-    """Who is ranked at a bucket was told something there."""
+    """Who is ranked at a bucket was told something there, and its result was not taken back."""
     for bucket, ranked in s.ranks.items():
         was_told = {
             e.experiment_id
             for e in records.values()
-            if any(here.endswith(f":{bucket!r}") for here in e.told or ())
+            if e.status != "retracted" and any(here.endswith(f":{bucket!r}") for here in e.told or ())
         }
         for stray in sorted(ranked ^ was_told):
             yield f"{s.tag.name}: the ranks at {bucket:g} of a run and the record of {stray} disagree"

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from state.records import RETESTED, Experiment, SwarmWorker
 
 WITH_DELTA = frozenset({"keep", "discard"})
-COUNTED = frozenset({"keep", "discard", "measured", "stopped", "retracted"})
-"""How runs end that a worker is counted: some were retracted since."""
+COUNTED = frozenset({"keep", "discard", "measured", "stopped"})
+"""How runs end that a worker is counted."""
 
 
 @dataclass(frozen=True)
