@@ -1,0 +1,213 @@
+"""How many workers test each hypothesis: the more, the more its next result is worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from state.records.hypotheses import Hypothesis
+
+MOONSHOT: Final = "moonshot"
+"""Stands for the workers that test no hypothesis: they look at the ends of the ranges."""
+PROVEN_AFTER: Final = 12
+"""Results after which a model's proposal is as credible as any other."""
+FIRST_CREDIBILITY: Final = 0.25
+"""Credibility of a model's proposal without results."""
+
+
+@dataclass(frozen=True)
+class Allotting:
+    """The values of a tag's policy that decide how workers are shared out."""
+
+    temperature: float = 1.0
+    """Above 0; the lower, the more the most valuable hypothesis gets."""
+    min_workers: int = 3
+    """Least workers of an active hypothesis, while there are enough workers."""
+    min_unproven: int = 1
+    """The same for a model's proposal with less than 12 results."""
+    moonshot_share: float = 0.05
+    converged_share: float = 0.7
+    """Share of the workers for hypotheses that have converged."""
+    converged_support: float = 0.85
+    """Least support (0 to 1) of a hypothesis that has converged."""
+    converged_after: int = 15
+    """Its least number of results."""
+
+
+USUAL: Final = Allotting()
+LEAST_SPREAD: Final = 0.3
+"""Information values that differ by less than this are not spread further apart."""
+SPREAD_UNITS: Final = 3.0
+"""Units between the lowest and the highest information value after they were standardised."""
+
+
+def uncertainty(probability: float) -> float:
+    """4 P (1 - P): 1 at P = 0.5, 0 at certainty. It is the variance of a Bernoulli outcome over its largest, 1/4."""
+    return 4 * probability * (1 - probability)
+
+
+def credibility(hypothesis: Hypothesis) -> float:
+    """1; of a model's proposal 0.25 without results, and in a straight line up to 1 at 12 results."""
+    if hypothesis.source != "llm_proposed":
+        return 1.0
+    return min(1.0, FIRST_CREDIBILITY + (1 - FIRST_CREDIBILITY) * hypothesis.n_experiments / PROVEN_AFTER)
+
+
+def information_value(hypothesis: Hypothesis) -> float:
+    """uncertainty x importance x credibility x penalty, 0 to 1, with P = alpha / (alpha + beta)."""
+    probability = hypothesis.alpha / (hypothesis.alpha + hypothesis.beta)
+    return (
+        uncertainty(probability)
+        * hypothesis.importance
+        * credibility(hypothesis)
+        * hypothesis.allocation_penalty
+    )
+
+
+def has_converged(support: float, n_experiments: int, allotting: Allotting = USUAL) -> bool:
+    """Whether so many results support a hypothesis so well that most workers build on it."""
+    return support >= allotting.converged_support and n_experiments >= allotting.converged_after
+
+
+def minimum(hypothesis: Hypothesis, allotting: Allotting = USUAL) -> int:
+    """Least workers of an active hypothesis, while there are enough."""
+    unproven = hypothesis.source == "llm_proposed" and hypothesis.n_experiments < PROVEN_AFTER
+    return allotting.min_unproven if unproven else allotting.min_workers
+
+
+def targets(
+    hypotheses: Sequence[Hypothesis],
+    active_workers: int,
+    allotting: Allotting = USUAL,
+    *,
+    converged: Collection[str] = (),
+    turn: int = 0,
+) -> dict[str, int]:
+    """Workers of each hypothesis that is not settled, by its id, and of `MOONSHOT`; their sum is `active_workers`.
+
+    Each gets its minimum or more, in proportion to exp(z / temperature). z is the information value, standardised:
+    differences are measured in thirds of the range of all values, and in units of 0.1 where the range is below 0.3.
+    A third of the range is about one standard deviation, and unlike that it never lets a hypothesis lose workers
+    because its own value rises. Fractions are rounded by largest remainders (Hamilton's method): the sum is exact.
+
+    `converged` hypotheses share 70 % of the workers, less where the others need more for their minimum.
+
+    Where the workers do not suffice for every minimum, some hypotheses get theirs and the others nothing: the most
+    valuable at turn 0, those that were left out at the next `turn`, and so on in a circle. `turn` counts allocations.
+    The moonshots have 5 % of the workers over the turns, as long as the minimum of every hypothesis is kept.
+
+    Without a hypothesis that is not settled the answer is empty.
+    """
+    parties = _parties(hypotheses, allotting)
+    if not parties:
+        return {}
+    needed = sum(party.least for party in parties)
+    if active_workers < needed:
+        return dict.fromkeys((p.name for p in parties), 0) | _in_turn(parties, active_workers, turn)
+    shots = min(_moonshots(active_workers, allotting, turn), active_workers - needed)
+    shared = _with_converged(parties, active_workers - shots, active_workers, allotting, converged)
+    return shared | ({MOONSHOT: shots} if shots else {})
+
+
+@dataclass(frozen=True)
+class _Party:
+    """A hypothesis that is to have workers."""
+
+    name: str
+    value: float
+    """Information value."""
+    weight: float
+    """exp(z / temperature); the most valuable has 1."""
+    least: int
+
+
+def _parties(hypotheses: Sequence[Hypothesis], allotting: Allotting) -> list[_Party]:
+    """Those that are not settled, the most valuable first; of equal ones the one with the lower id."""
+    values = {h.hypothesis_id: information_value(h) for h in hypotheses if h.settled is None}
+    if not values:
+        return []
+    highest = max(values.values())
+    unit = max(highest - min(values.values()), LEAST_SPREAD) / SPREAD_UNITS
+    found = [
+        _Party(
+            h.hypothesis_id,
+            value := values[h.hypothesis_id],
+            math.exp((value - highest) / unit / allotting.temperature),
+            minimum(h, allotting),
+        )
+        for h in hypotheses
+        if h.settled is None
+    ]
+    return sorted(found, key=lambda party: (-party.value, party.name))
+
+
+def _moonshots(workers: int, allotting: Allotting, turn: int) -> int:
+    """Few workers have a whole moonshot in some turns only: over the turns the share is exact."""
+    each = workers * allotting.moonshot_share
+    return math.floor((turn + 1) * each + 1e-9) - math.floor(turn * each + 1e-9)
+
+
+def _with_converged(
+    parties: Sequence[_Party],
+    workers: int,
+    all_workers: int,
+    allotting: Allotting,
+    converged: Collection[str],
+) -> dict[str, int]:
+    winners = [party for party in parties if party.name in converged]
+    others = [party for party in parties if party.name not in converged]
+    if not winners or not others:
+        return _shared(parties, workers)
+    needed, kept = (sum(party.least for party in group) for group in (winners, others))
+    to_winners = min(max(round(allotting.converged_share * all_workers), needed), workers - kept)
+    return _shared(winners, to_winners) | _shared(others, workers - to_winners)
+
+
+def _shared(parties: Sequence[_Party], workers: int) -> dict[str, int]:
+    """Whole workers by weight, each party's least or more; the least of all of them are at most `workers`."""
+    quotas = _quotas(parties, workers)
+    found = {party.name: math.floor(quota) for party, quota in zip(parties, quotas, strict=True)}
+    left = workers - sum(found.values())
+    # sorted() keeps the order of equal ones: the more valuable first
+    ranks = sorted(range(len(parties)), key=lambda n: math.floor(quotas[n]) - quotas[n])
+    for n in ranks[:left]:
+        found[parties[n].name] += 1
+    return found
+
+
+def _quotas(parties: Sequence[_Party], workers: int) -> list[float]:
+    """max(least, L x weight) of each party, with the L at which the sum is `workers`."""
+    bound: set[int] = set()
+    while True:
+        free = [n for n in range(len(parties)) if n not in bound]
+        rest = workers - sum(parties[n].least for n in bound)
+        total = sum(parties[n].weight for n in free)
+        level = rest / total if total else 0.0
+        below = {n for n in free if level * parties[n].weight < parties[n].least}
+        if not below:
+            # rounded, so that equal weights have equal remainders
+            return [
+                float(party.least) if n in bound else round(level * party.weight, 9)
+                for n, party in enumerate(parties)
+            ]
+        bound |= below
+
+
+def _in_turn(parties: Sequence[_Party], workers: int, turn: int) -> dict[str, int]:
+    """Workers that do not suffice for all, for those whose turn it is."""
+    groups: list[list[_Party]] = [[]]
+    for party in parties:
+        if groups[-1] and sum(p.least for p in groups[-1]) + party.least > workers:
+            groups.append([])
+        groups[-1].append(party)
+    mine = groups[turn % len(groups)]
+    names = {party.name for party in mine}
+    mine = mine + [party for party in parties if party.name not in names]
+    served: dict[str, int] = {}
+    for party in mine:
+        if not served or sum(served.values()) + party.least <= workers:
+            served[party.name] = min(party.least, workers)
+    served[mine[0].name] += workers - sum(served.values())
+    return served

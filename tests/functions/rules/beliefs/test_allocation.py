@@ -1,0 +1,254 @@
+"""Workers go where the next result is worth most; none is lost or made up, and no active hypothesis starves."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.rules.beliefs.allocation import (
+    MOONSHOT,
+    Allotting,
+    credibility,
+    has_converged,
+    information_value,
+    minimum,
+    targets,
+    uncertainty,
+)
+from state.records import Hypothesis
+from tests.functions.rules.beliefs.sample import believed, claim, claims
+
+WORKERS = st.integers(0, 400)
+TURNS = st.integers(0, 50)
+CALM = Allotting(moonshot_share=0)
+
+
+def needed(hypotheses: list[Hypothesis]) -> int:
+    return sum(map(minimum, hypotheses))
+
+
+def converged_of(hypotheses: list[Hypothesis], some: set[int]) -> list[str]:
+    return [h.hypothesis_id for n, h in enumerate(hypotheses) if n in some]
+
+
+# -- information value
+
+
+@pytest.mark.parametrize(("results", "expected"), [(0, 0.25), (4, 0.5), (8, 0.75), (12, 1.0), (200, 1.0)])
+def test_a_model_s_proposal_becomes_credible_in_a_straight_line_over_12_results(
+    results: int, expected: float
+) -> None:
+    assert credibility(claim(source="llm_proposed", n_experiments=results)) == pytest.approx(expected)
+    assert credibility(claim(source="operator", n_experiments=results)) == 1
+    assert credibility(claim(source="default", n_experiments=results)) == 1
+
+
+@given(st.floats(0, 1))
+def test_uncertainty_is_largest_at_a_coin_flip_and_nothing_at_certainty(probability: float) -> None:
+    assert 0 <= uncertainty(probability) <= uncertainty(0.5) == 1
+    assert uncertainty(0) == uncertainty(1) == 0
+    assert uncertainty(probability) == pytest.approx(uncertainty(1 - probability))
+
+
+def test_information_value_is_the_product_of_its_four_parts() -> None:
+    found = believed(0.8, 4, source="llm_proposed", importance=0.6, allocation_penalty=0.5)
+
+    assert information_value(found) == pytest.approx(4 * 0.8 * 0.2 * 0.6 * 0.5 * 0.5)
+
+
+# -- for any hypotheses and any number of workers
+
+
+@given(claims(), WORKERS, TURNS, st.sets(st.integers(0, 11)))
+def test_targets_add_up_to_the_workers_and_none_is_negative(
+    hypotheses: list[Hypothesis], workers: int, turn: int, some: set[int]
+) -> None:
+    found = targets(hypotheses, workers, converged=converged_of(hypotheses, some), turn=turn)
+
+    assert sum(found.values()) == workers
+    assert min(found.values()) >= 0
+    assert found.keys() - {MOONSHOT} == {h.hypothesis_id for h in hypotheses}
+
+
+@given(claims(), WORKERS, TURNS, st.sets(st.integers(0, 11)), st.floats(0.05, 5))
+def test_every_hypothesis_has_its_minimum_while_the_workers_suffice(
+    hypotheses: list[Hypothesis], more: int, turn: int, some: set[int], temperature: float
+) -> None:
+    found = targets(
+        hypotheses,
+        needed(hypotheses) + more,
+        Allotting(temperature=temperature),
+        converged=converged_of(hypotheses, some),
+        turn=turn,
+    )
+
+    for hypothesis in hypotheses:
+        assert found[hypothesis.hypothesis_id] >= minimum(hypothesis)
+
+
+@given(claims(), WORKERS, TURNS)
+def test_of_two_with_the_same_minimum_the_more_valuable_never_has_fewer_workers(
+    hypotheses: list[Hypothesis], more: int, turn: int
+) -> None:
+    found = targets(hypotheses, needed(hypotheses) + more, turn=turn)
+
+    for one in hypotheses:
+        for other in hypotheses:
+            if minimum(one) == minimum(other) and information_value(one) > information_value(other) + 1e-6:
+                assert found[one.hypothesis_id] >= found[other.hypothesis_id]
+
+
+@given(claims(), WORKERS, st.floats(0, 1), st.floats(0, 1), st.integers(0, 11))
+def test_a_hypothesis_that_becomes_more_valuable_loses_no_worker_but_one_to_rounding(
+    hypotheses: list[Hypothesis], more: int, one: float, other: float, nth: int
+) -> None:
+    nth %= len(hypotheses)
+    low, high = sorted((one, other))
+
+    def workers_at(importance: float) -> int:
+        raised = [
+            h.model_copy(update={"importance": importance}) if n == nth else h
+            for n, h in enumerate(hypotheses)
+        ]
+        return targets(raised, needed(hypotheses) + more, CALM)[hypotheses[nth].hypothesis_id]
+
+    assert workers_at(high) >= workers_at(low) - 1
+
+
+@given(st.integers(1, 12), st.integers(0, 400), st.floats(0.05, 0.95))
+def test_equal_values_share_equally(count: int, workers: int, probability: float) -> None:
+    equal = [believed(probability, name=f"hyp_{n:06x}") for n in range(count)]
+
+    found = targets(equal, 3 * count + workers, CALM)
+
+    assert max(found.values()) - min(found.values()) <= 1
+
+
+def test_values_are_spread_before_the_softmax() -> None:
+    valuable, worthless = believed(0.66), believed(0.005, name="hyp_000002")
+    rest = [believed(0.9, name=f"hyp_{n:06x}") for n in range(3, 7)]
+
+    found = targets([valuable, worthless, *rest], 60, CALM)
+
+    assert found[valuable.hypothesis_id] > 5 * found[worthless.hypothesis_id]
+
+
+def test_a_higher_temperature_evens_out() -> None:
+    two = [believed(0.5), believed(0.95, name="hyp_000002")]
+
+    hot, cold = (
+        targets(two, 60, Allotting(temperature=t, moonshot_share=0))["hyp_000001"] for t in (10, 0.1)
+    )
+
+    assert hot <= 36
+    assert cold == 57
+
+
+def test_small_differences_of_value_are_not_blown_up() -> None:
+    found = targets([believed(0.5), believed(0.51, name="hyp_000002")], 60, CALM)
+
+    assert found == {"hyp_000001": 30, "hyp_000002": 30}
+
+
+def test_a_claim_that_is_settled_has_no_workers_and_alone_leaves_none_to_share() -> None:
+    settled = claim("hyp_000002", settled="refuted")
+
+    assert targets([claim(), settled], 8, CALM) == {"hyp_000001": 8}
+    assert targets([settled], 8) == {}
+
+
+# -- too few workers
+
+
+@given(claims(2), st.integers(1, 40))
+def test_with_too_few_workers_all_have_their_turn_and_none_starves(
+    hypotheses: list[Hypothesis], workers: int
+) -> None:
+    workers = min(workers, needed(hypotheses) - 1)
+    rounds = [targets(hypotheses, workers, turn=turn) for turn in range(len(hypotheses))]
+
+    for hypothesis in hypotheses:
+        served = [found[hypothesis.hypothesis_id] for found in rounds]
+        assert any(served)
+        assert all(had == 0 or had >= min(minimum(hypothesis), workers) for had in served)
+    assert all(sum(found.values()) == workers for found in rounds)
+
+
+def test_with_too_few_workers_the_most_valuable_come_first() -> None:
+    four = [believed(p, name=f"hyp_{n:06x}") for n, p in enumerate((0.9, 0.5, 0.7, 0.8))]
+
+    first, second = (targets(four, 7, turn=turn) for turn in (0, 1))
+
+    assert first == {"hyp_000001": 4, "hyp_000002": 3, "hyp_000000": 0, "hyp_000003": 0}
+    assert second == {"hyp_000001": 0, "hyp_000002": 0, "hyp_000000": 3, "hyp_000003": 4}
+
+
+# -- moonshots
+
+
+def test_moonshots_have_a_twentieth_of_the_workers() -> None:
+    assert targets([claim()], 60)[MOONSHOT] == 3
+
+
+def test_few_workers_have_a_moonshot_in_some_turns() -> None:
+    shots = Counter(targets([claim()], 8, turn=turn).get(MOONSHOT, 0) for turn in range(100))
+
+    assert shots == {0: 60, 1: 40}
+
+
+def test_moonshots_leave_every_hypothesis_its_minimum() -> None:
+    three = [claim(f"hyp_{n:06x}") for n in range(3)]
+
+    assert targets(three, 9, Allotting(moonshot_share=0.5)) == {h.hypothesis_id: 3 for h in three}
+
+
+# -- convergence
+
+
+@pytest.mark.parametrize(
+    ("support", "results", "expected"), [(0.85, 15, True), (0.849, 15, False), (0.99, 14, False)]
+)
+def test_a_hypothesis_converges_at_a_support_of_085_after_15_results(
+    support: float, results: int, expected: bool
+) -> None:
+    assert has_converged(support, results) is expected
+
+
+def test_the_converged_one_has_seven_tenths_of_the_workers() -> None:
+    three = [believed(p, name=f"hyp_{n:06x}") for n, p in enumerate((0.9, 0.5, 0.5))]
+
+    found = targets(three, 60, CALM, converged=["hyp_000000"])
+
+    assert found == {"hyp_000000": 42, "hyp_000001": 9, "hyp_000002": 9}
+
+
+def test_the_converged_one_has_less_where_the_others_need_it_for_their_minimum() -> None:
+    many = [believed(0.9, name=f"hyp_{n:06x}") for n in range(5)]
+
+    found = targets(many, 20, CALM, converged=["hyp_000000"])
+
+    assert found["hyp_000000"] == 8
+    assert {found[f"hyp_{n:06x}"] for n in range(1, 5)} == {3}
+
+
+def test_several_that_converged_share_the_seven_tenths() -> None:
+    three = [believed(0.9, name=f"hyp_{n:06x}") for n in range(3)]
+
+    found = targets(three, 60, CALM, converged=["hyp_000000", "hyp_000001"])
+
+    assert found == {"hyp_000000": 21, "hyp_000001": 21, "hyp_000002": 18}
+
+
+# -- the published example
+
+
+def test_most_workers_test_the_claim_of_which_least_is_known() -> None:
+    published = {"hyp_000084": 0.84, "hyp_000051": 0.51, "hyp_000012": 0.12, "hyp_000028": 0.28}
+
+    found = targets([believed(p, name=name) for name, p in published.items()], 40)
+
+    assert sorted(published, key=lambda name: -found[name])[0] == "hyp_000051"
+    assert found["hyp_000051"] > sum(found[name] for name in published) / 2
