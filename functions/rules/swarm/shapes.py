@@ -45,7 +45,9 @@ class Shape:
     constraint: Mapping[str, Allowed] = field(default_factory=dict)
     """Values that dimensions may have, varied or not; a frozen one stands where it is frozen."""
     center: Mapping[str, Value] = field(default_factory=dict)
-    """The best known config."""
+    """Where dimensions stand that do not vary: the best known config, or one that runs are compared with."""
+    at_most: int | None = None
+    """Dimensions that one config varies at most, drawn among those that would; None: no limit."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,8 @@ def varied_names(freedoms: Sequence[Freedom], shape: Shape, rng: Random) -> set[
     varied = [f.dimension.name for f in freedoms if f.share and rng.random() < f.share]
     if shape.strategy == "falsify" and varied:
         return {rng.choice(varied)}
+    if shape.at_most is not None and len(varied) > shape.at_most:
+        return set(rng.sample(varied, shape.at_most))
     return set(varied)
 
 

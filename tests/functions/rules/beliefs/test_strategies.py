@@ -1,0 +1,163 @@
+"""A belief calls for a strategy, and the strategy shapes the configs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from functions.rules.beliefs.strategies import (
+    COMPARED,
+    MOST_VARIED,
+    moonshot_shape,
+    shape_of,
+    strategy_of,
+)
+from functions.rules.swarm.shapes import Shape, SwarmStrategy, drawn_config
+from state.records import Hypothesis, Value
+from tests.functions.rules.beliefs.sample import believed, claim
+from tests.functions.rules.swarm.sample import SOME, STRATEGIES
+
+REFERENCE: Mapping[str, Value] = {
+    "LR": 0.001,
+    "DEPTH": 8,
+    "LAYERS": 2,
+    "DROPOUT": 0.125,
+    "OPTIMIZER": "adam",
+}
+BEST: Mapping[str, Value] = {"LR": 0.003, "DEPTH": 12, "LAYERS": 3, "DROPOUT": 0.25, "OPTIMIZER": "sgd"}
+DIMENSIONS = st.lists(st.sampled_from(list(BEST)), unique=True, max_size=5)
+
+
+def varied(shape: Shape, center: Mapping[str, Value], n: int = 60) -> list[set[str]]:
+    """Of some configs, the dimensions that do not stand at the center."""
+    rng = Random(3)
+    configs = [drawn_config(SOME, shape, rng) for _ in range(n)]
+    return [{name for name, value in config.items() if value != center[name]} for config in configs]
+
+
+def about(*dimensions: str, **fields: Any) -> Hypothesis:
+    return claim(dimensions=list(dimensions), reference_config=dict(REFERENCE), **fields)
+
+
+# -- which strategy
+
+
+@pytest.mark.parametrize(
+    ("probability", "expected"),
+    [(0.84, "exploit"), (0.51, "investigate"), (0.12, "falsify"), (0.28, "moonshot")],
+)
+def test_the_published_beliefs_call_for_the_published_strategies(probability: float, expected: str) -> None:
+    assert strategy_of(believed(probability, dimensions=["LR"])) == expected
+
+
+@pytest.mark.parametrize(
+    ("probability", "expected"), [(0.65, "exploit"), (0.649, "investigate"), (0.35, "investigate")]
+)
+def test_strategies_change_at_their_bounds(probability: float, expected: str) -> None:
+    assert strategy_of(believed(probability, 996, dimensions=["LR"])) == expected
+
+
+def test_what_names_no_dimension_cannot_be_falsified() -> None:
+    assert strategy_of(believed(0.12)) == "moonshot"
+    assert strategy_of(believed(0.12, config_constraint={"LR": 0.01})) == "falsify"
+
+
+def test_a_supported_claim_is_built_on_whatever_its_mean() -> None:
+    assert strategy_of(believed(0.6, status="supported")) == "exploit"
+
+
+def test_a_test_comes_before_a_sprint_and_a_sprint_before_all_else() -> None:
+    sprinting = believed(0.9, sprint_left=3)
+
+    assert strategy_of(sprinting, converged=True) == "decision_sprint"
+    assert strategy_of(sprinting.model_copy(update={"phase": "validation"})) == "validate"
+    assert strategy_of(believed(0.9), converged=True) == "converge"
+
+
+# -- what its configs vary
+
+
+@given(DIMENSIONS, DIMENSIONS, st.sampled_from(STRATEGIES))
+def test_a_config_varies_at_most_three_dimensions_unless_the_claim_is_about_more(
+    own: list[str], constrained: list[str], strategy: SwarmStrategy
+) -> None:
+    hypothesis = about(*own, config_constraint={name: [BEST[name]] for name in constrained})
+
+    for moved in varied(
+        shape_of(hypothesis, strategy, BEST), BEST if strategy not in COMPARED else REFERENCE
+    ):
+        free = moved - set(constrained)
+        assert len(free) <= max(MOST_VARIED, len(own))
+        assert not own or free <= set(own)
+
+
+@pytest.mark.parametrize("strategy", ["investigate", "falsify", "decision_sprint"])
+def test_what_is_compared_with_the_reference_stands_there_in_all_else(strategy: SwarmStrategy) -> None:
+    shape = shape_of(about("LR", "DEPTH"), strategy, BEST)
+
+    assert set[str]().union(*varied(shape, REFERENCE)) == {"LR", "DEPTH"}
+
+
+@pytest.mark.parametrize("strategy", ["exploit", "converge", "moonshot"])
+def test_what_builds_on_the_claim_stands_at_the_best_in_all_else(strategy: SwarmStrategy) -> None:
+    shape = shape_of(about("LR", "DEPTH"), strategy, BEST)
+
+    assert set[str]().union(*varied(shape, BEST)) == {"LR", "DEPTH"}
+
+
+def test_without_a_best_config_the_reference_takes_its_place() -> None:
+    assert shape_of(about("LR"), "exploit", {}).center == REFERENCE
+    assert shape_of(claim(dimensions=["LR"]), "investigate", BEST).center == BEST
+
+
+def test_a_claim_about_no_dimension_varies_three_at_a_time_and_all_in_time() -> None:
+    moved = varied(shape_of(about(), "investigate", BEST), REFERENCE)
+
+    assert max(map(len, moved)) == MOST_VARIED
+    assert set[str]().union(*moved) == set(BEST)
+
+
+def test_a_claim_varies_what_it_is_about_before_what_its_constraint_names() -> None:
+    hypothesis = about("OPTIMIZER", "LR", config_constraint={"DEPTH": {"min": 16}, "DROPOUT": {"max": 0.1}})
+
+    assert shape_of(hypothesis, "investigate", BEST).free == ("OPTIMIZER", "LR", "DEPTH")
+
+
+def test_the_constraint_is_honoured_under_every_strategy() -> None:
+    hypothesis = about("LR", config_constraint={"DEPTH": {"min": 16}, "OPTIMIZER": ["lion"]})
+    rng = Random(1)
+
+    for strategy in STRATEGIES:
+        for _ in range(20):
+            config = drawn_config(SOME, shape_of(hypothesis, strategy, BEST), rng)
+            depth = config["DEPTH"]
+            assert not isinstance(depth, str)
+            assert depth >= 16
+            assert config["OPTIMIZER"] == "lion"
+
+
+def test_every_config_of_a_validation_is_a_cell_of_its_test() -> None:
+    test = (["LR", "OPTIMIZER"], {"LR": [0.001, 0.01], "OPTIMIZER": ["sgd", "lion"], "DEPTH": 6})
+    rng = Random(1)
+
+    configs = [drawn_config(SOME, shape_of(about(), "validate", BEST, test), rng) for _ in range(60)]
+
+    assert {(c["LR"], c["OPTIMIZER"]) for c in configs} == {
+        (0.001, "sgd"),
+        (0.001, "lion"),
+        (0.01, "sgd"),
+        (0.01, "lion"),
+    }
+    assert {(c["DEPTH"], c["LAYERS"], c["DROPOUT"]) for c in configs} == {(6, 2, 0.125)}
+
+
+def test_moonshots_lie_at_the_ends_of_three_dimensions() -> None:
+    moved = varied(moonshot_shape(BEST), BEST)
+
+    assert max(map(len, moved)) == MOST_VARIED
+    assert set[str]().union(*moved) == set(BEST)
