@@ -1,0 +1,126 @@
+"""Constraints of a hypothesis: which values its runs have in some dimensions."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NoReturn
+
+from functions.rules.swarm.dimensions import MOST_CATEGORIES, value_of
+from functions.rules.swarm.rooms import own_value, room_of
+from functions.rules.swarm.shapes import Shape, contradictions
+from state.errors import Invalid
+from state.records import Dimension, Value
+
+SHORT_NAME: Final = 2
+"""Letters up to which a name in a text must be spelt as the dimension is: "a" is mostly no dimension A."""
+
+
+def checked_constraint(
+    constraint: Mapping[str, Any], dimensions: Sequence[Dimension], field: str = "config_constraint"
+) -> dict[str, Any]:
+    """The constraint with values as the dimensions have them: 8.0 is 8 where they are ints, floats are short.
+
+    Raises:
+        Invalid: an unknown dimension, a value outside its range, nothing that is allowed, or a dimension frozen at a
+            value that is not; it names the field.
+    """
+    known = {d.name: d for d in dimensions}
+    found: dict[str, Any] = {}
+    for name, allowed in constraint.items():
+        if name not in known:
+            _refuse(
+                f"{field}: {name[:64]!r} is no dimension of this tag",
+                f"they are {', '.join(known) or 'none'}",
+            )
+        found[name] = _allowed(known[name], allowed, f"{field}.{name}")
+    for told in contradictions(dimensions, Shape("investigate", constraint=found)):
+        _refuse(f"{field}: {told}", "unfreeze the dimension first, or allow the value")
+    return found
+
+
+def checked_value(dimension: Dimension, value: object, field: str) -> Value:
+    """The value as the dimension has it; a float has at most 3 significant digits.
+
+    Raises:
+        Invalid: it is none of the dimension's values; it names the field.
+    """
+    if isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value)):
+        own = own_value(dimension, value)
+        if own is not None:
+            return own
+    try:
+        return value_of(dimension, value)
+    except Invalid as problem:
+        raise Invalid(f"{field}: {problem.detail}", hint=problem.hint) from problem
+
+
+def known_dimensions(names: Sequence[str], dimensions: Sequence[Dimension], field: str) -> list[str]:
+    """The names without repetition.
+
+    Raises:
+        Invalid: one is no dimension; it names the field.
+    """
+    known = [d.name for d in dimensions]
+    for name in names:
+        if name not in known:
+            _refuse(
+                f"{field}: {name[:64]!r} is no dimension of this tag",
+                f"they are {', '.join(known) or 'none'}",
+            )
+    return list(dict.fromkeys(names))
+
+
+def named_dimensions(statement: str, names: Sequence[str]) -> list[str]:
+    """The dimensions that a statement names, in their order; "learning rate" is LEARNING_RATE, too."""
+    return [name for name in names if _spelling(name).search(statement)]
+
+
+def _spelling(name: str) -> re.Pattern[str]:
+    text = r"[\s_-]+".join(re.escape(part) for part in name.split("_") if part) or re.escape(name)
+    return re.compile(rf"(?<!\w){text}(?!\w)", 0 if len(name) <= SHORT_NAME else re.IGNORECASE)
+
+
+def _allowed(dimension: Dimension, allowed: object, field: str) -> Any:
+    if isinstance(allowed, Mapping):
+        return _range(dimension, allowed, field)
+    if isinstance(allowed, list | tuple):
+        if not 1 <= len(allowed) <= MOST_CATEGORIES:
+            _refuse(f"{field}: a list has 1 to {MOST_CATEGORIES} values, not {len(allowed)}", "shorten it")
+        return [checked_value(dimension, value, f"{field}[{n}]") for n, value in enumerate(allowed)]
+    return checked_value(dimension, allowed, field)
+
+
+def _range(dimension: Dimension, allowed: Mapping[object, object], field: str) -> dict[str, int | float]:
+    if not allowed or not allowed.keys() <= {"min", "max"}:
+        _refuse(
+            f"{field}: {dict(allowed)!r:.80} is no range",
+            'write a value, a list of values, or {"min": ..., "max": ...} with one of them or both',
+        )
+    found: dict[str, int | float] = {}
+    for end, value in allowed.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            _refuse(f"{field}.{end}: {value!r:.80} is no number", "write it without quotes")
+        outside = dimension.categories is None and not _least(dimension) <= value <= _most(dimension)
+        if outside:
+            _refuse(
+                f"{field}.{end}: {value!r} is outside the dimension's range",
+                f"it goes from {dimension.min!r} to {dimension.max!r}",
+            )
+        found[str(end)] = value
+    if room_of(dimension, found) is None:
+        _refuse(f"{field}: no value of the dimension is in {found}", "widen the range")
+    return found
+
+
+def _least(dimension: Dimension) -> int | float:
+    return -math.inf if dimension.min is None else dimension.min
+
+
+def _most(dimension: Dimension) -> int | float:
+    return math.inf if dimension.max is None else dimension.max
+
+
+def _refuse(problem: str, remedy: str) -> NoReturn:
+    raise Invalid(problem, hint=remedy)
