@@ -17,11 +17,17 @@ class Evidence(Record):
     """What one run said of a hypothesis."""
 
     experiment_id: str
-    outcome: float
-    """1: a win, 0: a loss; between them for a run that was stopped early."""
+    outcome: float | None
+    """1: a win, 0: a loss; between them for a run that was stopped early; None: it decided nothing, for a tie."""
     against: Literal["reference", "baseline", "crash", "stopped", "test"]
     """What decided: a run of the reference config, the worker's baseline, how the run ended, or a whole test."""
+    is_guarded: bool = True
+    """It enters the e-values: no choice of the swarm, and no baseline, makes it a win."""
+    worker_id: str | None = None
+    delta: float | None = None
+    """Judged value less the worker's baseline; below 0 is better. None: the run has no value."""
     reference_id: str | None = None
+    reference_worker_id: str | None = None
     contrast: float | None = None
     """Judged value less that of the reference run, in the direction of the metric: below 0 is better."""
 
@@ -50,12 +56,19 @@ class Hypothesis(Record):
 
     status: HypothesisStatus = "active"
     settled: Verdict | None = None
-    """The final verdict: it has no workers any more."""
+    """The verdict that e-values or a test bear out; refuted and irrelevant ones have no workers any more."""
     settled_at: float | None = None
     alpha: float = 2.0
     beta: float = 2.0
     n_experiments: int = 0
-    """Runs that were evidence; those of a reference config are not."""
+    """Outcomes that moved the belief; runs of the reference config are none."""
+    wins: int = 0
+    """Of those that enter the e-values."""
+    losses: int = 0
+    stopped: int = 0
+    """Fractional outcomes of runs that were stopped early; each e-value counts them against its claim."""
+    effects: int = 0
+    """Runs with a delta."""
     effect_mu: float = 0.0
     """Mean of the runs' delta_bpb (below 0 is better)."""
     effect_m2: float = 0.0
@@ -65,6 +78,12 @@ class Hypothesis(Record):
     contrast_mu: float = 0.0
     """Mean of the pairs' contrasts."""
     contrast_m2: float = 0.0
+    """Sum of squared differences from that mean."""
+    outside: int = 0
+    """Runs with a delta that varied its dimensions, but not inside the constraint."""
+    outside_mu: float = 0.0
+    """Mean of their delta_bpb."""
+    outside_m2: float = 0.0
     """Sum of squared differences from that mean."""
     uncertain_streak: int = 0
     """Results in a row after which P stood within 0.45 to 0.55."""

@@ -1,4 +1,4 @@
-"""Hypotheses for the tests of a swarm's beliefs."""
+"""Hypotheses, runs and evidence for the tests of a swarm's beliefs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from state.records import Hypothesis
+from functions.rules.beliefs.terms import FinishedRun
+from state.records import Evidence, Hypothesis, Value
+
+REFERENCE: dict[str, Value] = {"LR": 0.001, "DEPTH": 8, "OPTIMIZER": "adam"}
 
 
 def claim(name: str = "hyp_000001", **fields: Any) -> Hypothesis:
@@ -35,3 +38,43 @@ def claims(draw: st.DrawFn, least: int = 1, most: int = 12) -> list[Hypothesis]:
         )
         for n in range(draw(st.integers(least, most)))
     ]
+
+
+def hypothesis(**changes: Any) -> Hypothesis:
+    """The claim that LR matters, with its reference config."""
+    return claim("hyp_1", **{"dimensions": ["LR"], "reference_config": REFERENCE, **changes})
+
+
+def run(name: str = "swarm-1", **changes: Any) -> FinishedRun:
+    """A run of the hypothesis' own population with another LR, which was better than its worker's baseline."""
+    return FinishedRun(
+        **{
+            "experiment_id": name,
+            "worker_id": "w1",
+            "config": {**REFERENCE, "LR": 0.01},
+            "strategy": "investigate",
+            "hypothesis_id": "hyp_1",
+            "ended": "value",
+            "judged": -0.01,
+            **changes,
+        }
+    )
+
+
+def reference(name: str = "swarm-2", **changes: Any) -> FinishedRun:
+    """A run of the reference config that was as good as its worker's baseline."""
+    return run(name, **{"config": REFERENCE, "judged": 0.0, **changes})
+
+
+def pair(outcome: float | None, contrast: float | None = None) -> Evidence:
+    """A run beside a reference run of the same worker."""
+    return Evidence(
+        experiment_id="swarm-1",
+        outcome=outcome,
+        against="reference",
+        worker_id="w1",
+        reference_id="swarm-2",
+        reference_worker_id="w1",
+        delta=contrast,
+        contrast=contrast,
+    )
