@@ -171,6 +171,8 @@ class HandOut:
     dimensions_version: int
     is_extra: bool = False
     """A run beside the one that its worker has."""
+    most_active: int | None = None
+    """Runs that its worker may have with this one; None: any number."""
     proposal: str | None = None
     """Its text among those that wait; None: it was drawn for this worker."""
     most_trials: int | None = None

@@ -11,6 +11,8 @@ from functions.contract import Call, Command, Http, Response, function
 from functions.rules.access import check_worker
 from functions.rules.swarm.handing_out import (
     DRAWN_PRIORITY,
+    MOST_ACTIVE,
+    check_begins_another,
     check_hands_out,
     checked_config,
     come_back,
@@ -58,13 +60,23 @@ async def start(request: StartRun, call: Call, stores: Stores) -> StartedRun:
         )
     for _ in count():
         facts = await stores.swarms.facts(worker.tag)
+        check_begins_another(worker)
         check_hands_out(facts)
         config = checked_config(request.config_delta, facts.dimensions)
-        out = hand_out(facts, population, worker.worker_id, config, priority=DRAWN_PRIORITY, is_extra=True)
+        out = hand_out(
+            facts,
+            population,
+            worker.worker_id,
+            config,
+            priority=DRAWN_PRIORITY,
+            is_extra=True,
+            most_active=MOST_ACTIVE,
+        )
         try:
             given = await stores.experiments.hand_out(worker, out)
         except BudgetExhausted as problem:
             raise come_back(problem) from problem
         if given is not None:
             return StartedRun(run_id=given, budget_seconds=round(out.budget_s))
+        worker = await stores.swarms.known(request.worker_id)
     raise AssertionError

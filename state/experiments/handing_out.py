@@ -32,8 +32,8 @@ class HandingOut(Registering, EndingStore):
     async def hand_out(self, worker: SwarmWorker, out: HandOut) -> str | None:
         """Enter a config as a run of this worker, its budget set aside; answers its id.
 
-        None where what this was decided on has changed, or the config has as many trials, or runs in flight, as it
-        may have.
+        None where what this was decided on has changed, the config has as many trials, or runs in flight, as it may
+        have, or the worker as many runs.
 
         Raises:
             BudgetExhausted: the tag's budget has no room for it.
@@ -67,6 +67,7 @@ class HandingOut(Registering, EndingStore):
                 "fingerprint": out.fingerprint,
                 "most_trials": out.most_trials,
                 "most_in_flight": out.most_in_flight,
+                "most_active": out.most_active,
                 "proposal": out.proposal,
                 "started": json.dumps(_started(worker, 1))[1:-1],
             },

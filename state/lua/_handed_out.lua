@@ -8,7 +8,10 @@ local RETURNED_FIRST = -2
 local function end_hand_out(status)
   if not K.swarm_worker then return end
   local was_out = redis.call('ZREM', K.handed_out, A.id) == 1
-  if was_out then redis.call('HINCRBY', K.configs, A.fingerprint .. ':in_flight', -1) end
+  if was_out then
+    redis.call('HINCRBY', K.configs, A.fingerprint .. ':in_flight', -1)
+    redis.call('HINCRBY', K.swarm_worker, 'active', -1)
+  end
   if was_out and A.returned then redis.call('ZADD', K.proposals, RETURNED_FIRST, A.returned) end
   if status ~= 'lost' then redis.call('HINCRBY', K.configs, A.fingerprint .. ':trials', 1) end
   if redis.call('HGET', K.swarm_worker, 'run_id') == A.id then redis.call('HDEL', K.swarm_worker, 'run_id') end

@@ -1,11 +1,12 @@
 -- Hand a config out to a worker of a swarm: an experiment that runs from now on.
 -- parts: registration books
 -- keys: swarm_worker swarm_seen handed_out configs proposals dimensions
--- args: worker_id is_extra? run_id? run_s lost_after_s fingerprint version most_trials? most_in_flight? proposal? started
+-- args: worker_id is_extra? run_id? run_s lost_after_s fingerprint version most_trials? most_in_flight? most_active? proposal?
+-- args: started
 -- `run_id` is the worker's run when this was decided, and `version` that of the dimensions; with `is_extra` the worker asks
 -- for a run beside that. `proposal` is the config's text in `proposals`, which it leaves. The config may have been tried so
--- often, and so many runs of it be in flight. `started` is data of an event.
--- Returns {ok, number} | {stale} | {taken} |
+-- often, so many runs of it be in flight, and the worker have so many runs. `started` is data of an event.
+-- Returns {ok, number} | {stale} | {taken} | {busy} |
 --   {exhausted, gpu_seconds | runs, limit, spent, reserved, needed}
 
 -- Whether the config was tried often enough, or enough workers have it.
@@ -20,6 +21,9 @@ local t = now()
 if is_stale_entry(t) or redis.call('HEXISTS', K.tag, 'paused_at') == 1
   or (redis.call('HGET', K.dimensions, 'version') or '0') ~= A.version
   or not A.is_extra and (redis.call('HGET', K.swarm_worker, 'run_id') or nil) ~= A.run_id then return {'stale'} end
+if A.most_active and tonumber(redis.call('HGET', K.swarm_worker, 'active') or '0') >= tonumber(A.most_active) then
+  return {'busy'}
+end
 local refusal = shortage(ms(A.run_s), 1)
 if refusal then return refusal end
 if A.proposal and redis.call('ZREM', K.proposals, A.proposal) == 0 then return {'stale'} end
@@ -31,6 +35,7 @@ reserve(experiment, ms(A.run_s))
 redis.call('HINCRBY', K.configs, A.fingerprint .. ':in_flight', 1)
 redis.call('ZADD', K.handed_out, clock(t + tonumber(A.lost_after_s)), id)
 redis.call('ZADD', K.swarm_seen, at, A.worker_id)
+redis.call('HINCRBY', K.swarm_worker, 'active', 1)
 if not A.is_extra then redis.call('HSET', K.swarm_worker, 'run_id', id) end
 emit('experiment.started', A.tag, id, string.format('{"experiment_id":"%s",%s}', id, A.started), A.experiment_traceparent)
 return {'ok', number}

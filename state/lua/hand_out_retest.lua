@@ -18,5 +18,6 @@ redis.call('HINCRBY', K.configs, A.fingerprint .. ':in_flight', 1)
 redis.call('ZADD', K.handed_out, clock(t + tonumber(A.lost_after_s)), A.id)
 redis.call('ZADD', K.swarm_seen, at, A.worker_id)
 redis.call('HSET', K.swarm_worker, 'run_id', A.id)
+redis.call('HINCRBY', K.swarm_worker, 'active', 1)
 emit('experiment.started', A.tag, A.id, string.format('{"experiment_id":"%s",%s}', A.id, A.started), A.experiment_traceparent)
 return {'ok'}

@@ -22,6 +22,8 @@ class SwarmWorker(Record):
     joined_at: float
     run_id: str | None = None
     """The run that it was handed out and that has not ended; None: it has none."""
+    active: int = 0
+    """Runs that were handed out to it, those of its own choice too, and have not ended."""
     runs: int = 0
     """Runs that ended with a value, or were stopped, and were not retracted."""
 

@@ -13,6 +13,7 @@ import pytest
 
 from functions.process.lifecycle import Process
 from functions.rules.stopping.judging import REASON
+from functions.rules.swarm.handing_out import MOST_ACTIVE
 from state.experiments import Experiments
 from state.records import Experiment
 from tests.labs import asked, bearer, curl, events_of, idea, open_tag, problem, refused, registered, told
@@ -833,6 +834,39 @@ async def test_a_run_of_a_workers_own_choice_runs_beside_its_assignment(swarm: S
     assert (await swarm.next("w1"))["run_id"] == "swarm-3"
 
 
+async def test_a_worker_has_a_bounded_number_of_runs_at_once(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    await swarm.join("w2")
+    await swarm.next("w1")
+
+    answers = await asyncio.gather(*(curl(swarm.http, "/runs/start/w1", {}) for _ in range(MOST_ACTIVE + 3)))
+
+    assert sorted(a.status_code for a in answers) == [200] * (MOST_ACTIVE - 1) + [409] * 4
+    full = await refused(swarm.http, 409, "/runs/start/w1")
+    assert f"{MOST_ACTIVE} runs" in full["detail"]
+    assert "/result" in full["hint"]
+    tag = await told(swarm.http, "/api/tag/budget", tag="swarm")
+    assert tag["runs"]["reserved"] == (await asked(swarm.http, "/runs/stats"))["active"] == MOST_ACTIVE
+    assert (await curl(swarm.http, "/runs/start/w2", {})).status_code == 200
+    await swarm.result("w1", "swarm-2", 0.9)
+    assert (await curl(swarm.http, "/runs/start/w1", {})).status_code == 200
+
+
+async def test_a_run_that_was_lost_no_longer_counts_among_those_of_its_worker(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    for _ in range(MOST_ACTIVE):
+        await curl(swarm.http, "/runs/start/w1", {})
+    lab = swarm.process.lab
+    await lab.command("ZADD", lab.keys("handed_out"), "1", "swarm-1")
+
+    await told(swarm.http, "/api/swarm/sweep")
+
+    assert (await curl(swarm.http, "/runs/start/w1", {})).status_code == 200
+    await swarm.result("w1", "swarm-1", 0.9)
+    await refused(swarm.http, 409, "/runs/start/w1")
+    assert (await swarm.next("w1"))["run_id"] == f"swarm-{MOST_ACTIVE + 2}"
+
+
 @pytest.mark.parametrize("config", [{"LR": 1.0}, {"WIDTH": 3}, {"OPTIMIZER": "adagrad"}, {"DEPTH": 2.5}])
 async def test_a_run_of_a_workers_own_choice_stays_within_the_dimensions(
     swarm: Swarm, config: dict[str, Any]
@@ -1056,6 +1090,7 @@ WOUNDS: Mapping[str, tuple[str, ...]] = {
     "a run in the index that has ended": ("ZADD", "handed_out", "1", "swarm-1"),
     "a worker with a run that has ended": ("HSET", "swarm_workers:w1", "run_id", "swarm-1"),
     "a worker's count of runs": ("HINCRBY", "swarm_workers:w1", "runs", "1"),
+    "a worker's count of runs that go on": ("HINCRBY", "swarm_workers:w1", "active", "1"),
     "a worker's number": ("HSET", "swarm_workers:w1", "number", "7"),
     "a worker that is none": ("ZREM", "swarm_members:swarm", "w1"),
     "a worker's runs by delta": ("ZADD", "worker_runs:w1", "-9", "swarm-1"),

@@ -62,6 +62,7 @@ def _workers(s: SwarmSnapshot, runs: Mapping[str, Experiment]) -> Iterator[str]:
         for e in runs.values()
         if e.status in COUNTED and not (e.status == "stopped" and e.retest_of)
     )
+    active = Counter(e.worker_id for e in runs.values() if e.status == "running")
     for worker in s.workers:
         has = runs.get(worker.run_id or "")
         if worker.run_id is not None and (
@@ -72,6 +73,11 @@ def _workers(s: SwarmSnapshot, runs: Mapping[str, Experiment]) -> Iterator[str]:
             yield (
                 f"{worker.worker_id}: its record counts {worker.runs} runs, there are"
                 f" {counted[worker.worker_id]}"
+            )
+        if worker.active != active[worker.worker_id]:
+            yield (
+                f"{worker.worker_id}: its record counts {worker.active} runs that go on, there are"
+                f" {active[worker.worker_id]}"
             )
     numbers = sorted(w.number for w in s.workers)
     if numbers != list(range(1, len(numbers) + 1)):

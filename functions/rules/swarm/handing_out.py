@@ -12,9 +12,9 @@ from functions.rules.swarm.fingerprints import fingerprint
 from functions.rules.swarm.populations import Population
 from functions.rules.swarm.shapes import Shape, drawn_config
 from state.decisions import Ending, HandOut
-from state.errors import BudgetExhausted, Exhausted, Invalid
+from state.errors import BudgetExhausted, Conflict, Exhausted, Invalid
 from state.policy import Policy
-from state.records import Dimension, Experiment, Idea
+from state.records import Dimension, Experiment, Idea, SwarmWorker
 from state.swarm_facts import NextFacts, SwarmFacts
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ DRAWN_PRIORITY = 0.5
 CATEGORY = "hyperparams"
 SHOWN = 4
 """Constants that a run's description names."""
+MOST_ACTIVE = 16
+"""Runs that go on which a worker may have while it begins one of its own choice."""
 MOST_HANDED_OUT = 2
 """Times that a worker is given the same run: a retrying proxy burns none, and a worker that lost it gets it back."""
 
@@ -76,6 +78,19 @@ def check_hands_out(facts: SwarmFacts) -> None:
             f"the swarm {facts.tag.name!r} has no dimensions",
             hint="come back after Retry-After; an operator defines them (nightjar dims define)",
             retry_after=RETRY_S,
+        )
+
+
+def check_begins_another(worker: SwarmWorker) -> None:
+    """Refuse a run of a worker's own choice where it has as many as it may have at once.
+
+    Raises:
+        Conflict: it has to send results first.
+    """
+    if worker.active >= MOST_ACTIVE:
+        raise Conflict(
+            f"{worker.worker_id!r} has {worker.active} runs that go on: no worker has more than {MOST_ACTIVE}",
+            hint="send the result of one of them first (POST /result); GET /runs/active lists them",
         )
 
 
