@@ -2,8 +2,8 @@
 
     python published_worker.py URL [--enroll-token T] [--worker-id ID] [--runs N]
 
-It registers, asks for configs, starts a run of its own, ticks five times a run, sends results and syncs; what it saw
-is printed as one JSON object.
+It registers, asks for configs, starts a run of its own beside them, ticks five times a run, sends results and syncs;
+what it saw is printed as one JSON object.
 """
 
 from __future__ import annotations
@@ -74,6 +74,20 @@ def train(server: Server, run_id: str, budget: float, slope: float) -> tuple[lis
     return said, metric
 
 
+def sent(worker_id: str, run_id: str, config: Any, value: float | None) -> dict[str, Any]:
+    """A run's result."""
+    result = {
+        "worker_id": worker_id,
+        "exp_id": run_id,
+        "config": config,
+        "config_delta": config,
+        "val_bpb": value,
+        "delta_bpb": None if value is None else value - BASELINE,
+        "duration_seconds": 1.5,
+    }
+    return result | ({"error": "stopped early"} if value is None else {})
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("url")
@@ -81,6 +95,7 @@ def main() -> None:
     parser.add_argument("--worker-id", default="gpu-a")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--slope", type=float, default=0.05, help="how much a run lowers the metric")
+    parser.add_argument("--own-slope", type=float, default=0.0, help="the same of the run of its own choice")
     parser.add_argument("--without-token", action="store_true", help="never send the worker's token")
     given = parser.parse_args()
     server = Server(given.url)
@@ -105,23 +120,14 @@ def main() -> None:
             config["budget_seconds"],
             given.slope * (nth + 1),
         )
-        result = {
-            "worker_id": given.worker_id,
-            "exp_id": config["exp_id"],
-            "config": config["config_delta"],
-            "config_delta": config["config_delta"],
-            "val_bpb": value,
-            "delta_bpb": None if value is None else value - BASELINE,
-            "duration_seconds": 1.5,
-        }
-        if value is None:
-            result["error"] = "stopped early"
+        result = sent(given.worker_id, config["exp_id"], config["config_delta"], value)
         seen["ticks"].append(said)
         seen["runs"].append([config, server.told("POST", "/result", result)])
-    extra = server.told("POST", f"/runs/start/{given.worker_id}?population_id={config['population_id']}", {})
+    own = dict(list(config["config_delta"].items())[:1])
+    extra = server.told("POST", f"/runs/start/{given.worker_id}?population_id={config['population_id']}", own)
     seen["active"] = server.told("GET", "/runs/active")
-    sent = {"worker_id": given.worker_id, "exp_id": extra["run_id"], "config": {}, "config_delta": {}}
-    server.told("POST", "/result", {**sent, "val_bpb": BASELINE, "delta_bpb": 0.0, "duration_seconds": 1})
+    seen["extra_ticks"], value = train(server, extra["run_id"], extra["budget_seconds"], given.own_slope)
+    server.told("POST", "/result", sent(given.worker_id, extra["run_id"], own, value))
     seen["extra"] = extra
     status, headers, seen["sync"] = server.call("GET", f"/sync/{given.worker_id}")
     assert status == 200, seen["sync"]

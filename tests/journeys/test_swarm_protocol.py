@@ -39,8 +39,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     """An open lab."""
     with running_lab(tmp_path_factory.mktemp("open"), FAST) as found:
         found.start()
-        worker(found, "opener", "--runs", "1", "--slope", "0.01")
-        set_policy(found, {"keep_rule": "strict"})
+        open_swarm(found)
+        worker(found, "first", "--runs", "1", "--slope", "0.01")
         yield found
 
 
@@ -53,7 +53,7 @@ def test_a_published_worker_runs_the_whole_protocol_on_an_open_lab(lab: RunningL
 
     assert seen["welcome"]["message"].startswith(f"Welcome {worker_id}!")
     assert [answer["total_experiments"] for _, answer in seen["runs"]] == [before + n for n in (1, 2, 3)]
-    assert all(said == [{}] * 5 for said in seen["ticks"])
+    assert all(said == [{}] * 5 for said in [*seen["ticks"], seen["extra_ticks"]])
     [active] = [run for run in seen["active"] if run["worker_id"] == worker_id]
     assert active["id"] == seen["extra"]["run_id"]
     assert seen["unchanged"] == 304
@@ -63,29 +63,50 @@ def test_a_published_worker_runs_the_whole_protocol_on_an_open_lab(lab: RunningL
     assert seen["populations"]["count"] == 1
 
 
+def open_swarm(lab: RunningLab, **more: str) -> None:
+    """A swarm whose keeps no other worker has to bear out; its first worker only joins."""
+    opener = {"worker_id": "opener", "gpu_type": "H100", "baseline_bpb": 1.0, **more}
+    lab.http.post("/register", json=opener).raise_for_status()
+    set_policy(lab, {"keep_rule": "strict"})
+
+
 def set_policy(lab: RunningLab, policy: dict[str, Any]) -> None:
     lab.http.post("/api/search/set-policy", json={"tag": "swarm", "policy": policy}).raise_for_status()
 
 
-def test_a_published_worker_is_stopped_and_given_more_time(lab: RunningLab) -> None:
-    set_policy(
-        lab,
-        {
-            "stopping.rule": "median",
-            "stopping.warmup_runs": 0,
-            "stopping.min_peers": 1,
-        },
-    )
+RANKED = {"stopping.rule": "median", "stopping.warmup_runs": 0, "stopping.min_peers": 1}
+"""A policy under which the second run is ranked already."""
+MORE = {"action": "extend", "budget": 420}
 
-    good = worker(lab, "good", "--runs", "2", "--slope", "0.2")
-    bad = worker(lab, "bad", "--runs", "2", "--slope", "-0.1")
-    set_policy(lab, {"stopping.rule": "stochastic", "stopping.warmup_runs": 25})
 
-    assert {"action": "extend", "budget": 420} in [answer for said in good["ticks"] for answer in said]
-    assert all(said[-1]["action"] == "stop" for said in bad["ticks"])
-    record = lab.http.get(f"/api/experiment/{bad['runs'][0][0]['run_id']}").json()["experiment"]
-    assert (record["status"], record["last_progress"]) == ("stopped", 0.2)
+def a_good_and_a_bad_worker(lab: RunningLab, slope: float, *more: str) -> None:
+    """A worker's best runs are given more time, those of a bad one are stopped: what they were handed out, and what
+    they began themselves."""
+    before = lab.http.get("/runs/stats").json()
+    of_good = ("--runs", "1", "--slope", f"{slope}", "--own-slope", f"{slope + 0.1}")
+    of_bad = ("--runs", "1", "--slope", f"-{slope}", "--own-slope", f"-{slope}")
+
+    good = worker(lab, f"good-{slope}", *of_good, *more)
+    bad = worker(lab, f"bad-{slope}", *of_bad, *more)
+
+    for said in (*good["ticks"], good["extra_ticks"]):
+        assert said == [{}, {}, {}, MORE, {}, {}]
+    for said in (*bad["ticks"], bad["extra_ticks"]):
+        assert [answer["action"] for answer in said] == ["stop"]
+    for run_id in (bad["runs"][0][0]["run_id"], bad["extra"]["run_id"]):
+        record = lab.http.get(f"/api/experiment/{run_id}").json()["experiment"]
+        assert (record["status"], record["last_progress"]) == ("stopped", 0.2)
+    after = lab.http.get("/runs/stats").json()
+    assert (after["extended"] - before["extended"], after["killed"] - before["killed"]) == (2, 2)
     assert lab.http.post("/api/lab/audit", json={}).json()["violations"] == []
+
+
+def test_a_published_worker_is_stopped_and_given_more_time(lab: RunningLab) -> None:
+    set_policy(lab, RANKED)
+
+    a_good_and_a_bad_worker(lab, 0.2)
+
+    set_policy(lab, {"stopping.rule": "stochastic", "stopping.warmup_runs": 25})
 
 
 def test_a_published_worker_joins_with_the_teams_secret_and_with_an_enroll_token(
@@ -94,7 +115,11 @@ def test_a_published_worker_joins_with_the_teams_secret_and_with_an_enroll_token
     folder = tmp_path_factory.mktemp("closed")
     with running_lab(folder, FAST, NIGHTJAR_SWARM_SECRET=SECRET) as closed:
         closed.start()
+        open_swarm(closed, enroll_token=SECRET)
         first = worker(closed, "w1", "--runs", "1", "--enroll-token", SECRET)
+        set_policy(closed, RANKED)
+        a_good_and_a_bad_worker(closed, 0.2, "--enroll-token", SECRET)
+        before = closed.http.get("/health").json()["experiments"]
         refused = closed.http.post(
             "/register", json={"worker_id": "w2", "gpu_type": "H100", "baseline_bpb": 1.0}
         )
@@ -108,7 +133,8 @@ def test_a_published_worker_joins_with_the_teams_secret_and_with_an_enroll_token
 
         assert first["health"]["experiments"] == 2
         assert (refused.status_code, refused.json()["detail"]) == (401, "Invalid enroll token")
-        assert second["health"]["experiments"] == 4
-        assert third["health"]["experiments"] == 6
+        a_good_and_a_bad_worker(closed, 0.4, "--enroll-token", SECRET)
+
+        assert second["health"]["experiments"] == before + 2
+        assert third["health"]["experiments"] == before + 4
         assert SECRET not in "".join(log.read_text() for log in (closed.data / "logs").glob("*.log"))
-        assert closed.http.post("/api/lab/audit", json={}).json()["violations"] == []
