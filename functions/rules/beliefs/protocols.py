@@ -1,0 +1,364 @@
+"""Test protocols: which runs a test still needs, and what its runs say of the claim."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import ceil, sqrt
+from statistics import fmean
+from typing import Any, Final, Literal
+
+from functions.rules.beliefs.significance import (
+    Cells,
+    concordance,
+    concordance_p,
+    contrast,
+    holm,
+    interaction_p,
+    noise,
+    ranks,
+    residuals,
+)
+from functions.rules.beliefs.specs import (
+    Decision,
+    InteractionGrid,
+    RankingConsistency,
+    SingleFactorEffect,
+    Spec,
+    ThresholdTest,
+    cells_of,
+)
+from functions.rules.swarm.fingerprints import fingerprint
+from functions.rules.swarm.sampling import Proposal
+from functions.rules.swarm.shapes import Shape, contradictions, freedoms_of
+from state.records import Dimension, Value
+
+ARM_PRIORITY: Final = 0.88
+CELL_PRIORITY: Final = 0.90
+"""Of a grid."""
+LEVEL: Final = 0.05
+"""P value below which a test is significant."""
+TRIES: Final = 3
+"""Runs of a cell without a value, per run that it needs, after which the cell counts as not measurable."""
+LARGEST: Final = 1e100
+"""Larger deltas count as this one: their squares are finite."""
+
+
+@dataclass(frozen=True)
+class CellRun:
+    """A run that may belong to a cell of a test."""
+
+    config: Mapping[str, Value]
+    delta: float | None
+    """The judged delta, lower is better; None: it crashed, or has not ended."""
+    pending: bool = False
+    """It waits, or runs."""
+
+
+@dataclass(frozen=True)
+class RunningTest:
+    """A test of one hypothesis, with the config that all else stands at."""
+
+    spec: Spec
+    dimensions: Sequence[Dimension]
+    reference_config: Mapping[str, Value]
+    """Frozen: the best config when the test began."""
+    constraint: Mapping[str, Any]
+    """The hypothesis's."""
+    decision: Decision = "threshold"
+    """The policy's, where the spec names none."""
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What the cells of a test show."""
+
+    size: float
+    """What is compared with the threshold."""
+    standard_error: float | None
+    p_value: float | None
+    """Of no effect, two-sided and corrected for how many comparisons there were; None: no cell has two runs."""
+    told: str
+    """What the size is, for people."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """What a test says of its claim."""
+
+    outcome: Literal["win", "loss"] | None
+    """None: it is not complete."""
+    reason: str
+    effect: float | None = None
+    standard_error: float | None = None
+    p_value: float | None = None
+    runs: int = 0
+    """Runs with a value, in all cells."""
+    means: Sequence[float | None] = ()
+    """Of each cell, in the order of `cells_of`."""
+    early: bool = False
+    """It ended by or_confidence."""
+
+
+def missing_cells(test: RunningTest, runs: Sequence[CellRun]) -> list[Proposal]:
+    """The runs that a test still needs, cell by cell in turn; empty when it is complete.
+
+    Each is a config at the reference, at what the constraint and the spec fix, and at the values of its cell. Runs
+    that wait or go on are not proposed again. A cell that crashed three times as often as it has to run is given up.
+    None are missing while the test is `blocked`.
+    """
+    if verdict(test, runs).outcome is not None:
+        return []
+    if blocked(test):
+        return []
+    priority = CELL_PRIORITY if isinstance(test.spec, InteractionGrid) else ARM_PRIORITY
+    cells, seen = cells_of(test.spec), _seen(test, runs)
+    needed = [
+        0 if _is_gone(test, cell) else _runs_wanted(test) - len(cell.values) - cell.pending for cell in seen
+    ]
+    found: list[Proposal] = []
+    for nth in range(max(needed)):
+        for config, cell, lacking in zip(_configs(test), cells, needed, strict=True):
+            if nth < lacking:
+                shown = ", ".join(f"{name} = {value!r}" for name, value in cell.items())
+                found.append(Proposal(config, priority, f"{test.spec.type}: {shown}"))
+    return found
+
+
+def verdict(test: RunningTest, runs: Sequence[CellRun]) -> Judgement:
+    """What the runs say, in the order in which they ended; runs of other configs are left out.
+
+    A test is complete when each cell has `min_runs_per_cell` values and all together `min_total_runs`; 2 values at
+    least where the decision is `significant`. With `or_confidence` it ends before that, when the first values of all
+    cells, equally many (from 2), make an effect at least so certain. The more often a test looks, the more often
+    noise looks like an effect: its level is divided by the number of looks (Bonferroni).
+
+    `threshold` (published): a win if the effect is the threshold or more. The range of several noisy arms is biased
+    upward, so pure noise wins often. `significant`: a win only if also a two-sided test at 0.05 says so.
+
+    Arms that crashed too often are left out where that leaves something to compare; else the test is lost.
+    """
+    if why := blocked(test):
+        return Judgement(None, why)
+    seen = _seen(test, runs)
+    values, gone = [cell.values for cell in seen], [_is_gone(test, cell) for cell in seen]
+    told = Judgement(
+        None, "", runs=sum(map(len, values)), means=[fmean(cell) if cell else None for cell in values]
+    )
+    lost = {n for n, cell in enumerate(seen) if gone[n] and not cell.values}
+    if lost and not _is_left(test.spec, lost):
+        return replace(told, outcome="loss", reason=f"{len(lost)} of {len(values)} cells crashed in all runs")
+    level, wanted = LEVEL / _looks(test), _runs_wanted(test)
+    if all(len(cell) >= wanted or gone[n] for n, cell in enumerate(values)):
+        return _judged(test, _measured(test.spec, values, lost), level, told)
+    lacking = sum(max(0, wanted - len(cell)) for n, cell in enumerate(values) if not gone[n])
+    open_yet = replace(told, reason=f"{lacking} of its runs are missing")
+    sure = test.spec.stop_condition.or_confidence
+    equal = min(len(cell) for n, cell in enumerate(values) if n not in lost)
+    if sure is None or equal < 2:
+        return open_yet
+    effect = _measured(test.spec, [cell[:equal] for cell in values], lost)
+    if effect.p_value is None or effect.p_value > (1 - sure) / _looks(test):
+        return open_yet
+    return replace(_judged(test, effect, level, told), early=True)
+
+
+def blocked(test: RunningTest) -> str | None:
+    """Why the cells cannot be run now: a dimension was frozen or changed since the test was accepted."""
+    spec = test.spec
+    for cell in cells_of(spec):
+        shape = Shape("validate", constraint={**spec.fixed, **cell})
+        if told := next(contradictions(test.dimensions, shape), None):
+            return f"its cells cannot be run: {told}"
+    return None
+
+
+def decision_of(test: RunningTest) -> Decision:
+    """What the spec asks for, else the policy."""
+    return test.spec.decision_rule.decision or test.decision
+
+
+# -- cells
+
+
+@dataclass(frozen=True)
+class _Cell:
+    values: list[float]
+    crashed: int
+    pending: int
+
+
+def _configs(test: RunningTest) -> list[dict[str, Value]]:
+    """The config of each cell; each has every dimension."""
+    found: list[dict[str, Value]] = []
+    for cell in cells_of(test.spec):
+        constraint = {**test.constraint, **test.spec.fixed, **cell}
+        shape = Shape("validate", free=(), constraint=constraint, center=test.reference_config)
+        found.append({f.dimension.name: f.standing for f in freedoms_of(test.dimensions, shape)})
+    return found
+
+
+def _seen(test: RunningTest, runs: Sequence[CellRun]) -> list[_Cell]:
+    """The runs of each cell: those of its very config, in the canonical form of its floats."""
+    cells = {fingerprint(config, test.dimensions): _Cell([], 0, 0) for config in _configs(test)}
+    for run in runs:
+        name = fingerprint(run.config, test.dimensions)
+        if (cell := cells.get(name)) is None:
+            continue
+        if run.pending:
+            cells[name] = replace(cell, pending=cell.pending + 1)
+        elif run.delta is None:
+            cells[name] = replace(cell, crashed=cell.crashed + 1)
+        else:
+            cell.values.append(min(max(run.delta, -LARGEST), LARGEST))
+    return list(cells.values())
+
+
+def _runs_wanted(test: RunningTest) -> int:
+    """Values that each cell is to have."""
+    spec = test.spec
+    together = spec.stop_condition.min_total_runs or 0
+    least = 2 if decision_of(test) == "significant" else 1
+    return max(spec.min_runs_per_cell, ceil(together / len(cells_of(spec))), least)
+
+
+def _looks(test: RunningTest) -> int:
+    """How often a test may end: once, or with each round of runs from the second."""
+    if test.spec.stop_condition.or_confidence is None:
+        return 1
+    return max(1, _runs_wanted(test) - 1)
+
+
+def _is_gone(test: RunningTest, cell: _Cell) -> bool:
+    return cell.crashed >= TRIES * _runs_wanted(test)
+
+
+def _is_left(spec: Spec, lost: Set[int]) -> bool:
+    """Whether there is something to compare without these cells."""
+    match spec:
+        case SingleFactorEffect():
+            return len(spec.values) - len(lost) >= 2
+        case ThresholdTest():
+            return len({_is_above(spec, n) for n in range(len(spec.values)) if n not in lost}) == 2
+        case _:
+            return False
+
+
+# -- effects
+
+
+def _measured(spec: Spec, values: Cells, lost: Set[int]) -> Effect:
+    """The effect that a test is about, of the cells that are not lost."""
+    match spec:
+        case SingleFactorEffect():
+            return _range_of_arms([cell for n, cell in enumerate(values) if n not in lost])
+        case InteractionGrid():
+            return _interaction(values, columns=len(spec.axes[1][1]))
+        case ThresholdTest():
+            return _difference_of_sides(spec, values, lost)
+        case RankingConsistency():
+            return _agreement(values, columns=len(spec.values))
+
+
+def _range_of_arms(cells: Cells) -> Effect:
+    """The worst arm against the best one, with Holm's correction for all pairs of arms."""
+    spread, means = noise(cells), [fmean(cell) for cell in cells]
+    arms = range(len(cells))
+    worst, best = max(arms, key=lambda n: means[n]), min(arms, key=lambda n: means[n])
+    worst = worst if worst != best else (best + 1) % len(cells)
+    pairs = [(worst, best)] + [(a, b) for a, b in combinations(arms, 2) if {a, b} != {worst, best}]
+    contrasts = [contrast(cells, [(n == one) - (n == other) for n in arms], spread) for one, other in pairs]
+    known = [found.p_value for found in contrasts if found.p_value is not None]
+    return Effect(
+        contrasts[0].effect,
+        contrasts[0].standard_error,
+        holm(known)[0] if known else None,
+        "worst arm's mean less the best one's",
+    )
+
+
+def _interaction(cells: Cells, columns: int) -> Effect:
+    """The mean size of the residuals of an additive table, with the F test of the interaction."""
+    spread, means = noise(cells), [fmean(cell) for cell in cells]
+    left = residuals(means, columns)
+    # the residuals are linear in the means: so is the mean of their sizes, at the signs that they have
+    signs = [(each > 0) - (each < 0) for each in left]
+    weights = [each / len(cells) for each in residuals(signs, columns)]
+    return Effect(
+        fmean(map(abs, left)),
+        contrast(cells, weights, spread).standard_error,
+        interaction_p(cells, columns, spread),
+        "mean size of what rows and columns do not add up to",
+    )
+
+
+def _difference_of_sides(spec: ThresholdTest, cells: Cells, lost: Set[int]) -> Effect:
+    """The mean of the arms that should be worse less that of the others."""
+    kept = [n for n in range(len(cells)) if n not in lost]
+    better = {n for n in kept if _is_above(spec, n) == (spec.better == "above")}
+    weights = [-1 / len(better) if n in better else 1 / (len(kept) - len(better)) for n in kept]
+    used = [cells[n] for n in kept]
+    found = contrast(used, weights, noise(used))
+    return Effect(
+        found.effect,
+        found.standard_error,
+        found.p_value,
+        f"mean of the other side less that {spec.better} {spec.cut:g}",
+    )
+
+
+def _is_above(spec: ThresholdTest, nth: int) -> bool:
+    value = spec.values[nth]
+    return not isinstance(value, str) and value >= spec.cut
+
+
+def _agreement(cells: Cells, columns: int) -> Effect:
+    """Kendall's W of the rankings of each context's arms."""
+    found = _rankings(cells, columns)
+    return Effect(
+        concordance(found),
+        _jackknifed(cells, columns),
+        concordance_p(found),
+        "agreement of the rankings, Kendall's W",
+    )
+
+
+def _rankings(cells: Cells, columns: int) -> list[list[float]]:
+    means = [fmean(cell) for cell in cells]
+    return [ranks(means[start : start + columns]) for start in range(0, len(means), columns)]
+
+
+def _jackknifed(cells: Cells, columns: int) -> float | None:
+    """The standard error of W: each run is left out once (Tukey 1958)."""
+    if min(map(len, cells)) < 2:
+        return None
+    found = [
+        concordance(_rankings([*cells[:n], [*cell[:k], *cell[k + 1 :]], *cells[n + 1 :]], columns))
+        for n, cell in enumerate(cells)
+        for k in range(len(cell))
+    ]
+    return sqrt((len(found) - 1) / len(found) * sum((each - fmean(found)) ** 2 for each in found))
+
+
+def _judged(test: RunningTest, effect: Effect, level: float, told: Judgement) -> Judgement:
+    threshold, decision = test.spec.decision_rule.threshold, decision_of(test)
+    reaches = effect.size >= threshold * (1 - 1e-9)
+    unlikely = effect.p_value is not None and effect.p_value <= level
+    error = "unknown" if effect.standard_error is None else f"{effect.standard_error:.4g}"
+    reason = (
+        f"{effect.told}: {effect.size:.4g} (standard error {error})"
+        f" {'reaches' if reaches else 'stays below'} {threshold:.4g}"
+    )
+    if decision == "significant":
+        shown = "unknown" if effect.p_value is None else f"{effect.p_value:.2g}"
+        reason += f"; P value {shown} {'is at most' if unlikely else 'is not below'} {level:.2g}"
+    wins = reaches and (decision == "threshold" or unlikely)
+    return replace(
+        told,
+        outcome="win" if wins else "loss",
+        reason=reason,
+        effect=effect.size,
+        standard_error=effect.standard_error,
+        p_value=effect.p_value,
+    )

@@ -1,0 +1,235 @@
+"""The test_spec of a hypothesis: which cells its test compares, how often each runs, and what decides."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import product
+from typing import Annotated, Any, Final, Literal, NoReturn
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+
+from functions.rules.beliefs.constraints import checked_value
+from functions.rules.swarm.dimensions import same
+from state.errors import Invalid
+from state.records import Dimension, Value
+
+MOST_RUNS: Final = 1000
+"""Runs of a test."""
+MOST_VALUES: Final = 50
+"""Values of a dimension."""
+Decision = Literal["threshold", "significant"]
+Exact = Annotated[float, Field(strict=True)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, defer_build=True)
+
+
+class DecisionRule(_Part):
+    """What a test's effect must be for a win."""
+
+    threshold: Exact = Field(gt=0)
+    """In units of the metric; of a ranking's agreement 0 to 1."""
+    decision: Decision | None = None
+    """None: as the tag's policy says."""
+
+
+class StopCondition(_Part):
+    """When a test ends: not before so many runs, or earlier where it is certain."""
+
+    min_total_runs: StrictInt | None = Field(None, ge=1, le=MOST_RUNS)
+    or_confidence: Exact | None = Field(None, ge=0.5, lt=1)
+    """1 less the P value at which it ends before each cell has its runs."""
+
+
+class _Spec(_Part):
+    min_runs_per_cell: StrictInt = Field(3, ge=1, le=50)
+    fixed: dict[str, Any] = Field(default_factory=dict)
+    """Values of further dimensions in all cells."""
+    decision_rule: DecisionRule
+    stop_condition: StopCondition = StopCondition()
+
+    @property
+    def axes(self) -> list[tuple[str, Sequence[Value]]]:
+        """The dimensions that the cells differ in, with their values."""
+        raise NotImplementedError
+
+
+class SingleFactorEffect(_Spec):
+    """Whether some values of a dimension are better than others: the worst arm's mean less the best one's."""
+
+    type: Literal["single_factor_effect"]
+    variable: StrictStr
+    values: list[Any] = Field(min_length=2, max_length=MOST_VALUES)
+
+    @property
+    def axes(self) -> list[tuple[str, Sequence[Value]]]:
+        return [(self.variable, self.values)]
+
+
+class InteractionGrid(_Spec):
+    """Whether the effect of a dimension depends on another's value: the mean size of what is not additive."""
+
+    type: Literal["interaction_grid"]
+    variables: list[StrictStr] = Field(min_length=2, max_length=2)
+    grid: dict[str, list[Any]]
+    """The values of each variable; a list of two lists is read as theirs in order."""
+
+    @property
+    def axes(self) -> list[tuple[str, Sequence[Value]]]:
+        return [(name, self.grid[name]) for name in self.variables]
+
+
+class ThresholdTest(_Spec):
+    """Whether values on one side of a cut are better: the mean of the other side's arms less theirs."""
+
+    type: Literal["threshold_test"]
+    variable: StrictStr
+    values: list[Any] = Field(min_length=2, max_length=MOST_VALUES)
+    cut: Annotated[float, Field(strict=True)]
+    """Values from it on are above, the others below."""
+    better: Literal["above", "below"]
+
+    @property
+    def axes(self) -> list[tuple[str, Sequence[Value]]]:
+        return [(self.variable, self.values)]
+
+
+class RankingConsistency(_Spec):
+    """Whether the values of a dimension rank alike wherever another one stands: Kendall's W of their rankings."""
+
+    type: Literal["ranking_consistency"]
+    variable: StrictStr
+    values: list[Any] = Field(min_length=2, max_length=5)
+    across: StrictStr
+    """The other dimension."""
+    across_values: list[Any] = Field(min_length=2, max_length=4)
+
+    @property
+    def axes(self) -> list[tuple[str, Sequence[Value]]]:
+        return [(self.across, self.across_values), (self.variable, self.values)]
+
+
+Spec = SingleFactorEffect | InteractionGrid | ThresholdTest | RankingConsistency
+TYPES: Final[Mapping[str, type[Spec]]] = {
+    "single_factor_effect": SingleFactorEffect,
+    "interaction_grid": InteractionGrid,
+    "threshold_test": ThresholdTest,
+    "ranking_consistency": RankingConsistency,
+}
+"""By the `type` of a test_spec."""
+
+
+def check_spec(test_spec: Mapping[str, Any], dimensions: Sequence[Dimension]) -> Spec:
+    """The test that is described, with values as the dimensions have them.
+
+    Raises:
+        Invalid: no such test, a wrong field, an unknown or frozen dimension, a value outside its range, one value
+            twice, or more than 1000 runs; it names the field.
+    """
+    given = dict(test_spec)
+    kind = given.get("type")
+    if not isinstance(kind, str) or kind not in TYPES:
+        _refuse("type", f"{kind!r:.80} is no test", f"there are {', '.join(TYPES)}")
+    grid, variables = given.get("grid"), given.get("variables")
+    if isinstance(grid, list) and isinstance(variables, list) and len(grid) == len(variables):
+        given["grid"] = dict(zip(map(str, variables), grid, strict=True))
+    try:
+        spec = TYPES[kind].model_validate(given)
+    except ValidationError as problem:
+        first = problem.errors(include_url=False, include_context=False, include_input=False)[0]
+        field = ".".join(str(part)[:64] for part in first["loc"])
+        fields = ", ".join(TYPES[kind].model_fields)
+        _refuse(field, first["msg"], f"the fields of {kind} are {fields}")
+    return _with_values(spec, {d.name: d for d in dimensions})
+
+
+def cells_of(spec: Spec) -> list[dict[str, Value]]:
+    """What each cell sets beside what is fixed; of a grid row by row."""
+    names = [name for name, _ in spec.axes]
+    return [dict(zip(names, values, strict=True)) for values in product(*(v for _, v in spec.axes))]
+
+
+def varied_by(spec: Spec) -> tuple[list[str], dict[str, Any]]:
+    """The dimensions that a test varies, and what its cells have in these and in those that are fixed."""
+    return [name for name, _ in spec.axes], {**spec.fixed, **{name: list(v) for name, v in spec.axes}}
+
+
+def _with_values(spec: Spec, dimensions: Mapping[str, Dimension]) -> Spec:
+    for name, field in _named(spec):
+        if name not in dimensions:
+            _refuse(field, f"{name[:64]!r} is no dimension of this tag", f"they are {', '.join(dimensions)}")
+        if dimensions[name].frozen and field.split(".")[0] != "fixed":
+            _refuse(field, f"{name!r} is frozen", "unfreeze it first, or test another dimension")
+    axes = [name for name, _ in spec.axes]
+    if len(set(axes)) < len(axes):
+        _refuse(
+            "across" if isinstance(spec, RankingConsistency) else "variables",
+            f"{axes[0]!r} stands there twice",
+            "name two",
+        )
+    for name in spec.fixed:
+        if name in axes:
+            _refuse(f"fixed.{name}", "the test varies it", "leave it out")
+    made: dict[str, Any] = {
+        "fixed": {
+            name: checked_value(dimensions[name], value, f"test_spec.fixed.{name}")
+            for name, value in spec.fixed.items()
+        }
+    }
+    match spec:
+        case InteractionGrid():
+            made["grid"] = {
+                name: _values(dimensions[name], values, f"grid.{name}") for name, values in spec.axes
+            }
+        case RankingConsistency():
+            made["across_values"] = _values(dimensions[spec.across], spec.across_values, "across_values")
+            made["values"] = _values(dimensions[spec.variable], spec.values, "values")
+        case _:
+            made["values"] = _values(dimensions[spec.variable], spec.values, "values")
+    found = spec.model_copy(update=made)
+    if isinstance(found, ThresholdTest):
+        _check_sides(found)
+    if len(cells_of(found)) * found.min_runs_per_cell > MOST_RUNS:
+        _refuse(
+            "min_runs_per_cell", f"the test takes more than {MOST_RUNS} runs", "take fewer values or runs"
+        )
+    return found
+
+
+def _named(spec: Spec) -> list[tuple[str, str]]:
+    """The dimensions that a spec names, each with its field."""
+    fixed = [(name, f"fixed.{name}") for name in spec.fixed]
+    match spec:
+        case InteractionGrid():
+            if spec.grid.keys() != set(spec.variables):
+                _refuse("grid", "it has other names than variables", "give the values of both variables")
+            return [(name, f"variables.{n}") for n, name in enumerate(spec.variables)] + fixed
+        case RankingConsistency():
+            return [(spec.variable, "variable"), (spec.across, "across"), *fixed]
+        case _:
+            return [(spec.variable, "variable"), *fixed]
+
+
+def _values(dimension: Dimension, values: Sequence[object], field: str) -> list[Value]:
+    if not 2 <= len(values) <= MOST_VALUES:
+        _refuse(field, f"{len(values)} values", f"a test compares 2 to {MOST_VALUES}")
+    found: list[Value] = []
+    for n, value in enumerate(values):
+        own = checked_value(dimension, value, f"test_spec.{field}.{n}")
+        if any(same(own, known) for known in found):
+            _refuse(f"{field}.{n}", f"{own!r} stands there twice", "keep it once")
+        found.append(own)
+    return found
+
+
+def _check_sides(spec: ThresholdTest) -> None:
+    numbers = [value for value in spec.values if not isinstance(value, bool | str)]
+    if len(numbers) < len(spec.values):
+        _refuse("values", "a cut divides numbers only", "name a dimension of numbers")
+    if not min(numbers) < spec.cut <= max(numbers):
+        _refuse("cut", f"all values lie on one side of {spec.cut!r}", "give values on both")
+
+
+def _refuse(field: str, problem: str, remedy: str) -> NoReturn:
+    raise Invalid(f"test_spec.{field}: {problem}", hint=remedy)
