@@ -241,7 +241,8 @@ class Settings(BaseSettings):
     )
     swarm_public_reads: bool = Field(
         default=True,
-        description="answer the swarm's public reads to anyone; false: to viewers only (/health always answers)",
+        description="answer the swarm's public reads to anyone; false: to viewers only (/health always answers, but"
+        " tells strangers of no other tag)",
     )
 
     @field_validator("data", mode="before")

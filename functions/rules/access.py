@@ -38,6 +38,11 @@ class Caller:
     def may_do_all(self) -> bool:
         return self.role == "operator"
 
+    @property
+    def is_stranger(self) -> bool:
+        """Whether it has shown no token, at a function that is open to anyone, and is no operator without one."""
+        return self.token_id is None and not self.may_do_all
+
 
 LOCAL = Caller("local", "operator")
 """Any caller on this machine, while the lab has no tokens."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from functions.contract import Http, Request, Response, function
+from functions.contract import Call, Http, Request, Response, function
 from functions.rules.swarm.populations import everyone
 from functions.swarm._stores import Stores
+from state.errors import Unauthenticated
 from state.ids import Tag as TagName
 from state.settings import Settings
 
@@ -28,10 +29,15 @@ class SwarmHealth(Response):
     """Redis' clock, in seconds since 1970."""
 
 
-@function("swarm::health", Http("GET", "/health"), role="anyone")
-async def health(request: ReadSwarmHealth, stores: Stores, settings: Settings) -> SwarmHealth:
+@function("swarm::health", Http("GET", "/health"), role="anyone", knows_caller=True)
+async def health(request: ReadSwarmHealth, call: Call, stores: Stores, settings: Settings) -> SwarmHealth:
     """That the server answers, with the swarm's counts; all 0 before the first worker has joined."""
     tag = request.tag or settings.swarm_tag
+    if tag != settings.swarm_tag and call.caller.is_stranger and not settings.swarm_public_reads:
+        raise Unauthenticated(
+            "another tag's counts are not public",
+            hint="send a token (Authorization: Bearer); without one GET /health answers, without a tag",
+        )
     facts = await stores.swarms.find(tag)
     if facts is None:
         now = await stores.swarms.now()

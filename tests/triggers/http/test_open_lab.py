@@ -12,7 +12,7 @@ import pytest
 
 from functions.contract import BadTable, Call, Function, Http, Request, Response, function
 from functions.invoke import Invoker
-from functions.process.lifecycle import Process
+from functions.process.lifecycle import Process, opened
 from functions.table import check
 from state.token_values import Issued
 from tests.conftest import http_client, served_client
@@ -225,6 +225,24 @@ async def test_without_public_reads_a_viewer_s_token_is_asked_for(process: Proce
         document = (await http.get("/openapi.json")).json()
 
     assert "security" not in document["paths"]["/who"]["get"]
+
+
+async def test_without_public_reads_a_stranger_learns_the_counts_of_the_labs_own_swarm_alone(
+    process: Process, wes: Issued
+) -> None:
+    await bearer(process, "olga", "operator")
+    ann = await bearer(process, "ann", "viewer")
+    hidden = process.settings.model_copy(update={"swarm_public_reads": False})
+
+    async with opened("web", hidden) as other, http_client(other) as http:
+        for query in ("", "?tag=swarm"):
+            assert (await http.get(f"/health{query}")).json()["status"] == "ok"
+        document = problem(await http.get("/health?tag=secret"), 401)
+        assert "public" in document["detail"]
+        for headers in (ann, by(wes)):
+            assert (await http.get("/health?tag=secret", headers=headers)).json()["status"] == "ok"
+    async with http_client(process) as http:
+        assert (await http.get("/health?tag=secret")).json()["status"] == "ok"
 
 
 def test_the_document_says_which_function_asks_for_no_token() -> None:
