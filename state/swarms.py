@@ -16,7 +16,7 @@ from state.indexes import fields_in, members, read_as, records, values
 from state.minting import check_minted, check_rotated, mint, rotated, surviving
 from state.moves import Arg
 from state.policy import BUCKETS, read_policy
-from state.records import Best, Dimension, Experiment, Leader, SwarmWorker, flatten, words
+from state.records import Best, Dimension, Experiment, HeardWorker, Leader, SwarmWorker, flatten, words
 from state.swarm_facts import ActiveRun, BucketPool, NextFacts, Observed, RefillFacts, SwarmFacts
 from state.tags import tag_in
 from state.token_values import Proof, Token
@@ -245,6 +245,20 @@ class Swarms:
     async def waiting_count(self, tag: str, population_id: str) -> int:
         """How many configs wait."""
         return int(await self._lab.command("ZCARD", self._keys("proposals", tag, population_id)))
+
+    async def workers(self, tag: str, offset: int, limit: int) -> tuple[list[HeardWorker], int]:
+        """Some workers of a tag in the order in which they joined, and how many there are; two round trips."""
+        keys = self._keys
+        index = keys("swarm_members", tag)
+        page = members(self._lab, index, keys("swarm_workers", ""), limit=limit, offset=offset)
+        answer, total = await self._lab.pipeline([page, ("ZCARD", index)])
+        stored = records(answer)
+        heard = await self._lab.pipeline([("ZSCORE", keys("swarm_seen", tag), name) for name in stored])
+        found = [
+            HeardWorker.parse({**fields, "heard_at": at})
+            for fields, at in zip(stored.values(), heard, strict=True)
+        ]
+        return found, int(total)
 
     async def leaders(self, tag: str, most: int) -> list[Leader]:
         """Workers with their best runs, the lowest delta first."""

@@ -33,7 +33,7 @@ from state.records.hypotheses import (
 )
 from state.records.patches import EndedRun, UsedPatches
 from state.records.roles import ROLES, Role
-from state.records.swarms import Leader, SwarmWorker
+from state.records.swarms import HeardWorker, Leader, SwarmWorker
 from state.records.tags import Direction, Mode, Strategy, Tag
 from state.records.traces import (
     Choice,
@@ -67,6 +67,7 @@ __all__ = [
     "ForestRecords",
     "Gpu",
     "GpuStatus",
+    "HeardWorker",
     "Hypothesis",
     "HypothesisKind",
     "HypothesisSource",

@@ -28,6 +28,12 @@ class SwarmWorker(Record):
     """Runs that ended with a value, or were stopped, and were not retracted."""
 
 
+class HeardWorker(SwarmWorker):
+    """A worker with when it was last heard of, in seconds since 1970."""
+
+    heard_at: float
+
+
 class Leader(SwarmWorker):
     """A worker with its best run."""
 

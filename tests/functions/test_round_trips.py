@@ -154,6 +154,7 @@ CEILINGS: dict[str, Most] = {
     "swarm::leaderboard": Most(3, goal=(2, 0)),
     "swarm::populations": Most(1),
     "swarm::health": Most(2),
+    "swarm::workers": Most(2),
     "run::stop": Most(1, 1),
     "swarm::sweep": Most(1),
     "program::current": Most(0),
@@ -416,8 +417,10 @@ async def organisers(a: Counter) -> None:
     await a.paid("swarm::refill", tag="new-swarm")
     await a.paid("swarm::sync", worker_id="w1")
     extra = await a.paid("run::start", worker_id="w1", config_delta={"LR": 0.001})
-    for read in ("run::active", "run::stats", "swarm::leaderboard", "swarm::populations", "swarm::health"):
+    for read in ("run::active", "run::stats"):
         await a.paid(read, tag="new-swarm")
+    for read in ("leaderboard", "populations", "health", "workers"):
+        await a.paid(f"swarm::{read}", tag="new-swarm")
     await a.paid("run::stop", run_id=extra["run_id"])
     await a.paid("swarm::sweep")
     for quiet in ("program::current", "journal::read", "hypothesis::graph", "hypothesis::graph_summary"):

@@ -958,6 +958,7 @@ async def test_before_anybody_has_joined_there_is_nothing_to_list(client: httpx.
     assert (await client.get("/runs/active")).json() == []
     assert (await client.get("/leaderboard")).json() == []
     assert (await asked(client, "/populations"))["count"] == 0
+    assert await asked(client, "/api/swarm/workers") == {"workers": [], "total": 0}
     assert (await asked(client, "/runs/stats"))["kill_rate"] == 0.0
     assert (await client.get("/pipeline/status?tag=swarm")).json()["enabled"] is False
 
@@ -970,6 +971,45 @@ async def test_a_run_of_its_own_choice_waits_for_a_budget_too(swarm: Swarm) -> N
     answer = await curl(swarm.http, "/runs/start/w1", {})
 
     assert (answer.status_code, answer.headers["retry-after"]) == (503, "15")
+
+
+async def test_an_organiser_sees_the_workers_with_how_to_reach_their_owners(swarm: Swarm) -> None:
+    began = await swarm.process.lab.now()
+    await swarm.join("a", contact="ann@example.org")
+    await swarm.join("b", gpu_type="A100", baseline_bpb=2.0)
+    await swarm.run("a", 0.9)
+    run_id = (await swarm.next("a"))["run_id"]
+    await curl(swarm.http, "/runs/start/a", {})
+
+    listed = await asked(swarm.http, "/api/swarm/workers")
+    second = await asked(swarm.http, "/api/swarm/workers?limit=1&offset=1")
+
+    ann, bob = listed["workers"]
+    assert listed["total"] == second["total"] == 2
+    assert second["workers"] == [bob]
+    assert (ann["number"], ann["worker_id"], ann["contact"]) == (1, "a", "ann@example.org")
+    assert (ann["runs"], ann["active"], ann["run_id"]) == (1, 2, run_id)
+    assert began <= bob["joined_at"] <= ann["heard_at"] <= await swarm.process.lab.now()
+    assert (bob["gpu_type"], bob["baseline_bpb"], bob["contact"], bob["run_id"]) == ("A100", 2.0, None, None)
+
+
+async def test_a_workers_contact_is_for_operators_alone(client: httpx.AsyncClient, process: Process) -> None:
+    swarm = Swarm(client, process)
+    token = await swarm.join("w1", contact="ann@example.org")
+    await swarm.run("w1", 0.9)
+    viewer = await bearer(process, "vera", "viewer")
+
+    for headers in (viewer, {"x-worker-token": token}):
+        problem(await client.get("/api/swarm/workers", headers=headers), 403)
+    for path in (
+        "/leaderboard",
+        "/populations",
+        "/runs/active",
+        "/api/experiment/swarm-1",
+    ):
+        answer = await client.get(path, headers=viewer)
+        assert answer.status_code == 200, path
+        assert "ann@example.org" not in answer.text
 
 
 # -- who may do what

@@ -103,6 +103,8 @@ def test_every_command_of_the_page_does_what_it_says(lab: RunningLab, secret: st
     assert told["token issue"].startswith("nj_")
     assert json.loads(told["call swarm::health"])["experiments"] == 3
     assert [row["worker_id"] for row in json.loads(told["call swarm::leaderboard"])] == ["ann-4090"]
+    [ann] = json.loads(told["call swarm::workers"])["workers"]
+    assert (ann["worker_id"], ann["contact"]) == ("ann-4090", "a friend")
     assert [run["id"] for run in json.loads(told["call run::active"])] == ["swarm-4"]
     assert "swarm-3" in told["ls swarm"]
     assert told["diff swarm-2"].startswith("--- swarm-2\n+++ swarm-3\n")

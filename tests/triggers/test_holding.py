@@ -290,6 +290,7 @@ WORST: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "swarm::leaderboard": [{"tag": VARIED}],
     "swarm::populations": [{"tag": VARIED}],
     "swarm::refill": [{"tag": VARIED}],
+    "swarm::workers": [{"tag": VARIED, "limit": 1000}],
     "swarm::result": [{**result_of(3, f"{VARIED}-4"), "val_bpb": None, "error": "api-key-" * 8192}],
     "trace::audit": [{"tag": TAG}, {"tag": FOREST}],
     "trace::configure": [{"tag": FOREST, "priorities": {f"{FOREST}-t{n}": 2.0 for n in range(1, 101)}}],

@@ -144,6 +144,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "search::set_strategy",
             "swarm::refill",
             "swarm::sweep",
+            "swarm::workers",
             "tag::budget",
             "tag::pause",
             "tag::unpause",
