@@ -8,6 +8,8 @@ from collections.abc import Iterable
 from state.records import Experiment
 
 HEADER = "commit\tval_bpb\tmemory_gb\tstatus\tdescription"
+HEADER_BY_DELTA = HEADER.replace("\t", "\tdelta_bpb\t", 1)
+"""Of a tag that compares deltas: what is judged stands where it stands elsewhere, the value beside it."""
 LEFT_OUT = frozenset(
     {"registered", "queued", "leased", "running", "lost", "invalid", "retracted", "measured"}
 )
@@ -17,14 +19,21 @@ FORMULA = re.compile(r"[\s\"']*[=+@\-\uff1d\uff0b\uff20\uff0d]")
 """What a text begins with that a spreadsheet takes for a formula, wide forms of the same characters included."""
 
 
-def rows(experiments: Iterable[Experiment], *, for_spreadsheet: bool = False) -> list[str]:
+def rows(
+    experiments: Iterable[Experiment], *, by_delta: bool = False, for_spreadsheet: bool = False
+) -> list[str]:
     """One line per finished experiment, oldest first; the value of crashes and claims is 0.000000."""
-    return [row(e, for_spreadsheet=for_spreadsheet) for e in experiments if e.status not in LEFT_OUT]
+    return [
+        row(e, by_delta=by_delta, for_spreadsheet=for_spreadsheet)
+        for e in experiments
+        if e.status not in LEFT_OUT
+    ]
 
 
-def row(e: Experiment, *, for_spreadsheet: bool = False) -> str:
+def row(e: Experiment, *, by_delta: bool = False, for_spreadsheet: bool = False) -> str:
     """commit (7 characters), value (6 decimals), memory in GB (1 decimal), status, description.
 
+    `by_delta`: before the value, the delta that it was judged by (6 decimals); empty where it was judged by none.
     `for_spreadsheet`: a description that a spreadsheet would take for a formula begins with a quote; numbers stay.
     """
     status = {"timeout": "crash", "stopped": "discard"}.get(e.status, e.status)
@@ -38,7 +47,8 @@ def row(e: Experiment, *, for_spreadsheet: bool = False) -> str:
         text += f" (stopped at {(e.last_progress or 0.0):.0%})".replace("%", " %")
     if for_spreadsheet and FORMULA.match(text):
         text = f"'{text}"
-    return "\t".join((e.commit_sha[:7], f"{value:.6f}", f"{memory:.1f}", status, escaped(text)))
+    judged = [f"{e.judged:.6f}" if measured and e.judged is not None else ""] if by_delta else []
+    return "\t".join((e.commit_sha[:7], *judged, f"{value:.6f}", f"{memory:.1f}", status, escaped(text)))
 
 
 def escaped(text: str) -> str:

@@ -119,7 +119,7 @@ CEILINGS: dict[str, Most] = {
     "report::progress": Most(2),
     "report::summary": Most(2),
     "report::tags": Most(2),
-    "report::tsv": Most(1, items=True),
+    "report::tsv": Most(2, items=True),
     "search::policy": Most(1),
     "search::strategy": Most(1),
     "pool::list": Most(1),

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
+from functions.formats.results_log import read_log
 from functions.process.lifecycle import Process
 from functions.rules.stopping.judging import REASON
 from functions.rules.swarm.handing_out import MOST_ACTIVE
@@ -515,6 +516,30 @@ async def test_a_result_is_judged_by_its_delta(swarm: Swarm) -> None:
     assert [r.status for r in records] == ["keep", "keep", "discard"]
     assert [r.val_bpb for r in records] == [0.98, 1.9, 0.97]
     assert records[2].delta == pytest.approx(-0.07)
+
+
+async def test_a_table_shows_the_judged_deltas_with_the_values_beside_them(swarm: Swarm) -> None:
+    await swarm.policy(keep_rule="strict")
+    await swarm.join("fast", baseline_bpb=1.0)
+    await swarm.join("slow", baseline_bpb=2.0)
+    await swarm.run("fast", 0.98)
+    await swarm.run("slow", 1.9)
+    await swarm.run("fast", 0.97)
+
+    tsv = (await told(swarm.http, "/api/report/tsv", tag="swarm"))["tsv"]
+
+    assert [line.split("\t")[1:3] for line in tsv.splitlines()] == [
+        ["delta_bpb", "val_bpb"],
+        ["-0.020000", "0.980000"],
+        ["-0.100000", "1.900000"],
+        ["-0.030000", "0.970000"],
+    ]
+    by_delta = read_log(tsv.encode(), metric="delta_bpb")
+    assert [(r.value, r.outcome) for r in by_delta.rows] == [
+        (-0.02, "keep"),
+        (-0.1, "keep"),
+        (-0.03, "discard"),
+    ]
 
 
 async def test_the_delta_is_the_labs_own_and_the_workers_is_only_kept(swarm: Swarm) -> None:

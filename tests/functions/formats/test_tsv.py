@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from functions.formats.tsv import HEADER, LEFT_OUT, row, rows
+from functions.formats.tsv import HEADER, HEADER_BY_DELTA, LEFT_OUT, row, rows
 from state.records import Status
 from tests.functions.rules.sample import experiment
 
@@ -50,6 +50,15 @@ def test_another_text_is_the_same_in_a_spreadsheet(text: str) -> None:
     e = experiment(status="keep", val_bpb=1.0, description=f"try {text}")
 
     assert row(e, for_spreadsheet=True) == row(e)
+
+
+def test_where_deltas_are_compared_the_judged_one_stands_before_the_value() -> None:
+    kept = experiment(status="keep", val_bpb=0.85, delta_bpb=-0.15, judged_val_bpb=-0.125)
+    crashed = experiment(status="crash")
+
+    assert HEADER_BY_DELTA.split("\t")[:3] == ["commit", "delta_bpb", "val_bpb"]
+    assert row(kept, by_delta=True) == "abc1234\t-0.125000\t0.850000\t0.0\tkeep\td"
+    assert row(crashed, by_delta=True) == "abc1234\t\t0.000000\t0.0\tcrash\td"
 
 
 def test_values_and_memory_are_rounded_as_everybody_expects() -> None:
