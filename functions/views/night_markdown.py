@@ -13,6 +13,12 @@ from functions.views.nights import NightView, StepView, figure
 
 MOST_POINTS = 40
 """Keeps in the chart."""
+OF_AGENTS = "and is against what the experiment was made from."
+OF_SWARM = (
+    "and is against the best before it. No run was made from another: each is its worker's unchanged train.py with a"
+    " config of its own."
+)
+"""What a gain is against."""
 
 
 def markdown(night: NightView, picture: str | None) -> str:
@@ -64,15 +70,16 @@ def _chain(night: NightView) -> Iterator[str]:
     if not night.chain:
         return
     yield "## What was kept\n"
-    yield f"| experiment | made from | {night.metric} | gain | how sure | what |"
+    above = "better than" if night.by_delta else "made from"
+    yield f"| experiment | {above} | {night.metric} | gain | how sure | what |"
     yield "|---|---|---|---|---|---|"
     for step in night.chain:
         value = "" if step.val_bpb is None else figure(step.val_bpb)
         gain = "" if step.gain is None else f"{step.gain:+.6f}"
         sure = "baseline" if step.baseline else step.trust or ""
-        above = step.above or ("baseline" if night.by_delta else "base commit")
+        above = step.above or ("its baseline" if night.by_delta else "base commit")
         yield f"| {step.experiment_id} | {above} | {value} | {gain} | {sure} | {code(step.description)} |"
-    yield "\nA gain above zero is better, and is against what the experiment was made from.\n"
+    yield f"\nA gain above zero is better, {OF_SWARM if night.by_delta else OF_AGENTS}\n"
 
 
 def _changes(chain: Sequence[StepView]) -> Iterator[str]:

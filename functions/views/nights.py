@@ -28,7 +28,8 @@ class StepView(BaseModel):
 
     experiment_id: str
     above: str | None
-    """The keep whose code it changed; None: the tag's base commit."""
+    """The keep whose code it changed; None: the tag's base commit. Of a swarm's run, which changes no code but its
+    worker's own: the best before it; None: its worker's baseline."""
     val_bpb: float | None
     gain: float | None
     """By how much it was better than that one, above zero whatever the metric's direction."""

@@ -542,6 +542,27 @@ async def test_a_table_shows_the_judged_deltas_with_the_values_beside_them(swarm
     ]
 
 
+async def test_a_report_makes_no_run_of_a_swarm_from_another(swarm: Swarm) -> None:
+    await swarm.policy(keep_rule="strict")
+    await swarm.join("w1")
+    await swarm.run("w1", 0.98)
+    await swarm.run("w1", 0.9)
+
+    night = await told(swarm.http, "/api/report/night", tag="swarm")
+
+    assert [(step["experiment_id"], step["above"]) for step in night["chain"]] == [
+        ("swarm-1", None),
+        ("swarm-2", "swarm-1"),
+    ]
+    lines = night["markdown"].splitlines()
+    assert "| experiment | better than | delta_bpb | gain | how sure | what |" in lines
+    assert any(line.startswith("| swarm-1 | its baseline | -0.02 |") for line in lines)
+    assert any(line.startswith("| swarm-2 | swarm-1 | -0.1 | +0.080000 |") for line in lines)
+    [about] = [line for line in lines if line.startswith("A gain above zero is better")]
+    assert "its worker's unchanged train.py with a config of its own" in about
+    assert (await swarm.record("swarm-2")).parent_ids == []
+
+
 async def test_the_delta_is_the_labs_own_and_the_workers_is_only_kept(swarm: Swarm) -> None:
     await swarm.join("w1")
     run_id = (await swarm.next("w1"))["run_id"]

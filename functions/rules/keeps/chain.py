@@ -1,4 +1,4 @@
-"""The chain of keeps that led to the best: each with the keep whose code it changed."""
+"""The chain of keeps that led to the best: each with the keep whose code it changed, or in a swarm, that it beat."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Step:
 
     keep: Keep
     above: Keep | None
-    """What it was made from; None: the tag's base commit, or a keep that was taken back."""
+    """What it was made from, in a swarm what it beat; None: the tag's base commit, or a keep that was taken back."""
     gain: float | None
     """By how much it was better than that, above zero whatever the direction; None without one."""
 
