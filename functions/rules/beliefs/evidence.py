@@ -8,7 +8,7 @@ config. They are compared with their worker's baseline, and only for the hypothe
 search works, all of them win, whatever is claimed. That is why they enter no e-value.
 
 Policy `baseline`, the published one: each run is compared with its worker's baseline, for every hypothesis that it
-bears on.
+bears on. Only one run of each worker among the newest evidence enters an e-value: its others share its baseline.
 
 A win is a lower value, a loss a higher one. A tie is no outcome, as in the sign test (Dixon and Mood, J. Am. Stat.
 Assoc. 41, 1946), but counts as a contrast: a dimension that changes nothing at all shows by its ties.
@@ -133,13 +133,23 @@ def _alone(run: FinishedRun, hypothesis: Hypothesis, terms: Terms) -> Evidence |
     said: dict[str, Any] = {
         "experiment_id": run.experiment_id,
         "worker_id": run.worker_id,
-        "is_guarded": terms.policy == "baseline" or run.strategy in COMPARED,
+        "is_guarded": _is_guarded(run, hypothesis, terms),
     }
-    if run.ended == "stopped":
+    moves = terms.policy == "baseline" or run.strategy in COMPARED or terms.exploits_count
+    if run.ended == "stopped" and moves:
         return Evidence(**said, outcome=(run.reprieved or Reprieved()).share, against="stopped")
     if run.judged is not None:
-        return Evidence(**said, outcome=_outcome(run.judged, terms), against="baseline", delta=run.judged)
-    return Evidence(**said, outcome=0.0, against="crash") if hypothesis.config_constraint else None
+        outcome = _outcome(run.judged, terms) if moves else None
+        return Evidence(**said, outcome=outcome, against="baseline", delta=run.judged)
+    if not moves or not hypothesis.config_constraint:
+        return None
+    return Evidence(**said, outcome=0.0, against="crash")
+
+
+def _is_guarded(run: FinishedRun, hypothesis: Hypothesis, terms: Terms) -> bool:
+    if terms.policy == "matched":
+        return run.strategy in COMPARED
+    return not any(e.is_guarded and e.worker_id == run.worker_id for e in hypothesis.evidence)
 
 
 def _outcome(difference: float, terms: Terms) -> float | None:

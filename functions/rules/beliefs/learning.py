@@ -123,19 +123,17 @@ def after_test(hypothesis: Hypothesis, said: Evidence, now: float) -> Hypothesis
     return _settled(moved, verdict, now)
 
 
-def is_equivalent(hypothesis: Hypothesis, terms: Terms) -> bool:
-    """Whether its runs are no better and no worse than the reference runs, by more than the margin.
+def is_equivalent(contrasts: Moments, terms: Terms) -> bool:
+    """Whether runs are no better and no worse than the reference runs, by more than the margin.
 
-    Their mean is not, by a confidence sequence. Nor do single values of its dimensions differ by more than the margin
+    Their mean is not, by a confidence sequence. Nor do single values of the dimensions differ by more than the margin
     where their mean does not, as on both sides of a slope: their spread about their mean, which is what the contrasts
     vary by beyond the noise of two runs, is below it, too.
     """
-    if terms.sigma is None or hypothesis.contrasts < ENOUGH_CONTRASTS:
+    if terms.sigma is None or contrasts.n < ENOUGH_CONTRASTS:
         return False
     margin = terms.equivalence_margin * terms.sigma
-    noise = 2 * terms.sigma**2
-    contrasts = _contrasts(hypothesis)
-    if contrasts.squares / (contrasts.n - 1) > noise + margin**2:
+    if contrasts.squares / (contrasts.n - 1) > 2 * terms.sigma**2 + margin**2:
         return False
     return mean_contrast(contrasts.n, contrasts.mean, contrasts.squares).is_within(margin)
 
@@ -184,7 +182,8 @@ def _status(believed: Posterior, n: int) -> HypothesisStatus:
 def _verdict(moved: Hypothesis, terms: Terms) -> Verdict | None:
     """What may be held for settled, however often it was looked at.
 
-    A claim whose runs win clearly more often than they lose is not irrelevant, however little they win by.
+    A claim whose runs win clearly more often than they lose, by what enters the e-values, is not irrelevant, however
+    little they win by.
     """
     worth = e_values(moved.wins, moved.losses, moved.stopped)
     if moved.n_experiments >= VERDICT_RUNS:
@@ -192,8 +191,10 @@ def _verdict(moved: Hypothesis, terms: Terms) -> Verdict | None:
             return "refuted"
         if moved.status == "supported" and worth.supported >= ENOUGH:
             return "supported"
-    is_winning = moved.status == "supported" or moved.settled == "supported"
-    return "irrelevant" if not is_winning and is_equivalent(moved, terms) else None
+    if moved.settled == "supported" or not is_equivalent(_contrasts(moved), terms):
+        return None
+    guarded = posterior_of(2.0 + moved.wins, 2.0 + moved.losses)
+    return "irrelevant" if guarded.support_probability < DECIDED else None
 
 
 def _settled(moved: Hypothesis, verdict: Verdict | None, now: float) -> Hypothesis:

@@ -17,6 +17,8 @@ from state.records import Hypothesis
 
 PATIENCE = 8
 """Runs that wait for a reference run of their own worker before the oldest one is compared with another's."""
+MOST_KEPT = 64
+"""Runs that wait for a reference run, and unused reference runs, that are kept for one hypothesis each."""
 
 Pair = tuple[FinishedRun, FinishedRun]
 """A run, and the reference run that it is compared with."""
@@ -27,8 +29,8 @@ def pairs(
 ) -> list[Pair]:
     """The pairs that can be made now, of waiting candidates and unused reference runs, each list oldest first.
 
-    Which runs are paired depends on who made them and when, never on their values. Keep the runs that are left, the
-    newest of them: pairs of the same conditions find each other later.
+    Which runs are paired depends on who made them and when, never on their values. Of those that are left, keep the
+    newest MOST_KEPT of either list.
     """
     found: list[Pair] = []
     alone, unused = list(waiting), list(references)

@@ -8,32 +8,39 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-BAND = 5.0
-"""Width of a band of ranks, in percent."""
+BANDS = 6
+"""Bands of ranks; two of them lie where the rule `stochastic` stops runs."""
 PRIOR = 0.25
 """Win share of a band without runs."""
-PRIOR_RUNS = 4.0
-"""Runs that the prior stands for."""
+PRIOR_WEIGHT = 0.5
+"""What the prior counts for: about one run, by the weights that they have under that rule."""
 
 
 @dataclass(frozen=True)
 class Reprieved:
-    """Runs of a tag with a rank in one band at one bucket that went on there."""
+    """Runs of a tag with a rank in one band at one bucket that might have been stopped there, and were not."""
 
     wins: float = 0.0
-    """Sum of their outcomes, each from 0 to 1: one that was stopped at a later bucket counts for its own share."""
-    runs: int = 0
+    """Sum of their weighted outcomes."""
+    weight: float = 0.0
+    """Sum of their weights."""
 
     @property
     def share(self) -> float:
-        """Their win share, 0 to 1, with the prior as Beta(1, 3)."""
-        return (self.wins + PRIOR * PRIOR_RUNS) / (self.runs + PRIOR_RUNS)
+        """The win share of those that were stopped there, 0 to 1."""
+        return (self.wins + PRIOR * PRIOR_WEIGHT) / (self.weight + PRIOR_WEIGHT)
 
-    def with_(self, outcome: float) -> Reprieved:
-        """And one more run."""
-        return Reprieved(self.wins + outcome, self.runs + 1)
+    def with_(self, outcome: float, chance: float) -> Reprieved:
+        """And one more run, which had to stop with this probability.
+
+        It stands for chance / (1 - chance) runs that were stopped: in the same band, the lower a rank, the more of
+        them are (Horvitz and Thompson, J. Am. Stat. Assoc. 47, 1952). `outcome` is from 0 to 1: that of a run which
+        was stopped at a later bucket is what it counted for.
+        """
+        weight = chance / (1 - chance)
+        return Reprieved(self.wins + weight * outcome, self.weight + weight)
 
 
 def band_of(rank: float) -> int:
-    """The band of a rank of 0 (worst) to 100, from 0 to 19."""
-    return min(int(rank // BAND), int(100 / BAND) - 1)
+    """The band of a rank of 0 (worst) to 100, from 0 to 5."""
+    return min(int(rank * BANDS / 100), BANDS - 1)

@@ -120,6 +120,15 @@ def test_runs_that_look_for_the_best_config_are_compared_with_the_baseline_and_e
 
 
 @pytest.mark.parametrize(
+    "changes", [{}, {"ended": "stopped", "judged": None}, {"ended": "crash", "judged": None}]
+)
+def test_such_runs_move_the_effect_alone_where_the_terms_say_so(changes: dict[str, Any]) -> None:
+    said = outcome_of(run(strategy="exploit", **changes), HIGH, Terms(exploits_count=False))
+
+    assert (said and (said.outcome, said.delta)) == (None if changes else (None, -0.01))
+
+
+@pytest.mark.parametrize(
     ("claim", "changes", "outcome"),
     [
         (hypothesis(), {"config": {**REFERENCE, "LR": 0.01, "DEPTH": 12}}, 1.0),
@@ -140,14 +149,35 @@ def test_under_the_policy_baseline_each_run_counts_for_every_claim_that_it_bears
 
 def test_a_stopped_run_counts_for_the_share_of_those_that_were_let_go_on() -> None:
     stopped = run(ended="stopped", judged=None)
-    alike = run(ended="stopped", judged=None, reprieved=Reprieved(wins=3.0, runs=16))
+    alike = run(ended="stopped", judged=None, reprieved=Reprieved(wins=0.3, weight=1.5))
 
-    for made, share in ((stopped, 0.25), (alike, 0.2)):
+    for made, share in ((stopped, 0.25), (alike, 0.2125)):
         said = outcome_of(made, hypothesis(), MATCHED)
         assert said is not None
         assert said.outcome == pytest.approx(share)
         assert (said.against, said.is_guarded) == ("stopped", True)
-    assert [band_of(rank) for rank in (0.0, 4.9, 5.0, 33.3, 100.0)] == [0, 0, 1, 6, 19]
+    assert [band_of(rank) for rank in (0.0, 16.6, 16.7, 33.3, 33.4, 100.0)] == [0, 0, 1, 1, 2, 5]
+
+
+def test_a_run_that_was_let_go_on_stands_for_those_that_were_not() -> None:
+    known = Reprieved().with_(1.0, chance=0.5).with_(0.0, chance=0.6).with_(0.5, chance=0.0)
+
+    assert known.wins == pytest.approx(1.0)
+    assert known.weight == pytest.approx(2.5)
+    assert Reprieved(wins=300.0, weight=1000.0).share == pytest.approx(0.3, abs=1e-3)
+
+
+def test_beside_baselines_one_run_of_each_worker_enters_the_e_values() -> None:
+    def guarded(*evidence: Evidence) -> bool:
+        said = outcome_of(run(), hypothesis(evidence=list(evidence)), Terms("baseline", workers=1))
+        assert said is not None
+        return said.is_guarded
+
+    mine = Evidence(experiment_id="m", outcome=1.0, against="baseline", worker_id="w1")
+
+    assert guarded()
+    assert guarded(mine.model_copy(update={"worker_id": "w2"}), mine.model_copy(update={"is_guarded": False}))
+    assert not guarded(mine)
 
 
 def test_one_worker_can_be_no_more_than_a_fifth_of_what_is_compared_with_baselines() -> None:
