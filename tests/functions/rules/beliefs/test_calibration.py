@@ -1,0 +1,78 @@
+"""How often beliefs are wrong: `bench/beliefs.py` on fewer claims, in wider bounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bench.beliefs import LUCKY, MOST, REFUTED, SUPPORTED, Lives, Report, Ruled, normal_pairs, stopped_runs
+from functions.rules.beliefs.evidence import outcome_of
+from functions.rules.beliefs.learning import after
+from functions.rules.beliefs.pairing import pairs
+from functions.rules.beliefs.posterior import posterior_of
+from functions.rules.beliefs.terms import Terms
+from tests.functions.rules.beliefs.sample import hypothesis, reference, run
+
+CLAIMS = 4000
+
+
+def chance() -> np.random.Generator:
+    return np.random.default_rng(60)
+
+
+def test_few_claims_of_which_nothing_is_true_are_settled_however_often_they_are_looked_at() -> None:
+    ruled, lives = Ruled.table(), Lives.of(normal_pairs(chance(), CLAIMS))
+
+    refuted, supported = (lives.first(ruled.verdict, code) <= MOST for code in (REFUTED, SUPPORTED))
+
+    assert 0 < refuted.mean() <= 0.035
+    assert 0 < supported.mean() <= 0.035
+    assert (refuted | supported).mean() <= 0.06
+
+
+def test_a_claim_that_wins_three_of_four_is_supported_within_thirty_runs() -> None:
+    lives = Lives.of(np.where(chance().random((CLAIMS, MOST)) < 0.75, -1.0, 1.0))
+
+    assert np.median(lives.first(Ruled.table().status, SUPPORTED)) <= 30
+
+
+def test_only_dimensions_without_an_effect_are_irrelevant() -> None:
+    none, margin, strong = (
+        Lives.of(normal_pairs(chance(), CLAIMS // 8, effect)).irrelevant() <= MOST for effect in (0, 1.0, 1.5)
+    )
+
+    assert none.mean() >= 0.99
+    assert margin.mean() <= 0.05
+    assert strong.mean() == 0
+
+
+def test_the_interval_holds_nine_of_ten_shares() -> None:
+    thetas = chance().beta(2, 2, CLAIMS)
+    wins = chance().binomial(30, thetas).tolist()
+
+    ends = [posterior_of(2.0 + won, 32.0 - won).credible_interval_90 for won in wins]
+
+    held = [low <= theta <= high for (low, high), theta in zip(ends, thetas.tolist(), strict=True)]
+    assert np.mean(held) == pytest.approx(0.9, abs=0.015)
+
+
+def test_a_win_share_is_read_as_it_is_while_the_worst_runs_are_stopped() -> None:
+    report = Report()
+
+    stopped_runs(report, chance(), 1)
+
+    assert report.missed == []
+
+
+@pytest.mark.parametrize("side", [LUCKY, -LUCKY])
+def test_a_worker_with_a_lucky_baseline_decides_nothing_by_itself(side: float) -> None:
+    known = hypothesis()
+    waiting = [run(f"c{k}", worker_id="lucky", judged=side) for k in range(40)]
+    unused = [reference(f"r{k}", worker_id=f"w{k}") for k in range(40)]
+
+    for pair in pairs(waiting, unused, known):
+        said = outcome_of(pair[0], known, Terms(workers=10), pair[1])
+        assert said is not None
+        known = after(known, said, Terms(workers=10), now=9.0)
+
+    assert (known.n_experiments, known.status) == (1, "active")
