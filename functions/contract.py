@@ -275,6 +275,8 @@ class Call:
     idempotency_key: str | None = None
     traceparent: str | None = None
     trigger: FiredBy = "call"
+    address: str = ""
+    """Where an HTTP request came from; of a proxy, where one stands before the lab."""
 
     def key(self, request_id: str | None) -> str | None:
         """The idempotency key of this call: the id in its body, else the header's, made the caller's own."""

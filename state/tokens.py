@@ -285,7 +285,7 @@ class Tokens:
             )
 
     async def take_try(self, address: str) -> None:
-        """Note a wrong try to sign in.
+        """Note a wrong try to sign in, or to join a swarm.
 
         Raises:
             TooManyRequests: the address had 10 wrong tries within the last minute.
@@ -298,11 +298,18 @@ class Tokens:
             )
         )
         if wait_s > 0:
-            raise TooManyRequests(
-                f"{WRONG_TRIES} wrong tokens came from this address within a minute",
-                hint="wait a minute, then send a right one; an operator issues them",
-                retry_after=wait_s,
-            )
+            raise _too_many_tries(wait_s)
+
+    async def check_may_try(self, address: str) -> None:
+        """Refuse an address a further guess, of a secret that people have chosen.
+
+        Raises:
+            TooManyRequests: the address had 10 wrong tries within the last minute.
+        """
+        tries = self._keys("tries", _network(address))
+        count, left_ms = await self._lab.pipeline([("GET", tries), ("PTTL", tries)])
+        if int(count or 0) >= WRONG_TRIES:
+            raise _too_many_tries(max(left_ms, 1) / 1000)
 
     async def _stand_in(self, kind: str, proof: Proof, lasts_s: int) -> str:
         name = new_secret()
@@ -336,6 +343,14 @@ def _holds(proof: Proof, stored: Mapping[str, str], now: float, *, ended_too: bo
     token = Token.parse(stored or STRANGER)
     known = token.knows(proof.digest, now)
     return known and bool(stored) and (ended_too or token.end(now) is None)
+
+
+def _too_many_tries(wait_s: float) -> TooManyRequests:
+    return TooManyRequests(
+        f"{WRONG_TRIES} wrong tokens came from this address within a minute",
+        hint="wait a minute, then send a right one; an operator issues them",
+        retry_after=wait_s,
+    )
 
 
 def _network(address: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+from contextlib import suppress
 from typing import Annotated
 
 from pydantic import Field
@@ -72,7 +73,7 @@ async def register(request: RegisterWorker, call: Call, joining: Joining, settin
         _check_again(request, call.caller, worker)
         issued = await joining.swarms.rejoin(worker, _asked(request, worker.tag), call.proof, OVERLAP_S)
         return _welcome(issued.worker, issued.text)
-    enrolling = await _admitted(request, call.caller, joining, settings)
+    enrolling = await _admitted(request, call, joining, settings)
     tag = request.tag or settings.swarm_tag
     await open_swarm(tag, joining.dimensions, settings)
     issued = await joining.swarms.join(_asked(request, tag), call.caller.name, enrolling)
@@ -109,30 +110,34 @@ def _check_again(request: RegisterWorker, caller: Caller, worker: SwarmWorker) -
 
 
 async def _admitted(
-    request: RegisterWorker, caller: Caller, joining: Joining, settings: Settings
+    request: RegisterWorker, call: Call, joining: Joining, settings: Settings
 ) -> Token | None:
     """The enroll token that a new worker has; None: it needs none, or knows the team's secret.
 
+    An address that has sent too many wrong secrets has to wait before it sends the right one: people may choose short
+    ones. An enroll token is no guess.
+
     Raises:
-        Unauthenticated: it may not join.
+        Unauthenticated: it may not join. TooManyRequests: too many wrong secrets came from its address.
     """
+    caller = call.caller
     if caller.may_do_all and caller != LOCAL:
         return None
     secret, given = settings.swarm_secret, request.enroll_token
     if secret is None and caller == LOCAL:
         return None
-    if given is not None and secret is not None:
-        expected = secret.get_secret_value()
-        if hmac.compare_digest(given.encode(), expected.encode()):
-            return None
-    if given is not None:
-        try:
-            token, proof = await joining.tokens.recognise(given)
-        except Unauthenticated as problem:
-            raise _not_admitted() from problem
+    if given is None:
+        raise _not_admitted()
+    with suppress(Unauthenticated):
+        token, proof = await joining.tokens.recognise(given)
         if token.kind == "enroll" and token.role == "worker":
             await joining.tokens.take(proof, settings.rate_per_s, settings.rate_burst)
             return token
+    if secret is not None:
+        await joining.tokens.check_may_try(call.address)
+        if hmac.compare_digest(given.encode(), secret.get_secret_value().encode()):
+            return None
+        await joining.tokens.take_try(call.address)
     raise _not_admitted()
 
 

@@ -5,18 +5,23 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 import pytest
+from pydantic import SecretStr
 
 from functions.formats.results_log import read_log
-from functions.process.lifecycle import Process
+from functions.process.lifecycle import Process, opened
 from functions.rules.stopping.judging import REASON
 from functions.rules.swarm.handing_out import MOST_ACTIVE
 from state.experiments import Experiments
 from state.records import Experiment
+from state.settings import Settings
+from state.tokens import TRIES_S, WRONG_TRIES
+from tests.conftest import http_client
 from tests.labs import asked, bearer, curl, events_of, idea, open_tag, problem, refused, registered, told
 
 DIMENSIONS: list[dict[str, Any]] = [
@@ -1114,6 +1119,46 @@ async def test_a_closed_lab_admits_workers_with_an_enroll_token_for_workers_alon
     assert (await client.post("/register", json=body, headers=mine)).status_code == 200
     assert (await client.get("/next_config/w1", headers=mine)).status_code == 200
     assert (await client.get("/next_config/w1")).status_code == 401
+
+
+@asynccontextmanager
+async def from_address(client: httpx.AsyncClient, address: str) -> AsyncIterator[httpx.AsyncClient]:
+    """The same server, as another machine reaches it."""
+    app = client._transport.app  # type: ignore[attr-defined]
+    transport = httpx.ASGITransport(app=app, client=(address, 1))
+    async with httpx.AsyncClient(transport=transport, base_url=client.base_url) as other:
+        yield other
+
+
+async def test_an_address_guesses_the_teams_secret_no_faster_than_ten_times_a_minute(
+    settings: Settings,
+) -> None:
+    secret = SecretStr("owls")
+    with_secret = settings.model_copy(update={"swarm_secret": secret})
+    async with opened("web", with_secret) as process, http_client(process) as client:
+        root = await bearer(process, "olga", "operator")
+        asked_for = {"name": "friends", "role": "worker", "kind": "enroll", "uses": 1}
+        enroll = (await client.post("/api/token/issue", json=asked_for, headers=root)).json()["token"]
+
+        async def joins(http: httpx.AsyncClient, worker_id: str, enroll_token: str) -> httpx.Response:
+            body = {"worker_id": worker_id, "gpu_type": "H100", "baseline_bpb": 1.0}
+            return await http.post("/register", json=body | {"enroll_token": enroll_token})
+
+        for nth in range(WRONG_TRIES + 2):
+            assert (await joins(client, f"w{nth}", "owls")).status_code == 200, "right ones are not counted"
+        guesses = [await joins(client, "guesser", f"owl{nth}") for nth in range(WRONG_TRIES + 2)]
+        right = await joins(client, "guesser", "owls")
+        async with from_address(client, "10.1.2.3") as other:
+            elsewhere = await joins(other, "elsewhere", "owls")
+
+        assert [a.status_code for a in guesses] == [401] * WRONG_TRIES + [429] * 2
+        assert {a.json()["detail"] for a in guesses[:WRONG_TRIES]} == {"Invalid enroll token"}
+        problem(right, 429)
+        assert 1 <= int(right.headers["retry-after"]) <= TRIES_S
+        assert elsewhere.status_code == 200, elsewhere.text
+        assert (await joins(client, "friend", enroll)).status_code == 200, "an enroll token is no guess"
+        await process.lab.command("DEL", process.lab.keys("tries", "127.0.0.1"))
+        assert (await joins(client, "guesser", "owls")).status_code == 200, "after a minute"
 
 
 async def test_a_worker_gets_no_name_that_another_token_bears(

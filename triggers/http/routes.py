@@ -126,6 +126,7 @@ async def _answer(declared: Function[Any, Any], door: Http, request: Request, tu
         idempotency_key=request.headers.get("idempotency-key"),
         traceparent=request.state.traceparent,
         trigger="http",
+        address=request.client.host if request.client else "",
     )
     answer = await answered(process, declared, request_model, call, turns)
     return _shown(declared, door, request, answer)
