@@ -43,8 +43,8 @@ def e_value(against: int, for_it: int) -> float:
     The likelihood ratio of outcomes `for_it` with probability p to those of a fair coin, mixed over p uniform on
     (1/2, 1): 2^(n+1) B(f+1, a+1) I_1/2(a+1, f+1), with the regularised incomplete beta function I. It is a
     supermartingale from 1 wherever the conditional probability is at most 1/2, whatever the past, so that it ever
-    reaches 20 with probability 1/20 at most (Ville 1939; mixtures: Robbins, Ann. Math. Stat. 41, 1970; Howard et al.,
-    Ann. Stat. 49, 2021, proposition 7, one-sided beta-binomial).
+    reaches 20 with probability 1/20 at most (Ville 1939; mixtures: Robbins, Ann. Math. Stat. 41, 1970; one-sided
+    beta-binomial mixture: Howard et al., Ann. Stat. 49, 2021).
     """
     from scipy.special import betainc, betaln
 

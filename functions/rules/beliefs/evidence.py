@@ -40,7 +40,8 @@ def part_of(run: FinishedRun, hypothesis: Hypothesis, terms: Terms) -> Part:
     """What a run is to a hypothesis.
 
     `reference`: a run of its reference config, for one candidate to be compared with. The runs by which that config
-    was chosen are none: they were lucky. A dimension that is frozen later has to be frozen in that config, too.
+    was chosen are none: they were lucky. Let none be stopped early: those that are left would be the better ones. A
+    dimension that is frozen later has to be frozen in the reference config, too.
     `candidate`: it waits for a reference run, and says something beside it.
     `counts`: it says something by itself.
     `none`: it says nothing of the claim.

@@ -40,9 +40,7 @@ def pairs(
             found.append((run, reference))
             alone.remove(run)
             unused.remove(reference)
-    if len(alone) > PATIENCE:
-        found += _across(alone, unused, hypothesis)
-    return found
+    return found + list(_across(alone, unused, hypothesis))
 
 
 def wants_reference(
@@ -63,14 +61,10 @@ def _across(alone: list[FinishedRun], unused: list[FinishedRun], hypothesis: Hyp
         if e.reference_worker_id not in (None, e.worker_id)
         for name in (e.worker_id, e.reference_worker_id)
     }
-    for run in alone[: len(alone) - PATIENCE]:
+    for run in alone[:-PATIENCE]:
         if run.worker_id in crossed:
             continue
-        others = (
-            r
-            for r in unused
-            if r.worker_id not in crossed and r.worker_id != run.worker_id and comparable(run, r, hypothesis)
-        )
+        others = (r for r in unused if r.worker_id not in crossed and comparable(run, r, hypothesis))
         if (reference := next(others, None)) is not None:
             crossed |= {run.worker_id, reference.worker_id}
             unused.remove(reference)

@@ -194,6 +194,7 @@ def test_one_worker_can_be_no_more_than_a_fifth_of_what_is_compared_with_baselin
     assert says(mine[:1])
     assert not says(mine)
     assert not says([*mine, *others[:7]])
+    assert says([*mine, *others[:8]])
     assert says([*mine, *others])
     assert says([*mine, pair(1.0)], Terms("baseline", workers=1))
     assert says([pair(1.0)] * 30)

@@ -83,7 +83,10 @@ def test_a_supported_verdict_stays_while_the_belief_moves() -> None:
     known = learned(*[WIN] * 12)
     doubted = learned(*[LOSS] * 12, start=known)
 
+    later = after(known, WIN, TERMS, now=11.0)
+
     assert (known.settled, known.status) == ("supported", "supported")
+    assert (later.settled, later.settled_at) == ("supported", 9.0)
     assert (doubted.settled, doubted.status) == ("supported", "active")
     assert learned(*[LOSS] * 60, start=doubted).settled == "refuted"
 
@@ -93,6 +96,8 @@ def test_wins_over_the_baseline_and_stopped_runs_settle_nothing() -> None:
     assert learned(*[UNGUARDED] * 100).settled is None
     assert learned(*[STOPPED] * 100).status == "refuted"
     assert learned(*[STOPPED] * 100).settled is None
+    believed = learned(*[WIN] * 12, start=hypothesis(alpha=20.0, n_experiments=20, stopped=20))
+    assert (believed.status, believed.settled) == ("supported", None)
 
 
 def around(mean: float, spread: float, n: int) -> list[Evidence]:
@@ -118,9 +123,14 @@ def test_a_dimension_that_changes_less_than_the_noise_is_irrelevant_after_forty_
 
 
 def test_nothing_is_irrelevant_while_the_noise_is_unknown_or_while_it_wins() -> None:
-    assert learned(*around(0.0, 1.4, 200), terms=Terms()).settled is None
-    slight = learned(*[pair(1.0, -0.1)] * 60)
-    assert slight.settled == "supported"
+    equal = around(0.0, 1.4, 40)
+    winning = {"wins": 8, "losses": 1}  # 0.92 for a share above 0.6, and an e-value of 11
+
+    assert learned(*equal, terms=Terms()).settled is None
+    assert learned(*[pair(1.0, -0.1)] * 60).settled == "supported"
+    assert learned(*equal, start=hypothesis(settled="supported")).settled == "supported"
+    assert learned(*[TIE] * 40, start=hypothesis(**winning)).settled is None
+    assert learned(*[TIE] * 40, start=hypothesis(wins=2, losses=1)).settled == "irrelevant"
 
 
 def test_twenty_undecided_results_are_a_penalty_and_a_sprint_of_twelve() -> None:
