@@ -40,9 +40,19 @@ NOT_OF_WORKERS = frozenset(
         "decided",
         "adopted",
         "dimensions",
+        "hypotheses",
+        "archived_hypotheses",
+        "hypothesis_evidence",
+        "unpaired",
+        "used_references",
+        "references",
+        "reprieved",
+        "beliefs",
+        "populations",
+        "assigned",
     }
 )
-"""Secrets, and what decides who is let in, what workers run and what swarms vary: only an operator writes them."""
+"""Secrets, and what decides who is let in, what workers run, what swarms vary and what they believe."""
 
 READ_BY_WORKERS = frozenset({"signing_keys", "policy"})
 """Keys that say who signs what workers run, and what a run may be: who could write them could order any."""

@@ -169,6 +169,8 @@ class HandOut:
     lost_after_s: float
     """Seconds without a word of its worker after which the run is lost."""
     dimensions_version: int
+    compared: int | None = None
+    """Its worker's runs since one of a reference config, with this one; None: it stays as it is."""
     is_extra: bool = False
     """A run beside the one that its worker has."""
     most_active: int | None = None

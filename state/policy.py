@@ -187,6 +187,48 @@ class Duplicates(Part):
     )
 
 
+class BeliefPolicy(Part):
+    """What counts as evidence for a swarm's hypotheses."""
+
+    evidence: Literal["matched", "baseline"] = Field(
+        default="matched",
+        description="matched: a run is compared with a run of the hypothesis's reference config; baseline: with"
+        " what its worker's unchanged train.py had",
+    )
+    dead_zone: float = Field(
+        default=0,
+        ge=0,
+        le=100,
+        description="smaller differences are no evidence; in standard deviations of a run",
+    )
+    equivalence_margin: float = Field(
+        default=1,
+        gt=0,
+        le=100,
+        description="a dimension whose runs differ surely by less than this is irrelevant; in the same unit",
+    )
+    reference_share: float = Field(
+        default=0.25,
+        gt=0,
+        le=0.5,
+        description="share of a worker's compared runs that are of the reference config",
+    )
+
+
+class Allocation(Part):
+    """How a swarm's workers are shared out among its hypotheses."""
+
+    temperature: float = Field(
+        default=1, gt=0, le=100, description="the lower, the more workers the most informative hypothesis has"
+    )
+    min_workers: int = Field(
+        default=3, ge=0, le=10_000, description="least workers of a hypothesis, while there are enough"
+    )
+    moonshot_share: float = Field(
+        default=0.05, ge=0, le=1, description="share of the workers that test none, at the ends of the ranges"
+    )
+
+
 class Policy(Part):
     """Every threshold of a tag's research, with its default."""
 
@@ -247,6 +289,10 @@ class Policy(Part):
         default="thompson", description="what proposes the configs of a swarm from the results so far"
     )
     duplicates: Duplicates = Field(default=Duplicates(), description="how often a swarm runs one config")
+    belief: BeliefPolicy = Field(default=BeliefPolicy(), description="what counts as evidence for hypotheses")
+    allocation: Allocation = Field(
+        default=Allocation(), description="how a swarm's workers are shared out among hypotheses"
+    )
     queue_target: int | None = Field(
         default=None,
         ge=1,

@@ -23,6 +23,10 @@ class SwarmFacts:
     """0: nothing was defined that a swarm may vary."""
     active_workers: int
     best: Best | None
+    populations: Sequence[str]
+    """Their texts; empty: everyone is in one."""
+    assigned: Mapping[str, int]
+    """Active workers by population."""
     newest_at: float
     """When its newest finished run ended; when the tag was opened, where none has."""
 
@@ -34,8 +38,10 @@ class NextFacts(SwarmFacts):
     worker: SwarmWorker
     run: Experiment | None
     """The one that it was handed out last and that has not ended, as far as the worker's record says."""
+    waiting_for: str
+    """The population that it was in; at its first contact the one of everyone."""
     waiting: Sequence[str]
-    """Configs that wait for its population, those that came back from a lost worker first."""
+    """Configs that wait for that population, those that came back from a lost worker first."""
     retests: Sequence[Experiment]
     """Retests that wait for a worker, the oldest keep's first."""
 
@@ -54,14 +60,23 @@ class Observed(Record):
 
 @dataclass(frozen=True)
 class RefillFacts(SwarmFacts):
-    """What the configs are made of that wait for a population's workers."""
+    """What the configs are made of that wait for workers."""
 
     observed: Sequence[Observed]
     """The newest that finished, the newest that were stopped, and the newest that run."""
-    waiting: Sequence[str]
-    """Configs that wait."""
+    waiting: Mapping[str, Sequence[str]]
+    """Configs that wait, by population."""
     best_config: Mapping[str, Any]
     """What the tag's best had, as far as it was read."""
+
+
+@dataclass(frozen=True)
+class Replenishing:
+    """What changes of the configs that wait for a population, as their texts."""
+
+    dropped: Sequence[str]
+    added: Sequence[tuple[str, float]]
+    """With their priority, 0 to 1."""
 
 
 class ActiveRun(Record):

@@ -17,7 +17,15 @@ from state.minting import check_minted, check_rotated, mint, rotated, surviving
 from state.moves import Arg
 from state.policy import BUCKETS, read_policy
 from state.records import Best, Dimension, Experiment, HeardWorker, Leader, SwarmWorker, flatten, words
-from state.swarm_facts import ActiveRun, BucketPool, NextFacts, Observed, RefillFacts, SwarmFacts
+from state.swarm_facts import (
+    ActiveRun,
+    BucketPool,
+    NextFacts,
+    Observed,
+    RefillFacts,
+    Replenishing,
+    SwarmFacts,
+)
 from state.tags import tag_in
 from state.token_values import Proof, Token
 
@@ -144,16 +152,17 @@ class Swarms:
         """
         return tag_in(await self._lab.hash(self._keys.tag(tag)), tag).results
 
-    async def next_facts(self, worker: SwarmWorker, population_id: str) -> NextFacts:
+    async def next_facts(self, worker: SwarmWorker, first_population: str) -> NextFacts:
         """What a worker's next config is decided on; one round trip, one more where it has another run by now."""
         keys, tag, run_id = self._keys, worker.tag, worker.run_id
+        population = worker.population_id or first_population
         while True:
             found = await self._lab.read(
                 {
                     **self._of_tag(tag),
                     "worker": ("HGETALL", keys("swarm_workers", worker.worker_id)),
                     "run": ("HGETALL", keys.experiment(run_id)) if run_id else None,
-                    "waiting": ("ZRANGE", keys("proposals", tag, population_id), 0, LOOKED_AT - 1),
+                    "waiting": ("ZRANGE", keys("proposals", tag, population), 0, LOOKED_AT - 1),
                     "retests": members(
                         self._lab,
                         keys.status(tag, "registered", "")[0],
@@ -170,6 +179,7 @@ class Swarms:
             **vars(_facts(tag, found)),
             worker=newest,
             run=Experiment.found(found["run"]),
+            waiting_for=population,
             waiting=found["waiting"],
             retests=[e for fields in records(found["retests"]).values() if (e := Experiment.found(fields))],
         )
@@ -179,20 +189,24 @@ class Swarms:
         found: list[str] = await self._lab.command("ZRANGE", self._keys("swarms"), 0, -1)
         return found
 
-    async def has_workers(self, tag: str) -> bool:
-        """Whether a worker has joined."""
-        return await self._lab.command("ZSCORE", self._keys("swarms"), tag) is not None
+    async def populations(self, tag: str) -> list[str] | None:
+        """Ids of a swarm's populations, empty while everyone is in one; None where no worker has joined."""
+        joined, found = await self._lab.pipeline(
+            [("ZSCORE", self._keys("swarms"), tag), ("HKEYS", self._keys("populations", tag))]
+        )
+        return None if joined is None else list(found)
 
-    async def refill_facts(self, tag: str, population_id: str) -> RefillFacts:
-        """What the configs are made of that wait for a population; one round trip."""
+    async def refill_facts(self, tag: str, population_ids: Sequence[str]) -> RefillFacts:
+        """What the configs are made of that wait for these populations; one round trip."""
         keys = self._keys
+        waiting = {name: ("ZRANGE", keys("proposals", tag, name), 0, -1) for name in population_ids}
         found = await self._lab.read(
             {
                 **self._of_tag(tag),
                 "finished": self._observed(keys("finished", tag)),
                 "stopped": self._observed(keys.status(tag, "stopped", "")[0]),
                 "running": self._observed(keys.status(tag, "running", "")[0]),
-                "waiting": ("ZRANGE", keys("proposals", tag, population_id), 0, -1),
+                **waiting,
             }
         )
         observed = [
@@ -203,7 +217,7 @@ class Swarms:
         return RefillFacts(
             **vars(facts),
             observed=observed,
-            waiting=found["waiting"],
+            waiting={name: found[name] for name in population_ids},
             best_config=next((run.config_delta for run in observed if run.experiment_id == best_id), {}),
         )
 
@@ -217,34 +231,33 @@ class Swarms:
             fields=fields_in(Observed),
         )
 
-    async def refill(
-        self,
-        facts: SwarmFacts,
-        population_id: str,
-        dropped: Sequence[str],
-        added: Sequence[tuple[str, float]],
-    ) -> int | None:
-        """Change the configs that wait for a population; each one added has a priority from 0 to 1.
+    async def refill(self, facts: RefillFacts, changes: Mapping[str, Replenishing]) -> int | None:
+        """Change the configs that wait, by population.
 
         Answers how many wait then; None where the dimensions have changed.
         """
         tag = facts.tag.name
+        dropped = [(text, at) for at, change in enumerate(changes.values(), 1) for text in change.dropped]
+        added = [(*new, at) for at, change in enumerate(changes.values(), 1) for new in change.added]
         answer = await self._lab.move(
             "refill_proposals",
-            keys={"proposals": self._keys("proposals", tag, population_id)},
+            keys={"proposals": [self._keys("proposals", tag, name) for name in changes]},
             args={
                 "tag": tag,
                 "version": facts.dimensions_version,
-                "dropped": list(dropped),
-                "texts": [text for text, _ in added],
-                "scores": [-priority for _, priority in added],
+                "dropped": [text for text, _ in dropped],
+                "dropped_from": [at for _, at in dropped],
+                "texts": [text for text, _, _ in added],
+                "scores": [-priority for _, priority, _ in added],
+                "added_to": [at for _, _, at in added],
             },
         )
         return None if answer == "stale" else int(answer)
 
-    async def waiting_count(self, tag: str, population_id: str) -> int:
-        """How many configs wait."""
-        return int(await self._lab.command("ZCARD", self._keys("proposals", tag, population_id)))
+    async def waiting_count(self, tag: str, population_ids: Sequence[str]) -> int:
+        """How many configs wait for these populations."""
+        places = [self._keys("proposals", tag, name) for name in population_ids]
+        return sum(await self._lab.pipeline([("ZCARD", place) for place in places]))
 
     async def workers(self, tag: str, offset: int, limit: int) -> tuple[list[HeardWorker], int]:
         """Some workers of a tag in the order in which they joined, and how many there are; two round trips."""
@@ -348,6 +361,12 @@ class Swarms:
             "policy": ("HMGET", keys("policy", tag), "values", "version"),
             "dimensions": ("HMGET", keys("dimensions", tag), "values", "version"),
             "seen": self._seen(tag),
+            "populations": ("HVALS", keys("populations", tag)),
+            "assigned": self._lab.reading(
+                "count_assigned",
+                keys={"index": keys("swarm_seen", tag), "assigned": keys("assigned", tag)},
+                args={"within_s": ACTIVE_S},
+            ),
             "best": ("HGETALL", keys.best(tag)),
             "newest": members(
                 self._lab,
@@ -383,5 +402,7 @@ def _facts(tag: str, found: Mapping[str, Any]) -> SwarmFacts:
         dimensions_version=int(version or 0),
         active_workers=int(found["seen"]),
         best=Best.found(found["best"]),
+        populations=found["populations"],
+        assigned=dict(zip(found["assigned"][::2], map(int, found["assigned"][1::2]), strict=True)),
         newest_at=next((float(at) for (at,) in values(found["newest"]).values() if at), of_tag.created_at),
     )

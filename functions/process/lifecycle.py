@@ -28,6 +28,7 @@ from state.client import Lab
 from state.dimensions import Dimensions
 from state.embedded import broker_url
 from state.experiments import Experiments
+from state.hypotheses import Hypotheses
 from state.old_patches import OldPatches
 from state.overview import Overviews
 from state.policies import Policies
@@ -133,6 +134,7 @@ def _bound(
         Searches(lab),
         Traces(lab),
         Dimensions(lab),
+        Hypotheses(lab),
         Swarms(lab),
     ]
     stores += [

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Http, Response, function
 from functions.rules.access import check_worker
+from functions.rules.swarm.belonging import named_population
 from functions.rules.swarm.handing_out import (
     DRAWN_PRIORITY,
     MOST_ACTIVE,
@@ -18,9 +19,8 @@ from functions.rules.swarm.handing_out import (
     come_back,
     hand_out,
 )
-from functions.rules.swarm.populations import everyone
 from functions.run._stores import Stores
-from state.errors import BudgetExhausted, Invalid
+from state.errors import BudgetExhausted
 from state.ids import Id
 
 
@@ -52,15 +52,10 @@ async def start(request: StartRun, call: Call, stores: Stores) -> StartedRun:
     """Begin a further run, with a config of your own; its id goes to POST /tick and, as exp_id, to POST /result."""
     check_worker(call.caller, request.worker_id)
     worker = await stores.swarms.known(request.worker_id)
-    population = everyone(worker.tag)
-    if request.population_id not in (None, population.population_id):
-        raise Invalid(
-            f"there is no population {request.population_id!r}",
-            hint="GET /populations names them; or leave it out",
-        )
     for _ in count():
         facts = await stores.swarms.facts(worker.tag)
         check_begins_another(worker)
+        population = named_population(request.population_id, worker, facts)
         check_hands_out(facts)
         config = checked_config(request.config_delta, facts.dimensions)
         out = hand_out(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from functions.contract import Call, Http, Request, Response, function
-from functions.rules.swarm.populations import everyone
+from functions.rules.swarm.belonging import populations_of
 from functions.swarm._stores import Stores
 from state.errors import Unauthenticated
 from state.ids import Tag as TagName
@@ -42,7 +42,7 @@ async def health(request: ReadSwarmHealth, call: Call, stores: Stores, settings:
     if facts is None:
         now = await stores.swarms.now()
         return SwarmHealth(status="ok", experiments=0, queue_depth=0, active_workers=0, frozen_dims=0, ts=now)
-    depth = await stores.swarms.waiting_count(tag, everyone(tag).population_id)
+    depth = await stores.swarms.waiting_count(tag, [p.population_id for p in populations_of(facts)])
     return SwarmHealth(
         status="ok",
         experiments=facts.tag.results,

@@ -9,6 +9,7 @@ from pydantic import Field
 
 from functions.contract import Call, Http, Request, function
 from functions.rules.access import check_worker
+from functions.rules.swarm.belonging import population_of
 from functions.rules.swarm.handing_out import (
     after_asking_again,
     check_hands_out,
@@ -47,11 +48,11 @@ async def next_config(request: AskNext, call: Call, stores: Stores) -> HandedOut
     """Get the next config with its run; asked again without a result, the same once more, then another."""
     check_worker(call.caller, request.worker_id)
     worker = await stores.swarms.known(request.worker_id)
-    population = everyone(worker.tag)
     rng = SystemRandom()
     for nth in count():
-        facts = await stores.swarms.next_facts(worker, population.population_id)
+        facts = await stores.swarms.next_facts(worker, everyone(worker.tag).population_id)
         worker = facts.worker
+        population = population_of(worker, facts)
         check_hands_out(facts)
         if facts.run is None or (after := after_asking_again(facts.run)) == "new":
             try:

@@ -7,7 +7,7 @@ import builtins
 from pydantic import BaseModel, ConfigDict, Field
 
 from functions.contract import Http, Request, Response, function
-from functions.rules.swarm.populations import everyone
+from functions.rules.swarm.belonging import populations_of
 from functions.swarm._stores import Stores
 from state.ids import Tag as TagName
 from state.settings import Settings
@@ -41,13 +41,15 @@ async def populations(request: ReadPopulations, stores: Stores, settings: Settin
     facts = await stores.swarms.find(tag)
     if facts is None:
         return Populations(count=0, populations=[])
-    all_of_them = everyone(tag)
-    shown = PopulationView(
-        population_id=all_of_them.population_id,
-        hypothesis_id=all_of_them.hypothesis_id,
-        hypothesis_statement=all_of_them.statement,
-        strategy=all_of_them.strategy,
-        target_workers=facts.active_workers,
-        assigned=facts.active_workers,
-    )
-    return Populations(count=1, populations=[shown])
+    shown = [
+        PopulationView(
+            population_id=p.population_id,
+            hypothesis_id=p.hypothesis_id,
+            hypothesis_statement=p.statement,
+            strategy=p.strategy,
+            target_workers=p.target if facts.populations else facts.active_workers,
+            assigned=facts.assigned.get(p.population_id, 0),
+        )
+        for p in populations_of(facts)
+    ]
+    return Populations(count=len(shown), populations=shown)

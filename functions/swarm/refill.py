@@ -8,9 +8,11 @@ from random import SystemRandom
 from pydantic import Field
 
 from functions.contract import Command, Every, On, Response, function
+from functions.rules.swarm.belonging import populations_of
 from functions.rules.swarm.populations import everyone
 from functions.rules.swarm.replenishing import AT_ONCE, replenished
 from state.ids import Tag as TagName
+from state.swarm_facts import RefillFacts, Replenishing
 from state.swarms import Swarms
 
 REFILL_S = 60.0
@@ -36,6 +38,9 @@ class Refilled(Response):
         "dimension.frozen",
         "dimension.unfrozen",
         "worker.joined",
+        "hypothesis.proposed",
+        "hypothesis.believed",
+        "hypothesis.settled",
         debounce="tag",
     ),
     Every(REFILL_S),
@@ -50,13 +55,25 @@ async def refill(request: Refill, swarms: Swarms) -> Refilled:
 
 async def _refill(tag: str, swarms: Swarms) -> int | None:
     """How many configs wait in a tag then; None where it has no swarm."""
-    population = everyone(tag)
     while True:
-        if not await swarms.has_workers(tag):
+        named = await swarms.populations(tag)
+        if named is None:
             return None
-        facts = await swarms.refill_facts(tag, population.population_id)
+        facts = await swarms.refill_facts(tag, [*named, everyone(tag).population_id])
         # in a thread: the sampler takes milliseconds for each config
-        change = await asyncio.to_thread(replenished, facts, population, SystemRandom())
-        count = await swarms.refill(facts, population.population_id, change.dropped, change.added)
-        if count is not None and len(change.added) < AT_ONCE:
+        changes = await asyncio.to_thread(_replenished, facts)
+        count = await swarms.refill(facts, changes)
+        if count is not None and all(len(change.added) < AT_ONCE for change in changes.values()):
             return count
+
+
+def _replenished(facts: RefillFacts) -> dict[str, Replenishing]:
+    """What changes for the populations that were read; others that there are by now have to wait.
+
+    What waits for everyone is dropped where there are populations.
+    """
+    rng, known = SystemRandom(), {p.population_id: p for p in populations_of(facts)}
+    return {
+        name: replenished(facts, known[name], rng) if name in known else Replenishing(waiting, [])
+        for name, waiting in facts.waiting.items()
+    }

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from functions.contract import Call, Http, Request, Response, function
 from functions.rules.access import check_worker
+from functions.rules.swarm.belonging import population_of
 from functions.rules.swarm.handing_out import run_time
-from functions.rules.swarm.populations import everyone
 from functions.swarm._stores import Stores
 from state.ids import Id
 from state.records import Value
@@ -73,10 +73,10 @@ async def sync(request: ReadSync, call: Call, stores: Stores) -> Synced:
     """What the swarm knows, for a worker between two runs."""
     check_worker(call.caller, request.worker_id)
     worker = await stores.swarms.known(request.worker_id)
-    population = everyone(worker.tag)
     facts, best = await asyncio.gather(
         stores.swarms.facts(worker.tag), stores.swarms.best_runs(worker.tag, TOP)
     )
+    population = population_of(worker, facts)
     known = best[0].config_delta if best else {}
     return Synced(
         program_md=PROGRAM,

@@ -69,6 +69,8 @@ class HandingOut(Registering, EndingStore):
                 "most_in_flight": out.most_in_flight,
                 "most_active": out.most_active,
                 "proposal": out.proposal,
+                "population_id": out.population_id,
+                "compared": out.compared,
                 "started": json.dumps(_started(worker, 1))[1:-1],
             },
         )
@@ -216,6 +218,7 @@ class HandingOut(Registering, EndingStore):
         return {
             "swarm_worker": keys("swarm_workers", worker.worker_id),
             "configs": keys("configs", tag),
+            "assigned": keys("assigned", tag),
             "proposals": keys("proposals", tag, out.population_id),
         }
 

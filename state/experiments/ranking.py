@@ -97,6 +97,8 @@ def ranking(keys: Keys, e: Experiment, rank: Rank) -> tuple[dict[str, str], dict
         "value": rank.value,
         "metric": rank.metric,
         "progress": rank.progress,
+        "rank": rank.facts.get("rank"),
+        "chance": rank.facts.get("chance"),
         "told": rank.told,
         "reason": rank.reason,
         "extra_s": rank.extra_s,

@@ -1,7 +1,7 @@
 -- What a run has at a bucket, entered among its peers, and what it is told there: asked again, it is told the same.
 -- parts: events
 -- keys: experiment tag ranks? rank_classes
--- args: id tag attempt bucket? class_id? gpu_class? value? metric? progress? told? reason? extra_s? tick_data? experiment_traceparent?
+-- args: id tag attempt bucket? class_id? gpu_class? value? metric? progress? rank? chance? told? reason? extra_s? tick_data? experiment_traceparent?
 -- `value` is what it is ranked by, `metric` what it has reported, `told` what it is told where it was told nothing yet.
 
 -- What it is told now, and whether that was decided by this call.
@@ -10,6 +10,11 @@ local function rank()
   if told[here] then return told[here], false end
   told[here] = A.told
   redis.call('HSET', K.experiment, 'told', cjson.encode(told))
+  if A.rank then
+    local ranked = cjson.decode(redis.call('HGET', K.experiment, 'ranked') or '{}')
+    ranked[A.bucket] = {tonumber(A.rank), tonumber(A.chance)}
+    redis.call('HSET', K.experiment, 'ranked', cjson.encode(ranked))
+  end
   redis.call('ZADD', K.ranks, A.value, A.id)
   redis.call('HSET', K.rank_classes, A.class_id, A.gpu_class)
   append('run.ticked', A.tag, A.id, A.tick_data, A.experiment_traceparent)

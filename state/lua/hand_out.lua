@@ -1,8 +1,8 @@
 -- Hand a config out to a worker of a swarm: an experiment that runs from now on.
 -- parts: registration books
--- keys: swarm_worker swarm_seen handed_out configs proposals dimensions
+-- keys: swarm_worker swarm_seen handed_out configs proposals dimensions assigned
 -- args: worker_id is_extra? run_id? run_s lost_after_s fingerprint version most_trials? most_in_flight? most_active? proposal?
--- args: started
+-- args: population_id compared? started
 -- `run_id` is the worker's run when this was decided, and `version` that of the dimensions; with `is_extra` the worker asks
 -- for a run beside that. `proposal` is the config's text in `proposals`, which it leaves. The config may have been tried so
 -- often, so many runs of it be in flight, and the worker have so many runs. `started` is data of an event.
@@ -36,6 +36,10 @@ redis.call('HINCRBY', K.configs, A.fingerprint .. ':in_flight', 1)
 redis.call('ZADD', K.handed_out, clock(t + tonumber(A.lost_after_s)), id)
 redis.call('ZADD', K.swarm_seen, at, A.worker_id)
 redis.call('HINCRBY', K.swarm_worker, 'active', 1)
-if not A.is_extra then redis.call('HSET', K.swarm_worker, 'run_id', id) end
+if not A.is_extra then
+  redis.call('HSET', K.swarm_worker, 'run_id', id, 'population_id', A.population_id)
+  redis.call('HSET', K.assigned, A.worker_id, A.population_id)
+  if A.compared then redis.call('HSET', K.swarm_worker, 'compared', A.compared) end
+end
 emit('experiment.started', A.tag, id, string.format('{"experiment_id":"%s",%s}', id, A.started), A.experiment_traceparent)
 return {'ok', number}

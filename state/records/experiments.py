@@ -235,6 +235,9 @@ class Trial(Idea, Sketch):
     told: dict[str, str] | None = None
     """What its runs were told at their buckets, by `<attempt>:<bucket>`: continue, stop or extend."""
 
+    ranked: dict[str, tuple[float, float]] | None = None
+    """Its rank at its buckets, 0 (worst) to 100, and the probability with which it had to stop there."""
+
     worker_id: str | None = None
     """A swarm's run: the worker that it was handed out to."""
     gpu_type: str | None = None

@@ -24,6 +24,10 @@ class SwarmWorker(Record):
     """The run that it was handed out and that has not ended; None: it has none."""
     active: int = 0
     """Runs that were handed out to it, those of its own choice too, and have not ended."""
+    population_id: str | None = None
+    """The population that it was given a run of last."""
+    compared: int = 0
+    """Runs since its last one of a reference config."""
     runs: int = 0
     """Runs that ended with a value, or were stopped, and were not retracted."""
 

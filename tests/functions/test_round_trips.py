@@ -138,6 +138,12 @@ CEILINGS: dict[str, Most] = {
     "dimension::list": Most(1),
     "dimension::proposals": Most(1),
     "dimension::clear_proposals": Most(1),
+    "hypothesis::bootstrap": Most(1, 1),
+    "hypothesis::bootstrap, nothing new": Most(1),
+    "hypothesis::list": Most(1),
+    "hypothesis::get": Most(1),
+    "hypothesis::learn": Most(2, 1),
+    "hypothesis::learn, again": Most(1),
     "swarm::register": Most(3, 1, goal=(2, 1)),
     "swarm::register, again": Most(3, 1, goal=(2, 1)),
     "swarm::next_config": Most(2, 1),
@@ -404,6 +410,10 @@ async def organisers(a: Counter) -> None:
     await a.paid("dimension::list", tag="new-swarm")
     await a.paid("dimension::proposals", tag="new-swarm")
     await a.paid("dimension::clear_proposals", tag="new-swarm")
+    proposed = await a.paid("hypothesis::bootstrap", tag="new-swarm")
+    await a.paid("hypothesis::bootstrap, nothing new", tag="new-swarm")
+    await a.paid("hypothesis::list", tag="new-swarm")
+    await a.paid("hypothesis::get", tag="new-swarm", hypothesis_id=proposed["added"][0])
     joins = {"worker_id": "w1", "gpu_type": "H100", "baseline_bpb": 1.0, "tag": "new-swarm"}
     await a.paid("swarm::register", **joins)
     await a.paid("swarm::register, again", **joins)
@@ -414,6 +424,8 @@ async def organisers(a: Counter) -> None:
     ran = {"worker_id": "w1", "duration_seconds": 1.0}
     await a.paid("swarm::result", **ran, exp_id=run["run_id"], val_bpb=0.9)
     await a.paid("swarm::result, again", **ran, exp_id=run["run_id"], val_bpb=0.9)
+    await a.paid("hypothesis::learn", tag="new-swarm", experiment_id=run["run_id"])
+    await a.paid("hypothesis::learn, again", tag="new-swarm", experiment_id=run["run_id"])
     await a.paid("swarm::refill", tag="new-swarm")
     await a.paid("swarm::sync", worker_id="w1")
     extra = await a.paid("run::start", worker_id="w1", config_delta={"LR": 0.001})

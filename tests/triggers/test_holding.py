@@ -45,7 +45,7 @@ from triggers.ports import free_port
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
-RUNS = 15_000
+RUNS = 4000
 WORDY = 1000
 TRACES = 100
 GPUS = 300

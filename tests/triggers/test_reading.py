@@ -23,6 +23,7 @@ NAMED = {
     "experiment_id": ["mar11-1", "mar11-3", "OPEN", "QUEUED", "none-1"],
     "invocation_id": ["mar11-4.1", "none-1.0"],
     "worker_id": ["w1", "nobody"],
+    "hypothesis_id": ["HYPOTHESIS", "hyp_000000"],
     "gpu_id": ["g0", "hot", "nowhere"],
     "format": ["svg", "png", "gif"],
 }
@@ -60,6 +61,7 @@ async def lab(process: Process) -> Past:
         await add_gpu(http, "hot")
         await told(http, "/api/pool/heartbeat", gpu_id="hot", health={"temperature_c": 99})
         await told(http, "/register", worker_id="w1", gpu_type="H100", baseline_bpb=1.0)
+        claims = (await told(http, "/api/hypothesis/bootstrap", tag="swarm"))["added"]
         opened = await registered(http)
         queued = (await told(http, "/api/experiment/submit", **idea()))["experiment_id"]
     people: dict[str, dict[str, str]] = {"none": {}}
@@ -69,7 +71,11 @@ async def lab(process: Process) -> Past:
     for key in await dump(process.lab):
         await process.lab.command("PERSIST", key)  # else a ticket would end while all is read
     unhurried = process.settings.model_copy(update={"rate_per_s": 1e6, "rate_burst": 100_000})
-    return Past(replace(process, settings=unhurried), people, {"OPEN": opened, "QUEUED": queued})
+    return Past(
+        replace(process, settings=unhurried),
+        people,
+        {"OPEN": opened, "QUEUED": queued, "HYPOTHESIS": claims[0]},
+    )
 
 
 async def everything(process: Process) -> dict[str, Any]:

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from functions.rules.swarm.belonging import compared_after, reference_config
 from functions.rules.swarm.dimensions import value_of
 from functions.rules.swarm.fingerprints import fingerprint
 from functions.rules.swarm.populations import Population
-from functions.rules.swarm.shapes import Shape, drawn_config
+from functions.rules.swarm.shapes import drawn_config
 from state.decisions import Ending, HandOut
 from state.errors import BudgetExhausted, Conflict, Exhausted, Invalid
 from state.policy import Policy
@@ -26,6 +27,7 @@ RETRY_S = 15.0
 TRIES = 8
 """Tries to find a config below its limits; then the limits are dropped."""
 DRAWN_PRIORITY = 0.5
+REFERENCE_PRIORITY = 0.7
 CATEGORY = "hyperparams"
 SHOWN = 4
 """Constants that a run's description names."""
@@ -161,22 +163,35 @@ class Waiting:
 def handed_out(facts: NextFacts, population: Population, owner: str | None, nth: int, rng: Random) -> HandOut:
     """The config that a worker runs next, at its `nth` try (from 0): one that waits, else one that is drawn.
 
-    Different workers take different ones of those that wait first. A config that was tried often enough is handed out
-    once more where nothing else is found: in a small space everything was tried.
+    A reference run comes first where it is time for one. Different workers take different ones of those that wait.
+    What waits is known of the population that the worker was in: in another one its first config is drawn. A config
+    that was tried often enough is handed out once more where nothing else is found: in a small space everything was.
     """
     duplicates = facts.policy.duplicates
     limits: dict[str, Any] = {
         "most_trials": duplicates.max_trials if nth < TRIES else None,
         "most_in_flight": duplicates.max_inflight if nth < TRIES else None,
     }
-    text = rng.choice(facts.waiting) if facts.waiting and nth < TRIES else None
+    worker = facts.worker
+    if (reference := reference_config(worker, population, facts)) is not None:
+        return hand_out(facts, population, owner, reference, priority=REFERENCE_PRIORITY, compared=0)
+    is_its_own = population.population_id == facts.waiting_for
+    text = rng.choice(facts.waiting) if facts.waiting and is_its_own and nth < TRIES else None
     waiting = Waiting.read(text) if text is not None else None
     if waiting is not None and fits(waiting.config, facts.dimensions):
         return hand_out(
-            facts, population, owner, waiting.config, priority=waiting.priority, proposal=text, **limits
+            facts,
+            population,
+            owner,
+            waiting.config,
+            priority=waiting.priority,
+            proposal=text,
+            compared=compared_after(worker, waiting.config, population),
+            **limits,
         )
-    config = drawn_config(facts.dimensions, Shape(strategy=population.strategy), rng)
-    return hand_out(facts, population, owner, config, priority=DRAWN_PRIORITY, **limits)
+    config = drawn_config(facts.dimensions, population.shape, rng)
+    compared = compared_after(worker, config, population)
+    return hand_out(facts, population, owner, config, priority=DRAWN_PRIORITY, compared=compared, **limits)
 
 
 def hand_out(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
-from functions.rules.swarm.shapes import SwarmStrategy
+from pydantic import TypeAdapter
+
+from functions.rules.swarm.shapes import Shape, SwarmStrategy
+from state.records import Value
 
 
 @dataclass(frozen=True)
@@ -15,14 +19,39 @@ class Population:
     population_id: str
     strategy: SwarmStrategy
     hypothesis_id: str | None
+    """None: they test none."""
     statement: str
+    target: int = 0
+    """Workers that it is to have."""
+    shape: Shape = field(default_factory=lambda: Shape("investigate"))
+    """What its configs vary. Without a center it is the best known config."""
+
+    def shape_around(self, best_config: Mapping[str, Value]) -> Shape:
+        """What its configs vary, around the best known config where it has no center of its own."""
+        return self.shape if self.shape.center else replace(self.shape, center=best_config)
+
+    def text(self) -> str:
+        """As it is kept."""
+        return _POPULATION.dump_json(self).decode()
+
+    @staticmethod
+    def read(text: str) -> Population:
+        return _POPULATION.validate_json(text)
+
+
+_POPULATION = TypeAdapter(Population)
 
 
 def everyone(tag: str) -> Population:
     """All workers of a tag that has no hypotheses: they look for what lowers the metric, in every dimension."""
     return Population(
-        f"pop_{sha256(f'{tag} all'.encode()).hexdigest()[:6]}",
+        population_id(tag, "all"),
         "investigate",
         None,
         "some values of the dimensions are better than the baseline's",
     )
+
+
+def population_id(tag: str, purpose: str) -> str:
+    """The id of the population for a purpose: a hypothesis, or one of a few words."""
+    return f"pop_{sha256(f'{tag} {purpose}'.encode()).hexdigest()[:6]}"

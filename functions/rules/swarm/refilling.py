@@ -23,7 +23,8 @@ LEAST_TARGET = 8
 MOONSHOT_SHARE = 0.05
 MIXED: frozenset[SwarmStrategy] = frozenset({"investigate", "exploit"})
 """Strategies whose places include moonshots and neighbours of the best configs. The others test something, or stay
-near the winner: a config from elsewhere would not be what their note says."""
+near the winner: a config from elsewhere would not be what their note says. Nor are those of a claim about some
+dimensions mixed."""
 PROMOTION_EVERY = 100
 PROMOTION_LASTS = 40
 """Results after each hundred during which half of the places are neighbours: 20 in all, a fifth of 100 configs."""
@@ -85,7 +86,7 @@ def _planned(
 ) -> list[Proposal]:
     """A proposal for every place: some moonshots, some neighbours of the best configs, the rest from the sampler."""
     found: list[Proposal] = []
-    if shape.strategy in MIXED:
+    if shape.strategy in MIXED and shape.free is None:
         shots = sum(rng.random() < MOONSHOT_SHARE for _ in range(count))
         moonshot = replace(shape, strategy="moonshot")
         found += [drawn_proposal(dimensions, moonshot, rng, "moonshot") for _ in range(shots)]

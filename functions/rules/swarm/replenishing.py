@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from functions.rules.swarm.duplicates import Tried
@@ -13,24 +12,14 @@ from functions.rules.swarm.handing_out import Waiting, fits
 from functions.rules.swarm.populations import Population
 from functions.rules.swarm.refilling import LEAST_TARGET, refilled, wanted
 from functions.rules.swarm.sampling import Observation, sampler_of
-from functions.rules.swarm.shapes import Shape
 from state.records import OPEN
-from state.swarm_facts import Observed, RefillFacts
+from state.swarm_facts import Observed, RefillFacts, Replenishing
 
 if TYPE_CHECKING:
     from random import Random
 
 AT_ONCE = 100
 """Configs that are proposed in one go."""
-
-
-@dataclass(frozen=True)
-class Replenishing:
-    """What changes of the configs that wait, as their texts."""
-
-    dropped: list[str]
-    added: list[tuple[str, float]]
-    """With their priority, 0 to 1."""
 
 
 def replenished(facts: RefillFacts, population: Population, rng: Random) -> Replenishing:
@@ -40,7 +29,8 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
     that knew none of them. One that a worker has lost is never stale: it was to be run already.
     """
     results = facts.tag.results
-    waiting = {text: Waiting.read(text) for text in facts.waiting}
+    waiting = {text: Waiting.read(text) for text in facts.waiting[population.population_id]}
+    workers = population.target or facts.active_workers
     lasts = max(LEAST_TARGET, facts.active_workers)
     dropped = [
         text
@@ -49,14 +39,13 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
         or (one.results is not None and results - one.results > lasts)
     ]
     stay = [one for text, one in waiting.items() if text not in set(dropped)]
-    count = min(wanted(facts.policy, facts.active_workers, len(stay)), AT_ONCE)
+    count = min(wanted(facts.policy, workers, len(stay)), AT_ONCE)
     if not count or not facts.dimensions:
         return Replenishing(dropped, [])
-    best = facts.best_config
     proposals = refilled(
         facts.dimensions,
         [_observation(run) for run in facts.observed],
-        Shape(strategy=population.strategy, center=best),
+        population.shape_around(facts.best_config),
         sampler_of(facts.policy),
         _tried(facts, stay),
         count,

@@ -47,11 +47,20 @@ def told(dimensions: Sequence[Dimension]) -> dict[str, Any]:
         "active_workers": 1,
         "best": None,
         "newest_at": 0.0,
+        "populations": [],
+        "assigned": {},
     }
 
 
 def next_facts(dimensions: Sequence[Dimension], waiting: Sequence[str]) -> NextFacts:
-    return NextFacts(**told(dimensions), worker=WORKER, run=None, waiting=waiting, retests=[])
+    return NextFacts(
+        **told(dimensions),
+        worker=WORKER,
+        run=None,
+        waiting_for=POPULATION.population_id,
+        waiting=waiting,
+        retests=[],
+    )
 
 
 def running(**changes: Any) -> Experiment:
@@ -89,7 +98,9 @@ def test_a_config_is_one_of_the_dimensions_whatever_waits(
 
 
 def refill_facts(dimensions: Sequence[Dimension], waiting: Sequence[str] = ()) -> RefillFacts:
-    return RefillFacts(**told(dimensions), observed=[], waiting=waiting, best_config={})
+    return RefillFacts(
+        **told(dimensions), observed=[], waiting={POPULATION.population_id: waiting}, best_config={}
+    )
 
 
 @given(swarms(), st.integers(0, 2**32))

@@ -29,8 +29,10 @@ def facts(*waiting: str) -> RefillFacts:
         active_workers=10,
         best=None,
         newest_at=0.0,
+        populations=[],
+        assigned={},
         observed=[],
-        waiting=waiting,
+        waiting={everyone("swarm").population_id: waiting},
         best_config={},
     )
 

@@ -1,0 +1,34 @@
+"""hypothesis::get shows one hypothesis with its evidence."""
+
+from __future__ import annotations
+
+import builtins
+
+from pydantic import Field
+
+from functions.contract import Http, Request, Response, function
+from functions.views.hypotheses import EvidenceView, HypothesisView, evidence_view, hypothesis_view
+from state.hypotheses import Hypotheses
+from state.ids import Id
+from state.ids import Tag as TagName
+from state.settings import Settings
+
+
+class ReadHypothesis(Request):
+    hypothesis_id: Id = Field(description="which one; hypothesis::list shows them", examples=["hyp_0a1b2c"])
+    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
+
+
+class FoundHypothesis(Response):
+    hypothesis: HypothesisView
+    evidence: builtins.list[EvidenceView]
+    """What its newest runs said, oldest first."""
+
+
+@function("hypothesis::get", Http("GET", "/api/hypothesis/{hypothesis_id}"), role="viewer")
+async def get(request: ReadHypothesis, hypotheses: Hypotheses, settings: Settings) -> FoundHypothesis:
+    """A hypothesis, how far it is believed, and what its newest runs said."""
+    found = await hypotheses.get(request.tag or settings.swarm_tag, request.hypothesis_id)
+    return FoundHypothesis(
+        hypothesis=hypothesis_view(found), evidence=[evidence_view(e) for e in found.evidence]
+    )

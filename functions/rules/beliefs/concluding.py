@@ -1,0 +1,213 @@
+"""What a run that has ended changes of a tag's beliefs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from functions.rules.beliefs.evidence import ARCHIVED, is_outside, is_reference, outcome_of, part_of
+from functions.rules.beliefs.learning import after, after_outside
+from functions.rules.beliefs.pairing import pairs
+from functions.rules.beliefs.posterior import posterior
+from functions.rules.beliefs.reprieved import Reprieved, band_of
+from functions.rules.beliefs.sharing import is_due, shared_out, texts
+from functions.rules.beliefs.terms import FinishedRun, RunEnd, Terms
+from functions.rules.keeps.noise import noise_of
+from functions.rules.keeps.verdict import score
+from functions.rules.stopping.judging import REASON
+from functions.rules.swarm.shapes import SwarmStrategy
+from state.belief_facts import Kept, Learning, LearningFacts
+from state.records import Evidence, Experiment, Hypothesis
+
+MOST_UNPAIRED = 50
+"""Newest runs of a hypothesis that wait for a reference run."""
+_EVIDENCE = TypeAdapter(list[Evidence])
+_RUNS = TypeAdapter(list[FinishedRun])
+_RUN = TypeAdapter(FinishedRun)
+_STRATEGY: TypeAdapter[SwarmStrategy] = TypeAdapter(SwarmStrategy)
+_VALUED = ("keep", "discard", "measured")
+_CRASHED = ("crash", "timeout", "invalid")
+
+
+@dataclass(frozen=True)
+class _Belief:
+    """A hypothesis while a run is learned from."""
+
+    hypothesis: Hypothesis
+    unpaired: tuple[FinishedRun, ...]
+    used: tuple[str, ...]
+    own: Evidence | None = None
+    """What the run itself said."""
+
+
+def finished_run(e: Experiment, facts: LearningFacts) -> FinishedRun | None:
+    """The run as the rules of evidence know it; None where it is not a swarm's, or has no config."""
+    if e.worker_id is None or not e.config_delta:
+        return None
+    ended = _end(e)
+    judged = None
+    if ended == "value" and e.delta_bpb is not None:
+        judged = score(e.delta_bpb, facts.tag.direction)
+    return FinishedRun(
+        e.experiment_id,
+        e.worker_id,
+        e.config_delta,
+        _STRATEGY.validate_python(e.population_strategy or "investigate"),
+        e.hypothesis_id,
+        ended if judged is not None or ended != "value" else "failed",
+        judged,
+        e.best_key or "",
+        _reprieved(e, facts),
+    )
+
+
+def terms_of(facts: LearningFacts) -> Terms:
+    """What counts as evidence in the tag, as far as it is known by now."""
+    noise = noise_of(facts.noise.squares, facts.noise.df)
+    given = facts.policy.belief
+    return Terms(
+        policy=given.evidence,
+        sigma=noise.sigma if noise else None,
+        dead_zone=given.dead_zone,
+        equivalence_margin=given.equivalence_margin,
+        workers=facts.active_workers,
+    )
+
+
+def concerned(run: FinishedRun, facts: LearningFacts) -> list[str]:
+    """The hypotheses that a run says something of, or is compared for."""
+    terms = terms_of(facts)
+    said = (h for h in facts.open if part_of(run, h, terms) != "none" or is_outside(run, h))
+    return [h.hypothesis_id for h in said]
+
+
+def learned(run: FinishedRun | None, facts: LearningFacts, kept: Mapping[str, Kept]) -> Learning:
+    """What a run changes; `kept` is of the hypotheses that are `concerned`."""
+    terms = terms_of(facts)
+    before = {h.hypothesis_id: h for h in facts.open}
+    beliefs = (
+        {} if run is None else {name: _learned(run, before[name], kept[name], facts, terms) for name in kept}
+    )
+    opened = [beliefs[name].hypothesis if name in beliefs else h for name, h in before.items()]
+    archived = [name for name, b in beliefs.items() if b.hypothesis.settled in ARCHIVED]
+    changed = {name: (b.hypothesis, _kept(b)) for name, b in beliefs.items()}
+    populations = None
+    if is_due(facts, opened):
+        populations = texts(shared_out(facts, opened, facts.best_config))
+    return Learning(
+        changed=changed,
+        archived=archived,
+        reference=_RUN.dump_json(run).decode()
+        if run and any(is_reference(run, h) for h in facts.open)
+        else None,
+        populations=populations,
+        reprieved={} if run is None else _sums(facts, [b.own for b in beliefs.values()]),
+        believed={
+            name: _news(b.hypothesis, before[name])
+            for name, b in beliefs.items()
+            if b.hypothesis.status != before[name].status
+        },
+        settled={
+            name: _news(b.hypothesis, before[name])
+            for name, b in beliefs.items()
+            if b.hypothesis.settled != before[name].settled
+        },
+    )
+
+
+def _learned(run: FinishedRun, h: Hypothesis, kept: Kept, facts: LearningFacts, terms: Terms) -> _Belief:
+    """One hypothesis after the run: what it says by itself, and what pairs it makes possible."""
+    h = h.model_copy(update={"evidence": _EVIDENCE.validate_json(kept.evidence) if kept.evidence else []})
+    unpaired = _RUNS.validate_json(kept.unpaired) if kept.unpaired else []
+    used: list[str] = json.loads(kept.used) if kept.used else []
+    part, own = part_of(run, h, terms), None
+    if part == "counts" and (own := outcome_of(run, h, terms)) is not None:
+        h = after(h, own, terms, facts.now)
+    if is_outside(run, h) and run.judged is not None:
+        h = after_outside(h, run.judged)
+    if part == "candidate":
+        unpaired.append(run)
+    made = [_RUN.validate_json(text) for text in facts.references]
+    references = [r for r in made if r.experiment_id not in used and is_reference(r, h)]
+    if part == "reference":
+        references.append(run)
+    for candidate, reference in pairs(unpaired, references, h):
+        unpaired.remove(candidate)
+        used.append(reference.experiment_id)
+        if (said := outcome_of(candidate, h, terms, reference)) is not None:
+            h = after(h, said, terms, facts.now)
+            own = said if candidate is run else own
+    still = {r.experiment_id for r in made} | {run.experiment_id}
+    return _Belief(h, tuple(unpaired[-MOST_UNPAIRED:]), tuple(n for n in used if n in still), own)
+
+
+def _kept(b: _Belief) -> Kept:
+    return Kept(
+        evidence=_EVIDENCE.dump_json(b.hypothesis.evidence).decode(),
+        unpaired=_RUNS.dump_json(list(b.unpaired)).decode() if b.unpaired else None,
+        used=json.dumps(b.used) if b.used else None,
+    )
+
+
+def _end(e: Experiment) -> RunEnd:
+    if e.status in _VALUED:
+        return "value"
+    if e.status in _CRASHED:
+        return "crash"
+    return "stopped" if e.status == "stopped" and e.stop_reason == REASON else "failed"
+
+
+# -- runs that went on where others were stopped
+
+
+def _place(bucket: str, rank: float) -> str:
+    return f"{bucket}:{band_of(rank)}"
+
+
+def _reprieved(e: Experiment, facts: LearningFacts) -> Reprieved | None:
+    """Those that stood where this one was stopped, and went on."""
+    if e.status != "stopped" or not e.ranked:
+        return None
+    bucket = max(e.ranked, key=float)
+    rank, _ = e.ranked[bucket]
+    return _sum(facts.reprieved.get(_place(bucket, rank)))
+
+
+def _sums(facts: LearningFacts, said: Sequence[Evidence | None]) -> dict[str, str]:
+    """The sums of the places where it might have been stopped and went on, with the mean of its outcomes, once."""
+    outcomes = [e.outcome for e in said if e is not None and e.outcome is not None]
+    passed = sorted((facts.run.ranked or {}).items(), key=lambda place: float(place[0]))
+    if facts.run.status == "stopped":
+        passed = passed[:-1]
+    if not outcomes:
+        return {}
+    mean, sums = sum(outcomes) / len(outcomes), dict[str, str]()
+    for bucket, (rank, chance) in passed:
+        if 0 < chance < 1:
+            place = _place(bucket, rank)
+            after_it = _sum(facts.reprieved.get(place)).with_(mean, chance)
+            sums[place] = json.dumps([after_it.wins, after_it.weight])
+    return sums
+
+
+def _sum(text: str | None) -> Reprieved:
+    return Reprieved(*json.loads(text)) if text else Reprieved()
+
+
+def _news(h: Hypothesis, before: Hypothesis) -> dict[str, Any]:
+    """What the event of a change says."""
+    believed = posterior(h)
+    return {
+        "statement": h.statement,
+        "status": h.status,
+        "status_before": before.status,
+        "settled": h.settled,
+        "posterior": round(believed.posterior_mean, 4),
+        "support_probability": believed.support_probability,
+        "refute_probability": believed.refute_probability,
+        "n_experiments": h.n_experiments,
+    }

@@ -1,0 +1,88 @@
+"""Who tests what: the populations of a tag, made of what is believed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from functions.rules.beliefs.allocation import MOONSHOT, USUAL, Allotting, has_converged, targets
+from functions.rules.beliefs.evidence import ARCHIVED
+from functions.rules.beliefs.posterior import posterior
+from functions.rules.beliefs.rebalancing import steadied
+from functions.rules.beliefs.strategies import moonshot_shape, shape_of, strategy_of
+from functions.rules.swarm.populations import Population, population_id
+from functions.rules.swarm.shapes import Shape, freedoms_of
+from state.belief_facts import BeliefFacts
+from state.policy import Policy
+from state.records import Dimension, Hypothesis, Value
+
+
+def is_due(facts: BeliefFacts, opened: Sequence[Hypothesis]) -> bool:
+    """Whether the workers are to be shared out anew: after a result for each active worker, or for other claims."""
+    tested = {Population.read(text).hypothesis_id for text in facts.populations.values()} - {None}
+    others = tested != {h.hypothesis_id for h in opened if h.settled not in ARCHIVED}
+    return others or facts.results + 1 - facts.allocated_at >= max(1, facts.active_workers)
+
+
+def shared_out(
+    facts: BeliefFacts, opened: Sequence[Hypothesis], best_config: Mapping[str, Value]
+) -> list[Population]:
+    """A population for each hypothesis that is to be tested, and one of moonshots where workers are left for it."""
+    tested = [h for h in opened if h.settled not in ARCHIVED]
+    allotting = allotting_of(facts.policy)
+    converged = [h.hypothesis_id for h in tested if _has_converged(h, allotting)]
+    before = {p.hypothesis_id or MOONSHOT: p.target for p in map(Population.read, facts.populations.values())}
+    wanted = targets(tested, facts.active_workers, allotting, converged=converged, turn=facts.allocations)
+    share = steadied(before, wanted)
+    tag = facts.tag.name
+    found = [
+        _population(tag, h, share[h.hypothesis_id], best_config, is_converged=h.hypothesis_id in converged)
+        for h in tested
+    ]
+    if shots := share.get(MOONSHOT):
+        statement = "the ends of the ranges hold something better"
+        shape = moonshot_shape(best_config)
+        found.append(
+            Population(population_id(tag, MOONSHOT), "moonshot", None, statement, target=shots, shape=shape)
+        )
+    return found
+
+
+def reference_config(dimensions: Sequence[Dimension], best_config: Mapping[str, Value]) -> dict[str, Value]:
+    """What reference runs of a hypothesis have that is proposed now: the best known config, else the middle."""
+    shape = Shape("investigate", center=best_config)
+    return {freedom.dimension.name: freedom.standing for freedom in freedoms_of(dimensions, shape)}
+
+
+def texts(populations: Iterable[Population]) -> dict[str, str]:
+    """Populations as they are kept, by id."""
+    return {p.population_id: p.text() for p in populations}
+
+
+def allotting_of(policy: Policy) -> Allotting:
+    """What a tag's policy says of sharing out."""
+    given = policy.allocation
+    return Allotting(
+        temperature=given.temperature,
+        min_workers=given.min_workers,
+        min_unproven=USUAL.min_unproven,
+        moonshot_share=given.moonshot_share,
+        converged_share=USUAL.converged_share,
+    )
+
+
+def _has_converged(h: Hypothesis, allotting: Allotting) -> bool:
+    return has_converged(posterior(h).support_probability, h.n_experiments, allotting)
+
+
+def _population(
+    tag: str, h: Hypothesis, target: int, best_config: Mapping[str, Value], *, is_converged: bool
+) -> Population:
+    strategy = strategy_of(h, converged=is_converged)
+    return Population(
+        population_id(tag, h.hypothesis_id),
+        strategy,
+        h.hypothesis_id,
+        h.statement,
+        target=target,
+        shape=shape_of(h, strategy, best_config),
+    )

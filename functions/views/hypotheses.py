@@ -1,0 +1,108 @@
+"""What answers show of a hypothesis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from functions.rules.beliefs.learning import effect
+from functions.rules.beliefs.posterior import posterior_of
+from state.records import Evidence, Hypothesis, stamp
+
+
+class HypothesisView(BaseModel):
+    """A claim, and what is believed of it."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
+
+    hypothesis_id: str
+    statement: str
+    type: str
+    status: str
+    phase: str
+    settled: str | None
+    """A verdict that holds however often results are looked at; null: none yet."""
+    posterior_mean: float
+    """P: the share of its runs that win, 0 to 1."""
+    credible_interval_90: tuple[float, float]
+    support_probability: float
+    """That this share is above 0.60."""
+    refute_probability: float
+    """That it is below 0.40."""
+    rope_probability: float
+    alpha: float
+    beta: float
+    n_experiments: int
+    effect_mu: float | None
+    """Mean delta of its runs to their workers' baselines, below 0 is better; null: none has one."""
+    effect_sem: float | None
+    contrast_mu: float | None
+    """The same to runs of the reference config."""
+    contrast_sem: float | None
+    importance: float
+    dimensions: list[str]
+    config_constraint: dict[str, Any]
+    test_spec: dict[str, Any] | None
+    parent_id: str | None
+    source: str
+    rationale: str | None
+    created_at: str
+
+
+def hypothesis_view(h: Hypothesis) -> HypothesisView:
+    believed, sizes = posterior_of(h.alpha, h.beta), effect(h)
+    return HypothesisView(
+        hypothesis_id=h.hypothesis_id,
+        statement=h.statement,
+        type=h.kind,
+        status=h.status,
+        phase=h.phase,
+        settled=h.settled,
+        posterior_mean=believed.posterior_mean,
+        credible_interval_90=believed.credible_interval_90,
+        support_probability=believed.support_probability,
+        refute_probability=believed.refute_probability,
+        rope_probability=believed.rope_probability,
+        alpha=h.alpha,
+        beta=h.beta,
+        n_experiments=h.n_experiments,
+        effect_mu=sizes.mu,
+        effect_sem=sizes.sem,
+        contrast_mu=sizes.contrast_mu,
+        contrast_sem=sizes.contrast_sem,
+        importance=h.importance,
+        dimensions=h.dimensions,
+        config_constraint=h.config_constraint,
+        test_spec=h.test_spec,
+        parent_id=h.parent_id,
+        source=h.source,
+        rationale=h.rationale,
+        created_at=stamp(h.created_at),
+    )
+
+
+class EvidenceView(BaseModel):
+    """What one run said."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
+
+    experiment_id: str
+    outcome: float | None
+    """1: a win, 0: a loss, between them: stopped early; null: a tie."""
+    against: str
+    """reference, baseline, crash, stopped or test."""
+    reference_id: str | None
+    delta: float | None
+    contrast: float | None
+
+
+def evidence_view(e: Evidence) -> EvidenceView:
+    return EvidenceView(
+        experiment_id=e.experiment_id,
+        outcome=e.outcome,
+        against=e.against,
+        reference_id=e.reference_id,
+        delta=e.delta,
+        contrast=e.contrast,
+    )

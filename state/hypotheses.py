@@ -1,0 +1,247 @@
+"""Hypotheses: what a tag's runs are to tell, what is believed, and who tests what."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from state.belief_facts import BeliefFacts, Kept, Learning, LearningFacts, ProposalFacts
+from state.client import Lab, time_of
+from state.errors import NotFound
+from state.indexes import members, values
+from state.moves import Arg
+from state.noise import spread_at, spread_of
+from state.policy import read_policy
+from state.records import Dimension, Evidence, Experiment, Hypothesis
+from state.swarms import ACTIVE_S
+from state.tags import tag_in
+
+REFERENCES = 300
+"""Newest runs of reference configs that further runs are compared with."""
+_DIMENSIONS = TypeAdapter(list[Dimension])
+_EVIDENCE = TypeAdapter(list[Evidence])
+
+
+class Hypotheses:
+    """The hypotheses of all tags."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._keys = lab.keys
+
+    async def all(self, tag: str) -> ProposalFacts:
+        """Every hypothesis of a tag, without its evidence; one round trip.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        reads = {
+            **self._of_tag(tag),
+            "archived": ("HVALS", self._keys("archived_hypotheses", tag)),
+            "best": self._best(tag),
+        }
+        found = await self._lab.read(reads)
+        return ProposalFacts(
+            **_facts(tag, found),
+            archived=_read(found["archived"]),
+            best_config=_config_of(found["best"]),
+        )
+
+    async def find(self, tag: str) -> ProposalFacts | None:
+        """The same; None where there is no such tag."""
+        try:
+            return await self.all(tag)
+        except NotFound:
+            return None
+
+    async def get(self, tag: str, hypothesis_id: str) -> Hypothesis:
+        """A hypothesis with its newest evidence.
+
+        Raises:
+            NotFound: there is none.
+        """
+        keys = self._keys
+        opened, archived, evidence = await self._lab.pipeline(
+            [
+                ("HGET", keys("hypotheses", tag), hypothesis_id),
+                ("HGET", keys("archived_hypotheses", tag), hypothesis_id),
+                ("HGET", keys("hypothesis_evidence", tag), hypothesis_id),
+            ]
+        )
+        if (text := opened or archived) is None:
+            raise NotFound(
+                f"there is no hypothesis {hypothesis_id!r} in {tag!r}", hint="hypothesis::list shows them"
+            )
+        return with_evidence(Hypothesis.model_validate_json(text), evidence)
+
+    async def propose(
+        self, facts: BeliefFacts, new: Sequence[Hypothesis], shared_out: Mapping[str, str] | None = None
+    ) -> bool:
+        """Enter hypotheses, with other populations or those that there are; False where the beliefs have changed."""
+        answer = await self._lab.move(
+            "propose_hypotheses",
+            keys=self._ended(facts, shared_out),
+            args={
+                "tag": facts.tag.name,
+                "version": facts.version,
+                "ids": [h.hypothesis_id for h in new],
+                "texts": [_text(h) for h in new],
+                "proposed": [json.dumps(_proposed(h), allow_nan=False) for h in new],
+                **_shared_out(shared_out),
+            },
+        )
+        return bool(answer == "ok")
+
+    async def learning_facts(self, experiment_id: str, tag: str) -> LearningFacts:
+        """What a run that has ended is learned from with; one round trip.
+
+        Raises:
+            NotFound: no such tag, or no such experiment.
+        """
+        keys = self._keys
+        found = await self._lab.read(
+            {
+                **self._of_tag(tag),
+                "run": ("HGETALL", keys.experiment(experiment_id)),
+                "learned": ("HEXISTS", keys.experiment(experiment_id), "learned_at"),
+                "references": ("LRANGE", keys("references", tag), 0, -1),
+                "noise": spread_at(keys, tag, None),
+                "reprieved": ("HGETALL", keys("reprieved", tag)),
+                "best": self._best(tag),
+            }
+        )
+        run = Experiment.found(found["run"])
+        if run is None:
+            raise NotFound(f"there is no experiment {experiment_id!r}", hint="GET /api/experiment/history")
+        return LearningFacts(
+            **_facts(tag, found),
+            run=run,
+            is_learned=bool(found["learned"]),
+            best_config=_config_of(found["best"]),
+            references=found["references"],
+            noise=spread_of(found["noise"]),
+            reprieved=found["reprieved"],
+        )
+
+    async def kept(self, tag: str, hypothesis_ids: Sequence[str]) -> dict[str, Kept]:
+        """What is kept of these hypotheses beside their records; one round trip."""
+        if not hypothesis_ids:
+            return {}
+        families = ("hypothesis_evidence", "unpaired", "used_references")
+        rows = await self._lab.pipeline([("HMGET", self._keys(f, tag), *hypothesis_ids) for f in families])
+        return {name: Kept(*texts) for name, *texts in zip(hypothesis_ids, *rows, strict=True)}
+
+    async def learn(self, facts: LearningFacts, learning: Learning) -> str:
+        """Change what is believed, once for each run. Answers ok, learned (it was before), or stale."""
+        changed = learning.changed
+        answer: str = await self._lab.move(
+            "learn_from_run",
+            keys={
+                "experiment": self._keys.experiment(facts.run.experiment_id),
+                **self._ended(facts, learning.populations),
+            },
+            args={
+                "tag": facts.tag.name,
+                "version": facts.version,
+                "ids": list(changed),
+                "texts": [_text(h) for h, _ in changed.values()],
+                "evidence": [kept.evidence or "" for _, kept in changed.values()],
+                "unpaired": [kept.unpaired or "" for _, kept in changed.values()],
+                "used": [kept.used or "" for _, kept in changed.values()],
+                "archived": list(learning.archived),
+                "reference": learning.reference,
+                "most": REFERENCES,
+                **_shared_out(learning.populations),
+                "bands": list(learning.reprieved),
+                "sums": list(learning.reprieved.values()),
+                "believed": list(learning.believed),
+                "believed_data": [json.dumps(d, allow_nan=False) for d in learning.believed.values()],
+                "settled": list(learning.settled),
+                "settled_data": [json.dumps(d, allow_nan=False) for d in learning.settled.values()],
+            },
+        )
+        return answer
+
+    def _of_tag(self, tag: str) -> dict[str, Sequence[Arg]]:
+        """The reads of `BeliefFacts`."""
+        keys = self._keys
+        return {
+            "now": ("TIME",),
+            "tag": ("HGETALL", keys.tag(tag)),
+            "policy": ("HMGET", keys("policy", tag), "values", "version"),
+            "dimensions": ("HGET", keys("dimensions", tag), "values"),
+            "beliefs": ("HMGET", keys("beliefs", tag), "version", "results", "allocated_at", "allocations"),
+            "open": ("HVALS", keys("hypotheses", tag)),
+            "populations": ("HGETALL", keys("populations", tag)),
+            "seen": self._lab.reading(
+                "count_seen", keys={"index": keys("swarm_seen", tag)}, args={"within_s": ACTIVE_S}
+            ),
+        }
+
+    def _ended(self, facts: BeliefFacts, after: Mapping[str, str] | None) -> dict[str, list[str]]:
+        """Where the configs wait for populations that end."""
+        ended = [name for name in facts.populations if after is not None and name not in after]
+        return {"ended": [self._keys("proposals", facts.tag.name, name) for name in ended]}
+
+    def _best(self, tag: str) -> Sequence[Arg]:
+        """The config of the best keep."""
+        keys = self._keys
+        return members(self._lab, keys.keeps(tag), keys.experiment(""), limit=1, fields=("config_delta",))
+
+
+def with_evidence(hypothesis: Hypothesis, text: str | None) -> Hypothesis:
+    """A hypothesis with what is kept of its evidence."""
+    return hypothesis.model_copy(update={"evidence": _EVIDENCE.validate_json(text) if text else []})
+
+
+def _config_of(best: Sequence[Any]) -> dict[str, Any]:
+    text = next((config for (config,) in values(best).values()), None)
+    found: dict[str, Any] = json.loads(text) if text else {}
+    return found
+
+
+def _shared_out(texts: Mapping[str, str] | None) -> dict[str, Arg | Sequence[Arg] | None]:
+    """Populations as moves take them; None: they stay as they are."""
+    if texts is None:
+        return {}
+    return {"shared_out": 1, "population_ids": list(texts), "population_texts": list(texts.values())}
+
+
+def _text(hypothesis: Hypothesis) -> str:
+    return hypothesis.model_dump_json(exclude={"evidence"}, exclude_none=True)
+
+
+def _read(texts: Sequence[str]) -> list[Hypothesis]:
+    found = [Hypothesis.model_validate_json(text) for text in texts]
+    return sorted(found, key=lambda h: (h.created_at, h.hypothesis_id))
+
+
+def _proposed(h: Hypothesis) -> dict[str, Any]:
+    return {
+        "hypothesis_id": h.hypothesis_id,
+        "statement": h.statement,
+        "source": h.source,
+        "importance": h.importance,
+        "rationale": h.rationale,
+    }
+
+
+def _facts(tag: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `BeliefFacts`."""
+    version, results, allocated_at, allocations = (int(text or 0) for text in found["beliefs"])
+    return {
+        "now": time_of(found["now"]),
+        "tag": tag_in(found["tag"], tag),
+        "policy": read_policy(found["policy"][0]),
+        "dimensions": _DIMENSIONS.validate_json(found["dimensions"]) if found["dimensions"] else [],
+        "version": version,
+        "open": _read(found["open"]),
+        "active_workers": int(found["seen"]),
+        "populations": found["populations"],
+        "results": results,
+        "allocated_at": allocated_at,
+        "allocations": allocations,
+    }

@@ -1,0 +1,103 @@
+"""Hypotheses over HTTP: what a swarm begins with, what its runs say, and who tests what."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.process.lifecycle import Process
+from tests.functions.test_swarm import DIMENSIONS, Swarm
+from tests.labs import asked, events_of, refused, told
+
+
+@pytest.fixture
+async def swarm(client: httpx.AsyncClient, process: Process) -> AsyncIterator[Swarm]:
+    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
+    await told(client, "/api/hypothesis/bootstrap", tag="swarm")
+    found = Swarm(client, process)
+    yield found
+    assert await found.audited() == []
+
+
+async def hypotheses(swarm: Swarm) -> dict[str, dict[str, Any]]:
+    """By the dimension that each is about."""
+    found = await told(swarm.http, "/api/hypothesis/list", tag="swarm", archived=True)
+    return {h["dimensions"][0]: h for h in found["hypotheses"]}
+
+
+async def learned(swarm: Swarm, run_id: str) -> list[str]:
+    answer = await told(swarm.http, "/api/hypothesis/learn", tag="swarm", experiment_id=run_id)
+    return list(answer["hypotheses"])
+
+
+async def test_each_dimension_begins_with_the_claim_that_it_matters(swarm: Swarm) -> None:
+    found = await hypotheses(swarm)
+
+    assert {h["statement"] for h in found.values()} == {"LR matters", "DEPTH matters", "OPTIMIZER matters"}
+    assert {(h["posterior_mean"], h["status"], h["n_experiments"]) for h in found.values()} == {
+        (0.5, "active", 0)
+    }
+    again = await told(swarm.http, "/api/hypothesis/bootstrap", tag="swarm")
+    assert again["added"] == []
+    assert len(await events_of(swarm.process, "hypothesis.proposed")) == 3
+
+
+async def test_workers_are_shared_out_among_the_hypotheses(swarm: Swarm) -> None:
+    for nth in range(6):
+        await swarm.join(f"w{nth}")
+
+    given = [await swarm.next(f"w{nth}") for nth in range(6)]
+
+    named = [g["hypothesis_statement"] for g in given]
+    assert {named.count(statement) for statement in named} == {2}
+    populations = (await asked(swarm.http, "/populations"))["populations"]
+    assert sorted(p["assigned"] for p in populations) == [2, 2, 2]
+    assert {p["hypothesis_id"] for p in populations} == {g["hypothesis_id"] for g in given}
+    assert (await asked(swarm.http, "/sync/w0"))["population_id"] == given[0]["population_id"]
+
+
+async def test_a_run_counts_beside_a_run_of_the_reference_config(swarm: Swarm) -> None:
+    """Reference runs come by themselves, one in four; a run that differs in one dimension is compared with one."""
+    await swarm.join("w1")
+    configs: dict[str, dict[str, Any]] = {}
+    for nth in range(12):
+        given = await swarm.next("w1")
+        configs[given["run_id"]] = given["config_delta"]
+        await swarm.result("w1", given["run_id"], 0.9 - nth / 1000)
+        await learned(swarm, given["run_id"])
+
+    found = await hypotheses(swarm)
+
+    evidence = [
+        e | {"about": name}
+        for name, h in found.items()
+        for e in (await asked(swarm.http, f"/api/hypothesis/{h['hypothesis_id']}?tag=swarm"))["evidence"]
+    ]
+    compared = [e for e in evidence if e["against"] == "reference"]
+    assert compared
+    for e in compared:
+        run, reference = configs[e["experiment_id"]], configs[e["reference_id"]]
+        assert {name for name in run if run[name] != reference[name]} == {e["about"]}
+    assert len({(e["about"], e["reference_id"]) for e in compared}) == len(compared)
+    assert sum(h["n_experiments"] for h in found.values()) == len(evidence)
+    assert {h["posterior_mean"] for h in found.values()} != {0.5}
+
+
+async def test_a_run_is_learned_from_once(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    run_id = await swarm.run("w1", 0.9)
+    await learned(swarm, run_id)
+    before = await hypotheses(swarm)
+
+    assert await learned(swarm, run_id) == []
+    assert await hypotheses(swarm) == before
+
+
+async def test_what_is_not_there_is_said(swarm: Swarm) -> None:
+    missing = await swarm.http.get("/api/hypothesis/hyp_000000?tag=swarm")
+
+    assert missing.status_code == 404
+    await refused(swarm.http, 404, "/api/hypothesis/learn", tag="swarm", experiment_id="swarm-999")
