@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from state.records.hypotheses import Hypothesis
+from state.records import Hypothesis, Verdict
 
 MOONSHOT: Final = "moonshot"
 """Stands for the workers that test no hypothesis: they look at the ends of the ranges."""
@@ -36,6 +36,8 @@ class Allotting:
     """Its least number of results."""
 
 
+ENDED: Final[frozenset[Verdict | None]] = frozenset({"refuted", "irrelevant"})
+"""Verdicts that take the workers away."""
 USUAL: Final = Allotting()
 LEAST_SPREAD: Final = 0.3
 """Information values that differ by less than this are not spread further apart."""
@@ -85,7 +87,7 @@ def targets(
     converged: Collection[str] = (),
     turn: int = 0,
 ) -> dict[str, int]:
-    """Workers of each hypothesis that is not settled, by its id, and of `MOONSHOT`; their sum is `active_workers`.
+    """Workers of each hypothesis, by its id, and of `MOONSHOT`; their sum is `active_workers`.
 
     Each gets its minimum or more, in proportion to exp(z / temperature). z is the information value, standardised:
     differences are measured in thirds of the range of all values, and in units of 0.1 where the range is below 0.3.
@@ -98,7 +100,7 @@ def targets(
     valuable at turn 0, those that were left out at the next `turn`, and so on in a circle. `turn` counts allocations.
     The moonshots have 5 % of the workers over the turns, as long as the minimum of every hypothesis is kept.
 
-    Without a hypothesis that is not settled the answer is empty.
+    A claim settled as refuted or irrelevant is left out. Where none is left the answer is empty.
     """
     parties = _parties(hypotheses, allotting)
     if not parties:
@@ -124,8 +126,8 @@ class _Party:
 
 
 def _parties(hypotheses: Sequence[Hypothesis], allotting: Allotting) -> list[_Party]:
-    """Those that are not settled, the most valuable first; of equal ones the one with the lower id."""
-    values = {h.hypothesis_id: information_value(h) for h in hypotheses if h.settled is None}
+    """Those that are not ended, the most valuable first; of equal ones the one with the lower id."""
+    values = {h.hypothesis_id: information_value(h) for h in hypotheses if h.settled not in ENDED}
     if not values:
         return []
     highest = max(values.values())
@@ -138,7 +140,7 @@ def _parties(hypotheses: Sequence[Hypothesis], allotting: Allotting) -> list[_Pa
             minimum(h, allotting),
         )
         for h in hypotheses
-        if h.settled is None
+        if h.settled not in ENDED
     ]
     return sorted(found, key=lambda party: (-party.value, party.name))
 

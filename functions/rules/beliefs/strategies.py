@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from functions.rules.swarm.shapes import Shape, SwarmStrategy
-from state.records import Value
-from state.records.hypotheses import Hypothesis
+from state.records import Hypothesis, Value
 
 EXPLOIT_FROM: Final = 0.65
 """P from which a claim is built on."""

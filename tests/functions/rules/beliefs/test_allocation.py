@@ -153,11 +153,16 @@ def test_small_differences_of_value_are_not_blown_up() -> None:
     assert found == {"hyp_000001": 30, "hyp_000002": 30}
 
 
-def test_a_claim_that_is_settled_has_no_workers_and_alone_leaves_none_to_share() -> None:
-    settled = claim("hyp_000002", settled="refuted")
+@pytest.mark.parametrize("verdict", ["refuted", "irrelevant"])
+def test_a_claim_that_is_given_up_has_no_workers_and_alone_leaves_none_to_share(verdict: str) -> None:
+    settled = claim("hyp_000002", settled=verdict)
 
     assert targets([claim(), settled], 8, CALM) == {"hyp_000001": 8}
     assert targets([settled], 8) == {}
+
+
+def test_a_claim_that_is_settled_as_supported_is_built_on() -> None:
+    assert targets([claim(settled="supported")], 8, CALM) == {"hyp_000001": 8}
 
 
 # -- too few workers
