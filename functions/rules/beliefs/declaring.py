@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError, field_validator
 
 from functions.rules.beliefs.constraints import checked_constraint, known_dimensions, named_dimensions
+from functions.rules.beliefs.specs import check_spec
 from state.errors import Conflict, Invalid
 from state.records import Dimension, Hypothesis, HypothesisKind, HypothesisSource, Value
 
@@ -96,9 +97,10 @@ def registered(
     """The hypothesis as it begins, at Beta(2, 2). `known` are statements by id; `now` in seconds since the epoch.
 
     Raises:
-        Invalid: a constraint, a dimension or a parent that there is not; it names the field.
+        Invalid: a constraint, a dimension or a parent that there is not, or a wrong test; it names the field.
     """
     constraint = checked_constraint(declared.config_constraint, dimensions)
+    test_spec = checked_test(declared, dimensions)
     if declared.parent_id is not None and declared.parent_id not in known:
         raise Invalid(
             f"parent_id: there is no hypothesis {declared.parent_id[:64]!r}",
@@ -112,7 +114,7 @@ def registered(
         importance=declared.importance,
         config_constraint=constraint,
         dimensions=about(declared, dimensions),
-        test_spec=declared.test_spec,
+        test_spec=test_spec,
         parent_id=declared.parent_id,
         source=source,
         rationale=declared.rationale,
@@ -120,6 +122,22 @@ def registered(
         phase=declared.phase,
         reference_config=dict(reference_config),
     )
+
+
+def checked_test(declared: DeclaredHypothesis, dimensions: Sequence[Dimension]) -> dict[str, Any] | None:
+    """The test with values as the dimensions have them, and its defaults.
+
+    Raises:
+        Invalid: it is wrong, or missing where the phase is validation; it names the field.
+    """
+    if declared.test_spec is not None:
+        return check_spec(declared.test_spec, dimensions).model_dump(mode="json", exclude_none=True)
+    if declared.phase == "validation":
+        raise Invalid(
+            "test_spec: the validation phase has one test, and none is given",
+            hint="describe it, or begin with the phase exploration",
+        )
+    return None
 
 
 def about(declared: DeclaredHypothesis, dimensions: Sequence[Dimension]) -> list[str]:
