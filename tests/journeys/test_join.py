@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
 import shutil
 import signal
+import stat
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
@@ -77,6 +79,11 @@ def runs_of(lab: RunningLab, tag: str) -> list[dict[str, Any]]:
     """The runs of a swarm, in their order."""
     found = lab.post("experiment/history", tag=tag, limit=200)["experiments"]
     return sorted(found, key=lambda run: int(run["number"]))
+
+
+def values_of(lab: RunningLab, tag: str) -> list[dict[str, Any]]:
+    """The runs of a swarm that ended with a value."""
+    return [run for run in runs_of(lab, tag) if run["val_bpb"] is not None]
 
 
 def run_named(lab: RunningLab, name: str) -> dict[str, Any]:
@@ -297,6 +304,107 @@ def test_a_result_of_a_run_that_was_given_up_counts(
     assert worker.ended() == 0
     run = run_named(lab, name)
     assert (run["status"], run["val_bpb"]) == ("keep", run["config_delta"]["LR"])
+
+
+PAGE = (ROOT / "docs" / "workers.md").read_text().split("## In a swarm")[1].split("\n## ")[0]
+
+
+def test_the_commands_of_a_worker_owner_s_page_do_what_they_say(
+    lab: RunningLab, tmp_path: Path, enroll_token: str
+) -> None:
+    (export, first), (again,) = (
+        re.findall(r"(?m)^(?:\./nightjar join)? ?(.*)$", block.strip())
+        for block in re.findall(r"(?s)```bash\n(.*?)```", PAGE)
+    )
+    assert (export, again) == ("export NIGHTJAR_ENROLL_TOKEN=nj_...", "")
+    opened(lab, "swarm", OF_TRAIN, keep_rule="strict", **{"budgets.base_s": 1})
+    with joined_worker(tmp_path / "owner", TRAIN.replace("= 300", "= 1")) as worker:
+        home = worker.home.rename(worker.home.with_name("my-project")).parent
+        worker.home, worker.train_py = home, home / "my-project" / "train.py"
+        worker.data = home / ".local/state/nightjar/swarm" / f"127.0.0.1-{lab.port}" / "ann-4090"
+        own = {"HOME": str(home), "XDG_STATE_HOME": "", "NIGHTJAR_DATA": ""}
+        words = first.replace("https://swarm.example.org", f"http://127.0.0.1:{lab.port}")
+
+        def leaves_after(count: int) -> None:
+            """So many runs have values; the first Ctrl-C ends it."""
+            lab.until(lambda: len(values_of(lab, "swarm")) >= count, f"{count} runs")
+            worker.signal(signal.SIGINT)
+            assert worker.ended() == 0, worker.said
+
+        worker.join(
+            *(word.replace("~", str(home)) for word in shlex.split(words)),
+            **own,
+            NIGHTJAR_ENROLL_TOKEN=enroll_token,
+        )
+        leaves_after(1)
+        before = len(values_of(lab, "swarm"))
+        worker.join(**own)
+        leaves_after(before + 1)
+
+        assert "(3 runs of 1 s)" in worker.said
+        assert stat.S_IMODE((worker.data / "joined.json").stat().st_mode) == 0o600
+    [ann] = lab.get("swarm/workers")["workers"]
+    assert (ann["worker_id"], ann["contact"], ann["active"]) == ("ann-4090", "ann@example.org", 0)
+    assert all(run["val_bpb"] == run["config_delta"]["LR"] for run in values_of(lab, "swarm"))
+
+
+NAN = """
+from nightjar_report import report
+
+LR = 0.001
+LAYERS = 2
+
+value = 1.0 if {finite} else float("nan")
+for fifth in range(1, 6):
+    report(value, fifth / 5)
+print(f"val_bpb: {{value}}")
+"""
+"""A script that measures 1.0, or nothing, at once."""
+
+
+def test_a_script_that_measures_nan_has_no_baseline_and_joins_nothing(
+    lab: RunningLab, tmp_path: Path, tag: str, enroll_token: str
+) -> None:
+    opened(lab, tag, OF_TRAIN)
+    with joined_worker(tmp_path / "nan", NAN.format(finite="False")) as worker:
+        url = f"http://127.0.0.1:{lab.port}"
+        worker.join(
+            *("--url", url, "--worker-id", "nan", "--train-py", str(worker.train_py), "--tag", tag),
+            NIGHTJAR_ENROLL_TOKEN=enroll_token,
+        )
+
+        assert worker.ended() == 1
+        assert "the baseline cannot be measured: train.py gave no number (nan)" in worker.said
+    assert runs_of(lab, tag) == []
+    assert lab.get(f"swarm/workers?tag={tag}")["workers"] == []
+
+
+def test_runs_that_measure_nan_are_crashes_and_the_swarm_goes_on(
+    lab: RunningLab, tmp_path: Path, tag: str, enroll_token: str
+) -> None:
+    opened(lab, tag, OF_TRAIN, keep_rule="strict")
+    url = f"http://127.0.0.1:{lab.port}"
+    with joined_worker(tmp_path / "odd", NAN.format(finite="LR == 0.001")) as odd:
+        odd.join(
+            *("--url", url, "--worker-id", "odd", "--train-py", str(odd.train_py), "--tag", tag),
+            *("--baseline-runs", "1", "--max-runs", "4"),
+            NIGHTJAR_ENROLL_TOKEN=enroll_token,
+        )
+        assert odd.ended() == 0, odd.said
+    body = {"worker_id": "even", "gpu_type": "H100", "baseline_bpb": 1.0, "tag": tag}
+    welcome = lab.http.post("/register", json=body | {"enroll_token": enroll_token}).json()
+    by = {"x-worker-token": welcome["worker_token"]}
+    given = lab.http.get("/next_config/even", headers=by).json()
+    sent = {"worker_id": "even", "exp_id": given["exp_id"], "val_bpb": 1.0, "duration_seconds": 1.0}
+    assert lab.http.post("/result", json=sent, headers=by).json() == {"ok": True, "total_experiments": 1}
+
+    *crashed, whole = runs_of(lab, tag)
+    assert len(crashed) == 4  # one more than a tag of agents may have in a row
+    for run in crashed:
+        assert (run["status"], run["val_bpb"], run["last_metric"]) == ("crash", None, None)
+        assert run["error"].startswith("nan: ")
+    assert (whole["owner"], whole["val_bpb"], whole["delta_bpb"]) == ("even", 1.0, 0.0)
+    assert lab.post("lab/audit")["violations"] == []
 
 
 def test_who_has_no_enroll_token_is_told_so(lab: RunningLab, worker: JoinedWorker, tag: str) -> None:
