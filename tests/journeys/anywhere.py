@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import socket
 import subprocess
 import sys
@@ -14,9 +16,13 @@ from pathlib import Path
 
 import psutil
 
+from tests.conftest import ROOT
 from tests.journeys.running import FAST, PATIENCE_S, RunningLab, git, parent_of, processes_on
 
 CLI = (sys.executable, "-P", "-m", "triggers.cli")
+PAGE = (ROOT / "docs" / "workers.md").read_text()
+[COMMAND] = (shlex.split(words) for words in re.findall(r"(?m)^\./nightjar (worker --url .*)$", PAGE))
+"""How a machine joins a lab by its URL, without the program's name."""
 
 
 class Wire:
@@ -76,17 +82,20 @@ class RemoteWorker:
         self._settings = {k: v for k, v in lab.settings.items() if k in FAST}
         self.wire = Wire(lab.port)
         self.url = f"http://127.0.0.1:{self.wire.port}"
-        self._token = ("--token", token) if token else ()
+        self._token = token
         self.running: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until its slot is in the pool; it is given its token once."""
-        options = ("--url", self.url, *self._token, "--data", str(self.data), "--repo", str(self.repo))
-        self._token = ()
+        """Start it as its owner's page says, and wait until its slot is in the pool; it is given its token once."""
+        given = {"https://lab.example.org": self.url, "nj_...": self._token or "", "PATH": str(self.repo)}
+        words = [given.get(word, word) for word in COMMAND]
+        if self._token is None:
+            del words[(token := words.index("--token")) : token + 2]
+        self._token = None
         environment = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")}
         with self._log.open("a") as log:
             self.running = subprocess.Popen(
-                [*CLI, "worker", *options, "--gpu", "none", "--cpu", "1"],
+                [*CLI, *words, "--data", str(self.data), "--gpu", "none", "--cpu", "1"],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
