@@ -10,12 +10,13 @@ from functions.contract import Call, Response, function
 from functions.gpu._lease import OfLease, lease_of
 from functions.gpu._stores import Stores
 from functions.lanes import Extension, Order
+from functions.rules.stopping.buckets import MOST_PROGRESS
 from state.settings import Settings
 
 
 class RenewRun(OfLease):
     metric: float | None = Field(None, description="what the script has reported last", examples=[1.07])
-    progress: Annotated[float, Field(ge=0, le=1.5)] | None = Field(
+    progress: Annotated[float, Field(ge=0, le=MOST_PROGRESS)] | None = Field(
         None, description="how far it was then, of its budget", examples=[0.25]
     )
     log: Annotated[str, Field(max_length=65536)] | None = Field(

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from functions.contract import Call, Http, Request, Sparse, function
 from functions.rules.access import check_worker
-from functions.rules.stopping.buckets import bucket_of, is_within_budget
+from functions.rules.stopping.buckets import MOST_PROGRESS, bucket_of, is_within_budget
 from functions.rules.stopping.judging import REASON, checkpoint, drawn, judge, rank_of
 from functions.rules.swarm.handing_out import extension_s
 from functions.rules.swarm.results import ranked_value, stopped, told_reason
@@ -22,7 +22,7 @@ from state.records import Experiment
 
 class ReportTick(Request):
     id: ExperimentId
-    p: Annotated[float, Field(ge=0, le=1.5)] = Field(
+    p: Annotated[float, Field(ge=0, le=MOST_PROGRESS)] = Field(
         description="how far the run is, of its budget", examples=[0.25]
     )
     m: float = Field(description="what it has measured last", examples=[1.07])

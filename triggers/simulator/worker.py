@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+from functions.rules.stopping.buckets import MOST_PROGRESS
 from functions.rules.swarm import simulate_metric
 from functions.rules.swarm.misbehaving import Death, Fate, Faults, fate
 from functions.rules.swarm.reckoning import Acknowledged
@@ -19,8 +20,6 @@ from triggers.simulator.wire import Refused, Wire
 TICKS = (0.2, 0.4, 0.6, 0.8, 1.0)
 GPUS: Mapping[str, float] = {"Simulated A100": 0.02, "Simulated H100": 0.0}
 """By how much a GPU's baseline is above the best one's: a slower one trains fewer steps in its budget."""
-LONGEST = 1.5
-"""The largest progress that the protocol knows."""
 STOPPED = "stopped early, as the server said"
 
 
@@ -208,7 +207,7 @@ class Run:
             self._is_stopped = True
         elif told.get("action") == "extend":
             self._book.told_to_extend += self._end == 1.0
-            self._end = min(LONGEST, max(1.0, round(told["budget"] / self._budget, 3)))
+            self._end = min(MOST_PROGRESS, max(1.0, round(told["budget"] / self._budget, 3)))
 
     def _account(self, end: float) -> None:
         """Note the simulated GPU time."""

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from typing import Final
 
 from functions.lanes import Extension, Order, Source
-from functions.rules.stopping.buckets import bucket_of
+from functions.rules.stopping.buckets import MOST_PROGRESS, bucket_of
 from state.errors import NightjarError
 from workers.swarm.leaving import Leaving
 from workers.swarm.server import Assignment, Server
@@ -16,9 +15,6 @@ log = logging.getLogger(__name__)
 
 EVERY_S = 0.5
 """Least seconds between two ticks; a report between them is not sent, unless the run is ranked there."""
-
-MOST: Final = 1.5
-"""The largest progress that a swarm takes: a script may be wrong about its own."""
 
 
 class Ticks:
@@ -65,7 +61,7 @@ class Ticks:
 
     async def _tell(self, metric: float, progress: float) -> None:
         self._sent_at = time.monotonic()
-        share = min(max(progress, 0.0), MOST)
+        share = min(max(progress, 0.0), MOST_PROGRESS)
         request = {"id": self._given.exp_id, "p": share, "m": metric, "d": metric - self._baseline}
         try:
             told = await self._server.tick(request)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from state.policy import BUCKETS
 
+MOST_PROGRESS = 1.5
+"""The largest share of its budget at which a run reports: extensions end before it."""
 TOLERANCE = 0.05
 """How far from a bucket, as a share of the run, a tick still counts for it."""
 _ROUNDING = 1e-9
