@@ -8,9 +8,9 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
 from functions.rules.access import check_own
+from functions.rules.ended import already_finished
 from functions.rules.swarm.results import stopped
 from state.decisions import Ending
-from state.errors import Conflict
 from state.experiments import Experiments
 from state.ids import ExperimentId
 from state.records import OPEN, Experiment
@@ -37,11 +37,7 @@ async def stop(request: Stop, call: Call, experiments: Experiments) -> Stopped:
         if e.status == "stopped":
             return Stopped(experiment_id=e.experiment_id, status="stopped", stopping=False)
         if e.status not in OPEN:
-            raise Conflict(
-                f"{e.experiment_id} is already finished: {e.status}",
-                hint=f"GET /api/experiment/{e.experiment_id} shows the outcome",
-                fields={"experiment_status": e.status},
-            )
+            raise already_finished(e)
         if e.status in ("leased", "running") and e.worker_id is None:
             if e.stopping or await experiments.ask_to_stop(e, request.reason):
                 return Stopped(experiment_id=e.experiment_id, status=e.status, stopping=True)

@@ -14,6 +14,7 @@ from functions.gpu._stores import Stores
 from functions.lanes import Runner, TrainingJob
 from functions.rules.access import check_own
 from functions.rules.baselines import is_base_code, owes_baseline
+from functions.rules.ended import REGISTER, already_finished
 from functions.rules.entering import run_of
 from functions.rules.pool.turns import next_turn
 from functions.rules.time_limits import TIMEOUT, ends_after_s
@@ -21,7 +22,7 @@ from functions.views.budgets import held_back
 from functions.views.hints import Queue, alive, next_step
 from state.assignments import Assignment, Forged
 from state.entries import HeldLease, WaitQueue
-from state.errors import Conflict, Damaged, Invalid, Unavailable
+from state.errors import Damaged, Invalid, Unavailable
 from state.experiments import Experiments
 from state.ids import ExperimentId, GpuId, Sha
 from state.records import OPEN, Experiment, Tag
@@ -137,11 +138,7 @@ def check_trainable(request: Train, e: Experiment, call: Call) -> None:
     if e.attempt > 0:
         return
     if e.status not in OPEN:
-        raise Conflict(
-            f"{e.experiment_id} is already finished: {e.status}",
-            hint="register a new experiment to try again",
-            fields={"experiment_status": e.status},
-        )
+        raise already_finished(e, REGISTER)
     if e.retest_of is not None and (request.config_delta, request.budget_s) != (None, None):
         raise Invalid(
             f"{e.experiment_id} runs {e.retest_of} again, with its constants and its budget",

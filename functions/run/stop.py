@@ -7,9 +7,9 @@ from typing import Annotated
 from pydantic import Field
 
 from functions.contract import Command, Http, Response, function
+from functions.rules.ended import already_finished
 from functions.rules.swarm.results import stopped
 from functions.views.swarm_runs import not_of_a_swarm
-from state.errors import Conflict
 from state.experiments import Experiments
 from state.ids import ExperimentId
 
@@ -36,10 +36,6 @@ async def stop(request: StopRun, experiments: Experiments) -> StoppedRun:
         if e.status == "stopped":
             return StoppedRun(ok=True)
         if e.status != "running":
-            raise Conflict(
-                f"{e.experiment_id} is already finished: {e.status}",
-                hint=f"GET /api/experiment/{e.experiment_id} shows the outcome",
-                fields={"experiment_status": e.status},
-            )
+            raise already_finished(e)
         if await experiments.end(stopped(e, facts.now, request.reason)):
             return StoppedRun(ok=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from functions.rules.ended import REGISTER, already_finished, outcome_of
 from state.errors import Conflict
 from state.records import OPEN, Experiment
 
@@ -40,11 +41,7 @@ def check_open(experiment: Experiment, attempt: int | None, fence: int | None) -
             fields={"experiment_status": e.status},
         )
     if e.status not in OPEN and not (e.status == "lost" and e.attempt == 0):
-        raise Conflict(
-            f"{e.experiment_id} is already finished: {e.status}",
-            hint=f"GET /api/experiment/{e.experiment_id} shows the outcome; register a new experiment to try again",
-            fields={"experiment_status": e.status},
-        )
+        raise already_finished(e, f"{outcome_of(e)}; {REGISTER}")
     if attempt is not None and attempt > e.attempt:
         raise Conflict(
             f"{e.experiment_id} has no attempt {attempt}: its newest is {e.attempt}",

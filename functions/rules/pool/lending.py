@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from functions.rules.access import Caller, check_own, check_own_gpu, owns_gpu
+from functions.rules.ended import REGISTER, already_finished
 from functions.rules.pool.dispatch import may_run
 from functions.rules.pool.health import is_stale
 from functions.rules.time_limits import has_time
-from state.errors import Conflict
 from state.leases import Wanted
 from state.records import OPEN, Gpu
 
@@ -27,11 +27,7 @@ def candidates(
     e, held, is_worker = wanted.experiment, wanted.held, caller.role == "worker"
     check_own(caller, e.owner, e.experiment_id)
     if e.status not in OPEN:
-        raise Conflict(
-            f"{e.experiment_id} is already finished: {e.status}",
-            hint="register a new experiment to try again",
-            fields={"experiment_status": e.status},
-        )
+        raise already_finished(e, REGISTER)
     if held is not None and (is_worker or held.of_agent):
         check_own_gpu(caller, held, held.gpu_id)
     if e.status != "registered":
