@@ -6,7 +6,7 @@
     min = 0.0001
     max = 0.1
 
-The file may have `[[hypothesis]]` tables, too: they are counted, and not read.
+The file may have `[[hypothesis]]` tables, too: claims about these dimensions.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from functions.formats.constants import read_constants
+from functions.rules.beliefs.declaring import DeclaredHypothesis, declared_hypotheses
 from functions.rules.swarm.dimensions import DeclaredDimension, checked, complete
 from functions.rules.swarm.proposing import Scanned, scanned
 from state.errors import Invalid
@@ -43,15 +44,15 @@ class DimensionsFile:
     """A dimensions.toml as it was read."""
 
     dimensions: list[DeclaredDimension]
-    hypotheses: int
-    """How many tables `[[hypothesis]]` it has."""
+    hypotheses: list[DeclaredHypothesis]
+    """Not yet checked against the dimensions: its tag may have others, too."""
 
 
 def read_dimensions(text: str) -> DimensionsFile:
-    """The dimensions that the text of a dimensions.toml declares, in its order.
+    """The dimensions and hypotheses that the text of a dimensions.toml declares, in its order.
 
     Raises:
-        Invalid: no such file, a wrong dimension, or none at all; it names the line or the dimension.
+        Invalid: no such file, a wrong dimension or hypothesis, or no dimension; it names the line, or which one.
     """
     tables = _parsed(text)
     if unknown := tables.keys() - {"dimension", "hypothesis"}:
@@ -67,7 +68,7 @@ def read_dimensions(text: str) -> DimensionsFile:
     places = [f"line {line}" for line in lines] if len(lines) == len(given) else [""] * len(given)
     declared = [_declared(nth, *of) for nth, of in enumerate(zip(given, places, strict=True), 1)]
     complete([found for _, found in declared])
-    return DimensionsFile([one for one, _ in declared], len(hypotheses))
+    return DimensionsFile([one for one, _ in declared], declared_hypotheses(hypotheses))
 
 
 def _parsed(text: str) -> dict[str, Any]:

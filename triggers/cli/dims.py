@@ -80,7 +80,7 @@ def define(
         with _about(file):
             read = read_dimensions(_text(file))
         body["dimensions"] = [d.model_dump(exclude_none=True) for d in read.dimensions]
-        hypotheses = read.hypotheses
+        hypotheses = len(read.hypotheses)
     else:
         body["profile"] = profile
     made = LabHttp(settings).ask("POST", "/api/dimension/define", body)

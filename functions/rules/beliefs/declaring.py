@@ -27,7 +27,9 @@ config_constraint = { DEPTH = { min = 12 } }"""
 class DeclaredHypothesis(BaseModel):
     """A claim as a request or a dimensions.toml declares it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, str_strip_whitespace=True)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, allow_inf_nan=False, str_strip_whitespace=True, defer_build=True
+    )
 
     statement: StrictStr = Field(
         min_length=1,

@@ -43,14 +43,16 @@ def fields(text: str) -> list[dict[str, Any]]:
     return [d.model_dump(exclude_unset=True) for d in read_dimensions(text).dimensions]
 
 
-def test_a_file_is_read_in_its_order_and_its_hypotheses_are_counted() -> None:
+def test_a_file_is_read_in_its_order_with_its_hypotheses() -> None:
     read = read_dimensions(FILE)
 
     assert fields(FILE) == [
         {"name": "LR", "dtype": "float_log", "min": 1e-4, "max": 1e-1},
         {"name": "DEPTH", "dtype": "int", "min": 4, "max": 24},
     ]
-    assert read.hypotheses == 1
+    assert [(h.statement, h.config_constraint) for h in read.hypotheses] == [
+        ("a deeper model learns faster", {"DEPTH": 12})
+    ]
 
 
 def test_a_file_of_windows_is_read_too() -> None:
@@ -78,6 +80,8 @@ def test_a_list_of_inline_tables_is_read_too() -> None:
         ("[[dimension]]", "[dimension]", "dimension"),
         ("[[dimension]]", "[[dimensions]]", "a dimensions.toml has no 'dimensions'"),
         ("[[hypothesis]]", "[hypothesis]", "hypothesis is no list of tables"),
+        ("statement =", "claim =", "hypothesis 1: it has no statement"),
+        ("statement =", "importance = 2\nstatement =", "hypothesis 1: importance: "),
         ("# what varies", "[swarm]\nname = 1", "a dimensions.toml has no 'swarm'"),
     ],
 )
