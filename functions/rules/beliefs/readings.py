@@ -73,7 +73,8 @@ def reading(statement: str, names: tuple[str, ...] = ()) -> Reading:
 def _tokens(statement: str) -> list[str]:
     """Stems, numbers, and `#concept` for adjectives that name one, behind the direction that they give it."""
     found: list[str] = []
-    for text in _TOKEN.findall(unicodedata.normalize("NFKC", statement).casefold().replace("n't", " not")):
+    plain = unicodedata.normalize("NFKC", statement).casefold().replace("n't", " not")
+    for text in (match.group() for match in _TOKEN.finditer(plain)):
         if text[0].isdecimal() or text[0] == ".":
             found.append(text)
         elif text in OF_CONCEPTS:
@@ -104,6 +105,8 @@ def _phrases(names: tuple[str, ...]) -> dict[tuple[str, ...], str]:
     """Concepts by the stems of what they are called; what else the tag has is called by its own name."""
     known = {tuple(_tokens(phrase)): concept for phrase, concept in CONCEPTS.items()}
     own = {tuple(_tokens(name)): " ".join(_tokens(name)) for name in names}
+    # a scheduler may be "none", which says something else in a sentence
+    own = {spelt: name for spelt, name in own.items() if not _stems(SAID).issuperset(spelt)}
     return own | known
 
 

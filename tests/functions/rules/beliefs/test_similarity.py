@@ -180,5 +180,9 @@ def test_texts_that_a_dimension_may_be_are_names_too_but_letters_are_not() -> No
     assert len(names_of(SOME)) == 9
 
 
+def test_a_word_that_says_something_else_is_no_name() -> None:
+    assert reading("no decay is best", ("SCHEDULE", "no", "low", "--")) == reading("no decay is best")
+
+
 def test_a_statement_is_the_same_in_other_letters_and_spaces() -> None:
     assert normalised_statement("  Depth  matters. ") == normalised_statement("depth matters")
