@@ -37,8 +37,8 @@ class DecisionRule(_Part):
 class StopCondition(_Part):
     """When a test ends: not before so many runs, or earlier where it is certain."""
 
-    min_total_runs: StrictInt | None = Field(None, ge=1, le=MOST_RUNS)
-    or_confidence: Exact | None = Field(None, ge=0.5, lt=1)
+    min_total_runs: StrictInt | None = Field(default=None, ge=1, le=MOST_RUNS)
+    or_confidence: Exact | None = Field(default=None, ge=0.5, lt=1)
     """1 less the P value at which it ends before each cell has its runs."""
 
 
