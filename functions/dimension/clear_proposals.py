@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
-
 from functions.contract import Command, Http, Response, function
-from state.ids import Tag as TagName
+from functions.of_swarm import OfSwarm
 from state.settings import Settings
 from state.tags import Tags
 
 
-class ClearProposals(Command):
-    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
+class ClearProposals(OfSwarm, Command):
+    """No field but the tag."""
 
 
 class ClearedProposals(Response):

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
-
-from functions.contract import Http, Request, Response, function
-from state.ids import Tag as TagName
+from functions.contract import Http, Response, function
+from functions.of_swarm import OfSwarm
 from state.settings import Settings
 from state.tags import Tags
 
 
-class ListProposals(Request):
-    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
+class ListProposals(OfSwarm):
+    """No field but the tag."""
 
 
 class ListedProposals(Response):

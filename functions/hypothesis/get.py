@@ -6,17 +6,16 @@ import builtins
 
 from pydantic import Field
 
-from functions.contract import Http, Request, Response, function
+from functions.contract import Http, Response, function
+from functions.of_swarm import OfSwarm
 from functions.views.hypotheses import EvidenceView, HypothesisView, evidence_view, hypothesis_view
 from state.hypotheses import Hypotheses
 from state.ids import Id
-from state.ids import Tag as TagName
 from state.settings import Settings
 
 
-class ReadHypothesis(Request):
+class ReadHypothesis(OfSwarm):
     hypothesis_id: Id = Field(description="which one; hypothesis::list shows them", examples=["hyp_0a1b2c"])
-    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
 
 
 class FoundHypothesis(Response):
@@ -28,7 +27,7 @@ class FoundHypothesis(Response):
 @function("hypothesis::get", Http("GET", "/api/hypothesis/{hypothesis_id}"), role="viewer")
 async def get(request: ReadHypothesis, hypotheses: Hypotheses, settings: Settings) -> FoundHypothesis:
     """A hypothesis, how far it is believed, and what its newest runs said."""
-    found = await hypotheses.get(request.tag or settings.swarm_tag, request.hypothesis_id)
+    found = await hypotheses.get(request.tag_in(settings), request.hypothesis_id)
     return FoundHypothesis(
         hypothesis=hypothesis_view(found), evidence=[evidence_view(e) for e in found.evidence]
     )

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import Field
-
-from functions.contract import Http, Request, Response, function
-from state.ids import Tag as TagName
+from functions.contract import Http, Response, function
+from functions.of_swarm import OfSwarm
 
 
-class ReadGraph(Request):
-    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
+class ReadGraph(OfSwarm):
+    """No field but the tag."""
 
 
 class TheoryGraph(Response):

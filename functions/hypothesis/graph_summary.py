@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from functions.contract import Http, Request, Sparse, function
+from functions.contract import Http, Sparse, function
 from functions.hypothesis.graph import TheoryGraph
-from state.ids import Tag as TagName
+from functions.of_swarm import OfSwarm
 
 
-class ReadGraphSummary(Request):
-    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
+class ReadGraphSummary(OfSwarm):
     include_graph: bool = Field(False, description="send the graph, too")
 
 

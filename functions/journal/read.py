@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from functions.contract import Http, Request, Text, function
-from state.ids import Tag as TagName
+from functions.contract import Http, Text, function
+from functions.of_swarm import OfSwarm
 
 
-class ReadJournal(Request):
-    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
+class ReadJournal(OfSwarm):
+    """No field but the tag."""
 
 
 @function("journal::read", Http("GET", "/meta_log"), role="viewer", is_public=True)

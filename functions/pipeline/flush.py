@@ -7,11 +7,10 @@ from typing import Annotated
 from pydantic import Field
 
 from functions.contract import Command, Http, Response, function
-from state.ids import Tag as TagName
+from functions.of_swarm import OfSwarm
 
 
-class FlushDraft(Command):
-    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
+class FlushDraft(OfSwarm, Command):
     reason: Annotated[str, Field(max_length=500)] = Field(
         "an operator flushed it", description="why", examples=["the plan has changed"]
     )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from functions.contract import Http, Request, Response, function
-from state.ids import Tag as TagName
+from functions.contract import Http, Response, function
+from functions.of_swarm import OfSwarm
 
 
-class ReadFlushToken(Request):
-    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
+class ReadFlushToken(OfSwarm):
+    """No field but the tag."""
 
 
 class FlushToken(Response):

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from functions.contract import Http, Request, Text, function
-from state.ids import Tag as TagName
+from functions.contract import Http, Text, function
+from functions.of_swarm import OfSwarm
 
 
-class ReadDraft(Request):
-    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
+class ReadDraft(OfSwarm):
+    """No field but the tag."""
 
 
 @function("pipeline::spec", Http("GET", "/pipeline/spec"), role="viewer", is_public=True)

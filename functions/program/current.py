@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from functions.contract import Http, Request, Text, function
-from state.ids import Tag as TagName
+from functions.contract import Http, Text, function
+from functions.of_swarm import OfSwarm
 
 
-class ReadProgram(Request):
-    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
+class ReadProgram(OfSwarm):
+    """No field but the tag."""
 
 
 @function("program::current", Http("GET", "/program.md"), role="viewer", is_public=True)

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import BaseModel, ConfigDict, RootModel
 
-from functions.contract import Http, Request, function
+from functions.contract import Http, function
+from functions.of_swarm import OfSwarm
 from functions.rules.stopping.extensions import has_used_extension
 from functions.run._stores import Stores
-from state.ids import Tag as TagName
 from state.settings import Settings
 from state.swarm_facts import ActiveRun
 
 
-class ReadActiveRuns(Request):
-    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
+class ReadActiveRuns(OfSwarm):
+    """No field but the tag."""
 
 
 class ActiveRunView(BaseModel):
@@ -48,7 +48,7 @@ def _state(run: ActiveRun) -> Literal["active", "stopped", "extended"]:
 @function("run::active", Http("GET", "/runs/active"), role=("viewer", "worker"))
 async def active(request: ReadActiveRuns, stores: Stores, settings: Settings) -> ActiveRuns:
     """Every run that a swarm's worker has, the oldest first."""
-    now, runs = await stores.swarms.active_runs(request.tag or settings.swarm_tag)
+    now, runs = await stores.swarms.active_runs(request.tag_in(settings))
     return ActiveRuns(
         [
             ActiveRunView(

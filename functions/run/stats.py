@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
-from functions.contract import Http, Request, Response, function
+from functions.contract import Http, Response, function
+from functions.of_swarm import OfSwarm
 from functions.run._stores import Stores
-from state.ids import Tag as TagName
 from state.settings import Settings
 
 
-class ReadStats(Request):
-    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
+class ReadStats(OfSwarm):
+    """No field but the tag."""
 
 
 class BucketView(BaseModel):
@@ -46,7 +46,7 @@ class RunStats(Response):
 @function("run::stats", Http("GET", "/runs/stats"), role=("viewer", "worker"))
 async def stats(request: ReadStats, stores: Stores, settings: Settings) -> RunStats:
     """How many runs of a swarm go on, ended, were stopped and were given more time."""
-    tag = request.tag or settings.swarm_tag
+    tag = request.tag_in(settings)
     swarms = stores.swarms
     (_, runs), facts, leaders, pools = await asyncio.gather(
         swarms.active_runs(tag), swarms.find(tag), swarms.leaders(tag, 1), swarms.pools(tag)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pydantic import Field
-
-from functions.contract import Call, Http, Request, Response, function
+from functions.contract import Call, Http, Response, function
+from functions.of_swarm import OfSwarm
 from functions.rules.swarm.belonging import populations_of
 from functions.swarm._stores import Stores
 from state.errors import Unauthenticated
-from state.ids import Tag as TagName
 from state.settings import Settings
 
 
-class ReadSwarmHealth(Request):
-    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
+class ReadSwarmHealth(OfSwarm):
+    """No field but the tag."""
 
 
 class SwarmHealth(Response):
@@ -32,7 +30,7 @@ class SwarmHealth(Response):
 @function("swarm::health", Http("GET", "/health"), role="anyone", knows_caller=True)
 async def health(request: ReadSwarmHealth, call: Call, stores: Stores, settings: Settings) -> SwarmHealth:
     """That the server answers, with the swarm's counts; all 0 before the first worker has joined."""
-    tag = request.tag or settings.swarm_tag
+    tag = request.tag_in(settings)
     if tag != settings.swarm_tag and call.caller.is_stranger and not settings.swarm_public_reads:
         raise Unauthenticated(
             "another tag's counts are not public",

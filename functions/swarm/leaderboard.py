@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, RootModel
+from pydantic import BaseModel, ConfigDict, RootModel
 
-from functions.contract import Http, Request, function
+from functions.contract import Http, function
+from functions.of_swarm import OfSwarm
 from functions.swarm._stores import Stores
-from state.ids import Tag as TagName
 from state.settings import Settings
 
 MOST = 50
 
 
-class ReadLeaderboard(Request):
-    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
+class ReadLeaderboard(OfSwarm):
+    """No field but the tag."""
 
 
 class Leading(BaseModel):
@@ -36,7 +36,7 @@ class Leaderboard(RootModel[list[Leading]]):
 @function("swarm::leaderboard", Http("GET", "/leaderboard"), role="viewer", is_public=True)
 async def leaderboard(request: ReadLeaderboard, stores: Stores, settings: Settings) -> Leaderboard:
     """The workers of a swarm by their best run, best first."""
-    leaders = await stores.swarms.leaders(request.tag or settings.swarm_tag, MOST)
+    leaders = await stores.swarms.leaders(request.tag_in(settings), MOST)
     return Leaderboard(
         [
             Leading(

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import builtins
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
-from functions.contract import Http, Request, Response, function
+from functions.contract import Http, Response, function
+from functions.of_swarm import OfSwarm
 from functions.rules.swarm.belonging import populations_of
 from functions.swarm._stores import Stores
-from state.ids import Tag as TagName
 from state.settings import Settings
 
 
-class ReadPopulations(Request):
-    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
+class ReadPopulations(OfSwarm):
+    """No field but the tag."""
 
 
 class PopulationView(BaseModel):
@@ -37,7 +37,7 @@ class Populations(Response):
 @function("swarm::populations", Http("GET", "/populations"), role="viewer", is_public=True)
 async def populations(request: ReadPopulations, stores: Stores, settings: Settings) -> Populations:
     """The populations of a swarm; one while it has no hypotheses."""
-    tag = request.tag or settings.swarm_tag
+    tag = request.tag_in(settings)
     facts = await stores.swarms.find(tag)
     if facts is None:
         return Populations(count=0, populations=[])

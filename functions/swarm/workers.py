@@ -6,14 +6,13 @@ import builtins
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from functions.contract import Http, Request, Response, function
+from functions.contract import Http, Response, function
+from functions.of_swarm import OfSwarm
 from functions.swarm._stores import Stores
-from state.ids import Tag as TagName
 from state.settings import Settings
 
 
-class ListWorkers(Request):
-    tag: TagName | None = Field(None, description="the tag; default: NIGHTJAR_SWARM_TAG", examples=["swarm"])
+class ListWorkers(OfSwarm):
     limit: int = Field(100, ge=1, le=1000, description="most workers that are answered")
     offset: int = Field(0, ge=0, le=1_000_000_000, description="so many that joined earlier are left out")
 
@@ -48,7 +47,7 @@ class SwarmWorkers(Response):
 @function("swarm::workers", Http("GET", "/api/swarm/workers"), role="operator")
 async def workers(request: ListWorkers, stores: Stores, settings: Settings) -> SwarmWorkers:
     """The workers of a swarm with how to reach their owners, in the order in which they joined."""
-    tag = request.tag or settings.swarm_tag
+    tag = request.tag_in(settings)
     found, total = await stores.swarms.workers(tag, request.offset, request.limit)
     return SwarmWorkers(
         workers=[
