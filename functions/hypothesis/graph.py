@@ -2,22 +2,65 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from functions.contract import Http, Response, function
 from functions.of_swarm import OfSwarm
+from functions.rules.beliefs.theory import Edge, children_of, edges_of, linked_to
+from functions.views.hypotheses import HypothesisView, hypothesis_view
+from state.hypotheses import Hypotheses
+from state.records import Hypothesis
+from state.settings import Settings
 
 
 class ReadGraph(OfSwarm):
     """No field but the tag."""
 
 
+class Node(HypothesisView):
+    id: str
+    """hypothesis_id, under the name that the published protocol has."""
+    posterior: float
+    """posterior_mean, the same way."""
+    children_ids: list[str]
+    linked_ids: list[str]
+    """Those that are about one of the same dimensions."""
+
+
+class GraphEdge(BaseModel):
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
+
+    source: str
+    target: str
+    kind: Literal["decomposes_into", "linked"]
+
+
 class TheoryGraph(Response):
-    nodes: list[dict[str, Any]]
-    edges: list[dict[str, Any]]
+    nodes: list[Node]
+    edges: list[GraphEdge]
 
 
 @function("hypothesis::graph", Http("GET", "/theory_graph"), role="viewer", is_public=True)
-async def graph(request: ReadGraph) -> TheoryGraph:
-    """Hypotheses and how they hang together; empty while the swarm has none."""
-    return TheoryGraph(nodes=[], edges=[])
+async def graph(request: ReadGraph, hypotheses: Hypotheses, settings: Settings) -> TheoryGraph:
+    """Hypotheses, archived ones too, and how they hang together; empty while the swarm has none."""
+    facts = await hypotheses.find(request.tag_in(settings))
+    return drawn([] if facts is None else [*facts.open, *facts.archived])
+
+
+def drawn(found: list[Hypothesis]) -> TheoryGraph:
+    """The graph of these hypotheses."""
+    edges = edges_of(found)
+    return TheoryGraph(nodes=[_node(h, edges) for h in found], edges=[GraphEdge(**vars(e)) for e in edges])
+
+
+def _node(h: Hypothesis, edges: list[Edge]) -> Node:
+    shown = hypothesis_view(h)
+    return Node(
+        **shown.model_dump(),
+        id=h.hypothesis_id,
+        posterior=shown.posterior_mean,
+        children_ids=children_of(h.hypothesis_id, edges),
+        linked_ids=linked_to(h.hypothesis_id, edges),
+    )

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pydantic import Field
 
 from functions.contract import Http, Sparse, function
-from functions.hypothesis.graph import TheoryGraph
+from functions.hypothesis.graph import TheoryGraph, drawn
 from functions.of_swarm import OfSwarm
+from functions.rules.beliefs.theory import summary_of
+from state.hypotheses import Hypotheses
+from state.settings import Settings
 
 
 class ReadGraphSummary(OfSwarm):
@@ -21,10 +24,14 @@ class GraphInProse(Sparse):
 
 
 @function("hypothesis::graph_summary", Http("GET", "/theory_graph/human"), role="viewer", is_public=True)
-async def graph_summary(request: ReadGraphSummary) -> GraphInProse:
-    """The hypotheses in a few sentences; with include_graph beside the graph."""
+async def graph_summary(
+    request: ReadGraphSummary, hypotheses: Hypotheses, settings: Settings
+) -> GraphInProse:
+    """What is known, undecided and given up, in a few sentences; with include_graph beside the graph."""
+    facts = await hypotheses.find(request.tag_in(settings))
+    found = [] if facts is None else [*facts.open, *facts.archived]
     return GraphInProse(
-        summary="No hypotheses yet.",
+        summary=summary_of(found),
         derived_not_authoritative=True,
-        graph=TheoryGraph(nodes=[], edges=[]) if request.include_graph else None,
+        graph=drawn(found) if request.include_graph else None,
     )
