@@ -169,8 +169,10 @@ class HandOut:
     lost_after_s: float
     """Seconds without a word of its worker after which the run is lost."""
     dimensions_version: int
-    compared: int | None = None
-    """Its worker's runs since one of a reference config, with this one; None: it stays as it is."""
+    is_compared: bool = False
+    """It is compared with runs of a reference config, or is one."""
+    is_reference: bool = False
+    """It is a run of a reference config: others are compared with it."""
     is_extra: bool = False
     """A run beside the one that its worker has."""
     most_active: int | None = None

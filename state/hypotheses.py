@@ -78,9 +78,17 @@ class Hypotheses:
         return with_evidence(Hypothesis.model_validate_json(text), evidence)
 
     async def propose(
-        self, facts: BeliefFacts, new: Sequence[Hypothesis], shared_out: Mapping[str, str] | None = None
+        self,
+        facts: BeliefFacts,
+        new: Sequence[Hypothesis],
+        shared_out: Mapping[str, str] | None = None,
+        *,
+        changed: Sequence[Hypothesis] = (),
     ) -> bool:
-        """Enter hypotheses, with other populations or those that there are; False where the beliefs have changed."""
+        """Enter hypotheses, with other populations or those that there are; False where the beliefs have changed.
+
+        An archived one begins anew. `changed` are open ones that go on otherwise.
+        """
         answer = await self._lab.move(
             "propose_hypotheses",
             keys=self._ended(facts, shared_out),
@@ -90,6 +98,8 @@ class Hypotheses:
                 "ids": [h.hypothesis_id for h in new],
                 "texts": [_text(h) for h in new],
                 "proposed": [json.dumps(_proposed(h), allow_nan=False) for h in new],
+                "changed_ids": [h.hypothesis_id for h in changed],
+                "changed_texts": [_text(h) for h in changed],
                 **_shared_out(shared_out),
             },
         )

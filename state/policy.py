@@ -207,6 +207,12 @@ class BeliefPolicy(Part):
         le=100,
         description="a dimension whose runs differ surely by less than this is irrelevant; in the same unit",
     )
+    tested_share: float = Field(
+        default=0.3,
+        ge=0,
+        le=1,
+        description="share of the runs of workers that look for the best config which test their claim instead",
+    )
     reference_share: float = Field(
         default=0.25,
         gt=0,

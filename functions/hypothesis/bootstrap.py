@@ -1,10 +1,10 @@
-"""hypothesis::bootstrap has a tag begin with one hypothesis for each of its dimensions."""
+"""hypothesis::bootstrap has a tag's hypotheses follow its dimensions: each dimension has one to begin with."""
 
 from __future__ import annotations
 
 from functions.contract import Command, On, Response, function
-from functions.rules.beliefs.bootstrap import bootstrapped
-from functions.rules.beliefs.sharing import reference_config, shared_out, texts
+from functions.rules.beliefs.following import adapted, begun
+from functions.rules.beliefs.sharing import shared_out, texts
 from state.hypotheses import Hypotheses
 from state.ids import Tag as TagName
 
@@ -19,17 +19,19 @@ class Bootstrapped(Response):
 
 
 @function(
-    "hypothesis::bootstrap", On("dimension.defined", "dimension.unfrozen"), role="operator", writes=True
+    "hypothesis::bootstrap",
+    On("dimension.defined", "dimension.frozen", "dimension.unfrozen"),
+    role="operator",
+    writes=True,
 )
 async def bootstrap(request: Bootstrap, hypotheses: Hypotheses) -> Bootstrapped:
-    """Claim of every dimension that has no hypothesis that it matters; safe to run twice."""
+    """Claim of every dimension without a hypothesis that it matters, and compare only with configs that can run."""
     while True:
         facts = await hypotheses.all(request.tag)
-        known = {h.hypothesis_id: h.statement for h in (*facts.open, *facts.archived)}
-        reference = reference_config(facts.dimensions, facts.best_config)
-        new = bootstrapped(request.tag, facts.dimensions, known, reference, facts.now)
-        if not new:
+        new, changed = begun(facts), adapted(facts)
+        if not new and not changed:
             return Bootstrapped(added=[])
-        populations = texts(shared_out(facts, [*facts.open, *new], facts.best_config))
-        if await hypotheses.propose(facts, new, populations):
+        after = {h.hypothesis_id: h for h in (*facts.open, *changed, *new)}
+        populations = texts(shared_out(facts, [*after.values()], facts.best_config))
+        if await hypotheses.propose(facts, new, populations, changed=changed):
             return Bootstrapped(added=[h.hypothesis_id for h in new])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from functions.contract import Http, Response, function
 from functions.of_swarm import OfSwarm
@@ -19,7 +19,7 @@ class ReadGraph(OfSwarm):
     """No field but the tag."""
 
 
-class Node(HypothesisView):
+class TheoryNode(HypothesisView):
     id: str
     """hypothesis_id, under the name that the published protocol has."""
     posterior: float
@@ -38,7 +38,7 @@ class GraphEdge(BaseModel):
 
 
 class TheoryGraph(Response):
-    nodes: list[Node]
+    nodes: list[TheoryNode]
     edges: list[GraphEdge]
 
 
@@ -55,9 +55,9 @@ def drawn(found: list[Hypothesis]) -> TheoryGraph:
     return TheoryGraph(nodes=[_node(h, edges) for h in found], edges=[GraphEdge(**vars(e)) for e in edges])
 
 
-def _node(h: Hypothesis, edges: list[Edge]) -> Node:
+def _node(h: Hypothesis, edges: list[Edge]) -> TheoryNode:
     shown = hypothesis_view(h)
-    return Node(
+    return TheoryNode(
         **shown.model_dump(),
         id=h.hypothesis_id,
         posterior=shown.posterior_mean,

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Http, Response, function
 from functions.rules.access import check_worker
-from functions.rules.swarm.belonging import named_population
+from functions.rules.swarm.belonging import Purpose, named_population
 from functions.rules.swarm.handing_out import (
     DRAWN_PRIORITY,
     MOST_ACTIVE,
@@ -63,6 +63,7 @@ async def start(request: StartRun, call: Call, stores: Stores) -> StartedRun:
             population,
             worker.worker_id,
             config,
+            Purpose(population.strategy, population.shape),
             priority=DRAWN_PRIORITY,
             is_extra=True,
             most_active=MOST_ACTIVE,

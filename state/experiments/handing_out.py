@@ -51,6 +51,7 @@ class HandingOut(Registering, EndingStore):
             "hypothesis_id": out.hypothesis_id,
             "proposal_priority": out.priority,
             "is_extra": out.is_extra,
+            "is_reference": out.is_reference,
         }
         answer = await self._lab.move(
             "hand_out",
@@ -70,7 +71,8 @@ class HandingOut(Registering, EndingStore):
                 "most_active": out.most_active,
                 "proposal": out.proposal,
                 "population_id": out.population_id,
-                "compared": out.compared,
+                "is_compared": 1 if out.is_compared else None,
+                "is_reference": 1 if out.is_reference else None,
                 "started": json.dumps(_started(worker, 1))[1:-1],
             },
         )

@@ -2,7 +2,7 @@
 -- parts: registration books
 -- keys: swarm_worker swarm_seen handed_out configs proposals dimensions assigned
 -- args: worker_id is_extra? run_id? run_s lost_after_s fingerprint version most_trials? most_in_flight? most_active? proposal?
--- args: population_id compared? started
+-- args: population_id is_compared? is_reference? started
 -- `run_id` is the worker's run when this was decided, and `version` that of the dimensions; with `is_extra` the worker asks
 -- for a run beside that. `proposal` is the config's text in `proposals`, which it leaves. The config may have been tried so
 -- often, so many runs of it be in flight, and the worker have so many runs. `started` is data of an event.
@@ -39,7 +39,11 @@ redis.call('HINCRBY', K.swarm_worker, 'active', 1)
 if not A.is_extra then
   redis.call('HSET', K.swarm_worker, 'run_id', id, 'population_id', A.population_id)
   redis.call('HSET', K.assigned, A.worker_id, A.population_id)
-  if A.compared then redis.call('HSET', K.swarm_worker, 'compared', A.compared) end
+  if A.is_reference then
+    redis.call('HSET', K.swarm_worker, 'compared', 0)
+  elseif A.is_compared then
+    redis.call('HINCRBY', K.swarm_worker, 'compared', 1)
+  end
 end
 emit('experiment.started', A.tag, id, string.format('{"experiment_id":"%s",%s}', id, A.started), A.experiment_traceparent)
 return {'ok', number}

@@ -24,6 +24,7 @@ from state.records.experiments import (
 )
 from state.records.gpus import Footprint, Gpu, GpuStatus, Transport
 from state.records.hypotheses import (
+    Claim,
     Evidence,
     Hypothesis,
     HypothesisKind,
@@ -54,6 +55,7 @@ __all__ = [
     "STATUSES",
     "Best",
     "Choice",
+    "Claim",
     "Dimension",
     "Direction",
     "Dtype",

@@ -251,6 +251,8 @@ class Trial(Idea, Sketch):
     hypothesis_id: str | None = None
     proposal_priority: float | None = None
     """0 to 1, as its worker was told."""
+    is_reference: bool = False
+    """It has the reference config of its population's claim: others are compared with it."""
     is_extra: bool = False
     """Its worker chose the config itself."""
     handed_out: int = 0

@@ -32,8 +32,8 @@ class Evidence(Record):
     """Judged value less that of the reference run, in the direction of the metric: below 0 is better."""
 
 
-class Hypothesis(Record):
-    """A claim, and the belief in it: theta, the share of its runs that win, is Beta(alpha, beta)."""
+class Claim(Record):
+    """What is to be found out, and how."""
 
     hypothesis_id: str
     tag: str
@@ -53,6 +53,10 @@ class Hypothesis(Record):
     phase: Literal["exploration", "validation"] = "exploration"
     reference_config: dict[str, Value] = {}
     """Frozen: what its reference runs have in every dimension."""
+
+
+class Hypothesis(Claim):
+    """A claim, and the belief in it: theta, the share of its runs that win, is Beta(alpha, beta)."""
 
     status: HypothesisStatus = "active"
     settled: Verdict | None = None

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from functions.process.lifecycle import Process
+from state.hypotheses import Hypotheses
 from tests.functions.test_swarm import DIMENSIONS, Swarm
 from tests.labs import asked, events_of, refused, told
 
@@ -82,7 +83,8 @@ async def test_a_run_counts_beside_a_run_of_the_reference_config(swarm: Swarm) -
         run, reference = configs[e["experiment_id"]], configs[e["reference_id"]]
         assert {name for name in run if run[name] != reference[name]} == {e["about"]}
     assert len({(e["about"], e["reference_id"]) for e in compared}) == len(compared)
-    assert sum(h["n_experiments"] for h in found.values()) == len(evidence)
+    outcomes = [e for e in evidence if e["outcome"] is not None]
+    assert sum(h["n_experiments"] for h in found.values()) == len(outcomes)
     assert {h["posterior_mean"] for h in found.values()} != {0.5}
 
 
@@ -101,3 +103,68 @@ async def test_what_is_not_there_is_said(swarm: Swarm) -> None:
 
     assert missing.status_code == 404
     await refused(swarm.http, 404, "/api/hypothesis/learn", tag="swarm", experiment_id="swarm-999")
+
+
+async def test_an_irrelevant_dimension_is_frozen_and_its_claim_begins_anew_once_it_varies_again(
+    swarm: Swarm,
+) -> None:
+    lab = swarm.process.lab
+    claim = (await hypotheses(swarm))["OPTIMIZER"]["hypothesis_id"]
+    settled = (await Hypotheses(lab).get("swarm", claim)).model_copy(
+        update={"settled": "irrelevant", "contrasts": 60, "alpha": 31.0, "beta": 33.0, "n_experiments": 60}
+    )
+    await lab.command("HDEL", lab.keys("hypotheses", "swarm"), claim)
+    text = settled.model_dump_json(exclude_none=True)
+    await lab.command("HSET", lab.keys("archived_hypotheses", "swarm"), claim, text)
+    asks = {"tag": "swarm", "hypothesis_id": claim}
+
+    froze = await told(swarm.http, "/api/dimension/freeze-irrelevant", **asks)
+    again = await told(swarm.http, "/api/dimension/freeze-irrelevant", **asks)
+
+    assert (froze["dimension"], again["dimension"]) == ("OPTIMIZER", None)
+    [found] = [d for d in await dimensions(swarm) if d["name"] == "OPTIMIZER"]
+    assert (found["frozen"], found["frozen_value"]) == (True, settled.reference_config["OPTIMIZER"])
+    assert claim in found["frozen_reason"]
+    assert (await told(swarm.http, "/api/hypothesis/bootstrap", tag="swarm"))["added"] == []
+
+    await told(swarm.http, "/api/dimension/unfreeze", tag="swarm", name="OPTIMIZER", reason="look again")
+    reopened = await told(swarm.http, "/api/hypothesis/reopen", tag="swarm", name="OPTIMIZER")
+
+    assert reopened["hypotheses"] == [claim]
+    anew = (await hypotheses(swarm))["OPTIMIZER"]
+    assert (anew["settled"], anew["posterior_mean"], anew["n_experiments"]) == (None, 0.5, 0)
+
+
+async def test_what_a_dimension_is_frozen_at_is_in_every_reference_config(swarm: Swarm) -> None:
+    await told(
+        swarm.http, "/api/dimension/freeze", tag="swarm", name="DEPTH", value=8, reason="it has to fit"
+    )
+    await told(swarm.http, "/api/hypothesis/bootstrap", tag="swarm")
+
+    kept = [
+        await Hypotheses(swarm.process.lab).get("swarm", h["hypothesis_id"])
+        for h in (await hypotheses(swarm)).values()
+    ]
+    assert {h.reference_config["DEPTH"] for h in kept} == {8}
+
+
+async def test_a_run_of_the_workers_own_choice_is_no_evidence(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    started = await swarm.http.post("/runs/start/w1", json={"LR": 0.05})
+    await swarm.result("w1", started.json()["run_id"], 0.5)
+
+    assert await learned(swarm, started.json()["run_id"]) == []
+
+
+async def test_reference_runs_are_not_stopped(swarm: Swarm) -> None:
+    await swarm.policy(**{"belief.reference_share": 0.5})
+    await swarm.join("w1")
+    runs = [await swarm.run("w1", 1.0) for _ in range(4)]
+
+    records = [await swarm.record(run) for run in runs]
+
+    assert [e.is_reference for e in records] == [False, True, False, True]
+
+
+async def dimensions(swarm: Swarm) -> list[dict[str, Any]]:
+    return list((await told(swarm.http, "/api/dimension/list", tag="swarm"))["dimensions"])

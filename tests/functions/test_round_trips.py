@@ -142,6 +142,8 @@ CEILINGS: dict[str, Most] = {
     "hypothesis::bootstrap, nothing new": Most(1),
     "hypothesis::list": Most(1),
     "hypothesis::get": Most(1),
+    "hypothesis::reopen": Most(1),
+    "dimension::freeze_irrelevant": Most(1),
     "hypothesis::learn": Most(2, 1),
     "hypothesis::learn, again": Most(1),
     "swarm::register": Most(3, 1, goal=(2, 1)),
@@ -165,8 +167,8 @@ CEILINGS: dict[str, Most] = {
     "swarm::sweep": Most(1),
     "program::current": Most(0),
     "journal::read": Most(0),
-    "hypothesis::graph": Most(0),
-    "hypothesis::graph_summary": Most(0),
+    "hypothesis::graph": Most(1),
+    "hypothesis::graph_summary": Most(1),
     "pipeline::status": Most(0),
     "pipeline::spec": Most(0),
     "pipeline::spec_payload": Most(0),
@@ -414,6 +416,8 @@ async def organisers(a: Counter) -> None:
     await a.paid("hypothesis::bootstrap, nothing new", tag="new-swarm")
     await a.paid("hypothesis::list", tag="new-swarm")
     await a.paid("hypothesis::get", tag="new-swarm", hypothesis_id=proposed["added"][0])
+    await a.paid("hypothesis::reopen", tag="new-swarm", name="LR")
+    await a.paid("dimension::freeze_irrelevant", tag="new-swarm", hypothesis_id=proposed["added"][0])
     joins = {"worker_id": "w1", "gpu_type": "H100", "baseline_bpb": 1.0, "tag": "new-swarm"}
     await a.paid("swarm::register", **joins)
     await a.paid("swarm::register, again", **joins)

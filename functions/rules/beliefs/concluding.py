@@ -27,10 +27,24 @@ MOST_UNPAIRED = 50
 """Newest runs of a hypothesis that wait for a reference run."""
 _EVIDENCE = TypeAdapter(list[Evidence])
 _RUNS = TypeAdapter(list[FinishedRun])
-_RUN = TypeAdapter(FinishedRun)
 _STRATEGY: TypeAdapter[SwarmStrategy] = TypeAdapter(SwarmStrategy)
 _VALUED = ("keep", "discard", "measured")
 _CRASHED = ("crash", "timeout", "invalid")
+
+
+@dataclass(frozen=True)
+class ReferenceRun:
+    """A run of a reference config."""
+
+    started_at: float
+    run: FinishedRun
+
+    def may_stand_beside(self, h: Hypothesis) -> bool:
+        """Whether it is one of this hypothesis: an earlier one may be what its reference config was chosen by."""
+        return is_reference(self.run, h) and self.started_at >= h.created_at
+
+
+_REFERENCE = TypeAdapter(ReferenceRun)
 
 
 @dataclass(frozen=True)
@@ -45,8 +59,8 @@ class _Belief:
 
 
 def finished_run(e: Experiment, facts: LearningFacts) -> FinishedRun | None:
-    """The run as the rules of evidence know it; None where it is not a swarm's, or has no config."""
-    if e.worker_id is None or not e.config_delta:
+    """The run as the rules of evidence know it; None where the swarm did not choose its config."""
+    if e.worker_id is None or e.is_extra or not e.config_delta:
         return None
     ended = _end(e)
     judged = None
@@ -74,6 +88,7 @@ def terms_of(facts: LearningFacts) -> Terms:
         sigma=noise.sigma if noise else None,
         dead_zone=given.dead_zone,
         equivalence_margin=given.equivalence_margin,
+        exploits_count=False,
         workers=facts.active_workers,
     )
 
@@ -89,8 +104,11 @@ def learned(run: FinishedRun | None, facts: LearningFacts, kept: Mapping[str, Ke
     """What a run changes; `kept` is of the hypotheses that are `concerned`."""
     terms = terms_of(facts)
     before = {h.hypothesis_id: h for h in facts.open}
+    references = [_REFERENCE.validate_json(text) for text in facts.references]
     beliefs = (
-        {} if run is None else {name: _learned(run, before[name], kept[name], facts, terms) for name in kept}
+        {}
+        if run is None
+        else {name: _learned(run, before[name], kept[name], references, facts, terms) for name in kept}
     )
     opened = [beliefs[name].hypothesis if name in beliefs else h for name, h in before.items()]
     archived = [name for name, b in beliefs.items() if b.hypothesis.settled in ARCHIVED]
@@ -101,9 +119,7 @@ def learned(run: FinishedRun | None, facts: LearningFacts, kept: Mapping[str, Ke
     return Learning(
         changed=changed,
         archived=archived,
-        reference=_RUN.dump_json(run).decode()
-        if run and any(is_reference(run, h) for h in facts.open)
-        else None,
+        reference=_reference_text(run, facts),
         populations=populations,
         reprieved={} if run is None else _sums(facts, [b.own for b in beliefs.values()]),
         believed={
@@ -119,7 +135,14 @@ def learned(run: FinishedRun | None, facts: LearningFacts, kept: Mapping[str, Ke
     )
 
 
-def _learned(run: FinishedRun, h: Hypothesis, kept: Kept, facts: LearningFacts, terms: Terms) -> _Belief:
+def _learned(
+    run: FinishedRun,
+    h: Hypothesis,
+    kept: Kept,
+    references: Sequence[ReferenceRun],
+    facts: LearningFacts,
+    terms: Terms,
+) -> _Belief:
     """One hypothesis after the run: what it says by itself, and what pairs it makes possible."""
     h = h.model_copy(update={"evidence": _EVIDENCE.validate_json(kept.evidence) if kept.evidence else []})
     unpaired = _RUNS.validate_json(kept.unpaired) if kept.unpaired else []
@@ -131,18 +154,27 @@ def _learned(run: FinishedRun, h: Hypothesis, kept: Kept, facts: LearningFacts, 
         h = after_outside(h, run.judged)
     if part == "candidate":
         unpaired.append(run)
-    made = [_RUN.validate_json(text) for text in facts.references]
-    references = [r for r in made if r.experiment_id not in used and is_reference(r, h)]
-    if part == "reference":
-        references.append(run)
-    for candidate, reference in pairs(unpaired, references, h):
+    made = [*references, _referring(facts, run)] if part == "reference" else references
+    unused = [r.run for r in made if r.may_stand_beside(h) and r.run.experiment_id not in used]
+    for candidate, reference in pairs(unpaired, unused, h):
         unpaired.remove(candidate)
         used.append(reference.experiment_id)
         if (said := outcome_of(candidate, h, terms, reference)) is not None:
             h = after(h, said, terms, facts.now)
             own = said if candidate is run else own
-    still = {r.experiment_id for r in made} | {run.experiment_id}
+    still = {r.run.experiment_id for r in made}
     return _Belief(h, tuple(unpaired[-MOST_UNPAIRED:]), tuple(n for n in used if n in still), own)
+
+
+def _referring(facts: LearningFacts, run: FinishedRun) -> ReferenceRun:
+    return ReferenceRun(facts.run.started_at or facts.run.registered_at, run)
+
+
+def _reference_text(run: FinishedRun | None, facts: LearningFacts) -> str | None:
+    """The run as it is kept where it is one of a reference config."""
+    if run is None or not any(is_reference(run, h) for h in facts.open):
+        return None
+    return _REFERENCE.dump_json(_referring(facts, run)).decode()
 
 
 def _kept(b: _Belief) -> Kept:
@@ -202,6 +234,7 @@ def _news(h: Hypothesis, before: Hypothesis) -> dict[str, Any]:
     """What the event of a change says."""
     believed = posterior(h)
     return {
+        "hypothesis_id": h.hypothesis_id,
         "statement": h.statement,
         "status": h.status,
         "status_before": before.status,

@@ -8,7 +8,7 @@ from functions.rules.beliefs.allocation import MOONSHOT, USUAL, Allotting, has_c
 from functions.rules.beliefs.evidence import ARCHIVED
 from functions.rules.beliefs.posterior import posterior
 from functions.rules.beliefs.rebalancing import steadied
-from functions.rules.beliefs.strategies import moonshot_shape, shape_of, strategy_of
+from functions.rules.beliefs.strategies import COMPARED, moonshot_shape, shape_of, strategy_of
 from functions.rules.swarm.populations import Population, population_id
 from functions.rules.swarm.shapes import Shape, freedoms_of
 from state.belief_facts import BeliefFacts
@@ -85,4 +85,5 @@ def _population(
         h.statement,
         target=target,
         shape=shape_of(h, strategy, best_config),
+        tested=None if strategy in COMPARED else shape_of(h, "investigate", best_config),
     )

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from functions.rules.beliefs.rebalancing import population_for
 from functions.rules.beliefs.strategies import COMPARED
 from functions.rules.swarm.populations import Population, everyone
-from functions.rules.swarm.shapes import freedoms_of
+from functions.rules.swarm.shapes import Shape, SwarmStrategy, freedoms_of
 from state.errors import Invalid
-from state.records import SwarmWorker, Value
+from state.policy import Policy
+from state.records import Dimension, SwarmWorker, Value
 from state.swarm_facts import SwarmFacts
 
 
@@ -44,27 +46,42 @@ def named_population(population_id: str | None, worker: SwarmWorker, facts: Swar
     return found
 
 
-def is_reference(config: Mapping[str, Value], population: Population) -> bool:
-    """Whether a config is what the population's runs are compared with."""
-    return population.strategy in COMPARED and dict(population.shape.center) == dict(config)
+@dataclass(frozen=True)
+class Purpose:
+    """What one run of a population is for."""
+
+    strategy: SwarmStrategy
+    shape: Shape
+
+    @property
+    def is_compared(self) -> bool:
+        """It is compared with runs of the reference config, which is the shape's center."""
+        return self.strategy in COMPARED and bool(self.shape.center)
+
+
+def purpose_of(population: Population, policy: Policy, draw: float) -> Purpose:
+    """What a worker's next run is for: its population's strategy, or now and then a test of the claim.
+
+    Workers that look for the best config tell little of what is claimed: they win once the search works. A share of
+    their runs, `belief.tested_share`, is compared with reference runs; `draw` is a number of [0, 1).
+    """
+    if population.tested is not None and draw < policy.belief.tested_share:
+        return Purpose("investigate", population.tested)
+    return Purpose(population.strategy, population.shape)
 
 
 def reference_config(
-    worker: SwarmWorker, population: Population, facts: SwarmFacts
+    worker: SwarmWorker, purpose: Purpose, dimensions: Sequence[Dimension], policy: Policy
 ) -> dict[str, Value] | None:
     """The reference config where the worker's next run has to be one of it; else None.
 
     So many of its compared runs are as `belief.reference_share` says; a frozen dimension stands where it is frozen.
     """
-    if population.strategy not in COMPARED or not population.shape.center:
+    if not purpose.is_compared or (worker.compared + 1) * policy.belief.reference_share < 1:
         return None
-    if (worker.compared + 1) * facts.policy.belief.reference_share < 1:
-        return None
-    return {f.dimension.name: f.standing for f in freedoms_of(facts.dimensions, population.shape)}
+    return {f.dimension.name: f.standing for f in freedoms_of(dimensions, purpose.shape)}
 
 
-def compared_after(worker: SwarmWorker, config: Mapping[str, Value], population: Population) -> int:
-    """The worker's runs since its last one of a reference config, after one with this config."""
-    if population.strategy not in COMPARED:
-        return worker.compared
-    return 0 if is_reference(config, population) else worker.compared + 1
+def is_reference(config: Mapping[str, Value], purpose: Purpose) -> bool:
+    """Whether a config is what the purpose's runs are compared with."""
+    return purpose.is_compared and dict(purpose.shape.center) == dict(config)

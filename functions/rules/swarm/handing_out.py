@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from functions.rules.swarm.belonging import compared_after, reference_config
+from functions.rules.swarm.belonging import Purpose, is_reference, purpose_of, reference_config
 from functions.rules.swarm.dimensions import value_of
 from functions.rules.swarm.fingerprints import fingerprint
 from functions.rules.swarm.populations import Population
@@ -172,26 +172,20 @@ def handed_out(facts: NextFacts, population: Population, owner: str | None, nth:
         "most_trials": duplicates.max_trials if nth < TRIES else None,
         "most_in_flight": duplicates.max_inflight if nth < TRIES else None,
     }
-    worker = facts.worker
-    if (reference := reference_config(worker, population, facts)) is not None:
-        return hand_out(facts, population, owner, reference, priority=REFERENCE_PRIORITY, compared=0)
-    is_its_own = population.population_id == facts.waiting_for
-    text = rng.choice(facts.waiting) if facts.waiting and is_its_own and nth < TRIES else None
+    purpose = purpose_of(population, facts.policy, rng.random())
+    reference = reference_config(facts.worker, purpose, facts.dimensions, facts.policy)
+    if reference is not None:
+        return hand_out(facts, population, owner, reference, purpose, priority=REFERENCE_PRIORITY)
+    is_queued = population.population_id == facts.waiting_for and purpose.strategy == population.strategy
+    text = rng.choice(facts.waiting) if facts.waiting and is_queued and nth < TRIES else None
     waiting = Waiting.read(text) if text is not None else None
     if waiting is not None and fits(waiting.config, facts.dimensions):
+        given = waiting.config
         return hand_out(
-            facts,
-            population,
-            owner,
-            waiting.config,
-            priority=waiting.priority,
-            proposal=text,
-            compared=compared_after(worker, waiting.config, population),
-            **limits,
+            facts, population, owner, given, purpose, priority=waiting.priority, proposal=text, **limits
         )
-    config = drawn_config(facts.dimensions, population.shape, rng)
-    compared = compared_after(worker, config, population)
-    return hand_out(facts, population, owner, config, priority=DRAWN_PRIORITY, compared=compared, **limits)
+    config = drawn_config(facts.dimensions, purpose.shape, rng)
+    return hand_out(facts, population, owner, config, purpose, priority=DRAWN_PRIORITY, **limits)
 
 
 def hand_out(
@@ -199,6 +193,7 @@ def hand_out(
     population: Population,
     owner: str | None,
     config: Mapping[str, Any],
+    purpose: Purpose,
     *,
     priority: float,
     **more: Any,
@@ -225,12 +220,14 @@ def hand_out(
         idea,
         name,
         population.population_id,
-        population.strategy,
+        purpose.strategy,
         population.hypothesis_id,
         priority,
         budget_s,
         lost_after_s(budget_s, facts.policy),
         facts.dimensions_version,
+        is_compared=purpose.is_compared,
+        is_reference=is_reference(config, purpose),
         **more,
     )
 

@@ -25,6 +25,8 @@ class Population:
     """Workers that it is to have."""
     shape: Shape = field(default_factory=lambda: Shape("investigate"))
     """What its configs vary. Without a center it is the best known config."""
+    tested: Shape | None = None
+    """What the runs vary that test its claim; None: all of its runs do, or it has no claim."""
 
     def shape_around(self, best_config: Mapping[str, Value]) -> Shape:
         """What its configs vary, around the best known config where it has no center of its own."""

@@ -1,0 +1,34 @@
+"""hypothesis::reopen begins the claims of a dimension anew that varies again."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from functions.contract import Command, On, Response, function
+from functions.rules.beliefs.following import reopened
+from functions.rules.beliefs.sharing import shared_out, texts
+from state.hypotheses import Hypotheses
+from state.ids import Tag as TagName
+
+
+class ReopenClaims(Command):
+    tag: TagName
+    name: str = Field(max_length=64, description="the dimension", examples=["LEARNING_RATE"])
+
+
+class ReopenedClaims(Response):
+    hypotheses: list[str]
+    """Ids of those that were irrelevant and are tested again."""
+
+
+@function("hypothesis::reopen", On("dimension.unfrozen"), role="operator", writes=True)
+async def reopen(request: ReopenClaims, hypotheses: Hypotheses) -> ReopenedClaims:
+    """Test the claims again by which a dimension was irrelevant; they begin at P = 0.5. Safe to run twice."""
+    while True:
+        facts = await hypotheses.all(request.tag)
+        again = reopened(facts, request.name)
+        if not again:
+            return ReopenedClaims(hypotheses=[])
+        populations = texts(shared_out(facts, [*facts.open, *again], facts.best_config))
+        if await hypotheses.propose(facts, again, populations):
+            return ReopenedClaims(hypotheses=[h.hypothesis_id for h in again])

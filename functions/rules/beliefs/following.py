@@ -1,0 +1,50 @@
+"""What changes of a tag's hypotheses as its dimensions change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from functions.rules.beliefs.bootstrap import bootstrapped
+from functions.rules.beliefs.evidence import about
+from functions.rules.beliefs.sharing import reference_config
+from state.belief_facts import ProposalFacts
+from state.records import Claim, Dimension, Hypothesis, Value
+
+
+def begun(facts: ProposalFacts) -> list[Hypothesis]:
+    """A claim for each dimension that may vary and has none."""
+    known = {h.hypothesis_id: h.statement for h in (*facts.open, *facts.archived)}
+    reference = reference_config(facts.dimensions, facts.best_config)
+    return bootstrapped(facts.tag.name, facts.dimensions, known, reference, facts.now)
+
+
+def adapted(facts: ProposalFacts) -> list[Hypothesis]:
+    """Open hypotheses whose reference config no longer is a config, with one that is: every dimension has a value
+    there, and a frozen one stands where it is frozen. Runs are compared with the new one from now on."""
+    reference = reference_config(facts.dimensions, facts.best_config)
+    found = [(h, _held(h.reference_config or reference, facts.dimensions, reference)) for h in facts.open]
+    return [h.model_copy(update={"reference_config": new}) for h, new in found if new != h.reference_config]
+
+
+def reopened(facts: ProposalFacts, dimension: str) -> list[Hypothesis]:
+    """The claims of a dimension that were irrelevant, begun anew: it varies again."""
+    reference = reference_config(facts.dimensions, facts.best_config)
+    again = {"created_at": facts.now, "reference_config": reference}
+    return [
+        Hypothesis(**{**h.model_dump(include=set(Claim.model_fields)), **again})
+        for h in facts.archived
+        if h.settled == "irrelevant" and about(h) == {dimension}
+    ]
+
+
+def irrelevant_dimension(h: Hypothesis) -> str | None:
+    """The dimension that is to be frozen, since its claim is irrelevant; None: there is no such one."""
+    is_whole = h.settled == "irrelevant" and not h.config_constraint and len(h.dimensions) == 1
+    return h.dimensions[0] if is_whole else None
+
+
+def _held(
+    config: Mapping[str, Value], dimensions: Sequence[Dimension], fallback: Mapping[str, Value]
+) -> dict[str, Value]:
+    held = {d.name: d.frozen_value for d in dimensions if d.frozen and d.frozen_value is not None}
+    return {d.name: held.get(d.name, config.get(d.name, fallback[d.name])) for d in dimensions}
