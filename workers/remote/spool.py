@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from state.errors import NightjarError, Unavailable
+from state.private import write_private
 from state.settings import Settings
 from workers.remote.client import RemoteLab
 from workers.slot import Slot
@@ -64,12 +64,7 @@ class Spool:
 def write_whole(place: Path, said: Mapping[str, Any]) -> None:
     """Write this as JSON, in a file that is there whole or not at all, whatever dies."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    written = place.with_suffix(".new")
-    with written.open("w") as file:
-        json.dump(dict(said), file, allow_nan=False)
-        file.flush()
-        os.fsync(file.fileno())
-    written.replace(place)
+    write_private(place, json.dumps(dict(said), allow_nan=False))
 
 
 def oldest_first(folder: Path) -> Sequence[Path]:
