@@ -68,8 +68,8 @@ def test_best_write_reproduces_the_best_config_exactly_in_the_example(
     assert script.stat().st_mode & 0o777 == 0o755
     lines = done.stdout.splitlines()
     changed = [name for name, value in config.items() if before[name] != value]
-    assert [line.partition(":")[0] for line in lines[1:-1]] == changed
-    assert f"LEARNING_RATE: {before['LEARNING_RATE']!r} -> {config['LEARNING_RATE']!r}" in lines
+    assert changed
+    assert lines[1:-1] == [f"{name}: {before[name]!r} -> {config[name]!r}" for name in changed]
     assert lines[-1].startswith(f"{script} has the 20 constants of swarm-3")
     again = nightjar(lab.data, "best", "swarm", "--write", str(script), "--json")
     assert json.loads(again.stdout)["written"] == {}
