@@ -213,6 +213,10 @@ class BeliefPolicy(Part):
         le=1,
         description="share of the runs of workers that look for the best config which test their claim instead",
     )
+    test_decision: Literal["threshold", "significant"] = Field(
+        default="threshold",
+        description="what a test needs for a win: an effect of its threshold; or one that is significant, too",
+    )
     reference_share: float = Field(
         default=0.25,
         gt=0,

@@ -56,6 +56,7 @@ class Observed(Record):
     last_metric: float | None = None
     baseline_bpb: float | None = None
     fingerprint: str | None = None
+    population_id: str | None = None
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 from functions.process.lifecycle import Process
 from state.hypotheses import Hypotheses
 from tests.functions.test_swarm import DIMENSIONS, Swarm
-from tests.labs import asked, events_of, refused, told
+from tests.labs import asked, bearer, curl, dump, events_of, refused, told
 
 
 @pytest.fixture
@@ -164,6 +164,91 @@ async def test_reference_runs_are_not_stopped(swarm: Swarm) -> None:
     records = [await swarm.record(run) for run in runs]
 
     assert [e.is_reference for e in records] == [False, True, False, True]
+
+
+# -- proposing and testing
+
+
+async def proposed(swarm: Swarm, **proposal: Any) -> dict[str, Any]:
+    return await told(swarm.http, "/api/hypothesis/propose", tag="swarm", proposal=proposal)
+
+
+async def test_a_proposal_that_says_what_another_says_is_refused_and_changes_nothing(swarm: Swarm) -> None:
+    claim = {"statement": "a lower LR trains better", "config_constraint": {"LR": {"max": 0.001}}}
+    dry = await told(swarm.http, "/api/hypothesis/gate", tag="swarm", proposal=claim)
+    accepted = await proposed(swarm, **claim)
+    before = await dump(swarm.process.lab)
+
+    again = await proposed(swarm, **claim)
+    said_otherwise = await proposed(swarm, **{**claim, "statement": "smaller LR values train better"})
+    wrong = await proposed(swarm, statement="a huge LR is best", config_constraint={"LR": 7})
+
+    assert (dry["accepted"], dry["hypothesis_id"], accepted["reason"]) == (
+        True,
+        None,
+        "schema_valid_and_novel",
+    )
+    assert (again["reason"], again["duplicate_of"]) == ("duplicate_statement", accepted["hypothesis_id"])
+    assert (said_otherwise["accepted"], said_otherwise["reason"]) == (False, "duplicate_semantic")
+    assert (wrong["reason"], wrong["hypothesis_id"]) == ("invalid_constraint", None)
+    assert await dump(swarm.process.lab) == before
+
+
+async def test_a_model_s_claim_has_workers_from_the_next_allocation(swarm: Swarm) -> None:
+    agent = await bearer(swarm.process, "ann", "agent")
+    answer = await curl(
+        swarm.http,
+        "/api/hypothesis/propose",
+        {"tag": "swarm", "proposal": {"statement": "LR 0.01 is best"}},
+        **agent,
+    )
+    claim = answer.json()["hypothesis_id"]
+    swarm.http.headers.update(await bearer(swarm.process, "op", "operator"))
+    assert claim not in {p["hypothesis_id"] for p in (await asked(swarm.http, "/populations"))["populations"]}
+
+    await swarm.join("w1")
+    await learned(swarm, await swarm.run("w1", 0.9))
+
+    assert claim in {p["hypothesis_id"] for p in (await asked(swarm.http, "/populations"))["populations"]}
+    shown = await asked(swarm.http, f"/api/hypothesis/{claim}?tag=swarm")
+    assert shown["hypothesis"]["source"] == "llm_proposed"
+
+
+async def test_one_test_decides_a_claim_and_frees_its_workers(swarm: Swarm) -> None:
+    """Both values of OPTIMIZER run twice, all else at the reference config; adam wins by the threshold."""
+    spec = {
+        "type": "single_factor_effect",
+        "variable": "OPTIMIZER",
+        "values": ["adam", "sgd"],
+        "min_runs_per_cell": 2,
+        "decision_rule": {"threshold": 0.05},
+    }
+    claim = (await proposed(swarm, statement="adam beats sgd here", phase="validation", test_spec=spec))[
+        "hypothesis_id"
+    ]
+    for nth in range(8):
+        await swarm.join(f"w{nth}")
+    cells = list[dict[str, Any]]()
+    for turn in range(40):
+        worker = f"w{turn % 8}"
+        given = await swarm.next(worker)
+        config = given["config_delta"]
+        if given["hypothesis_id"] == claim:
+            cells.append(config)
+            assert given["population_strategy"] == "validate"
+        await swarm.result(worker, given["run_id"], 0.8 if config["OPTIMIZER"] == "adam" else 0.9)
+        await learned(swarm, given["run_id"])
+        await told(swarm.http, "/api/swarm/refill", tag="swarm")
+        shown = await asked(swarm.http, f"/api/hypothesis/{claim}?tag=swarm")
+        if shown["hypothesis"]["settled"]:
+            break
+
+    assert (shown["hypothesis"]["settled"], shown["hypothesis"]["n_experiments"]) == ("supported", 1)
+    assert [e["against"] for e in shown["evidence"]] == ["test"]
+    assert {config["OPTIMIZER"] for config in cells} == {"adam", "sgd"}
+    assert len({(config["LR"], config["DEPTH"]) for config in cells}) == 1
+    await learned(swarm, await swarm.run("w1", 0.9))
+    assert claim not in {p["hypothesis_id"] for p in (await asked(swarm.http, "/populations"))["populations"]}
 
 
 async def dimensions(swarm: Swarm) -> list[dict[str, Any]]:

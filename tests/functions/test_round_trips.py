@@ -143,6 +143,9 @@ CEILINGS: dict[str, Most] = {
     "hypothesis::list": Most(1),
     "hypothesis::get": Most(1),
     "hypothesis::reopen": Most(1),
+    "hypothesis::gate": Most(1),
+    "hypothesis::propose": Most(1, 1),
+    "hypothesis::propose, refused": Most(1),
     "dimension::freeze_irrelevant": Most(1),
     "hypothesis::learn": Most(2, 1),
     "hypothesis::learn, again": Most(1),
@@ -417,6 +420,10 @@ async def organisers(a: Counter) -> None:
     await a.paid("hypothesis::list", tag="new-swarm")
     await a.paid("hypothesis::get", tag="new-swarm", hypothesis_id=proposed["added"][0])
     await a.paid("hypothesis::reopen", tag="new-swarm", name="LR")
+    claim = {"tag": "new-swarm", "proposal": {"statement": "lower LR values train better"}}
+    await a.paid("hypothesis::gate", **claim)
+    await a.paid("hypothesis::propose", **claim)
+    await a.paid("hypothesis::propose, refused", **claim)
     await a.paid("dimension::freeze_irrelevant", tag="new-swarm", hypothesis_id=proposed["added"][0])
     joins = {"worker_id": "w1", "gpu_type": "H100", "baseline_bpb": 1.0, "tag": "new-swarm"}
     await a.paid("swarm::register", **joins)

@@ -137,6 +137,7 @@ async def a_full_lab(settings: Settings) -> str:
             await process.tokens.issue(name=f"agent-{nth}", role="agent", issued_by="root")
             await open_tag(http, f"tag-{nth}")
         await told(http, "/api/dimension/define", tag=VARIED, dimensions=WIDE)
+        await told(http, "/api/hypothesis/bootstrap", tag=VARIED)
         await a_full_swarm(http)
         await open_tag(http, CODE, policy={"baseline_first": False})
         for seed in (1, 2):
@@ -259,6 +260,12 @@ WORST: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "experiment::setup": [{"tag": "new", "evaluator_files": [f"{'x' * 190}/{n}" for n in range(100)]}],
     "experiment::stop": [{"experiment_id": f"{SMALL}-3"}],
     "experiment::wait": [{"experiment_id": f"{TAG}-{RUNS}", "timeout": 0}],
+    "hypothesis::bootstrap": [{"tag": VARIED}],
+    "hypothesis::gate": [{"tag": VARIED, "proposal": {"statement": "D1 matters " * 40}}],
+    "hypothesis::graph": [{"tag": VARIED}],
+    "hypothesis::learn": [{"tag": VARIED, "experiment_id": f"{VARIED}-102"}],
+    "hypothesis::list": [{"tag": VARIED, "archived": True}],
+    "hypothesis::propose": [{"tag": VARIED, "proposal": {"statement": "D1 matters most " * 30}}],
     "gpu::built": [{**LENT, "tree_id": "t1", "patch_base64": b64encode(longest_patch(6).encode()).decode()}],
     "gpu::get": [{"gpu_id": FAR}],
     "gpu::health": [{"gpu_id": "host:gpu1"}],
@@ -316,7 +323,9 @@ WORST: Mapping[str, Sequence[Mapping[str, Any]]] = {
 
 
 REFUSED: Mapping[str, int] = {
+    "dimension::freeze_irrelevant": 404,
     "gpu::stopped": 409,
+    "hypothesis::get": 404,
     "token::enroll": 401,
     "token::revoke": 404,
     "trace::reopen": 404,

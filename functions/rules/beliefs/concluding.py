@@ -9,13 +9,14 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from functions.rules.beliefs.evidence import ARCHIVED, is_outside, is_reference, outcome_of, part_of
+from functions.rules.beliefs.evidence import is_outside, is_reference, outcome_of, part_of
 from functions.rules.beliefs.learning import after, after_outside
 from functions.rules.beliefs.pairing import pairs
 from functions.rules.beliefs.posterior import posterior
 from functions.rules.beliefs.reprieved import Reprieved, band_of
-from functions.rules.beliefs.sharing import is_due, shared_out, texts
+from functions.rules.beliefs.sharing import is_due, is_over, shared_out, texts
 from functions.rules.beliefs.terms import FinishedRun, RunEnd, Terms
+from functions.rules.beliefs.testing import after_run, is_test, running_test
 from functions.rules.keeps.noise import noise_of
 from functions.rules.keeps.verdict import score
 from functions.rules.stopping.judging import REASON
@@ -96,7 +97,9 @@ def terms_of(facts: LearningFacts) -> Terms:
 def concerned(run: FinishedRun, facts: LearningFacts) -> list[str]:
     """The hypotheses that a run says something of, or is compared for."""
     terms = terms_of(facts)
-    said = (h for h in facts.open if part_of(run, h, terms) != "none" or is_outside(run, h))
+    said = (
+        h for h in facts.open if _is_of_test(run, h) or part_of(run, h, terms) != "none" or is_outside(run, h)
+    )
     return [h.hypothesis_id for h in said]
 
 
@@ -111,7 +114,7 @@ def learned(run: FinishedRun | None, facts: LearningFacts, kept: Mapping[str, Ke
         else {name: _learned(run, before[name], kept[name], references, facts, terms) for name in kept}
     )
     opened = [beliefs[name].hypothesis if name in beliefs else h for name, h in before.items()]
-    archived = [name for name, b in beliefs.items() if b.hypothesis.settled in ARCHIVED]
+    archived = [name for name, b in beliefs.items() if is_over(b.hypothesis)]
     changed = {name: (b.hypothesis, _kept(b)) for name, b in beliefs.items()}
     populations = None
     if is_due(facts, opened):
@@ -146,6 +149,8 @@ def _learned(
     """One hypothesis after the run: what it says by itself, and what pairs it makes possible."""
     h = h.model_copy(update={"evidence": _EVIDENCE.validate_json(kept.evidence) if kept.evidence else []})
     unpaired = _RUNS.validate_json(kept.unpaired) if kept.unpaired else []
+    if _is_of_test(run, h):
+        return _tested(run, h, unpaired, facts)
     used: list[str] = json.loads(kept.used) if kept.used else []
     part, own = part_of(run, h, terms), None
     if part == "counts" and (own := outcome_of(run, h, terms)) is not None:
@@ -164,6 +169,19 @@ def _learned(
             own = said if candidate is run else own
     still = {r.run.experiment_id for r in made}
     return _Belief(h, tuple(unpaired[-MOST_UNPAIRED:]), tuple(n for n in used if n in still), own)
+
+
+def _is_of_test(run: FinishedRun, h: Hypothesis) -> bool:
+    return is_test(h) and run.hypothesis_id == h.hypothesis_id
+
+
+def _tested(run: FinishedRun, h: Hypothesis, before: Sequence[FinishedRun], facts: LearningFacts) -> _Belief:
+    """One hypothesis under test after one of its runs."""
+    test = running_test(h.test_spec, h.reference_config, h.config_constraint, facts.dimensions, facts.policy)
+    if test is None:
+        return _Belief(h, tuple(before), ())
+    h, runs = after_run(h, run, before, test, facts.now)
+    return _Belief(h, tuple(runs), ())
 
 
 def _referring(facts: LearningFacts, run: FinishedRun) -> ReferenceRun:

@@ -9,6 +9,7 @@ from functions.rules.beliefs.evidence import ARCHIVED
 from functions.rules.beliefs.posterior import posterior
 from functions.rules.beliefs.rebalancing import steadied
 from functions.rules.beliefs.strategies import COMPARED, moonshot_shape, shape_of, strategy_of
+from functions.rules.beliefs.testing import is_test, test_terms
 from functions.rules.swarm.populations import Population, population_id
 from functions.rules.swarm.shapes import Shape, freedoms_of
 from state.belief_facts import BeliefFacts
@@ -19,7 +20,7 @@ from state.records import Dimension, Hypothesis, Value
 def is_due(facts: BeliefFacts, opened: Sequence[Hypothesis]) -> bool:
     """Whether the workers are to be shared out anew: after a result for each active worker, or for other claims."""
     tested = {Population.read(text).hypothesis_id for text in facts.populations.values()} - {None}
-    others = tested != {h.hypothesis_id for h in opened if h.settled not in ARCHIVED}
+    others = tested != {h.hypothesis_id for h in opened if not is_over(h)}
     return others or facts.results + 1 - facts.allocated_at >= max(1, facts.active_workers)
 
 
@@ -27,7 +28,7 @@ def shared_out(
     facts: BeliefFacts, opened: Sequence[Hypothesis], best_config: Mapping[str, Value]
 ) -> list[Population]:
     """A population for each hypothesis that is to be tested, and one of moonshots where workers are left for it."""
-    tested = [h for h in opened if h.settled not in ARCHIVED]
+    tested = [h for h in opened if not is_over(h)]
     allotting = allotting_of(facts.policy)
     converged = [h.hypothesis_id for h in tested if _has_converged(h, allotting)]
     before = {p.hypothesis_id or MOONSHOT: p.target for p in map(Population.read, facts.populations.values())}
@@ -35,7 +36,7 @@ def shared_out(
     share = steadied(before, wanted)
     tag = facts.tag.name
     found = [
-        _population(tag, h, share[h.hypothesis_id], best_config, is_converged=h.hypothesis_id in converged)
+        _population(facts, h, share[h.hypothesis_id], best_config, is_converged=h.hypothesis_id in converged)
         for h in tested
     ]
     if shots := share.get(MOONSHOT):
@@ -51,6 +52,11 @@ def reference_config(dimensions: Sequence[Dimension], best_config: Mapping[str, 
     """What reference runs of a hypothesis have that is proposed now: the best known config, else the middle."""
     shape = Shape("investigate", center=best_config)
     return {freedom.dimension.name: freedom.standing for freedom in freedoms_of(dimensions, shape)}
+
+
+def is_over(h: Hypothesis) -> bool:
+    """Whether no worker tests it any more: it is refuted or irrelevant, or its one test is complete."""
+    return h.settled in ARCHIVED or (is_test(h) and h.settled is not None)
 
 
 def texts(populations: Iterable[Population]) -> dict[str, str]:
@@ -75,8 +81,9 @@ def _has_converged(h: Hypothesis, allotting: Allotting) -> bool:
 
 
 def _population(
-    tag: str, h: Hypothesis, target: int, best_config: Mapping[str, Value], *, is_converged: bool
+    facts: BeliefFacts, h: Hypothesis, target: int, best_config: Mapping[str, Value], *, is_converged: bool
 ) -> Population:
+    tag = facts.tag.name
     strategy = strategy_of(h, converged=is_converged)
     return Population(
         population_id(tag, h.hypothesis_id),
@@ -84,6 +91,8 @@ def _population(
         h.hypothesis_id,
         h.statement,
         target=target,
-        shape=shape_of(h, strategy, best_config),
+        shape=shape_of(h, strategy, best_config, test_terms(h, facts.dimensions)),
+        test_spec=h.test_spec if strategy == "validate" else None,
+        constraint=h.config_constraint,
         tested=None if strategy in COMPARED else shape_of(h, "investigate", best_config),
     )

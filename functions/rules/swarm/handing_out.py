@@ -173,6 +173,8 @@ def handed_out(facts: NextFacts, population: Population, owner: str | None, nth:
         "most_in_flight": duplicates.max_inflight if nth < TRIES else None,
     }
     purpose = purpose_of(population, facts.policy, rng.random())
+    if purpose.strategy == "validate":
+        limits = {}
     reference = reference_config(facts.worker, purpose, facts.dimensions, facts.policy)
     if reference is not None:
         return hand_out(facts, population, owner, reference, purpose, priority=REFERENCE_PRIORITY)

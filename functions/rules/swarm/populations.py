@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -25,6 +26,10 @@ class Population:
     """Workers that it is to have."""
     shape: Shape = field(default_factory=lambda: Shape("investigate"))
     """What its configs vary. Without a center it is the best known config."""
+    test_spec: Mapping[str, Any] | None = None
+    """Its configs are the cells of this test, as many as it needs."""
+    constraint: Mapping[str, Any] = field(default_factory=dict)
+    """Of its claim, where it is tested so."""
     tested: Shape | None = None
     """What the runs vary that test its claim; None: all of its runs do, or it has no claim."""
 

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from functions.rules.beliefs.protocols import CellRun, missing_cells
+from functions.rules.beliefs.testing import running_test
 from functions.rules.swarm.duplicates import Tried
 from functions.rules.swarm.fingerprints import fingerprint
 from functions.rules.swarm.handing_out import Waiting, fits
@@ -42,6 +44,8 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
     count = min(wanted(facts.policy, workers, len(stay)), AT_ONCE)
     if not count or not facts.dimensions:
         return Replenishing(dropped, [])
+    if population.test_spec is not None:
+        return Replenishing(dropped, _cells(facts, population, stay, rng)[:AT_ONCE])
     proposals = refilled(
         facts.dimensions,
         [_observation(run) for run in facts.observed],
@@ -55,6 +59,28 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
     )
     added = [Waiting(p.config, p.priority, p.why, results).text(rng.getrandbits(48)) for p in proposals]
     return Replenishing(dropped, [(text, p.priority) for text, p in zip(added, proposals, strict=True)])
+
+
+def _cells(
+    facts: RefillFacts, population: Population, stay: list[Waiting], rng: Random
+) -> list[tuple[str, float]]:
+    """The runs that a population's test still needs; they wait as long as it goes on."""
+    shape = population.shape
+    test = running_test(
+        population.test_spec, shape.center, population.constraint, facts.dimensions, facts.policy
+    )
+    if test is None:
+        return []
+    runs = [_cell_run(run) for run in facts.observed if run.population_id == population.population_id]
+    waiting = [CellRun(one.config, None, pending=True) for one in stay]
+    return [
+        (Waiting(p.config, p.priority, p.why, results=None).text(rng.getrandbits(48)), p.priority)
+        for p in missing_cells(test, [*runs, *waiting])
+    ]
+
+
+def _cell_run(run: Observed) -> CellRun:
+    return CellRun(run.config_delta, run.delta_bpb, pending=run.status in OPEN)
 
 
 def _observation(run: Observed) -> Observation:

@@ -1,0 +1,69 @@
+"""The test of a hypothesis that one vote decides: what it still needs, and what its runs come to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from functions.rules.beliefs.learning import after_test
+from functions.rules.beliefs.protocols import CellRun, RunningTest, verdict
+from functions.rules.beliefs.specs import check_spec, varied_by
+from functions.rules.beliefs.terms import FinishedRun
+from state.errors import Invalid
+from state.policy import Policy
+from state.records import Dimension, Evidence, Hypothesis, Value
+
+MOST_RUNS = 1000
+"""Newest runs of a test that are kept while it goes on."""
+
+
+def is_test(h: Hypothesis) -> bool:
+    """Whether one test decides it, and not every run."""
+    return h.phase == "validation"
+
+
+def running_test(
+    test_spec: Mapping[str, Any] | None,
+    reference_config: Mapping[str, Value],
+    constraint: Mapping[str, Any],
+    dimensions: Sequence[Dimension],
+    policy: Policy,
+) -> RunningTest | None:
+    """The test as it can be run now; None where there is none, or its dimensions have changed so that it cannot."""
+    if test_spec is None:
+        return None
+    try:
+        spec = check_spec(test_spec, dimensions)
+    except Invalid:
+        return None
+    return RunningTest(spec, dimensions, reference_config, constraint, policy.belief.test_decision)
+
+
+def test_terms(
+    h: Hypothesis, dimensions: Sequence[Dimension]
+) -> tuple[Sequence[str], Mapping[str, Any]] | None:
+    """What its test varies, and its values there, as `shape_of` takes them; None: it has no test that can be run."""
+    if h.test_spec is None:
+        return None
+    try:
+        return varied_by(check_spec(h.test_spec, dimensions))
+    except Invalid:
+        return None
+
+
+def after_run(
+    h: Hypothesis, run: FinishedRun, before: Sequence[FinishedRun], test: RunningTest, now: float
+) -> tuple[Hypothesis, list[FinishedRun]]:
+    """A hypothesis under test after one more of its runs, with the runs to keep; its verdict once it is complete."""
+    runs = [*before, run][-MOST_RUNS:]
+    judgement = verdict(test, [CellRun(each.config, each.judged) for each in runs if each.ended != "failed"])
+    if judgement.outcome is None:
+        return h, runs
+    said = Evidence(
+        experiment_id=run.experiment_id,
+        worker_id=run.worker_id,
+        outcome=float(judgement.outcome == "win"),
+        against="test",
+        contrast=judgement.effect,
+    )
+    return after_test(h, said, now), []
