@@ -162,7 +162,6 @@ class HandOut:
     fingerprint: str
     population_id: str
     strategy: str
-    hypothesis_id: str | None
     priority: float
     """0 to 1."""
     budget_s: float

@@ -16,6 +16,7 @@ from state.moves import Arg
 from state.noise import spread_at, spread_of
 from state.policy import read_policy
 from state.records import Dimension, Evidence, Experiment, Hypothesis
+from state.refusals import no_hypothesis
 from state.swarms import ACTIVE_S
 from state.tags import tag_in
 
@@ -72,9 +73,7 @@ class Hypotheses:
             ]
         )
         if (text := opened or archived) is None:
-            raise NotFound(
-                f"there is no hypothesis {hypothesis_id!r} in {tag!r}", hint="hypothesis::list shows them"
-            )
+            raise no_hypothesis(hypothesis_id, tag)
         return with_evidence(Hypothesis.model_validate_json(text), evidence)
 
     async def propose(

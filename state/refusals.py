@@ -38,6 +38,14 @@ def check_pinned(gpu_id: str | None, slots: Sequence[Slot]) -> None:
         raise agents_own(gpu_id)
 
 
+def no_hypothesis(hypothesis_id: str, tag: str) -> NotFound:
+    """There is no such hypothesis that results still bear on."""
+    return NotFound(
+        f"{tag!r} tests no hypothesis {hypothesis_id!r}",
+        hint="POST /api/hypothesis/list shows them, and /api/hypothesis/propose adds one",
+    )
+
+
 def no_selection(selection_id: str) -> NotFound:
     """There is no such selection, or no longer."""
     return NotFound(

@@ -16,7 +16,7 @@ from state.indexes import fields_in, members, read_as, records, values
 from state.moves import Arg
 from state.noise import spread_at, spread_of
 from state.policy import Policy, read_policy
-from state.records import Best, Failure, Keep, Result, Selection, Sketch, Status, Strategy, Tag
+from state.records import Best, Failure, Hypothesis, Keep, Result, Selection, Sketch, Status, Strategy, Tag
 from state.tags import categories_of, tag_in
 
 OPEN_STATUSES: tuple[Status, ...] = ("running", "leased", "queued", "registered")
@@ -51,6 +51,8 @@ class BriefFacts:
     """The newest, in finish order."""
     near: Sequence[Sketch]
     """The near misses of the best, the nearest first."""
+    hypotheses: Sequence[Hypothesis]
+    """Those that results still bear on, in no order."""
 
 
 @dataclass(frozen=True)
@@ -117,6 +119,7 @@ class Reports:
                 "strategy": ("HGETALL", keys("strategy", tag)),
                 "policy": ("HGET", keys("policy", tag), "values"),
                 "crashes": ("HGET", keys("crashes", tag), "consecutive"),
+                "hypotheses": ("HGETALL", keys("hypotheses", tag)),
                 "results": self._listed(Sketch, keys("finished", tag), RESULTS_READ),
                 "selections": members(
                     self._lab, keys("open_selections", tag), keys.selection(""), high="(inf", limit=-1
@@ -148,6 +151,7 @@ class Reports:
             unused=[s for s in selections if s.experiment_id is None],
             results=read_as(Sketch, found["results"])[::-1],
             near=misses,
+            hypotheses=[Hypothesis.model_validate_json(text) for text in found["hypotheses"].values()],
         )
 
     async def summary(self, tag: str) -> SummaryFacts:

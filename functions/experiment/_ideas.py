@@ -11,7 +11,7 @@ from functions.contract import Call, Category, Command, Line
 from functions.formats.patches import LONGEST_PATCH
 from state.digests import patch_id
 from state.errors import Invalid
-from state.ids import AgentName, ExperimentId, GpuId, SelectionId, Sha, Tag
+from state.ids import AgentName, ExperimentId, GpuId, Id, SelectionId, Sha, Tag
 from state.records import Idea
 
 LONGEST_DELTA = 64 * 1024
@@ -60,6 +60,11 @@ class NewIdea(Command):
         description="top-level constants of train.py to set; as JSON 64 KiB at most",
         examples=[{"DEPTH": 12}],
     )
+    hypothesis_id: Id | None = Field(
+        None,
+        description="the hypothesis of the tag that this tests: its result is evidence for it",
+        examples=["hyp_0a1b2c"],
+    )
     agent: AgentName | None = None
     seed: int | None = Field(None, description="the seed that it is trained with", examples=[1337])
 
@@ -97,6 +102,7 @@ class NewIdea(Command):
             seed=self.seed,
             config_delta=self.config_delta,
             selection_id=self.selection_id,
+            hypothesis_id=self.hypothesis_id,
             pinned_gpu=self.gpu_id,
             traceparent=call.traceparent,
         )

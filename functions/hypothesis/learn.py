@@ -30,7 +30,7 @@ async def learn(request: Learn, hypotheses: Hypotheses) -> Learned:
         if facts.is_learned or not facts.open:
             return Learned(experiment_id=request.experiment_id, hypotheses=[])
         run = finished_run(facts.run, facts)
-        kept = await hypotheses.kept(request.tag, concerned(run, facts) if run else [])
+        kept = await hypotheses.kept(request.tag, concerned(run, facts))
         learning = learned(run, facts, kept)
         if await hypotheses.learn(facts, learning) != "stale":
             return Learned(experiment_id=request.experiment_id, hypotheses=[*learning.changed])

@@ -7,10 +7,12 @@ from typing import Any
 from pydantic import Field
 
 from functions.contract import Request, Response, function
+from functions.rules.beliefs.theory import least_decided
 from functions.rules.keeps.verdict import near_band, should_abort
 from functions.rules.search.suggestions import short
 from functions.views.budgets import Budget, budget_view, is_limited, obstacle
 from functions.views.hints import open_step, tag_step
+from functions.views.hypotheses import Belief, belief_of
 from functions.views.sketches import selection_view, sketch_view
 from state.ids import AgentName
 from state.ids import Tag as TagName
@@ -18,6 +20,7 @@ from state.records import Best, Score, Selection, Sketch
 from state.reports import BriefFacts, Reports
 
 OPEN_SHOWN = 10
+BELIEFS_SHOWN = 5
 
 
 class ReadBrief(Request):
@@ -45,6 +48,8 @@ class Brief(Response):
     strategy_mode: str
     """`strategy.mode` once more."""
     near_misses: list[dict[str, Any]]
+    beliefs: list[Belief]
+    """Hypotheses that are tested, the least decided first; an experiment that tests one names it as hypothesis_id."""
     paused: bool
     budget: Budget | None
     """None where the tag has no limit."""
@@ -84,6 +89,7 @@ async def brief(request: ReadBrief, reports: Reports) -> Brief:
         },
         strategy_mode=strategy.mode,
         near_misses=[sketch_view(e) for e in facts.near],
+        beliefs=[belief_of(h) for h in least_decided(facts.hypotheses)[:BELIEFS_SHOWN]],
         paused=tag.paused_at is not None,
         budget=budget_view(tag) if is_limited(tag) else None,
         trace_mode=facts.policy.traces.mode,

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from functions.rules.beliefs.learning import effect
 from functions.rules.beliefs.posterior import posterior_of
+from functions.rules.search.suggestions import short
 from state.records import Evidence, Hypothesis, stamp
 
 
@@ -79,6 +80,29 @@ def hypothesis_view(h: Hypothesis) -> HypothesisView:
         source=h.source,
         rationale=h.rationale,
         created_at=stamp(h.created_at),
+    )
+
+
+class Belief(BaseModel):
+    """A hypothesis in a line, for an agent's brief."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
+
+    hypothesis_id: str
+    statement: str
+    status: str
+    posterior_mean: float
+    """P: the share of its runs that win, 0 to 1."""
+    n_experiments: int
+
+
+def belief_of(h: Hypothesis) -> Belief:
+    return Belief(
+        hypothesis_id=h.hypothesis_id,
+        statement=short(h.statement, 200),
+        status=h.settled or h.status,
+        posterior_mean=round(posterior_of(h.alpha, h.beta).posterior_mean, 3),
+        n_experiments=h.n_experiments,
     )
 
 

@@ -36,7 +36,7 @@ def handed_out_view(run_id: str, out: HandOut) -> HandedOut:
         note=note(out.strategy, out.population_id, statement),
         population_id=out.population_id,
         population_strategy=out.strategy,
-        hypothesis_id=out.hypothesis_id,
+        hypothesis_id=out.idea.hypothesis_id,
         hypothesis_statement=statement,
     )
 

@@ -48,7 +48,6 @@ class HandingOut(Registering, EndingStore):
             "fingerprint": out.fingerprint,
             "population_id": out.population_id,
             "population_strategy": out.strategy,
-            "hypothesis_id": out.hypothesis_id,
             "proposal_priority": out.priority,
             "is_extra": out.is_extra,
             "is_reference": out.is_reference,

@@ -27,7 +27,7 @@ from state.moves import Arg
 from state.patches import packed
 from state.policy import Policy, read_policy
 from state.records import Experiment, Idea, Selection, Status, Tag, Trace, words
-from state.refusals import check_pinned, no_selection
+from state.refusals import check_pinned, no_hypothesis, no_selection
 from state.tags import exhausted, unknown
 
 
@@ -48,6 +48,8 @@ class Registering(Queueing):
             raise unknown(idea.tag)
         if idea.selection_id is not None and not found["selection"]:
             raise no_selection(idea.selection_id)
+        if idea.hypothesis_id is not None and not found["claim"]:
+            raise no_hypothesis(idea.hypothesis_id, idea.tag)
         slots = slots_of(found.get("slots", ()))
         if to_train:
             check_pinned(idea.pinned_gpu, slots)
@@ -86,6 +88,8 @@ class Registering(Queueing):
             "policy": ("HMGET", keys("policy", tag), "values", "version"),
             "best": ("HMGET", keys.best(tag), "experiment_id", "trace_id", "version"),
         }
+        if idea.hypothesis_id is not None:
+            reads["claim"] = ("HGET", keys("hypotheses", tag), idea.hypothesis_id)
         if asked is not None:
             reads["first"] = ("GET", keys("requests", asked.name))
         for name in idea.parent_ids:

@@ -151,6 +151,8 @@ class Idea(Record):
 
     tag: str
     hypothesis: str
+    hypothesis_id: str | None = None
+    """The hypothesis of its tag that it tests."""
     description: str
     category: str
     commit_sha: str
@@ -248,7 +250,6 @@ class Trial(Idea, Sketch):
     """Of its constants: equal configs have the same."""
     population_id: str | None = None
     population_strategy: str | None = None
-    hypothesis_id: str | None = None
     proposal_priority: float | None = None
     """0 to 1, as its worker was told."""
     is_reference: bool = False

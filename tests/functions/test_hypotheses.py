@@ -11,7 +11,19 @@ import pytest
 from functions.process.lifecycle import Process
 from state.hypotheses import Hypotheses
 from tests.functions.test_swarm import DIMENSIONS, Swarm
-from tests.labs import asked, bearer, curl, dump, events_of, refused, told
+from tests.labs import (
+    asked,
+    bearer,
+    curl,
+    dump,
+    events_of,
+    idea,
+    open_tag,
+    refused,
+    registered,
+    told,
+    tried,
+)
 
 
 @pytest.fixture
@@ -249,6 +261,38 @@ async def test_one_test_decides_a_claim_and_frees_its_workers(swarm: Swarm) -> N
     assert len({(config["LR"], config["DEPTH"]) for config in cells}) == 1
     await learned(swarm, await swarm.run("w1", 0.9))
     assert claim not in {p["hypothesis_id"] for p in (await asked(swarm.http, "/populations"))["populations"]}
+
+
+# -- of agents
+
+
+async def test_an_agent_s_experiments_are_evidence_for_the_claim_that_they_name(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    claim = {"statement": "wider layers learn faster"}
+    added = await told(client, "/api/hypothesis/propose", tag="mar11", proposal=claim)
+    name = added["hypothesis_id"]
+    await tried(client, 1.0)
+
+    for value in (0.9, 0.95, 0.8):
+        verdict = await tried(client, value, hypothesis_id=name)
+        await told(client, "/api/hypothesis/learn", tag="mar11", experiment_id=verdict["experiment_id"])
+    crash = await registered(client, hypothesis_id=name)
+    await told(client, "/api/experiment/crash", experiment_id=crash, error="boom")
+    await told(client, "/api/hypothesis/learn", tag="mar11", experiment_id=crash)
+
+    found = await asked(client, f"/api/hypothesis/{name}?tag=mar11")
+    assert [e["outcome"] for e in found["evidence"]] == [1.0, 0.0, 1.0, 0.0]
+    [belief] = (await told(client, "/api/report/brief", tag="mar11"))["beliefs"]
+    assert belief == {
+        "hypothesis_id": name,
+        "statement": "wider layers learn faster",
+        "status": "active",
+        "posterior_mean": 0.5,
+        "n_experiments": 4,
+    }
+    await refused(client, 404, "/api/experiment/register", **idea(hypothesis_id="hyp_000000"))
 
 
 async def dimensions(swarm: Swarm) -> list[dict[str, Any]]:

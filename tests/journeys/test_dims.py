@@ -76,15 +76,24 @@ def test_a_profile_goes_into_the_swarm_s_tag_where_none_is_named(lab: RunningLab
     assert again.stdout.startswith("ours: 6 dimensions; nothing changed\n")
 
 
-def test_hypotheses_of_a_file_are_said_to_be_left_out(lab: RunningLab, tmp_path: Path) -> None:
+def test_hypotheses_of_a_file_are_proposed_beside_the_first_ones(lab: RunningLab, tmp_path: Path) -> None:
     (file := tmp_path / "d.toml").write_text(
-        '[[dimension]]\nname = "A"\ndtype = "int"\nmin = 1\nmax = 2\n[[hypothesis]]\nstatement = "x"\n'
+        '[[dimension]]\nname = "A"\ndtype = "int"\nmin = 1\nmax = 9\n'
+        '[[hypothesis]]\nstatement = "a low A is best"\nconfig_constraint = { A = { max = 3 } }\n'
     )
 
     done = nightjar(lab.data, "dims", "define", "--tag", "hypotheses", str(file))
+    again = nightjar(lab.data, "dims", "define", "--tag", "hypotheses", str(file))
 
-    assert done.returncode == 0
-    assert "1 [[hypothesis]] left out" in done.stderr
+    assert (done.returncode, again.returncode) == (0, 0), done.stderr
+    assert "a low A is best: hyp_" in done.stdout
+    assert "a low A is best: left out: statement: hyp_" in again.stdout
+    lab.until(lambda: len(claims(lab)) == 2, "the dimension has its own hypothesis, too")
+    assert claims(lab) == {"a low A is best", "A matters"}
+
+
+def claims(lab: RunningLab) -> set[str]:
+    return {h["statement"] for h in lab.post("hypothesis/list", tag="hypotheses")["hypotheses"]}
 
 
 @pytest.mark.parametrize(

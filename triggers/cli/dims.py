@@ -73,23 +73,29 @@ def define(
         raise click.UsageError("name a FILE or a --profile, one of the two")
     settings = settings_from(data=data, lab=lab)
     body: dict[str, Any] = {"tag": tag or settings.swarm_tag, "replace": replace}
-    hypotheses = 0
+    claims: list[dict[str, Any]] = []
     if file is not None:
         from functions.formats.dimensions import read_dimensions
 
         with _about(file):
             read = read_dimensions(_text(file))
         body["dimensions"] = [d.model_dump(exclude_none=True) for d in read.dimensions]
-        hypotheses = len(read.hypotheses)
+        claims = [h.model_dump(exclude_none=True) for h in read.hypotheses]
     else:
         body["profile"] = profile
-    made = LabHttp(settings).ask("POST", "/api/dimension/define", body)
+    http = LabHttp(settings)
+    made = http.ask("POST", "/api/dimension/define", body)
+    gated = [
+        http.ask("POST", "/api/hypothesis/propose", {"tag": body["tag"], "proposal": claim})
+        for claim in claims
+    ]
     if as_json:
-        print_json(made)
-    else:
-        _show_definition(made)
-    if hypotheses:
-        click.echo(f"nightjar: {hypotheses} [[hypothesis]] left out: this version reads none", err=True)
+        print_json({**made, "hypotheses": gated} if claims else made)
+        return
+    _show_definition(made)
+    for claim, answer in zip(claims, gated, strict=True):
+        said = answer["hypothesis_id"] or f"left out: {answer['detail']}"
+        click.echo(f"hypothesis   {claim['statement']}: {said}")
 
 
 @command.command()

@@ -94,9 +94,12 @@ def terms_of(facts: LearningFacts) -> Terms:
     )
 
 
-def concerned(run: FinishedRun, facts: LearningFacts) -> list[str]:
+def concerned(run: FinishedRun | None, facts: LearningFacts) -> list[str]:
     """The hypotheses that a run says something of, or is compared for."""
     terms = terms_of(facts)
+    if run is None:
+        named = facts.run.hypothesis_id if of_agent(facts.run) is not None else None
+        return [h.hypothesis_id for h in facts.open if h.hypothesis_id == named]
     said = (
         h for h in facts.open if _is_of_test(run, h) or part_of(run, h, terms) != "none" or is_outside(run, h)
     )
@@ -109,7 +112,7 @@ def learned(run: FinishedRun | None, facts: LearningFacts, kept: Mapping[str, Ke
     before = {h.hypothesis_id: h for h in facts.open}
     references = [_REFERENCE.validate_json(text) for text in facts.references]
     beliefs = (
-        {}
+        {name: _named(before[name], kept[name], facts, terms) for name in kept}
         if run is None
         else {name: _learned(run, before[name], kept[name], references, facts, terms) for name in kept}
     )
@@ -124,7 +127,7 @@ def learned(run: FinishedRun | None, facts: LearningFacts, kept: Mapping[str, Ke
         archived=archived,
         reference=_reference_text(run, facts),
         populations=populations,
-        reprieved={} if run is None else _sums(facts, [b.own for b in beliefs.values()]),
+        reprieved=_sums(facts, [b.own for b in beliefs.values()]),
         believed={
             name: _news(b.hypothesis, before[name])
             for name, b in beliefs.items()
@@ -138,6 +141,33 @@ def learned(run: FinishedRun | None, facts: LearningFacts, kept: Mapping[str, Ke
     )
 
 
+def of_agent(e: Experiment) -> Evidence | None:
+    """What an agent's experiment says of the hypothesis that it names; None: it names none, or has no result.
+
+    It wins if it beats the best before it. All are compared with few bests, so they enter no e-value.
+    """
+    if e.worker_id is not None or e.hypothesis_id is None or e.retest_of is not None:
+        return None
+    said: dict[str, Any] = {"experiment_id": e.experiment_id, "worker_id": e.agent, "is_guarded": False}
+    if e.status in _CRASHED:
+        return Evidence(**said, outcome=0.0, against="crash")
+    if e.status not in _VALUED or e.delta is None:
+        return None
+    outcome = None if e.delta == 0 else float(e.delta > 0)
+    return Evidence(**said, outcome=outcome, against="baseline", delta=-e.delta)
+
+
+def _named(h: Hypothesis, kept: Kept, facts: LearningFacts, terms: Terms) -> _Belief:
+    """One hypothesis after an agent's experiment that names it."""
+    h, said = _with_evidence(h, kept), of_agent(facts.run)
+    return _Belief(h if said is None else after(h, said, terms, facts.now), (), (), said)
+
+
+def _with_evidence(h: Hypothesis, kept: Kept) -> Hypothesis:
+    evidence = _EVIDENCE.validate_json(kept.evidence) if kept.evidence else []
+    return h.model_copy(update={"evidence": evidence})
+
+
 def _learned(
     run: FinishedRun,
     h: Hypothesis,
@@ -147,7 +177,7 @@ def _learned(
     terms: Terms,
 ) -> _Belief:
     """One hypothesis after the run: what it says by itself, and what pairs it makes possible."""
-    h = h.model_copy(update={"evidence": _EVIDENCE.validate_json(kept.evidence) if kept.evidence else []})
+    h = _with_evidence(h, kept)
     unpaired = _RUNS.validate_json(kept.unpaired) if kept.unpaired else []
     if _is_of_test(run, h):
         return _tested(run, h, unpaired, facts)

@@ -84,3 +84,8 @@ def _listed(hypotheses: Sequence[Hypothesis]) -> str:
 def _told(h: Hypothesis) -> str:
     runs = "run" if h.n_experiments == 1 else "runs"
     return f"{h.statement} (P = {posterior(h).posterior_mean:.2f}, {h.n_experiments} {runs})"
+
+
+def least_decided(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:
+    """Those whose P is nearest to 0.5 first."""
+    return sorted(hypotheses, key=lambda h: (abs(h.alpha / (h.alpha + h.beta) - 0.5), h.hypothesis_id))

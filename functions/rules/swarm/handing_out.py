@@ -207,6 +207,7 @@ def hand_out(
     idea = Idea(
         tag=facts.tag.name,
         hypothesis=population.statement,
+        hypothesis_id=population.hypothesis_id,
         description=", ".join(changes[:SHOWN])[:200] + further,
         category=CATEGORY,
         commit_sha=name[:7],
@@ -223,7 +224,6 @@ def hand_out(
         name,
         population.population_id,
         purpose.strategy,
-        population.hypothesis_id,
         priority,
         budget_s,
         lost_after_s(budget_s, facts.policy),
