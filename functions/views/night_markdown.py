@@ -120,7 +120,8 @@ def _untried(night: NightView) -> Iterator[str]:
 
 def code(text: str) -> str:
     """One line of somebody's words as a code span that ends where it should, in a table too."""
-    line = short(text, 200).replace("|", "\\|")
+    apart = re.sub(r"\\(?=\|)", r"\\ ", short(text, 200))  # a backslash before a bar would end the cell
+    line = apart.replace("|", "\\|")
     if not line:
         return ""
     fence = "`" * (1 + _longest_run(line))

@@ -134,6 +134,10 @@ def test_words_of_an_agent_are_never_markdown(words: str) -> None:
     assert not re.search(r"<(?!/?(table|thead|tbody|tr|th|td|code)\b)", shown)
 
 
+def test_a_backslash_before_a_bar_does_not_end_the_cell() -> None:
+    assert code(r"a|b \| c") == r"`a\|b \ \| c`"
+
+
 def test_a_baseline_that_nothing_beat_is_no_gain() -> None:
     tag = Tag(name="t", branch="b", created_at=0.0, total=3, baselines=1, spent_gpu_seconds=3600.0)
     baseline = Experiment(
