@@ -50,6 +50,8 @@ NOT_OF_WORKERS = frozenset(
         "beliefs",
         "populations",
         "assigned",
+        "journal",
+        "last_checkpoint",
     }
 )
 """Secrets, and what decides who is let in, what workers run, what swarms vary and what they believe."""

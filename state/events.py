@@ -38,6 +38,8 @@ CATALOGUE: Mapping[str, str] = {
     "hypothesis.proposed": "a claim is to be tested",
     "hypothesis.believed": "its status has changed; data says from what to what, with the figures",
     "hypothesis.settled": "supported, refuted or irrelevant, however often results are looked at",
+    "journal.due": "so many results were learned from that a checkpoint is to be written",
+    "journal.written": "it has another checkpoint; data says which, and what it tells of",
     "selection.opened": "an agent was given what to build on",
     "selection.committed": "its experiment became a node of its trace",
     "selection.released": "it was given back, or its experiment is no node",

@@ -22,6 +22,8 @@ from state.tags import tag_in
 
 REFERENCES = 300
 """Newest runs of reference configs that further runs are compared with."""
+CHECKPOINT_EVERY = 100
+"""Results after which the journal gets another checkpoint."""
 _DIMENSIONS = TypeAdapter(list[Dimension])
 _EVIDENCE = TypeAdapter(list[Evidence])
 
@@ -170,6 +172,8 @@ class Hypotheses:
                 "believed_data": [json.dumps(d, allow_nan=False) for d in learning.believed.values()],
                 "settled": list(learning.settled),
                 "settled_data": [json.dumps(d, allow_nan=False) for d in learning.settled.values()],
+                "is_reference": 1 if facts.run.is_reference else None,
+                "checkpoint_every": CHECKPOINT_EVERY,
             },
         )
         return answer

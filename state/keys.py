@@ -84,6 +84,10 @@ FAMILIES = (
     Family("reprieved:<tag>", "hash", "what runs came to that had one rank at one bucket and went on"),
     Family("beliefs:<tag>", "hash", "counts the changes of its beliefs, the results and the allocations"),
     Family("populations:<tag>", "hash", "its populations: who tests which hypothesis, and how"),
+    Family("journal:<tag>", "list", "its checkpoints, as Markdown, the newest last"),
+    Family(
+        "last_checkpoint:<tag>", "string", "what was believed, and who tested what, at the newest of them"
+    ),
     Family("evidence:<id>", "hash", "results that came too late to count"),
     Family("log:<id>", "string", "the newest lines of its log"),
     Family("diffs:<sha256>", "string", "a patch, compressed by zlib"),

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from functions.contract import Http, Text, function
 from functions.of_swarm import OfSwarm
+from functions.views.journal_markdown import journal_text
+from state.journal import Journal
+from state.settings import Settings
 
 
 class ReadJournal(OfSwarm):
@@ -11,6 +14,7 @@ class ReadJournal(OfSwarm):
 
 
 @function("journal::read", Http("GET", "/meta_log"), role="viewer", is_public=True)
-async def read(request: ReadJournal) -> Text:
-    """The journal's checkpoints, oldest first; empty while there is none."""
-    return Text(content="")
+async def read(request: ReadJournal, journal: Journal, settings: Settings) -> Text:
+    """The journal's newest checkpoints, oldest first, as many as 256 KiB hold; empty while there is none."""
+    tag = request.tag_in(settings)
+    return Text(content=journal_text(await journal.read(tag), tag))

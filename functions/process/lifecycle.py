@@ -29,6 +29,7 @@ from state.dimensions import Dimensions
 from state.embedded import broker_url
 from state.experiments import Experiments
 from state.hypotheses import Hypotheses
+from state.journal import Journal
 from state.old_patches import OldPatches
 from state.overview import Overviews
 from state.policies import Policies
@@ -135,6 +136,7 @@ def _bound(
         Traces(lab),
         Dimensions(lab),
         Hypotheses(lab),
+        Journal(lab),
         Swarms(lab),
     ]
     stores += [

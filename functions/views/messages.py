@@ -40,6 +40,10 @@ SENTENCES: Mapping[str, str] = {
     "hypothesis.proposed": "{subject} of {tag} is to be tested: {statement}",
     "hypothesis.believed": "{subject} of {tag} is {status} now, P = {posterior}: {statement}",
     "hypothesis.settled": "{subject} of {tag} is settled as {settled}: {statement}",
+    "journal.due": "{results} results of {tag} were learned from.",
+    "journal.written": (
+        "Checkpoint {number} of {tag}, at {results} results: {eliminated} hypotheses eliminated, {proposed} new."
+    ),
     "gpu.registered": "{subject} joined the pool.",
     "gpu.idle": "{subject} is idle.",
     "gpu.leased": "{subject} was lent to {experiment_id}.",

@@ -2,9 +2,10 @@
 -- parts: events beliefs
 -- keys: experiment hypotheses archived_hypotheses hypothesis_evidence unpaired used_references references reprieved
 -- args: tag ids* texts* evidence* unpaired* used* archived* reference? most bands* sums* believed* believed_data*
--- args: settled* settled_data*
+-- args: settled* settled_data* is_reference? checkpoint_every
 -- `ids`, `texts` and what follows up to `used` are of the hypotheses that it changes; `archived` are those of them that are
--- open no more. At most `most` reference runs are kept. `believed` have another status, `settled` a verdict.
+-- open no more. At most `most` reference runs are kept. `believed` have another status, `settled` a verdict. The journal is due
+-- after every `checkpoint_every` results; with `is_reference` the run was handed out as a reference run.
 -- Returns ok | learned | stale
 if redis.call('HEXISTS', K.experiment, 'learned_at') == 1 then return 'learned' end
 if beliefs_are_stale() then return 'stale' end
@@ -14,7 +15,8 @@ local function keep(key, id, text)
 end
 
 redis.call('HSET', K.experiment, 'learned_at', clock(now()))
-redis.call('HINCRBY', K.beliefs, 'results', 1)
+local results = redis.call('HINCRBY', K.beliefs, 'results', 1)
+if A.is_reference then redis.call('HINCRBY', K.beliefs, 'references', 1) end
 for i, id in ipairs(A.ids) do
   redis.call('HSET', K.hypotheses, id, A.texts[i])
   keep(K.hypothesis_evidence, id, A.evidence[i])
@@ -33,4 +35,7 @@ for i, band in ipairs(A.bands) do redis.call('HSET', K.reprieved, band, A.sums[i
 change_beliefs()
 for i, id in ipairs(A.believed) do emit('hypothesis.believed', A.tag, id, A.believed_data[i]) end
 for i, id in ipairs(A.settled) do emit('hypothesis.settled', A.tag, id, A.settled_data[i]) end
+if results % tonumber(A.checkpoint_every) == 0 then
+  emit('journal.due', A.tag, A.tag, string.format('{"results":%d}', results))
+end
 return 'ok'

@@ -169,7 +169,10 @@ CEILINGS: dict[str, Most] = {
     "run::stop": Most(1, 1),
     "swarm::sweep": Most(1),
     "program::current": Most(0),
-    "journal::read": Most(0),
+    "journal::read": Most(1),
+    "journal::list": Most(1),
+    "journal::checkpoint": Most(1, 1),
+    "journal::checkpoint, nothing new": Most(1),
     "hypothesis::graph": Most(1),
     "hypothesis::graph_summary": Most(1),
     "pipeline::status": Most(0),
@@ -446,6 +449,9 @@ async def organisers(a: Counter) -> None:
         await a.paid(f"swarm::{read}", tag="new-swarm")
     await a.paid("run::stop", run_id=extra["run_id"])
     await a.paid("swarm::sweep")
+    await a.paid("journal::checkpoint", tag="new-swarm")
+    await a.paid("journal::checkpoint, nothing new", tag="new-swarm")
+    await a.paid("journal::list")
     for quiet in ("program::current", "journal::read", "hypothesis::graph", "hypothesis::graph_summary"):
         await a.paid(quiet)
     for quiet in ("status", "spec", "spec_payload", "flush_token", "flush"):

@@ -19,7 +19,16 @@ from state.settings import Settings
 
 STATE = Path(__file__).parents[2] / "state"
 OF_BACKUPS = {"DUMP", "RESTORE", "PEXPIRETIME"}
-NOT_STORES_OF_WORKERS = {"acl", "backup", "hypotheses", "migrations", "swarms", "tokens", "webhooks"}
+NOT_STORES_OF_WORKERS = {
+    "acl",
+    "backup",
+    "hypotheses",
+    "journal",
+    "migrations",
+    "swarms",
+    "tokens",
+    "webhooks",
+}
 OF_OTHERS = {"SCAN", "CONFIG", "XREAD", "XREADGROUP", "XCLAIM"}
 """To look around, to see how durable a write is, to follow the events: no worker does."""
 

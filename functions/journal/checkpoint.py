@@ -1,0 +1,50 @@
+"""journal::checkpoint writes down what has changed of a swarm's beliefs."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from functions.contract import Command, On, Response, function
+from functions.rules.beliefs.chronicle import chapter, eliminated, is_due
+from functions.views.journal_markdown import checkpoint_text
+from state.ids import Tag as TagName
+from state.journal import Journal
+
+
+class WriteCheckpoint(Command):
+    tag: TagName
+    results: int | None = Field(
+        None,
+        ge=1,
+        description="only if no checkpoint tells of so many results yet; default: if anything is new",
+        examples=[100],
+    )
+
+
+class WrittenCheckpoint(Response):
+    written: bool
+    """False: nothing is new since the newest checkpoint."""
+    number: int | None
+    """Of the newest checkpoint; null: there is none."""
+    text: str | None
+    """Its Markdown, where it was written now."""
+
+
+@function("journal::checkpoint", On("journal.due"), role="operator", writes=True)
+async def checkpoint(request: WriteCheckpoint, journal: Journal) -> WrittenCheckpoint:
+    """Append a checkpoint to the journal, if anything is new since the newest one."""
+    while True:
+        facts = await journal.facts(request.tag)
+        if not is_due(facts, request.results):
+            return WrittenCheckpoint(written=False, number=facts.before.number or None, text=None)
+        gone = [h.hypothesis_id for h in eliminated(facts)]
+        told = chapter(facts, await journal.last_evidence(request.tag, gone))
+        text = checkpoint_text(told)
+        written = {
+            "number": told.now.number,
+            "results": told.now.results,
+            "eliminated": len(gone),
+            "proposed": len(told.proposed),
+        }
+        if await journal.append(facts, told.now, text, written):
+            return WrittenCheckpoint(written=True, number=told.now.number, text=text)

@@ -1,0 +1,146 @@
+"""What has changed of a tag's beliefs since the newest checkpoint of its journal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from functions.rules.beliefs.evidence import ARCHIVED
+from functions.rules.beliefs.posterior import posterior
+from functions.rules.swarm.populations import Population
+from state.journal_facts import JournalFacts, Snapshot, Staff, Stand
+from state.records import Evidence, Hypothesis
+
+UNKNOWN = 0.5
+"""P of a hypothesis before its first result: that of the prior, Beta(2, 2)."""
+
+
+@dataclass(frozen=True)
+class Movement:
+    """How far a hypothesis is believed, and was at the checkpoint before."""
+
+    statement: str
+    prior: float
+    now: Stand
+
+    @property
+    def delta(self) -> float:
+        return self.now.posterior_mean - self.prior
+
+
+@dataclass(frozen=True)
+class Elimination:
+    """A hypothesis that lost its workers: it is refuted, or irrelevant."""
+
+    statement: str
+    verdict: str
+    evidence: Evidence | None
+    """The newest; None: none is kept."""
+
+
+@dataclass(frozen=True)
+class Restaffing:
+    """A population that has other workers, another target or another strategy; None: there was or is none."""
+
+    population_id: str
+    before: Staff | None
+    now: Staff | None
+
+    @property
+    def statement(self) -> str:
+        staff = self.now or self.before
+        return staff.statement if staff else ""
+
+    @property
+    def came(self) -> int:
+        return len(self._workers(self.now) - self._workers(self.before))
+
+    @property
+    def left(self) -> int:
+        return len(self._workers(self.before) - self._workers(self.now))
+
+    @staticmethod
+    def _workers(staff: Staff | None) -> set[str]:
+        return set(staff.workers) if staff else set()
+
+
+@dataclass(frozen=True)
+class Chapter:
+    """What a checkpoint tells."""
+
+    before: Snapshot
+    now: Snapshot
+    movements: Sequence[Movement]
+    """The farthest first."""
+    eliminated: Sequence[Elimination]
+    proposed: Sequence[Hypothesis]
+    restaffed: Sequence[Restaffing]
+
+
+def is_due(facts: JournalFacts, results: int | None) -> bool:
+    """Whether a checkpoint is to be written: anything is new, and none has told of so many results yet."""
+    return facts.version > facts.before.version and (results is None or facts.before.results < results)
+
+
+def snapshot(facts: JournalFacts) -> Snapshot:
+    """The tag now, as the next checkpoint is compared with it."""
+    return Snapshot(
+        number=facts.before.number + 1,
+        at=facts.now,
+        version=facts.version,
+        results=facts.results,
+        references=facts.references,
+        beliefs={h.hypothesis_id: _stand(h) for h in facts.hypotheses},
+        populations={name: _staff(name, text, facts.assigned) for name, text in facts.populations.items()},
+    )
+
+
+def eliminated(facts: JournalFacts) -> list[Hypothesis]:
+    """Hypotheses that were archived since the checkpoint before."""
+    before = facts.before.beliefs
+    archived = (h for h in facts.hypotheses if h.settled in ARCHIVED)
+    return [h for h in archived if h.hypothesis_id not in before or before[h.hypothesis_id] != _stand(h)]
+
+
+def chapter(facts: JournalFacts, evidence: Mapping[str, Evidence]) -> Chapter:
+    """What has changed; `evidence` is the newest of those that are `eliminated`."""
+    before, now = facts.before, snapshot(facts)
+    gone = eliminated(facts)
+    told = [h for h in facts.hypotheses if h.settled not in ARCHIVED or h in gone]
+    movements = [_movement(h, before, now) for h in told]
+    return Chapter(
+        before=before,
+        now=now,
+        movements=sorted(movements, key=lambda m: -round(abs(m.delta), 6)),
+        eliminated=[Elimination(h.statement, str(h.settled), evidence.get(h.hypothesis_id)) for h in gone],
+        proposed=[h for h in facts.hypotheses if _is_new(h, before)],
+        restaffed=_restaffed(before.populations, now.populations),
+    )
+
+
+def _movement(h: Hypothesis, before: Snapshot, now: Snapshot) -> Movement:
+    stood = before.beliefs.get(h.hypothesis_id)
+    return Movement(h.statement, stood.posterior_mean if stood else UNKNOWN, now.beliefs[h.hypothesis_id])
+
+
+def _is_new(h: Hypothesis, before: Snapshot) -> bool:
+    """Whether it was proposed since, or begun anew."""
+    stood = before.beliefs.get(h.hypothesis_id)
+    return stood is None or (stood.settled in ARCHIVED and h.settled not in ARCHIVED)
+
+
+def _stand(h: Hypothesis) -> Stand:
+    return Stand(posterior(h).posterior_mean, h.n_experiments, h.status, h.settled)
+
+
+def _staff(name: str, text: str, assigned: Mapping[str, str]) -> Staff:
+    given = Population.read(text)
+    workers = sorted(worker for worker, population in assigned.items() if population == name)
+    return Staff(given.statement, given.strategy, given.target, workers)
+
+
+def _restaffed(before: Mapping[str, Staff], now: Mapping[str, Staff]) -> list[Restaffing]:
+    """Those that there are, then those that ended."""
+    names = [*now, *(name for name in before if name not in now)]
+    pairs = ((name, before.get(name), now.get(name)) for name in names)
+    return [Restaffing(name, then, after) for name, then, after in pairs if then != after]

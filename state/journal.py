@@ -1,0 +1,94 @@
+"""The journals of swarms: checkpoints in Markdown, appended and never changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from state.client import Lab, time_of
+from state.journal_facts import JournalFacts, Pages, Snapshot
+from state.records import Evidence, Hypothesis
+from state.tags import tag_in
+
+MOST_BYTES = 256 * 1024
+"""Checkpoints that are read at once: more only where one alone is longer."""
+_EVIDENCE = TypeAdapter(list[Evidence])
+
+
+class Journal:
+    """The journals of all tags."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._keys = lab.keys
+
+    async def facts(self, tag: str) -> JournalFacts:
+        """What a checkpoint is made of; one round trip.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        keys = self._keys
+        found = await self._lab.read(
+            {
+                "now": ("TIME",),
+                "tag": ("HGETALL", keys.tag(tag)),
+                "beliefs": ("HMGET", keys("beliefs", tag), "version", "results", "references"),
+                "open": ("HVALS", keys("hypotheses", tag)),
+                "archived": ("HVALS", keys("archived_hypotheses", tag)),
+                "populations": ("HGETALL", keys("populations", tag)),
+                "assigned": ("HGETALL", keys("assigned", tag)),
+                "before": ("GET", keys("last_checkpoint", tag)),
+            }
+        )
+        version, results, references = (int(text or 0) for text in found["beliefs"])
+        known = [Hypothesis.model_validate_json(text) for text in (*found["open"], *found["archived"])]
+        return JournalFacts(
+            tag=tag_in(found["tag"], tag).name,
+            now=time_of(found["now"]),
+            version=version,
+            results=results,
+            references=references,
+            hypotheses=sorted(known, key=lambda h: (h.created_at, h.hypothesis_id)),
+            populations=found["populations"],
+            assigned=found["assigned"],
+            before=Snapshot.read(found["before"]),
+        )
+
+    async def last_evidence(self, tag: str, hypothesis_ids: Sequence[str]) -> dict[str, Evidence]:
+        """The newest evidence of these hypotheses, of those that have some; one round trip."""
+        if not hypothesis_ids:
+            return {}
+        key = self._keys("hypothesis_evidence", tag)
+        texts = await self._lab.command("HMGET", key, *hypothesis_ids)
+        kept = {
+            name: _EVIDENCE.validate_json(text)
+            for name, text in zip(hypothesis_ids, texts, strict=True)
+            if text
+        }
+        return {name: evidence[-1] for name, evidence in kept.items() if evidence}
+
+    async def append(self, facts: JournalFacts, now: Snapshot, text: str, written: Mapping[str, Any]) -> bool:
+        """Append a checkpoint; False where another one was written since, or the beliefs have changed."""
+        answer = await self._lab.move(
+            "write_checkpoint",
+            args={
+                "tag": facts.tag,
+                "version": facts.version,
+                "number": now.number,
+                "text": text,
+                "snapshot": now.text(),
+                "written": json.dumps(written, allow_nan=False),
+            },
+        )
+        return bool(answer == "ok")
+
+    async def read(self, tag: str, first: int | None = None) -> Pages:
+        """The newest checkpoints, or those from number `first` on, as many as fit; one round trip."""
+        asked = {"most": MOST_BYTES, "first": first}
+        reading = self._lab.reading("read_journal", keys={"journal": self._keys("journal", tag)}, args=asked)
+        [[count, texts]] = await self._lab.pipeline([reading])
+        return Pages(int(count), first or int(count) - len(texts) + 1, texts)
