@@ -107,6 +107,7 @@ def test_every_command_of_the_page_does_what_it_says(lab: RunningLab, secret: st
     assert (ann["worker_id"], ann["contact"]) == ("ann-4090", "a friend")
     assert [run["id"] for run in json.loads(told["call run::active"])] == ["swarm-4"]
     assert "swarm-3" in told["ls swarm"]
+    assert told["journal --tag"].startswith("## Checkpoint 1 · ")
     assert told["diff swarm-2"].startswith("--- swarm-2\n+++ swarm-3\n")
     assert lab.get("experiment/swarm-4")["experiment"]["status"] == "stopped"
     assert lab.get("experiment/swarm-1")["experiment"]["status"] == "retracted"

@@ -199,3 +199,19 @@ def test_the_report_of_a_swarm_tells_of_deltas_and_how_to_take_its_best(lab: Run
     assert done.stdout.startswith("# swarm: delta_bpb 0 -> -0.15\n")
     assert "Never:" not in done.stdout
     assert "nightjar best swarm --write train.py" in done.stderr
+
+
+def test_the_journal_of_a_swarm_is_printed_and_written_to_a_file(lab: RunningLab, tmp_path: Path) -> None:
+    nothing = nightjar(lab.data, "journal", "--tag", "agents")
+    assert (nothing.returncode, nothing.stdout) == (0, "")
+    assert "agents has no checkpoint yet" in nothing.stderr
+    written = lab.post("journal/checkpoint", tag="swarm")
+
+    printed = nightjar(lab.data, "journal")
+    file = tmp_path / "journal.md"
+    saved = nightjar(lab.data, "journal", "--tag", "swarm", "-o", str(file))
+
+    assert written["written"]
+    assert printed.stdout == written["text"] == file.read_text("utf-8")
+    assert "matters` | 0.50 | " in printed.stdout
+    assert f"{file}: 1 checkpoints of swarm" in saved.stderr

@@ -1,0 +1,48 @@
+"""`nightjar journal` prints the journal of a swarm, as Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.output import printable_lines
+
+
+@click.command()
+@data_option
+@lab_option
+@click.option("--tag", default=None, help="the swarm's tag [NIGHTJAR_SWARM_TAG]")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=None,
+    help="write it to this file",
+)
+def command(data: str | None, lab: str | None, tag: str | None, output: Path | None) -> None:
+    """Print the whole journal of a swarm: what it believes, gave up and wants to test, checkpoint by checkpoint."""
+    settings = settings_from(data=data, lab=lab)
+    name = tag or settings.swarm_tag
+    texts = list(_checkpoints(LabHttp(settings), name))
+    if output is not None:
+        output.write_text("\n".join(texts), "utf-8")
+        click.echo(f"{output}: {len(texts)} checkpoints of {name}", err=True)
+    elif texts:
+        click.echo(printable_lines("\n".join(texts)), nl=False)
+    else:
+        click.echo(f"{name} has no checkpoint yet: one is written after every 100 results", err=True)
+
+
+def _checkpoints(http: LabHttp, tag: str) -> Iterator[str]:
+    """The text of each, as many in one answer as the lab sends."""
+    first, count = 1, 1
+    while first <= count:
+        found = http.ask("POST", "/api/journal/list", {"tag": tag, "first": first})
+        yield from (checkpoint["text"] for checkpoint in found["checkpoints"])
+        first, count = first + len(found["checkpoints"]), found["count"]
+        if not found["checkpoints"]:
+            return
