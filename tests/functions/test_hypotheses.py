@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import re
+import shlex
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -24,6 +28,8 @@ from tests.labs import (
     told,
     tried,
 )
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -293,6 +299,26 @@ async def test_an_agent_s_experiments_are_evidence_for_the_claim_that_they_name(
         "n_experiments": 4,
     }
     await refused(client, 404, "/api/experiment/register", **idea(hypothesis_id="hyp_000000"))
+
+
+# -- the page
+
+
+async def test_every_call_of_the_page_does_what_it_says(swarm: Swarm) -> None:
+    claim = (await hypotheses(swarm))["LR"]["hypothesis_id"]
+    blocks = re.findall(r"```bash\n(.*?)```", (ROOT / "docs" / "beliefs.md").read_text(), re.S)
+    calls = [shlex.split(line)[2:] for block in blocks for line in block.splitlines()]
+
+    for function, *options in calls:
+        fields: dict[str, Any] = {
+            name[2:].replace("-", "_"): value for name, value in zip(options[::2], options[1::2], strict=True)
+        }
+        body = fields | {"proposal": json.loads(fields["proposal"])} if "proposal" in fields else fields
+        if "hypothesis_id" in body:
+            body["hypothesis_id"] = claim
+        invoker = swarm.process.invoker
+        answer = await invoker.call(function, body, invoker.system(function))
+        assert getattr(answer, "accepted", True), answer
 
 
 async def dimensions(swarm: Swarm) -> list[dict[str, Any]]:
