@@ -96,7 +96,10 @@ class SimulatedTag:
         """Every present or former incumbent, with the one that it replaced."""
         self.sums = Sums()
         self.largest_gain: float | None = None
+        self._codes: dict[str, str] = {}
+        """What each experiment runs; several may run the same."""
         self._repeats: dict[str, Repeats] = {}
+        """Of each code."""
         self.keep_rule = keep_rule
         """The keep rule of the next experiments to complete."""
 
@@ -113,9 +116,15 @@ class SimulatedTag:
         """Every present keep, with the one that it replaced."""
         return self.judged + [(over, under) for under, over in pairwise(self.standing())]
 
-    def complete(self, name: str, value: float, trainable: bool = True) -> Tried:
-        """Judge a first run."""
+    def complete(
+        self, name: str, value: float, trainable: bool = True, code: str | None = None
+    ) -> Tried | None:
+        """Judge a first run, by the mean of all runs of its code; None: it is one more run of what stands."""
+        self._codes[name] = code or name
         self._learn(name, value)
+        if self._codes[name] in map(self._codes.get, self.standing()):
+            return None
+        value = self._repeats[self._codes[name]].mean
         best = self.best
         kept = judge(value, best.val_bpb if best else None, self.direction, 0.0)
         tried = Tried(name, value, trainable, kept.status, None, best is None)
@@ -219,7 +228,7 @@ class SimulatedTag:
 
     def trial(self, name: str) -> Trial:
         its = self.tried[name]
-        further = further_mean(self._repeats[name], its.value)
+        further = further_mean(self._repeats[self._codes[name]], its.value)
         return Trial(
             name,
             score(its.value, self.direction),
@@ -246,6 +255,7 @@ class SimulatedTag:
                 return "provisional" if tried.trainable else "unconfirmed"
 
     def _learn(self, name: str, value: float) -> None:
-        before = self._repeats.get(name)
-        self._repeats[name], learned = run_again(before, value, self.sums.without(before))
+        code = self._codes[name]
+        before = self._repeats.get(code)
+        self._repeats[code], learned = run_again(before, value, self.sums.without(before))
         self.sums = self.sums.with_(learned)

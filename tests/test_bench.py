@@ -5,6 +5,8 @@ from __future__ import annotations
 import httpx
 import pytest
 
+from bench import beliefs_swarm
+from bench._planted import IRRELEVANT
 from bench._users import Held, came_too_late
 from bench.chaos import Told, taken_out
 from bench.keeps import AGAIN, ALONE, FALSE, GAIN, KEPT, OVER, PAIRED, Found, Night, simulate
@@ -41,6 +43,20 @@ def test_confirmed_keeping_keeps_half_as_often_what_is_the_same_code(paired: flo
 
     assert greedy.mean(FALSE)[0] == greedy.mean(KEPT)[0] > 4
     assert confirmed.mean(FALSE)[0] <= 0.5 * greedy.mean(FALSE)[0]
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_third_of_a_night_of_a_swarm_with_beliefs_is_as_its_rules_say(seed: int) -> None:
+    found = beliefs_swarm.lived(seed, 300)
+
+    assert not any(found.off_after_a_round)
+    assert 0 <= sum(found.off_when_overtaken) <= 6 * len(found.off_when_overtaken)
+    assert found.off_after_a_round or found.off_when_overtaken
+    assert found.few >= 0.8
+    assert 0.1 <= found.references <= 0.5
+    assert found.verdicts[IRRELEVANT] != "supported"
+    assert not {"refuted", "irrelevant"} & {v for name, v in found.verdicts.items() if name != IRRELEVANT}
+    assert (found.interaction.outcome, found.additive.outcome) == ("win", "loss")
 
 
 def ended(tag: str, status: str) -> Told:

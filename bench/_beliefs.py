@@ -1,0 +1,109 @@
+"""A tag's beliefs in memory: what hypothesis::learn and its neighbours do to them, by the same rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from functions.rules.beliefs.concluding import concerned, finished_run, learned
+from functions.rules.beliefs.following import adapted, begun, irrelevant_dimension
+from functions.rules.beliefs.sharing import shared_out, texts
+from functions.rules.swarm.dimensions import frozen, with_one
+from state.belief_facts import Kept, Learning, LearningFacts, ProposalFacts
+from state.facts import Spread
+from state.hypotheses import REFERENCES
+from state.policy import Policy
+from state.records import Dimension, Experiment, Hypothesis, Tag
+
+
+class BeliefsInMemory:
+    """Hypotheses, populations and dimensions of a tag."""
+
+    def __init__(self, tag: Tag, policy: Policy, dimensions: Sequence[Dimension]) -> None:
+        self.tag = tag
+        self.policy = policy
+        self.dimensions = [*dimensions]
+        self.dimensions_version = 1
+        self.open: dict[str, Hypothesis] = {}
+        self.archived: dict[str, Hypothesis] = {}
+        self.populations: dict[str, str] = {}
+        """Their texts by id."""
+        self.results = self.allocated_at = self.allocations = self.version = 0
+        self._kept: dict[str, Kept] = {}
+        self._references: list[str] = []
+
+    @property
+    def all(self) -> list[Hypothesis]:
+        return [*self.open.values(), *self.archived.values()]
+
+    def begin(self) -> None:
+        """What hypothesis::bootstrap does once dimensions were defined: no worker has joined yet."""
+        facts = ProposalFacts(**self._facts(0.0, 0), archived=[], best_config={})
+        self.open = {h.hypothesis_id: h for h in begun(facts)}
+        self._share_out(texts(shared_out(facts, [*self.open.values()], {})))
+
+    def learn(
+        self, run: Experiment, noise: Spread, best_config: dict[str, Any], workers: int, now: float
+    ) -> Learning:
+        """What hypothesis::learn does, and what it has changed."""
+        if not self.open:
+            return Learning()
+        facts = LearningFacts(
+            **self._facts(now, workers),
+            run=run,
+            is_learned=False,
+            best_config=best_config,
+            references=self._references,
+            noise=noise,
+            reprieved={},
+        )
+        ended = finished_run(run, facts)
+        kept = {name: self._kept.get(name, Kept()) for name in (concerned(ended, facts) if ended else [])}
+        learning = learned(ended, facts, kept)
+        self.results += 1
+        for name, (after, its) in learning.changed.items():
+            self.open[name], self._kept[name] = after, its
+        for name in learning.archived:
+            self.archived[name] = self.open.pop(name)
+        if learning.reference is not None:
+            self._references = [*self._references, learning.reference][-REFERENCES:]
+        if learning.populations is not None:
+            self._share_out(dict(learning.populations))
+        for name in learning.settled:
+            self._freeze((self.open | self.archived)[name], best_config, now)
+        return learning
+
+    def _share_out(self, populations: dict[str, str]) -> None:
+        self.populations, self.allocated_at = populations, self.results
+        self.allocations += 1
+
+    def _freeze(self, h: Hypothesis, best_config: dict[str, Any], now: float) -> None:
+        """What dimension::freeze_irrelevant does, and hypothesis::bootstrap after it."""
+        name = irrelevant_dimension(h)
+        before = next((d for d in self.dimensions if d.name == name and not d.frozen), None)
+        if name is None or before is None:
+            return
+        after = frozen(before, h.reference_config[name], by="nightjar", at=now, reason="it is irrelevant")
+        assert after is not None
+        self.dimensions = with_one(self.dimensions, after)
+        self.dimensions_version += 1
+        facts = ProposalFacts(
+            **self._facts(now, 0), archived=[*self.archived.values()], best_config=best_config
+        )
+        self.open |= {each.hypothesis_id: each for each in adapted(facts)}
+
+    def _facts(self, now: float, workers: int) -> dict[str, Any]:
+        """The fields of `BeliefFacts`."""
+        return {
+            "now": now,
+            "tag": self.tag,
+            "policy": self.policy,
+            "dimensions": self.dimensions,
+            "version": self.version,
+            "open": [*self.open.values()],
+            "active_workers": workers,
+            "populations": self.populations,
+            "results": self.results,
+            "allocated_at": self.allocated_at,
+            "allocations": self.allocations,
+        }

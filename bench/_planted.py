@@ -1,0 +1,127 @@
+"""A truth for simulated swarms: dimensions that matter, one that does not, and two whose effects hang together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+from random import Random
+from typing import Any
+
+from functions.rules.swarm.dimensions import DeclaredDimension, checked
+from state.records import Dimension, Value
+
+SIGMA = 0.002
+"""Standard deviation between two runs of one config."""
+UNTUNED = 1.0
+"""The metric of a train.py whose numbers stand in the middle of their ranges, and its categories at the first."""
+
+
+def _dimension(name: str, dtype: str, **fields: Any) -> Dimension:
+    return checked(DeclaredDimension.model_validate({"name": name, "dtype": dtype, **fields}))
+
+
+DIMENSIONS = (
+    _dimension("LR", "float_log", min=1e-4, max=1e-1),
+    _dimension("WIDTH", "int", min=32, max=512),
+    _dimension("DROPOUT", "float", min=0, max=0.5),
+    _dimension("LAYERS", "int", min=1, max=9),
+    _dimension("WARMUP", "float", min=0, max=0.3),
+    _dimension("OPTIMIZER", "categorical", categories=["adam", "sgd", "lion", "adafactor"]),
+    _dimension("BATCH_SIZE", "categorical", categories=[64, 128, 256, 512]),
+    _dimension("WEIGHT_DECAY", "float_log", min=1e-6, max=1e-1),
+)
+IRRELEVANT = "WEIGHT_DECAY"
+TOGETHER = ("WIDTH", "DROPOUT")
+"""Two dimensions, each of whose best values depends on the other one."""
+APART = ("LR", "WARMUP")
+"""Two whose effects add up."""
+GAINS = {"LR": 8.0, "WIDTH": 4.0, "DROPOUT": 4.0, "LAYERS": 5.0, "WARMUP": 4.0}
+"""By how many sigmas the best value of a range is better than its middle."""
+INTERACTION = 4.0
+"""In sigmas, at the ends of both ranges."""
+CATEGORIES = {"OPTIMIZER": (0.0, 6.0, -5.0, -2.0), "BATCH_SIZE": (0.0, -4.0, -2.0, 3.0)}
+"""In sigmas; a lower value is better."""
+OFF = (0.2, 0.35)
+"""How far from the middle of its range, as a share of it, a best value lies."""
+STEPS = 200
+"""Parts of a range in which its best value is looked for."""
+
+
+@dataclass(frozen=True)
+class Truth:
+    """What a config is worth without noise: the dimensions' effects add up, but for those of TOGETHER."""
+
+    best_places: Mapping[str, float]
+    """Where the best value of each range lies, 0 to 1."""
+
+    @classmethod
+    def drawn(cls, rng: Random) -> Truth:
+        return cls({name: 0.5 + rng.choice((-1, 1)) * rng.uniform(*OFF) for name in GAINS})
+
+    def value(self, config: Mapping[str, Value]) -> float:
+        """The metric of a config that has every dimension."""
+        apart = sum(self._effect(d, config[d.name]) for d in DIMENSIONS)
+        return UNTUNED + SIGMA * (apart + self._together({name: config[name] for name in TOGETHER}))
+
+    @cached_property
+    def best(self) -> float:
+        """The lowest value of any config."""
+        alone = (d for d in DIMENSIONS if d.name not in TOGETHER)
+        apart = sum(min(self._effect(d, value) for value in values_of(d)) for d in alone)
+        pair = [d for d in DIMENSIONS if d.name in TOGETHER]
+        together = min(
+            sum(self._effect(d, value) for d, value in zip(pair, values, strict=True))
+            + self._together(dict(zip((d.name for d in pair), values, strict=True)))
+            for values in product(*map(values_of, pair))
+        )
+        return UNTUNED + SIGMA * (apart + together)
+
+    def regret(self, config: Mapping[str, Value]) -> float:
+        """How much worse than the best a config is, in sigmas."""
+        return (self.value(config) - self.best) / SIGMA
+
+    def _effect(self, dimension: Dimension, value: Value) -> float:
+        if dimension.categories is not None:
+            return CATEGORIES[dimension.name][dimension.categories.index(value)]
+        if dimension.name not in GAINS:
+            return 0.0
+        best = self.best_places[dimension.name]
+        return GAINS[dimension.name] * (((place_of(dimension, value) - best) / (best - 0.5)) ** 2 - 1)
+
+    def _together(self, config: Mapping[str, Value]) -> float:
+        product_of = 1.0
+        for d in DIMENSIONS:
+            if d.name in config:
+                product_of *= 2 * place_of(d, config[d.name]) - 1
+        return INTERACTION * product_of
+
+
+def place_of(dimension: Dimension, value: Value) -> float:
+    """Where a value lies in its range, 0 to 1, on the range's own scale."""
+    assert isinstance(value, int | float)
+    assert dimension.min is not None
+    assert dimension.max is not None
+    scale: Callable[[float], float] = math.log if dimension.dtype == "float_log" else float
+    low = scale(dimension.min)
+    return (scale(value) - low) / (scale(dimension.max) - low)
+
+
+def value_at(dimension: Dimension, place: float) -> int | float:
+    """The value at a place of its range."""
+    assert dimension.min is not None
+    assert dimension.max is not None
+    low, high = dimension.min, dimension.max
+    if dimension.dtype == "float_log":
+        return float(f"{low * (high / low) ** place:.3g}")
+    value = low + place * (high - low)
+    return round(value) if dimension.dtype == "int" else float(f"{value:.3g}")
+
+
+def values_of(dimension: Dimension) -> list[Value]:
+    """Its categories, or values all over its range."""
+    if dimension.categories is not None:
+        return dimension.categories
+    return list(dict.fromkeys(value_at(dimension, step / STEPS) for step in range(STEPS + 1)))

@@ -1,0 +1,244 @@
+"""Measures what a swarm with beliefs knows after a night, and what that has cost beside one without.
+
+    .venv/bin/python -P -m bench.beliefs_swarm
+
+A night is 1,000 runs of 60 simulated workers that ask as they finish. Of eight dimensions one changes nothing, five
+ranges and two categoricals do, and two of the ranges have an interaction; where the best values lie is drawn for each
+night. A worker's baseline is the mean of three runs, with their luck. What is run next, what a run says, who tests
+what, which dimension is frozen, and which config is the best is decided by the rules of the server, in memory
+(`bench/_swarm_night.py`). In the middle of the night a test of the interaction begins, with cells among the 1,000
+runs. The swarm without beliefs has the same truth and workers, and runs the same number.
+
+A regret is how much worse the tag's best is than the best config that there is, in standard deviations of a run.
+Brackets hold 95 % bootstrap intervals over nights.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from statistics import fmean, median
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from bench._planted import APART, DIMENSIONS, IRRELEVANT, SIGMA, TOGETHER, value_at
+from bench._swarm_night import Night
+from functions.rules.beliefs.protocols import CellRun, Judgement, RunningTest, missing_cells, verdict
+from functions.rules.beliefs.specs import check_spec
+from state.records import Value
+
+RESULTS = 1000
+SEEDS = 20
+FEW = 3
+"""Dimensions that most configs vary at most."""
+LATE = 200
+"""Last runs of a night."""
+PLACES = (0.1, 0.5, 0.9)
+"""Places of a range that a grid has."""
+CELL_RUNS = 4
+LEAST_STRENGTH = SIGMA / 2
+"""Of an interaction that is one."""
+RESAMPLES = 10_000
+TRUE = [d.name for d in DIMENSIONS if d.name != IRRELEVANT]
+
+
+@dataclass(frozen=True)
+class Found:
+    """What became of one seed's two swarms."""
+
+    verdicts: Mapping[str, str]
+    """By dimension: its verdict, else its status."""
+    first: dict[str, int]
+    """Results after which a dimension's claim was first said to be what it is in the end."""
+    frozen: tuple[str, ...]
+    few: float
+    """Share of the last configs that vary at most FEW dimensions."""
+    references: float
+    """Share of the runs."""
+    off_after_a_round: list[int]
+    off_when_overtaken: list[int]
+    interaction: Judgement
+    additive: Judgement
+    """The same test of two dimensions without an interaction, made after the night."""
+    regret: float
+    regret_without: float
+    """Of the swarm without beliefs."""
+    by_mean: float
+    """Regret of the config with the best shrunken mean, instead of the tag's best."""
+    by_mean_without: float
+
+
+def lived(seed: int, results: int) -> Found:
+    """One night with beliefs, and one without."""
+    night, without = Night(seed, believes=True), Night(seed, believes=False)
+    night.go_on(results // 2)
+    night.test = grid(night, TOGETHER)
+    night.go_on(results)
+    without.go_on(results)
+    claims = {h.dimensions[0]: h for h in night.beliefs.all}
+    verdicts = {name: h.settled or h.status for name, h in claims.items()}
+    late = night.ran[-LATE:]
+    return Found(
+        verdicts=verdicts,
+        first={
+            name: next(s.results for s in night.said if s.hypothesis_id == h.hypothesis_id and said in s.what)
+            for name, h in claims.items()
+            if (said := verdicts[name]) != "active"
+        },
+        frozen=tuple(d.name for d in night.beliefs.dimensions if d.frozen),
+        few=fmean(run.varied <= FEW for run in late),
+        references=fmean(run.is_reference for run in night.ran),
+        off_after_a_round=night.off_after_a_round,
+        off_when_overtaken=night.off_when_overtaken,
+        interaction=verdict(night.test, [*night.cells.values()]),
+        additive=tested_apart(night),
+        regret=night.regret(night.best_config),
+        regret_without=without.regret(without.best_config),
+        by_mean=night.regret(night.best_by_mean),
+        by_mean_without=without.regret(without.best_by_mean),
+    )
+
+
+def grid(night: Night, names: tuple[str, str]) -> RunningTest:
+    """A test of whether two ranges have an interaction, around the best config so far."""
+    values: dict[str, list[Value]] = {
+        d.name: [value_at(d, place) for place in PLACES] for d in DIMENSIONS if d.name in names
+    }
+    described = {
+        "type": "interaction_grid",
+        "variables": [*values],
+        "grid": values,
+        "min_runs_per_cell": CELL_RUNS,
+        "decision_rule": {"threshold": LEAST_STRENGTH, "decision": "significant"},
+    }
+    spec = check_spec(described, night.beliefs.dimensions)
+    return RunningTest(spec, night.beliefs.dimensions, night.best_config, {})
+
+
+def tested_apart(night: Night) -> Judgement:
+    """What the test says of two dimensions whose effects add up; its runs are none of the night's."""
+    test, runs = grid(night, APART), list[CellRun]()
+    for cell in missing_cells(test, runs):
+        runs.append(CellRun(cell.config, night.measured(cell.config)))
+    return verdict(test, runs)
+
+
+# -- the report
+
+
+def show(found: Sequence[Found], console: Console) -> list[str]:
+    """Print the tables; returns the missed targets."""
+    nights = Table(
+        "seed", "supported", "undecided or else", "irrelevant", "frozen", "interaction", "regret", "without"
+    )
+    for seed, one in enumerate(found, 1):
+        nights.add_row(
+            str(seed),
+            " ".join(f"{n} {one.first[n]}" for n in TRUE if one.verdicts[n] == "supported"),
+            " ".join(f"{n} {one.verdicts[n]}" for n in TRUE if one.verdicts[n] != "supported"),
+            f"{one.verdicts[IRRELEVANT]} {one.first.get(IRRELEVANT, '')}",
+            " ".join(one.frozen),
+            one.interaction.outcome or "open",
+            f"{one.regret:.2f}",
+            f"{one.regret_without:.2f}",
+        )
+    console.print(nights)
+    total, missed = Table("what", "found", "asked"), list[str]()
+
+    def row(what: str, told: str, asked: str = "", *, is_hit: bool = True) -> None:
+        total.add_row(what, told + ("" if is_hit else " !"), asked)
+        if not is_hit:
+            missed.append(what)
+
+    frozen = fmean(one.frozen == (IRRELEVANT,) for one in found)
+    row(
+        "the irrelevant dimension alone is frozen",
+        f"{100 * frozen:.0f} % of nights",
+        "100 %",
+        is_hit=frozen == 1,
+    )
+    at = [one.first[IRRELEVANT] for one in found if one.verdicts[IRRELEVANT] == "irrelevant"]
+    row("after results, median", f"{median(at):.0f}" if at else "never")
+    ends = Counter(one.verdicts[name] for one in found for name in TRUE)
+    share = ends["supported"] / ends.total()
+    row("true claims that end as supported", f"{100 * share:.0f} %", "100 %", is_hit=share == 1)
+    others = ", ".join(
+        f"{name} {100 * n / ends.total():.0f} %" for name, n in ends.items() if name != "supported"
+    )
+    row("the others", others)
+    few = min(one.few for one in found)
+    row(
+        f"the last {LATE} configs vary {FEW} dimensions or fewer, worst night",
+        f"{100 * few:.0f} %",
+        ">= 80 %",
+        is_hit=few >= 0.8,
+    )
+    rounds = [off for one in found for off in one.off_after_a_round]
+    agreed = fmean(off == 0 for off in rounds)
+    row(
+        "targets that membership agrees with after a round",
+        f"{100 * agreed:.1f} % of {len(rounds)}",
+        "100 %",
+        is_hit=agreed == 1,
+    )
+    overtaken = [off for one in found for off in one.off_when_overtaken]
+    row(
+        "changes before a round was over, workers elsewhere then",
+        f"{len(overtaken)}, {fmean(overtaken or [0]):.2f}",
+    )
+    row("runs of the reference config", f"{100 * fmean(one.references for one in found):.1f} %")
+    hit = fmean(one.interaction.outcome == "win" for one in found)
+    row("interaction found by its grid", f"{100 * hit:.0f} % of nights", "100 %", is_hit=hit == 1)
+    false = fmean(one.additive.outcome == "win" for one in found)
+    row("interaction found where there is none", f"{100 * false:.0f} % of nights")
+    ratio, low, high = ratio_of([(one.regret, one.regret_without) for one in found])
+    row(
+        "regret, of that without beliefs",
+        f"{ratio:.2f} [{low:.2f}, {high:.2f}]",
+        "upper bound <= 1.15",
+        is_hit=high <= 1.15,
+    )
+    ratio, low, high = ratio_of([(one.by_mean, one.by_mean_without) for one in found])
+    row("the same of the best shrunken mean", f"{ratio:.2f} [{low:.2f}, {high:.2f}]")
+    regrets = [
+        fmean(values) for values in zip(*((one.regret, one.regret_without) for one in found), strict=True)
+    ]
+    row("mean regrets in sigmas, with and without", f"{regrets[0]:.2f}, {regrets[1]:.2f}")
+    console.print(total)
+    return missed
+
+
+def ratio_of(regrets: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
+    """The mean regret over that of the other swarms, with its interval."""
+    pairs, chance = np.array(regrets), np.random.default_rng(0)
+    drawn = pairs[chance.integers(0, len(pairs), (RESAMPLES, len(pairs)))].mean(axis=1)
+    low, high = np.quantile(drawn[:, 0] / drawn[:, 1], (0.025, 0.975))
+    means = pairs.mean(axis=0)
+    return float(means[0] / means[1]), float(low), float(high)
+
+
+@click.command(help=__doc__)
+@click.option("--nights", default=SEEDS, show_default=True, type=click.IntRange(1))
+@click.option("--results", default=RESULTS, show_default=True, type=click.IntRange(2 * LATE))
+@click.option("--jobs", default=2, show_default=True, type=click.IntRange(1), help="Nights at once.")
+def main(nights: int, results: int, jobs: int) -> None:
+    """Live the nights; exits with 1 if a target is missed."""
+    begun, console = time.monotonic(), Console(width=150)
+    with ProcessPoolExecutor(jobs) as pool:
+        found = list(pool.map(partial(lived, results=results), range(1, nights + 1)))
+    missed = show(found, console)
+    console.print(f"{time.monotonic() - begun:.0f} s")
+    for each in missed:
+        console.print(f"missed: {each}")
+    raise SystemExit(bool(missed))
+
+
+if __name__ == "__main__":
+    main()
