@@ -91,7 +91,7 @@ def snapshot(facts: JournalFacts) -> Snapshot:
         results=facts.results,
         references=facts.references,
         beliefs={h.hypothesis_id: _stand(h) for h in facts.hypotheses},
-        populations={name: _staff(name, text, facts.assigned) for name, text in facts.populations.items()},
+        populations=_staffs(facts),
     )
 
 
@@ -133,10 +133,13 @@ def _stand(h: Hypothesis) -> Stand:
     return Stand(posterior(h).posterior_mean, h.n_experiments, h.status, h.settled)
 
 
-def _staff(name: str, text: str, assigned: Mapping[str, str]) -> Staff:
-    given = Population.read(text)
-    workers = sorted(worker for worker, population in assigned.items() if population == name)
-    return Staff(given.statement, given.strategy, given.target, workers)
+def _staffs(facts: JournalFacts) -> dict[str, Staff]:
+    workers: dict[str, list[str]] = {name: [] for name in facts.populations}
+    for worker, population in sorted(facts.assigned.items()):
+        if population in workers:
+            workers[population].append(worker)
+    given = ((name, Population.read(text)) for name, text in facts.populations.items())
+    return {name: Staff(p.statement, p.strategy, p.target, workers[name]) for name, p in given}
 
 
 def _restaffed(before: Mapping[str, Staff], now: Mapping[str, Staff]) -> list[Restaffing]:
