@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import click
 from rich import progress as bars
 from rich.console import Console
 from rich.table import Table
 
+from functions.rules.swarm.simulating import is_planted
 from triggers.cli.output import for_people
 from triggers.simulator.swarm import Found, Swarm
 
@@ -86,7 +87,7 @@ def rows(swarm: Swarm, found: Found) -> Iterator[tuple[str, str]]:
     ran = f", {stats['extended']} used it" if stats else ""
     yield "extensions", f"{book.told_to_extend} offered{ran}"
     yield "best delta", "none" if book.best_delta is None else f"{book.best_delta:+.6f}"
-    yield "belief calibration", "none: this server holds no beliefs yet"
+    yield "belief calibration", "; ".join(_calibration(found.claims)) or "the server holds no hypotheses"
     yield (
         "simulated faults",
         f"{book.crashes} crashes, {book.late} late results, {book.duplicates} duplicated,"
@@ -108,6 +109,19 @@ def rows(swarm: Swarm, found: Found) -> Iterator[tuple[str, str]]:
     for call in ("tick", "next_config", "result", "sync"):
         yield f"latency of {call}", _latency(meter.percentile(call, 50), meter.percentile(call, 99))
     yield "requests repeated without an answer", str(meter.unanswered)
+
+
+def _calibration(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """What is believed of each dimension beside what was planted."""
+    for claim in claims:
+        if len(claim["dimensions"]) != 1 or claim["config_constraint"]:
+            continue
+        truth = "planted" if is_planted(claim["dimensions"][0]) else "not planted"
+        believed = claim["settled"] or claim["status"]
+        yield (
+            f"{claim['statement']} ({truth}): {believed}, P {claim['posterior_mean']:.2f}"
+            f" after {claim['n_experiments']}"
+        )
 
 
 def _after_deaths(swarm: Swarm) -> str:

@@ -64,6 +64,8 @@ class Found:
     """What the server says of the simulation, and what does not agree with it."""
 
     stats: Mapping[str, Any] = field(default_factory=dict)
+    claims: list[dict[str, Any]] = field(default_factory=list)
+    """The hypotheses of the swarm, as the server lists them."""
     lost: list[str] = field(default_factory=list)
     double: list[str] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
@@ -167,6 +169,9 @@ class Swarm:
         await self._check_counts(before, found)
         stats = await self._asked(found, "the counts of /runs/stats", "GET", "/runs/stats")
         found.stats = stats or {}
+        archived = {"archived": True}
+        claims = await self._asked(found, "the hypotheses", "POST", "/api/hypothesis/list", archived)
+        found.claims = list(claims["hypotheses"]) if claims is not None else []
         audit = await self._asked(found, "the lab's audit", "POST", "/api/lab/audit", {})
         found.violations = list(audit["violations"]) if audit is not None else []
         return found

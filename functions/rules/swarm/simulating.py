@@ -99,6 +99,11 @@ def simulate_metric(config: Mapping[str, Any], progress: float, rng: Random | No
     return value if rng is None else value + rng.gauss(0.0, NOISE * (1 + NOISE_BEFORE * max(0.0, left)))
 
 
+def is_planted(name: str) -> bool:
+    """Whether this constant matters in the simulation, or one that it does not know, by a little."""
+    return PLANTED.get(name) is not NONE
+
+
 def final(config: Mapping[str, Any]) -> float:
     """Where a run ends at the end of its budget, without noise."""
     value = UNTUNED + sum(_effect(name, given) for name, given in config.items())
