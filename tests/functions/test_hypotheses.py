@@ -246,7 +246,7 @@ async def test_one_test_decides_a_claim_and_frees_its_workers(swarm: Swarm) -> N
     ]
     for nth in range(8):
         await swarm.join(f"w{nth}")
-    cells = list[dict[str, Any]]()
+    cells, shown = list[dict[str, Any]](), dict[str, Any]()
     for turn in range(40):
         worker = f"w{turn % 8}"
         given = await swarm.next(worker)

@@ -121,8 +121,14 @@ async def test_no_get_changes_anything(lab: Past) -> None:
 
 async def test_no_function_that_says_so_changes_anything(lab: Past) -> None:
     process, people, _ = lab
-    body = {"tag": "mar11", "experiment_id": "mar11-1", "experiment_a": "mar11-1", "experiment_b": "mar11-2"}
+    body: dict[str, Any] = {
+        "tag": "mar11",
+        "experiment_id": "mar11-1",
+        "experiment_a": "mar11-1",
+        "experiment_b": "mar11-2",
+    }
     body |= {"gpu_id": "hot", "invocation_id": "mar11-4.1"}
+    body |= {"proposal": {"statement": "wider layers learn faster"}}
     before = await everything(process)
 
     async with http_client(process) as http:
