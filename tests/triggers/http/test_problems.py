@@ -82,8 +82,11 @@ async def test_asking_changes_nothing(client: httpx.AsyncClient, process: Proces
     await told(client, "/api/pool/heartbeat", gpu_id="host:gpu0", health={"temperature_c": 99.0})
     await told(client, "/register", worker_id="w1", gpu_type="H100", baseline_bpb=1.0)
     await asked(client, "/next_config/w1")
+    claim = {"statement": "wider layers learn faster"}
+    proposed = await told(client, "/api/hypothesis/propose", tag="swarm", proposal=claim)
     names = {
         "{worker_id}": "w1",
+        "{hypothesis_id}": proposed["hypothesis_id"],
         "{experiment_id}": e.experiment_id,
         "{gpu_id}": "host:gpu0",
         "{invocation_id}": f"{e.experiment_id}.1",
@@ -116,6 +119,7 @@ async def test_reads_by_post_change_nothing_either(client: httpx.AsyncClient, pr
         "experiment_a": "mar11-1",
         "experiment_b": "mar11-2",
         "gpu_id": "host:gpu0",
+        "proposal": {"statement": "wider layers learn faster"},
     }
     before = await dump(process.lab)
 
