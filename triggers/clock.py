@@ -77,5 +77,10 @@ async def advance(store: Schedules, schedule: Schedule) -> float:
     return max(at - look.now, 0.0)
 
 
+def main() -> int:
+    """Run the process to its end; answers its exit code."""
+    return run("clock", serve)
+
+
 if __name__ == "__main__":
-    sys.exit(run("clock", serve))
+    sys.exit(main())

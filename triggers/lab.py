@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 from functions.process.readiness import connected, until_ready
 from functions.process.supervision import ProcessGroup, stopping_on_signals
 from functions.profiles import swarm_dimensions
+from functions.table import table
 from state.embedded import EmbeddedRedis, make_data_dir
 from state.errors import Unavailable
 from state.presence import Announced, Presence
@@ -70,6 +71,7 @@ class LocalLab:
             if settings.redis_url is None:
                 redis = stack.enter_context(EmbeddedRedis.start(settings))
             await check_redis(settings)
+            table()  # imported before the forks, not in each
             group = ProcessGroup(parts.specs(), settings.data_dir / "logs", announce)
             with stopping_on_signals(group) as stop:
                 lab = cls(parts, redis, group, stop, announce)

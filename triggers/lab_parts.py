@@ -10,8 +10,11 @@ from pathlib import Path
 from functions.process.own_modules import started
 from functions.process.supervision import ProcessSpec
 from state.settings import Settings, own_environment
+from triggers import clock, web
+from triggers.events import serving
 
-KINDS = ("web", "events", "clock")
+KINDS = {"web": web.main, "events": serving.main, "clock": clock.main}
+"""The processes of every lab, and what each of them runs."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,8 @@ class LabParts:
         silent_s = settings.silent_s
         clone = {} if self.repo is None else {"NIGHTJAR_CLONE": str(settings.clone or self.repo)}
         found = [
-            ProcessSpec(kind, started(f"triggers.{kind}"), env | clone, 15.0, silent_s) for kind in KINDS
+            ProcessSpec(kind, started(f"triggers.{kind}"), env | clone, 15.0, silent_s, main)
+            for kind, main in KINDS.items()
         ]
         if self.repo is not None:
             argv = [*started("workers.supervisor"), "--repo", str(self.repo), "--gpu", self.gpu]

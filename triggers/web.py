@@ -107,5 +107,10 @@ def server_config(app: Starlette, settings: Settings) -> uvicorn.Config:
     )
 
 
+def main() -> int:
+    """Run the process to its end; answers its exit code."""
+    return run("web", serve)
+
+
 if __name__ == "__main__":
-    sys.exit(run("web", serve))
+    sys.exit(main())

@@ -11,9 +11,11 @@ from asyncio.subprocess import DEVNULL, Process
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import psutil
 
+from functions.process.forking import Forked, forked, is_possible
 from state.pulse import Listener
 from state.tether import tethered
 
@@ -26,7 +28,8 @@ class ProcessSpec:
 
     `env` is its whole environment (None: ours). `drain_s` is how long it may take to end after SIGTERM.
     `silent_s` is how long it may give no sign of life until it counts as dead (see state.pulse); None: it
-    gives none.
+    gives none. `main` is what `argv` runs: the first time a fork of us may run it instead, which
+    has imported everything already.
     """
 
     name: str
@@ -34,6 +37,7 @@ class ProcessSpec:
     env: Mapping[str, str] | None
     drain_s: float
     silent_s: float | None = None
+    main: Callable[[], int] | None = None
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,7 @@ class Backoff:
 
 @dataclass(frozen=True)
 class _Child:
-    process: Process
+    process: Process | Forked
     listener: Listener | None
 
 
@@ -73,7 +77,7 @@ class ProcessGroup:
         self._log_dir = log_dir
         self._announce = announce
         self._backoff = backoff
-        self._running: dict[str, Process] = {}
+        self._running: dict[str, Process | Forked] = {}
         self._keepers: dict[str, asyncio.Task[None]] = {}
         self._draining = asyncio.Event()
         self._forced = False
@@ -87,7 +91,7 @@ class ProcessGroup:
         """Start every process once, in order. Raises OSError when a log cannot be written."""
         self._log_dir.mkdir(parents=True, exist_ok=True)
         for spec in self._specs:
-            child = await self._spawn(spec)
+            child = await self._spawn(spec, fork=True)
             self._keepers[spec.name] = asyncio.create_task(self._keep(spec, child), name=f"keep {spec.name}")
 
     async def run_until(self, stop: asyncio.Event, *beside: asyncio.Task[None]) -> None:
@@ -164,7 +168,7 @@ class ProcessGroup:
                 return
             child = await self._spawn(spec)
 
-    async def _spawn(self, spec: ProcessSpec) -> _Child:
+    async def _spawn(self, spec: ProcessSpec, *, fork: bool = False) -> _Child:
         log = self._log(spec)
         if log.exists() and log.stat().st_size > _KEEP_LOG_BYTES:
             log.replace(log.with_suffix(".log.1"))
@@ -173,15 +177,8 @@ class ProcessGroup:
             if spec.silent_s is not None:
                 listener = unless_started.enter_context(contextlib.closing(Listener(spec.silent_s)))
                 env = {**(os.environ if env is None else env), **listener.environment}
-            process = await asyncio.create_subprocess_exec(
-                *tethered(spec.argv),
-                stdin=DEVNULL,
-                stdout=out,
-                stderr=out,
-                env=env,
-                pass_fds=[listener.descriptor] if listener else [],
-                process_group=0,
-            )
+            keep = [listener.descriptor] if listener else []
+            process = await _started(spec, env, out, keep, fork=fork)
             unless_started.pop_all()
         if listener is not None:
             listener.hand_over()
@@ -215,6 +212,17 @@ class ProcessGroup:
 
     def _log(self, spec: ProcessSpec) -> Path:
         return self._log_dir / f"{spec.name}.log"
+
+
+async def _started(
+    spec: ProcessSpec, env: Mapping[str, str] | None, out: IO[bytes], keep: Sequence[int], *, fork: bool
+) -> Process | Forked:
+    if fork and spec.main is not None and is_possible():
+        environ = os.environ if env is None else env
+        return forked(spec.main, spec.argv, environ, output=out.fileno(), keep=keep)
+    return await asyncio.create_subprocess_exec(
+        *tethered(spec.argv), stdin=DEVNULL, stdout=out, stderr=out, env=env, pass_fds=keep, process_group=0
+    )
 
 
 def _is_stopped(pid: int) -> bool:

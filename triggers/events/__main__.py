@@ -2,8 +2,7 @@
 
 import sys
 
-from functions.process.running import run
-from triggers.events.serving import serve
+from triggers.events.serving import main
 
 if __name__ == "__main__":
-    sys.exit(run("events", serve))
+    sys.exit(main())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -109,5 +108,6 @@ async def serve(settings: Settings) -> None:
         )
 
 
-if __name__ == "__main__":
-    sys.exit(run("events", serve))
+def main() -> int:
+    """Run the process to its end; answers its exit code."""
+    return run("events", serve)
