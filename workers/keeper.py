@@ -14,10 +14,12 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import psutil
 
+from functions.process.forking import Threads
 from functions.process.logs import start_logging
 from functions.process.own_modules import started
 from functions.process.project import repository_head
@@ -27,6 +29,7 @@ from state.errors import NightjarError, NotFound, Unavailable
 from state.records import Gpu
 from state.refusals import no_gpu
 from state.settings import Settings, host_name
+from workers import gpu as redis_runs
 from workers.attempt.disk import free_mb
 from workers.attempt.emptiness import memory_came_back
 from workers.attempt.running import is_alive
@@ -37,6 +40,7 @@ from workers.attempt.worktree import checkouts_in, remove_tree
 from workers.desk import Desk, reached
 from workers.device import Device, Sampler
 from workers.options import boot_id
+from workers.remote import asker
 from workers.slot import Slot
 
 log = logging.getLogger(__name__)
@@ -190,14 +194,19 @@ class Keeper:
 
 def worker_of_runs(slot: Slot, silent_s: float) -> ProcessSpec:
     """What takes the runs of a slot, as a child process; a run may go on, without a time limit, before it ends."""
-    module, name = ("workers.remote.asker", "asker") if slot.remote else ("workers.gpu", "rq")
-    argv = started(module, slot.model_dump_json())
-    return ProcessSpec(f"{name}-{slot.gpu_id.replace(':', '-')}", argv, None, math.inf, silent_s)
+    module, name, main = (
+        ("workers.remote.asker", "asker", asker.main)
+        if slot.remote
+        else ("workers.gpu", "rq", redis_runs.work)
+    )
+    argument = slot.model_dump_json()
+    name, argv = f"{name}-{slot.gpu_id.replace(':', '-')}", started(module, argument)
+    return ProcessSpec(name, argv, None, math.inf, silent_s, partial(main, argument))
 
 
 async def keep(slot: Slot, settings: Settings) -> None:
     """Keep one GPU in the pool until SIGTERM; then let its run finish and deregister it."""
-    parent, strangers = os.getppid(), Strangers()
+    threads, parent, strangers = Threads(), os.getppid(), Strangers()
     group = ProcessGroup([worker_of_runs(slot, settings.silent_s)], settings.data_dir / "logs", log.warning)
 
     def facts() -> dict[str, Any]:
@@ -212,6 +221,7 @@ async def keep(slot: Slot, settings: Settings) -> None:
             keeper = Keeper(desk, slot, settings, group, sampler, strangers.end)
             if not await _registered(keeper, stop):
                 return
+            threads.end()
             await group.start()
             watching = asyncio.create_task(_watch(keeper), name="watch")
             try:

@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import click
 
 from functions.attempting import delivered
 from functions.process.alive import announced
+from functions.process.forking import Threads
 from functions.process.interpreter import Interpreter, brief, find_interpreter, named, shortcomings
 from functions.process.logs import start_logging
 from functions.process.neighbours import REACHES_LAB
@@ -32,10 +34,12 @@ from state.embedded import redis_url
 from state.errors import Forbidden, Invalid, NightjarError
 from state.program import PROGRAM
 from state.settings import Settings, host_name
+from workers import keeper
 from workers.attempt.interpreter import command_line
 from workers.attempt.isolation import chosen, described, reaches_lab
 from workers.attempt.strangers import Strangers
 from workers.device import Device, discover
+from workers.horse import preload
 from workers.options import WorkerOptions
 from workers.remote.client import calling
 from workers.slot import Slot
@@ -46,15 +50,19 @@ log = logging.getLogger(__name__)
 def keeper_spec(options: WorkerOptions, device: Device, slots: int, silent_s: float) -> ProcessSpec:
     """The keeper of one of the slots as a child process; its run may finish, without a time limit, before it ends."""
     slot = Slot(**options.model_dump(), device=device, slots=slots)
-    argv = started("workers.keeper", slot.model_dump_json())
-    return ProcessSpec(f"keeper-{device.gpu_id.replace(':', '-')}", argv, None, math.inf, silent_s)
+    argument = slot.model_dump_json()
+    name, argv = f"keeper-{device.gpu_id.replace(':', '-')}", started("workers.keeper", argument)
+    return ProcessSpec(name, argv, None, math.inf, silent_s, partial(keeper.main, argument))
 
 
 async def supervise(
     options: WorkerOptions, devices: list[Device], settings: Settings, *, why: str | None = None
 ) -> None:
     """Run the keepers until a signal; then let their runs finish. `why`: see isolation.Choice."""
+    threads = Threads()
     python = await chosen_python(options)
+    if not options.remote:
+        preload()  # what each slot's processes need, imported before they are forked
     parent, strangers = os.getppid(), Strangers()
     specs = [keeper_spec(options, device, len(devices), settings.silent_s) for device in devices]
     group = ProcessGroup(specs, settings.data_dir / "logs", lambda line: log.warning("%s", line))
@@ -70,6 +78,7 @@ async def supervise(
     }
     with stopping_on_signals(group) as stop:
         async with announced_to(options, settings, facts):
+            threads.end()
             await group.start()
             log.info("training %s (%s)", facts["training"], ", ".join(d.gpu_id for d in devices))
             for warning in facts["warnings"]:

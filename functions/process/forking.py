@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -44,6 +45,22 @@ class Forked:
             loop.remove_reader(watched)
             os.close(watched)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])  # noqa: ASYNC222  # it has ended
+
+
+class Threads:
+    """The threads in which the running event loop has blocking calls made; they can be ended before a fork."""
+
+    def __init__(self) -> None:
+        self._renew()
+
+    def end(self) -> None:
+        """Wait for what they do and end them; the next blocking call starts others."""
+        self._pool.shutdown()
+        self._renew()
+
+    def _renew(self) -> None:
+        self._pool = ThreadPoolExecutor(thread_name_prefix="asyncio")
+        asyncio.get_running_loop().set_default_executor(self._pool)
 
 
 def is_possible() -> bool:
