@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 
-from tests.commands import nightjar
+from tests.commands import command_line, nightjar
 from tests.workers.repository import Repository
 
 pytestmark = pytest.mark.process
@@ -117,3 +121,22 @@ def test_a_data_directory_that_cannot_be_written_is_refused(tmp_path: Path, comm
         f"nightjar: the data directory {str(tmp_path / 'file' / 'lab')!r} cannot be used: Not a directory",
         "  -> choose another with --data",
     ]
+
+
+def test_up_takes_any_free_port_where_none_is_meant_and_says_which(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    lab = subprocess.Popen(
+        command_line("up", "--port", "0", "--data", str(data)),
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ | {"NIGHTJAR_PORT": "1"},
+    )
+    assert lab.stderr is not None
+    [url] = re.findall(r"ready: (http://127.0.0.1:\d+) ", lab.stderr.readline())
+    ready = httpx.get(f"{url}/readyz")
+    known = json.loads((data / "web.json").read_text())
+    lab.send_signal(signal.SIGINT)
+    lab.communicate(timeout=60)
+
+    assert (ready.status_code, known["url"], lab.returncode) == (200, url, 0)

@@ -19,12 +19,18 @@ from triggers.cli.finished import tell_finished
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.lab import LocalLab
 from triggers.lab_parts import LabParts
+from triggers.ports import free_port
 
 
 @click.command()
 @data_option
 @lab_option
-@click.option("--port", type=click.IntRange(0, 65535), default=None, help="HTTP port [NIGHTJAR_PORT, 3111]")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=None,
+    help="HTTP port, 0: any free one [NIGHTJAR_PORT, 3111]",
+)
 @click.option(
     "--repo",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -56,6 +62,8 @@ def command(
     Ctrl-C lets runs finish; a second Ctrl-C ends them.
     """
     settings = settings_from(data=data, lab=lab, port=port)
+    if settings.port == 0:
+        settings = settings_from(data=data, lab=lab, port=free_port(0))
     start_logging(settings, "up")
     repo = repo.absolute() if repo is not None else project_around(Path.cwd())
     if repo is not None:
