@@ -5,6 +5,8 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 from functions.process.own_modules import started
@@ -45,10 +47,17 @@ class LabParts:
             for kind, main in KINDS.items()
         ]
         if self.repo is not None:
-            argv = [*started("workers.supervisor"), "--repo", str(self.repo), "--gpu", self.gpu]
+            argv = ["--repo", str(self.repo), "--gpu", self.gpu]
             argv += ["--cpu", str(self.cpu)] if self.cpu is not None else []
             argv += ["--command", shlex.join(shlex.split(self.command))] if self.command else []
             argv += self.runs
             env = env | settings.worker_environment
-            found.append(ProcessSpec("worker", tuple(argv), env, float("inf"), silent_s))
+            main = partial(_of_workers, argv)
+            command = started("workers.supervisor", *argv)
+            found.append(ProcessSpec("worker", command, env, float("inf"), silent_s, main))
         return found
+
+
+def _of_workers(argv: Sequence[str]) -> int:
+    """Be the workers' supervisor. Only its own process imports workers."""
+    return int(import_module("workers.supervisor").run(*argv))

@@ -236,5 +236,10 @@ def main(
         sys.exit(exit_with(problem))
 
 
+def run(*arguments: str) -> int:
+    """Be the process that these arguments tell; answers its exit code."""
+    return int(main([*arguments], prog_name=f"{PROGRAM} worker", standalone_mode=True) or 0)
+
+
 if __name__ == "__main__":
-    main(prog_name=f"{PROGRAM} worker")
+    sys.exit(run(*sys.argv[1:]))

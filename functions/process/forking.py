@@ -126,8 +126,8 @@ def _become(
         code = contextvars.Context().run(main)
     except SystemExit as ending:
         code = ending.code if isinstance(ending.code, int) else int(ending.code is not None)
-    except BaseException:  # noqa: BLE001  # told as at the end of any process
-        sys.excepthook(*sys.exc_info())
+    except BaseException as problem:  # noqa: BLE001  # told as at the end of any process
+        sys.excepthook(type(problem), problem, problem.__traceback__)
     finally:
         with contextlib.suppress(BaseException):
             logging.shutdown()

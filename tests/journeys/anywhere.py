@@ -7,8 +7,6 @@ import os
 import re
 import shlex
 import socket
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,8 +16,8 @@ import psutil
 
 from tests.conftest import ROOT
 from tests.journeys.running import FAST, PATIENCE_S, RunningLab, git, parent_of, processes_on
+from tests.warm import Started, start
 
-CLI = (sys.executable, "-P", "-m", "triggers.cli")
 PAGE = (ROOT / "docs" / "workers.md").read_text()
 [COMMAND] = (shlex.split(words) for words in re.findall(r"(?m)^\./nightjar (worker --url .*)$", PAGE))
 """How a machine joins a lab by its URL, without the program's name."""
@@ -83,7 +81,7 @@ class RemoteWorker:
         self.wire = Wire(lab.port)
         self.url = f"http://127.0.0.1:{self.wire.port}"
         self._token = token
-        self.running: subprocess.Popen[bytes] | None = None
+        self.running: Started | None = None
 
     def start(self) -> None:
         """Start it as its owner's page says, and wait until its slot is in the pool; it is given its token once."""
@@ -94,13 +92,11 @@ class RemoteWorker:
         self._token = None
         environment = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")}
         with self._log.open("a") as log:
-            self.running = subprocess.Popen(
-                [*CLI, *words, "--data", str(self.data), "--gpu", "none", "--cpu", "1"],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment | self._settings,
-                cwd=self.data.parent,
+            self.running = start(
+                (*words, "--data", str(self.data), "--gpu", "none", "--cpu", "1"),
+                environment | self._settings,
+                self.data.parent,
+                log.fileno(),
             )
         self._lab.until(self.slots, "it is in the pool")
 

@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,8 @@ from typing import Any
 
 import httpx
 import psutil
+
+from tests.warm import Started, start
 
 FAST: Mapping[str, str] = {
     "NIGHTJAR_HEARTBEAT_S": "1",
@@ -68,7 +69,7 @@ class RunningLab:
         self._reserved = reserved_port()
         self.port: int = self._reserved.getsockname()[1]
         self.http = httpx.Client(base_url=f"http://127.0.0.1:{self.port}", timeout=60.0)
-        self.up: subprocess.Popen[str] | None = None
+        self.up: Started | None = None
         self._log = folder / "up.log"
         self.repo.mkdir(parents=True)
         git(self.repo, "init", "--quiet", "--initial-branch=main")
@@ -78,21 +79,14 @@ class RunningLab:
 
     def start(self, *arguments: str) -> None:
         """Start `up` and wait until it says ready."""
-        command = (sys.executable, "-P", "-m", "triggers.cli", "up", "--gpu", "none", "--cpu", "1")
         environment = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")}
         with self._log.open("w") as log:
-            self.up = subprocess.Popen(
-                [
-                    *command,
-                    *("--data", str(self.data), "--repo", str(self.repo), "--port", str(self.port)),
-                    *arguments,
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment | self.settings,
-                cwd=self.data.parent,
-                text=True,
+            words = ("--data", str(self.data), "--repo", str(self.repo), "--port", str(self.port), *arguments)
+            self.up = start(
+                ("up", "--gpu", "none", "--cpu", "1", *words),
+                environment | self.settings,
+                self.data.parent,
+                log.fileno(),
             )
         self.until(lambda: "ready:" in self.output() or self.up_ended(), "up is ready")
         assert not self.up_ended(), self.output()

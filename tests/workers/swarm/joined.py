@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -16,8 +14,8 @@ from typing import Any
 import psutil
 
 from tests.journeys.running import processes_on
+from tests.warm import Started, start
 
-CLI = (sys.executable, "-P", "-m", "triggers.cli", "join")
 PATIENCE_S = 100.0
 
 TRAIN = """
@@ -47,7 +45,7 @@ class JoinedWorker:
         self.home.mkdir(parents=True)
         self.train_py = self.home / "train.py"
         self.train_py.write_text(source)
-        self.running: subprocess.Popen[bytes] | None = None
+        self.running: Started | None = None
         self._said = folder / "said.txt"
 
     def join(self, *options: str, **environment: str) -> None:
@@ -55,15 +53,8 @@ class JoinedWorker:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("NIGHTJAR_")}
         pace = {"NIGHTJAR_TERM_GRACE_S": "1", "NIGHTJAR_POLL_S": "0.1", "NIGHTJAR_DATA": str(self.data)}
         with self._said.open("a") as said:
-            self.running = subprocess.Popen(
-                [*CLI, *options],
-                stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=said,
-                env=clean | pace | environment,
-                cwd=self.home.parent,
-                process_group=0,
-            )
+            words = ("join", *options)
+            self.running = start(words, clean | pace | environment, self.home.parent, said.fileno())
 
     def first_join(self, url: str, *options: str, **environment: str) -> None:
         """Start it for the first time, with a baseline of 1."""
