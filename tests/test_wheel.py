@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
+import select
+import signal
 import subprocess
 import sys
 import sysconfig
 import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Self
 
+import httpx
 import psutil
 import pytest
 
@@ -179,25 +184,76 @@ def test_an_unsuitable_python_says_in_one_line_which_is_needed(
     assert done.returncode == 1
 
 
-def test_the_demo_trains_from_the_wheel_in_an_empty_home(installed: Installed) -> None:
-    words = ("demo", "--runs", "2", "--budget", "0.2", "--port", str(free_port(0)))
-    log = installed.home.parent / "demo.log"
+def test_the_demo_trains_from_the_wheel_in_an_empty_home_and_stays_up_until_ctrl_c(
+    installed: Installed,
+) -> None:
+    data = installed.home.parent / "demo"
     lines: set[tuple[str, ...]] = set()
-    with log.open("w") as said:
-        demo = subprocess.Popen(
-            installed.command(*words), cwd=installed.home, env=installed.environment, stdout=said, stderr=said
-        )
-        while demo.poll() is None:
-            lines |= set(own_processes(psutil.Process(demo.pid)))
-            time.sleep(5 * LOOK_S)
+    with Terminal(
+        installed.command(
+            "demo", "--data", str(data), "--runs", "2", "--budget", "0.2", "--port", str(free_port(0))
+        ),
+        installed,
+    ) as demo:
+        while (stays := re.search(r"until Ctrl-C: (http://127.0.0.1:\d+)/#tag=demo1", demo.text)) is None:
+            assert demo.goes_on(5 * LOOK_S), demo.text
+            lines |= set(own_processes(psutil.Process(demo.process.pid)))
+        page = httpx.get(stays[1])
+        demo.process.send_signal(signal.SIGINT)
+        while demo.goes_on(1.0):
+            pass
 
-    text = log.read_text()
-    assert demo.returncode == 0, text
+        text = demo.text
+        assert demo.process.wait(60) == 0, text
+    assert page.status_code == 200
     assert "3 experiments in" in text
+    assert "nothing is left running" in text
+    assert "# demo1: " in (data / "results" / "demo1" / "report.md").read_text()
     assert "./nightjar" not in text
     assert f"give it {installed.packages / 'nightjar' / 'program.md'}" in text
     assert {line[1:5] for line in lines} == {("-P", "-m", "nightjar", "-m")}
     assert {line[5] for line in lines} >= {"triggers.web", "triggers.events", "triggers.clock", "workers.gpu"}
+
+
+class Terminal:
+    """A process of the wheel that has a terminal, wide enough for every line."""
+
+    def __init__(self, command: Sequence[str], installed: Installed) -> None:
+        self._ours, theirs = pty.openpty()
+        self._shown = b""
+        self.process = subprocess.Popen(
+            command,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=installed.home,
+            env=installed.environment | {"TERM": "xterm", "COLUMNS": "1000"},
+        )
+        os.close(theirs)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+    def goes_on(self, seconds: float) -> bool:
+        """Take what is shown for so long; False once it has ended."""
+        until = time.monotonic() + seconds
+        while (left := until - time.monotonic()) > 0:
+            if select.select([self._ours], [], [], left)[0]:
+                try:
+                    self._shown += os.read(self._ours, 65536)
+                except OSError:  # how a terminal tells its end
+                    return False
+        return True
+
+    @property
+    def text(self) -> str:
+        """What was shown, without colors and moves."""
+        return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", self._shown.decode(errors="replace"))
 
 
 def own_processes(parent: psutil.Process) -> Iterator[tuple[str, ...]]:
