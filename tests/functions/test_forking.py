@@ -67,9 +67,10 @@ asyncio.run(supervise())
 class Supervisor:
     """A process with one child, which it forks."""
 
-    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+    def __init__(self, process: subprocess.Popen[str], log: Path, first: str | None = None) -> None:
         self.process = process
         self._log = log
+        self.first = self.heard(first) if first else ""
         self.child = psutil.Process(int(self.heard("started").split()[1]))
 
     def heard(self, words: str) -> str:
@@ -92,7 +93,9 @@ class Supervisor:
 
 
 @contextmanager
-def supervisor(folder: Path, body: str = "time.sleep(60)", around: str = "pass") -> Iterator[Supervisor]:
+def supervisor(
+    folder: Path, body: str = "time.sleep(60)", around: str = "pass", first: str | None = None
+) -> Iterator[Supervisor]:
     """One whose fork does this; it leaves nothing alive."""
     code = textwrap.dedent(SUPERVISING).replace("BODY", body).replace("AROUND", around)
     process = subprocess.Popen(
@@ -103,7 +106,7 @@ def supervisor(folder: Path, body: str = "time.sleep(60)", around: str = "pass")
         env=os.environ | {"PYTHONPATH": str(ROOT), "SECRET_OF_THE_PARENT": "x"},
     )
     try:
-        yield Supervisor(process, folder / "web.log")
+        yield Supervisor(process, folder / "web.log", first)
     finally:
         process.kill()
         process.communicate()
@@ -179,3 +182,13 @@ def test_where_a_fork_would_not_be_whole_a_process_is_started_anew(tmp_path: Pat
         assert parent.logged("started anew") == "started anew"
         assert parent.child.environ()["NIGHTJAR_DATA"] == "/nowhere"
         assert "warm" not in (tmp_path / "web.log").read_text()
+
+
+def test_threads_that_have_ended_are_in_no_fork_s_way(tmp_path: Path) -> None:
+    around = (
+        "threads = forking.Threads(); await asyncio.to_thread(time.sleep, 0); "
+        "print('before', forking.is_possible(), flush=True); threads.end(); await asyncio.sleep(0)"
+    )
+    with supervisor(tmp_path, around=around, first="before") as parent:
+        assert parent.first == "before False\n"
+        assert json.loads(parent.logged("warm"))["ppid"] == parent.process.pid
