@@ -32,6 +32,7 @@ from functions.rules.beliefs.posterior import posterior_of
 from functions.rules.beliefs.reprieved import Reprieved, band_of
 from functions.rules.beliefs.strategies import COMPARED, strategy_of
 from functions.rules.beliefs.terms import FinishedRun, Terms
+from functions.rules.keeps.noise import Noise, usual_distance
 from functions.rules.stopping.judging import Checkpoint, judge
 from functions.rules.stopping.ranks import standing
 from functions.rules.swarm.shapes import SwarmStrategy
@@ -47,6 +48,8 @@ SIGMA = 1.0
 TERMS = Terms(sigma=SIGMA)
 BLIND = Terms()
 """Without a known sigma, there is no verdict of irrelevance: what is left are those of e-values."""
+REPEATS_BEFORE = 5
+"""Repeats, beyond the first run of each config, by which the noise is known before the first pair."""
 OWN, OTHER = {"LR": 0.001}, {"LR": 0.01}
 """The reference config, and a config of the claim."""
 SUPPORTED, REFUTED = 1, 2
@@ -81,8 +84,9 @@ def claim(**changes: Any) -> Hypothesis:
         **{
             "hypothesis_id": "hyp_1",
             "tag": "bench",
-            "statement": "LR matters",
+            "statement": "a higher LR is better",
             "dimensions": ["LR"],
+            "config_constraint": OTHER,
             "created_at": 0.0,
             "reference_config": OWN,
             **changes,
@@ -287,6 +291,38 @@ def planted(report: Report, chance: np.random.Generator, claims: int) -> None:
             float(np.median(settled)),
             beside=f" ({_within(settled):.3g} % within {MOST})",
         )
+
+
+def influences(report: Report, chance: np.random.Generator, claims: int) -> None:
+    """Claims that a dimension matters; the noise is known from some repeats, and one more with each pair."""
+    ruled = Ruled.table()
+    report.section(f"claims of influence; noise known from {REPEATS_BEFORE} repeats, one more with each pair")
+    for effect, slope in ((0.0, 0.0), (1.0, 0.0), (2.0, 0.0), (0.0, 3.0), (4.0, 0.0)):
+        contrasts = normal_pairs(chance, claims if effect == slope else claims // 5, effect, slope)
+        far = np.abs(contrasts) > _distances(chance, len(contrasts))
+        lives = Lives.of(np.where(far, -1.0, 1.0))
+        settled = lives.first(ruled.verdict, SUPPORTED)
+        what = f"{effect:g} sigma" if not slope else f"from -{slope:g} to {slope:g} sigma"
+        if effect == slope:
+            irrelevant = Lives.of(contrasts).irrelevant()
+            report.rate("without an effect: settled as supported", settled <= MOST, 0.035)
+            report.rate("before it is settled as irrelevant", settled < irrelevant, 0.035)
+            continue
+        report.figure(
+            f"median until settled as supported, {what}",
+            float(np.median(settled)),
+            beside=f" ({_within(settled):.3g} % within {MOST})",
+        )
+
+
+def _distances(chance: np.random.Generator, claims: int) -> Floats:
+    """What `usual_distance` is before each pair of each claim."""
+    df = REPEATS_BEFORE + np.arange(MOST)
+    first = chance.chisquare(REPEATS_BEFORE, (claims, 1))
+    later = np.cumsum(chance.chisquare(1, (claims, MOST - 1)), axis=1)
+    squares = np.hstack([first, first + later])
+    far = np.array([usual_distance(Noise(SIGMA, int(n))) for n in df])
+    return far * np.sqrt(squares / df)
 
 
 def _within(first: Counts) -> float:
@@ -512,7 +548,7 @@ def _pursued(chance: np.random.Generator, share: float, counts: bool) -> Hypothe
 def main(claims: int, repeats: int, seed: int) -> None:
     began = time.process_time()
     report = Report()
-    for k, part in enumerate((nulls, planted, coverage, irrelevance)):
+    for k, part in enumerate((nulls, planted, coverage, irrelevance, influences)):
         part(report, np.random.default_rng([seed, k]), claims)
     stopped_runs(report, np.random.default_rng([seed, 10]), repeats)
     lucky_baseline(report, np.random.default_rng([seed, 11]), max(claims // 40, 1))

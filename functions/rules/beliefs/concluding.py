@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pydantic import TypeAdapter
 
 from functions.rules.beliefs.evidence import is_outside, is_reference, outcome_of, part_of
+from functions.rules.beliefs.influence import is_of_influence
 from functions.rules.beliefs.learning import after, after_outside
 from functions.rules.beliefs.pairing import pairs
 from functions.rules.beliefs.posterior import posterior
@@ -17,7 +18,7 @@ from functions.rules.beliefs.reprieved import Reprieved, band_of
 from functions.rules.beliefs.sharing import is_due, is_over, shared_out, texts
 from functions.rules.beliefs.terms import FinishedRun, RunEnd, Terms
 from functions.rules.beliefs.testing import after_run, is_test, running_test
-from functions.rules.keeps.noise import noise_of
+from functions.rules.keeps.noise import noise_of, usual_distance
 from functions.rules.keeps.verdict import score
 from functions.rules.stopping.judging import REASON
 from functions.rules.swarm.shapes import SwarmStrategy
@@ -77,6 +78,7 @@ def finished_run(e: Experiment, facts: LearningFacts) -> FinishedRun | None:
         judged,
         e.best_key or "",
         _reprieved(e, facts),
+        _reprieved(e, facts, of_influence=True),
     )
 
 
@@ -87,6 +89,7 @@ def terms_of(facts: LearningFacts) -> Terms:
     return Terms(
         policy=given.evidence,
         sigma=noise.sigma if noise else None,
+        usual_distance=usual_distance(noise) if noise else None,
         dead_zone=given.dead_zone,
         equivalence_margin=given.equivalence_margin,
         exploits_count=False,
@@ -127,7 +130,7 @@ def learned(run: FinishedRun | None, facts: LearningFacts, kept: Mapping[str, Ke
         archived=archived,
         reference=_reference_text(run, facts),
         populations=populations,
-        reprieved=_sums(facts, [b.own for b in beliefs.values()]),
+        reprieved=_sums(facts, beliefs.values()) | _sums(facts, beliefs.values(), of_influence=True),
         believed={
             name: _news(b.hypothesis, before[name])
             for name, b in beliefs.items()
@@ -244,21 +247,23 @@ def _end(e: Experiment) -> RunEnd:
 # -- runs that went on where others were stopped
 
 
-def _place(bucket: str, rank: float) -> str:
-    return f"{bucket}:{band_of(rank)}"
+def _place(bucket: str, rank: float, *, of_influence: bool) -> str:
+    """Where a run stood. A low rank speaks against a claim that values are better, and for an influence."""
+    return f"{bucket}:{band_of(rank)}" + (":influence" if of_influence else "")
 
 
-def _reprieved(e: Experiment, facts: LearningFacts) -> Reprieved | None:
+def _reprieved(e: Experiment, facts: LearningFacts, *, of_influence: bool = False) -> Reprieved | None:
     """Those that stood where this one was stopped, and went on."""
     if e.status != "stopped" or not e.ranked:
         return None
     bucket = max(e.ranked, key=float)
     rank, _ = e.ranked[bucket]
-    return _sum(facts.reprieved.get(_place(bucket, rank)))
+    return _sum(facts.reprieved.get(_place(bucket, rank, of_influence=of_influence)))
 
 
-def _sums(facts: LearningFacts, said: Sequence[Evidence | None]) -> dict[str, str]:
+def _sums(facts: LearningFacts, beliefs: Iterable[_Belief], *, of_influence: bool = False) -> dict[str, str]:
     """The sums of the places where it might have been stopped and went on, with the mean of its outcomes, once."""
+    said = [b.own for b in beliefs if is_of_influence(b.hypothesis) is of_influence]
     outcomes = [e.outcome for e in said if e is not None and e.outcome is not None]
     passed = sorted((facts.run.ranked or {}).items(), key=lambda place: float(place[0]))
     if facts.run.status == "stopped":
@@ -268,7 +273,7 @@ def _sums(facts: LearningFacts, said: Sequence[Evidence | None]) -> dict[str, st
     mean, sums = sum(outcomes) / len(outcomes), dict[str, str]()
     for bucket, (rank, chance) in passed:
         if 0 < chance < 1:
-            place = _place(bucket, rank)
+            place = _place(bucket, rank, of_influence=of_influence)
             after_it = _sum(facts.reprieved.get(place)).with_(mean, chance)
             sums[place] = json.dumps([after_it.wins, after_it.weight])
     return sums

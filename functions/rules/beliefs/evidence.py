@@ -10,8 +10,9 @@ search works, all of them win, whatever is claimed. That is why they enter no e-
 Policy `baseline`, the published one: each run is compared with its worker's baseline, for every hypothesis that it
 bears on. Only one run of each worker among the newest evidence enters an e-value: its others share its baseline.
 
-A win is a lower value, a loss a higher one. A tie is no outcome, as in the sign test (Dixon and Mood, J. Am. Stat.
-Assoc. 41, 1946), but counts as a contrast: a dimension that changes nothing at all shows by its ties.
+A win is a lower value, a loss a higher one; beside a reference run of a claim of influence, a win is a large enough
+difference (`functions/rules/beliefs/influence.py`). A tie is no outcome, as in the sign test (Dixon and Mood, J. Am.
+Stat. Assoc. 41, 1946), but counts as a contrast: a dimension that changes nothing at all shows by its ties.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from functions.rules.beliefs.influence import is_of_influence, outcome_of_distance
 from functions.rules.beliefs.reprieved import Reprieved
 from functions.rules.beliefs.strategies import COMPARED
 from functions.rules.beliefs.terms import FinishedRun, Terms
@@ -69,7 +71,7 @@ def outcome_of(
     """
     part = part_of(run, hypothesis, terms)
     if part == "candidate" and reference is not None:
-        return _beside(run, reference, terms)
+        return _beside(run, reference, hypothesis, terms)
     if part != "counts" or not _may_say_more(run.worker_id, hypothesis, terms):
         return None
     return _alone(run, hypothesis, terms)
@@ -111,14 +113,22 @@ def honours(config: Mapping[str, Value], constraint: Mapping[str, Any]) -> bool:
     return all(name in config and _allows(allowed, config[name]) for name, allowed in constraint.items())
 
 
-def _beside(run: FinishedRun, reference: FinishedRun, terms: Terms) -> Evidence | None:
-    """A pair; a crash is worse than any value, on either side, and two crashes say nothing."""
+def _beside(
+    run: FinishedRun, reference: FinishedRun, hypothesis: Hypothesis, terms: Terms
+) -> Evidence | None:
+    """A pair; a crash is worse than any value, on either side, and two crashes say nothing.
+
+    Of a claim of influence no crash says anything: how much worse it is than noise is not known.
+    """
     pair: dict[str, Any] = {
         "experiment_id": run.experiment_id,
         "worker_id": run.worker_id,
         "reference_id": reference.experiment_id,
         "reference_worker_id": reference.worker_id,
     }
+    has_crashed = run.judged is None or reference.judged is None
+    if has_crashed and is_of_influence(hypothesis):
+        return None
     if run.judged is None and reference.judged is None:
         return None
     if run.judged is None:
@@ -126,7 +136,8 @@ def _beside(run: FinishedRun, reference: FinishedRun, terms: Terms) -> Evidence 
     if reference.judged is None:
         return Evidence(**pair, outcome=1.0, against="reference", delta=run.judged)
     contrast = run.judged - reference.judged
-    outcome = _outcome(contrast, terms)
+    settle = outcome_of_distance if is_of_influence(hypothesis) else _outcome
+    outcome = settle(contrast, terms)
     return Evidence(**pair, outcome=outcome, against="reference", delta=run.judged, contrast=contrast)
 
 
@@ -138,7 +149,8 @@ def _alone(run: FinishedRun, hypothesis: Hypothesis, terms: Terms) -> Evidence |
     }
     moves = terms.policy == "baseline" or run.strategy in COMPARED or terms.exploits_count
     if run.ended == "stopped" and moves:
-        return Evidence(**said, outcome=(run.reprieved or Reprieved()).share, against="stopped")
+        gone_on = run.reprieved_of_influence if is_of_influence(hypothesis) else run.reprieved
+        return Evidence(**said, outcome=(gone_on or Reprieved()).share, against="stopped")
     if run.judged is not None:
         outcome = _outcome(run.judged, terms) if moves else None
         return Evidence(**said, outcome=outcome, against="baseline", delta=run.judged)

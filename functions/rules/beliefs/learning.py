@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from functions.rules.beliefs.evalues import ENOUGH, e_values, mean_contrast
+from functions.rules.beliefs.influence import is_of_influence
 from functions.rules.beliefs.posterior import Posterior, posterior_of
 from functions.rules.beliefs.terms import Terms
 from state.records import Evidence, Hypothesis
@@ -183,11 +184,11 @@ def _verdict(moved: Hypothesis, terms: Terms) -> Verdict | None:
     """What may be held for settled, however often it was looked at.
 
     A claim whose runs win clearly more often than they lose, by what enters the e-values, is not irrelevant, however
-    little they win by.
+    little they win by. One of influence is not refuted: it is irrelevant, or nothing is settled.
     """
     worth = e_values(moved.wins, moved.losses, moved.stopped)
     if moved.n_experiments >= VERDICT_RUNS:
-        if moved.status == "refuted" and worth.refuted >= ENOUGH:
+        if moved.status == "refuted" and worth.refuted >= ENOUGH and not is_of_influence(moved):
             return "refuted"
         if moved.status == "supported" and worth.supported >= ENOUGH:
             return "supported"

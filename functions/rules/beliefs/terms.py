@@ -23,6 +23,8 @@ class Terms:
     policy: EvidencePolicy = "matched"
     sigma: float | None = None
     """Standard deviation of two runs of one config on one worker; None: not known yet."""
+    usual_distance: float | None = None
+    """What two runs of one config on one worker lie apart by, half of the time; None: not known yet."""
     dead_zone: float = 0.0
     """In sigmas: smaller differences are no outcome. A tie never is."""
     equivalence_margin: float = 1.0
@@ -58,3 +60,5 @@ class FinishedRun:
     """Runs with equal keys are compared under the same conditions."""
     reprieved: Reprieved | None = None
     """Of a run that was stopped: those of its bucket and rank band that went on; None: none is known."""
+    reprieved_of_influence: Reprieved | None = None
+    """The same, of their outcomes for claims of influence."""

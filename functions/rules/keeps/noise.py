@@ -16,6 +16,9 @@ CONTRADICTED = 1e-3
 """A first run less likely than this beside the further runs of its code leaves their mean and the noise. Its code was
 chosen by it, so it takes less to doubt it than any other."""
 
+SURE = 0.8
+"""How surely the noise is not larger than what two runs of one code are taken to differ by."""
+
 
 @dataclass(frozen=True)
 class Noise:
@@ -234,6 +237,18 @@ def cautious(noise: Noise, sigmas: float) -> float:
 
     error = standard_error(1.0, 1, 1)
     return float(noise.sigma * stdtrit(noise.df, ndtr(sigmas / error)) * error / sigmas)
+
+
+def usual_distance(noise: Noise) -> float:
+    """What two runs of one code lie apart by, half of the time, or a little more.
+
+    Few repeats may show less noise than there is: sigma counts as the upper end of its one-sided interval, at a
+    confidence of SURE.
+    """
+    from scipy.special import chdtri, ndtri
+
+    largest = noise.sigma * math.sqrt(noise.df / chdtri(noise.df, SURE))
+    return float(ndtri(0.75) * standard_error(largest, 1, 1))
 
 
 def false_share(chances: Iterable[float | None]) -> float | None:

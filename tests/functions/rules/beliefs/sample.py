@@ -40,8 +40,16 @@ def claims(draw: st.DrawFn, least: int = 1, most: int = 12) -> list[Hypothesis]:
     ]
 
 
+ANY_LR = {"LR": {"min": 0.0}}
+
+
 def hypothesis(**changes: Any) -> Hypothesis:
-    """The claim that LR matters, with its reference config."""
+    """The claim that any other LR is better than the reference config's."""
+    return influence(**{"config_constraint": ANY_LR, **changes})
+
+
+def influence(**changes: Any) -> Hypothesis:
+    """The claim that LR matters."""
     return claim("hyp_1", **{"dimensions": ["LR"], "reference_config": REFERENCE, **changes})
 
 

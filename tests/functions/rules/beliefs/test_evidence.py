@@ -10,7 +10,7 @@ from functions.rules.beliefs.evidence import honours, is_outside, outcome_of, pa
 from functions.rules.beliefs.reprieved import Reprieved, band_of
 from functions.rules.beliefs.terms import Terms
 from state.records import Evidence
-from tests.functions.rules.beliefs.sample import REFERENCE, hypothesis, pair, reference, run
+from tests.functions.rules.beliefs.sample import REFERENCE, hypothesis, influence, pair, reference, run
 
 MATCHED, BASELINE = Terms(sigma=0.01, workers=5), Terms("baseline", sigma=0.01, workers=5)
 HIGH = hypothesis(config_constraint={"LR": {"min": 0.005}}, dimensions=[])
@@ -40,7 +40,7 @@ HIGH = hypothesis(config_constraint={"LR": {"min": 0.005}}, dimensions=[])
 def test_a_matched_claim_is_judged_by_runs_that_differ_in_its_dimensions_alone(
     changes: dict[str, Any], part: str
 ) -> None:
-    assert part_of(run(**changes), hypothesis(), MATCHED) == part
+    assert part_of(run(**changes), influence(), MATCHED) == part
 
 
 @pytest.mark.parametrize(
@@ -93,6 +93,33 @@ def test_two_crashes_say_nothing_and_a_candidate_waits_for_its_reference_run() -
     assert outcome_of(reference(), hypothesis(), MATCHED) is None
 
 
+@pytest.mark.parametrize(
+    ("judged", "dead_zone", "outcome"),
+    [(-0.03, 0, 1.0), (0.03, 0, 1.0), (-0.01, 0, 0.0), (0.0, 0, 0.0), (0.03, 4, 0.0), (-0.05, 4, 1.0)],
+)
+def test_an_influence_shows_by_distance_to_either_side(
+    judged: float, dead_zone: float, outcome: float
+) -> None:
+    known = Terms(sigma=0.01, usual_distance=0.015, dead_zone=dead_zone)
+
+    said = outcome_of(run(judged=judged), influence(), known, reference())
+
+    assert said is not None
+    assert (said.outcome, said.contrast) == (outcome, judged)
+
+
+def test_an_influence_shows_by_nothing_while_the_noise_is_unknown_and_by_no_crash() -> None:
+    crashed: dict[str, Any] = {"ended": "crash", "judged": None}
+    known = Terms(sigma=0.01, usual_distance=0.015)
+
+    unknown = outcome_of(run(judged=-0.5), influence(), Terms(), reference())
+
+    assert unknown is not None
+    assert (unknown.outcome, unknown.contrast) == (None, -0.5)
+    assert outcome_of(run(**crashed), influence(), known, reference()) is None
+    assert outcome_of(run(), influence(), known, reference(**crashed)) is None
+
+
 @pytest.mark.parametrize(("judged", "outcome"), [(-0.03, 1.0), (-0.02, None), (0.015, None), (0.03, 0.0)])
 def test_a_difference_inside_the_dead_zone_is_a_contrast_and_no_outcome(
     judged: float, outcome: float | None
@@ -132,10 +159,10 @@ def test_such_runs_move_the_effect_alone_where_the_terms_say_so(changes: dict[st
     ("claim", "changes", "outcome"),
     [
         (hypothesis(), {"config": {**REFERENCE, "LR": 0.01, "DEPTH": 12}}, 1.0),
-        (hypothesis(), {"config": {**REFERENCE, "DEPTH": 12}}, None),
+        (influence(), {"config": {**REFERENCE, "DEPTH": 12}}, None),
         (HIGH, {"hypothesis_id": "hyp_2"}, 1.0),
         (HIGH, {"ended": "crash", "judged": None}, 0.0),
-        (hypothesis(), {"ended": "crash", "judged": None}, None),
+        (influence(), {"ended": "crash", "judged": None}, None),
     ],
 )
 def test_under_the_policy_baseline_each_run_counts_for_every_claim_that_it_bears_on(
@@ -149,12 +176,16 @@ def test_under_the_policy_baseline_each_run_counts_for_every_claim_that_it_bears
 
 def test_a_stopped_run_counts_for_the_share_of_those_that_were_let_go_on() -> None:
     stopped = run(ended="stopped", judged=None)
-    alike = run(ended="stopped", judged=None, reprieved=Reprieved(wins=0.3, weight=1.5))
+    sided, of_influence = Reprieved(0.3, 1.5), Reprieved(1.5, 1.5)
+    alike = run(ended="stopped", judged=None, reprieved=sided, reprieved_of_influence=of_influence)
 
     for made, share in ((stopped, 0.25), (alike, 0.2125)):
         said = outcome_of(made, hypothesis(), MATCHED)
         assert said is not None
         assert said.outcome == pytest.approx(share)
+        other = outcome_of(made, influence(), MATCHED)
+        assert other is not None
+        assert other.outcome == pytest.approx(0.25 if made is stopped else 0.8125)
         assert (said.against, said.is_guarded) == ("stopped", True)
     assert [band_of(rank) for rank in (0.0, 16.6, 16.7, 33.3, 33.4, 100.0)] == [0, 0, 1, 1, 2, 5]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from functions.rules.beliefs.learning import NEWEST, after, after_outside, after_test, effect
 from functions.rules.beliefs.terms import Terms
 from state.records import Evidence, Hypothesis
-from tests.functions.rules.beliefs.sample import hypothesis, pair
+from tests.functions.rules.beliefs.sample import hypothesis, influence, pair
 
 TERMS = Terms(sigma=1.0)
 WIN, LOSS, TIE = pair(1.0, -2.0), pair(0.0, 2.0), pair(None, 0.0)
@@ -77,6 +77,15 @@ def test_a_refuted_claim_is_settled_at_twelve_outcomes_with_an_e_value() -> None
 
     assert (before.status, before.settled) == ("refuted", None)
     assert (after_twelve.settled, after_twelve.settled_at) == ("refuted", 9.0)
+
+
+def test_an_influence_is_irrelevant_or_not_settled_but_never_refuted() -> None:
+    doubted = learned(*[LOSS] * 39, start=influence())
+    near = learned(*around(0.0, 0.7, 40), start=influence())
+
+    assert (doubted.status, doubted.settled) == ("refuted", None)
+    assert near.settled == "irrelevant"
+    assert learned(*[WIN] * 12, start=influence()).settled == "supported"
 
 
 def test_a_supported_verdict_stays_while_the_belief_moves() -> None:

@@ -21,6 +21,7 @@ from functions.rules.keeps.noise import (
     parsed,
     pooled,
     run_again,
+    usual_distance,
     written,
 )
 from functions.rules.keeps.verdict import LARGEST
@@ -212,3 +213,13 @@ def test_what_an_earlier_version_has_kept_is_read_and_goes_on() -> None:
     runs, learned = run_again(parsed("[2, 1.0, 0.0, 1, 0.0]"), 1.001, OTHERS)
 
     assert (runs.runs, runs.first, runs.is_contradicted, learned.df) == (3, None, False, 1)
+
+
+@given(df=st.integers(1, 400))
+def test_the_usual_distance_is_that_of_half_of_all_pairs_once_the_noise_is_well_known(df: int) -> None:
+    distance = usual_distance(Noise(0.01, df))
+
+    assert distance > 0.0095
+    assert usual_distance(Noise(0.02, df)) == pytest.approx(2 * distance)
+    assert usual_distance(Noise(0.01, 10**6)) == pytest.approx(0.01 * math.sqrt(2) * 0.67449, rel=2e-3)
+    assert usual_distance(Noise(0.0, df)) == 0
