@@ -71,7 +71,7 @@ class Change:
 
     targets: Mapping[str, int]
     waits_for: set[str] = field(default_factory=set)
-    """Workers that have not asked since."""
+    """Workers that were handed out no config since."""
 
     def off(self, assigned: Mapping[str, int]) -> int:
         """Workers that a population lacks."""
@@ -89,7 +89,8 @@ class Night:
         self.ran: list[Ran] = []
         self.said: list[Said] = []
         self.off_after_a_round: list[int] = []
-        """Workers that populations lacked when each worker had asked once after a change."""
+        """Workers that populations lacked when each worker was handed out a config of one after a change: who repeats
+        another's run, or runs a cell of the test, stays where it was."""
         self.off_when_overtaken: list[int] = []
         """The same at the next change, where that came before."""
         self.test: RunningTest | None = None
@@ -177,7 +178,7 @@ class Night:
             self._start(e, worker)
         else:
             self._hand_out(worker, facts)
-        self._asked(name)
+            self._asked(name)
 
     def _cell(self) -> Mapping[str, Value] | None:
         if self.test is None or len(self.cells) >= self.test.spec.min_runs_per_cell * len(
@@ -211,7 +212,8 @@ class Night:
 
     def _varied(self, config: Mapping[str, Value]) -> int:
         known = [UNCHANGED] + ([self.best_config] if self.best_config else [])
-        return min(sum(not same(config[name], one[name]) for name in config) for one in known)
+        may_vary = [d.name for d in self.beliefs.dimensions if not d.frozen]
+        return min(sum(not same(config[name], one[name]) for name in may_vary) for one in known)
 
     def _experiment(self, config: Mapping[str, Value], strategy: str, **fields: Any) -> Experiment:
         number = len(self._experiments) + 1

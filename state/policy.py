@@ -208,7 +208,7 @@ class BeliefPolicy(Part):
         description="a dimension whose runs differ surely by less than this is irrelevant; in the same unit",
     )
     tested_share: float = Field(
-        default=0.3,
+        default=0.5,
         ge=0,
         le=1,
         description="share of the runs of workers that look for the best config which test their claim instead",
@@ -218,7 +218,7 @@ class BeliefPolicy(Part):
         description="what a test needs for a win: an effect of its threshold; or one that is significant, too",
     )
     reference_share: float = Field(
-        default=0.25,
+        default=0.5,
         gt=0,
         le=0.5,
         description="share of a worker's compared runs that are of the reference config",

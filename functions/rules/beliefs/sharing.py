@@ -77,7 +77,10 @@ def allotting_of(policy: Policy) -> Allotting:
 
 
 def _has_converged(h: Hypothesis, allotting: Allotting) -> bool:
-    return has_converged(posterior(h).support_probability, h.n_experiments, allotting)
+    """A verdict is borne out by an e-value, which says more than a number of results."""
+    return h.settled == "supported" or has_converged(
+        posterior(h).support_probability, h.n_experiments, allotting
+    )
 
 
 def _population(
@@ -94,5 +97,7 @@ def _population(
         shape=shape_of(h, strategy, best_config, test_terms(h, facts.dimensions)),
         test_spec=h.test_spec if strategy == "validate" else None,
         constraint=h.config_constraint,
-        tested=None if strategy in COMPARED else shape_of(h, "investigate", best_config),
+        tested=None
+        if strategy in COMPARED or h.settled == "supported"
+        else shape_of(h, "investigate", best_config),
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from functions.rules.swarm.shapes import Shape, SwarmStrategy
+from functions.rules.beliefs.influence import is_of_influence
+from functions.rules.swarm.shapes import NEAR, Shape, SwarmStrategy
 from state.records import Hypothesis, Value
 
 EXPLOIT_FROM: Final = 0.65
@@ -31,6 +32,7 @@ def strategy_of(hypothesis: Hypothesis, *, converged: bool = False) -> SwarmStra
     | it has converged | converge |
     | it is supported, or P >= 0.65 | exploit |
     | P < 0.20, and the claim names a dimension or constrains one | falsify |
+    | P < 0.35, and it claims an influence: pairs are to show that it is irrelevant | falsify |
     | P < 0.35 | moonshot |
     | otherwise | investigate |
     """
@@ -45,7 +47,9 @@ def strategy_of(hypothesis: Hypothesis, *, converged: bool = False) -> SwarmStra
         return "exploit"
     if probability < FALSIFY_BELOW and (hypothesis.dimensions or hypothesis.config_constraint):
         return "falsify"
-    return "moonshot" if probability < MOONSHOT_BELOW else "investigate"
+    if probability < MOONSHOT_BELOW:
+        return "falsify" if is_of_influence(hypothesis) else "moonshot"
+    return "investigate"
 
 
 def shape_of(
@@ -57,8 +61,9 @@ def shape_of(
     """What the configs of a hypothesis vary under a strategy, and where all else stands.
 
     A config varies the dimensions that the claim is about. Where these are fewer than 3, dimensions that its
-    constraint names make up 3. A claim about no dimension varies 3 of the tag's in each config. The rest stands as in
-    the reference config where runs are compared with it, else as in the best known config (empty: none is known).
+    constraint names make up 3; near the best known config, any others do: what builds on the claim is to find what
+    goes with it. A claim about no dimension varies 3 of the tag's in each config. The rest stands as in the reference
+    config where runs are compared with it, else as in the best known config (empty: none is known).
 
     `test` are the dimensions that a test varies, and its values in these and in others; each config under `validate`
     is one of its cells.
@@ -69,6 +74,14 @@ def shape_of(
         free, constraint = tuple(test[0]), {**constraint, **test[1]}
     reference: Mapping[str, Value] = hypothesis.reference_config
     center = reference if strategy in COMPARED else best_config
+    if strategy in NEAR and hypothesis.dimensions:
+        return Shape(
+            strategy,
+            constraint=constraint,
+            center=center or reference,
+            at_most=max(MOST_VARIED, len(free)),
+            first=free,
+        )
     return Shape(
         strategy,
         free=free or None,

@@ -32,14 +32,26 @@ def desired_repeats(priority: float) -> int:
     return next((repeats for least, repeats in REPEATS if priority >= least), 1)
 
 
-def may_run(tried: Tried, priority: float, strategy: SwarmStrategy, duplicates: Duplicates) -> bool:
+def may_run(
+    tried: Tried,
+    priority: float,
+    strategy: SwarmStrategy,
+    duplicates: Duplicates,
+    *,
+    is_compared: bool = False,
+) -> bool:
     """Whether a config may be run once more.
+
+    `is_compared`: it tests a claim beside reference runs, and may be run any number of times. A claim about a
+    dimension of few values has few configs, and limits would have its worst values run as often as its best.
 
     `max_trials` holds under every strategy, and counts runs that have not ended. Under a repeating strategy it is the
     only limit: the few configs are worth all their trials, and workers would stand idle if one repeat waited for the
     result of another. Under the others a config is run as often as its priority is worth, and `max_inflight` times at
     once.
     """
+    if is_compared:
+        return True
     if tried.all >= duplicates.max_trials:
         return False
     if strategy in REPEATING:

@@ -148,6 +148,8 @@ class Waiting:
     why: str
     results: int | None = 0
     """Of its tag, when it was proposed; None: a lost run's, which waits however much is known since."""
+    around: str | None = None
+    """The tag's best, where the config was proposed around it."""
 
     def text(self, nth: int) -> str:
         """As it waits; `nth` tells equal configs apart."""
@@ -173,7 +175,7 @@ def handed_out(facts: NextFacts, population: Population, owner: str | None, nth:
         "most_in_flight": duplicates.max_inflight if nth < TRIES else None,
     }
     purpose = purpose_of(population, facts.policy, rng.random())
-    if purpose.strategy == "validate":
+    if purpose.strategy == "validate" or purpose.shape.is_of_claim:
         limits = {}
     reference = reference_config(facts.worker, purpose, facts.dimensions, facts.policy)
     if reference is not None:

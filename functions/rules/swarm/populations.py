@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from functions.rules.beliefs.strategies import COMPARED
 from functions.rules.swarm.shapes import Shape, SwarmStrategy
 from state.records import Value
 
@@ -34,8 +35,10 @@ class Population:
     """What the runs vary that test its claim; None: all of its runs do, or it has no claim."""
 
     def shape_around(self, best_config: Mapping[str, Value]) -> Shape:
-        """What its configs vary, around the best known config where it has no center of its own."""
-        return self.shape if self.shape.center else replace(self.shape, center=best_config)
+        """What its configs vary, around the best known config unless they are compared with its own center."""
+        if self.strategy in COMPARED and self.shape.center:
+            return self.shape
+        return replace(self.shape, center=best_config or self.shape.center)
 
     def text(self) -> str:
         """As it is kept."""

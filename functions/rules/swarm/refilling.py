@@ -11,7 +11,7 @@ from functions.rules.swarm.fingerprints import fingerprint
 from functions.rules.swarm.observations import Observation
 from functions.rules.swarm.promoting import promoted
 from functions.rules.swarm.sampling import Proposal, Sampler, drawn_proposal
-from functions.rules.swarm.shapes import Shape, SwarmStrategy
+from functions.rules.swarm.shapes import NEAR, Shape, SwarmStrategy
 from state.policy import Duplicates, Policy
 from state.records import Dimension
 
@@ -22,9 +22,12 @@ LEAST_TARGET = 8
 """Configs that wait where fewer workers are active."""
 MOONSHOT_SHARE = 0.05
 MIXED: frozenset[SwarmStrategy] = frozenset({"investigate", "exploit"})
-"""Strategies whose places include moonshots and neighbours of the best configs. The others test something, or stay
-near the winner: a config from elsewhere would not be what their note says. Nor are those of a claim about some
-dimensions mixed."""
+"""Strategies whose places include neighbours of the best configs; those of `investigate` moonshots, too. The others
+test something, or stay near the winner: a config from elsewhere would not be what their note says. Nor are those of a
+claim about some dimensions mixed."""
+LEAPS: Mapping[SwarmStrategy, float] = {"exploit": 0.4, "converge": 0.05}
+"""Share of the places near the best known config at which the sampler chooses all dimensions anew, from their whole
+ranges. It puts together what was learned of each alone, and leads out of a local optimum, as small steps do not."""
 PROMOTION_EVERY = 100
 PROMOTION_LASTS = 40
 """Results after each hundred during which half of the places are neighbours: 20 in all, a fifth of 100 configs."""
@@ -60,7 +63,7 @@ def refilled(
     moonshots, then for further repeats. Where all of that is used up, because every dimension is frozen, say, the
     config that was run least is run once more, beyond the limits: the swarm goes on.
     """
-    batch = _Batch(dimensions, tried, duplicates, count)
+    batch = _Batch(dimensions, tried, duplicates, count, is_compared=shape.is_of_claim)
     known = sum(not seen.pending for seen in observations) if ended is None else ended
     batch.take(_planned(dimensions, observations, shape, sampler, count, rng, known), shape.strategy)
     batch.take(_draws(dimensions, shape, rng, "drawn at random"), shape.strategy)
@@ -84,16 +87,28 @@ def _planned(
     rng: Random,
     ended: int,
 ) -> list[Proposal]:
-    """A proposal for every place: some moonshots, some neighbours of the best configs, the rest from the sampler."""
+    """A proposal for every place: some leaps or moonshots, some neighbours of the best configs, the rest from the
+    sampler."""
     found: list[Proposal] = []
-    if shape.strategy in MIXED and shape.free is None:
-        shots = sum(rng.random() < MOONSHOT_SHARE for _ in range(count))
+    is_mixed = shape.strategy in MIXED and shape.free is None
+    if shape.strategy in NEAR:
+        everything = replace(shape, strategy="investigate", at_most=None)
+        leaps = _some(LEAPS[shape.strategy], count, rng)
+        leapt = sampler.propose(dimensions, observations, everything, leaps, rng)
+        found += [replace(p, why=f"all dimensions anew, {p.why}") for p in leapt]
+    elif is_mixed:
         moonshot = replace(shape, strategy="moonshot")
+        shots = _some(MOONSHOT_SHARE, count, rng)
         found += [drawn_proposal(dimensions, moonshot, rng, "moonshot") for _ in range(shots)]
-        if is_promoting(ended):
-            near = sum(rng.random() < PROMOTION_SHARE for _ in range(count - shots))
-            found += promoted(observations, dimensions, rng, shape, near)
+    if is_mixed and is_promoting(ended):
+        near = _some(PROMOTION_SHARE, count - len(found), rng)
+        found += promoted(observations, dimensions, rng, shape, near)
     return found + sampler.propose(dimensions, observations, shape, count - len(found), rng)
+
+
+def _some(share: float, count: int, rng: Random) -> int:
+    """How many of so many places, each with this chance."""
+    return sum(rng.random() < share for _ in range(count))
 
 
 def _draws(dimensions: Sequence[Dimension], shape: Shape, rng: Random, why: str) -> Iterator[Proposal]:
@@ -112,6 +127,8 @@ class _Batch:
     proposals: list[Proposal] = field(default_factory=list)
     added: dict[str, int] = field(default_factory=dict)
     """How often each fingerprint stands in the batch."""
+    is_compared: bool = False
+    """The configs test a claim."""
     known: dict[str, tuple[Proposal, SwarmStrategy]] = field(default_factory=dict)
     """Every config that was proposed, by its fingerprint."""
 
@@ -146,11 +163,14 @@ class _Batch:
         """Whether it was added; as often as a priority of `worth` desires."""
         before = len(self.proposals)
         for _ in range(desired_repeats(worth)):
-            if self.missing <= 0 or not may_run(self._tried(key), worth, strategy, self.duplicates):
+            if self.missing <= 0 or not self._may_run(key, worth, strategy):
                 break
             self.proposals.append(proposal)
             self.added[key] = self.added.get(key, 0) + 1
         return len(self.proposals) > before
+
+    def _may_run(self, key: str, worth: float, strategy: SwarmStrategy) -> bool:
+        return may_run(self._tried(key), worth, strategy, self.duplicates, is_compared=self.is_compared)
 
     def _tried(self, key: str) -> Tried:
         known = self.tried.get(key, Tried())

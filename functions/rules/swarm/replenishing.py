@@ -14,6 +14,7 @@ from functions.rules.swarm.handing_out import Waiting, fits
 from functions.rules.swarm.populations import Population
 from functions.rules.swarm.refilling import LEAST_TARGET, refilled, wanted
 from functions.rules.swarm.sampling import Observation, sampler_of
+from functions.rules.swarm.shapes import NEAR
 from state.records import OPEN
 from state.swarm_facts import Observed, RefillFacts, Replenishing
 
@@ -30,7 +31,7 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
     A config is stale once so many results came in after it was proposed as workers are active: it was made by a model
     that knew none of them. One that a worker has lost is never stale: it was to be run already.
     """
-    results = facts.tag.results
+    results, best = facts.tag.results, facts.best.experiment_id if facts.best else None
     waiting = {text: Waiting.read(text) for text in facts.waiting[population.population_id]}
     workers = population.target or facts.active_workers
     lasts = max(LEAST_TARGET, facts.active_workers)
@@ -39,6 +40,7 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
         for text, one in waiting.items()
         if not fits(one.config, facts.dimensions)
         or (one.results is not None and results - one.results > lasts)
+        or (one.around is not None and one.around != best)
     ]
     stay = [one for text, one in waiting.items() if text not in set(dropped)]
     count = min(wanted(facts.policy, workers, len(stay)), AT_ONCE)
@@ -57,7 +59,10 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
         facts.policy.duplicates,
         ended=results,
     )
-    added = [Waiting(p.config, p.priority, p.why, results).text(rng.getrandbits(48)) for p in proposals]
+    around = best if population.strategy in NEAR else None
+    added = [
+        Waiting(p.config, p.priority, p.why, results, around).text(rng.getrandbits(48)) for p in proposals
+    ]
     return Replenishing(dropped, [(text, p.priority) for text, p in zip(added, proposals, strict=True)])
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from functions.rules.swarm.dimensions import same
 from functions.rules.swarm.rooms import Allowed, Room, room_of
 from state.records import Dimension, Value
 
@@ -48,6 +49,19 @@ class Shape:
     """Where dimensions stand that do not vary: the best known config, or one that runs are compared with."""
     at_most: int | None = None
     """Dimensions that one config varies at most, drawn among those that would; None: no limit."""
+    first: tuple[str, ...] = ()
+    """Of these, those that come before the others."""
+
+    @property
+    def is_of_claim(self) -> bool:
+        """Its configs map the dimensions of a claim, to be compared with its center."""
+        return self.strategy == "investigate" and self.free is not None and bool(self.center)
+
+    @property
+    def leaves_its_center(self) -> bool:
+        """Its configs vary one dimension, to be compared with its center: at the center they would say nothing."""
+        is_apart = self.strategy in ("investigate", "falsify", "decision_sprint")
+        return is_apart and self.free is not None and len(self.free) == 1 and bool(self.center)
 
 
 @dataclass(frozen=True)
@@ -86,7 +100,9 @@ def varied_names(freedoms: Sequence[Freedom], shape: Shape, rng: Random) -> set[
     if shape.strategy == "falsify" and varied:
         return {rng.choice(varied)}
     if shape.at_most is not None and len(varied) > shape.at_most:
-        return set(rng.sample(varied, shape.at_most))
+        first = [name for name in varied if name in shape.first][: shape.at_most]
+        others = [name for name in varied if name not in first]
+        return {*first, *rng.sample(others, shape.at_most - len(first))}
     return set(varied)
 
 
@@ -133,7 +149,11 @@ def _freedom(dimension: Dimension, shape: Shape) -> Freedom:
     if shape.strategy == "decision_sprint" and room.spans:
         levels = dict.fromkeys(room.level(place) for place in LEVELS)
         room = Room(dimension, choices=tuple(levels))
-    return Freedom(room, standing, 0.0 if room.single else share)
+    if room.single:
+        return Freedom(room, standing, 0.0)
+    if shape.leaves_its_center and room.choices:
+        room = Room(dimension, choices=tuple(value for value in room.choices if not same(value, standing)))
+    return Freedom(room, standing, share)
 
 
 def _is_free(dimension: Dimension, shape: Shape) -> bool:

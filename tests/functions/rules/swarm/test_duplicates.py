@@ -58,3 +58,10 @@ def test_two_repeats_of_a_config_run_at_once_and_the_third_waits() -> None:
 def test_where_repeats_are_the_purpose_all_trials_may_run_at_once(strategy: SwarmStrategy) -> None:
     assert may_run(Tried(in_flight=5), 0.0, strategy, USUAL)
     assert not may_run(Tried(trials=1, in_flight=5), 1.0, strategy, USUAL)
+
+
+def test_what_is_compared_with_its_reference_is_run_any_number_of_times() -> None:
+    often = Tried(trials=60, in_flight=9)
+
+    assert may_run(often, 0.3, "investigate", Duplicates(), is_compared=True)
+    assert not may_run(often, 0.3, "investigate", Duplicates())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from random import Random
 
 import pytest
@@ -75,7 +75,7 @@ def test_places_are_filled_within_the_limits_and_never_left_all_empty(
     proposals = refilled(dimensions, seen, shape, THOMPSON, tried, count, rng)
 
     assert 1 <= len(proposals) <= count
-    if len(proposals) > 1:
+    if len(proposals) > 1 and not shape.is_of_claim:
         for key, times in keys(proposals, dimensions).items():
             before = tried.get(key, Tried())
             assert before.all + times <= 6
@@ -160,10 +160,10 @@ def test_moonshots_fill_the_places_of_a_shape_that_is_used_up() -> None:
     shape = Shape("converge", center={"LAYERS": 1})
     tried = {fingerprint({"LAYERS": n}, [LAYERS]): Tried(6) for n in (1, 2)}
 
-    proposals = refilled([LAYERS], [], shape, THOMPSON, tried, 1, Random(1))
+    proposals = [refilled([LAYERS], [], shape, THOMPSON, tried, 1, Random(n))[0] for n in range(20)]
 
-    assert [p.config for p in proposals] == [{"LAYERS": 5}]
-    assert proposals[0].why == "moonshot"
+    assert not {p.config["LAYERS"] for p in proposals} & {1, 2}
+    assert {p.config["LAYERS"] for p in proposals if p.why == "moonshot"} == {5}
 
 
 def test_a_sampler_that_proposes_one_config_only_does_not_stop_the_others() -> None:
@@ -187,6 +187,11 @@ def test_a_sampler_that_proposes_one_config_only_does_not_stop_the_others() -> N
 # -- promotion and moonshots
 
 
+def moved(config: Mapping[str, Value]) -> int:
+    """Dimensions that are not at the center."""
+    return sum(config[name] != CENTER[name] for name in CENTER)
+
+
 def reasons(ended: int, shape: Shape = INVESTIGATE) -> Counter[str]:
     seen = runs([0.01 * n for n in range(ended)])
     drawn = [p for seed in range(20) for p in refilled(SOME, seen, shape, THOMPSON, {}, 10, Random(seed))]
@@ -207,7 +212,20 @@ def test_every_100_results_the_best_configs_get_neighbours(ended: int, promotes:
 def test_no_neighbours_or_moonshots_are_mixed_into_the_places_near_a_winner() -> None:
     found = reasons(120, Shape("converge", center=CENTER))
 
-    assert found.keys() == {"thompson"}
+    assert found.keys() == {"thompson", "all"}
+    assert found["all"] < found["thompson"] / 8
+
+
+def test_what_builds_on_a_claim_puts_together_now_and_then_what_was_learned_of_each_dimension() -> None:
+    shape = Shape("exploit", center=CENTER, at_most=2, first=("LR",))
+
+    proposals = refilled(SOME, runs([0.1, 0.2]), shape, THOMPSON, {}, 60, Random(1))
+
+    apart = [(p.why.startswith("all dimensions anew"), moved(p.config)) for p in proposals]
+    leaps = [n for is_leap, n in apart if is_leap]
+    assert 10 < len(leaps) < 40
+    assert max(leaps) > 2
+    assert all(n <= 2 for is_leap, n in apart if not is_leap)
 
 
 def test_neighbours_are_near_the_best_configs() -> None:

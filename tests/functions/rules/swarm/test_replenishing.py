@@ -5,20 +5,21 @@ from __future__ import annotations
 from random import Random
 
 from functions.rules.swarm.handing_out import Waiting, lost
-from functions.rules.swarm.populations import everyone
+from functions.rules.swarm.populations import Population, everyone
 from functions.rules.swarm.replenishing import replenished
-from functions.rules.swarm.shapes import drawn_config
+from functions.rules.swarm.shapes import Shape, drawn_config
 from state.policy import Policy
-from state.records import Experiment, Tag
+from state.records import Best, Experiment, Tag
 from state.swarm_facts import RefillFacts
 from tests.functions.rules.swarm.sample import INVESTIGATE, SOME
 
 CONFIG = drawn_config(SOME, INVESTIGATE, Random(3))
+EVERYONE = everyone("swarm")
 MANY = 1000
 """Results of the tag: far more than workers are active."""
 
 
-def facts(*waiting: str) -> RefillFacts:
+def facts(*waiting: str, population: Population = EVERYONE, best: Best | None = None) -> RefillFacts:
     return RefillFacts(
         now=1.0,
         tag=Tag(name="swarm", branch="swarm/swarm", created_at=0.0, kept=MANY),
@@ -27,12 +28,12 @@ def facts(*waiting: str) -> RefillFacts:
         dimensions=SOME,
         dimensions_version=1,
         active_workers=10,
-        best=None,
+        best=best,
         newest_at=0.0,
         populations=[],
         assigned={},
         observed=[],
-        waiting={everyone("swarm").population_id: waiting},
+        waiting={population.population_id: waiting},
         best_config={},
     )
 
@@ -42,6 +43,36 @@ def test_a_config_that_was_proposed_before_much_was_learned_leaves_the_queue() -
     new = Waiting(CONFIG, 0.5, "random", results=MANY - 10).text(2)
 
     assert replenished(facts(old, new), everyone("swarm"), Random(1)).dropped == [old]
+
+
+def test_a_config_near_a_best_that_is_no_more_leaves_the_queue_as_the_next_best_is_found() -> None:
+    near = Population(
+        "pop_1", "exploit", "hyp_1", "LR matters", target=1, shape=Shape("exploit", center=CONFIG)
+    )
+    old = Waiting(CONFIG, 0.5, "random", results=MANY, around="swarm-1").text(1)
+    now = facts(
+        old,
+        population=near,
+        best=Best(experiment_id="swarm-2", val_bpb=-0.5, commit_sha="abc1234", updated_at=0.0),
+    )
+
+    change = replenished(now, near, Random(1))
+
+    assert change.dropped == [old]
+    assert {Waiting.read(text).around for text, _ in change.added} == {"swarm-2"}
+
+
+def test_what_is_compared_keeps_its_center_and_what_looks_for_the_best_is_around_the_newest() -> None:
+    other = {**CONFIG, "DEPTH": 5}
+    tested = Population(
+        "pop_1", "investigate", "hyp_1", "LR matters", shape=Shape("investigate", center=CONFIG)
+    )
+    near = Population("pop_2", "exploit", "hyp_1", "LR matters", shape=Shape("exploit", center=CONFIG))
+
+    assert tested.shape_around(other).center == CONFIG
+    assert near.shape_around(other).center == other
+    assert near.shape_around({}).center == CONFIG
+    assert EVERYONE.shape_around(other).center == other
 
 
 def test_the_config_of_a_lost_run_waits_however_much_was_learned_since() -> None:
