@@ -27,7 +27,7 @@ from state.settings import Settings
 from triggers.http.routes import make_app
 from triggers.ports import free_port
 from triggers.sse.stream import broadcasting
-from triggers.web import Server, server_config
+from triggers.web import Server, collect_rarely, server_config
 
 ROOT = Path(__file__).parents[1]
 
@@ -61,6 +61,11 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], a
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What starts processes goes first, what shares them before all: no worker is left alone with it at the end."""
     items.sort(key=lambda item: (item.get_closest_marker("process") is None, not shares(item.nodeid)))
+
+
+def pytest_collection_finish() -> None:
+    """Look for garbage among what tests make, not among the tests: see `triggers.web.collect_rarely`."""
+    collect_rarely()
 
 
 @pytest.hookimpl(optionalhook=True)
