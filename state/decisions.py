@@ -181,6 +181,8 @@ class HandOut:
     most_trials: int | None = None
     """Of the config, with those that are in flight; None: any number."""
     most_in_flight: int | None = None
+    few: int = 0
+    """Configs of its population that still wait when more are asked for."""
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,7 @@ CATALOGUE: Mapping[str, str] = {
     "dimension.defined": "a tag has other dimensions; data says which were added, changed and removed",
     "dimension.frozen": "it stands at one value in every config; data says who froze it, where, and why",
     "dimension.unfrozen": "configs vary it again; data says who unfroze it, and why",
+    "proposals.few": "half of the configs were handed out that wait for a population of a swarm",
     "hypothesis.proposed": "a claim is to be tested",
     "hypothesis.believed": "its status has changed; data says from what to what, with the figures",
     "hypothesis.settled": "supported, refuted or irrelevant, however often results are looked at",

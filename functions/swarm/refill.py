@@ -32,7 +32,8 @@ class Refilled(Response):
 @function(
     "swarm::refill",
     On(
-        "experiment.finished",
+        "proposals.few",
+        "best.changed",
         "experiment.lost",
         "dimension.defined",
         "dimension.frozen",

@@ -37,6 +37,7 @@ SENTENCES: Mapping[str, str] = {
     "dimension.defined": "{tag} may be varied in {count} dimensions now.",
     "dimension.frozen": "{subject} of {tag} is frozen at {value} by {by}: {reason}",
     "dimension.unfrozen": "{subject} of {tag} may vary again, says {by}: {reason}",
+    "proposals.few": "{left} configs wait for {subject} of {tag}.",
     "hypothesis.proposed": "{subject} of {tag} is to be tested: {statement}",
     "hypothesis.believed": "{subject} of {tag} is {status} now, P = {posterior}: {statement}",
     "hypothesis.settled": "{subject} of {tag} is settled as {settled}: {statement}",

@@ -72,6 +72,7 @@ class HandingOut(Registering, EndingStore):
                 "population_id": out.population_id,
                 "is_compared": 1 if out.is_compared else None,
                 "is_reference": 1 if out.is_reference else None,
+                "few": out.few,
                 "started": json.dumps(_started(worker, 1))[1:-1],
             },
         )

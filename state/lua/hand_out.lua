@@ -2,10 +2,11 @@
 -- parts: registration books
 -- keys: swarm_worker swarm_seen handed_out configs proposals dimensions assigned
 -- args: worker_id is_extra? run_id? run_s lost_after_s fingerprint version most_trials? most_in_flight? most_active? proposal?
--- args: population_id is_compared? is_reference? started
+-- args: population_id is_compared? is_reference? few started
 -- `run_id` is the worker's run when this was decided, and `version` that of the dimensions; with `is_extra` the worker asks
 -- for a run beside that. `proposal` is the config's text in `proposals`, which it leaves. The config may have been tried so
--- often, so many runs of it be in flight, and the worker have so many runs. `started` is data of an event.
+-- often, so many runs of it be in flight, and the worker have so many runs. Where `few` configs are left, or none was and
+-- this one was drawn, an event asks for more. `started` is data of an event.
 -- Returns {ok, number} | {stale} | {taken} | {busy} |
 --   {exhausted, gpu_seconds | runs, limit, spent, reserved, needed}
 
@@ -15,6 +16,14 @@ local function is_taken()
   local trials, in_flight = tonumber(count[1] or '0'), tonumber(count[2] or '0')
   return A.most_trials and trials + in_flight >= tonumber(A.most_trials)
     or A.most_in_flight and in_flight >= tonumber(A.most_in_flight)
+end
+
+-- Ask for more configs, once on the way down.
+local function ask_for_more()
+  local left = redis.call('ZCARD', K.proposals)
+  if A.proposal and left == tonumber(A.few) or left == 0 then
+    emit('proposals.few', A.tag, A.population_id, string.format('{"left":%d}', left))
+  end
 end
 
 local t = now()
@@ -45,5 +54,6 @@ if not A.is_extra then
     redis.call('HINCRBY', K.swarm_worker, 'compared', 1)
   end
 end
+ask_for_more()
 emit('experiment.started', A.tag, id, string.format('{"experiment_id":"%s",%s}', id, A.started), A.experiment_traceparent)
 return {'ok', number}

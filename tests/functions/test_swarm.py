@@ -1251,3 +1251,26 @@ async def test_the_audit_finds_every_wound_of_a_swarm(
     )
 
     assert await swarm.audited() != []
+
+
+async def test_more_configs_are_asked_for_once_half_are_handed_out_and_while_there_are_none(
+    swarm: Swarm,
+) -> None:
+    await swarm.join("w1")
+    before = await few_left(swarm)
+    await swarm.run("w1", 0.9)
+    assert await few_left(swarm) == [*before, 0]
+
+    assert (await told(swarm.http, "/api/swarm/refill", tag="swarm"))["waiting"] == {"swarm": 8}
+    for _ in range(3):
+        await swarm.run("w1", 0.95)
+    assert await few_left(swarm) == [*before, 0]
+    await swarm.run("w1", 0.95)
+    assert await few_left(swarm) == [*before, 0, 4]
+    await swarm.run("w1", 0.95)
+    assert await few_left(swarm) == [*before, 0, 4]
+
+
+async def few_left(swarm: Swarm) -> list[int]:
+    """How many configs were left whenever more were asked for."""
+    return [told["left"] for told in await events_of(swarm.process, "proposals.few")]

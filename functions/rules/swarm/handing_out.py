@@ -11,6 +11,7 @@ from functions.rules.swarm.belonging import Purpose, is_reference, purpose_of, r
 from functions.rules.swarm.dimensions import value_of
 from functions.rules.swarm.fingerprints import fingerprint
 from functions.rules.swarm.populations import Population
+from functions.rules.swarm.refilling import few
 from functions.rules.swarm.shapes import drawn_config
 from state.decisions import Ending, HandOut
 from state.errors import BudgetExhausted, Conflict, Exhausted, Invalid
@@ -232,6 +233,7 @@ def hand_out(
         facts.dimensions_version,
         is_compared=purpose.is_compared,
         is_reference=is_reference(config, purpose),
+        few=few(facts.policy, population.target or facts.active_workers),
         **more,
     )
 

@@ -39,8 +39,16 @@ MISSES = 32
 
 def wanted(policy: Policy, active_workers: int, waiting: int) -> int:
     """How many configs a population's queue lacks."""
-    target = max(LEAST_TARGET, active_workers) if policy.queue_target is None else policy.queue_target
-    return max(0, target - waiting)
+    return max(0, _target(policy, active_workers) - waiting)
+
+
+def few(policy: Policy, active_workers: int) -> int:
+    """How many configs of a population still wait when more are asked for: half of what it is to have."""
+    return _target(policy, active_workers) // 2
+
+
+def _target(policy: Policy, active_workers: int) -> int:
+    return max(LEAST_TARGET, active_workers) if policy.queue_target is None else policy.queue_target
 
 
 def refilled(
