@@ -78,7 +78,6 @@ def finished_run(e: Experiment, facts: LearningFacts) -> FinishedRun | None:
         judged,
         e.best_key or "",
         _reprieved(e, facts),
-        _reprieved(e, facts, of_influence=True),
     )
 
 
@@ -130,7 +129,7 @@ def learned(run: FinishedRun | None, facts: LearningFacts, kept: Mapping[str, Ke
         archived=archived,
         reference=_reference_text(run, facts),
         populations=populations,
-        reprieved=_sums(facts, beliefs.values()) | _sums(facts, beliefs.values(), of_influence=True),
+        reprieved=_sums(facts, beliefs.values()),
         believed={
             name: _news(b.hypothesis, before[name])
             for name, b in beliefs.items()
@@ -247,23 +246,25 @@ def _end(e: Experiment) -> RunEnd:
 # -- runs that went on where others were stopped
 
 
-def _place(bucket: str, rank: float, *, of_influence: bool) -> str:
-    """Where a run stood. A low rank speaks against a claim that values are better, and for an influence."""
-    return f"{bucket}:{band_of(rank)}" + (":influence" if of_influence else "")
+def _place(bucket: str, rank: float) -> str:
+    return f"{bucket}:{band_of(rank)}"
 
 
-def _reprieved(e: Experiment, facts: LearningFacts, *, of_influence: bool = False) -> Reprieved | None:
+def _reprieved(e: Experiment, facts: LearningFacts) -> Reprieved | None:
     """Those that stood where this one was stopped, and went on."""
     if e.status != "stopped" or not e.ranked:
         return None
     bucket = max(e.ranked, key=float)
     rank, _ = e.ranked[bucket]
-    return _sum(facts.reprieved.get(_place(bucket, rank, of_influence=of_influence)))
+    return _sum(facts.reprieved.get(_place(bucket, rank)))
 
 
-def _sums(facts: LearningFacts, beliefs: Iterable[_Belief], *, of_influence: bool = False) -> dict[str, str]:
-    """The sums of the places where it might have been stopped and went on, with the mean of its outcomes, once."""
-    said = [b.own for b in beliefs if is_of_influence(b.hypothesis) is of_influence]
+def _sums(facts: LearningFacts, beliefs: Iterable[_Belief]) -> dict[str, str]:
+    """The sums of the places where it might have been stopped and went on, with the mean of its outcomes, once.
+
+    Those for claims of influence, of which a stopped run says nothing, are left out.
+    """
+    said = [b.own for b in beliefs if not is_of_influence(b.hypothesis)]
     outcomes = [e.outcome for e in said if e is not None and e.outcome is not None]
     passed = sorted((facts.run.ranked or {}).items(), key=lambda place: float(place[0]))
     if facts.run.status == "stopped":
@@ -273,7 +274,7 @@ def _sums(facts: LearningFacts, beliefs: Iterable[_Belief], *, of_influence: boo
     mean, sums = sum(outcomes) / len(outcomes), dict[str, str]()
     for bucket, (rank, chance) in passed:
         if 0 < chance < 1:
-            place = _place(bucket, rank, of_influence=of_influence)
+            place = _place(bucket, rank)
             after_it = _sum(facts.reprieved.get(place)).with_(mean, chance)
             sums[place] = json.dumps([after_it.wins, after_it.weight])
     return sums

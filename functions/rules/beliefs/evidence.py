@@ -149,8 +149,9 @@ def _alone(run: FinishedRun, hypothesis: Hypothesis, terms: Terms) -> Evidence |
     }
     moves = terms.policy == "baseline" or run.strategy in COMPARED or terms.exploits_count
     if run.ended == "stopped" and moves:
-        gone_on = run.reprieved_of_influence if is_of_influence(hypothesis) else run.reprieved
-        return Evidence(**said, outcome=(gone_on or Reprieved()).share, against="stopped")
+        if terms.policy == "matched" and is_of_influence(hypothesis):
+            return None
+        return Evidence(**said, outcome=(run.reprieved or Reprieved()).share, against="stopped")
     if run.judged is not None:
         outcome = _outcome(run.judged, terms) if moves else None
         return Evidence(**said, outcome=outcome, against="baseline", delta=run.judged)

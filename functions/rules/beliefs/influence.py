@@ -4,7 +4,8 @@ Such a claim names dimensions and constrains none. Runs that draw any of their v
 the reference config stands well, however much the dimension matters. So a pair wins where its two runs lie further
 apart than two runs of one config do half of the time, to either side. Without an influence that is an even chance,
 whatever the dimension's values. What speaks against such a claim is the verdict of irrelevance, not that of
-refutation: a share of wins below one half says that the noise was taken for larger than it is.
+refutation: a share of wins below one half says that the noise was taken for larger than it is. A run that was stopped
+early has no distance, and one that crashed no known one: they say nothing.
 """
 
 from __future__ import annotations

@@ -60,5 +60,3 @@ class FinishedRun:
     """Runs with equal keys are compared under the same conditions."""
     reprieved: Reprieved | None = None
     """Of a run that was stopped: those of its bucket and rank band that went on; None: none is known."""
-    reprieved_of_influence: Reprieved | None = None
-    """The same, of their outcomes for claims of influence."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 Numeric = int | float
 Span = tuple[Numeric, Numeric]
 """Lowest and highest value, both inside."""
+MOST_TOLD = 128
+"""Whole numbers of a range that may be told one by one."""
 Allowed = Value | Sequence[Value] | Mapping[str, Numeric]
 """What a constraint leaves to a dimension: one value, a list of values, or a range with `min`, `max` or both."""
 
@@ -86,6 +88,16 @@ class Room:
         cut = [_whole_span(self.dimension, max(low, a), min(high, b)) for a, b in self.spans]
         spans = tuple((a, b) for a, b in cut if a <= b)
         return replace(self, spans=spans) if spans else None
+
+    def without(self, value: Value) -> Room:
+        """Its other values, as a choice; all of it where they are too many to be told, or there is no other."""
+        told = self.choices
+        if not told and self.dimension.dtype == "int":
+            told = tuple(
+                n for low, high in self.spans for n in range(int(low), int(high) + 1)[: MOST_TOLD + 1]
+            )
+        others = tuple(each for each in told if not same(each, value))
+        return Room(self.dimension, choices=others) if others and len(told) <= MOST_TOLD else self
 
     def near(self, value: Numeric, share: float) -> Room:
         """Its values at most this share of the dimension's range away from one of them."""

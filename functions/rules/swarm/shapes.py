@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from functions.rules.swarm.dimensions import same
 from functions.rules.swarm.rooms import Allowed, Room, room_of
 from state.records import Dimension, Value
 
@@ -151,9 +150,7 @@ def _freedom(dimension: Dimension, shape: Shape) -> Freedom:
         room = Room(dimension, choices=tuple(levels))
     if room.single:
         return Freedom(room, standing, 0.0)
-    if shape.leaves_its_center and room.choices:
-        room = Room(dimension, choices=tuple(value for value in room.choices if not same(value, standing)))
-    return Freedom(room, standing, share)
+    return Freedom(room.without(standing) if shape.leaves_its_center else room, standing, share)
 
 
 def _is_free(dimension: Dimension, shape: Shape) -> bool:

@@ -18,7 +18,7 @@ from functions.rules.beliefs.declaring import (
 )
 from state.errors import Conflict, Invalid
 from state.records import Hypothesis
-from tests.functions.rules.swarm.sample import DEPTH, DROPOUT, LR, OPTIMIZER, SOME, at
+from tests.functions.rules.swarm.sample import DEPTH, DROPOUT, LR, OPTIMIZER, SOME, at, dimension
 
 DEEPER: dict[str, Any] = {"statement": "deeper is better", "config_constraint": {"DEPTH": {"min": 12}}}
 
@@ -46,6 +46,12 @@ def test_every_dimension_that_may_vary_has_a_hypothesis_at_even_odds() -> None:
         (2.0, 2.0, "default", "active", 5.0)
     }
     assert all(h.reference_config == {"LR": 0.01} for h in found)
+
+
+def test_a_dimension_with_one_value_has_none() -> None:
+    alone = dimension("ACTIVATION", "categorical", categories=["tanh"])
+
+    assert bootstrapped("swarm", [alone], {}, {}, 5.0) == []
 
 
 def test_only_a_dimension_that_is_new_gets_one_later() -> None:
