@@ -63,7 +63,7 @@ async def start(request: StartRun, call: Call, stores: Stores) -> StartedRun:
             population,
             worker.worker_id,
             config,
-            Purpose(population.strategy, population.shape),
+            Purpose(population.strategy, population.shape, facts.policy.belief.evidence),
             priority=DRAWN_PRIORITY,
             is_extra=True,
             most_active=MOST_ACTIVE,

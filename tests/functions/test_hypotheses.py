@@ -181,7 +181,7 @@ async def test_reference_runs_are_not_stopped(swarm: Swarm) -> None:
 
     records = [await swarm.record(run) for run in runs]
 
-    assert [e.is_reference for e in records] == [False, True, False, True]
+    assert [e.is_reference for e in records] == [True, False, True, False]
 
 
 # -- proposing and testing

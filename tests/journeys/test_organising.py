@@ -32,7 +32,9 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
         scanned = nightjar(found.data, "dims", "scan", str(TINYLM))
         (file := folder / "dimensions.toml").write_text(scanned.stdout)
         nightjar(found.data, "dims", "define", "--tag", "swarm", str(file))
-        found.post("search/set-policy", tag="swarm", policy={"keep_rule": "strict"})
+        found.post(
+            "search/set-policy", tag="swarm", policy={"keep_rule": "strict", "belief.evidence": "baseline"}
+        )
         subprocess.run(
             [sys.executable, "-I", str(WORKER), str(found.http.base_url), "--worker-id", "w1", "--runs", "3"],
             check=True,

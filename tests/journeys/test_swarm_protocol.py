@@ -73,10 +73,10 @@ def test_a_published_worker_runs_the_whole_protocol_on_an_open_lab(lab: RunningL
 
 
 def open_swarm(lab: RunningLab, **more: str) -> None:
-    """A swarm whose keeps no other worker has to bear out; its first worker only joins."""
+    """A swarm whose keeps no other worker has to bear out, without reference runs; its first worker only joins."""
     opener = {"worker_id": "opener", "gpu_type": "H100", "baseline_bpb": 1.0, **more}
     lab.http.post("/register", json=opener).raise_for_status()
-    set_policy(lab, {"keep_rule": "strict"})
+    set_policy(lab, {"keep_rule": "strict", "belief.evidence": "baseline"})
 
 
 def set_policy(lab: RunningLab, policy: dict[str, Any]) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from functions.rules.beliefs.rebalancing import population_for
 from functions.rules.beliefs.strategies import COMPARED
+from functions.rules.beliefs.terms import EvidencePolicy
 from functions.rules.swarm.populations import Population, everyone
 from functions.rules.swarm.shapes import Shape, SwarmStrategy, freedoms_of
 from state.errors import Invalid
@@ -52,11 +53,12 @@ class Purpose:
 
     strategy: SwarmStrategy
     shape: Shape
+    evidence: EvidencePolicy = "matched"
 
     @property
     def is_compared(self) -> bool:
         """It is compared with runs of the reference config, which is the shape's center."""
-        return self.strategy in COMPARED and bool(self.shape.center)
+        return self.evidence == "matched" and self.strategy in COMPARED and bool(self.shape.center)
 
 
 def purpose_of(population: Population, policy: Policy, draw: float) -> Purpose:
@@ -65,9 +67,10 @@ def purpose_of(population: Population, policy: Policy, draw: float) -> Purpose:
     Workers that look for the best config tell little of what is claimed: they win once the search works. A share of
     their runs, `belief.tested_share`, is compared with reference runs; `draw` is a number of [0, 1).
     """
+    evidence = policy.belief.evidence
     if population.tested is not None and draw < policy.belief.tested_share:
-        return Purpose("investigate", population.tested)
-    return Purpose(population.strategy, population.shape)
+        return Purpose("investigate", population.tested, evidence)
+    return Purpose(population.strategy, population.shape, evidence)
 
 
 def reference_config(
@@ -75,9 +78,12 @@ def reference_config(
 ) -> dict[str, Value] | None:
     """The reference config where the worker's next run has to be one of it; else None.
 
-    So many of its compared runs are as `belief.reference_share` says; a frozen dimension stands where it is frozen.
+    So many of its compared runs are as `belief.reference_share` says, and so many workers begin with one: those that
+    run once are compared with each other. A frozen dimension stands where it is frozen.
     """
-    if not purpose.is_compared or (worker.compared + 1) * policy.belief.reference_share < 1:
+    share = policy.belief.reference_share
+    ahead = worker.number % round(1 / share) if worker.population_id is None else 0
+    if not purpose.is_compared or (worker.compared + 1 + ahead) * share < 1:
         return None
     return {f.dimension.name: f.standing for f in freedoms_of(dimensions, purpose.shape)}
 
