@@ -50,6 +50,7 @@ class HandingOut(Registering, EndingStore):
             "population_strategy": out.strategy,
             "proposal_priority": out.priority,
             "is_extra": out.is_extra,
+            "is_compared": out.is_compared,
             "is_reference": out.is_reference,
         }
         answer = await self._lab.move(

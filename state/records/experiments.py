@@ -252,6 +252,8 @@ class Trial(Idea, Sketch):
     population_strategy: str | None = None
     proposal_priority: float | None = None
     """0 to 1, as its worker was told."""
+    is_compared: bool = False
+    """It is compared with another run for a claim: it is never stopped for its rank."""
     is_reference: bool = False
     """It has the reference config of its population's claim: others are compared with it."""
     is_extra: bool = False

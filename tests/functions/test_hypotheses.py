@@ -184,6 +184,22 @@ async def test_reference_runs_are_not_stopped(swarm: Swarm) -> None:
     assert [e.is_reference for e in records] == [True, False, True, False]
 
 
+async def test_runs_that_are_compared_are_not_stopped_and_a_worker_s_own_choice_is(swarm: Swarm) -> None:
+    await swarm.policy(**{"stopping.rule": "median", "stopping.warmup_runs": 0, "stopping.min_peers": 1})
+    for worker in ("w1", "w2"):
+        await swarm.join(worker)
+    good = (await swarm.next("w1"))["run_id"]
+    await swarm.tick(good, 0.2, 0.9)
+    await swarm.result("w1", good, 0.9)
+
+    bad = (await swarm.next("w2"))["run_id"]
+    own = (await swarm.http.post("/runs/start/w2", json={"LR": 0.05})).json()["run_id"]
+
+    assert await swarm.tick(bad, 0.2, 3.0) == {}
+    assert (await swarm.tick(own, 0.2, 4.0))["action"] == "stop"
+    assert [(await swarm.record(run)).is_compared for run in (good, bad, own)] == [True, True, False]
+
+
 # -- proposing and testing
 
 

@@ -156,7 +156,8 @@ def expected(original: str, delta: Mapping[str, object], budget: int) -> str:
 def test_two_workers_share_a_swarm_and_run_exactly_what_it_says(
     lab: RunningLab, tmp_path: Path, tag: str, enroll_token: str, each: int, base_s: int
 ) -> None:
-    opened(lab, tag, DIMENSIONS, keep_rule="strict", **{"budgets.base_s": base_s, "stopping.warmup_runs": 8})
+    policy = {"budgets.base_s": base_s, "stopping.warmup_runs": 8, "belief.evidence": "baseline"}
+    opened(lab, tag, DIMENSIONS, keep_rule="strict", **policy)
     original = (TINYLM / "train.py").read_text()
     original = original.replace("TOTAL_WALL_CLOCK_TIME = 5\n", f"TOTAL_WALL_CLOCK_TIME = {base_s}\n")
     with ExitStack() as stack:
@@ -200,6 +201,7 @@ def test_a_swarm_stops_what_ranks_last(
         "stopping.rule": "median",
         "stopping.warmup_runs": 2,
         "stopping.min_peers": 1,
+        "belief.evidence": "baseline",
     }
     opened(lab, tag, OF_TRAIN, **{"budgets.base_s": 1}, **stopping)
 

@@ -61,8 +61,10 @@ def judge(at: Checkpoint, draw: float, settings: Stopping) -> Answer:
 def checkpoint(facts: RankFacts, bucket: float, peers: Peers) -> Checkpoint:
     """A run at a bucket.
 
-    The numbers of baselines and reference runs are needed whole. A run is extended only where it says itself what it
-    has at the end of its budget: an evaluator's command would measure what it has at the end of its extension.
+    The numbers of baselines are needed whole, and of runs that are compared with each other for a claim: where the
+    bad ones were stopped, a claim would look better than it is, or undecided. A run is extended only where it says
+    itself what it has at the end of its budget: an evaluator's command would measure what it has at the end of its
+    extension.
     """
     e, tag, policy = facts.experiment, facts.tag, facts.policy
     may_extend = not e.baseline and e.extended_s is None and tag.evaluator_command is None
@@ -72,7 +74,7 @@ def checkpoint(facts: RankFacts, bucket: float, peers: Peers) -> Checkpoint:
         stands,
         tag.results,
         strategy=e.population_strategy,
-        may_stop=not e.baseline and not e.is_reference,
+        may_stop=not e.baseline and not e.is_compared,
         may_extend=may_extend and policy.budgets.extend_s > 0,
     )
 

@@ -231,7 +231,7 @@ def hand_out(
         budget_s,
         lost_after_s(budget_s, facts.policy),
         facts.dimensions_version,
-        is_compared=purpose.is_compared,
+        is_compared=purpose.is_compared and not more.get("is_extra"),
         is_reference=is_reference(config, purpose),
         few=few(facts.policy, population.target or facts.active_workers),
         **more,
