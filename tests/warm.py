@@ -131,9 +131,10 @@ def main(descriptor: int) -> None:
                 os.write(told, _STATUS.pack(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])))
                 os.close(told)
                 continue
-            message, (output, told), _, _ = socket.recv_fds(asking, LONGEST, 2)
-            if not message:
+            message, descriptors, _, _ = socket.recv_fds(asking, LONGEST, 2)
+            if not message:  # the tests are over
                 return
+            output, told = descriptors
             pid = _forked(modules, json.loads(message), output)
             os.close(output)
             running[os.pidfd_open(pid)] = pid, told
