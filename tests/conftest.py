@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import signal
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
@@ -56,6 +57,23 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], a
     """Tests run on the event loop of the processes that run what they test: see `functions.process.running.run`."""
     is_supervising = item.nodeid.startswith(SUPERVISING)
     return {"loop": asyncio.new_event_loop if is_supervising else uvloop.new_event_loop}
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
+    """One of xdist's workers collects before the others: it writes the bytecode of all tests, and they read it."""
+    run = getattr(session.config, "workerinput", {}).get("testrunuid")
+    if run is None or session.config.cache is None:
+        return (yield)
+    with (session.config.cache.mkdir("collected") / "run").open("a+") as collected:
+        fcntl.flock(collected, fcntl.LOCK_EX)
+        collected.seek(0)
+        if collected.read() != run:
+            found = yield
+            collected.truncate(0)
+            collected.write(run)
+            return found
+    return (yield)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
