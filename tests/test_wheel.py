@@ -207,6 +207,7 @@ def test_the_demo_trains_from_the_wheel_in_an_empty_home_and_stays_up_until_ctrl
         assert demo.process.wait(60) == 0, text
     assert page.status_code == 200
     assert "3 experiments in" in text
+    assert "measured by prepare.py" in " ".join(text.split())
     assert "nothing is left running" in text
     assert "# demo1: " in (data / "results" / "demo1" / "report.md").read_text()
     assert "./nightjar" not in text
