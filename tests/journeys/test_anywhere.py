@@ -22,6 +22,7 @@ from tests.journeys.anywhere import RemoteWorker, remote_worker
 from tests.journeys.running import FAST, TRAIN, RunningLab, git, running_lab
 
 EXAMPLES = ROOT / "examples" / "workers"
+FILES = ("slurm.sh", "skypilot.yaml", "kubernetes.yaml")
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
@@ -42,33 +43,40 @@ def enroll_token(lab: RunningLab) -> str:
     return str(lab.post("token/issue", name="friends", role="worker", kind="enroll", uses=100)["token"])
 
 
+@pytest.fixture(scope="module")
+def joined(
+    lab: RunningLab, tmp_path_factory: pytest.TempPathFactory, enroll_token: str
+) -> Iterator[RemoteWorker]:
+    """A worker behind a wire, for all tests: it has to be whole again after each."""
+    with remote_worker(lab, tmp_path_factory.mktemp("far") / "worker", token=enroll_token) as worker:
+        worker.start()
+        yield worker
+
+
 def test_two_workers_share_ten_experiments_one_of_them_without_redis(
-    lab: RunningLab, tmp_path: Path, enroll_token: str
+    lab: RunningLab, joined: RemoteWorker
 ) -> None:
     lab.setup("shared")
     code = TRAIN.replace("SECONDS = 0.2", "SECONDS = 1.5")
     commits = [
         lab.commit({"train.py": code.replace("VALUE = 1.0", f"VALUE = {2 + n / 10}")}) for n in range(10)
     ]
-    with remote_worker(lab, tmp_path / "far", token=enroll_token) as worker:
-        worker.start()
-        ids = [lab.submit("shared", commit_sha=commit) for n, commit in enumerate(commits)]
-        found = [lab.until_status(i, "keep", "discard")["experiment"] for i in ids]
+    git(joined.repo, "fetch", "--quiet")
 
-        assert [e["val_bpb"] for e in found] == [2 + n / 10 for n in range(10)]
-        assert len({e["gpu_id"] for e in found}) == 2
-        assert worker.stop(signal.SIGTERM) == 0
-        assert worker.slots() == []
+    ids = [lab.submit("shared", commit_sha=commit) for commit in commits]
+
+    found = [lab.until_status(i, "keep", "discard")["experiment"] for i in ids]
+    assert [e["val_bpb"] for e in found] == [2 + n / 10 for n in range(10)]
+    assert len({e["gpu_id"] for e in found}) == 2
 
 
 @pytest.fixture
-def far(lab: RunningLab, tmp_path: Path, enroll_token: str) -> Iterator[RemoteWorker]:
-    """A worker behind a wire; the lab's own is drained, so that it trains everything."""
+def far(lab: RunningLab, joined: RemoteWorker) -> Iterator[RemoteWorker]:
+    """That worker with nothing to train; the lab's own is drained, so that this one trains everything."""
+    lab.until(lambda: [gpu["status"] for gpu in joined.slots()] == ["idle"], "its slot is idle")
     own = next(gpu["gpu_id"] for gpu in lab.get("pool/list")["workers"] if gpu["transport"] == "redis")
     lab.post("pool/drain", gpu_id=own)
-    with remote_worker(lab, tmp_path / "far", token=enroll_token) as worker:
-        worker.start()
-        yield worker
+    yield joined
     lab.post("pool/drain", gpu_id=own, undo=True)
 
 
@@ -92,8 +100,9 @@ def submitted(lab: RunningLab, tag: str, seconds: float) -> str:
     [
         ("workers.remote.asker", "keep", 2),
         ("workers.remote.trainer", "keep", 2),
-        ("workers.keeper", "keep", 1),  # the run ends by itself, or by the keeper that comes after
-        ("train.py", "crash", 1),
+        # the run ends by itself, or by the keeper that comes after
+        pytest.param("workers.keeper", "keep", 1, marks=pytest.mark.long),
+        pytest.param("train.py", "crash", 1, marks=pytest.mark.long),
     ],
 )
 def test_a_run_outlives_the_death_of_any_process_of_its_worker(
@@ -199,7 +208,15 @@ def words_of(example: str) -> str:
     return str(container["args"][0])
 
 
-@pytest.mark.parametrize("example", ["slurm.sh", "skypilot.yaml", "kubernetes.yaml"])
+def test_each_example_file_starts_the_worker_alike() -> None:
+    assert {path.name for path in EXAMPLES.iterdir()} == {*FILES}
+    for name in FILES:
+        assert 'nightjar worker --url "$NIGHTJAR_URL" --repo ' in words_of(name), name
+
+
+@pytest.mark.parametrize(
+    "example", [pytest.param(name, marks=[] if name == "slurm.sh" else pytest.mark.long) for name in FILES]
+)
 def test_each_example_file_starts_a_worker(
     lab: RunningLab, tmp_path: Path, enroll_token: str, example: str
 ) -> None:
