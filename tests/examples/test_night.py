@@ -310,7 +310,10 @@ def agent(web: str, tokens: dict[str, Issued], project: Path, tmp_path: Path) ->
     return made
 
 
-@pytest.mark.parametrize("on_abort", ["advise", "block"])
+@pytest.mark.parametrize(
+    "on_abort",
+    ["advise", pytest.param("block", marks=pytest.mark.long)],  # several branches block, too
+)
 async def test_a_night_in_a_tag_with_one_branch_goes_by_the_letter(
     http: httpx.AsyncClient,
     machine: Machine,

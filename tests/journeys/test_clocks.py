@@ -134,7 +134,9 @@ async def test_of_three_clocks_one_is_killed_and_one_stopped_and_every_firing_co
         assert dealt_with == counted.fired + counted.missed + counted.skipped + waits - firings[0]["missed"]
 
 
-@pytest.mark.parametrize("fate", ["stopped", "killed and started again"])
+@pytest.mark.parametrize(
+    "fate", ["killed and started again", pytest.param("stopped", marks=pytest.mark.long)]
+)
 async def test_firings_that_all_clocks_missed_follow_their_policy_exactly_once(
     process: Process, start: Start, fate: str
 ) -> None:

@@ -98,6 +98,7 @@ def test_ctrl_c_ends_a_simulation_with_its_lab(tmp_path: Path, temporary: Path) 
     assert labs_in(temporary) == []
 
 
+@pytest.mark.long  # test_join has a server that restarts in the middle of a run
 def test_pools_runs_queue_and_tokens_survive_a_restart_in_the_middle_of_a_simulation(tmp_path: Path) -> None:
     with running_lab(tmp_path / "lab") as lab:
         lab.start()

@@ -131,11 +131,11 @@ def test_a_server_that_wants_to_be_asked_later_is(swarm: Swarm, worker: JoinedWo
     "refusal",
     [
         problem(404, "Not found"),
-        problem(403, "Forbidden"),
-        problem(422, "Invalid request"),
         problem(409, "Conflict"),
+        pytest.param(problem(403, "Forbidden"), marks=pytest.mark.long),
+        pytest.param(problem(422, "Invalid request"), marks=pytest.mark.long),
     ],
-    ids=["404", "403", "422", "409"],
+    ids=["404", "409", "403", "422"],
 )
 def test_a_result_that_is_refused_is_put_aside_and_the_worker_goes_on(
     refusal: Reply, swarm: Swarm, worker: JoinedWorker
