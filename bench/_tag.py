@@ -30,6 +30,7 @@ from functions.rules.keeps.retests import (
     Step,
     due_step,
 )
+from functions.rules.keeps.seeds import learned, own_noise, shift_of
 from functions.rules.keeps.standing import falls, new_best, restored, revalued, rises, stands, without_rivals
 from functions.rules.keeps.verdict import judge, score
 from state.policy import Policy
@@ -108,6 +109,11 @@ class SimulatedTag:
         """Measured from the repeats so far."""
         return self.sums.noise
 
+    @property
+    def own_noise(self) -> Noise | None:
+        """Without what a seed does to all runs."""
+        return own_noise(self.noise, self.best.seeds) if self.best else self.noise
+
     def standing(self) -> list[str]:
         """The incumbent, then every keep on top of it."""
         return [link.experiment_id for link in self.best.chain] if self.best else []
@@ -164,15 +170,18 @@ class SimulatedTag:
         if self.best is None or not self.best.chain:
             return None
         return due_step(
-            [self.contender(link.experiment_id) for link in self.best.chain],
-            [self.contender(link.experiment_id) for link in self.best.rivals],
-            self.noise.sigma if self.noise else None,
+            self._contenders(self.best.chain),
+            self._contenders(self.best.rivals),
+            own.sigma if (own := self.own_noise) else None,
             self.effort,
+            shift_of(self.best.seeds),
         )
 
     def take(self, step: Step) -> None:
         assert self.best is not None
-        best = self.best
+        chain, rivals = self._contenders(self.best.chain), self._contenders(self.best.rivals)
+        seeds = learned(step, chain, rivals, self.best.seeds, self.noise)
+        best = self.best.model_copy(update={"seeds": seeds})
         match step:
             case RunAgain(name):
                 its = self.tried[name].retests
@@ -214,6 +223,9 @@ class SimulatedTag:
             self.tried[name].trust, self.tried[name].status = "demoted", "discard"
         self.best = after
 
+    def _contenders(self, links: list[Link]) -> list[Contender]:
+        return [self.contender(link.experiment_id) for link in links]
+
     def contender(self, name: str) -> Contender:
         its = self.tried[name]
         return Contender(
@@ -239,7 +251,7 @@ class SimulatedTag:
     def _trust(self, tried: Tried, plausible: float | None) -> Trust | None:
         if self.keep_rule == "strict" or tried.status == "discard":
             return None
-        noise = self.noise
+        noise = self.own_noise
         decision = KEEP_RULES[self.keep_rule].decide(
             Trial(tried.name, score(tried.value, self.direction)),
             self.trial(self.best.experiment_id) if self.best else None,

@@ -77,13 +77,13 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
             )
         case "keep" if e.trust == "provisional":
             return (
-                "Keep the commit and build the next idea on it. It runs once more on another seed: if it is"
-                " demoted then, base_commit_sha of your next suggestion is what to go back to."
+                "Keep the commit and build the next idea on it. It may have to run once more on another seed:"
+                " if it is demoted, base_commit_sha of your next suggestion is what to go back to."
             )
         case "keep":
             return "Keep the commit and build the next idea on it."
         case "discard" if e.trust == "demoted":
-            return "It was kept, but did not bear out when it ran again: reset to base_commit_sha and go on."
+            return "It was kept, but further runs did not bear it out: reset to base_commit_sha and go on."
         case "discard" if e.is_claim:
             return (
                 "The lab trains this tag, so what you measured yourself is a claim: the lab runs its code if it"
@@ -143,7 +143,7 @@ def _select_again(e: Experiment) -> str:
     """What is made from selections: the next one says where to stand, whatever became of this one."""
     match e.status:
         case "keep" if e.trust == "provisional":
-            became = "It is kept on its branch, and runs once more on another seed."
+            became = "It is kept on its branch, and may have to run once more on another seed."
         case "keep":
             became = "It is kept: its branch goes on from it."
         case "crash" | "timeout":

@@ -23,7 +23,7 @@ SENTENCES: Mapping[str, str] = {
     "experiment.finished": "{subject} finished: {status}, value {val_bpb} ({description})",
     "experiment.lost": "{subject} was lost: {reason}",
     "experiment.confirmed": "{subject} was run again and is confirmed as the best to build on: {base_commit_sha}",
-    "experiment.demoted": "{subject} did not bear out when it ran again: it is a discard, build on {base_commit_sha}",
+    "experiment.demoted": "further runs did not bear {subject} out: it is a discard, build on {base_commit_sha}",
     "experiment.promoted": "{subject} was run again and is kept after all: build on {base_commit_sha}",
     "experiment.refuted": "{subject} measured {val_bpb}, not {reported} as its agent said: it stays a discard.",
     "experiment.retracted": "{subject} was retracted ({reason}); the best is {best_experiment_id} now.",

@@ -355,6 +355,25 @@ class Link(BaseModel):
     """The branch that it was made for."""
 
 
+class Seeds(BaseModel):
+    """What code that ran on the first and on the second fixed seed says of the seeds; scores, lower is better.
+
+    A pair is one code's score on the second seed less that on the first.
+    """
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    pairs: int = 0
+    total: float = 0.0
+    """The sum of the pairs, and of their squares."""
+    squares: float = 0.0
+    kept: int = 0
+    """Pairs of code that was kept for good, and their sum: no lucky first run has picked so many of these."""
+    kept_total: float = 0.0
+    bar: float | None = None
+    """What both runs of the incumbent bear out on the first seed; None while that is not known."""
+
+
 class Best(Record):
     """The lowest (or highest) value kept under one comparability key."""
 
@@ -371,6 +390,8 @@ class Best(Record):
     retests; the last one is this best. Empty under the strict rule."""
     rivals: list[Link] = []
     """Discards that were judged by the value of a keep in the chain and are better than its incumbent, best first."""
+    seeds: Seeds = Seeds()
+    """Learned from every keep that was judged; forgotten when a result that it may hold is taken back."""
 
     def standing(self) -> list[Link]:
         """The chain; of one link where the rule is strict."""

@@ -213,6 +213,49 @@ async def test_a_margin_that_no_noise_explains_needs_no_second_run(
     assert await faults(client) == []
 
 
+async def test_a_win_over_an_unlucky_first_run_falls_at_once_and_takes_no_run(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await baseline(client, process, 1.001, 0.9995)
+    await trained(client, process, 0.9965, commit_sha="def5678")
+    await measured(client, process, "mar11-2.2", 0.9960)  # both runs, less what the seed does: 0.996125
+
+    small = await trained(client, process, 0.9963)
+    larger = await trained(client, process, 0.9960)
+
+    assert (small["status"], small["trust"], small["retest"]) == ("keep", "provisional", None)
+    found = (await asked(client, "/api/experiment/mar11-3"))["experiment"]
+    assert (found["status"], found["trust"], found["base_commit_sha"]) == ("discard", "demoted", "def5678")
+    assert "is not run again" in found["reason"]
+    assert (await asked(client, "/api/experiment/mar11-3"))["retests"] == []
+    [event] = await events_of(process, "experiment.demoted")
+    assert (event["subject"], event["base_commit_sha"]) == ("mar11-3", "def5678")
+    assert larger["retest"] == {"retest_id": "mar11-4.2", "seed": 104_729}
+    assert await best_of(client) == "mar11-4"
+    assert await faults(client) == []
+
+
+async def test_what_a_tag_learned_of_its_seeds_is_forgotten_when_a_result_is_taken_back(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    await baseline(client, process, 1.001, 0.9995)
+    await trained(client, process, 0.9965)
+    await measured(client, process, "mar11-2.2", 0.9960)
+    learned = await Experiments(process.lab).race("mar11", None)
+
+    await told(client, "/api/experiment/retract", experiment_id="mar11-2", reason="measured on a broken GPU")
+
+    forgot = await Experiments(process.lab).race("mar11", None)
+    assert learned is not None
+    assert learned.best.seeds.kept == 2
+    assert learned.best.seeds.bar == pytest.approx(0.996125)
+    assert forgot is not None
+    assert (forgot.best.experiment_id, forgot.best.seeds.pairs) == ("mar11-1", 0)
+    assert await faults(client) == []
+
+
 async def test_what_stands_on_a_demoted_keep_stands_on_its_incumbent_then(
     client: httpx.AsyncClient, process: Process
 ) -> None:

@@ -22,7 +22,7 @@ from triggers.cli.runs import table_of
 FINISHED = ("keep", "discard", "crash", "timeout")
 VERDICTS = {
     "confirmed": "[bold green]confirmed[/] by a second run on another seed",
-    "demoted": "[red]demoted[/]: a second run, on another seed, was not better",
+    "demoted": "[red]demoted[/]: runs on another seed did not bear it out",
 }
 STYLE = {"keep": "bold green", "discard": "dim", "crash": "red", "timeout": "red"}
 

@@ -15,6 +15,7 @@ from functions.rules.keeps.keeping import (
     Keep,
     KeepProvisionally,
     Trial,
+    is_hopeless,
     plausible_margin,
 )
 from functions.rules.keeps.noise import (
@@ -29,6 +30,7 @@ from functions.rules.keeps.noise import (
     written,
 )
 from functions.rules.keeps.retests import next_seed
+from functions.rules.keeps.seeds import own_noise
 from functions.rules.keeps.standing import new_best
 from functions.rules.keeps.verdict import Key, compare, contradiction, judge, score, should_abort
 from functions.rules.pool.breaker import Breaker, is_probe
@@ -213,6 +215,9 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
         verdict = replace(verdict, improved=False, near_miss=False)
     is_worse = best is None and not verdict.improved  # than a swarm's baseline
     trust = None if repeats_best or is_worse else _trust(value, run, best, weighed.noise)
+    runs_again = trust == "provisional" and not (
+        best is not None and is_hopeless(score(value, tag.direction), best.seeds.bar)
+    )
     if e.baseline and trust is not None:
         trust = "confirmed"  # what it measures is what counts
     base = branch_base(run, under.key, beside)
@@ -234,7 +239,7 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
         near_miss=verdict.near_miss,
         p_better=weighed.p_better,
         trust=trust,
-        retest=_next_retest(e) if trust == "provisional" else None,
+        retest=_next_retest(e) if runs_again else None,
         branch_improved=beats_base,
         judged_val_bpb=value if value != report.value else None,
         compared_with=best.experiment_id if best else None,
@@ -483,7 +488,8 @@ def _trust(value: float, run: RunFacts, best: Best | None, noise: Noise | None) 
     e, direction = run.experiment, run.tag.direction
     if e.keep_rule == "strict":
         return None
-    sigma = cautious(noise, SURE_SIGMAS) if noise else None
+    own = own_noise(noise, best.seeds) if best else noise
+    sigma = cautious(own, SURE_SIGMAS) if own else None
     incumbent = Trial(best.experiment_id, score(best.val_bpb, direction)) if best else None
     candidate = Trial(e.experiment_id, score(value, direction))
     match KEEP_RULES[e.keep_rule].decide(candidate, incumbent, sigma, _plausible(run)):

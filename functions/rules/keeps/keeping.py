@@ -133,6 +133,24 @@ def judged_again(candidate: Trial, incumbent: Trial, sigma: float | None) -> Con
     return Demoted()
 
 
+def borne_out(incumbent: Trial, shift: float) -> float | None:
+    """The incumbent's score on the first seed, by its runs on both; None while only one of them says something.
+
+    `shift` is by how much scores on the second seed lie above those on the first.
+    """
+    if not incumbent.fresh or incumbent.contradicted:
+        return None
+    return (incumbent.first + incumbent.fresh[0] - shift) / 2
+
+
+def is_hopeless(candidate: float, bar: float | None) -> bool:
+    """Whether a first run is worth no second one: it is not ahead of what both runs of the incumbent bear out.
+
+    It beats an unlucky first run, no more. It would have to be luckier on the second seed than on the first.
+    """
+    return bar is not None and candidate >= bar
+
+
 def winner(raced: Sequence[Trial], incumbent: Trial, sigma: float | None) -> Trial | None:
     """The racer with the best mean, if it is confirmed against the incumbent; None keeps the incumbent.
 

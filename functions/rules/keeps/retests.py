@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
 
-from functions.rules.keeps.keeping import Trial, winner
+from functions.rules.keeps.keeping import Trial, borne_out, is_hopeless, winner
 from state.records import Experiment, Trust
 
 SEED_STEP = 104_729
@@ -131,17 +131,24 @@ def next_seed(own: int | None, used: Collection[int | None]) -> int:
 
 
 def due_step(
-    chain: Sequence[Contender], rivals: Sequence[Contender], sigma: float | None, effort: Effort
+    chain: Sequence[Contender],
+    rivals: Sequence[Contender],
+    sigma: float | None,
+    effort: Effort,
+    shift: float | None = None,
 ) -> Step | None:
     """One step towards an incumbent that can be trusted; None while there is nothing to do, or a retest is awaited.
 
     `chain` is the incumbent and then every keep on top of it, oldest first; `rivals` are the discards that beat the
     incumbent, best first. They race with the oldest keep where `effort` is parallel, else once that is demoted.
+    `sigma` is that of runs on one seed, and `shift` what the second seed adds to every score (`seeds.py`).
     """
     if chain[0].trust == "provisional":  # what it was to be judged against was retracted
         return Confirm(chain[0].name)
     if len(chain) == 1 and chain[0].trial.contradicted:
         return Revalue(chain[0].name)
+    if shift is not None and (hopeless := _hopeless(chain, shift)) is not None:
+        return Demote(hopeless.name)
     is_round = effort.parallel or len(chain) == 1
     racing = list(rivals[: effort.top_k - (len(chain) > 1)]) if is_round else []
     if len(chain) == 1 and (raced := [r for r in racing if r.is_tested]):
@@ -160,6 +167,16 @@ def due_step(
     step = _step_of_rivals(chain[0], racing, sigma)
     awaits_agent = any(not each.trainable and not each.is_tested for each in (chain[0], *racing))
     return None if isinstance(step, Dismiss) and awaits_agent else step
+
+
+def _hopeless(chain: Sequence[Contender], shift: float) -> Contender | None:
+    """The oldest keep that another run is not worth the while of, by the nearest one under it that ran again."""
+    for place, c in enumerate(chain[1:], 1):
+        if c.trust == "provisional" and not c.trial.fresh and not c.under_way:
+            against = next((u for u in chain[place - 1 :: -1] if u.trial.fresh and not u.broke), None)
+            if against is not None and is_hopeless(c.trial.first, borne_out(against.trial, shift)):
+                return c
+    return None
 
 
 def _owed(

@@ -26,6 +26,7 @@ from functions.rules.keeps.retests import (
     next_seed,
 )
 from functions.rules.keeps.retracting import largest_gain_now, link_of, lost_to
+from functions.rules.keeps.seeds import learned, own_noise, shift_of
 from functions.rules.keeps.standing import falls, restored, revalued, rises, stands, without_rivals
 from functions.rules.keeps.verdict import is_near, score
 from functions.rules.pool.health import is_stale
@@ -34,6 +35,9 @@ from state.decisions import Retest, Ruling
 from state.facts import RaceFacts, RetractionFacts
 from state.policy import Policy
 from state.records import OPEN, RETESTED, Best, Experiment
+
+HOPELESS = "it beats the first run of the keep under it, but not what both runs of that bear out: it is not run again"
+"""Why a keep falls that did not run again."""
 
 
 @dataclass(frozen=True)
@@ -62,13 +66,10 @@ class Race:
 
     def step(self) -> Step | None:
         """What comes next; None while there is nothing to do, or a retest is awaited."""
-        best, noise = self.facts.best, self.noise
-        return due_step(
-            [self._contender(link.experiment_id) for link in best.chain],
-            [self._contender(link.experiment_id) for link in best.rivals],
-            noise.sigma if noise else None,
-            self.effort,
-        )
+        seeds = self.facts.best.seeds
+        own = own_noise(self.noise, seeds)
+        chain, rivals = self._contenders()
+        return due_step(chain, rivals, own.sigma if own else None, self.effort, shift_of(seeds))
 
     def retest(self, step: RunAgain) -> Retest:
         """The run that a step asks for."""
@@ -99,7 +100,13 @@ class Race:
         return replace(ruling, score=self._other_score(e, value), tag_fields=tag_fields)
 
     def ruling(self, step: Confirm | Demote | GiveUp | Promote | Dismiss) -> Ruling:
-        """What a step changes."""
+        """What a step changes, and what it tells of the seeds."""
+        ruling = self._ruling(step)
+        chain, rivals = self._contenders()
+        seeds = learned(step, chain, rivals, self.facts.best.seeds, self.noise)
+        return replace(ruling, after=ruling.after.model_copy(update={"seeds": seeds}))
+
+    def _ruling(self, step: Confirm | Demote | GiveUp | Promote | Dismiss) -> Ruling:
         best, direction = self.facts.best, self.facts.tag.direction
         if isinstance(step, Dismiss):
             incumbent = self.facts.runs[best.chain[0].experiment_id]
@@ -154,6 +161,8 @@ class Race:
             "base_commit_sha": after.commit_sha,
             "p_better": self._chance(e),
         }
+        if not fields.get("reason") and not self.facts.retests[e.experiment_id]:
+            fields["reason"] = HOPELESS
         told = self._told(e, after)
         if len(after.chain) == 1:
             told["retest"] = [rival.experiment_id for rival in after.rivals[: self.effort.top_k]]
@@ -178,6 +187,14 @@ class Race:
 
     def _other_score(self, e: Experiment, value: float) -> float | None:
         return None if value == e.judged else score(value, self.facts.tag.direction)
+
+    def _contenders(self) -> tuple[list[Contender], list[Contender]]:
+        """The chain and the rivals of its incumbent."""
+        best = self.facts.best
+        chain, rivals = (
+            [self._contender(link.experiment_id) for link in links] for links in (best.chain, best.rivals)
+        )
+        return chain, rivals
 
     def _contender(self, name: str) -> Contender:
         e, its = self.facts.runs[name], self.facts.retests[name]

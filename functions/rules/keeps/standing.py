@@ -32,9 +32,9 @@ def new_best(
         if e.keep_rule == "strict" and not is_unsettled:
             # Rivals are there after a retraction: those that are still better go on with their retests.
             rivals = [rival for rival in best.rivals if _beats(rival, link, direction)] if best else []
-            return _best([link], [link] if rivals else [], rivals)
+            return _with_seeds_of(best, _best([link], [link] if rivals else [], rivals))
         below, rivals = (best.standing(), best.rivals) if best else ([], [])
-        return _best_of([*below, link][-MOST_STANDING:], rivals, direction)
+        return _with_seeds_of(best, _best_of([*below, link][-MOST_STANDING:], rivals, direction))
     if len(best.chain) > 1 and _beats(link, best.chain[0], direction):
         rivals = _nearest([*best.rivals, link], direction)[:most_rivals]
         return best.model_copy(update={"rivals": rivals}) if rivals != best.rivals else None
@@ -44,7 +44,7 @@ def new_best(
 def stands(best: Best, name: str, direction: Direction) -> Best:
     """The best when this one of the chain is the incumbent: what was under it is history."""
     place = [link.experiment_id for link in best.chain].index(name)
-    return _best_of(best.chain[place:], best.rivals, direction)
+    return _with_seeds_of(best, _best_of(best.chain[place:], best.rivals, direction))
 
 
 def revalued(best: Best, name: str, value: float, direction: Direction) -> Best:
@@ -53,18 +53,19 @@ def revalued(best: Best, name: str, value: float, direction: Direction) -> Best:
         link.model_copy(update={"val_bpb": value}) if link.experiment_id == name else link
         for link in best.chain
     ]
-    return _best_of(chain, best.rivals, direction)
+    return _with_seeds_of(best, _best_of(chain, best.rivals, direction))
 
 
 def falls(best: Best, name: str, direction: Direction) -> Best:
     """The best without this one of the chain."""
-    return _best_of([link for link in best.chain if link.experiment_id != name], best.rivals, direction)
+    left = [link for link in best.chain if link.experiment_id != name]
+    return _with_seeds_of(best, _best_of(left, best.rivals, direction))
 
 
 def rises(best: Best, name: str) -> Best:
     """The best when this rival takes the incumbent's place."""
     link = next(rival for rival in best.rivals if rival.experiment_id == name)
-    return _best([link], [link], [])
+    return _with_seeds_of(best, _best([link], [link], []))
 
 
 def restored(
@@ -78,7 +79,7 @@ def restored(
     """The best once this result was taken back; None where nothing is kept any more.
 
     Under a chain whose incumbent it was comes the best of the `keeps` that are left. Results in `lost` that beat the
-    incumbent are its rivals then.
+    incumbent are its rivals then. What was learned of the seeds is forgotten, because the result may be part of it.
     """
     standing = [link for link in best.standing() if link.experiment_id != name]
     if best.standing()[0].experiment_id == name:
@@ -99,6 +100,10 @@ def restored(
 
 def without_rivals(best: Best) -> Best:
     return best.model_copy(update={"rivals": []})
+
+
+def _with_seeds_of(best: Best | None, after: Best) -> Best:
+    return after.model_copy(update={"seeds": best.seeds}) if best else after
 
 
 def _best_of(chain: list[Link], rivals: Iterable[Link], direction: Direction) -> Best:

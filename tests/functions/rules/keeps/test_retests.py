@@ -330,6 +330,31 @@ def test_keeps_that_stand_on_each_other_are_settled_from_below(
     assert due_step(chain, [], SIGMA, ONCE) == expected
 
 
+UNLUCKY = the("old", 0, -1)
+"""Worth half a sigma less than its first run, where the second seed shifts nothing."""
+
+
+@pytest.mark.parametrize(
+    ("chain", "shift", "expected"),
+    [
+        ([UNLUCKY, keep("new", -0.4)], 0.0, Demote("new")),
+        ([UNLUCKY, keep("new", -0.6)], 0.0, RunAgain("new")),
+        ([UNLUCKY, keep("new", -0.4)], None, RunAgain("new")),  # it is not known what the seed does
+        ([UNLUCKY, keep("new", -0.4)], -1.0, RunAgain("new")),  # the second seed flatters everyone
+        ([UNLUCKY, keep("new", -0.4, under_way=1)], 0.0, None),
+        ([UNLUCKY, keep("new", -0.4, -1.6)], 0.0, Confirm("new")),
+        ([the("old", 0), keep("new", -0.4)], 0.0, RunAgain("new")),
+        ([UNLUCKY, the("own", -0.4, trust="unconfirmed", trainable=False)], 0.0, None),
+        ([UNLUCKY, keep("one", -0.6, under_way=1), keep("two", -0.7)], 0.0, RunAgain("two")),
+        ([OLD, keep("one", -1, -3), keep("two", -1.5)], 0.0, Demote("two")),
+    ],
+)
+def test_what_beats_no_more_than_an_unlucky_first_run_falls_without_a_second(
+    chain: list[Contender], shift: float | None, expected: Step | None
+) -> None:
+    assert due_step(chain, [], SIGMA, ONCE, None if shift is None else shift * SIGMA) == expected
+
+
 SELF_TRAINED = the("own", -1, trust="unconfirmed", trainable=False)
 
 

@@ -11,7 +11,7 @@ const TRUST = {
   unconfirmed: ["?", "unconfirmed: nobody has run it again"],
   confirmed: ["✓", "confirmed: borne out by further runs, or ahead by more than noise explains"],
   claimed: ["?", "claimed: only its agent has measured it, and it counts in nothing before the lab has run its code"],
-  demoted: ["✗", "demoted: it was kept, and did not bear out when it ran again"],
+  demoted: ["✗", "demoted: it was kept, and further runs did not bear it out"],
 };
 const OPEN = new Set(["registered", "queued", "leased", "running"]);
 
