@@ -8,8 +8,7 @@ drawn from the discards of a public log of 126 runs. Every run adds noise. Seeds
 noise) or paired: half of the variance is the same for all runs with that seed. All rules see the same proposals and
 the same noise, and decide as a lab does, with the policy's defaults (`bench/_tag.py`); sigma is measured from the
 night's own repeats. Agents do not wait for verdicts: the next idea builds on the best at the time when the last one
-was judged, and retests go before ideas. With 8 workers, 8 agents work at once; if they race, the best of a round are
-retested in parallel, as in labs with four GPUs or more; else one after the other.
+was judged, and retests go before ideas. With 8 workers, 8 agents work at once.
 
 A keep is false if its code is truly not better than the code it replaced. Overstated is the claimed minus the true
 gain. Estimated is the share of false keeps that the lab itself would report, from `p_better` over all runs; greedy
@@ -109,16 +108,15 @@ class Night:
 
 @dataclass(frozen=True)
 class Rule:
-    """A keep rule, the number of workers, and whether retests are made in parallel."""
+    """A keep rule, and the number of workers."""
 
     keep_rule: str
     workers: int = 1
-    races: bool = False
 
     def tag(self) -> SimulatedTag:
         return SimulatedTag(
             self.keep_rule,
-            Effort(POLICY.baseline_repeats, POLICY.max_retests, POLICY.retest_top_k, parallel=self.races),
+            Effort(POLICY.baseline_repeats, POLICY.max_retests, POLICY.retest_top_k),
         )
 
 
@@ -214,7 +212,6 @@ ALONE: Mapping[str, Rule] = {"greedy": Rule("strict"), "confirmed": Rule("confir
 TOGETHER: Mapping[str, Rule] = {
     "8 workers, greedy": Rule("strict", 8),
     "8 workers, confirmed": Rule("confirmed", 8),
-    "8 workers, confirmed, racing": Rule("confirmed", 8, races=True),
 }
 
 

@@ -122,9 +122,6 @@ class RaceFacts:
     """Of each of them, in the order in which they were begun."""
     noise: Spread
     """Of the best's class of GPU, with the runs of the chain and of the rivals."""
-    gpus: tuple[Gpu, ...]
-    now: float
-    """Redis' clock."""
 
 
 @dataclass(frozen=True)

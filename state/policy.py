@@ -277,7 +277,10 @@ class Policy(Part):
         default=2, ge=0, le=20, description="a keep is run again once, where this is above 0"
     )
     retest_top_k: int = Field(
-        default=4, ge=1, le=20, description="keeps and close discards that are run again at once"
+        default=4,
+        ge=1,
+        le=20,
+        description="discards that are run again once the keep that they lost to has fallen",
     )
     max_attempts: int = Field(
         default=2, ge=1, le=20, description="workers that may lose a run before it counts as lost"

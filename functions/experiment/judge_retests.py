@@ -85,7 +85,7 @@ async def _steps_of(tag: str, best_key: str | None, judging: Judging) -> list[St
     steps: list[Step] = []
     while (facts := await judging.experiments.race(tag, best_key)) is not None:
         await statistics_loaded(facts.noise)
-        race = Race(facts, judging.settings.stale_s)
+        race = Race(facts)
         step = race.step()
         if step is None or (taken := await _take(step, race, judging)) is None:
             break

@@ -17,7 +17,7 @@ from state.ids import named_by
 from state.noise import noise_key
 from state.patches import packed
 from state.policy import read_policy
-from state.records import Best, Experiment, Gpu, flatten, words
+from state.records import Best, Experiment, flatten, words
 from state.tags import exhausted, tag_in
 
 SWARM_PATIENCE_S = 7 * 86400.0
@@ -67,13 +67,11 @@ class Retesting(Reading):
             NotFound: no such tag.
         """
         keys = self._keys
-        stored, policy, best_hash, gpu_ids, clock = await self._lab.pipeline(
+        stored, policy, best_hash = await self._lab.pipeline(
             [
                 ("HGETALL", keys.tag(tag)),
                 ("HGET", keys("policy", tag), "values"),
                 ("HGETALL", keys.best(tag, best_key)),
-                ("ZRANGE", keys("gpus"), 0, -1),
-                ("TIME",),
             ]
         )
         of_tag = tag_in(stored, tag)
@@ -91,7 +89,6 @@ class Retesting(Reading):
                 ("HMGET", keys("decided", tag), *(field for name in names for field in fields_for(name))),
                 *(("HGETALL", keys.experiment(name)) for name in names),
                 *(("HGETALL", keys.experiment(name)) for several in ahead for name in several),
-                *(("HGETALL", keys.gpu(gpu_id)) for gpu_id in gpu_ids),
                 ("HMGET", noise, "squares", "df", *(link.code or "" for link in links)),
             ]
         )
@@ -105,7 +102,6 @@ class Retesting(Reading):
             name: [Experiment.parse(row) for _ in several if (row := next(rest))]
             for name, several in zip(names, ahead, strict=True)
         }
-        gpus = tuple(Gpu.parse(row) for _ in gpu_ids if (row := next(rest)))
         for name, run in runs.items():
             if run.retests > read_ahead:
                 more = await self.many(retest_ids(name, read_ahead, run.retests))
@@ -123,8 +119,6 @@ class Retesting(Reading):
             runs=runs,
             retests=retests,
             noise=Spread(float(squares or 0), int(df or 0), tuple(text or "" for text in kept)),
-            gpus=gpus,
-            now=float(clock[0]) + float(clock[1]) / 1e6,
         )
 
     async def retest_facts(self, experiment_id: str) -> RetestFacts:

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from itertools import count, pairwise
 
-from functions.rules.keeps.keeping import Trial, borne_out, is_hopeless, winner
+from functions.rules.keeps.keeping import Confirmed, Trial, borne_out, is_hopeless, judged_again, winner
 from state.records import Experiment, Trust
 
 SEED_STEP = 104_729
@@ -63,9 +63,7 @@ class Effort:
     max_retests: int
     """Everything else has one, and with 0 none at all."""
     top_k: int
-    """How many of one round race."""
-    parallel: bool
-    """At least `top_k` GPUs are there: rivals race at once, not only after a demotion."""
+    """How many discards run again, once a keep that they lost to has fallen."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,8 @@ def due_step(
     """One step towards an incumbent that can be trusted; None while there is nothing to do, or a retest is awaited.
 
     `chain` is the incumbent and then every keep on top of it, oldest first; `rivals` are the discards that beat the
-    incumbent, best first. They race with the oldest keep where `effort` is parallel, else once that is demoted.
+    incumbent, best first. They race once nothing stands on it any more: to race with the keep, where many GPUs are
+    there, costs more runs than it gains (bench/keeps.py).
     `sigma` is that of runs on one seed, and `shift` what the second seed adds to every score (`seeds.py`).
     """
     if chain[0].trust == "provisional":  # what it was to be judged against was retracted
@@ -149,8 +148,7 @@ def due_step(
         return Revalue(chain[0].name)
     if shift is not None and (hopeless := _hopeless(chain, shift)) is not None:
         return Demote(hopeless.name)
-    is_round = effort.parallel or len(chain) == 1
-    racing = list(rivals[: effort.top_k - (len(chain) > 1)]) if is_round else []
+    racing = list(rivals[: effort.top_k]) if len(chain) == 1 else []
     if len(chain) == 1 and (raced := [r for r in racing if r.is_tested]):
         step = _step_of_rivals(chain[0], raced, sigma)
         if isinstance(step, Promote):
@@ -161,7 +159,7 @@ def due_step(
             if there < owed and contender.started < owed + SPARE:
                 return RunAgain(contender.name)
     if len(chain) > 1:
-        return _step_of_chain(chain, racing, sigma)
+        return _step_of_chain(chain, sigma)
     if not rivals:
         return None
     step = _step_of_rivals(chain[0], racing, sigma)
@@ -197,9 +195,7 @@ def _owed(
     return owed
 
 
-def _step_of_chain(
-    chain: Sequence[Contender], racing: Sequence[Contender], sigma: float | None
-) -> Step | None:
+def _step_of_chain(chain: Sequence[Contender], sigma: float | None) -> Step | None:
     """Judge the oldest keep that can be judged, against the nearest one under it that was tested."""
     for place, c in enumerate(chain[1:], 1):
         if c.broke or c.falls_behind(chain[place - 1]):
@@ -216,11 +212,8 @@ def _step_of_chain(
             continue
         if against.broke:
             return Confirm(c.name)
-        raced = [c.trial, *(r.trial for r in racing if r.bears_out)] if place == 1 else [c.trial]
-        if place == 1 and any(r.under_way for r in racing):
-            return None
-        wins = winner(raced, against.trial, sigma)
-        return Confirm(c.name) if wins is c.trial else Demote(c.name)
+        is_ahead = judged_again(c.trial, against.trial, sigma) == Confirmed()
+        return Confirm(c.name) if is_ahead else Demote(c.name)
     return None
 
 

@@ -29,7 +29,6 @@ from functions.rules.keeps.retracting import largest_gain_now, link_of, lost_to
 from functions.rules.keeps.seeds import learned, own_noise, shift_of
 from functions.rules.keeps.standing import falls, restored, revalued, rises, stands, without_rivals
 from functions.rules.keeps.verdict import is_near, score
-from functions.rules.pool.health import is_stale
 from functions.rules.time_limits import limits_again
 from state.decisions import Retest, Ruling
 from state.facts import RaceFacts, RetractionFacts
@@ -45,8 +44,6 @@ class Race:
     """A best with its rivals, and what comes next between them."""
 
     facts: RaceFacts
-    stale_s: float
-    """Seconds without a heartbeat after which a GPU counts for nothing."""
 
     @property
     def noise(self) -> Noise | None:
@@ -57,12 +54,7 @@ class Race:
     def effort(self) -> Effort:
         """How much is spent on retests."""
         policy = self.facts.policy
-        return Effort(
-            policy.baseline_repeats,
-            policy.max_retests,
-            policy.retest_top_k,
-            1 < policy.retest_top_k <= self._gpus_of_the_class(),
-        )
+        return Effort(policy.baseline_repeats, policy.max_retests, policy.retest_top_k)
 
     def step(self) -> Step | None:
         """What comes next; None while there is nothing to do, or a retest is awaited."""
@@ -247,17 +239,6 @@ class Race:
         if mine is None or theirs is None:
             return e.p_better
         return p_better(mine, theirs, self.noise, self.facts.tag.direction)
-
-    def _gpus_of_the_class(self) -> int:
-        """The lab's own GPUs of the best's class that run, or may run, something."""
-        gpu_class = self.facts.runs[self.facts.best.chain[0].experiment_id].gpu_class
-        return sum(
-            gpu.owner is None
-            and gpu.status in ("idle", "training")
-            and not is_stale(gpu.heartbeat_at, self.facts.now, self.stale_s)
-            and gpu_class in (None, gpu.gpu_name)
-            for gpu in self.facts.gpus
-        )
 
 
 def _judged(e: Experiment) -> float:

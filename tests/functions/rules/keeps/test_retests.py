@@ -34,8 +34,7 @@ from functions.rules.keeps.verdict import score
 from state.records import Direction, Trust
 
 SIGMA = 0.001
-ONCE = Effort(baseline_repeats=2, max_retests=2, top_k=4, parallel=False)
-RACE = Effort(baseline_repeats=2, max_retests=2, top_k=4, parallel=True)
+ONCE = Effort(baseline_repeats=2, max_retests=2, top_k=4)
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ KEEP_RULES = st.sampled_from(["confirmed"] * 9 + ["strict"])
 FIRSTS = st.builds(First, VALUES, st.sampled_from([True, True, True, False]), KEEP_RULES)
 AGAINS = st.builds(Again, st.integers(0, 9), st.one_of(VALUES, VALUES, VALUES, FAILURES))
 PLAYS: st.SearchStrategy[Play] = st.lists(st.one_of(FIRSTS, AGAINS), min_size=1, max_size=30)
-EFFORTS = st.builds(Effort, st.integers(0, 3), st.integers(0, 3), st.integers(1, 5), st.booleans())
+EFFORTS = st.builds(Effort, st.integers(0, 3), st.integers(0, 3), st.integers(1, 5))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -409,23 +408,8 @@ def test_rivals_wait_until_the_keep_that_beat_them_has_fallen() -> None:
     assert due_step(chain[:1], rivals, SIGMA, ONCE) == RunAgain("a")
 
 
-@pytest.mark.parametrize(
-    ("new", "other", "expected"),
-    [
-        (keep("new", -3, -3, -3), rival("a", -2, -2, under_way=1), None),
-        (keep("new", -3, -3, -3), rival("a", -2, -2, -2), Confirm("new")),
-        (keep("new", -3, -1, -1), rival("a", -2, -3, -3), Demote("new")),
-        (keep("new", -3, -1, -1), rival("a", -2, -3, -3, broke=True), Confirm("new")),
-    ],
-)
-def test_where_many_gpus_are_there_rivals_race_with_the_keep(
-    new: Contender, other: Contender, expected: Step | None
-) -> None:
-    assert due_step([the("old", 0, 0, 0), new], [other], SIGMA, RACE) == expected
-
-
 def test_nothing_runs_again_where_no_retests_are_allowed() -> None:
-    never = Effort(baseline_repeats=2, max_retests=0, top_k=4, parallel=False)
+    never = Effort(baseline_repeats=2, max_retests=0, top_k=4)
 
     assert due_step([the("base", 0, is_baseline=True)], [], SIGMA, never) is None
     assert due_step([the("old", 0), keep("new", -1)], [], SIGMA, never) == GiveUp("new")
