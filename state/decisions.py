@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from state.entries import Turn
-from state.facts import RetractionFacts
+from state.facts import RetractionFacts, Trend
 from state.records import Best, Experiment, Gpu, Idea, Status, Trace
 
 RETEST_PRIORITY = 7
@@ -96,6 +96,18 @@ class Growth:
 
 
 @dataclass(frozen=True)
+class Learnt:
+    """What the end of a run tells of ends: see `functions/rules/stopping/trends.py`."""
+
+    value: float
+    """What it ended with, as it was ranked on its way."""
+    place: float
+    """Its place among the ends of its class of GPU."""
+    trends: Mapping[str, Trend]
+    """What it adds at each bucket."""
+
+
+@dataclass(frozen=True)
 class Ending:
     """An experiment's final status and everything that follows from it."""
 
@@ -125,6 +137,8 @@ class Ending:
     repeat: Repeat | None = None
     growth: Growth | None = None
     """Where it is a node of a trace."""
+    learnt: Learnt | None = None
+    """Where it was ranked on its way, and ended with a value."""
     is_claim: bool = False
     """Counted apart, as what its agent says."""
     returned: str | None = None
@@ -150,6 +164,8 @@ class Rank:
     """Why it is stopped."""
     extra_s: float | None = None
     """What it is given more."""
+    place: float | None = None
+    """Its place among all runs that came so far; None: too few have."""
     facts: Mapping[str, float] = field(default_factory=dict)
     """What the decision was made of, for the event."""
 
@@ -290,6 +306,8 @@ class Retraction:
     risen: Risen | None = None
     growths: Sequence[Growth] = ()
     """Of its trace, and of those that stand on it."""
+    learnt: Mapping[str, Trend] = field(default_factory=dict)
+    """What its end had added to the trends at its buckets."""
 
 
 Gone = Literal["silent", "expired", "dead", "unproven"]

@@ -71,6 +71,8 @@ class Comparison:
     """Traces that it merges into its own."""
     base: Experiment | None = None
     """What its branch stands on: the base that it was selected with, or what retests have left of it."""
+    ends: Peers | None = None
+    """Runs of the same class of GPU that ended, by what they ended with; None: it was ranked nowhere."""
     begins_on: Experiment | None = None
     """The nearest keep at or above the base that it was selected with: on this a new trace begins."""
 
@@ -88,12 +90,33 @@ class RankFacts:
 
 
 @dataclass(frozen=True)
+class Trend:
+    """Sums over the runs of a tag and GPU class that were ranked at a bucket and ended with a value.
+
+    `u` is a run's place at the bucket and `v` its place at the end, as `functions/rules/stopping/trends.py` has them.
+    """
+
+    runs: float = 0.0
+    u: float = 0.0
+    v: float = 0.0
+    uu: float = 0.0
+    vv: float = 0.0
+    uv: float = 0.0
+
+
+NO_TREND = Trend()
+
+
+@dataclass(frozen=True)
 class Peers:
     """The other runs of a tag, GPU class and bucket: how many had a lower value, an equal one, and all."""
 
     lower: int
     equal: int
     runs: int
+    stopped: int = 0
+    """Runs of the tag and GPU class that were stopped for their rank at an earlier bucket."""
+    trend: Trend = NO_TREND
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,12 @@ FAMILIES = (
         "runs by what they had at a bucket on one class of GPU; see `state/experiments/ranking.py`",
     ),
     Family("rank_classes:<tag>", "hash", "the names of the GPU classes that have such ranks"),
+    Family("ends:<tag>:<class>", "zset", "runs that were ranked on their way, by what they ended with"),
+    Family(
+        "trends:<tag>:<class>",
+        "hash",
+        "at each bucket, how many runs were stopped, and sums over those that ended; see `state/facts.py:Trend`",
+    ),
     Family("swarms", "zset", "tags that have a swarm by when its first worker joined"),
     Family("handed_out", "zset", "runs of swarms by when they are lost without a word from their worker"),
     Family("swarm_workers:<id>", "hash", "one worker of a swarm"),

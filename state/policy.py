@@ -25,10 +25,13 @@ PROPOSED = {
 }
 """Names that the proposal of traces gave to values of ours."""
 
-StoppingRule = Literal["none", "stochastic", "median", "asha"]
+StoppingRule = Literal["none", "stochastic", "median", "asha", "adaptive"]
 SamplerName = Literal["thompson"]
 LONGEST_EXTENSION_S = 600.0
-BUCKETS = (0.2, 0.4, 0.6, 0.8, 1.0)
+FIFTHS = (0.2, 0.4, 0.6, 0.8, 1.0)
+EARLY = 0.1
+"""A further bucket, of the rule `adaptive` alone."""
+BUCKETS = (EARLY, *FIFTHS)
 """Shares of a run at which its value is compared with those of other runs."""
 
 
@@ -138,13 +141,14 @@ class Stopping(Part):
     rule: StoppingRule = Field(
         default="none",
         description="none; stochastic: the worst runs, with a probability; median: what is worse than half of the"
-        " runs; asha: all but the best 1 / eta, twice",
+        " runs; asha: all but the best 1 / eta, twice; adaptive: the more, the better reports foretell how runs end",
     )
     eta: float = Field(
         default=3,
         ge=1.5,
         le=10,
-        description="stochastic stops runs below the percentile 100 / eta; asha lets 1 / eta of the runs go on",
+        description="stochastic stops runs below the percentile 100 / eta, adaptive too while it knows no better;"
+        " asha lets 1 / eta of the runs go on",
     )
     max_prob: float = Field(
         default=0.65, ge=0, le=1, description="probability with which stochastic stops the worst run"
@@ -165,10 +169,8 @@ class Stopping(Part):
 
     @model_validator(mode="after")
     def _extends_at_a_bucket(self) -> Stopping:
-        if self.extend_at not in BUCKETS:
-            raise ValueError(
-                f"extend_at {self.extend_at:g} is none of {', '.join(f'{b:g}' for b in BUCKETS)}"
-            )
+        if self.extend_at not in FIFTHS:
+            raise ValueError(f"extend_at {self.extend_at:g} is none of {', '.join(f'{b:g}' for b in FIFTHS)}")
         return self
 
 

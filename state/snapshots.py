@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from state.budgets import Books, books_of
 from state.client import Lab
 from state.experiments import PAGE_BYTES, Experiments, Window
-from state.experiments.ranking import ranks_at
+from state.experiments.ranking import ends_at, ranks_at, trends_at
 from state.policy import BUCKETS
 from state.records import OPEN, STATUSES, Experiment, ForestRecords, SwarmWorker, Trace
 from state.tokens import Tokens
@@ -105,6 +105,21 @@ class Snapshots:
         for (bucket, _), ids in zip(pools, members, strict=True):
             found[bucket] |= frozenset(ids)
         return found
+
+    async def ends(self, tag: str) -> frozenset[str]:
+        """The runs that were ranked and ended with a value, of every GPU class."""
+        keys = self._lab.keys
+        classes = (await self._lab.hash(keys("rank_classes", tag))).values()
+        places = [ends_at(keys, tag, name) for name in classes]
+        members = await self._lab.pipeline([("ZRANGE", place, 0, -1) for place in places]) if places else []
+        return frozenset(i for ids in members for i in ids)
+
+    async def told(self, tag: str) -> dict[float, float]:
+        """How many runs the trends at each bucket hold, of every GPU class."""
+        keys = self._lab.keys
+        classes = (await self._lab.hash(keys("rank_classes", tag))).values()
+        found = [await self._lab.hash(trends_at(keys, tag, name)) for name in classes]
+        return {bucket: sum(float(sums.get(f"{bucket!r}:runs", 0)) for sums in found) for bucket in BUCKETS}
 
     async def _scores(self, key: str) -> dict[str, float]:
         rows = await self._lab.command("ZRANGE", key, 0, -1, "WITHSCORES", withscores=True)

@@ -120,7 +120,9 @@ async def complete(request: Complete, call: Call, experiments: Experiments) -> C
         run = await experiments.run_facts(request.experiment_id)
         report = at_base(request.report, run.experiment)
         under = conditions_of(report.key, run)
-        beside = await experiments.comparison(run, under.key.gpu_class, under.other_key, under.code)
+        beside = await experiments.comparison(
+            run, under.key.gpu_class, under.other_key, under.code, report.value
+        )
         if first := first_answer("complete", request, call, run, beside):
             return Completed(**first, replayed=True)
         check_score(request.score, call.caller, run.experiment, run.tag)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functions.lanes import Extension, Order
 from functions.rules.stopping.judging import checkpoint, drawn, judge, rank_of
+from functions.rules.stopping.stoppers import looks_at
 from state.experiments import Experiments
 from state.facts import RankFacts
 from state.records import Experiment
@@ -20,7 +21,7 @@ async def ranked(
         return "continue"
     facts = await experiments.rank_facts(e.experiment_id, e.gpu_id)
     policy = facts.policy
-    if policy.stopping.rule == "none":
+    if not looks_at(policy.stopping.rule, bucket):
         return "continue"
     told: str | None = facts.experiment.told_at(bucket)
     if told is None:

@@ -99,6 +99,8 @@ async def _snapshot(name: str, finished_events: Mapping[str, int] | None, stores
         decided=await snapshots.decided(name),
         books=await snapshots.books([*found, *retests]),
         ranks=await snapshots.ranks(name),
+        ends=await snapshots.ends(name),
+        told=await snapshots.told(name),
         dimensions=(await stores.dimensions.facts(name)).dimensions,
     )
 

@@ -11,6 +11,7 @@ from functions.contract import Call, Http, Request, Sparse, function
 from functions.rules.access import check_worker
 from functions.rules.stopping.buckets import MOST_PROGRESS, bucket_of, is_within_budget
 from functions.rules.stopping.judging import REASON, checkpoint, drawn, judge, rank_of
+from functions.rules.stopping.stoppers import looks_at
 from functions.rules.swarm.handing_out import extension_s
 from functions.rules.swarm.results import ranked_value, stopped, told_reason
 from functions.views.swarm_runs import not_of_a_swarm
@@ -78,7 +79,7 @@ async def _told(request: ReportTick, facts: RankFacts, experiments: Experiments)
     e, policy, at = facts.experiment, facts.policy, (request.m, request.p)
     more: dict[str, Any] = {"is_base": is_within_budget(request.p)}
     bucket = bucket_of(request.p)
-    is_ranked = bucket is not None and policy.stopping.rule != "none" and e.retest_of is None
+    is_ranked = bucket is not None and looks_at(policy.stopping.rule, bucket) and e.retest_of is None
     if bucket is None or not is_ranked:
         return await experiments.tick(e, at, policy.stale_after_s, **more)
     if (before := e.told_at(bucket)) is not None:

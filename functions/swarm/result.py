@@ -11,7 +11,16 @@ from functions.contract import Call, Command, Http, Response, function
 from functions.rules.access import check_worker
 from functions.rules.keeps.verdict import check_plausible, is_plausible
 from functions.rules.swarm.handing_out import lost
-from functions.rules.swarm.results import GIVEN_BACK, RETURNED, Sent, conditions, failed, is_failure, judged
+from functions.rules.swarm.results import (
+    GIVEN_BACK,
+    RETURNED,
+    Sent,
+    conditions,
+    failed,
+    is_failure,
+    judged,
+    judged_value,
+)
 from functions.swarm._stores import Stores
 from functions.views.swarm_runs import not_of_a_swarm
 from state.digests import digest_of
@@ -86,8 +95,9 @@ async def result(request: SendResult, call: Call, stores: Stores) -> TakenResult
             is_over = e.status != "running"
             return run if is_over or await experiments.end(lost(e, GIVEN_BACK)) else None
         under = conditions(run)
-        beside = await experiments.comparison(run, under.key.gpu_class, under.other_key, under.code)
-        if is_failure(request.sent):
+        value = None if is_failure(request.sent) else judged_value(request.sent, run)
+        beside = await experiments.comparison(run, under.key.gpu_class, under.other_key, under.code, value)
+        if value is None:
             ending = failed(request.sent, run, beside)
         else:
             check_plausible(run.tag.metric, request.val_bpb or 0.0)

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 from state.budgets import WARN_AT, is_spent
 from state.client import Lab
 from state.decisions import BrokenLease, Ended, Ending, Requeued, SameAttempt
+from state.experiments.ranking import amounts, counted, counting, ends_at, trends_at
 from state.experiments.reading import Reading, experiment_in
 from state.experiments.walking import base_above, base_found
 from state.facts import Comparison, RunFacts, Spread
@@ -93,9 +94,14 @@ class EndingStore(Reading):
         )
 
     async def comparison(
-        self, run: RunFacts, gpu_class: str | None, other_key: str | None, code: str
+        self,
+        run: RunFacts,
+        gpu_class: str | None,
+        other_key: str | None,
+        code: str,
+        value: float | None = None,
     ) -> Comparison:
-        """What a run on this class of GPU is compared with; one round trip.
+        """What a run on this class of GPU is compared with, that ended with this value; one round trip.
 
         One more where another comparability key has a best of its own, and one where retests took its branch's base
         back.
@@ -106,6 +112,7 @@ class EndingStore(Reading):
         choice = e.selection if e.retest_of is None else None
         base_id = choice.base_experiment_id if choice else None
         names = [choice.trace_id, *choice.sources] if choice else []
+        counts = _counts_of_ends(keys, e, value)
         found = await self._lab.read(
             {
                 "noise": ("HMGET", noise, "squares", "df", code, best_code or code),
@@ -113,6 +120,7 @@ class EndingStore(Reading):
                 "best": ("HGETALL", keys.best(e.tag, other_key)) if other_key else None,
                 "base": base_above(self._lab, keys.experiment(base_id)) if base_id else None,
                 **{name: ("HGETALL", keys.trace(name)) for name in names},
+                **counts,
             }
         )
         best = run.best if other_key is None else Best.found(found["best"])
@@ -132,6 +140,7 @@ class EndingStore(Reading):
             trace=trace,
             sources=tuple(traces.values()),
             base=stands_on,
+            ends=counted([found[name] for name in counts], value) if counts and value is not None else None,
             begins_on=begins_on,
         )
 
@@ -260,6 +269,9 @@ class EndingStore(Reading):
             keys["noise"] = ending.noise_key
             keys["same_code"] = runs_at(ending.noise_key, ending.repeat.code)
             args |= vars(ending.repeat)
+        if ending.learnt is not None:
+            keys |= of_ends(self._keys, e)
+            args |= {"end_value": ending.learnt.value, "trend_sums": amounts(ending.learnt.trends)}
         if growth is not None:
             keys["sources"] = [self._keys.trace(source.trace_id) for source in growth.ends]
             keys["begins_on"] = self._keys.experiment(growth.begins_on) if growth.begins_on else None
@@ -295,6 +307,20 @@ class EndingStore(Reading):
             ):
                 closed[e.experiment_id] = "lost"
         return closed
+
+
+def _counts_of_ends(keys: Keys, e: Experiment, value: float | None) -> dict[str, tuple[str, ...]]:
+    """Commands that count how a run's value compares with those that others ended with, where it was ranked."""
+    if value is None or e.rank_class is None:
+        return {}
+    commands = counting(ends_at(keys, e.tag, e.rank_class), e.experiment_id, value)
+    return {f"ends {n}": command for n, command in enumerate(commands)}
+
+
+def of_ends(keys: Keys, e: Experiment) -> MoveKeys:
+    """Where it is kept what a run that was ranked ended with."""
+    where = e.rank_class or ""
+    return {"ends": ends_at(keys, e.tag, where), "trends": trends_at(keys, e.tag, where)}
 
 
 def _of_swarm(keys: Keys, e: Experiment) -> MoveKeys:

@@ -2,24 +2,30 @@
 
 A pool holds one value for each run: that of its first tick within a bucket's tolerance. A run that is trained again,
 because its worker was lost, replaces what it had. The pools fill while early stopping is switched on.
+
+Trends hold sums over the runs that ended, so they have one size however many these are.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, fields, replace
+from typing import Any, Literal
 
 from state.client import time_of
 from state.decisions import Rank, Told
 from state.experiments.reading import Reading, experiment_in
-from state.facts import Peers, RankFacts
+from state.facts import Peers, RankFacts, Trend
 from state.ids import named_by
 from state.keys import Keys
 from state.moves import Arg
 from state.noise import class_id
-from state.policy import read_policy
+from state.policy import BUCKETS, read_policy
 from state.records import Experiment
 from state.tags import tag_in
+
+SUMS = tuple(sum_.name for sum_ in fields(Trend))
 
 
 class Ranking(Reading):
@@ -52,18 +58,20 @@ class Ranking(Reading):
 
     async def peers(self, e: Experiment, gpu_class: str, bucket: float, value: float) -> Peers:
         """How a value compares with what other runs had at the same point; one round trip, O(log n)."""
-        pool, own = ranks_at(self._keys, e.tag, gpu_class, bucket), repr(value)
-        lower, equal, runs, before = await self._lab.pipeline(
+        earlier = [f"{at!r}:stopped" for at in BUCKETS if at < bucket]
+        sums = [f"{bucket!r}:{name}" for name in SUMS]
+        *counts, known = await self._lab.pipeline(
             [
-                ("ZCOUNT", pool, "-inf", f"({own}"),
-                ("ZCOUNT", pool, own, own),
-                ("ZCARD", pool),
-                ("ZSCORE", pool, e.experiment_id),
+                *counting(ranks_at(self._keys, e.tag, gpu_class, bucket), e.experiment_id, value),
+                ("HMGET", trends_at(self._keys, e.tag, gpu_class), *sums, *earlier),
             ]
         )
-        if before is None:
-            return Peers(lower, equal, runs)
-        return Peers(lower - (float(before) < value), equal - (float(before) == value), runs - 1)
+        found, stopped = known[: len(sums)], known[len(sums) :]
+        return replace(
+            counted(counts, value),
+            stopped=sum(int(n or 0) for n in stopped),
+            trend=Trend(*(float(amount or 0) for amount in found)),
+        )
 
     async def tell(self, e: Experiment, rank: Rank) -> Told | Literal["lost"]:
         """Enter a running attempt's value at a bucket, and answer what it is told there.
@@ -90,7 +98,10 @@ def ranking(keys: Keys, e: Experiment, rank: Rank) -> tuple[dict[str, str], dict
         **rank.facts,
         **({} if rank.extra_s is None else {"extra_s": rank.extra_s}),
     }
-    return {"ranks": ranks_at(keys, e.tag, rank.gpu_class, rank.bucket)}, {
+    return {
+        "ranks": ranks_at(keys, e.tag, rank.gpu_class, rank.bucket),
+        "trends": trends_at(keys, e.tag, rank.gpu_class),
+    }, {
         "bucket": rank.bucket,
         "class_id": class_id(rank.gpu_class),
         "gpu_class": rank.gpu_class,
@@ -99,12 +110,52 @@ def ranking(keys: Keys, e: Experiment, rank: Rank) -> tuple[dict[str, str], dict
         "progress": rank.progress,
         "rank": rank.facts.get("rank"),
         "chance": rank.facts.get("chance"),
+        "place": rank.place,
         "told": rank.told,
         "reason": rank.reason,
         "extra_s": rank.extra_s,
         "tick_data": json.dumps(said, allow_nan=False),
         "experiment_traceparent": e.traceparent,
     }
+
+
+def counting(pool: str, own_id: str, value: float) -> list[tuple[str, ...]]:
+    """Commands that count how a run's value compares with those of a pool; O(log n) each. `counted` reads them."""
+    own = repr(value)
+    return [
+        ("ZCOUNT", pool, "-inf", f"({own}"),
+        ("ZCOUNT", pool, own, own),
+        ("ZCARD", pool),
+        ("ZSCORE", pool, own_id),
+    ]
+
+
+def counted(counts: Sequence[Any], value: float) -> Peers:
+    """The other runs of the pool."""
+    lower, equal, runs, before = counts
+    if before is None:
+        return Peers(lower, equal, runs)
+    return Peers(lower - (float(before) < value), equal - (float(before) == value), runs - 1)
+
+
+def amounts(trends: Mapping[str, Trend], sign: int = 1) -> list[str]:
+    """What is added to the sums of trends, as pairs of a field and an amount; `sign` -1 takes it back."""
+    return [
+        word
+        for bucket, trend in trends.items()
+        for name, amount in zip(SUMS, astuple(trend), strict=True)
+        for word in (f"{bucket}:{name}", repr(sign * amount))
+    ]
+
+
+def ends_at(keys: Keys, tag: str, gpu_class: str) -> str:
+    """Where the values stand that runs of a tag ended with on this class of GPU."""
+    return keys("ends", tag, class_id(gpu_class))
+
+
+def trends_at(keys: Keys, tag: str, gpu_class: str) -> str:
+    """Where the trends of a tag's runs stand on this class of GPU."""
+    return keys("trends", tag, class_id(gpu_class))
 
 
 def ranks_at(keys: Keys, tag: str, gpu_class: str, bucket: float) -> str:

@@ -7,8 +7,8 @@ from typing import Any
 
 from state.codes import code_of
 from state.decisions import Retraction
-from state.experiments.ending import COUNTERS, best_event, best_fields
-from state.experiments.ranking import ranks_at
+from state.experiments.ending import COUNTERS, best_event, best_fields, of_ends
+from state.experiments.ranking import amounts, ranks_at
 from state.experiments.reading import Reading, experiment_in
 from state.facts import RetractionFacts, Spread
 from state.indexes import members, records
@@ -112,6 +112,7 @@ class Retracting(Reading):
                     for name in retraction.facts.rank_classes
                     for bucket in BUCKETS
                 ],
+                **(of_ends(keys, e) if retraction.learnt else {}),
                 "swarm_worker": keys("swarm_workers", e.worker_id) if e.worker_id else None,
                 "worker_runs": keys("worker_runs", e.worker_id) if e.worker_id else None,
                 **keys.relisted(e, e.status, "retracted"),
@@ -135,6 +136,7 @@ class Retracting(Reading):
                 "experiment_traceparent": e.traceparent,
                 **({"code": code, **vars(left)} if left else {}),
                 "leaving": retraction.leaving,
+                "trend_sums": amounts(retraction.learnt, sign=-1),
                 "corrected_ids": [c.experiment_id for c in retraction.corrected],
                 "corrected_fields": [json.dumps(flatten(c.fields)) for c in retraction.corrected],
                 "corrected_scores": [c.score for c in retraction.corrected],

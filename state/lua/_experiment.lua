@@ -3,12 +3,14 @@
 -- parts: books gpu selection forest queue listing noise handed_out
 -- keys: experiment attempts open starting parked queue_clock crashes categories near_misses
 -- keys: status_before category_before status_after category_after best? standing? noise? same_code? gpu? sources* begins_on?
+-- keys: ends? trends?
 -- args: id number category status_before attempt fence
 -- args: status? fields* event? event_data? experiment_traceparent? ending? reason?
 -- args: is_baseline? was_claim? counter? counter_before? counts? follows? reported_s? training_seconds? score? near_miss_score?
 -- args: best_version? best_fields* best_event? key_version? key_fields*
 -- args: tag_crashes? tag_crashes_before? abort_at? gpu_id? gpu_crashes? gpu_crashes_before? gpu_crashed? trip_reason? trip_s?
 -- args: code? runs_before? runs_after?
+-- args: end_value? trend_sums*
 -- args: trace_fields* trace_version? epoch? trace_becomes? trace_why? source_versions*
 
 local function changed(key, field, absent, expected)
@@ -95,6 +97,13 @@ local function add_to_noise(at)
   change_noise()
 end
 
+-- What it ended with, and what this adds to the trends of the buckets at which it was ranked.
+local function add_to_trends()
+  if not A.end_value then return end
+  redis.call('ZADD', K.ends, A.end_value, A.id)
+  for i = 1, #A.trend_sums, 2 do redis.call('HINCRBYFLOAT', K.trends, A.trend_sums[i], A.trend_sums[i + 1]) end
+end
+
 -- The trace that it is a node of grows, begins or ends; a kept merge ends its sources.
 local function grow_trace(t)
   if #A.trace_fields > 0 then
@@ -134,6 +143,7 @@ local function end_experiment(t)
   count()
   if not A.was_claim then spend(at) end -- its agent's report has closed the books
   add_to_noise(at)
+  add_to_trends()
   if A.score then redis.call('ZADD', K.standing, A.score, A.id) end
   if A.near_miss_score then redis.call('ZADD', K.near_misses, A.near_miss_score, A.id) end
   count_crashes(t)

@@ -2,9 +2,9 @@
 -- was judged with it is corrected, and the best that follows from the rest takes its place.
 -- parts: events listing noise leaders
 -- keys: experiment tag best standing near_misses finished categories noise? same_code? traces*
--- keys: corrected* beaten keeps risen? risen_listed* ranks* swarm_worker?
+-- keys: corrected* beaten keeps risen? risen_listed* ranks* swarm_worker? ends? trends?
 -- args: id number tag category status_before branches finishes best_version fields* counter is_baseline? is_claim? tag_fields* event_data experiment_traceparent?
--- args: code? runs_before? runs_after? leaving*
+-- args: code? runs_before? runs_after? leaving* trend_sums*
 -- args: corrected_ids* corrected_fields* corrected_scores* corrected_near*
 -- args: risen_id? risen_was_discard? risen_number? risen_category? risen_fields* risen_score?
 -- args: best_fields* best_event? best_id? trace_fields* trace_versions*
@@ -49,6 +49,11 @@ local function uncount()
   for _, pool in ipairs(K.ranks) do redis.call('ZREM', pool, A.id) end
 end
 
+local function leave_trends()
+  if not K.ends or redis.call('ZREM', K.ends, A.id) == 0 then return end
+  for i = 1, #A.trend_sums, 2 do redis.call('HINCRBYFLOAT', K.trends, A.trend_sums[i], A.trend_sums[i + 1]) end
+end
+
 local function leave_noise()
   if not A.code then return end
   redis.call('ZREM', K.same_code, unpack(A.leaving))
@@ -89,6 +94,7 @@ redis.call('HSET', K.experiment, 'status', 'retracted', unpack(A.fields))
 uncount()
 relist()
 leave_noise()
+leave_trends()
 leave_leaders()
 correct()
 raise()

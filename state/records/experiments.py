@@ -239,6 +239,13 @@ class Trial(Idea, Sketch):
 
     ranked: dict[str, tuple[float, float]] | None = None
     """Its rank at its buckets, 0 (worst) to 100, and the probability with which it had to stop there."""
+    places: dict[str, float] | None = None
+    """Its places at its buckets, those that were stopped before included: normal scores, see
+    `functions/rules/stopping/trends.py`."""
+    end_place: float | None = None
+    """Its place among the ends of its class of GPU, likewise; None: it has none, or was ranked nowhere."""
+    rank_class: str | None = None
+    """The class of GPU that its places are of."""
 
     worker_id: str | None = None
     """A swarm's run: the worker that it was handed out to."""

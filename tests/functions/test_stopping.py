@@ -223,7 +223,6 @@ async def test_a_new_tag_stops_nothing_unless_it_is_told_to(lab: Lab) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"stopping.rule": "adaptive"},
         {"stopping.rule": "best"},
         {"stopping.eta": 1},
         {"stopping.max_prob": 1.1},

@@ -53,6 +53,10 @@ class Snapshot:
     """The sums that the experiments have spent and reserved."""
     ranks: Mapping[float, frozenset[str]] = field(default_factory=dict)
     """By bucket, the runs that others are ranked among."""
+    ends: frozenset[str] = frozenset()
+    """The runs among whose ends others have their places."""
+    told: Mapping[float, float] = field(default_factory=dict)
+    """By bucket, how many runs tell by their ends what a place there foretells."""
     dimensions: Sequence[Dimension] = ()
     """What a swarm may vary in it."""
 
@@ -319,6 +323,13 @@ def _ranks(s: Snapshot, records: Mapping[str, Experiment]) -> Iterator[str]:
         }
         for stray in sorted(ranked ^ was_told):
             yield f"{s.tag.name}: the ranks at {bucket:g} of a run and the record of {stray} disagree"
+    ended = {i: e for i, e in records.items() if e.end_place is not None and e.status != "retracted"}
+    for stray in sorted(s.ends ^ ended.keys()):
+        yield f"{s.tag.name}: the ends of ranked runs and the record of {stray} disagree"
+    for bucket, told in s.told.items():
+        have = sum(repr(bucket) in (e.places or {}) for e in ended.values())
+        if told != have:
+            yield f"{s.tag.name}: {told:g} ends tell of the ranks at {bucket:g}, by the records {have}"
 
 
 def is_of(e: Experiment, baseline_id: str) -> bool:

@@ -34,6 +34,7 @@ from functions.rules.keeps.seeds import own_noise
 from functions.rules.keeps.standing import new_best
 from functions.rules.keeps.verdict import Key, compare, contradiction, judge, score, should_abort
 from functions.rules.pool.breaker import Breaker, is_probe
+from functions.rules.stopping.trends import learnt
 from state.codes import code_of
 from state.decisions import BestAfter, Ending, GpuCrashes, KeyAfter, Repeat, TagCrashes
 from state.facts import Comparison, RunFacts
@@ -254,10 +255,12 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
         else new_best(e, value, best, tag.direction, policy.retest_top_k, under.code)
     )
     is_near = answer.status == "discard" and under.agrees and not repeats_best
+    told = learnt(e, report.value, beside.ends, tag.direction)
     return Ending(
         e,
         answer.status,
-        {**_measured(report, under.key, run), **answer.kept(), "best_key": under.other_key, **committed},
+        {**_measured(report, under.key, run), **answer.kept(), "best_key": under.other_key, **committed}
+        | ({"end_place": told.place} if told else {}),
         answer=answer.said(),
         report=_reported("complete", report.digest),
         best=BestAfter(best.version if best else 0, after, under.other_key),
@@ -272,6 +275,7 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
         training_seconds=report.training_seconds,
         noise_key=beside.noise_key,
         repeat=weighed.repeat,
+        learnt=told,
         growth=growth,
     )
 

@@ -11,6 +11,7 @@ from functions.rules.branches.forest import regrown, rescored
 from functions.rules.keeps.noise import Repeats, Sums, parsed, run_again, written
 from functions.rules.keeps.standing import restored
 from functions.rules.keeps.verdict import score
+from functions.rules.stopping.trends import told_by
 from state.codes import code_of
 from state.decisions import Correction, Growth, LeftNoise, Retraction, Risen
 from state.errors import Conflict
@@ -115,6 +116,7 @@ def retraction_of(facts: RetractionFacts, reason: str, digest: str) -> Retractio
         left=_left_noise(facts, leaving),
         corrected=[_correction(each, facts) for each in judged_anew],
         risen=risen,
+        learnt={} if e.end_place is None else told_by(e.places or {}, e.end_place),
     )
 
 

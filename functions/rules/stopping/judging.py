@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from functions.rules.stopping.ranks import Standing, standing
 from functions.rules.stopping.stoppers import STOPPERS
+from functions.rules.stopping.trends import score_of
 from state.decisions import Rank, Told
 from state.facts import Peers, RankFacts
 from state.policy import BUCKETS, Stopping
+from state.records import Experiment
 
 TOP = 11.0
 """Percent of the runs, the best ones, that are extended."""
@@ -71,12 +73,17 @@ def checkpoint(facts: RankFacts, bucket: float, peers: Peers) -> Checkpoint:
     stands = standing(tag.direction, lower=peers.lower, equal=peers.equal, peers=peers.runs)
     return Checkpoint(
         bucket,
-        stands,
+        replace(stands, stopped=peers.stopped, trend=peers.trend, was_spared=was_spared(e, bucket)),
         tag.results,
         strategy=e.population_strategy,
         may_stop=not e.baseline and not e.is_compared,
         may_extend=may_extend and policy.budgets.extend_s > 0,
     )
+
+
+def was_spared(e: Experiment, bucket: float) -> bool:
+    """Whether it might have been stopped at an earlier bucket."""
+    return any(chance > 0 and float(at) < bucket for at, (_, chance) in (e.ranked or {}).items())
 
 
 def rank_of(
@@ -93,6 +100,7 @@ def rank_of(
         answer.told,
         reason=REASON if answer.told == "stop" else None,
         extra_s=facts.policy.budgets.extend_s if answer.told == "extend" else None,
+        place=score_of(at.standing.place) if at.standing.peers >= facts.policy.stopping.min_peers else None,
         facts={"rank": round(at.standing.rank, 1), "peers": at.standing.peers, "chance": answer.chance},
     )
 

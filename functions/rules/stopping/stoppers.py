@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from functions.rules.stopping.adapting import adaptive
 from functions.rules.stopping.ranks import Standing
-from state.policy import BUCKETS, Stopping, StoppingRule
+from state.policy import FIFTHS, Stopping, StoppingRule
 
 Stopper = Callable[[Standing, float, Stopping], float]
 """Of a run's standing, its bucket and the tag's settings: the probability with which it is stopped, 0 to 1."""
@@ -34,13 +35,13 @@ def none(standing: Standing, bucket: float, settings: Stopping) -> float:
 
 
 def rungs(eta: float) -> frozenset[float]:
-    """The buckets nearest to the shares 1 / eta, 1 / eta^2, ... of a run, down to the first bucket."""
+    """The fifths nearest to the shares 1 / eta, 1 / eta^2, ... of a run, down to the first."""
     found: set[float] = set()
     share = 1 / eta
-    while BUCKETS[0] not in found:
-        found.add(min(BUCKETS, key=lambda bucket: abs(bucket - share)))
+    while FIFTHS[0] not in found:
+        found.add(min(FIFTHS, key=lambda bucket: abs(bucket - share)))
         share /= eta
-    return frozenset(found - {BUCKETS[-1]})
+    return frozenset(found - {FIFTHS[-1]})
 
 
 STOPPERS: Mapping[StoppingRule, Stopper] = {
@@ -48,5 +49,11 @@ STOPPERS: Mapping[StoppingRule, Stopper] = {
     "stochastic": stochastic,
     "median": median,
     "asha": asha,
+    "adaptive": adaptive,
 }
 """By their name in the policy."""
+
+
+def looks_at(rule: StoppingRule, bucket: float) -> bool:
+    """Whether runs are ranked at this bucket: by the published rules at fifths, by `adaptive` earlier, too."""
+    return rule == "adaptive" or (rule != "none" and bucket in FIFTHS)

@@ -79,16 +79,10 @@ def conditions(run: RunFacts) -> Conditions:
 
 def judged(sent: Sent, run: RunFacts, under: Conditions, beside: Comparison) -> Ending:
     """The verdict of a value: of its delta, or of itself where the policy compares values."""
-    e = run.experiment
     assert sent.val_bpb is not None
-    assert e.baseline_bpb is not None
-    own = base_value(e)
-    value = sent.val_bpb if own is None else own
-    delta = value - e.baseline_bpb
+    value, delta = _measured(sent, run)
     by_value = run.policy.compare_by == "value"
-    report = Report(
-        value if by_value else delta, under.key, sent.digest, training_seconds=sent.duration_seconds
-    )
+    report = Report(judged_value(sent, run), under.key, sent.digest, training_seconds=sent.duration_seconds)
     ending = judge_run(report, run, under, beside)
     fields: dict[str, Any] = {
         **ending.fields,
@@ -100,6 +94,22 @@ def judged(sent: Sent, run: RunFacts, under: Conditions, beside: Comparison) -> 
     if by_value:
         fields["judged_val_bpb"] = ending.fields.get("judged_val_bpb") or value
     return with_extension(replace(ending, fields=fields), sent.val_bpb)
+
+
+def judged_value(sent: Sent, run: RunFacts) -> float:
+    """What a result is judged by: its value, or its delta where the policy compares these."""
+    value, delta = _measured(sent, run)
+    return value if run.policy.compare_by == "value" else delta
+
+
+def _measured(sent: Sent, run: RunFacts) -> tuple[float, float]:
+    """The value at the end of the run's own budget, and the same less its worker's baseline."""
+    e = run.experiment
+    assert sent.val_bpb is not None
+    assert e.baseline_bpb is not None
+    own = base_value(e)
+    value = sent.val_bpb if own is None else own
+    return value, value - e.baseline_bpb
 
 
 def failed(sent: Sent, run: RunFacts, beside: Comparison) -> Ending:
