@@ -5,11 +5,12 @@ from __future__ import annotations
 import httpx
 import pytest
 
-from bench import beliefs_swarm
+from bench import beliefs_swarm, earlystop
 from bench._planted import IRRELEVANT
 from bench._users import Held, came_too_late
 from bench.chaos import Told, taken_out
 from bench.keeps import AGAIN, ALONE, FALSE, GAIN, KEPT, OVER, PAIRED, Found, Night, simulate
+from state.policy import StoppingRule
 
 NIGHTS = 40
 
@@ -108,3 +109,35 @@ def test_chaos_excuses_only_a_submit_after_the_end_of_its_lease(
 ) -> None:
     refused = httpx.Response(409, json={"code": code})
     assert came_too_late(refused, {"lease_expires_at": lease_ends}) is is_late
+
+
+# -- early stopping
+
+
+@pytest.mark.parametrize("name", ["lcbench", "gpt"])
+def test_adaptive_stopping_saves_on_both_kinds_of_curves_and_spares_the_best(name: str) -> None:
+    found = earlystop.measured(earlystop.pool(name), "adaptive", range(12))
+    bound = earlystop.POOLS[name]
+
+    assert bound is not None
+    assert found.used <= bound.used + 0.02
+    assert found.best >= 0.9
+    assert found.top >= bound.top - 0.04
+
+
+def test_rules_that_do_not_adapt_end_many_of_the_best_of_nearly_equal_runs_or_save_little() -> None:
+    curves = earlystop.pool("gpt")
+    rules: list[StoppingRule] = ["none", "stochastic", "median", "asha"]
+    none, stochastic, median, asha = [earlystop.measured(curves, rule, range(4)) for rule in rules]
+
+    assert none == earlystop.Outcome(1.0, 1.0, 1.0)
+    assert 0.8 < stochastic.used < 0.9
+    assert max(median.top, asha.top) < 0.7
+
+
+def test_a_replay_is_the_same_however_often_it_is_made() -> None:
+    curves = earlystop.pool("digits")
+
+    first, again = (earlystop.measured(curves, "adaptive", [3], runs=60) for _ in range(2))
+
+    assert first == again

@@ -1,0 +1,229 @@
+"""Measures what early stopping saves, and what it ends that would have been good, on curves of real runs.
+
+    .venv/bin/python -P -m bench.earlystop
+
+Runs of a pool come in random order to 8 workers, 200 runs in a replay, and report at each tenth of their way. The
+server's own rules (`functions/rules/stopping/`) decide what they are told, from what the server keeps of a tag: ranks
+at each bucket, ends, trends, counts of stopped runs. A run that is stopped frees its worker at once.
+
+The curves are in `bench/curves/`, whose README says where they come from. On the easy pools the order of the runs is
+nearly settled after a fifth of their way; on the real one it changes until the end. No setting differs between them.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+import statistics
+import time
+from bisect import bisect_left, bisect_right, insort
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import starmap
+from pathlib import Path
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from functions.rules.stopping.buckets import bucket_of
+from functions.rules.stopping.judging import Checkpoint, drawn, judge
+from functions.rules.stopping.ranks import Standing, place_among
+from functions.rules.stopping.stoppers import STOPPERS, looks_at
+from functions.rules.stopping.trends import score_of, together, told_by
+from state.facts import NO_TREND, Trend
+from state.policy import BUCKETS, Stopping, StoppingRule
+
+Curves = NDArray[np.float64]
+"""Runs x 20 points of their way, of a metric that is minimised."""
+
+CURVES = Path(__file__).parent / "curves"
+POINTS = 20
+REPORTED_EVERY = 2
+WORKERS = 8
+RUNS = 200
+TOP = 0.05
+
+
+@dataclass(frozen=True)
+class Bound:
+    """What is asked of `adaptive` on one pool."""
+
+    used: float
+    """Most GPU time, as a share of what all runs take whole."""
+    best: float
+    """Least share of replays in which the best run lives."""
+    top: float
+    """Least share of the best 5 % that lives."""
+
+
+EASY, REAL = Bound(0.45, 0.0, 0.95), Bound(0.78, 0.99, 0.93)
+POOLS: Mapping[str, Bound | None] = {"lcbench": EASY, "gpt": REAL, "digits": None, "lcbench_other": None}
+"""With what is asked; None: a pool on which no constant of the rule was chosen."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of one replay, or of several in the mean."""
+
+    used: float
+    best: float
+    top: float
+
+
+@dataclass
+class SimulatedTag:
+    """What the server keeps of a tag's runs on one class of GPU, in memory."""
+
+    name: str
+    settings: Stopping
+    results: int = 0
+    ranks: dict[float, list[float]] = field(default_factory=lambda: {bucket: [] for bucket in BUCKETS})
+    stopped: dict[float, int] = field(default_factory=lambda: dict.fromkeys(BUCKETS, 0))
+    ends: list[float] = field(default_factory=list)
+    trends: dict[str, Trend] = field(default_factory=lambda: defaultdict(lambda: NO_TREND))
+    places: dict[int, dict[str, float]] = field(default_factory=lambda: defaultdict(dict))
+    spared: set[int] = field(default_factory=set)
+
+    def is_stopped(self, run: int, progress: float, value: float) -> bool:
+        """Rank a run by its report, and say whether it is to stop."""
+        bucket = bucket_of(progress)
+        if bucket is None or not looks_at(self.settings.rule, bucket):
+            return False
+        stands = Standing(
+            *_beside(self.ranks[bucket], value),
+            stopped=sum(n for at, n in self.stopped.items() if at < bucket),
+            trend=self.trends[repr(bucket)],
+            was_spared=run in self.spared,
+        )
+        insort(self.ranks[bucket], value)
+        if stands.peers >= self.settings.min_peers:
+            self.places[run][repr(bucket)] = score_of(stands.place)
+        draw = drawn(f"{self.name}-{run}", bucket)
+        answer = judge(Checkpoint(bucket, stands, self.results), draw, self.settings)
+        if answer.told == "stop":
+            self.stopped[bucket] += 1
+            self.results += 1
+        elif answer.chance > 0:
+            self.spared.add(run)
+        return answer.told == "stop"
+
+    def end(self, run: int, value: float) -> None:
+        """A run has ended with this value."""
+        end = score_of(place_among(*_beside(self.ends, value)))
+        insort(self.ends, value)
+        self.results += 1
+        for bucket, told in told_by(self.places.pop(run, {}), end).items():
+            self.trends[bucket] = together(self.trends[bucket], told)
+
+
+def _beside(values: Sequence[float], value: float) -> tuple[int, int, int]:
+    """How many of sorted values are better (lower), equal and worse."""
+    lower, upto = bisect_left(values, value), bisect_right(values, value)
+    return lower, upto - lower, len(values) - upto
+
+
+def replayed(curves: Curves, tag: SimulatedTag, workers: int, seed: int) -> Outcome:
+    """The runs in a random order, each on the first worker that is free."""
+    chance = random.Random(seed)
+    waiting = chance.sample(range(len(curves)), len(curves))
+    going: list[tuple[float, int, int]] = []
+    used, whole = 0, set[int]()
+
+    def go_on(now: float, run: int, point: int) -> None:
+        heapq.heappush(going, (now + chance.uniform(0.95, 1.05), run, point))
+
+    for _ in range(min(workers, len(waiting))):
+        go_on(0.0, waiting.pop(), 1)
+    while going:
+        now, run, point = heapq.heappop(going)
+        value, is_over = float(curves[run, point - 1]), point == POINTS
+        if is_over:
+            tag.end(run, value)
+            whole.add(run)
+        elif point % REPORTED_EVERY == 0:
+            is_over = tag.is_stopped(run, point / POINTS, value)
+        if not is_over:
+            go_on(now, run, point + 1)
+            continue
+        used += point
+        if waiting:
+            go_on(now, waiting.pop(), 1)
+    order = [int(run) for run in np.argsort(curves[:, -1])]
+    top = set(order[: max(1, round(TOP * len(order)))])
+    return Outcome(used / POINTS / len(curves), order[0] in whole, len(top & whole) / len(top))
+
+
+def measured(
+    curves: Curves, rule: StoppingRule, seeds: Sequence[int], *, runs: int = RUNS, workers: int = WORKERS
+) -> Outcome:
+    """The mean over replays, each of so many runs of a pool."""
+    settings = Stopping(rule=rule)
+    found: list[Outcome] = []
+    for seed in seeds:
+        some = random.Random(1000 + seed).sample(range(len(curves)), min(runs, len(curves)))
+        found.append(replayed(curves[some], SimulatedTag(f"{seed}", settings), workers, seed))
+    means = (statistics.fmean(getattr(o, part) for o in found) for part in ("used", "best", "top"))
+    return Outcome(*means)
+
+
+def pool(name: str) -> Curves:
+    """The curves of a pool."""
+    with np.load(CURVES / f"{name}.npz") as stored:
+        found: Curves = stored["curves"].astype(np.float64)
+    return found
+
+
+def rank_correlation(curves: Curves, point: int) -> float:
+    """Spearman's, of what the runs have at a point of their way with what they end with."""
+    early, late = (np.argsort(np.argsort(curves[:, at])) for at in (point - 1, POINTS - 1))
+    return float(np.corrcoef(early, late)[0, 1])
+
+
+def missed(name: str, found: Outcome) -> list[str]:
+    """What is asked of `adaptive` on this pool, and was not found."""
+    bound = POOLS[name]
+    if bound is None:
+        return []
+    asked = {
+        f"uses {found.used:.3f} of the GPU time, at most {bound.used}": found.used <= bound.used,
+        f"the best lives in {found.best:.3f} of the replays, at least {bound.best}": found.best >= bound.best,
+        f"of the top 5 % {found.top:.3f} live, at least {bound.top}": found.top >= bound.top,
+    }
+    return [f"{name}: {what}" for what, holds in asked.items() if not holds]
+
+
+@click.command()
+@click.option("--replays", default=200, show_default=True, help="Replays for each pool and rule.")
+@click.option("--seed", default=0, show_default=True, help="Where their chance begins.")
+@click.option("--runs", default=RUNS, show_default=True, help="Runs in a replay.")
+@click.option("--workers", default=WORKERS, show_default=True, help="Workers at once.")
+def main(replays: int, seed: int, runs: int, workers: int) -> None:
+    """Replay real curves under each rule; exits with 1 if `adaptive` misses a bound."""
+    begun, console = time.monotonic(), Console(width=160)
+    table = Table("rule", *(f"{name}{'' if bound else ', held out'}" for name, bound in POOLS.items()))
+    curves = {name: pool(name) for name in POOLS}
+    early = (f"{rank_correlation(c, 2):.2f} / {rank_correlation(c, 4):.2f}" for c in curves.values())
+    table.add_row("rank correlation with the end at 0.1 / 0.2", *early, end_section=True)
+    wrong: list[str] = []
+    for rule in STOPPERS:
+        row = {
+            name: measured(c, rule, range(seed, seed + replays), runs=runs, workers=workers)
+            for name, c in curves.items()
+        }
+        table.add_row(rule, *(f"{o.used:.2f}  {o.best:.2f}  {o.top:.2f}" for o in row.values()))
+        if rule == "adaptive":
+            wrong = [what for found in starmap(missed, row.items()) for what in found]
+    console.print(table)
+    console.print("GPU time used  the best lives  share of the best 5 % that lives")
+    for what in wrong:
+        console.print(f"! missed: {what}")
+    console.print(f"{replays} replays of {runs} runs for each cell, in {time.monotonic() - begun:.0f} s")
+    raise SystemExit(1 if wrong else 0)
+
+
+if __name__ == "__main__":
+    main()
