@@ -62,7 +62,7 @@ class Bound:
 
 EASY, REAL = Bound(0.45, 0.0, 0.95), Bound(0.78, 0.99, 0.93)
 POOLS: Mapping[str, Bound | None] = {"lcbench": EASY, "gpt": REAL, "digits": None, "lcbench_other": None}
-"""With what is asked; None: a pool on which no constant of the rule was chosen."""
+"""With what is asked; None: a pool that is only shown beside them."""
 
 
 @dataclass(frozen=True)
@@ -204,7 +204,7 @@ def missed(name: str, found: Outcome) -> list[str]:
 def main(replays: int, seed: int, runs: int, workers: int) -> None:
     """Replay real curves under each rule; exits with 1 if `adaptive` misses a bound."""
     begun, console = time.monotonic(), Console(width=160)
-    table = Table("rule", *(f"{name}{'' if bound else ', held out'}" for name, bound in POOLS.items()))
+    table = Table("rule", *(f"{name}{'' if bound else ', not asked'}" for name, bound in POOLS.items()))
     curves = {name: pool(name) for name in POOLS}
     early = (f"{rank_correlation(c, 2):.2f} / {rank_correlation(c, 4):.2f}" for c in curves.values())
     table.add_row("rank correlation with the end at 0.1 / 0.2", *early, end_section=True)
