@@ -26,7 +26,7 @@ PROPOSED = {
 """Names that the proposal of traces gave to values of ours."""
 
 StoppingRule = Literal["none", "stochastic", "median", "asha", "adaptive"]
-SamplerName = Literal["thompson"]
+SamplerName = Literal["gaussian_process", "thompson"]
 LONGEST_EXTENSION_S = 600.0
 FIFTHS = (0.2, 0.4, 0.6, 0.8, 1.0)
 EARLY = 0.1
@@ -301,7 +301,7 @@ class Policy(Part):
     stopping: Stopping = Field(default=Stopping(), description="which runs are stopped on their way")
     patches: Patches = Field(default=Patches(), description="how long patches stay in Redis")
     sampler: SamplerName = Field(
-        default="thompson", description="what proposes the configs of a swarm from the results so far"
+        default="gaussian_process", description="what proposes the configs of a swarm from the results so far"
     )
     duplicates: Duplicates = Field(default=Duplicates(), description="how often a swarm runs one config")
     belief: BeliefPolicy = Field(default=BeliefPolicy(), description="what counts as evidence for hypotheses")

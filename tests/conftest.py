@@ -37,6 +37,9 @@ def pytest_configure() -> None:
     # The tests' own settings stand in their code; what the developer's shell exports must not change them.
     for name in [n for n in os.environ if n.startswith("NIGHTJAR_") and n != "NIGHTJAR_REDIS_SERVER"]:
         del os.environ[name]
+    os.environ.setdefault(
+        "OPENBLAS_NUM_THREADS", "1"
+    )  # as in the processes: see `functions.process.running.run`
     heed_signals()
     # A slow machine is no fault: no test of a rule has a deadline, and drawing its examples may take long.
     hypothesis.settings.register_profile(

@@ -23,7 +23,7 @@ from pydantic_core import ErrorDetails
 from functions.formats.constants import read_constants
 from functions.rules.beliefs.declaring import DeclaredHypothesis, declared_hypotheses
 from functions.rules.swarm.dimensions import DeclaredDimension, checked, complete
-from functions.rules.swarm.proposing import Scanned, scanned
+from functions.rules.swarm.scanning import Scanned, scanned
 from state.errors import Invalid
 
 LONGEST_FILE: Final = 256 * 1024

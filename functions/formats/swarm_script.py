@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from functions.formats.constants import differing, patch_constants, read_constants
-from functions.rules.swarm.proposing import scanned
+from functions.rules.swarm.scanning import scanned
 from state.errors import Invalid
 
 BUDGET: Final = "TOTAL_WALL_CLOCK_TIME"

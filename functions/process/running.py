@@ -23,6 +23,8 @@ def run(kind: str, serve: Callable[[Settings], Coroutine[Any, Any, None]]) -> in
     """
     import uvloop
 
+    # what a sampler multiplies is small: more threads would only take cores from the runs
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     settings = Settings()
     start_logging(settings, kind)
     try:

@@ -30,7 +30,7 @@ from functions.rules.beliefs.specs import (
     cells_of,
 )
 from functions.rules.swarm.fingerprints import fingerprint
-from functions.rules.swarm.sampling import Proposal
+from functions.rules.swarm.proposals import Proposal
 from functions.rules.swarm.shapes import Shape, contradictions, freedoms_of
 from state.records import Dimension, Value
 

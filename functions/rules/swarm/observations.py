@@ -10,7 +10,8 @@ from state.records import Value
 
 SPREAD = 0.02
 """The scores' robust standard deviation, whatever the metric: about that of val_bpb between configs."""
-LIMIT = 3 * SPREAD
+MOST_APART = 3.0
+LIMIT = SPREAD * MOST_APART
 """Scores lie at most that far from the median's, so that a result of 1e300 is one bad result."""
 LARGEST = 1e300
 """Larger results count as this one: a difference of two of them is finite."""
@@ -50,7 +51,7 @@ def scored(observations: Sequence[Observation]) -> Scores:
     """
     finished = [o.value for o in observations if is_finished(o) and o.value is not None]
     stopped = [o.value for o in observations if o.censored and not o.pending and o.value is not None]
-    scale = _Scale.of(finished or stopped)
+    scale = Scale.of(finished or stopped)
     usual = fmean(map(scale.score, finished)) if finished else 0.0
 
     def score(seen: Observation) -> float:
@@ -74,12 +75,15 @@ def shrunk(total: float, n: int, mean: float, weight: float) -> float:
 
 
 @dataclass(frozen=True)
-class _Scale:
+class Scale:
+    """How far apart results usually are."""
+
     middle: float
     spread: float
+    """The standard deviation that a normal distribution would have; 0: all are equal."""
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> _Scale:
+    def of(cls, values: Sequence[float]) -> Scale:
         """Median and median absolute deviation; of the deviations that are not 0, where most results are equal."""
         if not values:
             return cls(0.0, 0.0)
@@ -90,10 +94,13 @@ class _Scale:
         return cls(middle, NORMAL * usual)
 
     def score(self, value: float) -> float:
+        return SPREAD * self.apart(value, MOST_APART)
+
+    def apart(self, value: float, most: float) -> float:
+        """How many spreads a value lies above the middle, from `-most` to `most`."""
         if not self.spread:
-            return 0.0 if value == self.middle else LIMIT if value > self.middle else -LIMIT
-        far = SPREAD * ((_bounded(value) - self.middle) / self.spread)
-        return min(max(far, -LIMIT), LIMIT)
+            return 0.0 if value == self.middle else most if value > self.middle else -most
+        return min(max((_bounded(value) - self.middle) / self.spread, -most), most)
 
 
 def _bounded(value: float) -> float:

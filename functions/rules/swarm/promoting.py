@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from functions.rules.swarm.fingerprints import canonical, normalised
 from functions.rules.swarm.observations import Observation, is_finished, scored, shrunk
+from functions.rules.swarm.proposals import Proposal, priority_of
 from functions.rules.swarm.rooms import Room
-from functions.rules.swarm.sampling import Proposal, priority_of
 from functions.rules.swarm.shapes import Shape, freedoms_of, varied_names
 from state.records import Dimension, Value
 

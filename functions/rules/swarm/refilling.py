@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -10,7 +10,7 @@ from functions.rules.swarm.duplicates import Tried, desired_repeats, may_run
 from functions.rules.swarm.fingerprints import fingerprint
 from functions.rules.swarm.observations import Observation
 from functions.rules.swarm.promoting import promoted
-from functions.rules.swarm.sampling import Proposal, Sampler, drawn_proposal
+from functions.rules.swarm.proposals import Proposal, Sampler, drawn_proposal
 from functions.rules.swarm.shapes import NEAR, Shape, SwarmStrategy
 from state.policy import Duplicates, Policy
 from state.records import Dimension
@@ -32,6 +32,8 @@ PROMOTION_EVERY = 100
 PROMOTION_LASTS = 40
 """Results after each hundred during which half of the places are neighbours: 20 in all, a fifth of 100 configs."""
 PROMOTION_SHARE = 0.5
+SamplerOf = Callable[[Shape], Sampler]
+"""What proposes configs within a shape."""
 USUAL = Duplicates()
 MISSES = 32
 """Draws in a row that may not run; then the shape is used up."""
@@ -55,7 +57,7 @@ def refilled(
     dimensions: Sequence[Dimension],
     observations: Sequence[Observation],
     shape: Shape,
-    sampler: Sampler,
+    sampler_of: SamplerOf,
     tried: Mapping[str, Tried],
     count: int,
     rng: Random,
@@ -66,6 +68,8 @@ def refilled(
 
     `ended` is how many runs of the tag have ended, where the observations are not all of them.
 
+    `sampler_of` tells what proposes within a shape.
+
     `tried` says by fingerprint how often a config was run; those without an entry never were. The sampler, the
     moonshots and the promotion propose. What may not run makes place for random draws within the shape, then for
     moonshots, then for further repeats. Where all of that is used up, because every dimension is frozen, say, the
@@ -73,7 +77,7 @@ def refilled(
     """
     batch = _Batch(dimensions, tried, duplicates, count, is_compared=shape.is_of_claim)
     known = sum(not seen.pending for seen in observations) if ended is None else ended
-    batch.take(_planned(dimensions, observations, shape, sampler, count, rng, known), shape.strategy)
+    batch.take(_planned(dimensions, observations, shape, sampler_of, count, rng, known), shape.strategy)
     batch.take(_draws(dimensions, shape, rng, "drawn at random"), shape.strategy)
     moonshot = replace(shape, strategy="moonshot")
     batch.take(_draws(dimensions, moonshot, rng, "moonshot"), "moonshot")
@@ -90,7 +94,7 @@ def _planned(
     dimensions: Sequence[Dimension],
     observations: Sequence[Observation],
     shape: Shape,
-    sampler: Sampler,
+    sampler_of: SamplerOf,
     count: int,
     rng: Random,
     ended: int,
@@ -102,7 +106,7 @@ def _planned(
     if shape.strategy in NEAR:
         everything = replace(shape, strategy="investigate", at_most=None)
         leaps = _some(LEAPS[shape.strategy], count, rng)
-        leapt = sampler.propose(dimensions, observations, everything, leaps, rng)
+        leapt = sampler_of(everything).propose(dimensions, observations, everything, leaps, rng)
         found += [replace(p, why=f"all dimensions anew, {p.why}") for p in leapt]
     elif is_mixed:
         moonshot = replace(shape, strategy="moonshot")
@@ -111,7 +115,7 @@ def _planned(
     if is_mixed and is_promoting(ended):
         near = _some(PROMOTION_SHARE, count - len(found), rng)
         found += promoted(observations, dimensions, rng, shape, near)
-    return found + sampler.propose(dimensions, observations, shape, count - len(found), rng)
+    return found + sampler_of(shape).propose(dimensions, observations, shape, count - len(found), rng)
 
 
 def _some(share: float, count: int, rng: Random) -> int:

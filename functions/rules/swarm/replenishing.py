@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 from functions.rules.beliefs.protocols import CellRun, missing_cells
@@ -11,9 +12,10 @@ from functions.rules.beliefs.testing import running_test
 from functions.rules.swarm.duplicates import Tried
 from functions.rules.swarm.fingerprints import fingerprint
 from functions.rules.swarm.handing_out import Waiting, fits
+from functions.rules.swarm.observations import Observation
 from functions.rules.swarm.populations import Population
 from functions.rules.swarm.refilling import LEAST_TARGET, refilled, wanted
-from functions.rules.swarm.sampling import Observation, sampler_of
+from functions.rules.swarm.sampling import sampler_of
 from functions.rules.swarm.shapes import NEAR
 from state.records import OPEN
 from state.swarm_facts import Observed, RefillFacts, Replenishing
@@ -50,9 +52,9 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
         return Replenishing(dropped, _cells(facts, population, stay, rng)[:AT_ONCE])
     proposals = refilled(
         facts.dimensions,
-        [_observation(run) for run in facts.observed],
+        [*(_observation(run) for run in facts.observed), *(_waiting(one) for one in stay)],
         population.shape_around(facts.best_config),
-        sampler_of(facts.policy),
+        partial(sampler_of, facts.policy.sampler),
         _tried(facts, stay),
         count,
         rng,
@@ -97,6 +99,11 @@ def _observation(run: Observed) -> Observation:
         value = None if last is None or baseline is None else last - baseline
         return Observation(run.config_delta, value, censored=value is not None)
     return Observation(run.config_delta, run.delta_bpb)
+
+
+def _waiting(one: Waiting) -> Observation:
+    """A config that waits, which is as good as out."""
+    return Observation(one.config, None, pending=True)
 
 
 def _tried(facts: RefillFacts, waiting: list[Waiting]) -> Mapping[str, Tried]:

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from functions.rules.swarm.duplicates import REPEATING, Tried
 from functions.rules.swarm.fingerprints import fingerprint
+from functions.rules.swarm.observations import Observation
 from functions.rules.swarm.promoting import top_configs
+from functions.rules.swarm.proposals import Proposal, Sampler
 from functions.rules.swarm.refilling import MISSES, refilled, wanted
-from functions.rules.swarm.sampling import SAMPLERS, Observation, Proposal
 from functions.rules.swarm.shapes import Shape, SwarmStrategy
+from functions.rules.swarm.thompson import Thompson
 from state.policy import Duplicates, Policy
 from state.records import Dimension, Value
 from tests.functions.rules.swarm.sample import (
@@ -32,9 +34,13 @@ from tests.functions.rules.swarm.sample import (
     swarms,
 )
 
-THOMPSON = SAMPLERS["thompson"]
 CENTER: dict[str, Value] = {"LR": 0.003, "DEPTH": 12, "LAYERS": 3, "DROPOUT": 0.25, "OPTIMIZER": "sgd"}
 FLAG = dimension("FLAG", "categorical", categories=["on", "off"])
+
+
+def thompson(shape: Shape) -> Sampler:
+    """What proposes within any shape."""
+    return Thompson()
 
 
 def keys(proposals: Sequence[Proposal], dimensions: Sequence[Dimension] = SOME) -> Counter[str]:
@@ -72,7 +78,7 @@ def test_places_are_filled_within_the_limits_and_never_left_all_empty(
     often = st.builds(Tried, st.integers(0, 7), st.integers(0, 3))
     tried = {fingerprint(o.config, dimensions): data.draw(often) for o in seen}
 
-    proposals = refilled(dimensions, seen, shape, THOMPSON, tried, count, rng)
+    proposals = refilled(dimensions, seen, shape, thompson, tried, count, rng)
 
     assert 1 <= len(proposals) <= count
     if len(proposals) > 1 and not shape.is_of_claim:
@@ -83,7 +89,7 @@ def test_places_are_filled_within_the_limits_and_never_left_all_empty(
 
 
 def test_nothing_is_proposed_for_no_place() -> None:
-    assert refilled(SOME, [], INVESTIGATE, THOMPSON, {}, 0, Random(1)) == []
+    assert refilled(SOME, [], INVESTIGATE, thompson, {}, 0, Random(1)) == []
 
 
 # -- duplicates
@@ -93,13 +99,13 @@ def test_a_config_that_was_run_is_not_proposed_while_others_are_left() -> None:
     layers = [LAYERS]
     tried = {fingerprint({"LAYERS": n}, layers): Tried(trials=1) for n in (1, 2, 4)}
 
-    proposals = refilled(layers, [], INVESTIGATE, THOMPSON, tried, 2, Random(1))
+    proposals = refilled(layers, [], INVESTIGATE, thompson, tried, 2, Random(1))
 
     assert {p.config["LAYERS"] for p in proposals} == {3, 5}
 
 
 def test_a_batch_counts_its_own_proposals() -> None:
-    proposals = refilled([LAYERS], [], INVESTIGATE, THOMPSON, {}, 5, Random(1))
+    proposals = refilled([LAYERS], [], INVESTIGATE, thompson, {}, 5, Random(1))
 
     assert sorted(int(p.config["LAYERS"]) for p in proposals) == [1, 2, 3, 4, 5]
 
@@ -107,7 +113,7 @@ def test_a_batch_counts_its_own_proposals() -> None:
 def test_a_sprint_fills_its_places_with_repeats() -> None:
     shape = Shape("decision_sprint", center=CENTER)
 
-    proposals = refilled(SOME, [], shape, THOMPSON, {}, 8, Random(1))
+    proposals = refilled(SOME, [], shape, thompson, {}, 8, Random(1))
 
     assert max(keys(proposals).values()) == 6
     assert proposals[0].config == CENTER
@@ -118,7 +124,7 @@ def test_places_of_a_repeating_strategy_have_nothing_from_elsewhere(strategy: Sw
     shape = Shape(strategy, free=("LR",), center=CENTER)
 
     for seed in range(20):
-        for proposal in refilled(SOME, runs([0.1] * 110), shape, THOMPSON, {}, 8, Random(seed)):
+        for proposal in refilled(SOME, runs([0.1] * 110), shape, thompson, {}, 8, Random(seed)):
             assert {**proposal.config, "LR": 0.003} == CENTER
 
 
@@ -131,8 +137,8 @@ def test_where_all_is_frozen_the_one_config_is_repeated(strategy: SwarmStrategy)
     config: dict[str, Value] = {"DEPTH": 8, "OPTIMIZER": "sgd"}
     key = fingerprint(config, stands)
 
-    fresh = refilled(stands, [], Shape(strategy), THOMPSON, {}, 4, Random(1))
-    used_up = refilled(stands, [], Shape(strategy), THOMPSON, {key: Tried(90, 9)}, 4, Random(1))
+    fresh = refilled(stands, [], Shape(strategy), thompson, {}, 4, Random(1))
+    used_up = refilled(stands, [], Shape(strategy), thompson, {key: Tried(90, 9)}, 4, Random(1))
 
     assert [p.config for p in fresh] == [config] * (4 if strategy in REPEATING else 2)
     assert [p.config for p in used_up] == [config]
@@ -141,7 +147,7 @@ def test_where_all_is_frozen_the_one_config_is_repeated(strategy: SwarmStrategy)
 def test_where_all_was_run_the_one_that_was_run_least_is_run_again() -> None:
     tried = {fingerprint({"FLAG": value}, [FLAG]): Tried(n) for value, n in (("on", 40), ("off", 30))}
 
-    proposals = refilled([FLAG], [], INVESTIGATE, THOMPSON, tried, 4, Random(1))
+    proposals = refilled([FLAG], [], INVESTIGATE, thompson, tried, 4, Random(1))
 
     assert [p.config for p in proposals] == [{"FLAG": "off"}]
     assert "nothing else is left" in proposals[0].why
@@ -150,7 +156,7 @@ def test_where_all_was_run_the_one_that_was_run_least_is_run_again() -> None:
 def test_repeats_come_before_going_beyond_a_limit() -> None:
     tried = {fingerprint({"FLAG": value}, [FLAG]): Tried(1) for value in ("on", "off")}
 
-    proposals = refilled([FLAG], [], INVESTIGATE, THOMPSON, tried, 8, Random(1))
+    proposals = refilled([FLAG], [], INVESTIGATE, thompson, tried, 8, Random(1))
 
     assert Counter(p.config["FLAG"] for p in proposals) == {"on": 2, "off": 2}
     assert all("again" in p.why for p in proposals)
@@ -160,7 +166,7 @@ def test_moonshots_fill_the_places_of_a_shape_that_is_used_up() -> None:
     shape = Shape("converge", center={"LAYERS": 1})
     tried = {fingerprint({"LAYERS": n}, [LAYERS]): Tried(6) for n in (1, 2)}
 
-    proposals = [refilled([LAYERS], [], shape, THOMPSON, tried, 1, Random(n))[0] for n in range(20)]
+    proposals = [refilled([LAYERS], [], shape, thompson, tried, 1, Random(n))[0] for n in range(20)]
 
     assert not {p.config["LAYERS"] for p in proposals} & {1, 2}
     assert {p.config["LAYERS"] for p in proposals if p.why == "moonshot"} == {5}
@@ -178,7 +184,9 @@ def test_a_sampler_that_proposes_one_config_only_does_not_stop_the_others() -> N
         ) -> list[Proposal]:
             return [Proposal(CENTER, 0.9, "stuck")] * (MISSES * 3)
 
-    proposals = refilled(SOME, [], Shape("converge"), Stuck(), {}, 8, Random(1), Duplicates(max_inflight=1))
+    proposals = refilled(
+        SOME, [], Shape("converge"), lambda _: Stuck(), {}, 8, Random(1), Duplicates(max_inflight=1)
+    )
 
     assert len(proposals) == 8
     assert keys(proposals)[fingerprint(CENTER, SOME)] == 1
@@ -194,7 +202,7 @@ def moved(config: Mapping[str, Value]) -> int:
 
 def reasons(ended: int, shape: Shape = INVESTIGATE) -> Counter[str]:
     seen = runs([0.01 * n for n in range(ended)])
-    drawn = [p for seed in range(20) for p in refilled(SOME, seen, shape, THOMPSON, {}, 10, Random(seed))]
+    drawn = [p for seed in range(20) for p in refilled(SOME, seen, shape, thompson, {}, 10, Random(seed))]
     return Counter(p.why.split()[0].rstrip(":") for p in drawn)
 
 
@@ -219,7 +227,7 @@ def test_no_neighbours_or_moonshots_are_mixed_into_the_places_near_a_winner() ->
 def test_what_builds_on_a_claim_puts_together_now_and_then_what_was_learned_of_each_dimension() -> None:
     shape = Shape("exploit", center=CENTER, at_most=2, first=("LR",))
 
-    proposals = refilled(SOME, runs([0.1, 0.2]), shape, THOMPSON, {}, 60, Random(1))
+    proposals = refilled(SOME, runs([0.1, 0.2]), shape, thompson, {}, 60, Random(1))
 
     apart = [(p.why.startswith("all dimensions anew"), moved(p.config)) for p in proposals]
     leaps = [n for is_leap, n in apart if is_leap]
@@ -232,7 +240,7 @@ def test_neighbours_are_near_the_best_configs() -> None:
     seen: list[Observation] = runs([0.01 * n for n in range(100)])
     best = top_configs(seen, SOME)
 
-    proposals = refilled(SOME, seen, INVESTIGATE, THOMPSON, {}, 20, Random(1))
+    proposals = refilled(SOME, seen, INVESTIGATE, thompson, {}, 20, Random(1))
 
     near = [p for p in proposals if p.why.startswith("near")]
     assert near

@@ -1,4 +1,4 @@
-"""The sampler learns from every kind of run, tries what it has not seen, and no single result blinds it."""
+"""Thompson sampling learns from every kind of run, tries what it has not seen, and no single result blinds it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from functions.rules.swarm.dimensions import value_of
 from functions.rules.swarm.fingerprints import canonical
 from functions.rules.swarm.observations import LIMIT, Observation, scored
 from functions.rules.swarm.promoting import promoted, top_configs
+from functions.rules.swarm.proposals import LEAST, Proposal, drawn_proposal, priority_of
 from functions.rules.swarm.rooms import room_of
-from functions.rules.swarm.sampling import LEAST, SAMPLERS, Proposal, drawn_proposal, priority_of, sampler_of
 from functions.rules.swarm.shapes import Shape, freedoms_of
-from state.policy import Policy
+from functions.rules.swarm.thompson import Thompson
 from state.records import Dimension, Value
 from tests.functions.rules.swarm.sample import (
     DEPTH,
@@ -38,7 +38,7 @@ from tests.functions.rules.swarm.sample import (
     swarms,
 )
 
-THOMPSON = SAMPLERS["thompson"]
+THOMPSON = Thompson()
 RESULTS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
 
 Propose = Callable[[Sequence[Observation], Random], list[Proposal]]
@@ -302,10 +302,6 @@ def test_a_proposal_that_promises_more_has_a_higher_priority() -> None:
     others = {p.priority for p in proposals if p.config["OPTIMIZER"] != "sgd"}
 
     assert min(best) > max(others, default=0)
-
-
-def test_a_policy_names_its_sampler() -> None:
-    assert sampler_of(Policy()) is THOMPSON
 
 
 # -- promotion

@@ -1,0 +1,153 @@
+"""Axes: the values of a tag's dimensions as numbers that a model measures distances by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from functions.rules.swarm.dimensions import same
+from functions.rules.swarm.gaussian_process.arrays import Floats
+from functions.rules.swarm.shapes import Freedom
+from state.records import Dimension, Value
+
+if TYPE_CHECKING:
+    from numpy.random import Generator
+
+
+BY_FACTORS = 8
+"""Whole numbers and categories that span so large a factor lie apart by factors: widths, batch sizes."""
+ORDERED = 3
+"""Categories, all of them numbers, from which on their order counts."""
+UNKNOWN = -1.0
+"""Place of what is none of the categories; it is as far from all of them."""
+FAR = 1.0
+"""So many ranges away from its ends a number counts as no further."""
+MIDDLE = 0.5
+"""Place of what no number is known of."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One dimension, with what a shape leaves of it.
+
+    The place of a number is its share of the dimension's range, 0 to 1, in the dimension's scale. That of a category
+    is its index, and says only which are the same; where all categories are numbers, it is that of the number.
+    """
+
+    freedom: Freedom
+
+    @cached_property
+    def is_nominal(self) -> bool:
+        """How far apart two places are says nothing."""
+        return self._scale is None
+
+    @cached_property
+    def standing(self) -> float:
+        """Where the dimension stands in the configs that do not vary it."""
+        return self.place(self.freedom.standing)
+
+    def place(self, value: Value | None) -> float:
+        """Where a value lies, which may be outside of the range; None: a run did not set the dimension."""
+        if self._scale is None:
+            found = (n for n, each in enumerate(self._dimension.categories or ()) if same(each, value))
+            return UNKNOWN if value is None else float(next(found, UNKNOWN))
+        if value is None or isinstance(value, bool | str) or (self._scale.by_factors and value <= 0):
+            return MIDDLE
+        return float(self._scale.places(np.array(float(value))))
+
+    def value(self, place: float) -> Value:
+        """The value of the room at one of its places."""
+        room = self.freedom.room
+        if self._scale is None or room.choices:
+            return room.choices[int(np.abs(self._choices - place).argmin())]
+        found = room.nearest(float(self._scale.numbers(np.array(place))))
+        assert found is not None
+        return found
+
+    def drawn(self, count: int, rng: Generator) -> Floats:
+        """Places of the room; its choices are equally likely, its spans too, and so is all of a span."""
+        if self.freedom.room.choices:
+            return self._choices[rng.integers(len(self._choices), size=count)]
+        low, high = self._spans[rng.integers(len(self._spans), size=count)].T
+        return self.snapped(low + (high - low) * rng.random(count))
+
+    def stepped(self, places: Floats, sizes: Floats, rng: Generator) -> Floats:
+        """Places of the room beside these: normal steps of `sizes` (shares of the range), or another choice."""
+        if self.is_nominal:
+            others = self._choices[rng.integers(len(self._choices), size=len(places))]
+            again = others == places
+            others[again] = self._choices[rng.integers(len(self._choices), size=int(again.sum()))]
+            return others
+        return self.snapped(places + sizes * rng.standard_normal(len(places)))
+
+    def snapped(self, places: Floats) -> Floats:
+        """The places of the room nearest to these."""
+        if self.freedom.room.choices:
+            chosen: Floats = self._choices[np.abs(places[:, None] - self._choices).argmin(axis=1)]
+            return chosen
+        inside = np.clip(places[:, None], *self._spans.T)
+        found: Floats = inside[np.arange(len(places)), np.abs(inside - places[:, None]).argmin(axis=1)]
+        if self._dimension.dtype != "int" or self._scale is None:
+            return found
+        return self._scale.places(np.rint(self._scale.numbers(found)))
+
+    @property
+    def _dimension(self) -> Dimension:
+        return self.freedom.dimension
+
+    @cached_property
+    def _scale(self) -> _Scale | None:
+        categories = self._dimension.categories
+        if categories is None:
+            assert self._dimension.min is not None
+            assert self._dimension.max is not None
+            low, high = float(self._dimension.min), float(self._dimension.max)
+        elif len(numbers := _numbers(categories)) == len(categories) >= ORDERED:
+            low, high = min(numbers), max(numbers)
+        else:
+            return None
+        is_coarse = self._dimension.dtype in ("int", "categorical") and 0 < BY_FACTORS * low <= high
+        return _Scale(low, high, by_factors=is_coarse or self._dimension.dtype == "float_log")
+
+    @cached_property
+    def _choices(self) -> Floats:
+        return np.array([self.place(choice) for choice in self.freedom.room.choices])
+
+    @cached_property
+    def _spans(self) -> Floats:
+        """Rows of the first and the last place of each span."""
+        return np.array([[self.place(low), self.place(high)] for low, high in self.freedom.room.spans])
+
+
+@dataclass(frozen=True)
+class _Scale:
+    low: float
+    high: float
+    by_factors: bool
+
+    def places(self, numbers: Floats) -> Floats:
+        low, high = self._ends
+        if high == low:
+            return np.zeros_like(numbers)
+        return np.clip((self._scaled(numbers) - low) / (high - low), -FAR, 1 + FAR)
+
+    def numbers(self, places: Floats) -> Floats:
+        low, high = self._ends
+        scaled: Floats = low + places * (high - low)
+        return np.exp(scaled) if self.by_factors else scaled
+
+    @cached_property
+    def _ends(self) -> tuple[float, float]:
+        return (math.log(self.low), math.log(self.high)) if self.by_factors else (self.low, self.high)
+
+    def _scaled(self, numbers: Floats) -> Floats:
+        return np.log(numbers) if self.by_factors else numbers
+
+
+def _numbers(categories: Sequence[Value]) -> list[float]:
+    return [float(each) for each in categories if not isinstance(each, bool | str)]

@@ -1,0 +1,175 @@
+"""Gaussian process regression: what runs have shown, as a mean and an uncertainty for every other config.
+
+Rasmussen and Williams 2006, Gaussian Processes for Machine Learning: algorithm 2.1 (the posterior, by Cholesky) and
+equation 5.9 (the gradient of the log marginal likelihood). Distances are scaled for each axis by itself.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from functions.rules.swarm.gaussian_process.arrays import Flags, Floats
+
+USUAL_LENGTH = 0.45
+"""Length scale that is expected of a single axis, as a share of its range; of several it grows with the root of their
+number, since points lie further apart there (Hvarfner et al. 2024)."""
+LENGTH_SPREAD = 1.3
+"""Standard deviation of a length scale's logarithm."""
+USUAL_NOISE = 0.02
+"""Variance of one result that is expected beside that of all, 1; its logarithm has a standard deviation of 1.5."""
+NOISE_SPREAD = 1.5
+JITTER = 1e-6
+"""Is added to variances, so that equal points have an inverse."""
+STEPS = 25
+"""Of the search for the scales, from what is expected of them."""
+
+
+@dataclass(frozen=True)
+class Regression:
+    """What is believed after some results: normal distributions that hang together.
+
+    Arrays of points have the shape (points, axes). Values are in the unit of the results that were given.
+    """
+
+    points: Floats
+    is_nominal: Flags
+    """Axes whose places are the same or not."""
+    precisions: Floats
+    """One over the squared length scale of each axis."""
+    variance: float
+    """Of a config's value, before any result."""
+    noise: float
+    """Variance of a result around its config's value."""
+    root: Floats
+    """Lower Cholesky factor of the results' covariance."""
+    whitened: Floats
+    """The results, multiplied by the inverse of `root`."""
+    mean: float
+    scale: float
+    """The results had this mean and this standard deviation before they were standardised."""
+
+    def covered(self, points: Floats) -> Floats:
+        """The covariance of results and of these points' values, multiplied by the inverse of `root`.
+
+        Shape (results, points); standardised.
+        """
+        from scipy.linalg import solve_triangular
+
+        found: Floats = solve_triangular(
+            self.root, self.covariance(self.points, points), lower=True, check_finite=False
+        )
+        return found
+
+    def covariance(self, a: Floats, b: Floats) -> Floats:
+        """Of the values at two lists of points, before any result; standardised."""
+        apart = np.tensordot(self.precisions, _apart(a, b, self.is_nominal), 1)
+        return self.variance * _matern(apart)[0]
+
+    def predicted(self, points: Floats) -> tuple[Floats, Floats]:
+        """Mean and variance of the values at these points."""
+        covered = self.covered(points)
+        variance = np.maximum(self.variance - np.einsum("ij,ij->j", covered, covered), JITTER)
+        return self.mean + self.scale * (covered.T @ self.whitened), self.scale**2 * variance
+
+
+def fitted(points: Floats, results: Floats, is_nominal: Flags) -> Regression:
+    """The regression of results, with the scales that are most probable after them.
+
+    The prior of the scales is log-normal, and regards how many axes there are: with few results the expected scales
+    stay. At least one result; all are finite.
+    """
+    from scipy.optimize import minimize
+
+    mean, scale = float(results.mean()), float(results.std()) or 1.0
+    values = (results - mean) / scale
+    search = _Search(_apart(points, points, is_nominal), values, is_nominal)
+    found = minimize(
+        search.loss,
+        search.expected,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=search.bounds,
+        options={"maxiter": STEPS},
+    ).x
+    parts = search.parts(found)
+    root: Floats = np.linalg.cholesky(parts.covariance).astype(np.float64)
+    whitened = np.linalg.solve(root, values).astype(np.float64)
+    return Regression(
+        points, is_nominal, parts.precisions, parts.variance, parts.noise, root, whitened, mean, scale
+    )
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """A covariance of results, with what its derivatives are made of."""
+
+    precisions: Floats
+    variance: float
+    noise: float
+    covariance: Floats
+    closeness: Floats
+    slope: Floats
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The search for the logarithms of the precisions, of the variance and of the noise; in that order."""
+
+    apart: Floats
+    """Shape (axes, results, results)."""
+    values: Floats
+    is_nominal: Flags
+
+    @property
+    def expected(self) -> Floats:
+        axes = len(self.is_nominal)
+        length = USUAL_LENGTH * math.sqrt(axes)
+        return np.array([-2 * math.log(length)] * axes + [0.0, math.log(USUAL_NOISE)])
+
+    @property
+    def spread(self) -> Floats:
+        """Standard deviations of the prior."""
+        return np.array([2 * LENGTH_SPREAD] * len(self.is_nominal) + [1.0, NOISE_SPREAD])
+
+    @property
+    def bounds(self) -> list[tuple[float, float]]:
+        return [(-6.0, 7.0)] * len(self.is_nominal) + [(-3.0, 3.0), (math.log(1e-4), math.log(2.0))]
+
+    def parts(self, logs: Floats) -> _Parts:
+        *precisions, variance, noise = np.exp(logs)
+        closeness, slope = _matern(np.tensordot(precisions, self.apart, 1))
+        covariance = variance * closeness
+        covariance[np.diag_indices_from(covariance)] += noise + JITTER
+        return _Parts(np.array(precisions), float(variance), float(noise), covariance, closeness, slope)
+
+    def loss(self, logs: Floats) -> tuple[float, Floats]:
+        """Minus the logarithm of the posterior density, up to a constant, and its gradient."""
+        from scipy.linalg import cho_solve
+
+        parts = self.parts(logs)
+        root = np.linalg.cholesky(parts.covariance)
+        inverse = cho_solve((root, True), np.eye(len(root)), check_finite=False)
+        weights = inverse @ self.values
+        off = (logs - self.expected) / self.spread
+        value = 0.5 * self.values @ weights + np.log(np.diag(root)).sum() + 0.5 * off @ off
+        left = 0.5 * (inverse - np.outer(weights, weights))
+        by_axis = np.tensordot(self.apart, left * parts.slope, 2) * parts.precisions * parts.variance
+        by_variance = parts.variance * np.sum(left * parts.closeness)
+        by_noise = parts.noise * np.trace(left)
+        return float(value), np.array([*by_axis, by_variance, by_noise]) + off / self.spread
+
+
+def _apart(a: Floats, b: Floats, is_nominal: Flags) -> Floats:
+    """Squared distances on each axis, of shape (axes, points of a, points of b); 1 between two nominal places."""
+    between = a.T[:, :, None] - b.T[:, None, :]
+    return np.where(is_nominal[:, None, None], between != 0, between * between)
+
+
+def _matern(squares: Floats) -> tuple[Floats, Floats]:
+    """Matérn covariance of order 5/2 at squared distances, and its derivative by them (ibid., equation 4.17)."""
+    far = np.sqrt(5 * squares)
+    fading = np.exp(-far)
+    return (1 + far + far * far / 3) * fading, -5 / 6 * (1 + far) * fading

@@ -1,0 +1,227 @@
+"""The default sampler: configs of which a model of the runs so far expects the largest improvement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from functions.rules.swarm.gaussian_process.arrays import Flags, Floats
+from functions.rules.swarm.gaussian_process.axes import Axis
+from functions.rules.swarm.gaussian_process.improvement import chance_to_improve, log_expected_improvement
+from functions.rules.swarm.gaussian_process.regression import JITTER, Regression, fitted
+from functions.rules.swarm.observations import Observation, Scale, is_finished
+from functions.rules.swarm.proposals import LEAST, Proposal, drawn_proposal, priority_of
+from functions.rules.swarm.shapes import Freedom, Shape, freedoms_of, varied_names
+from state.records import Dimension
+
+if TYPE_CHECKING:
+    from random import Random
+
+    from numpy.random import Generator
+
+
+MOST_RESULTS = 150
+"""The model learns from so many: the better half of them are the best there are, the others are drawn."""
+MOST_PENDING = 150
+"""Of the newest runs without a result so many are regarded."""
+ANYWHERE, NEARBY = 500, 500
+"""Candidates that are drawn in all of the room, and near the best configs."""
+FURTHEST = 4.0
+"""So many robust standard deviations from the median a result counts as no further off."""
+CENTERS = 5
+"""Best configs that have candidates near them; each has 0.6 times as many as the one before it."""
+FALLING = 0.6
+STEPS = (0.03, 0.1, 0.25)
+"""Sizes of the steps away from them, as shares of a range."""
+STEPPED = (0.5, 0.3, 0.2)
+"""Shares of the candidates near a config that differ from it in 1, 2 and 3 dimensions."""
+
+
+class GaussianProcess:
+    """Expected improvement under a Gaussian process (Jones et al. 1998).
+
+    A few results that are far off distort nothing; see `_evened`. A crash is as bad as the worst result, a run that
+    was stopped early not better than the median. Runs without a result, and the configs that are proposed together,
+    count as runs that had what is expected of them: they make their surroundings certain (kriging believer;
+    Ginsbourger et al. 2010). Until there are more results than dimensions, configs are drawn at random.
+    """
+
+    def propose(
+        self,
+        dimensions: Sequence[Dimension],
+        observations: Sequence[Observation],
+        shape: Shape,
+        count: int,
+        rng: Random,
+    ) -> list[Proposal]:
+        freedoms = freedoms_of(dimensions, shape)
+        axes = [Axis(freedom) for freedom in freedoms]
+        names = {dimension.name for dimension in dimensions}
+        seen = [(one, _places(axes, one)) for one in observations if not names.isdisjoint(one.config)]
+        ended = [each for each in seen if not each[0].pending]
+        few = sum(is_finished(one) for one, _ in ended) <= len(dimensions)
+        if few or not count or not any(f.share for f in freedoms):
+            return [drawn_proposal(dimensions, shape, rng, "drawn at random") for _ in range(count)]
+        chance = np.random.default_rng(rng.getrandbits(64))
+        model = _model(axes, ended, chance)
+        pending = np.array([places for one, places in seen if one.pending][-MOST_PENDING:])
+        candidates = _candidates(freedoms, axes, model, shape, rng, chance)
+        return [
+            Proposal(
+                {
+                    axis.freedom.dimension.name: axis.value(place)
+                    for axis, place in zip(axes, places, strict=True)
+                },
+                priority_of(LEAST[shape.strategy], promise),
+                f"model: better than the best with a chance of {promise:.0%}",
+            )
+            for places, promise in _most_promising(model, candidates, pending, count)
+        ]
+
+
+def _places(axes: Sequence[Axis], seen: Observation) -> list[float]:
+    """Where a run lies."""
+    return [axis.place(seen.config.get(axis.freedom.dimension.name)) for axis in axes]
+
+
+def _model(
+    axes: Sequence[Axis], ended: Sequence[tuple[Observation, Sequence[float]]], chance: Generator
+) -> Regression:
+    points = np.array([places for _, places in ended])
+    results = _evened(_comparable([one for one, _ in ended]))
+    if len(results) > MOST_RESULTS:
+        order, half = np.argsort(results, kind="stable"), MOST_RESULTS // 2
+        chosen = np.concatenate([order[:half], chance.permutation(order[half:])[: MOST_RESULTS - half]])
+        points, results = points[chosen], results[chosen]
+    return fitted(points, results, np.array([axis.is_nominal for axis in axes]))
+
+
+def _comparable(ended: Sequence[Observation]) -> Floats:
+    """What each run counts as, lower is better; at least one has finished."""
+    usual = median(one.value for one in ended if is_finished(one) and one.value is not None)
+    worst = max(one.value for one in ended if one.value is not None)
+    counts = [
+        worst if one.value is None else max(usual, one.value) if one.censored else one.value for one in ended
+    ]
+    return np.array(counts)
+
+
+def _evened(values: Floats) -> Floats:
+    """The values, in their order, without what would distort a model: the mean of two ways to even them out.
+
+    By rank: the quantiles of a normal distribution, where no distance is left (Salinas et al. 2020). By distance:
+    robust standard deviations from the median, above it as 1 plus logarithm, so that the best stay apart.
+    """
+    scale = Scale.of(values.tolist())
+    far = np.array([scale.apart(value, FURTHEST) for value in values.tolist()])
+    return (_quantiles(values) + np.where(far > 0, np.log1p(np.maximum(far, 0)), far)) / 2
+
+
+def _quantiles(values: Floats) -> Floats:
+    """Each value's quantile of a standard normal distribution, by its rank; equal ones share theirs."""
+    from scipy.special import ndtri
+
+    below = (values[None, :] < values[:, None]).sum(axis=1)
+    equal = (values[None, :] == values[:, None]).sum(axis=1)
+    found: Floats = ndtri((below + equal / 2) / len(values))
+    return found
+
+
+def _candidates(
+    freedoms: Sequence[Freedom],
+    axes: Sequence[Axis],
+    model: Regression,
+    shape: Shape,
+    rng: Random,
+    chance: Generator,
+) -> Floats:
+    """Points within the shape, each once; of shape (candidates, axes)."""
+    varied = np.array(
+        [
+            [f.dimension.name in names for f in freedoms]
+            for names in (varied_names(freedoms, shape, rng) for _ in range(ANYWHERE + NEARBY))
+        ]
+    )
+    anywhere = np.column_stack([axis.drawn(ANYWHERE, chance) for axis in axes])
+    nearby = _nearby(axes, model, varied[ANYWHERE:], chance)
+    standing = np.array([axis.standing for axis in axes])
+    return np.unique(np.where(varied, np.concatenate([anywhere, nearby]), standing), axis=0)
+
+
+def _nearby(axes: Sequence[Axis], model: Regression, varied: Flags, chance: Generator) -> Floats:
+    """Points that differ from the best configs in a few of the dimensions that they vary."""
+    count = len(varied)
+    centers = model.points[np.argsort(model.predicted(model.points)[0], kind="stable")[:CENTERS]]
+    weights = FALLING ** np.arange(len(centers))
+    base = centers[chance.choice(len(centers), size=count, p=weights / weights.sum())]
+    places = np.where(varied, chance.random(varied.shape), 2.0).argsort(axis=1).argsort(axis=1)
+    is_stepped = places < chance.choice(len(STEPPED), size=count, p=STEPPED)[:, None] + 1
+    sizes = chance.choice(STEPS, size=count)
+    found = np.column_stack([axis.snapped(base[:, n]) for n, axis in enumerate(axes)])
+    for n, axis in enumerate(axes):
+        rows = np.flatnonzero(is_stepped[:, n])
+        found[rows, n] = axis.stepped(found[rows, n], sizes[rows], chance)
+    return found
+
+
+def _most_promising(
+    model: Regression, candidates: Floats, pending: Floats, count: int
+) -> list[tuple[Floats, float]]:
+    """The candidates to run, with their chances to be better than the best; one after the other.
+
+    None is taken twice, or while it is pending, unless there are too few of them.
+    """
+    known = np.concatenate([pending.reshape(-1, candidates.shape[1]), candidates])
+    mean, _ = model.predicted(known)
+    best = float(min([*model.predicted(model.points)[0], *mean[: len(pending)]]))
+    beliefs = Beliefs.of(model, known)
+    for n in range(len(pending)):
+        beliefs.believe(n)
+    is_out = np.array([bool((known[: len(pending)] == each).all(axis=1).any()) for each in known])
+    found: list[tuple[Floats, float]] = []
+    for _ in range(count):
+        deviation = beliefs.deviation
+        worth = log_expected_improvement(mean, deviation, best)
+        n = int(np.where(is_out & ~is_out.all(), -np.inf, worth)[len(pending) :].argmax()) + len(pending)
+        found.append((known[n], float(chance_to_improve(mean[n], deviation[n], best))))
+        beliefs.believe(n)
+        is_out[n], best = True, min(best, float(mean[n]))
+    return found
+
+
+@dataclass
+class Beliefs:
+    """How uncertain the values of points are, while more and more of them are thought to be known."""
+
+    model: Regression
+    points: Floats
+    covered: Floats
+    """Rows as in `Regression.covered`, one more for each point that is thought to be known."""
+    variance: Floats
+    """Standardised."""
+
+    @classmethod
+    def of(cls, model: Regression, points: Floats) -> Beliefs:
+        covered = model.covered(points)
+        return cls(model, points, covered, model.variance - np.einsum("ij,ij->j", covered, covered))
+
+    @property
+    def deviation(self) -> Floats:
+        """In the unit of the results."""
+        return self.model.scale * np.sqrt(np.maximum(self.variance, 1e-9))
+
+    def believe(self, n: int) -> None:
+        """Think that a point's value is what was expected of it: no mean changes, only the uncertainty.
+
+        Of its value, and not of a run with noise: that would be worth repeating before it has ended.
+        """
+        shared = (
+            self.model.covariance(self.points[n : n + 1], self.points)[0] - self.covered[:, n] @ self.covered
+        )
+        row = shared / np.sqrt(max(float(self.variance[n]), 0.0) + JITTER)
+        self.covered = np.vstack([self.covered, row])
+        self.variance = self.variance - row * row

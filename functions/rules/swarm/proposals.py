@@ -1,0 +1,67 @@
+"""What samplers propose: configs to run, with how much their results matter."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from functions.rules.swarm.observations import Observation
+from functions.rules.swarm.shapes import Shape, SwarmStrategy, drawn_config
+from state.records import Dimension, Value
+
+if TYPE_CHECKING:
+    from random import Random
+
+LEAST: Mapping[SwarmStrategy, float] = {
+    "moonshot": 0.1,
+    "investigate": 0.3,
+    "exploit": 0.4,
+    "converge": 0.5,
+    "falsify": 0.6,
+    "validate": 0.6,
+    "decision_sprint": 0.75,
+}
+"""Lowest priority of a strategy's proposals."""
+PROMISING = 0.2
+"""What the most promising proposal of a strategy has above its least."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A config to run."""
+
+    config: Mapping[str, Value]
+    priority: float
+    """0 to 1: how much its result matters; see `priority_of`."""
+    why: str
+    """A few words for people."""
+
+
+class Sampler(Protocol):
+    """Proposes configs; it keeps nothing between two calls."""
+
+    def propose(
+        self,
+        dimensions: Sequence[Dimension],
+        observations: Sequence[Observation],
+        shape: Shape,
+        count: int,
+        rng: Random,
+    ) -> list[Proposal]:
+        """`count` configs within the shape, each valid and with every dimension; some may be equal."""
+        ...
+
+
+def priority_of(least: float, promise: float) -> float:
+    """least + 0.2 x promise, with the promise from 0 to 1: the chance to beat the mean, or the place in a ranking.
+
+    `least` is 0.1 for a moonshot, 0.3 investigate, 0.4 exploit, 0.5 converge, 0.6 falsify, validate and neighbours of
+    the best configs, 0.75 decision_sprint. So only a sprint is worth 4 repeats, and configs that explore get 1.
+    """
+    return min(1.0, least + PROMISING * promise)
+
+
+def drawn_proposal(dimensions: Sequence[Dimension], shape: Shape, rng: Random, why: str) -> Proposal:
+    """A config at random within a shape, at its strategy's least priority; no model is asked."""
+    return Proposal(drawn_config(dimensions, shape, rng), LEAST[shape.strategy], why)

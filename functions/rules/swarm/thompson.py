@@ -1,0 +1,108 @@
+"""Thompson sampling, dimension by dimension: the sampler of the proposal of swarms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from functions.rules.swarm.buckets import index_of, parts
+from functions.rules.swarm.observations import SPREAD, Observation, Scores, scored, shrunk
+from functions.rules.swarm.proposals import LEAST, Proposal, priority_of
+from functions.rules.swarm.rooms import Room
+from functions.rules.swarm.shapes import Freedom, Shape, freedoms_of, varied_names
+from state.records import Dimension
+
+if TYPE_CHECKING:
+    from random import Random
+
+PRIOR_RUNS = 2.0
+"""Runs at the overall mean that are added to each bucket's own."""
+
+
+class Thompson:
+    """Thompson sampling of each dimension on its own (Thompson 1933), over the dimension's buckets.
+
+    A bucket's mean score is believed to be N(m, s): m is the mean of its n runs, shrunk towards the mean of all runs,
+    and s = 0.02 / sqrt(n + 1), where 0.02 is the scores' spread. Each config draws one number for every bucket and
+    takes the lowest; a bucket without runs has the prior N(overall mean, 0.02), so that it can win, too. The value is
+    drawn uniformly in the bucket that won.
+    """
+
+    def propose(
+        self,
+        dimensions: Sequence[Dimension],
+        observations: Sequence[Observation],
+        shape: Shape,
+        count: int,
+        rng: Random,
+    ) -> list[Proposal]:
+        freedoms, scores = freedoms_of(dimensions, shape), scored(observations)
+        beliefs = {f.dimension.name: _beliefs(f, observations, scores) for f in freedoms if f.share}
+        return [self._one(freedoms, beliefs, shape, rng) for _ in range(count)]
+
+    def _one(
+        self,
+        freedoms: Sequence[Freedom],
+        beliefs: Mapping[str, Sequence[_Belief]],
+        shape: Shape,
+        rng: Random,
+    ) -> Proposal:
+        varied = varied_names(freedoms, shape, rng)
+        config = {f.dimension.name: f.standing for f in freedoms}
+        untried, gain = list[str](), 0.0
+        for name in (name for name in config if name in varied):
+            winner = min(beliefs[name], key=lambda belief: belief.drawn(rng))
+            config[name] = winner.room.drawn(rng)
+            gain += winner.gain
+            if not winner.runs:
+                untried.append(name)
+            winner.pretend()
+        promise = 0.5 * (1 + math.erf(gain / SPREAD / math.sqrt(2)))
+        why = "new values of " + ", ".join(untried[:3]) if untried else f"promise {promise:.2f}"
+        return Proposal(config, priority_of(LEAST[shape.strategy], promise), f"thompson: {why}")
+
+
+@dataclass
+class _Belief:
+    """What is believed of a bucket's mean score."""
+
+    room: Room
+    """The values of the bucket that the shape leaves."""
+    overall: float
+    runs: int = 0
+    total: float = 0.0
+
+    @property
+    def mean(self) -> float:
+        return shrunk(self.total, self.runs, self.overall, PRIOR_RUNS)
+
+    @property
+    def gain(self) -> float:
+        """How much better than the overall mean."""
+        return self.overall - self.mean
+
+    def drawn(self, rng: Random) -> float:
+        return rng.gauss(self.mean, SPREAD / math.sqrt(self.runs + 1))
+
+    def learn(self, score: float) -> None:
+        self.runs += 1
+        self.total += score
+
+    def pretend(self) -> None:
+        """A run is proposed here: until its result is known it counts as the overall mean."""
+        self.learn(self.overall)
+
+
+def _beliefs(freedom: Freedom, observations: Sequence[Observation], scores: Scores) -> list[_Belief]:
+    """Beliefs of the buckets that a dimension's room reaches, from all runs that set the dimension."""
+    name, index = freedom.dimension.name, index_of(freedom.dimension)
+    found = {bucket: _Belief(room, scores.mean) for bucket, room in parts(freedom.room).items()}
+    for seen, score in zip(observations, scores.each, strict=True):
+        if name not in seen.config:
+            continue
+        bucket = index(seen.config[name])
+        if bucket is not None and (belief := found.get(bucket)):
+            belief.learn(score)
+    return list(found.values())

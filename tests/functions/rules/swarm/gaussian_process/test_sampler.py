@@ -1,0 +1,314 @@
+"""The default sampler learns from every kind of run, stays in its shape, and finds more than Thompson sampling."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from statistics import fmean
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from functions.rules.swarm.dimensions import value_of
+from functions.rules.swarm.fingerprints import canonical
+from functions.rules.swarm.gaussian_process.sampler import GaussianProcess
+from functions.rules.swarm.observations import Observation
+from functions.rules.swarm.proposals import LEAST, Proposal, Sampler, drawn_proposal
+from functions.rules.swarm.sampling import sampler_of
+from functions.rules.swarm.shapes import Shape, drawn_config, freedoms_of
+from functions.rules.swarm.thompson import Thompson
+from state.policy import Policy
+from state.records import Dimension, Value
+from tests.functions.rules.swarm.sample import (
+    DEPTH,
+    INVESTIGATE,
+    LAYERS,
+    OPTIMIZER,
+    SHAPES,
+    SOME,
+    at,
+    dimension,
+    runs,
+    swarms,
+)
+
+MODEL = GaussianProcess()
+RESULTS = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+
+
+def proposed(
+    seen: Sequence[Observation],
+    dimensions: Sequence[Dimension] = SOME,
+    shape: Shape = INVESTIGATE,
+    n: int = 8,
+    seed: int = 1,
+) -> list[Proposal]:
+    return MODEL.propose(dimensions, seen, shape, n, Random(seed))
+
+
+def bowl(config: Mapping[str, Value], rng: Random, noise: float = 0.01) -> float:
+    """Best at LR 0.003, 4 layers, dropout 0.1 and lion, where it is about 0."""
+    away = 0.05 * abs(math.log10(float(config["LR"])) - math.log10(0.003))
+    away += 0.01 * abs(float(config["LAYERS"]) - 4) + 0.1 * abs(float(config["DROPOUT"]) - 0.1)
+    return away + 0.03 * (config["OPTIMIZER"] != "lion") + rng.gauss(0, noise)
+
+
+def learned(n: int = 60, seed: int = 3) -> list[Observation]:
+    """Runs of configs at random."""
+    rng = Random(seed)
+    configs = [drawn_config(SOME, INVESTIGATE, rng) for _ in range(n)]
+    return [Observation(config, bowl(config, rng)) for config in configs]
+
+
+def mean_of(proposals: Sequence[Proposal]) -> float:
+    return fmean(bowl(p.config, Random(0), noise=0.0) for p in proposals)
+
+
+BLIND = fmean(bowl(one.config, Random(0), noise=0.0) for one in learned(400))
+"""Of configs at random."""
+
+# -- for any dimensions, shape and runs
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[Dimension], list[Observation]]:
+    """A tag's dimensions, and more runs of their configs than it has dimensions, ended in any way."""
+    found = draw(swarms())
+    kinds = draw(
+        st.lists(
+            st.tuples(RESULTS, st.sampled_from(["", "", "censored", "pending"])), min_size=4, max_size=20
+        )
+    )
+    seen = runs([value for value, _ in kinds], found)
+    return found, [
+        Observation(o.config, o.value, censored=kind == "censored", pending=kind == "pending")
+        for o, (_, kind) in zip(seen, kinds, strict=True)
+    ]
+
+
+@settings(max_examples=40)
+@given(histories(), SHAPES, st.integers(0, 2**32))
+def test_every_proposal_is_valid_and_stays_in_its_shape(
+    history: tuple[list[Dimension], list[Observation]], shape: Shape, seed: int
+) -> None:
+    found, seen = history
+
+    proposals = proposed(seen, found, shape, n=3, seed=seed)
+
+    assert len(proposals) == 3
+    free = {f.dimension.name: f for f in freedoms_of(found, shape)}
+    for proposal in proposals:
+        assert LEAST[shape.strategy] <= proposal.priority <= 1
+        assert list(proposal.config) == [d.name for d in found]
+        for each in found:
+            value = proposal.config[each.name]
+            assert value_of(each, value) == value
+            assert free[each.name].room.holds(value) or value == free[each.name].standing
+
+
+def test_the_same_chance_proposes_the_same_configs() -> None:
+    assert proposed(learned()) == proposed(learned())
+    assert proposed(learned()) != proposed(learned(), seed=2)
+
+
+# -- what it learns
+
+
+def test_it_proposes_what_is_better_than_configs_at_random() -> None:
+    assert mean_of(proposed(learned())) < 0.4 * BLIND
+
+
+@pytest.mark.parametrize(("factor", "shift"), [(1e-6, 0.0), (1e6, 5.0), (1.0, -3.0)])
+def test_it_learns_on_a_metric_of_any_scale(factor: float, shift: float) -> None:
+    seen = [Observation(o.config, factor * (o.value or 0.0) + shift) for o in learned()]
+
+    assert mean_of(proposed(seen)) < 0.4 * BLIND
+
+
+@pytest.mark.parametrize("poison", [1e300, -1e300, 1.7e308, -1.7e308])
+def test_a_poisoned_result_does_not_blind_it(poison: float) -> None:
+    seen, rng = learned(), Random(5)
+    worst = max(range(60), key=lambda n: seen[n].value or 0.0)
+    seen[worst] = Observation(seen[worst].config, poison)
+
+    misled = proposed(seen)
+    after = proposed([*seen, *(Observation(p.config, bowl(p.config, rng)) for p in misled)])
+
+    assert mean_of(after) < 0.5 * BLIND
+
+
+def test_crashes_are_evidence_against_what_crashed() -> None:
+    seen = [Observation(o.config, None if o.config["OPTIMIZER"] == "lion" else o.value) for o in learned()]
+
+    assert not any(p.config["OPTIMIZER"] == "lion" for p in proposed(seen))
+
+
+def test_a_run_that_was_stopped_is_not_better_than_usual_whatever_it_had() -> None:
+    seen = [
+        Observation(
+            o.config, -9.0 if (is_lion := o.config["OPTIMIZER"] == "lion") else o.value, censored=is_lion
+        )
+        for o in learned()
+    ]
+
+    assert sum(p.config["OPTIMIZER"] == "lion" for p in proposed(seen)) <= 3
+
+
+def test_true_is_another_category_than_one() -> None:
+    flag = dimension("FLAG", "categorical", categories=[1, True])
+    seen = [Observation({"FLAG": value}, float(value is True)) for value in (1, True) * 20]
+
+    assert all(type(p.config["FLAG"]) is int for p in proposed(seen, [flag], n=1))
+
+
+def test_the_order_of_categories_that_are_numbers_counts() -> None:
+    batch = dimension("BATCH", "categorical", categories=[16, 32, 64, 128, 256, 512, 1024])
+    seen = [Observation({"BATCH": size}, abs(math.log2(size / 256))) for size in (16, 64, 1024, 16, 64)]
+
+    assert proposed(seen, [batch], n=1)[0].config["BATCH"] in (128, 256, 512)
+
+
+def test_runs_from_before_a_dimension_was_there_teach_the_others() -> None:
+    old = [Observation({k: v for k, v in o.config.items() if k != "DEPTH"}, o.value) for o in learned()]
+
+    assert mean_of(proposed(old)) < 0.5 * BLIND
+
+
+def test_values_that_are_none_of_the_dimensions_are_no_error() -> None:
+    strange: Sequence[Mapping[str, Value]] = [
+        {"LR": 1e300, "DEPTH": -5, "LAYERS": "two", "DROPOUT": True, "OPTIMIZER": 7},
+        {"LR": -1.0},
+        {"GONE": 1},
+        {},
+    ]
+
+    assert len(proposed([*learned(), *(Observation(config, 0.1) for config in strange)])) == 8
+
+
+def test_of_thousands_of_runs_the_best_are_among_those_it_learns_from() -> None:
+    seen = [*learned(1000), *learned(30, seed=8)]
+
+    assert mean_of(proposed(seen)) < 0.3 * BLIND
+
+
+# -- what is not known
+
+
+def test_few_runs_teach_nothing_and_configs_are_drawn() -> None:
+    assert {p.why for p in proposed(learned(len(SOME)))} == {"drawn at random"}
+    assert all(p.why.startswith("model: ") for p in proposed(learned(len(SOME) + 1)))
+
+
+def test_a_batch_is_spread() -> None:
+    assert len({canonical(p.config) for p in proposed(learned(), n=30)}) > 25
+
+
+def test_what_is_pending_is_not_proposed_again() -> None:
+    seen = learned()
+    first = proposed(seen, n=1)[0].config
+    values = [(layers, optimizer) for layers in range(1, 6) for optimizer in OPTIMIZER.categories or ()]
+    few = [LAYERS, OPTIMIZER]
+    small = [Observation({"LAYERS": a, "OPTIMIZER": b}, 0.1 * a) for a, b in values[:8]]
+    best = proposed(small, few, n=1)[0].config
+
+    again = proposed([*seen, *[Observation(first, None, pending=True)] * 3], n=1)[0].config
+    other = proposed([*small, *[Observation(best, None, pending=True)] * 9], few, n=1)[0].config
+
+    assert again != first
+    assert other != best
+
+
+def test_a_thousand_pending_runs_are_no_error() -> None:
+    pending = [Observation(o.config, None, pending=True) for o in learned(1000)]
+
+    assert len(proposed([*learned(), *pending])) == 8
+
+
+def test_equal_results_teach_nothing_and_stop_nothing() -> None:
+    proposals = proposed(runs([0.25] * 26), n=40)
+
+    assert len({p.config["OPTIMIZER"] for p in proposals}) == 4
+    assert len({p.config["LAYERS"] for p in proposals}) >= 4
+
+
+@pytest.mark.parametrize("only", SOME, ids=lambda d: d.name)
+def test_one_dimension_is_enough(only: Dimension) -> None:
+    proposals = proposed(runs([0.1, 0.2, None, 0.3], [only]), [only], n=8)
+
+    assert len({canonical(p.config) for p in proposals}) > 1
+
+
+def test_where_all_is_frozen_every_proposal_is_the_one_config() -> None:
+    stands = [at(DEPTH, 8), at(OPTIMIZER, "sgd")]
+
+    proposals = proposed(runs([0.1, 0.2, 0.3], stands), stands, n=5)
+
+    assert [p.config for p in proposals] == [{"DEPTH": 8, "OPTIMIZER": "sgd"}] * 5
+
+
+def test_what_promises_more_comes_first() -> None:
+    first, *_, last = proposed(learned(), n=30)
+
+    assert LEAST["investigate"] < last.priority
+    assert first.priority > LEAST["investigate"]
+    assert first.why.startswith("model: better than the best with a chance of ")
+
+
+# -- at equal budget
+
+Propose = Callable[[Sequence[Observation], Random], list[Proposal]]
+
+
+def valley(config: Mapping[str, Value], rng: Random, noise: float = 0.01) -> float:
+    """The best learning rate depends on the optimizer and on the depth, as it does in practice."""
+    wanted = {"adam": 1e-3, "lion": 3e-4, "sgd": 3e-2, "adafactor": 1e-2}[str(config["OPTIMIZER"])]
+    wanted *= 12 / float(config["DEPTH"])
+    away = abs(math.log10(float(config["LR"]) / wanted)) + 0.03 * (24 - float(config["DEPTH"]))
+    return away + 0.3 * float(config["DROPOUT"]) + rng.gauss(0, noise)
+
+
+def searched(propose: Propose, seed: int) -> float:
+    """The best true value among 48 runs, 8 at a time; every tenth crashes."""
+    rng, seen = Random(seed), list[Observation]()
+    while len(seen) < 48:
+        for proposal in propose(seen, rng):
+            seen.append(
+                Observation(proposal.config, None if rng.random() < 0.1 else valley(proposal.config, rng))
+            )
+    best = min((o for o in seen if o.value is not None), key=lambda o: o.value or 0.0)
+    return valley(best.config, rng, noise=0.0)
+
+
+def test_it_finds_better_configs_than_others_where_dimensions_interact() -> None:
+    def asks(sampler: Sampler) -> Propose:
+        return lambda seen, rng: sampler.propose(SOME, seen, INVESTIGATE, 8, rng)
+
+    def at_random(seen: Sequence[Observation], rng: Random) -> list[Proposal]:
+        return [drawn_proposal(SOME, INVESTIGATE, rng, "") for _ in range(8)]
+
+    model, thompson, blind = (
+        fmean(searched(how, seed) for seed in range(6)) for how in (asks(MODEL), asks(Thompson()), at_random)
+    )
+
+    assert model < 0.6 * thompson
+    assert model < 0.4 * blind
+
+
+# -- where it is asked
+
+
+def test_a_policy_names_its_sampler_and_the_default_is_the_model() -> None:
+    assert isinstance(sampler_of(Policy().sampler, INVESTIGATE), GaussianProcess)
+    assert isinstance(sampler_of("thompson", INVESTIGATE), Thompson)
+
+
+@pytest.mark.parametrize("strategy", ["falsify", "validate", "decision_sprint"])
+def test_what_tests_something_is_not_led_to_good_values(strategy: str) -> None:
+    tests = Shape(strategy)  # type: ignore[arg-type]
+    of_claim = Shape("investigate", free=("LR",), center={"LR": 0.003})
+
+    assert isinstance(sampler_of("gaussian_process", tests), Thompson)
+    assert isinstance(sampler_of("gaussian_process", of_claim), Thompson)
+    assert isinstance(sampler_of("gaussian_process", Shape("exploit", center={"LR": 0.003})), GaussianProcess)
