@@ -39,8 +39,8 @@ VARIES = 0.1
 """By which share a run lasts longer or shorter, at most."""
 BASELINES = 3
 """Runs of a worker's unchanged train.py whose mean is its baseline."""
-REFILLED_EVERY = 5
-"""Results after which the queues are filled; the server does it after each."""
+REFILLED_EVERY = 10
+"""Results after which the queues are filled; the server does it once half of a queue was handed out."""
 POLICY = swarm_policy(Policy()).changed({"stopping.rule": "none"})
 UNCHANGED = reference_config(DIMENSIONS, {})
 """The constants of the workers' own train.py: the middle of each range, and the first category."""

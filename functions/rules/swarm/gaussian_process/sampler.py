@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 MOST_RESULTS = 150
-"""The model learns from so many: the better half of them are the best there are, the others are drawn."""
+"""The model learns from so many: half of them are the best there are, the others are spread over the rest by rank."""
 MOST_PENDING = 150
 """Of the newest runs without a result so many are regarded."""
 ANYWHERE, NEARBY = 500, 500
@@ -67,7 +68,7 @@ class GaussianProcess:
         if few or not count or not any(f.share for f in freedoms):
             return [drawn_proposal(dimensions, shape, rng, "drawn at random") for _ in range(count)]
         chance = np.random.default_rng(rng.getrandbits(64))
-        model = _model(axes, ended, chance)
+        model = _model(axes, ended)
         pending = np.array([places for one, places in seen if one.pending][-MOST_PENDING:])
         candidates = _candidates(freedoms, axes, model, shape, rng, chance)
         return [
@@ -88,16 +89,25 @@ def _places(axes: Sequence[Axis], seen: Observation) -> list[float]:
     return [axis.place(seen.config.get(axis.freedom.dimension.name)) for axis in axes]
 
 
-def _model(
-    axes: Sequence[Axis], ended: Sequence[tuple[Observation, Sequence[float]]], chance: Generator
-) -> Regression:
+def _model(axes: Sequence[Axis], ended: Sequence[tuple[Observation, Sequence[float]]]) -> Regression:
+    """What the runs that ended have shown, which is the same for all shapes."""
     points = np.array([places for _, places in ended])
     results = _evened(_comparable([one for one, _ in ended]))
     if len(results) > MOST_RESULTS:
         order, half = np.argsort(results, kind="stable"), MOST_RESULTS // 2
-        chosen = np.concatenate([order[:half], chance.permutation(order[half:])[: MOST_RESULTS - half]])
+        others = np.linspace(half, len(results) - 1, MOST_RESULTS - half).astype(int)
+        chosen = order[np.concatenate([np.arange(half), others])]
         points, results = points[chosen], results[chosen]
-    return fitted(points, results, np.array([axis.is_nominal for axis in axes]))
+    return _fitted(
+        points.tobytes(), results.tobytes(), np.array([axis.is_nominal for axis in axes]).tobytes()
+    )
+
+
+@lru_cache(maxsize=4)
+def _fitted(points: bytes, results: bytes, is_nominal: bytes) -> Regression:
+    """`fitted`, once for all populations whose queues are filled together."""
+    flags = np.frombuffer(is_nominal, dtype=np.bool_)
+    return fitted(np.frombuffer(points).reshape(-1, len(flags)), np.frombuffer(results), flags)
 
 
 def _comparable(ended: Sequence[Observation]) -> Floats:
