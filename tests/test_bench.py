@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from random import Random
+from statistics import fmean, median
+
 import httpx
+import numpy as np
 import pytest
 
-from bench import beliefs_swarm, earlystop
+from bench import beliefs_swarm, earlystop, search
 from bench._planted import IRRELEVANT
+from bench._search import RUN_S, Nightjar, planted, searched
 from bench._users import Held, came_too_late
 from bench.chaos import Told, taken_out
 from bench.keeps import AGAIN, ALONE, FALSE, GAIN, KEPT, OVER, PAIRED, Found, Night, simulate
-from state.policy import StoppingRule
+from functions.rules.opening import swarm_policy
+from functions.rules.swarm.gaussian_process.sampler import GaussianProcess
+from functions.rules.swarm.sampling import sampler_of
+from functions.rules.swarm.shapes import Shape, drawn_config
+from state.policy import Policy, StoppingRule
 
 NIGHTS = 40
 
@@ -141,3 +150,65 @@ def test_a_replay_is_the_same_however_often_it_is_made() -> None:
     first, again = (earlystop.measured(curves, "adaptive", [3], runs=60) for _ in range(2))
 
     assert first == again
+
+
+def test_a_search_with_the_defaults_of_a_swarm_beats_random_search() -> None:
+    task = planted(1)
+    ours, blind = (
+        fmean(
+            searched(task, method(task, 8, seed), 8, 64 * RUN_S, seed).regret(64 * RUN_S) for seed in range(3)
+        )
+        for method in (search.METHODS["nightjar"], search.METHODS["random"])
+    )
+
+    assert ours < 0.5 * blind
+
+
+def test_what_is_measured_are_the_defaults_of_the_server() -> None:
+    ours = search.METHODS["nightjar"](planted(1), 8, 1)
+
+    assert isinstance(ours, Nightjar)
+    assert ours.policy == swarm_policy(Policy())
+    assert isinstance(sampler_of(ours.policy.sampler, Shape("investigate")), GaussianProcess)
+
+
+@pytest.mark.parametrize("name", ["digits", "mnist", "nanochat", "planted-2"])
+def test_a_task_knows_its_best_config_and_what_is_usual(name: str) -> None:
+    task = search.task_of(name, None)
+    rng = Random(1)
+    configs = [drawn_config(task.dimensions, Shape("investigate"), rng) for _ in range(300)]
+
+    regrets = [task.regret(config) for config in configs]
+
+    assert min(regrets) >= 0
+    assert median(regrets) == pytest.approx(1.0, abs=0.15)
+    assert len(task.curve(configs[0], rng)) == task.points
+
+
+def test_gpu_time_is_what_all_workers_use_together_and_crashes_cost_less() -> None:
+    task = planted(1)
+
+    def started(crashes: float) -> int:
+        return searched(task, search.AtRandom(task, 8, 1), 8, 64 * RUN_S, 1, crashes).started
+
+    assert 64 <= started(0.0) <= 64 + 8
+    assert started(0.5) > 90
+
+
+def test_an_interval_holds_its_figure_and_a_missed_bound_is_told() -> None:
+    rng = np.random.default_rng(1)
+    regrets = {
+        "nightjar": rng.random((2, 20)),
+        "greedy": rng.random((2, 20)),
+        "random": rng.random((2, 20)) / 5,
+    }
+    at = search.CONDITIONS[0]
+
+    found = search.figure(search.ratio_to("greedy"), regrets)
+
+    assert found.low < found.found < found.high
+    assert [each.partition(" ")[0] for each in search.misses(at, ["a", "b"], regrets)] == [
+        str(search.figure(search.ratio_to("random"), regrets)).partition(" ")[0],
+        "a:",
+        "b:",
+    ]

@@ -1,0 +1,428 @@
+"""Simulated searches: tasks, methods that search them, and workers that run what the methods propose."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import sys
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from importlib import import_module
+from itertools import product
+from pathlib import Path
+from random import Random
+from statistics import median
+from typing import Any, Protocol
+
+import numpy as np
+
+from bench._planted import DIMENSIONS, SIGMA, Truth
+from bench.earlystop import SimulatedTag
+from functions.profiles import swarm_dimensions
+from functions.rules.opening import swarm_policy
+from functions.rules.stopping.buckets import bucket_of
+from functions.rules.swarm.dimensions import DeclaredDimension, checked
+from functions.rules.swarm.duplicates import Tried
+from functions.rules.swarm.fingerprints import fingerprint
+from functions.rules.swarm.observations import Observation
+from functions.rules.swarm.refilling import LEAST_TARGET, few, refilled, wanted
+from functions.rules.swarm.sampling import sampler_of
+from functions.rules.swarm.shapes import Shape, drawn_config
+from functions.rules.swarm.simulating import final, simulate_metric
+from state.policy import Policy
+from state.records import Dimension, Value
+
+Config = Mapping[str, Value]
+RUN_S = 300.0
+VARIES = 0.03
+"""Standard deviation of a run's duration, as a share of it."""
+CRASHED_BY = 0.3
+"""A run that crashes does so before this share of its way."""
+ANYWHERE = Shape("investigate")
+CURVES = Path(__file__).parent / "curves"
+
+
+# -- tasks
+
+
+@dataclass(frozen=True)
+class Task:
+    """What is searched: lower is better."""
+
+    name: str
+    dimensions: Sequence[Dimension]
+    points: int
+    """Reports of a run; 1: only its end."""
+    curve: Callable[[Config, Random], Sequence[float]]
+    """What a run reports on its way, with its noise."""
+    truth: Callable[[Config], float]
+    """Where it ends without noise."""
+    best: float
+    usual: float
+    """The median of configs at random."""
+
+    def regret(self, config: Config) -> float:
+        """0: the best config that there is; 1: as good as a config at random."""
+        return max(0.0, (self.truth(config) - self.best) / (self.usual - self.best))
+
+
+def _dimension(name: str, dtype: str, **fields: Any) -> Dimension:
+    return checked(DeclaredDimension.model_validate({"name": name, "dtype": dtype, **fields}))
+
+
+def _usual(dimensions: Sequence[Dimension], truth: Callable[[Config], float]) -> float:
+    rng = Random(1)
+    return median(truth(drawn_config(dimensions, ANYWHERE, rng)) for _ in range(2000))
+
+
+@cache
+def digits() -> Task:
+    """Trainings of scikit-learn's MLPClassifier on its digits, each with three seeds: a grid of 432 configs."""
+    grid: dict[str, Sequence[Value]] = {
+        "depth": (1, 2, 3),
+        "width": (8, 32, 128),
+        "lr": (1e-4, 5e-4, 2e-3, 8e-3, 3e-2, 1e-1),
+        "batch_size": (32, 128),
+        "activation": ("relu", "tanh"),
+        "optimizer": ("adam", "sgd"),
+    }
+    with np.load(CURVES / "digits_seeds.npz") as file:
+        curves = file["curves"].astype(float)
+    rows = {values: n for n, values in enumerate(product(*grid.values()))}
+    dimensions = (
+        _dimension("depth", "int", min=1, max=3),
+        _dimension("width", "categorical", categories=[8, 32, 128]),
+        _dimension("lr", "float_log", min=1e-4, max=1e-1),
+        *(_dimension(name, "categorical", categories=[*grid[name]]) for name in [*grid][3:]),
+    )
+
+    def row(config: Config) -> int:
+        rate = min(grid["lr"], key=lambda known: abs(math.log(float(known) / float(config["lr"]))))
+        return rows[tuple(rate if name == "lr" else config[name] for name in grid)]
+
+    ends = curves[:, :, -1].mean(axis=1)
+    return Task(
+        "digits",
+        dimensions,
+        curves.shape[2],
+        lambda config, rng: curves[row(config), rng.randrange(3)].tolist(),
+        lambda config: float(ends[row(config)]),
+        float(ends.min()),
+        float(np.median(ends)),
+    )
+
+
+@cache
+def simulated(profile: str) -> Task:
+    """The learning curves of `./nightjar simulate`, of one of the two profiles."""
+    dimensions, points = [checked(each) for each in swarm_dimensions(profile)], 20
+    rng = Random(2)
+    lowest = min(final(drawn_config(dimensions, ANYWHERE, rng)) for _ in range(20_000))
+    return Task(
+        profile,
+        dimensions,
+        points,
+        lambda config, rng: [simulate_metric(config, n / points, rng) for n in range(1, points + 1)],
+        final,
+        lowest,
+        _usual(dimensions, final),
+    )
+
+
+@cache
+def planted(seed: int) -> Task:
+    """Eight dimensions, two of which interact, and one that changes nothing; where the best lies is drawn."""
+    truth = Truth.drawn(Random(f"truth {seed}"))
+    return Task(
+        f"planted-{seed}",
+        DIMENSIONS,
+        1,
+        lambda config, rng: [rng.gauss(truth.value(config), SIGMA)],
+        truth.value,
+        truth.best,
+        _usual(DIMENSIONS, truth.value),
+    )
+
+
+def from_folder(folder: Path, names: Sequence[str]) -> list[Task]:
+    """Tasks of a folder with a `tasks.py` that makes them: tables and surrogates of real trainings."""
+    sys.path.insert(0, str(folder))
+    make = import_module("tasks").make
+    return [_theirs(make(name)) for name in names]
+
+
+def _theirs(found: Any) -> Task:
+    def declared(p: Any) -> Dimension:
+        if p.kind == "cat":
+            return _dimension(p.name, "categorical", categories=[*p.choices])
+        if p.kind == "int":
+            return _dimension(p.name, "int", min=int(p.lo), max=int(p.hi))
+        return _dimension(p.name, "float_log" if p.log else "float", min=p.lo, max=p.hi)
+
+    return Task(
+        found.name,
+        [declared(p) for p in found.space],
+        found.K,
+        lambda config, rng: found.run(config, rng.getrandbits(31))[0].tolist(),
+        found.truth,
+        found.best,
+        found.med,
+    )
+
+
+# -- methods
+
+
+class Method(Protocol):
+    """Searches a task: is asked for configs, and told what becomes of them."""
+
+    def ask(self, run: int) -> Config: ...
+
+    def is_stopped(self, run: int, progress: float, value: float) -> bool:
+        """A run has reported at this share of its way, below 1; whether it is to stop."""
+        ...
+
+    def tell(self, run: int, value: float | None, *, stopped: bool = False) -> None:
+        """A run has ended, or was stopped, with this value; None: it crashed."""
+        ...
+
+
+MethodOf = Callable[[Task, int, int], Method]
+"""Of a task, how many workers there are, and a seed."""
+
+
+class Nightjar:
+    """A swarm without hypotheses, by the rules of the server: its sampler, its queue and its early stopping."""
+
+    def __init__(self, task: Task, workers: int, seed: int, *, policy: Policy) -> None:
+        self.task, self.workers, self.policy = task, workers, policy
+        self.rng = Random(f"nightjar {seed}")
+        self.seen: dict[int, Observation] = {}
+        self.queue: list[_Queued] = []
+        self.tag = SimulatedTag(f"{task.name}-{seed}", policy.stopping)
+        self.results = 0
+        self.reported: set[tuple[int, float | None]] = set()
+
+    def ask(self, run: int) -> Config:
+        if len(self.queue) <= few(self.policy, self.workers):
+            self._refill()
+        config = self.queue.pop(0).config
+        self.seen[run] = Observation(config, None, pending=True)
+        return config
+
+    def is_stopped(self, run: int, progress: float, value: float) -> bool:
+        report = run, bucket_of(progress)
+        if report in self.reported:  # the first report at a bucket counts
+            return False
+        self.reported.add(report)
+        return self.tag.is_stopped(run, progress, value)
+
+    def tell(self, run: int, value: float | None, *, stopped: bool = False) -> None:
+        if value is not None and not stopped:
+            self.tag.end(run, value)
+        self.seen[run] = Observation(self.seen[run].config, value, censored=stopped)
+        self.results += 1
+
+    def _refill(self) -> None:
+        lasts = max(LEAST_TARGET, self.workers)
+        self.queue = [one for one in self.queue if self.results - one.results <= lasts]
+        count = wanted(self.policy, self.workers, len(self.queue))
+        waiting = [Observation(one.config, None, pending=True) for one in self.queue]
+        seen = [*self.seen.values(), *waiting]
+        proposals = refilled(
+            self.task.dimensions,
+            seen,
+            ANYWHERE,
+            partial(sampler_of, self.policy.sampler),
+            self._tried(seen),
+            count,
+            self.rng,
+            self.policy.duplicates,
+        )
+        self.queue += [_Queued(p.config, p.priority, self.results) for p in proposals]
+        self.queue.sort(key=lambda one: -one.priority)
+
+    def _tried(self, seen: Sequence[Observation]) -> Mapping[str, Tried]:
+        ended, out = (
+            Counter(fingerprint(o.config, self.task.dimensions) for o in seen if o.pending is pending)
+            for pending in (False, True)
+        )
+        return {name: Tried(ended[name], out[name]) for name in {*ended, *out}}
+
+
+@dataclass(frozen=True)
+class _Queued:
+    config: Config
+    priority: float
+    results: int
+    """That the tag had when the config was proposed."""
+
+
+def nightjar(**changes: Any) -> MethodOf:
+    """The rules of a server's swarms, with some values of the policy changed: `stopping__rule` is stopping.rule."""
+    policy = swarm_policy(Policy()).changed(
+        {name.replace("__", "."): value for name, value in changes.items()}
+    )
+    return partial(Nightjar, policy=policy)
+
+
+class AtRandom:
+    """Random search."""
+
+    def __init__(self, task: Task, workers: int, seed: int) -> None:
+        self.task, self.rng = task, Random(f"random {seed}")
+        self.configs: dict[int, Config] = {}
+
+    def ask(self, run: int) -> Config:
+        self.configs[run] = self._next()
+        return self.configs[run]
+
+    def is_stopped(self, run: int, progress: float, value: float) -> bool:
+        return False
+
+    def tell(self, run: int, value: float | None, *, stopped: bool = False) -> None:
+        pass
+
+    def _next(self) -> Config:
+        return drawn_config(self.task.dimensions, ANYWHERE, self.rng)
+
+
+class Greedy(AtRandom):
+    """One or two dimensions of the best config changed, one config in five anywhere; asynchronous successive halving.
+
+    What an agent's loop does that keeps what is better. Runs are stopped at a tenth and at three tenths of their way
+    where they are worse than the best third of those that came there (Li et al. 2020).
+    """
+
+    RESTARTS, FARTHEST, RUNGS, PEERS = 0.2, 0.2, (0.1, 0.3), 9
+
+    def __init__(self, task: Task, workers: int, seed: int) -> None:
+        super().__init__(task, workers, seed)
+        self.best: tuple[float, Config] | None = None
+        self.rungs: dict[float, list[float]] = {rung: [] for rung in self.RUNGS}
+
+    def is_stopped(self, run: int, progress: float, value: float) -> bool:
+        rung = next((rung for rung in self.RUNGS if math.isclose(rung, progress)), None)
+        if rung is None:
+            return False
+        self.rungs[rung].append(value)
+        known = sorted(self.rungs[rung])
+        return len(known) >= self.PEERS and value > known[len(known) // 3]
+
+    def tell(self, run: int, value: float | None, *, stopped: bool = False) -> None:
+        if value is not None and not stopped and (self.best is None or value < self.best[0]):
+            self.best = value, self.configs[run]
+
+    def _next(self) -> Config:
+        if self.best is None or self.rng.random() < self.RESTARTS:
+            return super()._next()
+        config = dict(self.best[1])
+        for dimension in self.rng.sample([*self.task.dimensions], self.rng.choice((1, 1, 2))):
+            config[dimension.name] = self._changed(dimension, config[dimension.name])
+        return config
+
+    def _changed(self, dimension: Dimension, value: Value) -> Value:
+        drawn = drawn_config([dimension], ANYWHERE, self.rng)[dimension.name]
+        if dimension.min is None or dimension.max is None or isinstance(value, bool | str):
+            return drawn
+        low, high = float(dimension.min), float(dimension.max)
+        if dimension.dtype == "float_log":
+            place = math.log(value) + self.rng.gauss(0, self.FARTHEST) * math.log(high / low)
+            return min(max(float(f"{math.exp(place):.3g}"), low), high)
+        moved = min(max(value + self.rng.gauss(0, self.FARTHEST) * (high - low), low), high)
+        return round(moved) if dimension.dtype == "int" else float(f"{moved:.3g}")
+
+
+class Optuna:
+    """Optuna's TPE sampler, multivariate and with its constant liar, as its documentation advises for workers."""
+
+    def __init__(self, task: Task, workers: int, seed: int) -> None:
+        optuna = import_module("optuna")
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.optuna, self.task = optuna, task
+        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=workers > 1)
+        self.study = optuna.create_study(sampler=sampler)
+        self.trials: dict[int, Any] = {}
+
+    def ask(self, run: int) -> Config:
+        trial = self.trials[run] = self.study.ask()
+        return {d.name: self._suggested(trial, d) for d in self.task.dimensions}
+
+    def is_stopped(self, run: int, progress: float, value: float) -> bool:
+        return False
+
+    def tell(self, run: int, value: float | None, *, stopped: bool = False) -> None:
+        state = self.optuna.trial.TrialState
+        self.study.tell(self.trials.pop(run), value, state=state.FAIL if value is None else state.COMPLETE)
+
+    def _suggested(self, trial: Any, d: Dimension) -> Any:
+        if d.categories is not None:
+            return trial.suggest_categorical(d.name, d.categories)
+        if d.dtype == "int":
+            return trial.suggest_int(d.name, d.min, d.max)
+        return trial.suggest_float(d.name, d.min, d.max, log=d.dtype == "float_log")
+
+
+# -- workers
+
+
+@dataclass
+class Search:
+    """What became of a search: `regrets` holds (GPU seconds, regret of the best observed) as it went on."""
+
+    regrets: list[tuple[float, float]] = field(default_factory=list)
+    started: int = 0
+    stopped: int = 0
+
+    def regret(self, gpu_s: float) -> float:
+        """Of the config with the lowest result after so much GPU time; at most 1, as that of any config."""
+        known = [regret for at, regret in self.regrets if at <= gpu_s]
+        return min(1.0, known[-1]) if known else 1.0
+
+
+def searched(
+    task: Task, method: Method, workers: int, budget_s: float, seed: int, crashes: float = 0.0
+) -> Search:
+    """Workers that run what the method proposes, until they have used so much GPU time together.
+
+    A run takes 300 s, by 3 % more or less, and reports as often as the task has points.
+    """
+    chance, found = Random(f"workers {seed}"), Search()
+    going: list[tuple[float, int, int]] = []
+    began, curves, lasts = dict[int, float](), dict[int, Sequence[float]](), dict[int, float]()
+    closed, lowest = 0.0, math.inf
+    configs: dict[int, Config] = {}
+
+    def start(now: float) -> None:
+        run = found.started
+        configs[run] = method.ask(run)
+        curves[run] = task.curve(configs[run], Random(f"run {seed} {run}"))
+        began[run], lasts[run] = now, RUN_S * max(0.8, chance.gauss(1, VARIES))
+        if chance.random() < crashes:
+            heapq.heappush(going, (now + chance.random() * CRASHED_BY * lasts[run], run, 0))
+        else:
+            heapq.heappush(going, (now + lasts[run] / task.points, run, 1))
+        found.started += 1
+
+    for _ in range(workers):
+        start(0.0)
+    while True:
+        now, run, point = heapq.heappop(going)
+        used = closed + sum(now - start_s for start_s in began.values())
+        if used >= budget_s:
+            return found
+        value = curves[run][point - 1]
+        is_crash, is_end = point == 0, point == task.points
+        is_stop = not (is_crash or is_end) and method.is_stopped(run, point / task.points, value)
+        if not (is_crash or is_end or is_stop):
+            heapq.heappush(going, (began[run] + (point + 1) * lasts[run] / task.points, run, point + 1))
+            continue
+        closed += now - began.pop(run)
+        found.stopped += is_stop
+        method.tell(run, None if is_crash else value, stopped=is_stop)
+        if is_end and value < lowest:
+            lowest = value
+            found.regrets.append((used, task.regret(configs[run])))
+        start(now)

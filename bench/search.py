@@ -1,0 +1,241 @@
+"""Measures how good the best config is that a swarm finds, beside what else one could use, at equal GPU time.
+
+    .venv/bin/python -P -m bench.search
+
+Workers run what a method proposes, 300 s each, and report on the way. `nightjar` is what the server does with the
+defaults of a swarm: its sampler, its queue, its early stopping, by the server's own rules. `published` is the sampler
+and the rule of the proposal of swarms. `greedy` changes one or two values of the best, with asynchronous halving.
+`random` and Optuna's TPE stop nothing; TPE is there where Optuna is: `.venv/bin/python -m pip install optuna`.
+
+Regret: how much worse the config with the lowest result truly is than the best one, from 0 to 1, that of the median
+config at random. Brackets hold 95 % bootstrap intervals over seeds, within the tasks.
+
+Three tasks have learning curves: digits (real trainings), and the two profiles of `./nightjar simulate`. The others
+have only an end, with two dimensions that interact. `--folder` searches the tasks of a folder instead; its `tasks.py`
+has `make(name)`, the names `DEV`, and of these `LC`, those with curves.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+from bench._search import (
+    RUN_S,
+    AtRandom,
+    Greedy,
+    MethodOf,
+    Optuna,
+    Task,
+    digits,
+    from_folder,
+    nightjar,
+    planted,
+    searched,
+    simulated,
+)
+
+OURS = "nightjar"
+METHODS: Mapping[str, MethodOf] = {
+    OURS: nightjar(),
+    "published": nightjar(sampler="thompson", stopping__rule="stochastic"),
+    "greedy": Greedy,
+    "TPE": Optuna,
+    "random": AtRandom,
+}
+CURVES = ("digits", "mnist", "nanochat")
+ENDS = ("planted-1", "planted-2", "planted-3")
+RESAMPLES = 2000
+
+
+@dataclass(frozen=True)
+class Condition:
+    """How many workers search which kind of task for how long, and what is asked of the regret."""
+
+    name: str
+    has_curves: bool
+    workers: int
+    runs: int
+    """Full runs that the GPU time is worth."""
+    most: float
+    """Highest ratio to the best other method."""
+    crashes: float = 0.0
+    early: float = 1.0
+    """The share of the GPU time after which ours is compared with the others at the end."""
+
+
+CONDITIONS = (
+    Condition("8 workers, 128 runs, curves", has_curves=True, workers=8, runs=128, most=0.85),
+    Condition("8 workers, 128 runs, ends", has_curves=False, workers=8, runs=128, most=1.0),
+    Condition("64 workers, 256 runs, curves", has_curves=True, workers=64, runs=256, most=1.0, early=0.75),
+    Condition("1 worker, 64 runs, curves", has_curves=True, workers=1, runs=64, most=1.0),
+    Condition(
+        "8 workers, 128 runs, curves, 10 % crashes",
+        has_curves=True,
+        workers=8,
+        runs=128,
+        most=1.0,
+        crashes=0.1,
+    ),
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One search."""
+
+    condition: Condition
+    task: str
+    method: str
+    seed: int
+    folder: Path | None = None
+
+
+@cache
+def task_of(name: str, folder: Path | None) -> Task:
+    if name == "digits":
+        return digits()
+    if name.startswith("planted-"):
+        return planted(int(name.rpartition("-")[2]))
+    if name in CURVES:
+        return simulated(name)
+    assert folder is not None
+    return from_folder(folder, [name])[0]
+
+
+def regret_of(cell: Cell) -> float:
+    """At the end, or after the share of the GPU time that is ours."""
+    at, task = cell.condition, task_of(cell.task, cell.folder)
+    budget = at.runs * RUN_S
+    method = METHODS[cell.method](task, at.workers, cell.seed)
+    search = searched(task, method, at.workers, budget, cell.seed, at.crashes)
+    return search.regret(budget * (at.early if cell.method == OURS else 1.0))
+
+
+Regrets = Mapping[str, NDArray[np.float64]]
+"""By method, of shape (tasks, seeds)."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A number with its interval."""
+
+    found: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.found:.3f} [{self.low:.3f}, {self.high:.3f}]"
+
+
+def figure(of: Callable[[Regrets], float], regrets: Regrets) -> Figure:
+    """A number of the regrets; seeds are drawn anew within each task, for all methods alike."""
+    rng = np.random.default_rng(0)
+    shape = next(iter(regrets.values())).shape
+    drawn = list[float]()
+    for _ in range(RESAMPLES):
+        seeds = rng.integers(shape[1], size=shape)
+        drawn.append(of({name: np.take_along_axis(each, seeds, axis=1) for name, each in regrets.items()}))
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return Figure(of(regrets), float(low), float(high))
+
+
+def mean_of(method: str) -> Callable[[Regrets], float]:
+    return lambda regrets: float(regrets[method].mean())
+
+
+def best_other(regrets: Regrets) -> str:
+    return min((name for name in regrets if name != OURS), key=lambda name: mean_of(name)(regrets))
+
+
+def ratio_to(other: str) -> Callable[[Regrets], float]:
+    return lambda regrets: mean_of(OURS)(regrets) / mean_of(other)(regrets)
+
+
+def measured(
+    at: Condition, tasks: Sequence[str], methods: Sequence[str], seeds: int, jobs: int, folder: Path | None
+) -> Regrets:
+    """Every method on every task with every seed."""
+    cells = [
+        Cell(at, task, method, seed, folder) for method in methods for task in tasks for seed in range(seeds)
+    ]
+    with ProcessPoolExecutor(jobs) as pool:
+        found = np.array([*pool.map(regret_of, cells, chunksize=4)])
+    by_method = found.reshape(len(methods), len(tasks), seeds)
+    return dict(zip(methods, by_method, strict=True))
+
+
+def shown(at: Condition, tasks: Sequence[str], regrets: Regrets) -> Table:
+    table = Table(title=at.name, title_justify="left")
+    for head in ("method", "regret", *tasks):
+        table.add_column(head, justify="left" if head == "method" else "right")
+    for name in sorted(regrets, key=lambda name: mean_of(name)(regrets)):
+        each = (f"{value:.3f}" for value in regrets[name].mean(axis=1))
+        table.add_row(name, str(figure(mean_of(name), regrets)), *each)
+    return table
+
+
+def misses(at: Condition, tasks: Sequence[str], regrets: Regrets) -> list[str]:
+    """The bounds that were missed."""
+    found, other = figure(ratio_to(best_other(regrets)), regrets), best_other(regrets)
+    missed = (
+        [f"{found} times the regret of {other}, and not {at.most:g} at most"] if found.found > at.most else []
+    )
+    for n, task in enumerate(tasks):
+        of_task = {name: each[n : n + 1] for name, each in regrets.items()}
+        worse = figure(ratio_to("random"), of_task)
+        if worse.low > 1:
+            missed.append(f"{task}: {worse} times the regret of random search")
+    return missed
+
+
+@click.command(help=__doc__)
+@click.option("--seeds", type=click.IntRange(2), default=10, show_default=True)
+@click.option("--jobs", type=click.IntRange(1), default=2, show_default=True, help="Searches at once.")
+@click.option("--only", help="Only conditions with this text in their names.", default="")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, exists=True),
+    help="With a tasks.py: `make(name)`, `DEV`, `LC`.",
+)
+def main(seeds: int, jobs: int, only: str, folder: Path | None) -> None:
+    methods = [name for name in METHODS if name != "TPE" or find_spec("optuna")]
+    curves, ends = names_in(folder) if folder else (CURVES, ENDS)
+    console, began, missed = Console(), time.monotonic(), list[str]()
+    for at in CONDITIONS:
+        if only not in at.name:
+            continue
+        tasks = curves if at.has_curves else ends
+        regrets = measured(at, tasks, methods, seeds, jobs, folder)
+        console.print(shown(at, tasks, regrets))
+        other = best_other(regrets)
+        console.print(f"{OURS}, of {other}: {figure(ratio_to(other), regrets)}, at most {at.most:g} asked\n")
+        missed += [f"{at.name}: {each}" for each in misses(at, tasks, regrets)]
+    console.print(f"{seeds} seeds, in {time.monotonic() - began:.0f} s")
+    for each in missed:
+        console.print(f"missed: {each}", style="bold red")
+    sys.exit(1 if missed else 0)
+
+
+def names_in(folder: Path) -> tuple[Sequence[str], Sequence[str]]:
+    """The tasks of a folder that have curves, and those that have not."""
+    sys.path.insert(0, str(folder))
+    tasks = import_module("tasks")
+    return tasks.LC, [name for name in tasks.DEV if name not in tasks.LC]
+
+
+if __name__ == "__main__":
+    main()
