@@ -11,7 +11,7 @@ import pytest
 
 from bench import beliefs_swarm, earlystop, search
 from bench._planted import IRRELEVANT
-from bench._search import RUN_S, Nightjar, planted, searched
+from bench._search import RUN_S, AtRandom, Nightjar, planted, searched
 from bench._users import Held, came_too_late
 from bench.chaos import Told, taken_out
 from bench.keeps import AGAIN, ALONE, FALSE, GAIN, KEPT, OVER, PAIRED, Found, Night, simulate
@@ -189,7 +189,7 @@ def test_gpu_time_is_what_all_workers_use_together_and_crashes_cost_less() -> No
     task = planted(1)
 
     def started(crashes: float) -> int:
-        return searched(task, search.AtRandom(task, 8, 1), 8, 64 * RUN_S, 1, crashes).started
+        return searched(task, AtRandom(task, 8, 1), 8, 64 * RUN_S, 1, crashes).started
 
     assert 64 <= started(0.0) <= 64 + 8
     assert started(0.5) > 90

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from functions.rules.swarm.dimensions import same
 from functions.rules.swarm.gaussian_process.arrays import Floats
 from functions.rules.swarm.shapes import Freedom
 from state.records import Dimension, Value
@@ -49,16 +48,22 @@ class Axis:
     @cached_property
     def standing(self) -> float:
         """Where the dimension stands in the configs that do not vary it."""
-        return self.place(self.freedom.standing)
+        return float(self.places([self.freedom.standing])[0])
 
-    def place(self, value: Value | None) -> float:
-        """Where a value lies, which may be outside of the range; None: a run did not set the dimension."""
+    def places(self, values: Sequence[Value | None]) -> Floats:
+        """Where values lie, which may be outside of the range; None: a run did not set the dimension."""
         if self._scale is None:
-            found = (n for n, each in enumerate(self._dimension.categories or ()) if same(each, value))
-            return UNKNOWN if value is None else float(next(found, UNKNOWN))
-        if value is None or isinstance(value, bool | str) or (self._scale.by_factors and value <= 0):
-            return MIDDLE
-        return float(self._scale.places(np.array(float(value))))
+            indices = {_key(each): float(n) for n, each in enumerate(self._dimension.categories or ())}
+            return np.array(
+                [UNKNOWN if each is None else indices.get(_key(each), UNKNOWN) for each in values]
+            )
+        lowest = 0.0 if self._scale.by_factors else -math.inf
+        numbers = [
+            math.nan if each is None or isinstance(each, bool | str) or each <= lowest else float(each)
+            for each in values
+        ]
+        places = self._scale.places(np.array(numbers, dtype=float))
+        return np.where(np.isnan(places), MIDDLE, places)
 
     def value(self, place: float) -> Value:
         """The value of the room at one of its places."""
@@ -116,12 +121,12 @@ class Axis:
 
     @cached_property
     def _choices(self) -> Floats:
-        return np.array([self.place(choice) for choice in self.freedom.room.choices])
+        return self.places(self.freedom.room.choices)
 
     @cached_property
     def _spans(self) -> Floats:
         """Rows of the first and the last place of each span."""
-        return np.array([[self.place(low), self.place(high)] for low, high in self.freedom.room.spans])
+        return np.array([self.places(span) for span in self.freedom.room.spans])
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,11 @@ class _Scale:
 
     def _scaled(self, numbers: Floats) -> Floats:
         return np.log(numbers) if self.by_factors else numbers
+
+
+def _key(value: Value) -> tuple[bool, Value]:
+    """Equal for values that are the same: in Python true is 1."""
+    return isinstance(value, bool), value
 
 
 def _numbers(categories: Sequence[Value]) -> list[float]:

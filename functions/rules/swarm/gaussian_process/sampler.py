@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from statistics import median
 from typing import TYPE_CHECKING
@@ -13,7 +12,7 @@ import numpy as np
 from functions.rules.swarm.gaussian_process.arrays import Flags, Floats
 from functions.rules.swarm.gaussian_process.axes import Axis
 from functions.rules.swarm.gaussian_process.improvement import chance_to_improve, log_expected_improvement
-from functions.rules.swarm.gaussian_process.regression import JITTER, Regression, fitted
+from functions.rules.swarm.gaussian_process.regression import Regression, fitted
 from functions.rules.swarm.observations import Observation, Scale, is_finished
 from functions.rules.swarm.proposals import LEAST, Proposal, drawn_proposal, priority_of
 from functions.rules.swarm.shapes import Freedom, Shape, freedoms_of, varied_names
@@ -35,6 +34,8 @@ FURTHEST = 4.0
 """So many robust standard deviations from the median a result counts as no further off."""
 CENTERS = 5
 """Best configs that have candidates near them; each has 0.6 times as many as the one before it."""
+REPEATED = 1e-4
+"""Is added to the variance of what is thought to be known, so that one point may stand there several times."""
 FALLING = 0.6
 STEPS = (0.03, 0.1, 0.25)
 """Sizes of the steps away from them, as shares of a range."""
@@ -62,14 +63,14 @@ class GaussianProcess:
         freedoms = freedoms_of(dimensions, shape)
         axes = [Axis(freedom) for freedom in freedoms]
         names = {dimension.name for dimension in dimensions}
-        seen = [(one, _places(axes, one)) for one in observations if not names.isdisjoint(one.config)]
-        ended = [each for each in seen if not each[0].pending]
-        few = sum(is_finished(one) for one, _ in ended) <= len(dimensions)
+        seen = [one for one in observations if not names.isdisjoint(one.config)]
+        ended = [one for one in seen if not one.pending]
+        few = sum(map(is_finished, ended)) <= len(dimensions)
         if few or not count or not any(f.share for f in freedoms):
             return [drawn_proposal(dimensions, shape, rng, "drawn at random") for _ in range(count)]
         chance = np.random.default_rng(rng.getrandbits(64))
         model = _model(axes, ended)
-        pending = np.array([places for one, places in seen if one.pending][-MOST_PENDING:])
+        pending = _points(axes, [one for one in seen if one.pending][-MOST_PENDING:])
         candidates = _candidates(freedoms, axes, model, shape, rng, chance)
         return [
             Proposal(
@@ -84,15 +85,17 @@ class GaussianProcess:
         ]
 
 
-def _places(axes: Sequence[Axis], seen: Observation) -> list[float]:
-    """Where a run lies."""
-    return [axis.place(seen.config.get(axis.freedom.dimension.name)) for axis in axes]
+def _points(axes: Sequence[Axis], seen: Sequence[Observation]) -> Floats:
+    """Where runs lie, of shape (runs, axes)."""
+    return np.column_stack(
+        [axis.places([one.config.get(axis.freedom.dimension.name) for one in seen]) for axis in axes]
+    )
 
 
-def _model(axes: Sequence[Axis], ended: Sequence[tuple[Observation, Sequence[float]]]) -> Regression:
+def _model(axes: Sequence[Axis], ended: Sequence[Observation]) -> Regression:
     """What the runs that ended have shown, which is the same for all shapes."""
-    points = np.array([places for _, places in ended])
-    results = _evened(_comparable([one for one, _ in ended]))
+    points = _points(axes, ended)
+    results = _evened(_comparable(ended))
     if len(results) > MOST_RESULTS:
         order, half = np.argsort(results, kind="stable"), MOST_RESULTS // 2
         others = np.linspace(half, len(results) - 1, MOST_RESULTS - half).astype(int)
@@ -185,53 +188,51 @@ def _most_promising(
 
     None is taken twice, or while it is pending, unless there are too few of them.
     """
-    known = np.concatenate([pending.reshape(-1, candidates.shape[1]), candidates])
+    known = np.concatenate([pending, candidates])
     mean, _ = model.predicted(known)
     best = float(min([*model.predicted(model.points)[0], *mean[: len(pending)]]))
-    beliefs = Beliefs.of(model, known)
-    for n in range(len(pending)):
-        beliefs.believe(n)
-    is_out = np.array([bool((known[: len(pending)] == each).all(axis=1).any()) for each in known])
+    beliefs = Beliefs(model, known)
+    beliefs.believe(range(len(pending)))
+    is_out = (known[:, None, :] == pending[None, :, :]).all(axis=2).any(axis=1)
     found: list[tuple[Floats, float]] = []
     for _ in range(count):
         deviation = beliefs.deviation
         worth = log_expected_improvement(mean, deviation, best)
         n = int(np.where(is_out & ~is_out.all(), -np.inf, worth)[len(pending) :].argmax()) + len(pending)
         found.append((known[n], float(chance_to_improve(mean[n], deviation[n], best))))
-        beliefs.believe(n)
+        beliefs.believe([n])
         is_out[n], best = True, min(best, float(mean[n]))
     return found
 
 
-@dataclass
 class Beliefs:
     """How uncertain the values of points are, while more and more of them are thought to be known."""
 
-    model: Regression
-    points: Floats
-    covered: Floats
-    """Rows as in `Regression.covered`, one more for each point that is thought to be known."""
-    variance: Floats
-    """Standardised."""
-
-    @classmethod
-    def of(cls, model: Regression, points: Floats) -> Beliefs:
-        covered = model.covered(points)
-        return cls(model, points, covered, model.variance - np.einsum("ij,ij->j", covered, covered))
+    def __init__(self, model: Regression, points: Floats) -> None:
+        self._model, self._points = model, points
+        self._covered = [model.covered(points)]
+        """Blocks of rows, as in `Regression.covered`: one more for each time that points were thought to be known."""
+        self._variance = model.variance - np.einsum("ij,ij->j", self._covered[0], self._covered[0])
 
     @property
     def deviation(self) -> Floats:
         """In the unit of the results."""
-        return self.model.scale * np.sqrt(np.maximum(self.variance, 1e-9))
+        found: Floats = self._model.scale * np.sqrt(np.maximum(self._variance, 1e-9))
+        return found
 
-    def believe(self, n: int) -> None:
-        """Think that a point's value is what was expected of it: no mean changes, only the uncertainty.
+    def believe(self, those: Sequence[int]) -> None:
+        """Think that the values of these points are what was expected: no mean changes, only the uncertainty.
 
-        Of its value, and not of a run with noise: that would be worth repeating before it has ended.
+        Their values, and not those of runs with noise: such runs would be worth repeating before they have ended.
         """
-        shared = (
-            self.model.covariance(self.points[n : n + 1], self.points)[0] - self.covered[:, n] @ self.covered
-        )
-        row = shared / np.sqrt(max(float(self.variance[n]), 0.0) + JITTER)
-        self.covered = np.vstack([self.covered, row])
-        self.variance = self.variance - row * row
+        from scipy.linalg import solve_triangular
+
+        if not len(those):
+            return
+        chosen = list(those)
+        shared = self._model.covariance(self._points[chosen], self._points)
+        shared -= sum(rows[:, chosen].T @ rows for rows in self._covered)
+        own = shared[:, chosen] + REPEATED * np.eye(len(chosen))
+        rows: Floats = solve_triangular(np.linalg.cholesky(own), shared, lower=True, check_finite=False)
+        self._covered.append(rows)
+        self._variance = self._variance - np.einsum("ij,ij->j", rows, rows)

@@ -18,7 +18,7 @@ from functions.rules.swarm.gaussian_process import regression
 from functions.rules.swarm.gaussian_process.arrays import Floats
 from functions.rules.swarm.gaussian_process.improvement import chance_to_improve, log_expected_improvement
 from functions.rules.swarm.gaussian_process.regression import Regression, fitted
-from functions.rules.swarm.gaussian_process.sampler import Beliefs
+from functions.rules.swarm.gaussian_process.sampler import REPEATED, Beliefs
 
 NOMINAL = np.array([False, False, True])
 
@@ -146,16 +146,16 @@ def test_the_chance_to_improve_is_that_of_the_normal_distribution() -> None:
 def test_believing_a_value_is_learning_that_it_is_what_was_expected() -> None:
 
     model, others = learned(25), points(6, 9)
-    beliefs = Beliefs.of(model, others)
+    beliefs = Beliefs(model, others)
     mean, _ = model.predicted(others)
 
-    beliefs.believe(2)
-    beliefs.believe(4)
+    beliefs.believe([2])
+    beliefs.believe([4])
 
     expected = (mean[[2, 4]] - model.mean) / model.scale
     more = np.concatenate([model.points, others[[2, 4]]])
     covariance = model.covariance(more, more) + np.diag(
-        [model.noise + regression.JITTER] * 25 + [regression.JITTER] * 2
+        [model.noise + regression.JITTER] * 25 + [REPEATED] * 2
     )
     root: Floats = np.linalg.cholesky(covariance).astype(np.float64)
     whitened = np.linalg.solve(root, np.concatenate([model.root @ model.whitened, expected]))
