@@ -34,7 +34,7 @@ def swarm_policy(lab_s: Policy) -> Policy:
             "baseline_first": False,
             "compare_by": "delta",
             "keep_rule": "confirmed",
-            "stopping.rule": "stochastic",
+            "stopping.rule": "adaptive",
             "stale_after_s": SILENT_S,
         }
     )
