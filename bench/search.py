@@ -59,6 +59,8 @@ METHODS: Mapping[str, MethodOf] = {
 CURVES = ("digits", "mnist", "nanochat")
 ENDS = ("planted-1", "planted-2", "planted-3")
 RESAMPLES = 2000
+LEAST = 1e-6
+"""Is added to regrets that are divided: the best config may have been found in every search."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +164,7 @@ def best_other(regrets: Regrets) -> str:
 
 
 def ratio_to(other: str) -> Callable[[Regrets], float]:
-    return lambda regrets: mean_of(OURS)(regrets) / mean_of(other)(regrets)
+    return lambda regrets: (mean_of(OURS)(regrets) + LEAST) / (mean_of(other)(regrets) + LEAST)
 
 
 def measured(

@@ -49,7 +49,7 @@ def stop(e: Experiment) -> Told:
 
 @function("run::tick", Http("POST", "/tick"), role="worker", writes=True, keeps_answer=False)
 async def tick(request: ReportTick, call: Call, experiments: Experiments) -> Told:
-    """Report a run's metric on its way; at each fifth it is ranked, and may be stopped or given more time."""
+    """Report a run's metric on its way; at a tenth and each fifth it is ranked, and may be stopped or extended."""
     while True:
         facts = await experiments.rank_facts(request.id)
         e = facts.experiment

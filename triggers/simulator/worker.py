@@ -17,7 +17,7 @@ from state.errors import Unavailable
 from triggers.simulator.book import Book
 from triggers.simulator.wire import Refused, Wire
 
-TICKS = (0.2, 0.4, 0.6, 0.8, 1.0)
+TICKS = (0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 GPUS: Mapping[str, float] = {"Simulated A100": 0.02, "Simulated H100": 0.0}
 """By how much a GPU's baseline is above the best one's: a slower one trains fewer steps in its budget."""
 STOPPED = "stopped early, as the server said"
@@ -166,7 +166,7 @@ class Run:
         return dies_at is None or self._is_stopped
 
     def _points(self) -> Iterator[float]:
-        """When it reports: at each fifth, and where it was extended, on the way and at the end of that."""
+        """When it reports: at a tenth, at each fifth, and in an extension half way and at its end."""
         yield from TICKS
         if self._end > 1.0:
             yield (1.0 + self._end) / 2

@@ -260,7 +260,7 @@ def judge_run(report: Report, run: RunFacts, under: Conditions, beside: Comparis
         e,
         answer.status,
         {**_measured(report, under.key, run), **answer.kept(), "best_key": under.other_key, **committed}
-        | ({"end_place": told.place} if told else {}),
+        | ({"end_place": told.place, "places": e.places} if told else {}),
         answer=answer.said(),
         report=_reported("complete", report.digest),
         best=BestAfter(best.version if best else 0, after, under.other_key),

@@ -49,7 +49,10 @@ class Sampler(Protocol):
         count: int,
         rng: Random,
     ) -> list[Proposal]:
-        """`count` configs within the shape, each valid and with every dimension; some may be equal."""
+        """`count` configs within the shape, each valid and with every dimension; some may be equal.
+
+        Observations that are pending come oldest first, and what waits for a worker behind them.
+        """
         ...
 
 

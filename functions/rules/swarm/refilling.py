@@ -108,6 +108,7 @@ def _planned(
         leaps = _some(LEAPS[shape.strategy], count, rng)
         leapt = sampler_of(everything).propose(dimensions, observations, everything, leaps, rng)
         found += [replace(p, why=f"all dimensions anew, {p.why}") for p in leapt]
+        observations = [*observations, *(Observation(p.config, None, pending=True) for p in leapt)]
     elif is_mixed:
         moonshot = replace(shape, strategy="moonshot")
         shots = _some(MOONSHOT_SHARE, count, rng)

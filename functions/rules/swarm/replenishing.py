@@ -52,7 +52,7 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
         return Replenishing(dropped, _cells(facts, population, stay, rng)[:AT_ONCE])
     proposals = refilled(
         facts.dimensions,
-        [*(_observation(run) for run in facts.observed), *(_waiting(one) for one in stay)],
+        [*(_observation(run) for run in reversed(facts.observed)), *(_waiting(one) for one in stay)],
         population.shape_around(facts.best_config),
         partial(sampler_of, facts.policy.sampler),
         _tried(facts, stay),

@@ -66,7 +66,9 @@ class Axis:
         return np.where(np.isnan(places), MIDDLE, places)
 
     def value(self, place: float) -> Value:
-        """The value of the room at one of its places."""
+        """The value at one of the room's places, or where the dimension stands."""
+        if place == self.standing:
+            return self.freedom.standing
         room = self.freedom.room
         if self._scale is None or room.choices:
             return room.choices[int(np.abs(self._choices - place).argmin())]

@@ -65,7 +65,10 @@ class Regression:
 
     def covariance(self, a: Floats, b: Floats) -> Floats:
         """Of the values at two lists of points, before any result; standardised."""
-        apart = np.tensordot(self.precisions, _apart(a, b, self.is_nominal), 1)
+        apart = np.zeros((len(a), len(b)))
+        for n, (precision, is_nominal) in enumerate(zip(self.precisions, self.is_nominal, strict=True)):
+            between = a[:, n, None] - b[None, :, n]
+            apart += precision * (between != 0 if is_nominal else between * between)
         return self.variance * _matern(apart)[0]
 
     def predicted(self, points: Floats) -> tuple[Floats, Floats]:

@@ -46,10 +46,11 @@ STEPPED = (0.5, 0.3, 0.2)
 class GaussianProcess:
     """Expected improvement under a Gaussian process (Jones et al. 1998).
 
-    A few results that are far off distort nothing; see `_evened`. A crash is as bad as the worst result, a run that
-    was stopped early not better than the median. Runs without a result, and the configs that are proposed together,
-    count as runs that had what is expected of them: they make their surroundings certain (kriging believer;
-    Ginsbourger et al. 2010). Until there are more results than dimensions, configs are drawn at random.
+    A few results that are far off distort nothing; see `_evened`. A crash is as bad as the worst result. A run that
+    was stopped early is not better than the median and not worse than the worst: its last value is of an earlier time.
+    Runs without a result, and the configs that are proposed together, count as runs that had what is expected of them:
+    they make their surroundings certain (kriging believer; Ginsbourger et al. 2010). Until there are more results than
+    dimensions, configs are drawn at random.
     """
 
     def propose(
@@ -81,7 +82,9 @@ class GaussianProcess:
                 priority_of(LEAST[shape.strategy], promise),
                 f"model: better than the best with a chance of {promise:.0%}",
             )
-            for places, promise in _most_promising(model, candidates, pending, count)
+            for places, promise in _most_promising(
+                model, candidates, pending, [_varying(axes, candidates, chance) for _ in range(count)]
+            )
         ]
 
 
@@ -115,12 +118,15 @@ def _fitted(points: bytes, results: bytes, is_nominal: bytes) -> Regression:
 
 def _comparable(ended: Sequence[Observation]) -> Floats:
     """What each run counts as, lower is better; at least one has finished."""
-    usual = median(one.value for one in ended if is_finished(one) and one.value is not None)
-    worst = max(one.value for one in ended if one.value is not None)
-    counts = [
-        worst if one.value is None else max(usual, one.value) if one.censored else one.value for one in ended
-    ]
-    return np.array(counts)
+    finished = [one.value for one in ended if is_finished(one) and one.value is not None]
+    usual, worst = median(finished), max(finished)
+
+    def counts(one: Observation) -> float:
+        if one.value is None:
+            return worst
+        return min(max(usual, one.value), worst) if one.censored else one.value
+
+    return np.array([counts(one) for one in ended])
 
 
 def _evened(values: Floats) -> Floats:
@@ -181,10 +187,19 @@ def _nearby(axes: Sequence[Axis], model: Regression, varied: Flags, chance: Gene
     return found
 
 
+def _varying(axes: Sequence[Axis], candidates: Floats, chance: Generator) -> Flags:
+    """Which candidates vary what the next config varies, of the dimensions that only a share of the configs does."""
+    shares = np.array([axis.freedom.share for axis in axes])
+    varies, varied = chance.random(len(axes)) < shares, candidates != [axis.standing for axis in axes]
+    partly = (shares > 0) & (shares < 1)
+    found: Flags = (varied == varies)[:, partly].all(axis=1)
+    return found
+
+
 def _most_promising(
-    model: Regression, candidates: Floats, pending: Floats, count: int
+    model: Regression, candidates: Floats, pending: Floats, fitting: Sequence[Flags]
 ) -> list[tuple[Floats, float]]:
-    """The candidates to run, with their chances to be better than the best; one after the other.
+    """The candidates to run, with their chances to be better than the best; one of those that fit after the other.
 
     None is taken twice, or while it is pending, unless there are too few of them.
     """
@@ -193,15 +208,17 @@ def _most_promising(
     best = float(min([*model.predicted(model.points)[0], *mean[: len(pending)]]))
     beliefs = Beliefs(model, known)
     beliefs.believe(range(len(pending)))
-    is_out = (known[:, None, :] == pending[None, :, :]).all(axis=2).any(axis=1)
+    is_out = (candidates[:, None, :] == pending[None, :, :]).all(axis=2).any(axis=1)
     found: list[tuple[Floats, float]] = []
-    for _ in range(count):
+    for fits in fitting:
         deviation = beliefs.deviation
-        worth = log_expected_improvement(mean, deviation, best)
-        n = int(np.where(is_out & ~is_out.all(), -np.inf, worth)[len(pending) :].argmax()) + len(pending)
+        worth = log_expected_improvement(mean, deviation, best)[len(pending) :]
+        allowed = next((some for some in (fits & ~is_out, ~is_out, fits) if some.any()), ~fits)
+        taken = int(np.where(allowed, worth, -np.inf).argmax())
+        n = taken + len(pending)
         found.append((known[n], float(chance_to_improve(mean[n], deviation[n], best))))
         beliefs.believe([n])
-        is_out[n], best = True, min(best, float(mean[n]))
+        is_out[taken], best = True, min(best, float(mean[n]))
     return found
 
 

@@ -17,7 +17,7 @@ from functions.rules.swarm.gaussian_process.sampler import GaussianProcess
 from functions.rules.swarm.observations import Observation
 from functions.rules.swarm.proposals import LEAST, Proposal, Sampler, drawn_proposal
 from functions.rules.swarm.sampling import sampler_of
-from functions.rules.swarm.shapes import Shape, drawn_config, freedoms_of
+from functions.rules.swarm.shapes import Shape, SwarmStrategy, drawn_config, freedoms_of
 from functions.rules.swarm.thompson import Thompson
 from state.policy import Policy
 from state.records import Dimension, Value
@@ -25,6 +25,7 @@ from tests.functions.rules.swarm.sample import (
     DEPTH,
     INVESTIGATE,
     LAYERS,
+    LR,
     OPTIMIZER,
     SHAPES,
     SOME,
@@ -191,6 +192,43 @@ def test_of_thousands_of_runs_the_best_are_among_those_it_learns_from() -> None:
     seen = [*learned(1000), *learned(30, seed=8)]
 
     assert mean_of(proposed(seen)) < 0.3 * BLIND
+
+
+def test_how_far_a_stopped_run_had_come_does_not_pass_for_how_good_it_is() -> None:
+    def stopped(above: float) -> list[Observation]:
+        seen = sorted(learned(), key=lambda o: o.value or 0.0)
+        late = [Observation(o.config, (o.value or 0.0) + above, censored=True) for o in seen[25:]]
+        return [*seen[:25], *late]
+
+    assert proposed(stopped(50.0)) == proposed(stopped(5.0))
+    assert mean_of(proposed(stopped(50.0))) < 0.4 * BLIND
+
+
+# -- what a config varies
+
+
+@pytest.mark.parametrize("strategy", ["moonshot", "exploit", "converge", "investigate"])
+def test_a_config_varies_no_more_dimensions_than_its_shape_lets_it(strategy: SwarmStrategy) -> None:
+    many = [dimension(f"D{n}", "float", min=0, max=1) for n in range(9)]
+    center: dict[str, Value] = {d.name: 0.5 for d in many}
+    shape = Shape(strategy, center=center, at_most=3)
+    seen = runs([0.01 * n for n in range(40)], many)
+
+    for proposal in proposed(seen, many, shape, n=20):
+        assert sum(proposal.config[name] != value for name, value in center.items()) <= 3
+
+
+def test_only_its_share_of_the_configs_varies_a_canary() -> None:
+    canary = LR.model_copy(update={"name": "NEW", "is_canary": True, "canary_prob": 0.12})
+    rng = Random(2)
+    seen = [
+        Observation({**o.config, "NEW": 10 ** rng.uniform(-4, -1)}, o.value) for o in learned(40)
+    ]  # nothing better is known than to vary it
+
+    proposals = [p for seed in range(25) for p in proposed(seen, [*SOME, canary], n=8, seed=seed)]
+
+    standing = freedoms_of([canary], INVESTIGATE)[0].standing
+    assert 0.06 < fmean(p.config["NEW"] != standing for p in proposals) < 0.2
 
 
 # -- what is not known
