@@ -47,10 +47,10 @@ class GaussianProcess:
     """Expected improvement under a Gaussian process (Jones et al. 1998).
 
     A few results that are far off distort nothing; see `_evened`. A crash is as bad as the worst result. A run that
-    was stopped early is not better than the median and not worse than the worst: its last value is of an earlier time.
-    Runs without a result, and the configs that are proposed together, count as runs that had what is expected of them:
-    they make their surroundings certain (kriging believer; Ginsbourger et al. 2010). Until there are more results than
-    dimensions, configs are drawn at random.
+    was stopped early is not better than the median and not worse than the worst: its last value is of an earlier
+    time. Runs without a result, and the configs that are proposed together, count as runs that had what is expected
+    of them: they make their surroundings certain (kriging believer; Ginsbourger et al. 2010). Until there are more
+    results than dimensions, configs are drawn at random.
     """
 
     def propose(

@@ -26,7 +26,7 @@ NOMINAL = np.array([False, False, True])
 def points(count: int, seed: int = 1) -> Floats:
     """Two ranges and a category of three values."""
     rng = np.random.default_rng(seed)
-    return np.column_stack([rng.random(count), rng.random(count), rng.integers(3, size=count)])
+    return np.column_stack([rng.random(count), rng.random(count), rng.integers(3, size=count).astype(float)])
 
 
 def truth(at: Floats) -> Floats:
