@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from random import Random
-from statistics import fmean, median
+from statistics import fmean
 
 import httpx
 import numpy as np
@@ -181,7 +181,7 @@ def test_a_task_knows_its_best_config_and_what_is_usual(name: str) -> None:
     regrets = [task.regret(config) for config in configs]
 
     assert min(regrets) >= 0
-    assert median(regrets) == pytest.approx(1.0, abs=0.15)
+    assert 0.4 < fmean(regret > 1 for regret in regrets) < 0.6
     assert len(task.curve(configs[0], rng)) == task.points
 
 
