@@ -113,6 +113,16 @@ class Dimensions:
         """The same with one unfrozen."""
         return await self._one_changed("unfreeze_dimension", tag, facts, after, event)
 
+    async def measure(
+        self, tag: str, version: int, after: Sequence[Dimension], event: Mapping[str, Any]
+    ) -> int | None:
+        """Replace the dimensions of this version by the same with how much they matter; None where it is stale."""
+        answer = await self._lab.move(
+            "measure_dimensions",
+            args={"tag": tag, "version": version, "values": _text(after), "data": json.dumps(event)},
+        )
+        return None if answer == "stale" else int(answer)
+
     async def _one_changed(
         self,
         move: str,

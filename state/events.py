@@ -33,6 +33,7 @@ CATALOGUE: Mapping[str, str] = {
     "cron.paused": "the clock no longer fires a function",
     "cron.resumed": "the clock fires it again",
     "dimension.defined": "a tag has other dimensions; data says which were added, changed and removed",
+    "dimension.measured": "how much each dimension matters was measured; data has the shares",
     "dimension.frozen": "it stands at one value in every config; data says who froze it, where, and why",
     "dimension.unfrozen": "configs vary it again; data says who unfroze it, and why",
     "proposals.few": "half of the configs were handed out that wait for a population of a swarm",

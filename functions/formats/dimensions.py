@@ -35,7 +35,7 @@ dtype = "float_log"
 min = 0.0001
 max = 0.1"""
 
-_MEASURED = ("importance", "n_samples", "best_known_value")
+_MEASURED = ("importance", "interaction", "n_samples", "best_known_value")
 """What the lab measures of a dimension."""
 
 

@@ -26,9 +26,11 @@ class DimensionView(BaseModel):
     frozen_at: str | None
     frozen_reason: str | None
     importance: float | None
-    """Share of the results' variance that it explains; null: not measured."""
+    """Share of the results' variance that it explains by itself, 0 to 1; null: not measured."""
+    interaction: float | None
+    """The share that it explains only together with others."""
     n_samples: int
-    """Results that its importance is measured on."""
+    """Results that the tag had when that was measured; 0: it was not."""
     is_canary: bool
     """On trial: only a share of the configs varies it."""
     canary_prob: float | None

@@ -35,6 +35,7 @@ SENTENCES: Mapping[str, str] = {
     "best.changed": "New best of {tag}: {subject} with {val_bpb}.",
     "strategy.changed": "{tag} now searches in mode {mode}: {reason}",
     "dimension.defined": "{tag} may be varied in {count} dimensions now.",
+    "dimension.measured": "how much the dimensions of {tag} matter is measured on {results} results",
     "dimension.frozen": "{subject} of {tag} is frozen at {value} by {by}: {reason}",
     "dimension.unfrozen": "{subject} of {tag} may vary again, says {by}: {reason}",
     "proposals.few": "{left} configs wait for {subject} of {tag}.",

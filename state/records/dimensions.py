@@ -50,9 +50,11 @@ class Dimension(Record):
     frozen_at: float | None = None
     frozen_reason: str | None = None
     importance: float | None = None
-    """Share of the results' variance that it explains, 0 to 1; None: not measured."""
+    """Share of the results' variance that it explains by itself, 0 to 1; None: not measured."""
+    interaction: float | None = None
+    """The share that it explains only together with others."""
     n_samples: int = 0
-    """Results that the importance is measured on."""
+    """Results that the tag had when that was measured."""
     is_canary: bool = False
     """On trial: only a share of the proposals varies it."""
     canary_prob: float | None = None

@@ -158,6 +158,7 @@ CEILINGS: dict[str, Most] = {
     "swarm::result": Most(3, 1, goal=(2, 1)),
     "swarm::result, again": Most(2),
     "swarm::refill": Most(2, 1),
+    "dimension::measure": Most(1),
     "swarm::sync": Most(2),
     "run::start": Most(2, 1),
     "run::active": Most(1),
@@ -441,6 +442,7 @@ async def organisers(a: Counter) -> None:
     await a.paid("hypothesis::learn", tag="new-swarm", experiment_id=run["run_id"])
     await a.paid("hypothesis::learn, again", tag="new-swarm", experiment_id=run["run_id"])
     await a.paid("swarm::refill", tag="new-swarm")
+    await a.paid("dimension::measure", tag="new-swarm")
     await a.paid("swarm::sync", worker_id="w1")
     extra = await a.paid("run::start", worker_id="w1", config_delta={"LR": 0.001})
     for read in ("run::active", "run::stats"):

@@ -301,6 +301,7 @@ WORST: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "swarm::leaderboard": [{"tag": VARIED}],
     "swarm::populations": [{"tag": VARIED}],
     "swarm::refill": [{"tag": VARIED}],
+    "dimension::measure": [{"tag": VARIED}],
     "swarm::workers": [{"tag": VARIED, "limit": 1000}],
     "swarm::result": [{**result_of(3, f"{VARIED}-4"), "val_bpb": None, "error": "api-key-" * 8192}],
     "trace::audit": [{"tag": TAG}, {"tag": FOREST}],

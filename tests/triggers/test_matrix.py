@@ -132,6 +132,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "dimension::define",
             "dimension::freeze",
             "dimension::freeze_irrelevant",
+            "dimension::measure",
             "dimension::unfreeze",
             "event::discard",
             "event::redrive",

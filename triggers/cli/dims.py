@@ -112,13 +112,13 @@ def ls(data: str | None, lab: str | None, tag: str | None, as_json: bool) -> Non
         return
     from rich.table import Table
 
-    table = Table("name", "dtype", "values", "frozen at", "since", "by", "why", "importance")
+    table = Table("name", "dtype", "values", "frozen at", "since", "by", "why", "importance", "with others")
     for row in found["dimensions"]:
         table.add_row(
             *(row["name"], row["dtype"], _values(row)),
             "" if not row["frozen"] else _shown(row["frozen_value"]),
             *(row["frozen_at"] or "", row["frozen_by"] or "", row["frozen_reason"] or ""),
-            "" if row["importance"] is None else f"{row['importance']:.2f}",
+            *("" if row[name] is None else f"{row[name]:.2f}" for name in ("importance", "interaction")),
         )
     console = for_people()
     if found["dimensions"]:

@@ -234,7 +234,7 @@ def _over(before: Dimension | None, given: Dimension, by: str, at: float) -> Dim
     """A dimension that takes the place of another."""
     measured: dict[str, Any] = {}
     if before is not None and before.dtype == given.dtype:
-        measured = {"importance": before.importance, "n_samples": before.n_samples}
+        measured = {name: getattr(before, name) for name in ("importance", "interaction", "n_samples")}
     if (
         before is not None
         and before.frozen

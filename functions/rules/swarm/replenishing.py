@@ -52,7 +52,7 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
         return Replenishing(dropped, _cells(facts, population, stay, rng)[:AT_ONCE])
     proposals = refilled(
         facts.dimensions,
-        [*(_observation(run) for run in reversed(facts.observed)), *(_waiting(one) for one in stay)],
+        [*(observation_of(run) for run in reversed(facts.observed)), *(_waiting(one) for one in stay)],
         population.shape_around(facts.best_config),
         partial(sampler_of, facts.policy.sampler),
         _tried(facts, stay),
@@ -90,7 +90,7 @@ def _cell_run(run: Observed) -> CellRun:
     return CellRun(run.config_delta, run.delta_bpb, pending=run.status in OPEN)
 
 
-def _observation(run: Observed) -> Observation:
+def observation_of(run: Observed) -> Observation:
     """A run as the sampler sees it; one that was stopped counts by its last report."""
     if run.status in OPEN:
         return Observation(run.config_delta, None, pending=True)

@@ -83,6 +83,15 @@ class Axis:
         low, high = self._spans[rng.integers(len(self._spans), size=count)].T
         return self.snapped(low + (high - low) * rng.random(count))
 
+    def at(self, shares: Floats) -> Floats:
+        """The places at these shares, 0 to 1, of the room's choices or of its one span."""
+        if self.freedom.room.choices:
+            nth = np.minimum((shares * len(self._choices)).astype(int), len(self._choices) - 1)
+            chosen: Floats = self._choices[nth]
+            return chosen
+        low, high = self._spans[0]
+        return self.snapped(low + (high - low) * shares)
+
     def stepped(self, places: Floats, sizes: Floats, rng: Generator) -> Floats:
         """Places of the room beside these: normal steps of `sizes` (shares of the range), or another choice."""
         if self.is_nominal:

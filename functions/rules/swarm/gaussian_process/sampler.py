@@ -70,7 +70,7 @@ class GaussianProcess:
         if few or not count or not any(f.share for f in freedoms):
             return [drawn_proposal(dimensions, shape, rng, "drawn at random") for _ in range(count)]
         chance = np.random.default_rng(rng.getrandbits(64))
-        model = _model(axes, ended)
+        model = learned(axes, ended)
         pending = _points(axes, [one for one in seen if one.pending][-MOST_PENDING:])
         candidates = _candidates(freedoms, axes, model, shape, rng, chance)
         return [
@@ -95,7 +95,7 @@ def _points(axes: Sequence[Axis], seen: Sequence[Observation]) -> Floats:
     )
 
 
-def _model(axes: Sequence[Axis], ended: Sequence[Observation]) -> Regression:
+def learned(axes: Sequence[Axis], ended: Sequence[Observation]) -> Regression:
     """What the runs that ended have shown, which is the same for all shapes."""
     points = _points(axes, ended)
     results = _evened(_comparable(ended))

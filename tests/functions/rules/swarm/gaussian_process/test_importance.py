@@ -1,0 +1,83 @@
+"""What a dimension explains is measured as the textbook has it, whatever the search has looked at."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from random import Random
+
+import pytest
+
+from functions.rules.swarm.gaussian_process.importance import LEAST_RUNS, importances
+from functions.rules.swarm.observations import Observation
+from functions.rules.swarm.shapes import drawn_config
+from state.records import Dimension, Value
+from tests.functions.rules.swarm.sample import INVESTIGATE, SOME, at, dimension, runs
+
+A, B, C = (dimension(name, "float", min=0, max=1) for name in "ABC")
+
+
+def seen(
+    dimensions: list[Dimension], value: Callable[[Mapping[str, Value]], float], n: int = 200
+) -> list[Observation]:
+    rng = Random(1)
+    configs = [drawn_config(dimensions, INVESTIGATE, rng) for _ in range(n)]
+    return [Observation(config, value(config) + rng.gauss(0, 0.01)) for config in configs]
+
+
+def number(config: Mapping[str, Value], name: str) -> float:
+    return float(config[name])
+
+
+def test_effects_that_add_up_explain_their_shares_of_the_variance() -> None:
+    found = importances([A, B, C], seen([A, B, C], lambda c: 2 * number(c, "A") + number(c, "B")))
+
+    assert found["A"].alone == pytest.approx(0.8, abs=0.06)  # variances of 4 / 12 and 1 / 12
+    assert found["B"].alone == pytest.approx(0.2, abs=0.06)
+    assert found["C"].alone < 0.02
+    assert all(each.together < 0.05 for each in found.values())
+
+
+def test_an_interaction_is_told_from_main_effects() -> None:
+    def product(c: Mapping[str, Value]) -> float:
+        return (number(c, "A") - 0.5) * (number(c, "B") - 0.5)
+
+    found = importances([A, B, C], seen([A, B, C], product))
+
+    assert found["A"].alone + found["B"].alone < 0.15
+    assert found["A"].together > 0.8
+    assert found["B"].together > 0.8
+    assert found["C"].together < 0.1
+
+
+def test_it_does_not_fall_because_the_search_has_converged() -> None:
+    def bowl(c: Mapping[str, Value]) -> float:
+        return (number(c, "A") - 0.3) ** 2 + 0.1 * number(c, "B")
+
+    early = seen([A, B, C], bowl, 60)
+    rng = Random(5)
+    near = [{"A": 0.3 + rng.gauss(0, 0.01), "B": rng.random(), "C": rng.random()} for _ in range(300)]
+    late = [Observation(config, bowl(config) + rng.gauss(0, 0.01)) for config in near]
+
+    before, after = (importances([A, B, C], each)["A"].alone for each in (early, [*early, *late]))
+
+    assert before > 0.7
+    assert after > 0.7
+
+
+def test_categories_whole_numbers_and_factors_are_measured_and_frozen_ones_too() -> None:
+    def value(c: Mapping[str, Value]) -> float:
+        return abs(math.log10(number(c, "LR")) + 2.5) + 0.5 * (c["OPTIMIZER"] == "sgd")
+
+    found = importances([*SOME[:-1], at(SOME[-1], "adam")], seen(SOME, value))
+
+    assert found["LR"].alone > 0.5
+    assert found["OPTIMIZER"].alone > 0.05
+    assert max(found[name].alone for name in ("DEPTH", "LAYERS", "DROPOUT")) < 0.05
+
+
+def test_few_runs_say_nothing_and_equal_ones_that_nothing_matters() -> None:
+    assert importances(SOME, runs([0.1 * n for n in range(LEAST_RUNS - 1)])) == {}
+    assert all(
+        each.alone == each.together == 0.0 for each in importances(SOME, runs([0.25] * LEAST_RUNS)).values()
+    )
