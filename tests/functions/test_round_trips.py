@@ -434,7 +434,7 @@ async def organisers(a: Counter) -> None:
     await a.paid("swarm::register, again", **joins)
     run = await a.paid("swarm::next_config", worker_id="w1")
     await a.paid("swarm::next_config, again", worker_id="w1")
-    await a.paid("run::tick", id=run["run_id"], p=0.1, m=1.0)
+    await a.paid("run::tick", id=run["run_id"], p=0.13, m=1.0)
     await a.paid("run::tick, at a bucket", id=run["run_id"], p=0.2, m=1.0)
     ran = {"worker_id": "w1", "duration_seconds": 1.0}
     await a.paid("swarm::result", **ran, exp_id=run["run_id"], val_bpb=0.9)
