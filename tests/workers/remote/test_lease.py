@@ -69,7 +69,7 @@ async def test_a_script_that_reports_all_the_time_asks_the_lab_at_each_bucket_an
         assert await held.tick(2.0 - nth / 1000, nth / 1000) == "continue"
 
     told = [renewal["progress"] for renewal in lab.renewals]
-    assert told == [0.0, 0.15, 0.35, 0.55, 0.75, 0.95]
+    assert told == [0.0, 0.075, 0.15, 0.35, 0.55, 0.75, 0.95]
 
 
 async def test_between_two_questions_the_newest_report_and_lines_wait_and_go_together(
