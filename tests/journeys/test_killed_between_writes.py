@@ -217,6 +217,8 @@ async def test_a_migration_that_is_killed_after_any_of_its_writes_is_ended_by_th
 
     assert nth == len(MIGRATING) + 1
     after = await dump(lab)
-    assert float(after.pop(closed)) == float(before.pop(closed))  # written with six digits, and as short as can be
+    assert float(after.pop(closed)) == float(
+        before.pop(closed)
+    )  # written with six digits, and as short as can be
     assert after == before
     await audited(olga)
