@@ -53,7 +53,7 @@ class Bound:
     """What is asked of `adaptive` on one pool."""
 
     used: float
-    """Most GPU time, as a share of what all runs take whole."""
+    """The most GPU time that may be used, as a share of the time that all runs take to their ends."""
     best: float
     """Least share of replays in which the best run lives."""
     top: float
@@ -178,7 +178,7 @@ def pool(name: str) -> Curves:
 
 
 def rank_correlation(curves: Curves, point: int) -> float:
-    """Spearman's, of what the runs have at a point of their way with what they end with."""
+    """Spearman's correlation of the values at this point (1 to 20) with the values at the end, over all runs."""
     early, late = (np.argsort(np.argsort(curves[:, at])) for at in (point - 1, POINTS - 1))
     return float(np.corrcoef(early, late)[0, 1])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Annotated, Any, Final, Literal, NoReturn
@@ -50,9 +51,9 @@ class _Spec(_Part):
     stop_condition: StopCondition = StopCondition()
 
     @property
+    @abstractmethod
     def axes(self) -> list[tuple[str, Sequence[Value]]]:
         """The dimensions that the cells differ in, with their values."""
-        raise NotImplementedError
 
 
 class SingleFactorEffect(_Spec):

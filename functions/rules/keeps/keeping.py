@@ -144,9 +144,10 @@ def borne_out(incumbent: Trial, shift: float) -> float | None:
 
 
 def is_hopeless(candidate: float, bar: float | None) -> bool:
-    """Whether a first run is worth no second one: it is not ahead of what both runs of the incumbent bear out.
+    """Whether a candidate needs no second run, because its first run already shows that it will not be kept.
 
-    It beats an unlucky first run, no more. It would have to be luckier on the second seed than on the first.
+    It beats the incumbent's first run, which was unlucky. It does not beat what both runs of the incumbent show, so
+    it would have to be luckier on the second seed than on the first.
     """
     return bar is not None and candidate >= bar
 

@@ -23,11 +23,11 @@ BY_FACTORS = 8
 ORDERED = 3
 """Categories, all of them numbers, from which on their order counts."""
 UNKNOWN = -1.0
-"""Place of what is none of the categories; it is as far from all of them."""
+"""Place of a value that is none of the categories: it differs from all of them by the same distance."""
 FAR = 1.0
 """So many ranges away from its ends a number counts as no further."""
 MIDDLE = 0.5
-"""Place of what no number is known of."""
+"""Place of a run in a dimension of which it has no number."""
 
 
 @dataclass(frozen=True)
