@@ -143,10 +143,9 @@ def _evened(values: Floats) -> Floats:
 def _quantiles(values: Floats) -> Floats:
     """Each value's quantile of a standard normal distribution, by its rank; equal ones share theirs."""
     from scipy.special import ndtri
+    from scipy.stats import rankdata
 
-    below = (values[None, :] < values[:, None]).sum(axis=1)
-    equal = (values[None, :] == values[:, None]).sum(axis=1)
-    found: Floats = ndtri((below + equal / 2) / len(values))
+    found: Floats = ndtri((rankdata(values) - 0.5) / len(values))
     return found
 
 
