@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import math
 import sys
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -21,18 +20,19 @@ import numpy as np
 from bench._planted import DIMENSIONS, SIGMA, Truth
 from bench.earlystop import SimulatedTag
 from functions.profiles import swarm_dimensions
-from functions.rules.opening import swarm_policy
+from functions.rules.opening import swarm_policy, swarm_tag
 from functions.rules.stopping.buckets import bucket_of
 from functions.rules.swarm.dimensions import DeclaredDimension, checked
-from functions.rules.swarm.duplicates import Tried
 from functions.rules.swarm.fingerprints import fingerprint
-from functions.rules.swarm.observations import Observation
-from functions.rules.swarm.refilling import LEAST_TARGET, few, refilled, wanted
-from functions.rules.swarm.sampling import sampler_of
+from functions.rules.swarm.handing_out import Waiting
+from functions.rules.swarm.populations import everyone
+from functions.rules.swarm.refilling import few
+from functions.rules.swarm.replenishing import replenished
 from functions.rules.swarm.shapes import Shape, drawn_config
 from functions.rules.swarm.simulating import final, simulate_metric
 from state.policy import Policy
 from state.records import Dimension, Value
+from state.swarm_facts import Observed, RefillFacts
 
 Config = Mapping[str, Value]
 RUN_S = 300.0
@@ -203,8 +203,10 @@ class Nightjar:
     def __init__(self, task: Task, workers: int, seed: int, *, policy: Policy) -> None:
         self.task, self.workers, self.policy = task, workers, policy
         self.rng = Random(f"nightjar {seed}")
-        self.seen: dict[int, Observation] = {}
-        self.queue: list[_Queued] = []
+        self.population = everyone(task.name)
+        self.seen: dict[int, Observed] = {}
+        self.queue: dict[str, float] = {}
+        """The configs that wait, with their priorities."""
         self.tag = SimulatedTag(f"{task.name}-{seed}", policy.stopping)
         self.results = 0
         self.reported: set[tuple[int, float | None]] = set()
@@ -212,8 +214,16 @@ class Nightjar:
     def ask(self, run: int) -> Config:
         if len(self.queue) <= few(self.policy, self.workers):
             self._refill()
-        config = self.queue.pop(0).config
-        self.seen[run] = Observation(config, None, pending=True)
+        first = max(self.queue, key=self.queue.__getitem__)
+        del self.queue[first]
+        config = Waiting.read(first).config
+        self.seen[run] = Observed(
+            experiment_id=str(run),
+            status="running",
+            config_delta=dict(config),
+            baseline_bpb=0.0,
+            fingerprint=fingerprint(config, self.task.dimensions),
+        )
         return config
 
     def is_stopped(self, run: int, progress: float, value: float) -> bool:
@@ -224,44 +234,36 @@ class Nightjar:
         return self.tag.is_stopped(run, progress, value)
 
     def tell(self, run: int, value: float | None, *, stopped: bool = False) -> None:
+        ended = "crash" if value is None else "stopped" if stopped else "discard"
         if value is not None and not stopped:
             self.tag.end(run, value)
-        self.seen[run] = Observation(self.seen[run].config, value, censored=stopped)
+        became = {"status": ended, "delta_bpb": None if stopped else value, "last_metric": value}
+        self.seen[run] = self.seen[run].model_copy(update=became)
         self.results += 1
 
     def _refill(self) -> None:
-        lasts = max(LEAST_TARGET, self.workers)
-        self.queue = [one for one in self.queue if self.results - one.results <= lasts]
-        count = wanted(self.policy, self.workers, len(self.queue))
-        waiting = [Observation(one.config, None, pending=True) for one in self.queue]
-        seen = [*self.seen.values(), *waiting]
-        proposals = refilled(
-            self.task.dimensions,
-            seen,
-            ANYWHERE,
-            partial(sampler_of, self.policy.sampler),
-            self._tried(seen),
-            count,
-            self.rng,
-            self.policy.duplicates,
+        """What swarm::refill does."""
+        name = self.population.population_id
+        facts = RefillFacts(
+            now=0.0,
+            tag=swarm_tag("search").model_copy(update={"results": self.results}),
+            policy=self.policy,
+            policy_version=1,
+            dimensions=self.task.dimensions,
+            dimensions_version=1,
+            active_workers=self.workers,
+            best=None,
+            populations=[],
+            assigned={},
+            newest_at=0.0,
+            observed=[*reversed(self.seen.values())],
+            waiting={name: [*self.queue]},
+            best_config={},
         )
-        self.queue += [_Queued(p.config, p.priority, self.results) for p in proposals]
-        self.queue.sort(key=lambda one: -one.priority)
-
-    def _tried(self, seen: Sequence[Observation]) -> Mapping[str, Tried]:
-        ended, out = (
-            Counter(fingerprint(o.config, self.task.dimensions) for o in seen if o.pending is pending)
-            for pending in (False, True)
-        )
-        return {name: Tried(ended[name], out[name]) for name in {*ended, *out}}
-
-
-@dataclass(frozen=True)
-class _Queued:
-    config: Config
-    priority: float
-    results: int
-    """That the tag had when the config was proposed."""
+        change = replenished(facts, self.population, self.rng)
+        for text in change.dropped:
+            del self.queue[text]
+        self.queue |= dict(change.added)
 
 
 def nightjar(**changes: Any) -> MethodOf:
