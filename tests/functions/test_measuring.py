@@ -86,3 +86,14 @@ async def test_what_was_measured_stays_when_a_range_is_defined_anew_and_workers_
     assert (after["importance"], after["interaction"]) == (before["importance"], before["interaction"])
     synced = (await swarm.http.get("/sync/w1")).json()["dimensions"]
     assert [d["importance"] for d in synced if d["name"] == "LR"] == [before["importance"]]
+
+
+async def test_a_tag_without_a_swarm_is_not_measured_and_an_unknown_one_is_told(swarm: Swarm) -> None:
+    await told(swarm.http, "/api/experiment/setup", tag="agents")
+
+    of_agents = await swarm.http.post("/api/dimension/measure", json={"tag": "agents"})
+    unknown = await swarm.http.post("/api/dimension/measure", json={"tag": "nobody"})
+
+    assert (of_agents.status_code, of_agents.json()["results"]) == (200, {})
+    assert unknown.status_code == 404
+    assert "nobody" in unknown.json()["detail"]
