@@ -18,7 +18,8 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 AGENTS = ("ada", "alan", "grace", "kurt")
-RUNS = 4  # of each: its last turn is a merge, where there is one
+RUNS = 4  # of each: its last turn is a merge, where there are two near misses to combine
+MORE = 5  # agents that go on where chance has left none: what is kept of real trainings differs from day to day
 
 
 @pytest.fixture
@@ -67,15 +68,18 @@ def test_four_agents_grow_four_roots_and_merge_two_near_misses(lab: RunningLab) 
 
     agents = [started(lab, name) for name in AGENTS]
     selected = [selection for agent in agents for selection in said(agent, "selected")]
+    for number in range(MORE):
+        if any(selection["kind"] == "merge" for selection in selected):
+            break
+        selected += said(started(lab, f"ada-{number}"), "selected")
 
     forest = lab.post("trace/list", tag="t")
     nodes = {node["experiment_id"]: node for node in forest["nodes"]}
     experiments = {i: lab.get(f"experiment/{i}")["experiment"] for i in nodes}
-    assert len(nodes) == len(AGENTS) * RUNS
+    by_selection = {e["selection_id"]: e for e in experiments.values()}
+    assert len(nodes) == len(by_selection) == len(selected) >= len(AGENTS) * RUNS
     assert [len(nodes[t["root"]]["parent_ids"]) for t in forest["traces"]] == [0, 0, 0, 0]
     assert sum(not node["parent_ids"] for node in nodes.values()) == 4
-    by_selection = {e["selection_id"]: e for e in experiments.values()}
-    assert len(by_selection) == len(selected)
     for selection in selected:
         e = by_selection[selection["selection_id"]]
         assert e["parent_ids"] == selection["parent_ids"]
