@@ -309,7 +309,10 @@ class SearchFacts:
     policy: Policy
     strategy: Strategy
     ends: Sequence[End]
-    """How the newest experiments ended, oldest first; none where the strategy was decided after all of them."""
+    """How the newest experiments ended, oldest first.
+
+    Under the published rule none where the strategy was decided after all of them.
+    """
     near_count: int
     """Near misses of the tag's best."""
     categories: Mapping[str, tuple[int, int]]

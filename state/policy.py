@@ -25,6 +25,8 @@ PROPOSED = {
 }
 """Names that the proposal of traces gave to values of ours."""
 
+YIELD_ENDS = 60
+"""Newest finished experiments from which the rule `yields` learns."""
 StoppingRule = Literal["none", "stochastic", "median", "asha", "adaptive"]
 SamplerName = Literal["gaussian_process", "thompson"]
 LONGEST_EXTENSION_S = 600.0
@@ -50,6 +52,11 @@ class Part(BaseModel):
 class Adapt(Part):
     """How search::adapt chooses a mode."""
 
+    rule: Literal["published", "yields"] = Field(
+        default="published",
+        description="published: by the rates and limits below; yields: by how often each mode was kept lately, and"
+        " so for the category to explore",
+    )
     min_finished: int = Field(
         default=5, ge=0, description="finished experiments below which the search explores"
     )
@@ -65,6 +72,11 @@ class Adapt(Part):
         ge=0,
         description="finished experiments above which no keep is a plateau: combine or ablation",
     )
+
+    @property
+    def ends_read(self) -> int:
+        """Newest finished experiments that its rule looks at; older ones hardly count to `yields`."""
+        return YIELD_ENDS if self.rule == "yields" else self.window
 
 
 class TracePolicy(Part):

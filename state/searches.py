@@ -81,10 +81,11 @@ class Searches:
         categories = categories_of(found["categories"])
         least = least_tried(categories)
         is_old = strategy.decided_at < of_tag.finishes
+        needs_ends = is_old or policy.adapt.rule == "yields"
         may_combine = is_old or strategy.mode == "combine"
         found |= await lab.read(
             {
-                "ends": newest_ends(lab, tag, policy.adapt.window) if is_old else None,
+                "ends": newest_ends(lab, tag, policy.adapt.ends_read) if needs_ends else None,
                 "near_count": ("ZCOUNT", keys("near_misses", tag), *map(repr, band)) if best else None,
                 "combinations": self._parents(keys("category", tag, "combination")) if may_combine else None,
                 "newest": self._parents(keys("lineage", tag)) if may_combine else None,
@@ -103,7 +104,7 @@ class Searches:
             tag=of_tag,
             policy=policy,
             strategy=strategy,
-            ends=ends_of(found["ends"]) if is_old else (),
+            ends=ends_of(found["ends"]) if needs_ends else (),
             near_count=int(found["near_count"] or 0),
             categories=categories,
             crashes_in_a_row=int(found["crashes"] or 0),

@@ -29,7 +29,7 @@ async def adapt(request: AdaptStrategy, strategies: Strategies, experiments: Exp
         if not is_due(before, finished):
             return Adapted(**strategy_view(before).model_dump(), changed=False)
         band = near_band(facts.best, facts.direction, policy.near_miss_margin) if facts.best else None
-        recent, near = await experiments.ends(request.tag, policy.adapt.window, band)
+        recent, near = await experiments.ends(request.tag, policy.adapt.ends_read, band)
         after = next_strategy(recent, finished, near, policy.adapt)
         if (now := await strategies.replace(request.tag, before, after)) is not None:
             return Adapted(**strategy_view(now).model_dump(), changed=after.mode != before.mode)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from pydantic import Field
 
@@ -10,6 +10,7 @@ from functions.contract import CATEGORIES, Http, Request, Response, function
 from functions.rules.baselines import owes_baseline, waits_for_baseline
 from functions.rules.keeps.verdict import near_band, should_abort
 from functions.rules.search.grounds import ground_of
+from functions.rules.search.kinds import kept_category
 from functions.rules.search.strategy import is_due, next_strategy
 from functions.rules.search.suggestions import (
     Least,
@@ -20,13 +21,14 @@ from functions.rules.search.suggestions import (
     uncombined_pair,
     underexplored,
 )
+from functions.rules.search.yields import best_category
 from functions.views.budgets import obstacle
 from functions.views.hints import SELECT, abort_step
 from functions.views.strategies import StrategyView, strategy_view
 from state.facts import BranchGround, SearchFacts
 from state.ids import SelectionId
 from state.ids import Tag as TagName
-from state.records import Selection, Strategy
+from state.records import Selection, Sketch, Strategy
 from state.searches import Searches
 from state.tags import Strategies
 
@@ -113,13 +115,13 @@ def suggestion(facts: SearchFacts, strategy: Strategy) -> Suggestion:
         suggestions=suggest(
             strategy.mode,
             unexplored=unexplored,
-            yielding=yielding,
+            yielding=_to_exploit(facts, yielding) if strategy.mode == "exploit" else yielding,
             pair=uncombined_pair(ground.near, facts.combined) if strategy.mode == "combine" else None,
             best=ground.base,
             recent=ground.recent,
             merging=ground.merging,
             beside=ground.beside,
-            least=Least(facts.least_tried, facts.tries, is_new=facts.least_tried not in stats),
+            least=_to_explore(facts, ground.recent),
             barren=empty,
             near=ground.near,
             waits_for=tag.baseline_id if waits_for_baseline(tag) else None,
@@ -140,6 +142,23 @@ def suggestion(facts: SearchFacts, strategy: Strategy) -> Suggestion:
 def least_tried(stats: Mapping[str, tuple[int, int]]) -> str:
     """The category to look at where the search explores."""
     return least_tried_of(stats, CATEGORIES)
+
+
+def _to_explore(facts: SearchFacts, recent: Sequence[Sketch]) -> Least:
+    """The category to explore, with its newest tries: the least tried, or the most promising one."""
+    if facts.policy.adapt.rule == "published":
+        return Least(facts.least_tried, facts.tries, is_new=facts.least_tried not in facts.categories)
+    category = best_category(facts.ends, CATEGORIES)
+    tries = [e for e in recent if e.category == category and e.retest_of is None]
+    return Least(category, tries, is_new=category not in facts.categories)
+
+
+def _to_exploit(facts: SearchFacts, yielding: Sequence[str]) -> Sequence[str]:
+    """The categories to go on in: those of the highest yield, or that of the newest keep."""
+    if facts.policy.adapt.rule == "published":
+        return yielding
+    kept = kept_category(facts.ends)
+    return [] if kept is None else [kept]
 
 
 def _next(facts: SearchFacts, chosen: Selection | None, *, is_first: bool, aborts: bool) -> str:

@@ -242,15 +242,15 @@ def by_attempt(stored: Mapping[str, str]) -> dict[int, dict[str, str]]:
 
 def newest_ends(lab: Lab, tag: str, last: int) -> Sequence[Arg]:
     """How the last experiments ended, as a command for `ends_of`."""
-    index, fields = lab.keys("finished", tag), ("status", "error_kind", "baseline")
+    index, fields = lab.keys("finished", tag), ("status", "error_kind", "baseline", "category", "parent_ids")
     return members(lab, index, lab.keys.experiment(""), limit=last, newest=True, fields=fields)
 
 
 def ends_of(answer: Sequence[Any]) -> list[End]:
     """Oldest first, in finish order."""
     ends = [
-        End(cast("Status", status), kind, is_baseline == "true")
-        for status, kind, is_baseline in values(answer).values()
+        End(cast("Status", status), kind, is_baseline == "true", category or "other", "," in (parents or ""))
+        for status, kind, is_baseline, category, parents in values(answer).values()
     ]
     return ends[::-1]
 

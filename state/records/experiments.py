@@ -346,6 +346,9 @@ class End:
     status: Status
     error_kind: str | None = None
     baseline: bool = False
+    category: str = "other"
+    merges: bool = False
+    """It was made from several."""
 
 
 class Link(BaseModel):

@@ -66,7 +66,7 @@ def test_readers_are_found_whatever_the_value_is_called_on_its_way(tmp_path: Pat
     [
         ({"rate_limit": {"burst": 5}}, "near_miss_margin, crash_limit, on_abort"),
         ({"budgets.most_s": 60}, "policy.budgets.most_s: there is no such value, only base_s"),
-        ({"adapt": {"nothing": 1}}, "only min_finished, window, crash_rate, keep_rate, plateau_after"),
+        ({"adapt": {"nothing": 1}}, "only rule, min_finished, window, crash_rate, keep_rate, plateau_after"),
     ],
     ids=range(3),
 )

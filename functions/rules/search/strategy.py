@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from functions.rules.search.yields import best_mode
 from state.policy import Adapt
 from state.records import End, Mode, Strategy
+
+TEMPERATURES: Final[dict[Mode, float]] = {"explore": 0.8, "exploit": 0.5, "combine": 0.5, "ablation": 0.3}
+"""Under `yields`; the published rule has the same where nothing crashes."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +30,8 @@ def is_due(strategy: Strategy, finished: int) -> bool:
 
 
 def next_strategy(recent: Sequence[End], finished: int, near_misses: int, policy: Adapt) -> Strategy:
-    """The strategy after `finished` finished experiments; see `next_direction`."""
-    found = next_direction(recent, finished, near_misses, policy)
+    """The strategy after `finished` finished experiments, by the policy's rule."""
+    found = RULES[policy.rule](recent, finished, near_misses, policy)
     return Strategy(
         mode=found.mode,
         explore_ratio=found.explore_ratio,
@@ -42,11 +47,9 @@ def counts_as_crash(end: End) -> bool:
 
 
 def next_direction(recent: Sequence[End], finished: int, near_misses: int, policy: Adapt) -> Direction:
-    """The mode after `finished` finished experiments; `recent`: the newest of them, in finish order."""
+    """The published rule's mode after `finished` finished experiments; `recent`: the newest, in finish order."""
     if finished < policy.min_finished or not recent:
-        return _direction(
-            "explore", 1.0, f"too few finished experiments ({finished} of {policy.min_finished})"
-        )
+        return _too_few(finished, policy)
     window = [e for e in recent[-policy.window :] if not e.baseline] or recent[-1:]
     crash_rate = sum(map(counts_as_crash, window)) / len(window)
     keep_rate = sum(e.status == "keep" and not e.baseline for e in window) / len(window)
@@ -61,6 +64,29 @@ def next_direction(recent: Sequence[End], finished: int, near_misses: int, polic
     if keep_rate > policy.keep_rate:
         return _direction("exploit", 0.5, f"{keep_rate:.0%} of the last {len(window)} were kept: go on here")
     return _direction("explore", 0.8, f"{keep_rate:.0%} of the last {len(window)} were kept: look elsewhere")
+
+
+def next_by_yields(recent: Sequence[End], finished: int, near_misses: int, policy: Adapt) -> Direction:
+    """The mode that promises the most keeps, by how often each mode was kept lately; arguments as above."""
+    if finished < policy.min_finished or not recent:
+        return _too_few(finished, policy)
+    mode, found = best_mode(recent, near_misses)
+    return _direction(
+        mode,
+        TEMPERATURES[mode],
+        f"{mode} promises most: {found.expected:.0%} of its tries are expected to be kept, {found.bound:.0%} if all"
+        f" goes well ({found.tries:.1f} tries, old ones count for less)",
+    )
+
+
+Transitions = Callable[[Sequence[End], int, int, Adapt], Direction]
+"""A rule that says the mode after the newest ends, oldest first; how many finished, near misses, and its limits."""
+RULES: Final[dict[str, Transitions]] = {"published": next_direction, "yields": next_by_yields}
+"""By their names in the policy, `adapt.rule`."""
+
+
+def _too_few(finished: int, policy: Adapt) -> Direction:
+    return _direction("explore", 1.0, f"too few finished experiments ({finished} of {policy.min_finished})")
 
 
 def _direction(mode: Mode, temperature: float, reason: str) -> Direction:

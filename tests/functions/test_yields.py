@@ -1,0 +1,99 @@
+"""A tag whose search goes by yields: what search::adapt and search::suggest_direction answer."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from tests.labs import crashed, open_tag, registered, told, tried
+
+BY_YIELDS = {"adapt.rule": "yields"}
+
+
+async def play(http: httpx.AsyncClient, *tries: tuple[str, bool]) -> None:
+    """Tries, oldest first: the category of each, and whether it was better than all before it."""
+    best = 2.0
+    for category, better in tries:
+        best -= 0.01 * better
+        await tried(http, best if better else best + 0.5, category=category)
+
+
+PAYS = ("embedding", True), ("optimizer", True), *[("attention", False)] * 3
+STEPS = (*PAYS, ("optimizer", True), ("optimizer", True))
+
+
+async def test_the_mode_that_was_kept_most_often_is_chosen(client: httpx.AsyncClient) -> None:
+    await open_tag(client, policy=BY_YIELDS)
+    await play(client, *STEPS)
+
+    adapted = await told(client, "/api/search/adapt", tag="mar11")
+
+    assert (adapted["mode"], adapted["temperature"], adapted["explore_ratio"]) == ("exploit", 0.5, 0.3)
+    assert adapted["reason"].startswith("exploit promises most: ")
+
+
+async def test_few_experiments_are_explored_first_under_either_rule(client: httpx.AsyncClient) -> None:
+    await open_tag(client, policy=BY_YIELDS)
+    await play(client, *PAYS[:4])
+
+    adapted = await told(client, "/api/search/adapt", tag="mar11")
+
+    assert (adapted["mode"], adapted["reason"]) == ("explore", "too few finished experiments (4 of 5)")
+
+
+@pytest.mark.parametrize("after", [0, 1])
+async def test_an_idea_is_of_the_mode_and_of_the_category_that_promise_most(
+    client: httpx.AsyncClient, after: int
+) -> None:
+    await open_tag(client, policy=BY_YIELDS)
+    await play(client, *STEPS)
+    for _ in range(after):  # the strategy is decided already when the idea is asked for
+        await told(client, "/api/search/adapt", tag="mar11")
+
+    exploiting = await told(client, "/api/search/suggest", tag="mar11")
+    await told(client, "/api/search/set-strategy", tag="mar11", mode="explore", reason="look elsewhere")
+    exploring = await told(client, "/api/search/suggest", tag="mar11")
+
+    assert exploiting["strategy_mode"] == "exploit"
+    assert exploiting["suggestions"][0].endswith("the last kept change in optimizer.")
+    assert exploring["suggestions"][0].startswith("Try one change in embedding (tried there: mar11-1 keep")
+
+
+async def test_what_was_made_from_several_is_a_combination_whatever_its_category(
+    client: httpx.AsyncClient,
+) -> None:
+    await open_tag(client, policy=BY_YIELDS)
+    await play(client, *PAYS)
+    for value in (1.9, 1.8, 1.7):
+        merged = await registered(client, category="optimizer", parent_ids=["mar11-1", "mar11-2"])
+        await told(client, "/api/experiment/complete", experiment_id=merged, val_bpb=value)
+    for category in ("activation", "embedding"):
+        await tried(client, 1.701, category=category)
+
+    adapted = await told(client, "/api/search/adapt", tag="mar11")
+
+    assert adapted["mode"] == "combine"
+
+
+async def test_agents_who_ask_at_the_same_time_agree(client: httpx.AsyncClient) -> None:
+    await open_tag(client, policy=BY_YIELDS)
+    await play(client, *STEPS)
+
+    answers = await asyncio.gather(*(told(client, "/api/search/adapt", tag="mar11") for _ in range(10)))
+
+    assert {(a["mode"], a["version"]) for a in answers} == {("exploit", 2)}
+
+
+async def test_the_rule_can_be_changed_while_the_tag_goes_on(client: httpx.AsyncClient) -> None:
+    await open_tag(client)
+    await play(client, *STEPS)
+    published = await told(client, "/api/search/adapt", tag="mar11")
+
+    await told(client, "/api/search/set-policy", tag="mar11", policy=BY_YIELDS)
+    await crashed(client)
+    by_yields = await told(client, "/api/search/adapt", tag="mar11")
+
+    assert published["reason"] == "57% of the last 7 were kept: go on here"
+    assert "promises most" in by_yields["reason"]
