@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 EXAMPLES = Path(__file__).parents[2] / "examples"
 AGENTS = ("ada", "alan", "grace", "kurt")
 RUNS = 4  # of each: its last turn is a merge, where there are two near misses to combine
-MORE = 5  # agents that go on where chance has left none: what is kept of real trainings differs from day to day
+MORE = 5  # agents that go on where chance has left none: what real trainings keep differs from day to day
 
 
 @pytest.fixture
