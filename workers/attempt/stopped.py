@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import psutil
+
+from functions.process.kinship import descendants_of
 
 
 @dataclass(frozen=True)
@@ -43,11 +46,9 @@ class Standstills:
 
 def _below(roots: Iterable[int]) -> set[psutil.Process]:
     found: set[psutil.Process] = set()
-    for pid in roots:
-        try:
-            found.update(psutil.Process(pid).children(recursive=True))
-        except psutil.Error:
-            continue
+    for pid in descendants_of(roots):
+        with contextlib.suppress(psutil.Error):
+            found.add(psutil.Process(pid))
     return found
 
 
