@@ -22,6 +22,7 @@ from state.stream import GroupGone, Subscription
 log = logging.getLogger(__name__)
 
 WAIT_S = 1.0
+"""Seconds for which new entries are waited for; and between looks for what is due again, if nothing has failed."""
 SERVED_S = 60.0
 """Seconds between two notes that a binding is served; retention counts in days."""
 
@@ -88,9 +89,10 @@ async def _serve(binding: Binding, settings: Settings, stop: asyncio.Event) -> N
             if not await binding.subscription.serve():
                 return
         await _ready(binding, stop)
-        fresh = await binding.subscription.read(binding.batch, min(WAIT_S, settings.retry_base_s))
+        look_s = settings.retry_base_s if binding.errors else max(WAIT_S, settings.retry_base_s)
+        fresh = await binding.subscription.read(binding.batch, min(WAIT_S, look_s))
         await _deliver(binding, fresh, settings, stop)
-        if time.monotonic() - looked >= settings.retry_base_s:
+        if time.monotonic() - looked >= look_s:
             looked = time.monotonic()
             await _deliver(binding, await _due(binding, settings), settings, stop)
 
