@@ -380,8 +380,9 @@ def loaded(
 @click.option("--seed", type=int, default=None, help="decides the kills; default: random")
 def main(minutes: float, seed: int | None) -> None:
     """Kill a lab's processes under load, and check that nothing was lost."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the lab ends with it
     seed = random.randrange(10**6) if seed is None else seed
-    print(f"seed {seed}")
+    print(f"seed {seed}", flush=True)
     with tempfile.TemporaryDirectory() as folder, running_lab(Path(folder), **SETTINGS) as lab:
         _, found = chaos(lab, minutes * 60, seed)
         for violation in found:
