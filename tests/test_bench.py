@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from random import Random
 from statistics import fmean
 
 import httpx
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
-from bench import beliefs_swarm, earlystop, search
+from bench import beliefs_swarm, earlystop, search, transitions
 from bench._planted import IRRELEVANT
 from bench._search import RUN_S, AtRandom, Nightjar, planted, searched
 from bench._users import Held, came_too_late
@@ -212,3 +214,35 @@ def test_an_interval_holds_its_figure_and_a_missed_bound_is_told() -> None:
         "a:",
         "b:",
     ]
+
+
+def test_what_knows_how_often_each_mode_was_kept_finds_more_than_modes_at_random() -> None:
+    seeds = range(25)
+    keeps = {
+        rule: fmean(transitions.night(rule, seed)[0] for seed in seeds)
+        for rule in (transitions.EVENLY, "published", "yields")
+    }
+
+    assert min(keeps["published"], keeps["yields"]) > keeps["evenly"] + 2
+    assert transitions.night("yields", 3) == transitions.night("yields", 3)
+
+
+def test_transitions_are_compared_on_every_log_of_a_folder(tmp_path: Path) -> None:
+    header = "commit\tval_bpb\tstatus\tdescription\n"
+    rows = [
+        f"{n:07x}\t3\tdiscard\tdepth {n}" if n % 3 else f"{n:07x}\t{2 - 0.01 * n}\tkeep\tdepth {n}"
+        for n in range(30)
+    ]
+    for name in ("one", "two", "three"):
+        (tmp_path / f"{name}.tsv").write_text(header + "\n".join(rows))
+    (tmp_path / "none.tsv").write_text("nothing\n")
+    (tmp_path / "accuracies.tsv").write_text("commit\taccuracy\tstatus\n1a2b3c4\t0.5\tkeep\n")
+
+    done = CliRunner().invoke(transitions.main, [str(tmp_path), "--nights", "2"])
+    empty = CliRunner().invoke(transitions.main, [str(tmp_path / "nothing")])
+
+    assert done.exit_code == 0, done.output
+    assert "3 logs, 75 tries after the first five of each" in done.output
+    assert "left out: none.tsv: " in done.output
+    assert "left out: accuracies.tsv: nothing says whether a higher accuracy is better" in done.output
+    assert empty.exit_code == 2

@@ -24,6 +24,7 @@ from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import for_people, print_json, printable
 from triggers.cli.recorded import Recorded, from_file, from_lab
+from triggers.cli.transitions import show_transitions
 
 MOST_NOTES = 20
 DIRECTIONS = "a higher {} is better (--maximize) or a lower one (--minimize)"
@@ -65,6 +66,12 @@ def _finite(context: click.Context, parameter: click.Parameter, value: float | N
     flag_value="minimize",
     help="in a file, lower is better [default, if the metric's name tells]",
 )
+@click.option(
+    "--transitions",
+    is_flag=True,
+    help="instead of keep rules compare the rules of the search (adapt.rule): what came of the tries that each would"
+    " have chosen, in keeps and in gain",
+)
 @click.option("--json", "as_json", is_flag=True)
 @click.argument("what", metavar="FILE-OR-TAG")
 def command(
@@ -74,6 +81,7 @@ def command(
     sigma: float | None,
     metric: str | None,
     direction: Direction | None,
+    transitions: bool,
     as_json: bool,
     what: str,
 ) -> None:
@@ -98,6 +106,9 @@ def command(
             f"it is not said whether {DIRECTIONS.format(recorded.metric)}",
             hint="say --maximize or --minimize",
         )
+    if transitions:
+        show_transitions(what, recorded, recorded.direction, noise.sigma, as_json=as_json)
+        return
     found = replay(recorded.runs, KEEP_RULES[keep_rule], noise, recorded.direction)
     if as_json:
         print_json(_document(what, keep_rule, recorded, noise, source, found))
