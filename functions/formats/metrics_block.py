@@ -109,15 +109,23 @@ def parse_block(text: str) -> dict[str, float]:
         return {}
     metrics: dict[str, float] = {}
     for line in _BREAK.split(text[start : start + MOST_METRICS * LONGEST_LINE]):
-        if len(line) > LONGEST_LINE:
+        if len(line) > LONGEST_LINE or (named := named_number(line)) is None:
             continue
-        found = _METRIC.fullmatch(line)
-        if found is None:
-            continue
-        name = found[1].lower()
+        name, value = named
         if name in metrics or len(metrics) < MOST_METRICS:
-            metrics[name] = float(found[2])
+            metrics[name] = value
     return metrics
+
+
+def named_number(text: str) -> tuple[str, float] | None:
+    """The name, in lower case, and the number of a text `name: NUMBER`; it may be NaN or infinite."""
+    found = _METRIC.fullmatch(text)
+    return None if found is None else (found[1].lower(), float(found[2]))
+
+
+def without_escapes(text: str) -> str:
+    """The text without a terminal's escape sequences: colours, cursor movement, titles."""
+    return _ESCAPES.sub("", text)
 
 
 def has_block(text: str) -> bool:
@@ -137,15 +145,16 @@ def last_value(log: str, metric: str) -> float | None:
 
 def last_values(log: str, names: Iterable[str]) -> dict[str, float]:
     """For each of these names, in lower case, the number in the last line `<name>: NUMBER`, wherever it stands."""
-    named = "|".join(re.escape(name) for name in names)
+    wanted = "|".join(re.escape(name) for name in names)
     lines = re.compile(
-        rf"(?:\A|(?<=[\r\n]))[ \t]*(?:{named})[ \t]*:[^\r\n]{{0,{LONGEST_LINE}}}", re.ASCII | re.IGNORECASE
+        rf"(?:\A|(?<=[\r\n]))[ \t]*(?:{wanted})[ \t]*:[^\r\n]{{0,{LONGEST_LINE}}}", re.ASCII | re.IGNORECASE
     )
     values: dict[str, float] = {}
     for line in lines.finditer(log):
         is_whole = line.end() == len(log) or log[line.end()] in "\r\n"
-        if is_whole and len(line[0]) <= LONGEST_LINE and (found := _METRIC.fullmatch(line[0])) is not None:
-            values[found[1].lower()] = float(found[2])
+        if is_whole and len(line[0]) <= LONGEST_LINE and (named := named_number(line[0])) is not None:
+            name, value = named
+            values[name] = value
     return values
 
 
@@ -232,4 +241,4 @@ def _last_evidence(log: str) -> FailureKind | None:
 def _readable(raw: str) -> str:
     """One terminal line as a reader would see it in the end."""
     state = next((part for part in reversed(raw.split("\r")) if part.strip()), "")
-    return _CONTROL.sub("", _ESCAPES.sub("", state[: 4 * LONGEST_LINE])).rstrip()[:LONGEST_LINE]
+    return _CONTROL.sub("", without_escapes(state[: 4 * LONGEST_LINE])).rstrip()[:LONGEST_LINE]
