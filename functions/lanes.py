@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from functions.formats.metrics_block import FailureKind
+from state.policy import TickSource
 from state.records import Footprint, Score
 
 Order = Literal["continue", "stop", "lost"]
@@ -51,6 +52,8 @@ class TrainingJob:
     """Other files and folders that the score depends on: they are the base's, too."""
     evaluator_command: str | None = None
     """What measures the score after the training, from the base's files; None: the script prints it."""
+    tick_source: TickSource = "report"
+    """Where its ticks come from."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +120,8 @@ class Watcher(Protocol):
         ...
 
     async def tick(self, metric: float, progress: float) -> Order | Extension:
-        """Store one `report(metric, progress)` of the script; the answer goes back to it."""
+        """Store one tick of the script: what it has reported, and is answered this; or, where the job's `tick_source`
+        is `stdout`, the loss and the share that it has printed."""
         ...
 
     async def poll(self) -> Order:

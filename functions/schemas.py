@@ -57,7 +57,8 @@ class _Schema(GenerateJsonSchema):
         return False
 
     def field_is_required(self, field: Any, total: bool) -> bool:
-        return self.mode == "serialization" or super().field_is_required(field, total)
+        is_told = self.mode == "serialization" and "serialization_exclude_if" not in field
+        return is_told or super().field_is_required(field, total)
 
     def model_schema(self, schema: core_schema.ModelSchema) -> JsonSchemaValue:
         described = _described(super().model_schema(schema), schema["cls"])

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from state.entries import Turn
 from state.facts import RetractionFacts, Trend
+from state.policy import TickSource
 from state.records import Best, Experiment, Gpu, Idea, Status, Trace
 
 RETEST_PRIORITY = 7
@@ -152,7 +153,8 @@ Told = Literal["continue", "stop", "extend"]
 class Rank:
     """What a run has at a bucket, and what it is told there if it was told nothing before."""
 
-    gpu_class: str
+    rank_class: str
+    """See `state.experiments.ranking.rank_class`."""
     bucket: float
     value: float
     """What it is ranked by."""
@@ -160,6 +162,7 @@ class Rank:
     """What it has reported."""
     progress: float
     told: Told
+    tick_source: TickSource = "report"
     reason: str | None = None
     """Why it is stopped."""
     extra_s: float | None = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from state.entries import Rounds, Slot
-from state.policy import Policy
+from state.policy import Policy, TickSource
 from state.records import (
     Best,
     Direction,
@@ -86,7 +86,10 @@ class RankFacts:
     experiment: Experiment
     tag: Tag
     policy: Policy
-    gpu_class: str
+    rank_class: str
+    """Among whose runs it is ranked."""
+    tick_source: TickSource = "report"
+    """Where its tick comes from."""
 
 
 @dataclass(frozen=True)

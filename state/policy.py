@@ -28,6 +28,8 @@ PROPOSED = {
 YIELD_ENDS = 60
 """Newest finished experiments from which the rule `yields` learns."""
 StoppingRule = Literal["none", "stochastic", "median", "asha", "adaptive"]
+TickSource = Literal["report", "stdout"]
+"""Where the ticks of a run come from: its script calls report(), or its worker reads the script's output."""
 SamplerName = Literal["gaussian_process", "thompson"]
 LONGEST_EXTENSION_S = 600.0
 FIFTHS = (0.2, 0.4, 0.6, 0.8, 1.0)
@@ -177,6 +179,12 @@ class Stopping(Part):
     extend_at: float = Field(
         default=0.8,
         description="share of a run at which the best 11 % are given budgets.extend_s more: 0.2, 0.4, 0.6, 0.8 or 1",
+    )
+
+    tick_source: TickSource = Field(
+        default="report",
+        description="report: what train.py reports; stdout: the loss in the progress line that it prints,"
+        " `step 00123 (12.3%) | loss: 2.34 |`, so that it needs no change",
     )
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from state.policy import Policy
+from state.policy import Policy, TickSource
 from state.records import Best, Dimension, Experiment, Record, Status, SwarmWorker, Tag
 
 
@@ -54,6 +54,7 @@ class Observed(Record):
     config_delta: dict[str, Any] = {}
     delta_bpb: float | None = None
     last_metric: float | None = None
+    tick_source: TickSource = "report"
     baseline_bpb: float | None = None
     fingerprint: str | None = None
     population_id: str | None = None

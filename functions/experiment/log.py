@@ -36,7 +36,7 @@ class LogLines(Response):
     """Of these lines and this report, for `after`."""
     progress: float | None
     metric: float | None
-    """What the run has reported last."""
+    """What the run has reported last; under stopping.tick_source stdout the loss that it has printed."""
 
 
 @function(

@@ -12,6 +12,7 @@ from functions.formats.evaluator_command import words_of
 from functions.plugins import Schedulers
 from functions.rules.access import check_may_command
 from functions.rules.opening import FIRST, first_policy
+from functions.rules.stopping.sources import check_source
 from functions.rules.time_limits import check_may_lengthen
 from functions.views.hints import tag_step
 from state.errors import Conflict, Invalid
@@ -128,6 +129,7 @@ async def setup(request: OpenTag, call: Call, stores: Stores, settings: Settings
     lab_s = first_policy(settings.near_miss_threshold, settings.max_consecutive_crashes)
     policy = lab_s.changed(request.policy)
     check_may_lengthen(call.caller, policy)
+    check_source(policy, request.metric.direction)
     await stores.schedulers.check(policy)
     tag = Tag(
         name=request.tag,

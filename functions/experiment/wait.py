@@ -71,8 +71,9 @@ class Outcome(Response):
     """So many that something is broken for all: find the cause before the next run."""
     progress: float | None
     metric: float | None
+    """What it has reported last; under stopping.tick_source stdout the loss that it has printed."""
     no_signal: str | None
-    """The two lines that train.py lacks, where its tag stops bad runs early and it has reported nothing."""
+    """What train.py lacks, where its tag stops bad runs early and nothing is known of its progress."""
     queue: Queue | None
     paused: bool
     """An operator holds its tag's runs back."""

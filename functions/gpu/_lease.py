@@ -18,7 +18,7 @@ from functions.rules.pool.broken_lease import broken, given_up
 from functions.rules.stopping.buckets import bucket_of, is_within_budget
 from state.decisions import BrokenLease
 from state.ids import ExperimentId
-from state.policy import Policy
+from state.policy import Policy, TickSource
 from state.records import Experiment, Footprint, Gpu
 
 
@@ -41,6 +41,8 @@ class AttemptLease:
     attempt: int
     fence: int
     lease_s: float
+    tick_source: TickSource = "report"
+    """Where its ticks come from, as its worker says."""
     ranked_at: set[float] = field(default_factory=set)
     """Buckets at which the run was ranked: a script that reports all the time costs no more than its lease."""
 
@@ -80,7 +82,7 @@ class AttemptLease:
         order = await self._renew(tick)
         if order != "continue" or bucket is None or bucket in self.ranked_at:
             return order
-        told = await ranked(self.experiment, tick, bucket, self.stores.experiments)
+        told = await ranked(self.experiment, tick, bucket, self.stores.experiments, self.tick_source)
         self.ranked_at.add(bucket)
         return told
 
@@ -100,6 +102,7 @@ class AttemptLease:
             self.lease_s,
             tick,
             is_base=tick is not None and is_within_budget(tick[1]),
+            source=self.tick_source,
         )
 
     async def report(self, function: str, request: Mapping[str, Any]) -> str:

@@ -7,11 +7,16 @@ from functions.rules.stopping.judging import checkpoint, drawn, judge, rank_of
 from functions.rules.stopping.stoppers import looks_at
 from state.experiments import Experiments
 from state.facts import RankFacts
+from state.policy import TickSource
 from state.records import Experiment
 
 
 async def ranked(
-    e: Experiment, tick: tuple[float, float], bucket: float, experiments: Experiments
+    e: Experiment,
+    tick: tuple[float, float],
+    bucket: float,
+    experiments: Experiments,
+    source: TickSource = "report",
 ) -> Order | Extension:
     """What the run, an attempt as it was leased, is told at the bucket that its (metric, progress) counts for.
 
@@ -19,7 +24,7 @@ async def ranked(
     """
     if e.retest_of is not None:
         return "continue"
-    facts = await experiments.rank_facts(e.experiment_id, e.gpu_id)
+    facts = await experiments.rank_facts(e.experiment_id, e.gpu_id, source)
     policy = facts.policy
     if not looks_at(policy.stopping.rule, bucket):
         return "continue"
@@ -39,7 +44,7 @@ async def _told_first(
     facts: RankFacts, e: Experiment, tick: tuple[float, float], bucket: float, experiments: Experiments
 ) -> str:
     policy = facts.policy
-    peers = await experiments.peers(e, facts.gpu_class, bucket, tick[0])
+    peers = await experiments.peers(e, facts.rank_class, bucket, tick[0])
     at = checkpoint(facts, bucket, peers)
     answer = judge(at, drawn(e.experiment_id, bucket), policy.stopping)
     return await experiments.tell(e, rank_of(facts, bucket, tick, tick[0], at, answer))

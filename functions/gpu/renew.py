@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import Field, model_validator
@@ -11,6 +12,7 @@ from functions.gpu._lease import OfLease, lease_of
 from functions.gpu._stores import Stores
 from functions.lanes import Extension, Order
 from functions.rules.stopping.buckets import MOST_PROGRESS
+from state.policy import TickSource
 from state.settings import Settings
 
 
@@ -18,6 +20,11 @@ class RenewRun(OfLease):
     metric: float | None = Field(None, description="what the script has reported last", examples=[1.07])
     progress: Annotated[float, Field(ge=0, le=MOST_PROGRESS)] | None = Field(
         None, description="how far it was then, of its budget", examples=[0.25]
+    )
+    tick_source: TickSource = Field(
+        "report",
+        description="where metric and progress come from: its script has reported them, or printed them; see"
+        " pool::next",
     )
     log: Annotated[str, Field(max_length=65536)] | None = Field(
         None, description="the newest lines of its log", examples=["step 100 loss 2.3"]
@@ -49,6 +56,7 @@ async def renew(request: RenewRun, call: Call, stores: Stores, settings: Setting
     if request.log is not None:
         await lease.tail(request.log)
     if request.metric is not None and request.progress is not None:
+        lease = replace(lease, tick_source=request.tick_source)
         told = await lease.tick(request.metric, request.progress)
         if isinstance(told, Extension):
             return RunRenewed(order="continue", extra_s=told.extra_s, budget_s=told.budget_s)

@@ -6,6 +6,7 @@ from functions.contract import Call, Response, function
 from functions.gpu._lease import OfLease, lease_of
 from functions.gpu._stores import Stores
 from functions.rules.keeps.reports import check_open
+from functions.rules.stopping.sources import last_value
 from state.decisions import Ending
 from state.settings import Settings
 
@@ -24,7 +25,7 @@ async def stopped(request: OfLease, call: Call, stores: Stores, settings: Settin
         if (e.status, e.attempt, e.fence) == ("stopped", request.attempt, request.fence):
             return RunStopped(experiment_id=e.experiment_id, status=e.status)
         check_open(e, request.attempt, request.fence)
-        reason = e.stop_reason or "stopped"
-        ending = Ending(e, "stopped", {"error": reason, "val_bpb": e.last_metric}, reason=reason)
+        reason, value = e.stop_reason or "stopped", last_value(e.last_metric, e.tick_source)
+        ending = Ending(e, "stopped", {"error": reason, "val_bpb": value}, reason=reason)
         if await stores.experiments.end(ending):
             return RunStopped(experiment_id=e.experiment_id, status="stopped")

@@ -25,6 +25,7 @@ from state.entries import HeldLease, WaitQueue
 from state.errors import Damaged, Invalid, Unavailable
 from state.experiments import Experiments
 from state.ids import ExperimentId, GpuId, Sha
+from state.policy import TickSource
 from state.records import OPEN, Experiment, Tag
 from state.refusals import check_pinned
 from state.settings import Settings
@@ -184,8 +185,9 @@ async def train(request: Train, call: Call, stores: Stores, runner: Runner, sett
             "%s attempt %d is refused: %s; who else can write to this Redis?", name, attempt, problem.detail
         )
         return Done(experiment_id=name, attempt=attempt, outcome="refused")
-    e = await stores.experiments.get(name)
-    lease = AttemptLease(stores, call, e, attempt, fence, settings.stale_s)
+    facts = await stores.experiments.rank_facts(name)
+    source = facts.policy.stopping.tick_source
+    lease = AttemptLease(stores, call, facts.experiment, attempt, fence, settings.stale_s, source)
     try:
         [patch] = await stores.experiments.patches_named([assigned.diff_id])
     except (Damaged, Unavailable) as problem:
@@ -195,11 +197,13 @@ async def train(request: Train, call: Call, stores: Stores, runner: Runner, sett
         log.error("%s cannot be trained: %s", name, reason)
         await delivered(lambda: lease.give_up(reason))
         return Done(experiment_id=name, attempt=attempt, outcome="lost")
-    job = job_of(assigned, patch, call.traceparent)
+    job = job_of(assigned, patch, source, call.traceparent)
     return done(job, await attempted(job, lease, runner, assigned.metric))
 
 
-def job_of(assigned: Assignment, patch: bytes | None, traceparent: str | None) -> TrainingJob:
+def job_of(
+    assigned: Assignment, patch: bytes | None, source: TickSource, traceparent: str | None
+) -> TrainingJob:
     """What the runner is told of the attempt: what the lab has decided, and nothing else."""
     return TrainingJob(
         experiment_id=assigned.experiment_id,
@@ -216,6 +220,7 @@ def job_of(assigned: Assignment, patch: bytes | None, traceparent: str | None) -
         timeout_s=assigned.timeout_s,
         seed=assigned.seed,
         traceparent=traceparent,
+        tick_source=source,
     )
 
 

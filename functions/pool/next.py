@@ -16,6 +16,7 @@ from functions.rules.pool.broken_lease import given_up
 from state.errors import Conflict, Damaged, Unavailable
 from state.ids import GpuId
 from state.leases import Holding
+from state.policy import TickSource
 from state.records import Experiment, Gpu
 from state.settings import Settings
 from state.wakeups import woken_within
@@ -58,6 +59,9 @@ class Work(Response):
     timeout_s: float
     """Seconds after which the run is ended."""
     traceparent: str | None
+    tick_source: TickSource
+    """Where its ticks come from: report, what the script reports; stdout, the loss and the share in the progress line
+    that it prints. gpu::renew is told the same."""
 
 
 class NextRun(Response):
@@ -112,6 +116,7 @@ async def _work(held: Holding, stores: Stores, settings: Settings) -> Work | Non
         return None
     return Work(
         **assigned.model_dump(include=set(Work.model_fields)),
+        tick_source=held.policy.stopping.tick_source if held.policy else "report",
         patch_base64=None if patch is None else base64.b64encode(patch).decode(),
         traceparent=e.traceparent,
     )

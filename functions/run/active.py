@@ -27,7 +27,7 @@ class ActiveRunView(BaseModel):
     progress: float
     """0 before its first report."""
     metric: float | None
-    """What it has reported last."""
+    """What it has reported last; under stopping.tick_source stdout the loss that it has printed."""
     elapsed: float
     """Seconds since it was handed out."""
     budget: float

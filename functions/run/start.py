@@ -20,6 +20,7 @@ from functions.rules.swarm.handing_out import (
     hand_out,
 )
 from functions.run._stores import Stores
+from functions.views.swarm_runs import ToldTickSource
 from state.errors import BudgetExhausted
 from state.ids import Id
 
@@ -40,6 +41,8 @@ class StartRun(Command):
 class StartedRun(Response):
     run_id: str
     budget_seconds: int
+    tick_source: ToldTickSource = "report"
+    """As of swarm::next_config."""
 
 
 @function(
@@ -73,6 +76,10 @@ async def start(request: StartRun, call: Call, stores: Stores) -> StartedRun:
         except BudgetExhausted as problem:
             raise come_back(problem) from problem
         if given is not None:
-            return StartedRun(run_id=given, budget_seconds=round(out.budget_s))
+            return StartedRun(
+                run_id=given,
+                budget_seconds=round(out.budget_s),
+                tick_source=facts.policy.stopping.tick_source,
+            )
         worker = await stores.swarms.known(request.worker_id)
     raise AssertionError

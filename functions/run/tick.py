@@ -18,6 +18,7 @@ from functions.views.swarm_runs import not_of_a_swarm
 from state.experiments import Experiments
 from state.facts import RankFacts
 from state.ids import ExperimentId
+from state.policy import TickSource
 from state.records import Experiment
 
 
@@ -28,6 +29,10 @@ class ReportTick(Request):
     )
     m: float = Field(description="what it has measured last", examples=[1.07])
     d: float | None = Field(None, description="the same less the worker's baseline", examples=[-0.02])
+    tick_source: TickSource = Field(
+        "report",
+        description="where m comes from: train.py has reported it, or printed it as its loss; see the assignment",
+    )
 
 
 class Told(Sparse):
@@ -51,7 +56,7 @@ def stop(e: Experiment) -> Told:
 async def tick(request: ReportTick, call: Call, experiments: Experiments) -> Told:
     """Report a run's metric on its way; at a tenth and each fifth it is ranked, and may be stopped or extended."""
     while True:
-        facts = await experiments.rank_facts(request.id)
+        facts = await experiments.rank_facts(request.id, source=request.tick_source)
         e = facts.experiment
         if e.worker_id is None:
             raise not_of_a_swarm(request.id)
@@ -77,7 +82,7 @@ async def tick(request: ReportTick, call: Call, experiments: Experiments) -> Tol
 async def _told(request: ReportTick, facts: RankFacts, experiments: Experiments) -> str:
     """What the run is told; "stale" where it has changed meanwhile."""
     e, policy, at = facts.experiment, facts.policy, (request.m, request.p)
-    more: dict[str, Any] = {"is_base": is_within_budget(request.p)}
+    more: dict[str, Any] = {"is_base": is_within_budget(request.p), "source": request.tick_source}
     bucket = bucket_of(request.p)
     is_ranked = bucket is not None and looks_at(policy.stopping.rule, bucket) and e.retest_of is None
     if bucket is None or not is_ranked:
@@ -85,8 +90,8 @@ async def _told(request: ReportTick, facts: RankFacts, experiments: Experiments)
     if (before := e.told_at(bucket)) is not None:
         after = await experiments.tick(e, at, policy.stale_after_s, **more)
         return after if after == "stale" else before
-    value = ranked_value(e, request.m, policy)
-    peers = await experiments.peers(e, facts.gpu_class, bucket, value)
+    value = ranked_value(e, request.m, request.tick_source, policy)
+    peers = await experiments.peers(e, facts.rank_class, bucket, value)
     here = checkpoint(facts, bucket, peers)
     extra_s = extension_s(e.budget_s or 0.0, policy)
     here = replace(here, may_extend=here.may_extend and extra_s > 0)

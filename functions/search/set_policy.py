@@ -8,6 +8,7 @@ from pydantic import Field
 
 from functions.contract import Command, Response, function
 from functions.plugins import Schedulers
+from functions.rules.stopping.sources import check_source
 from functions.rules.swarm.results import check_comparison
 from state.ids import Tag as TagName
 from state.policies import Policies
@@ -38,6 +39,8 @@ async def set_policy(request: SetPolicy, policies: Policies, schedulers: Schedul
 
     async def check(before: Policy, new: Policy) -> None:
         await schedulers.check(new)
+        if before.stopping.tick_source != new.stopping.tick_source:
+            check_source(new, (await tags.get(request.tag)).direction)
         if before.compare_by != new.compare_by:
             check_comparison(before, new, await tags.get(request.tag))
 

@@ -64,7 +64,7 @@ async def next_config(request: AskNext, call: Call, stores: Stores) -> HandedOut
         elif after == "again":
             wait_s = lost_after_s(facts.run.budget_s or 0.0, facts.policy)
             if await stores.experiments.hand_out_again(facts.run, worker, wait_s):
-                return handed_out_again_view(facts.run)
+                return handed_out_again_view(facts.run, facts.policy.stopping.tick_source)
         else:
             await _end(facts, after, stores)
     raise AssertionError
@@ -78,16 +78,16 @@ async def _new(
     Raises:
         BudgetExhausted: the tag's budget has no room for it.
     """
-    worker, experiments = facts.worker, stores.experiments
+    worker, experiments, source = facts.worker, stores.experiments, facts.policy.stopping.tick_source
     if (retest := retest_for(facts)) is not None:
         budget_s = retest.budget_s or float(run_time(facts.policy).budget_s)
         wait_s = lost_after_s(budget_s, facts.policy)
         if not await experiments.hand_out_retest(retest, worker, budget_s=budget_s, lost_after_s=wait_s):
             return None
-        return handed_out_again_view(retest.model_copy(update={"budget_s": budget_s}))
+        return handed_out_again_view(retest.model_copy(update={"budget_s": budget_s}), source)
     out = handed_out(facts, population, worker.worker_id, nth, rng)
     given = await experiments.hand_out(worker, out)
-    return None if given is None else handed_out_view(given, out)
+    return None if given is None else handed_out_view(given, out, source)
 
 
 async def _end(facts: NextFacts, after: str, stores: Stores) -> None:

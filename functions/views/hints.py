@@ -23,9 +23,15 @@ BASELINE_COMES = (
 )
 MEND = "Reset to base_commit_sha; mend the idea if it is worth it, else go on."
 ADD_WORKER = as_typed("no worker is there: start one with ./nightjar worker --repo PATH")
+PROGRESS_LINE = "step 00123 (12.3%) | loss: 2.345678 |"
 NO_SIGNAL = (
     "Its tag stops bad runs early, and train.py has reported nothing. Two lines let it: `from nightjar_report import"
-    " report`, and in the training loop `report(value, step / steps)` with the metric's value so far."
+    " report`, and in the training loop `report(value, step / steps)` with the metric's value so far. Or it prints"
+    f" lines `{PROGRESS_LINE}`, and an operator sets `stopping.tick_source` to `stdout`."
+)
+NO_PROGRESS_LINE = (
+    "Its tag stops bad runs early by the progress lines in their output, and train.py has printed none: have it print"
+    f" `{PROGRESS_LINE}`, with the share of its budget that is used, and flush its output."
 )
 
 
@@ -135,8 +141,10 @@ def open_step(
 
 
 def no_signal(e: Experiment, policy: Policy) -> str | None:
-    """What a train.py lacks whose run its tag could not stop early; None: it reports, or need not."""
-    return NO_SIGNAL if is_silent(e, policy) else None
+    """What a train.py lacks whose run its tag could not stop early; None: it has ticks, or needs none."""
+    if not is_silent(e, policy):
+        return None
+    return NO_SIGNAL if policy.stopping.tick_source == "report" else NO_PROGRESS_LINE
 
 
 def _select_again(e: Experiment) -> str:

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pydantic import Field
+
 from functions.contract import Response
 from functions.rules.swarm.handing_out import note
 from state.decisions import HandOut
 from state.errors import NotFound
+from state.policy import TickSource
 from state.records import Experiment
+
+ToldTickSource = Annotated[TickSource, Field(exclude_if=lambda source: source == "report")]
+"""Left out where it is `report`: published workers know no other."""
 
 
 class HandedOut(Response):
@@ -23,9 +31,12 @@ class HandedOut(Response):
     population_strategy: str
     hypothesis_id: str | None
     hypothesis_statement: str
+    tick_source: ToldTickSource = "report"
+    """stdout: its ticks are the loss and the share in the progress line that train.py prints, and say so. Left out:
+    they are what it reports."""
 
 
-def handed_out_view(run_id: str, out: HandOut) -> HandedOut:
+def handed_out_view(run_id: str, out: HandOut, source: TickSource) -> HandedOut:
     statement = out.idea.hypothesis
     return HandedOut(
         exp_id=run_id,
@@ -38,10 +49,11 @@ def handed_out_view(run_id: str, out: HandOut) -> HandedOut:
         population_strategy=out.strategy,
         hypothesis_id=out.idea.hypothesis_id,
         hypothesis_statement=statement,
+        tick_source=source,
     )
 
 
-def handed_out_again_view(run: Experiment) -> HandedOut:
+def handed_out_again_view(run: Experiment, source: TickSource) -> HandedOut:
     strategy, population_id = run.population_strategy or "", run.population_id or ""
     return HandedOut(
         exp_id=run.experiment_id,
@@ -54,6 +66,7 @@ def handed_out_again_view(run: Experiment) -> HandedOut:
         population_strategy=strategy,
         hypothesis_id=run.hypothesis_id,
         hypothesis_statement=run.hypothesis,
+        tick_source=source,
     )
 
 

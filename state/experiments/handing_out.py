@@ -7,18 +7,18 @@ worker was silent for too long. `state/lua/_handed_out.lua` says what its end ch
 from __future__ import annotations
 
 import json
-from typing import Literal
+from typing import Literal, get_args
 
 from state.budgets import WARN_AT
 from state.decisions import Ending, HandOut, Rank, Told
 from state.entries import Entry, Run
 from state.experiments.ending import EndingStore
 from state.experiments.queueing import run_fields
-from state.experiments.ranking import ranking, ranks_at
+from state.experiments.ranking import rank_class, ranking, ranks_at
 from state.experiments.registering import Registering
 from state.experiments.running import TICKS_KEPT
 from state.indexes import members, records
-from state.policy import BUCKETS
+from state.policy import BUCKETS, TickSource
 from state.records import Experiment, SwarmWorker, flatten, words
 from state.tags import exhausted
 
@@ -136,7 +136,11 @@ class HandingOut(Registering, EndingStore):
                 "experiment": keys.experiment(e.experiment_id),
                 "swarm_worker": keys("swarm_workers", worker.worker_id),
                 "ticks": keys("reports", e.experiment_id),
-                "ranks": [ranks_at(keys, e.tag, e.gpu_type or "", bucket) for bucket in BUCKETS],
+                "ranks": [
+                    ranks_at(keys, e.tag, rank_class(e.gpu_type or "", source), bucket)
+                    for source in get_args(TickSource)
+                    for bucket in BUCKETS
+                ],
             },
             args={
                 "id": e.experiment_id,
@@ -157,10 +161,11 @@ class HandingOut(Registering, EndingStore):
         rank: Rank | None = None,
         *,
         is_base: bool,
+        source: TickSource = "report",
     ) -> Told | Literal["stale"]:
         """Keep a (metric, progress) of a run of a swarm, and answer what it is told where it is ranked.
 
-        `is_base`: the tick is of the run's own budget, not of an extension.
+        `is_base`: the tick is of the run's own budget, not of an extension. `source` is where it comes from.
         """
         keys, args = ranking(self._keys, e, rank) if rank else ({}, {})
         metric, progress = tick
@@ -175,6 +180,7 @@ class HandingOut(Registering, EndingStore):
                 "worker_id": e.worker_id,
                 "metric": metric,
                 "progress": progress,
+                "tick_source": source,
                 "is_base": 1 if is_base else None,
                 "most": TICKS_KEPT,
                 "silent_s": silent_s,
@@ -190,7 +196,13 @@ class HandingOut(Registering, EndingStore):
         answer = await self._lab.move(
             "stop_ranked_run",
             keys={**ending_keys, **rank_keys, **self._of_ticks(e)},
-            args={**ending_args, **rank_args, "is_base": 1, "most": TICKS_KEPT},
+            args={
+                **ending_args,
+                **rank_args,
+                "tick_source": rank.tick_source,
+                "is_base": 1,
+                "most": TICKS_KEPT,
+            },
         )
         return bool(answer == "ok")
 

@@ -1,7 +1,8 @@
 """Experiments, ranked: what the runs of a tag had at the same point of their way, and what each was told there.
 
 A pool holds one value for each run: that of its first tick within a bucket's tolerance. A run that is trained again,
-because its worker was lost, replaces what it had. The pools fill while early stopping is switched on.
+because its worker was lost, replaces what it had. The pools fill while early stopping is switched on. What scripts
+report and what they print are two quantities: each has pools of its own.
 
 Trends hold sums over the runs that ended, so they have one size however many these are.
 """
@@ -21,7 +22,7 @@ from state.ids import named_by
 from state.keys import Keys
 from state.moves import Arg
 from state.noise import class_id
-from state.policy import BUCKETS, read_policy
+from state.policy import BUCKETS, TickSource, read_policy
 from state.records import Experiment
 from state.tags import tag_in
 
@@ -31,7 +32,9 @@ SUMS = tuple(sum_.name for sum_ in fields(Trend))
 class Ranking(Reading):
     """Part of `Experiments`."""
 
-    async def rank_facts(self, experiment_id: str, gpu_id: str | None = None) -> RankFacts:
+    async def rank_facts(
+        self, experiment_id: str, gpu_id: str | None = None, source: TickSource = "report"
+    ) -> RankFacts:
         """What is known of a run that has reached a bucket, its peers aside; one round trip.
 
         Raises:
@@ -53,17 +56,18 @@ class Ranking(Reading):
             experiment=e,
             tag=tag_in(found["tag"], tag),
             policy=read_policy(found["policy"]),
-            gpu_class=found["gpu_class"] or e.gpu_type or "",
+            rank_class=rank_class(found["gpu_class"] or e.gpu_type or "", source),
+            tick_source=source,
         )
 
-    async def peers(self, e: Experiment, gpu_class: str, bucket: float, value: float) -> Peers:
+    async def peers(self, e: Experiment, rank_class: str, bucket: float, value: float) -> Peers:
         """How a value compares with what other runs had at the same point; one round trip, O(log n)."""
         earlier = [f"{at!r}:stopped" for at in BUCKETS if at < bucket]
         sums = [f"{bucket!r}:{name}" for name in SUMS]
         *counts, known = await self._lab.pipeline(
             [
-                *counting(ranks_at(self._keys, e.tag, gpu_class, bucket), e.experiment_id, value),
-                ("HMGET", trends_at(self._keys, e.tag, gpu_class), *sums, *earlier),
+                *counting(ranks_at(self._keys, e.tag, rank_class, bucket), e.experiment_id, value),
+                ("HMGET", trends_at(self._keys, e.tag, rank_class), *sums, *earlier),
             ]
         )
         found, stopped = known[: len(sums)], known[len(sums) :]
@@ -97,14 +101,15 @@ def ranking(keys: Keys, e: Experiment, rank: Rank) -> tuple[dict[str, str], dict
         "told": rank.told,
         **rank.facts,
         **({} if rank.extra_s is None else {"extra_s": rank.extra_s}),
+        **({} if rank.tick_source == "report" else {"tick_source": rank.tick_source}),
     }
     return {
-        "ranks": ranks_at(keys, e.tag, rank.gpu_class, rank.bucket),
-        "trends": trends_at(keys, e.tag, rank.gpu_class),
+        "ranks": ranks_at(keys, e.tag, rank.rank_class, rank.bucket),
+        "trends": trends_at(keys, e.tag, rank.rank_class),
     }, {
         "bucket": rank.bucket,
-        "class_id": class_id(rank.gpu_class),
-        "gpu_class": rank.gpu_class,
+        "class_id": class_id(rank.rank_class),
+        "rank_class": rank.rank_class,
         "value": rank.value,
         "metric": rank.metric,
         "progress": rank.progress,
@@ -148,16 +153,21 @@ def amounts(trends: Mapping[str, Trend], sign: int = 1) -> list[str]:
     ]
 
 
-def ends_at(keys: Keys, tag: str, gpu_class: str) -> str:
-    """Where the values stand that runs of a tag ended with on this class of GPU."""
-    return keys("ends", tag, class_id(gpu_class))
+def rank_class(gpu_class: str, source: TickSource) -> str:
+    """Runs that are ranked among each other: of one class of GPU, by ticks from one source."""
+    return gpu_class if source == "report" else f"{gpu_class} ({source})"
 
 
-def trends_at(keys: Keys, tag: str, gpu_class: str) -> str:
-    """Where the trends of a tag's runs stand on this class of GPU."""
-    return keys("trends", tag, class_id(gpu_class))
+def ends_at(keys: Keys, tag: str, rank_class: str) -> str:
+    """Where the values stand that runs of a tag ended with which are ranked among each other."""
+    return keys("ends", tag, class_id(rank_class))
 
 
-def ranks_at(keys: Keys, tag: str, gpu_class: str, bucket: float) -> str:
-    """Where the values stand that runs of a tag had at a bucket on this class of GPU."""
-    return keys("ranks", tag, class_id(gpu_class), repr(bucket))
+def trends_at(keys: Keys, tag: str, rank_class: str) -> str:
+    """Where the trends of such runs stand."""
+    return keys("trends", tag, class_id(rank_class))
+
+
+def ranks_at(keys: Keys, tag: str, rank_class: str, bucket: float) -> str:
+    """Where the values stand that such runs had at a bucket."""
+    return keys("ranks", tag, class_id(rank_class), repr(bucket))

@@ -8,6 +8,7 @@ from state.budgets import WARN_AT
 from state.experiments.reading import Reading
 from state.ids import named_by
 from state.patches import packed
+from state.policy import TickSource
 from state.records import Experiment, Footprint
 
 TICKS_KEPT = 500
@@ -107,10 +108,11 @@ class Running(Reading):
         tick: tuple[float, float] | None = None,
         *,
         is_base: bool = False,
+        source: TickSource = "report",
     ) -> Order:
         """Prolong a running attempt's lease, keep a (metric, progress) tick, and answer the lab's order.
 
-        `is_base`: the tick is of the run's own budget, not of an extension.
+        `is_base`: the tick is of the run's own budget, not of an extension. `source` is where it comes from.
 
         The same move has a run that outlasts what is set aside for it take more of its tag's budget, or stop.
         """
@@ -130,6 +132,7 @@ class Running(Reading):
                 "lease_s": lease_s,
                 "metric": metric,
                 "progress": progress,
+                "tick_source": source,
                 "is_base": 1 if is_base else None,
                 "most": TICKS_KEPT,
                 "tag": tag,

@@ -1,7 +1,7 @@
 -- What a run has at a bucket, entered among its peers, and what it is told there: asked again, it is told the same.
 -- parts: events
 -- keys: experiment tag ranks? rank_classes trends?
--- args: id tag attempt bucket? class_id? gpu_class? value? metric? progress? rank? chance? place? told? reason? extra_s? tick_data? experiment_traceparent?
+-- args: id tag attempt bucket? class_id? rank_class? value? metric? progress? rank? chance? place? told? reason? extra_s? tick_data? experiment_traceparent?
 -- `value` is what it is ranked by, `metric` what it has reported, `told` what it is told where it was told nothing yet.
 
 -- What it is told now, and whether that was decided by this call.
@@ -17,12 +17,12 @@ local function rank()
   end
   if A.place then
     local e = redis.call('HMGET', K.experiment, 'places', 'rank_class')
-    local places = e[2] == A.gpu_class and cjson.decode(e[1] or '{}') or {}
+    local places = e[2] == A.rank_class and cjson.decode(e[1] or '{}') or {}
     places[A.bucket] = tonumber(A.place)
-    redis.call('HSET', K.experiment, 'places', cjson.encode(places), 'rank_class', A.gpu_class)
+    redis.call('HSET', K.experiment, 'places', cjson.encode(places), 'rank_class', A.rank_class)
   end
   redis.call('ZADD', K.ranks, A.value, A.id)
-  redis.call('HSET', K.rank_classes, A.class_id, A.gpu_class)
+  redis.call('HSET', K.rank_classes, A.class_id, A.rank_class)
   append('run.ticked', A.tag, A.id, A.tick_data, A.experiment_traceparent)
   if A.told == 'stop' then
     redis.call('HINCRBY', K.trends, A.bucket .. ':stopped', 1)

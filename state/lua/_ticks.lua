@@ -1,7 +1,7 @@
 -- A run's reports: the newest are kept, and of a run that was given more time the one nearest to the end of its budget.
 -- parts: events
 -- keys: experiment tag ticks
--- args: id tag metric? progress? is_base? most
+-- args: id tag metric? progress? tick_source? is_base? most
 -- At most `most` reports are kept; `is_base`: this one is of the run's own budget, not of its extension.
 
 local function keep_base()
@@ -23,7 +23,7 @@ end
 
 local function keep_tick(t)
   if A.is_base then keep_base() else count_extension() end
-  redis.call('HSET', K.experiment, 'last_metric', A.metric, 'last_progress', A.progress)
+  redis.call('HSET', K.experiment, 'last_metric', A.metric, 'last_progress', A.progress, 'tick_source', A.tick_source)
   redis.call('RPUSH', K.ticks, '[' .. A.progress .. ',' .. A.metric .. ',' .. clock(t) .. ']')
   redis.call('LTRIM', K.ticks, -tonumber(A.most), -1)
 end

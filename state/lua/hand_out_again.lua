@@ -9,7 +9,7 @@ if e[1] ~= 'running' or e[2] ~= '1' or e[3] == 'true' or redis.call('HGET', K.sw
 end
 local t = now()
 redis.call('HSET', K.experiment, 'handed_out', 2, 'started_at', clock(t))
-redis.call('HDEL', K.experiment, 'told', 'ranked', 'places', 'last_metric', 'last_progress', 'extended_s', 'base_metric', 'base_progress')
+redis.call('HDEL', K.experiment, 'told', 'ranked', 'places', 'last_metric', 'last_progress', 'tick_source', 'extended_s', 'base_metric', 'base_progress')
 redis.call('DEL', K.ticks)
 for _, pool in ipairs(K.ranks) do redis.call('ZREM', pool, A.id) end
 redis.call('ZADD', K.handed_out, clock(t + tonumber(A.lost_after_s)), A.id)

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict
 
+from state.policy import TickSource
 from state.records.base import Record
 from state.records.traces import Choice
 
@@ -245,7 +246,7 @@ class Trial(Idea, Sketch):
     end_place: float | None = None
     """Its place among the ends of its class of GPU, likewise; None: it has none, or was ranked nowhere."""
     rank_class: str | None = None
-    """The class of GPU that its places are of."""
+    """The class of GPU that its places are of, with the source of its ticks where that is its output."""
 
     worker_id: str | None = None
     """A swarm's run: the worker that it was handed out to."""
@@ -274,6 +275,8 @@ class Trial(Idea, Sketch):
 
     finish_number: int | None = None
     last_metric: float | None = None
+    tick_source: TickSource = "report"
+    """Where `last_metric` comes from: report, the script's own; stdout, a loss that it has printed."""
 
     peak_vram_mb: float | None = None
     training_seconds: float | None = None

@@ -14,7 +14,7 @@ import pytest
 from functions.process.lifecycle import Process
 from state.experiments import Experiments
 from tests.conftest import served_client
-from tests.labs import add_gpu, asked, bearer, handed_over, idea, open_tag, problem, told
+from tests.labs import add_gpu, asked, bearer, events_of, handed_over, idea, open_tag, problem, told
 
 PATCH = "diff --git a/train.py b/train.py\n--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-X = 1\n+X = 2\n"
 FAR = "far:cpu0"
@@ -129,6 +129,39 @@ async def test_a_running_attempt_is_renewed_with_its_report_and_log_and_told_to_
     for _ in range(2):
         assert (await lab.ask("gpu/stopped", **lease))["status"] == "stopped"
     assert (await asked(lab.http, f"/api/experiment/{name}"))["experiment"]["val_bpb"] == 1.5
+
+
+PRINTED = {"stopping.rule": "stochastic", "stopping.tick_source": "stdout"}
+
+
+async def test_a_worker_is_told_to_read_its_script_s_output_and_says_what_it_has_read(lab: Lab) -> None:
+    await told(lab.http, "/api/search/set-policy", tag="mar11", policy=PRINTED)
+    name = await lab.submitted()
+    work = await lab.handed()
+    lease = lease_of(work)
+    await lab.ask("gpu/begin", **lease, runner="f:1:1")
+
+    await lab.ask("gpu/renew", **lease, metric=2.5, progress=0.2, tick_source="stdout")
+    await told(lab.http, "/api/experiment/stop", experiment_id=name)
+    await lab.ask("gpu/stopped", **lease)
+
+    assert work["tick_source"] == "stdout"
+    stopped = (await asked(lab.http, f"/api/experiment/{name}"))["experiment"]
+    assert (stopped["last_metric"], stopped["tick_source"], stopped["val_bpb"]) == (2.5, "stdout", None)
+    [event] = await events_of(lab.process, "run.ticked")
+    assert (event["metric"], event["tick_source"]) == (2.5, "stdout")
+
+
+async def test_a_worker_that_knows_of_reports_alone_sends_these_and_they_are_ranked_as_such(lab: Lab) -> None:
+    await told(lab.http, "/api/search/set-policy", tag="mar11", policy=PRINTED)
+    name = await lab.submitted()
+    lease = lease_of(await lab.handed())
+    await lab.ask("gpu/begin", **lease, runner="f:1:1")
+
+    await lab.ask("gpu/renew", **lease, metric=1.5, progress=0.2)
+
+    [event] = await events_of(lab.process, "run.ticked")
+    assert (event["subject"], event["metric"], "tick_source" in event) == (name, 1.5, False)
 
 
 async def test_a_result_counts_once_and_only_with_the_right_fence(lab: Lab) -> None:

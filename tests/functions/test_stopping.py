@@ -217,6 +217,7 @@ async def test_a_new_tag_stops_nothing_unless_it_is_told_to(lab: Lab) -> None:
         "warmup_runs": 25,
         "min_peers": 5,
         "extend_at": 0.8,
+        "tick_source": "report",
     }
 
 
@@ -228,7 +229,7 @@ async def test_a_new_tag_stops_nothing_unless_it_is_told_to(lab: Lab) -> None:
         {"stopping.max_prob": 1.1},
         {"stopping.extend_at": 0.5},
         {"stopping.min_peers": 0},
-        {"stopping.tick_source": "stdout"},
+        {"stopping.tick_source": "stderr"},
     ],
 )
 async def test_a_value_that_no_rule_knows_is_refused(

@@ -66,10 +66,11 @@ def checkpoint(facts: RankFacts, bucket: float, peers: Peers) -> Checkpoint:
     The numbers of baselines are needed whole, and of runs that are compared with each other for a claim: where the
     bad ones were stopped, a claim would look better than it is, or undecided. A run is extended only where it says
     itself what it has at the end of its budget: an evaluator's command would measure what it has at the end of its
-    extension.
+    extension, and a script that only prints its loss neither says it nor hears of its extension.
     """
     e, tag, policy = facts.experiment, facts.tag, facts.policy
-    may_extend = not e.baseline and e.extended_s is None and tag.evaluator_command is None
+    says_itself = tag.evaluator_command is None and facts.tick_source == "report"
+    may_extend = not e.baseline and e.extended_s is None and says_itself
     stands = standing(tag.direction, lower=peers.lower, equal=peers.equal, peers=peers.runs)
     return Checkpoint(
         bucket,
@@ -92,12 +93,13 @@ def rank_of(
     """The run's place at the bucket, by the (metric, progress) of its tick; `value` is what it is ranked by."""
     metric, progress = tick
     return Rank(
-        facts.gpu_class,
+        facts.rank_class,
         bucket,
         value,
         metric,
         progress,
         answer.told,
+        facts.tick_source,
         reason=REASON if answer.told == "stop" else None,
         extra_s=facts.policy.budgets.extend_s if answer.told == "extend" else None,
         place=score_of(at.standing.place) if at.standing.peers >= facts.policy.stopping.min_peers else None,

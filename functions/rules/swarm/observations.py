@@ -25,7 +25,7 @@ class Observation:
 
     config: Mapping[str, Value]
     value: float | None
-    """The judged delta, lower is better, finite; None: it crashed, or is pending."""
+    """The judged delta, lower is better, finite; None: it crashed, is pending, or was stopped without a report."""
     censored: bool = False
     """It was stopped early: the value is its last one."""
     pending: bool = False

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from functions.rules.beliefs.protocols import CellRun, missing_cells
 from functions.rules.beliefs.testing import running_test
+from functions.rules.stopping.sources import last_value
 from functions.rules.swarm.duplicates import Tried
 from functions.rules.swarm.fingerprints import fingerprint
 from functions.rules.swarm.handing_out import Waiting, fits
@@ -91,11 +92,11 @@ def _cell_run(run: Observed) -> CellRun:
 
 
 def observation_of(run: Observed) -> Observation:
-    """A run as the sampler sees it; one that was stopped counts by its last report."""
+    """A run as the sampler sees it; one that was stopped counts by its last report, or, without one, like a crash."""
     if run.status in OPEN:
         return Observation(run.config_delta, None, pending=True)
     if run.status == "stopped":
-        last, baseline = run.last_metric, run.baseline_bpb
+        last, baseline = last_value(run.last_metric, run.tick_source), run.baseline_bpb
         value = None if last is None or baseline is None else last - baseline
         return Observation(run.config_delta, value, censored=value is not None)
     return Observation(run.config_delta, run.delta_bpb)

@@ -17,7 +17,7 @@ from functions.rules.stopping.judging import REASON
 from state.decisions import Ending
 from state.errors import Conflict, Invalid
 from state.facts import Comparison, RunFacts
-from state.policy import Policy
+from state.policy import Policy, TickSource
 from state.records import Experiment, Tag
 
 TIMEOUT = "TIMEOUT"
@@ -139,7 +139,7 @@ def lasted_s(e: Experiment, at: float) -> float:
     return max(at - (e.started_at or at), 0.0)
 
 
-def ranked_value(e: Experiment, metric: float, policy: Policy) -> float:
-    """What a report is ranked by: as the run will be judged."""
-    by_delta = policy.compare_by == "delta" and e.baseline_bpb is not None
+def ranked_value(e: Experiment, metric: float, source: TickSource, policy: Policy) -> float:
+    """What a report is ranked by: as the run will be judged; a loss by itself, since no baseline has its unit."""
+    by_delta = policy.compare_by == "delta" and e.baseline_bpb is not None and source == "report"
     return metric - (e.baseline_bpb or 0.0) if by_delta else metric

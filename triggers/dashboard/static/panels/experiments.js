@@ -66,7 +66,8 @@ function row(e) {
   const claimed = status === "discard" && e.claimed && e.measured_by === null;
   const trust = claimed ? "claimed" : e.trust;
   const open = OPEN.has(status);
-  const value = open ? e.last_metric : e.val_bpb;
+  const last = e.tick_source === "report" ? e.last_metric : null; // a loss is none of the metric's values
+  const value = open ? last : e.val_bpb;
   return { id, tag, nth, status, category, hypothesis, agent, attempt, near_miss, trust, duplicate_of, value, open,
     progress: status === "running" ? e.last_progress : null, delta: open || claimed ? null : e.delta };
 }

@@ -97,7 +97,7 @@ function content(answer, close) {
     h("div", { class: "body", tabindex: "0" },
       h("p", { class: "hypothesis" }, e.hypothesis),
       h("dl", { class: "facts" }, facts(answer).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
-      section("Progress", h("div", { class: "reports" })),
+      section(e.tick_source === "report" ? "Progress" : "Progress (loss)", h("div", { class: "reports" })),
       answer.no_signal ? h("p", { class: "no-signal" }, answer.no_signal) : null,
       isOpen ? log : null,
       e.error ? section("Error", text(e.error, "error")) : null,
