@@ -17,6 +17,7 @@ from typing import Any
 import httpx
 import pytest
 
+from functions.rules.stopping.judging import REASON
 from tests.conftest import ROOT
 from tests.journeys.running import RunningLab, running_lab
 from tests.workers.swarm.joined import TRAIN, JoinedWorker, joined_worker
@@ -219,6 +220,52 @@ def test_a_swarm_stops_what_ranks_last(
     assert len(re.findall(r"(?m)^\S+: stopped early\. ", worker.said)) == len(stopped)
     assert all(run["val_bpb"] == run["config_delta"]["LR"] for run in whole)
     assert all(run["delta_bpb"] == run["val_bpb"] - 1 for run in whole)
+
+
+UNMODIFIED = """
+import time
+
+LR = 0.001
+LAYERS = 2
+
+print(f"\\rstep 00020 (20.0%) | loss: {LR:.6f} | lrm: 1.00 | dt: 300ms    ", end="", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+"""It knows nothing of report, and its loss is its LR: it stays a fifth of its way until it is ended."""
+
+
+def once_printed(lab: RunningLab, name: str) -> dict[str, Any]:
+    """A run, once its worker has read its progress."""
+    lab.until(lambda: run_named(lab, name)["last_progress"], f"{name} has printed")
+    return run_named(lab, name)
+
+
+def test_a_swarm_stops_a_script_that_only_prints_its_progress(
+    lab: RunningLab, tmp_path: Path, tag: str, enroll_token: str
+) -> None:
+    stopping = {"stopping.rule": "median", "stopping.warmup_runs": 0, "stopping.min_peers": 1}
+    opened(lab, tag, OF_TRAIN, **{"stopping.tick_source": "stdout"}, **stopping)
+    losses: list[float] = []
+
+    with joined_worker(tmp_path / f"w-{tag}", UNMODIFIED) as worker:
+        worker.first_join(f"http://127.0.0.1:{lab.port}", "--tag", tag, NIGHTJAR_ENROLL_TOKEN=enroll_token)
+        while True:
+            name = f"{tag}-{len(losses) + 1}"
+            run = once_printed(lab, name)
+            losses.append(run["last_metric"])
+            if run["status"] == "stopped":
+                break
+            assert lab.http.delete(f"/runs/{name}").is_success
+        worker.until(lambda: f"{name}: stopped early" in worker.said, "the run is ended")
+        worker.script()
+        worker.leave_at_once()
+        assert worker.ended() == 0
+
+    assert (run["error"], run["tick_source"], run["val_bpb"]) == (REASON, "stdout", None)
+    assert losses[-1] > min(losses)
+    assert run["last_metric"] == pytest.approx(run["config_delta"]["LR"], abs=1e-6)
+    assert "it calls no report" in worker.said
 
 
 def test_a_killed_worker_takes_its_run_up_again_and_a_killed_run_is_a_crash(

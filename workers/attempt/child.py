@@ -18,10 +18,12 @@ from functions.formats.metrics_block import newest_lines
 from functions.lanes import Extension, Order, Watcher
 from functions.process.kinship import children_of
 from functions.process.running import ended
+from state.policy import TickSource
 from workers.attempt import stamps
 from workers.attempt.capped_log import CappedLog
 from workers.attempt.disk import bytes_on_disk
 from workers.attempt.pipes import inheritable_name, open_pipe, parse_tick, read_now, until_readable
+from workers.attempt.printed import PrintedTicks
 from workers.attempt.reach import Reach
 from workers.attempt.usage import Ceilings, Excess, excess_below, excess_of_disk
 
@@ -59,6 +61,7 @@ class Command:
     """See stamps.kill_all."""
     apart: bool = False
     """Whether it has a process group of its own: Ctrl-C in our terminal does not reach it."""
+    tick_source: TickSource = "report"
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,8 @@ class Pace:
     lease_patience_s: float = 60.0
     measure_s: float = 1.0
     count_s: float = 0.5
+    printed_s: float = 1.0
+    """Between two ticks from the output, where the run enters no bucket."""
 
 
 @dataclass(frozen=True)
@@ -166,6 +171,7 @@ class _Run:
         self._pace = pace
         self._process = process
         self._log = log
+        self._printed = PrintedTicks(pace.printed_s) if command.tick_source == "stdout" else None
         self._exited = asyncio.ensure_future(process.wait())
         self._ordered = asyncio.Event()
         self._ordered_at = 0.0
@@ -182,6 +188,7 @@ class _Run:
             for helper in (
                 self._keep_output(output),
                 self._answer(reports, answers),
+                self._take_printed(),
                 self._ask(),
                 self._show(),
                 self._measure_files(),
@@ -258,6 +265,8 @@ class _Run:
             if not data:
                 return
             self._log.write(data)
+            if self._printed is not None:
+                self._printed.hear(data)
 
     async def _answer(self, reports: int, answers: int) -> None:
         """Pass each tick to the watcher, and the lab's answer to the script; one at a time."""
@@ -271,18 +280,14 @@ class _Run:
             waiting = waiting[:_LONGEST_TICK]
             for line in lines:
                 if (tick := parse_tick(line)) is not None:
-                    answer = await self._take(*tick)
+                    answer = await self._take(*tick) if self._printed is None else self._unheard()
                     with contextlib.suppress(OSError):  # the script has ended, or does not read its answers
                         os.write(answers, f"{answer}\n".encode())
 
     async def _take(self, metric: float, progress: float) -> str:
         """What the script is answered: continue, stop, or `extend` with its new budget."""
         self._is_cooperating = True
-        order: Order | Extension = "continue"
-        try:
-            order = await self._watcher.tick(metric, progress)
-        except Exception:  # noqa: BLE001 - the next tick replaces this one; `_ask` notices a lost lab
-            _log.warning("a tick of %s could not be stored", self._command.stamp, exc_info=True)
+        order = await self._tell(metric, progress)
         if isinstance(order, Extension):
             self._extra_s = order.extra_s
         elif order != "continue":
@@ -291,6 +296,24 @@ class _Run:
             return "stop"
         self._is_cooperating = False
         return f"extend {order.budget_s!r}" if isinstance(order, Extension) else "continue"
+
+    def _unheard(self) -> str:
+        """What the script is answered where the ticks are those that it prints: a report is none beside them."""
+        return "continue" if self.order is None else "stop"
+
+    async def _take_printed(self) -> None:
+        """Pass what the script prints to the watcher. It hears no answer: it goes on, or is ended like any other."""
+        while self._printed is not None and self.order is None:
+            order = await self._tell(*await self._printed.next())
+            if order != "continue" and not isinstance(order, Extension):
+                self._give(order)
+
+    async def _tell(self, metric: float, progress: float) -> Order | Extension:
+        try:
+            return await self._watcher.tick(metric, progress)
+        except Exception:  # noqa: BLE001 - the next tick replaces this one; `_ask` notices a lost lab
+            _log.warning("a tick of %s could not be stored", self._command.stamp, exc_info=True)
+            return "continue"
 
     async def _ask(self) -> None:
         """Renew the lease and take orders; after `lease_patience_s` without an answer the lease is lost."""

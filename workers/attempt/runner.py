@@ -173,6 +173,7 @@ class TrainingRunner:
                 self._reach_of_predictors(training.reach),
             ),
             reach=None,
+            tick_source="report",
             cwd=stage.files,
             env=stage.env(training.env, built.path),
             log=stage.log,
@@ -205,6 +206,7 @@ class TrainingRunner:
             spare=self._spare(),
             reach=self._reach(built, python, env["PATH"]),
             apart=self._is_apart,
+            tick_source=job.tick_source,
         )
 
     def _ceilings(self) -> Ceilings | None:

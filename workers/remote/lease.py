@@ -32,6 +32,7 @@ class RemoteLease:
         self._lab = lab
         self._gpu_id = gpu_id
         self._who = {"experiment_id": job.experiment_id, "attempt": job.attempt, "fence": job.fence}
+        self._source = {} if job.tick_source == "report" else {"tick_source": job.tick_source}
         self._spool = spool
         self._lease_s = lease_s
         self._every_s = every_s
@@ -68,7 +69,7 @@ class RemoteLease:
 
     async def tick(self, metric: float, progress: float) -> Order | Extension:
         """See Watcher."""
-        self._unsent |= {"metric": metric, "progress": progress}
+        self._unsent |= {"metric": metric, "progress": progress, **self._source}
         if (bucket := bucket_of(progress)) is not None and bucket not in self._ranked_at:
             self._ranked_at.add(bucket)
             self._ask_at = 0.0

@@ -36,6 +36,7 @@ def job_of(work: Mapping[str, Any]) -> TrainingJob:
     return TrainingJob(
         **{name: work[name] for name in (*same, *more)},
         patch=None if patch is None else base64.b64decode(patch),
+        tick_source=work.get("tick_source", "report"),  # an older lab knows no other
     )
 
 

@@ -6,6 +6,7 @@ import hashlib
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from functions.lanes import (
@@ -96,7 +97,8 @@ class Unwatched:
 
 def job_of(given: Assignment, fence: int) -> TrainingJob:
     """An assignment as the runner takes it. Its seed follows from its id: the same one, where it is run again."""
-    return a_job(given.exp_id, given.config_delta, given.budget_seconds, seed_of(given.exp_id), fence=fence)
+    job = a_job(given.exp_id, given.config_delta, given.budget_seconds, seed_of(given.exp_id), fence=fence)
+    return replace(job, tick_source=given.tick_source)
 
 
 def a_job(

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, SecretStr, ValidationError
 from functions.process.joined import Joined
 from state.errors import NightjarError, Unavailable
 from state.ids import Id
+from state.policy import TickSource
 from workers.remote.client import TIMEOUT, bearing, silent, told
 
 TICK_TIMEOUT = httpx.Timeout(3.0)
@@ -38,6 +39,8 @@ class Assignment(_Answer):
     """Constants of train.py to set: JSON's own types, as the server has sent them."""
     budget_seconds: float
     note: str = ""
+    tick_source: TickSource = "report"
+    """Where its ticks come from."""
 
 
 class Told(_Answer):

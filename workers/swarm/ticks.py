@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from typing import Any
 
 from functions.lanes import Extension, Order, Source
 from functions.rules.stopping.buckets import MOST_PROGRESS, bucket_of
@@ -62,7 +63,7 @@ class Ticks:
     async def _tell(self, metric: float, progress: float) -> None:
         self._sent_at = time.monotonic()
         share = min(max(progress, 0.0), MOST_PROGRESS)
-        request = {"id": self._given.exp_id, "p": share, "m": metric, "d": metric - self._baseline}
+        request = {"id": self._given.exp_id, "p": share, "m": metric, **self._beside(metric)}
         try:
             told = await self._server.tick(request)
         except NightjarError as problem:  # it is refused, or the server is away: the next one tells more
@@ -78,3 +79,9 @@ class Ticks:
             if self._extension is None:
                 log.info("%s is extended to %g s", self._given.exp_id, told.budget)
             self._extension = Extension(extra_s=extra_s, budget_s=told.budget)
+
+    def _beside(self, metric: float) -> dict[str, Any]:
+        """What a tick says more: a report its difference to the baseline, a printed loss what it is."""
+        if self._given.tick_source == "report":
+            return {"d": metric - self._baseline}
+        return {"tick_source": self._given.tick_source}

@@ -11,6 +11,7 @@ import textwrap
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -362,6 +363,118 @@ async def test_an_extended_run_ends_at_its_new_time_limit(tmp_path: Path, stamp:
     )
 
     assert ended.cause == "timeout"
+
+
+PRINTS = """
+    import os, time
+    def step(percent):
+        line = f"\\rstep {percent:05d} ({percent:.1f}%) | loss: {9 - percent / 100:.6f} | lrm: 1.00 | dt: 300ms    "
+        print(line, end="", flush=True)
+    def wait_for(name):
+        while not os.path.exists(name):
+            time.sleep(0.01)
+"""
+"""The beginning of a script that knows nothing of report, and prints as autoresearch's does."""
+
+
+def unmodified(tmp_path: Path, stamp: str, script: str, *, timeout_s: float = 60) -> Command:
+    """A script whose ticks are the lines that it prints."""
+    whole = textwrap.dedent(PRINTS) + textwrap.dedent(script)
+    return replace(command(tmp_path, stamp, whole, timeout_s=timeout_s), tick_source="stdout")
+
+
+async def test_what_an_unmodified_script_prints_reaches_the_watcher(tmp_path: Path, stamp: str) -> None:
+    def tick(metric: float, progress: float) -> Order:
+        if progress == 1.0:
+            (tmp_path / "seen").touch()
+        return "continue"
+
+    script = """
+        for percent in range(101):
+            step(percent)
+        wait_for("seen")
+        print("\\n---\\nval_bpb: 1.5")
+    """
+    watcher = Orders(on_tick=tick)
+
+    ended = await run_command(unmodified(tmp_path, stamp, script), watcher, QUICK)
+
+    assert (ended.cause, ended.returncode) == ("exit", 0)
+    assert ended.log.endswith("---\nval_bpb: 1.5\n")
+    firsts = [(8.92, 0.08), (8.85, 0.15), (8.65, 0.35), (8.45, 0.55), (8.25, 0.75), (8.05, 0.95)]
+    assert [told for told in watcher.ticks if told in firsts] == firsts
+    assert watcher.ticks[-1] == (8.0, 1.0)
+
+
+async def test_an_unmodified_script_is_ended_where_its_run_is_stopped(tmp_path: Path, stamp: str) -> None:
+    script = """
+        step(20)
+        wait_for("never")
+    """
+
+    ended = await run_command(unmodified(tmp_path, stamp, script), Orders(on_tick=lambda *_: "stop"), PATIENT)
+
+    assert (ended.cause, ended.returncode, ended.is_empty) == ("stop", -signal.SIGTERM, True)
+
+
+async def test_an_unmodified_script_cannot_hear_of_more_time_and_gets_none(
+    tmp_path: Path, stamp: str
+) -> None:
+    script = """
+        step(80)
+        wait_for("never")
+    """
+    watcher = Orders(on_tick=lambda *_: Extension(extra_s=600, budget_s=900))
+
+    ended = await run_command(unmodified(tmp_path, stamp, script, timeout_s=2), watcher, QUICK)
+
+    assert ended.cause == "timeout"
+
+
+async def test_a_report_beside_the_lines_that_count_is_answered_and_no_tick(
+    tmp_path: Path, stamp: str
+) -> None:
+    script = """
+        import signal
+        from nightjar_report import _line, report
+        signal.signal(signal.SIGTERM, lambda *_: open("told", "w").close())
+        report(77.0, 0.5)
+        _line.receive(50.0)
+        print("unanswered:", _line.unanswered)
+        step(20)
+        wait_for("told")
+        report(79.0, 0.7)
+        print("never")
+    """
+    watcher = Orders(on_tick=lambda *_: "stop")
+
+    ended = await run_command(unmodified(tmp_path, stamp, script), watcher, PATIENT)
+
+    assert watcher.ticks == [(8.8, 0.2)]
+    assert (ended.cause, ended.returncode) == ("stop", 0)
+    assert "unanswered: 0\n" in ended.log
+    assert "never" not in ended.log
+
+
+async def test_a_printed_tick_that_cannot_be_stored_is_followed_by_the_next(
+    tmp_path: Path, stamp: str
+) -> None:
+    def tick(metric: float, progress: float) -> Order:
+        (tmp_path / f"at {progress}").touch()
+        if progress == 0.2:
+            raise ConnectionError("Redis is away")
+        return "continue"
+
+    script = """
+        step(20)
+        wait_for("at 0.2")
+        step(40)
+        wait_for("at 0.4")
+    """
+
+    ended = await run_command(unmodified(tmp_path, stamp, script), Orders(on_tick=tick), PATIENT)
+
+    assert (ended.cause, ended.returncode) == ("exit", 0)
 
 
 async def test_nonsense_on_the_report_pipe_is_passed_over(tmp_path: Path, stamp: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -56,8 +57,8 @@ def spool(tmp_path: Path) -> Spool:
     return Spool(tmp_path / "spool")
 
 
-def lease(lab: Lab, spool: Spool, every_s: float) -> RemoteLease:
-    return RemoteLease(cast("RemoteLab", lab), "far:cpu0", JOB, spool, lease_s=60.0, every_s=every_s)
+def lease(lab: Lab, spool: Spool, every_s: float, job: TrainingJob = JOB) -> RemoteLease:
+    return RemoteLease(cast("RemoteLab", lab), "far:cpu0", job, spool, lease_s=60.0, every_s=every_s)
 
 
 async def test_a_script_that_reports_all_the_time_asks_the_lab_at_each_bucket_and_seldom_between(
@@ -111,6 +112,15 @@ async def test_an_order_stands_until_the_lab_gives_another(lab: Lab, spool: Spoo
 
     assert [await held.poll() for _ in range(3)] == ["stop"] * 3
     assert len(lab.renewals) == 1
+
+
+async def test_a_loss_that_was_printed_is_sent_as_one(lab: Lab, spool: Spool) -> None:
+    held = lease(lab, spool, ALWAYS, replace(JOB, tick_source="stdout"))
+
+    await held.tick(2.5, 0.2)
+    await held.poll()
+
+    assert lab.renewals == [{"metric": 2.5, "progress": 0.2, "tick_source": "stdout"}, {}]
 
 
 async def test_who_reports_is_told_of_more_time_and_who_polls_is_not(lab: Lab, spool: Spool) -> None:

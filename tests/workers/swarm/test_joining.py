@@ -76,6 +76,38 @@ def test_a_run_that_is_told_to_stop_ends_and_is_reported_without_a_value(
     assert "swarm-1: stopped early" in worker.said
 
 
+UNMODIFIED = """
+import time
+
+TOTAL_WALL_CLOCK_TIME = 300
+LR = 0.001
+
+for percent in range(11):
+    print(f"\\rstep {percent:05d} ({percent:.1f}%) | loss: {9 - percent:.6f} | lrm: 1.00    ", end="", flush=True)
+while True:
+    time.sleep(0.05)
+"""
+"""It knows nothing of report."""
+
+
+def test_a_script_that_only_prints_its_progress_is_stopped_where_the_swarm_reads_it(
+    swarm: Swarm, tmp_path: Path
+) -> None:
+    swarm.todo = [assignment("swarm-1", budget=120) | {"tick_source": "stdout"}]
+    swarm.on_tick = lambda tick: (
+        {"action": "stop", "reason": "it is among the last"} if tick["p"] > 0.07 else {}
+    )
+
+    with joined_worker(tmp_path / "w1", UNMODIFIED) as worker:
+        worker.first_join(swarm.url, "--max-runs", "1")
+
+        assert worker.ended() == 0
+    assert swarm.ticks[-1] == {"id": "swarm-1", "p": 0.08, "m": 1.0, "tick_source": "stdout"}
+    (result,) = swarm.results
+    assert (result["val_bpb"], "error" in result) == (None, False)
+    assert "unless it prints lines `step 00123 (12.3%) | loss: 2.34 |`" in worker.said
+
+
 def test_a_run_that_is_extended_trains_longer_where_its_script_reads_the_budget(
     swarm: Swarm, tmp_path: Path
 ) -> None:

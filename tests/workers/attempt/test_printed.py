@@ -1,0 +1,77 @@
+"""Which printed lines become ticks: the first of each bucket at once, of the others the newest now and then."""
+
+from __future__ import annotations
+
+import asyncio
+
+from functions.formats.progress_line import Tick
+from workers.attempt.printed import PrintedTicks
+
+SELDOM, ALWAYS = 3600.0, 0.0
+
+
+def line(percent: float, loss: float = 2.0) -> bytes:
+    return f"\rstep 00001 ({percent}%) | loss: {loss} | lrm: 1.00".encode()
+
+
+async def taken(ticks: PrintedTicks) -> list[Tick]:
+    """All that is due."""
+    found: list[Tick] = []
+    while True:
+        waiting = asyncio.ensure_future(ticks.next())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        if not waiting.done():
+            waiting.cancel()
+            return found
+        found.append(waiting.result())
+
+
+async def test_a_script_that_prints_all_the_time_has_a_tick_for_each_bucket_and_few_between() -> None:
+    ticks = PrintedTicks(SELDOM)
+    found = []
+
+    for percent in range(101):
+        ticks.hear(line(percent))
+        found += await taken(ticks)
+
+    assert [share for _, share in found] == [0.0, 0.08, 0.15, 0.35, 0.55, 0.75, 0.95]
+
+
+async def test_lines_that_come_all_at_once_are_ranked_like_those_that_come_one_by_one() -> None:
+    ticks = PrintedTicks(SELDOM)
+
+    ticks.hear(b"".join(line(percent, loss=100 - percent) for percent in range(101)))
+
+    assert await taken(ticks) == [(92, 0.08), (85, 0.15), (65, 0.35), (45, 0.55), (25, 0.75), (5, 0.95)]
+
+
+async def test_what_waits_between_two_buckets_is_replaced_by_what_is_newer() -> None:
+    ticks = PrintedTicks(0.05)
+    ticks.hear(line(1, loss=9.0))
+    first = await ticks.next()
+
+    for percent in (2, 3, 4):
+        ticks.hear(line(percent, loss=9.0 - percent))
+    second = await ticks.next()
+
+    assert (first, second) == ((9.0, 0.01), (5.0, 0.04))
+    assert await taken(ticks) == []
+
+
+async def test_a_run_that_goes_on_within_a_bucket_enters_it_once() -> None:
+    ticks = PrintedTicks(ALWAYS)
+
+    for percent in (19, 20, 21):
+        ticks.hear(line(percent))
+    ticks.hear(b"\nevaluating ...\n")
+
+    assert await taken(ticks) == [(2.0, 0.19), (2.0, 0.21)]
+
+
+async def test_an_output_without_progress_has_no_ticks() -> None:
+    ticks = PrintedTicks(ALWAYS)
+
+    ticks.hear(b"step 1 of 10\nloss: 2.0\n---\nval_bpb: 1.0\n")
+
+    assert await taken(ticks) == []
