@@ -211,6 +211,19 @@ def test_pips_settings_reach_uv_unless_it_has_its_own() -> None:
     assert launcher.uv_environment({**theirs, "UV_INDEX_URL": "file:///f"})["UV_INDEX_URL"] == "file:///f"
 
 
+def test_all_packages_have_their_bytecode_although_one_file_is_no_python(tmp_path: Path) -> None:
+    venvs.create(tmp_path, symlinks=True)
+    (packages,) = tmp_path.glob("lib/python3.*/site-packages")
+    for name, text in {"whole": "x = 1\n", "broken": "print 'x'\n"}.items():
+        (packages / name).mkdir()
+        (packages / name / "__init__.py").write_text(text)
+
+    environ = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+    subprocess.run([tmp_path / "bin" / "python", "-I", "-c", launcher.COMPILE], env=environ, check=True)
+
+    assert [file.parts[-3] for file in packages.glob("*/__pycache__/*.pyc")] == ["whole"]
+
+
 def test_a_failed_setup_shows_the_last_lines_and_leaves_no_stamp(
     checkout: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
