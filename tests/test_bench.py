@@ -57,7 +57,7 @@ def test_confirmed_keeping_keeps_half_as_often_what_is_the_same_code(paired: flo
     assert confirmed.mean(FALSE)[0] <= 0.5 * greedy.mean(FALSE)[0]
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_a_third_of_a_night_of_a_swarm_with_beliefs_is_as_its_rules_say(seed: int) -> None:
     found = beliefs_swarm.lived(seed, 300)
 
