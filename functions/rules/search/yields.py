@@ -23,7 +23,7 @@ PRIOR_OTHERS: Final = 3.0
 MODES: Final[tuple[Mode, ...]] = ("explore", "exploit", "combine", "ablation")
 """In this order where their bounds are equal."""
 
-Arm = TypeVar("Arm", bound=str)
+Arm = TypeVar("Arm")
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,14 @@ def best_mode(ends: Sequence[End], near_misses: int) -> tuple[Mode, Yield]:
     Two near misses are needed to combine, and a keep to go on with.
     """
     found = mode_yields(ends)
-    possible = {
+    is_possible: dict[Mode, bool] = {
         "explore": True,
         "exploit": kept_category(ends) is not None,
         "combine": near_misses >= 2,
         "ablation": True,
     }
-    best = max((mode for mode in MODES if possible[mode]), key=lambda mode: found.get(mode, NONE).bound)
+    bounds: dict[Mode, float] = {mode: found.get(mode, NONE).bound for mode in MODES if is_possible[mode]}
+    best = max(bounds, key=bounds.__getitem__)
     return best, found.get(best, NONE)
 
 
