@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from state import best_config
 from state.belief_facts import BeliefFacts, Kept, Learning, LearningFacts, ProposalFacts
 from state.client import Lab, time_of
 from state.errors import NotFound
-from state.indexes import members, values
 from state.moves import Arg
 from state.noise import spread_at, spread_of
 from state.policy import read_policy
@@ -44,13 +44,13 @@ class Hypotheses:
         reads = {
             **self._of_tag(tag),
             "archived": ("HVALS", self._keys("archived_hypotheses", tag)),
-            "best": self._best(tag),
+            "best_config": best_config.reading(self._lab, tag),
         }
         found = await self._lab.read(reads)
         return ProposalFacts(
             **_facts(tag, found),
             archived=_read(found["archived"]),
-            best_config=_config_of(found["best"]),
+            best_config=best_config.read_from(found["best_config"]),
         )
 
     async def find(self, tag: str) -> ProposalFacts | None:
@@ -121,7 +121,7 @@ class Hypotheses:
                 "references": ("LRANGE", keys("references", tag), 0, -1),
                 "noise": spread_at(keys, tag, None),
                 "reprieved": ("HGETALL", keys("reprieved", tag)),
-                "best": self._best(tag),
+                "best_config": best_config.reading(self._lab, tag),
             }
         )
         run = Experiment.found(found["run"])
@@ -131,7 +131,7 @@ class Hypotheses:
             **_facts(tag, found),
             run=run,
             is_learned=bool(found["learned"]),
-            best_config=_config_of(found["best"]),
+            best_config=best_config.read_from(found["best_config"]),
             references=found["references"],
             noise=spread_of(found["noise"]),
             reprieved=found["reprieved"],
@@ -199,21 +199,10 @@ class Hypotheses:
         ended = [name for name in facts.populations if after is not None and name not in after]
         return {"ended": [self._keys("proposals", facts.tag.name, name) for name in ended]}
 
-    def _best(self, tag: str) -> Sequence[Arg]:
-        """The config of the best keep."""
-        keys = self._keys
-        return members(self._lab, keys.keeps(tag), keys.experiment(""), limit=1, fields=("config_delta",))
-
 
 def with_evidence(hypothesis: Hypothesis, text: str | None) -> Hypothesis:
     """A hypothesis with what is kept of its evidence."""
     return hypothesis.model_copy(update={"evidence": _EVIDENCE.validate_json(text) if text else []})
-
-
-def _config_of(best: Sequence[Any]) -> dict[str, Any]:
-    text = next((config for (config,) in values(best).values()), None)
-    found: dict[str, Any] = json.loads(text) if text else {}
-    return found
 
 
 def _shared_out(texts: Mapping[str, str] | None) -> dict[str, Arg | Sequence[Arg] | None]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from state import best_config
 from state.client import Lab, time_of
 from state.errors import NotFound
 from state.experiments.ranking import ranks_at
@@ -206,19 +207,18 @@ class Swarms:
                 "finished": self._observed(keys("finished", tag)),
                 "stopped": self._observed(keys.status(tag, "stopped", "")[0]),
                 "running": self._observed(keys.status(tag, "running", "")[0]),
+                "best_config": best_config.reading(self._lab, tag),
                 **waiting,
             }
         )
         observed = [
             run for index in ("finished", "stopped", "running") for run in read_as(Observed, found[index])
         ]
-        facts = _facts(tag, found)
-        best_id = facts.best.experiment_id if facts.best else None
         return RefillFacts(
-            **vars(facts),
+            **vars(_facts(tag, found)),
             observed=observed,
             waiting={name: found[name] for name in population_ids},
-            best_config=next((run.config_delta for run in observed if run.experiment_id == best_id), {}),
+            best_config=best_config.read_from(found["best_config"]),
         )
 
     def _observed(self, index: str) -> Sequence[Arg]:

@@ -18,8 +18,9 @@ from functions.process.lifecycle import Process, opened
 from functions.rules.stopping.judging import REASON
 from functions.rules.swarm.handing_out import MOST_ACTIVE
 from state.experiments import Experiments
-from state.records import Experiment
+from state.records import OPEN, Experiment
 from state.settings import Settings
+from state.swarms import Swarms
 from state.tokens import TRIES_S, WRONG_TRIES
 from tests.conftest import http_client
 from tests.labs import asked, bearer, curl, events_of, idea, open_tag, problem, refused, registered, told
@@ -302,6 +303,23 @@ async def test_configs_wait_for_workers_and_leave_as_they_are_handed_out(swarm: 
     await swarm.next("w1")
 
     assert (await asked(swarm.http, "/health"))["queue_depth"] == 7
+
+
+async def test_the_config_of_a_best_that_is_older_than_the_runs_looked_at_is_still_known(
+    swarm: Swarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("state.swarms.OBSERVED", 2)
+    await swarm.join("w1")
+    best = await swarm.run("w1", 0.5)
+    for value in (0.9, 0.91, 0.92):
+        await swarm.run("w1", value)
+
+    facts = await Swarms(swarm.process.lab).refill_facts("swarm", [])
+
+    assert best not in {run.experiment_id for run in facts.observed if run.status not in OPEN}
+    assert facts.best is not None
+    assert facts.best.experiment_id == best
+    assert facts.best_config == (await Experiments(swarm.process.lab).get(best)).config_delta
 
 
 async def test_a_link_that_a_browser_follows_hands_out_nothing(swarm: Swarm) -> None:
