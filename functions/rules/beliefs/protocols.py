@@ -31,7 +31,7 @@ from functions.rules.beliefs.specs import (
 )
 from functions.rules.swarm.fingerprints import fingerprint
 from functions.rules.swarm.proposals import Proposal
-from functions.rules.swarm.shapes import Shape, contradictions, freedoms_of
+from functions.rules.swarm.shapes import Shape, contradictions, standing_config
 from state.records import Dimension, Value
 
 ARM_PRIORITY: Final = 0.88
@@ -195,7 +195,7 @@ def _configs(test: RunningTest) -> list[dict[str, Value]]:
     for cell in cells_of(test.spec):
         constraint = {**test.constraint, **test.spec.fixed, **cell}
         shape = Shape("validate", free=(), constraint=constraint, center=test.reference_config)
-        found.append({f.dimension.name: f.standing for f in freedoms_of(test.dimensions, shape)})
+        found.append(standing_config(test.dimensions, shape))
     return found
 
 

@@ -11,7 +11,7 @@ from functions.rules.beliefs.rebalancing import steadied
 from functions.rules.beliefs.strategies import COMPARED, moonshot_shape, shape_of, strategy_of
 from functions.rules.beliefs.testing import is_test, test_terms
 from functions.rules.swarm.populations import Population, population_id
-from functions.rules.swarm.shapes import Shape, freedoms_of
+from functions.rules.swarm.shapes import Shape, standing_config
 from state.belief_facts import BeliefFacts
 from state.policy import Policy
 from state.records import Dimension, Hypothesis, Value
@@ -50,8 +50,7 @@ def shared_out(
 
 def reference_config(dimensions: Sequence[Dimension], best_config: Mapping[str, Value]) -> dict[str, Value]:
     """What reference runs of a hypothesis have that is proposed now: the best known config, else the middle."""
-    shape = Shape("investigate", center=best_config)
-    return {freedom.dimension.name: freedom.standing for freedom in freedoms_of(dimensions, shape)}
+    return standing_config(dimensions, Shape("investigate", center=best_config))
 
 
 def is_over(h: Hypothesis) -> bool:

@@ -9,7 +9,7 @@ from functions.rules.beliefs.rebalancing import population_for
 from functions.rules.beliefs.strategies import COMPARED
 from functions.rules.beliefs.terms import EvidencePolicy
 from functions.rules.swarm.populations import Population, everyone
-from functions.rules.swarm.shapes import Shape, SwarmStrategy, freedoms_of
+from functions.rules.swarm.shapes import Shape, SwarmStrategy, standing_config
 from state.errors import Invalid
 from state.policy import Policy
 from state.records import Dimension, SwarmWorker, Value
@@ -85,7 +85,7 @@ def reference_config(
     ahead = worker.number % round(1 / share) if worker.population_id is None else 0
     if not purpose.is_compared or (worker.compared + 1 + ahead) * share < 1:
         return None
-    return {f.dimension.name: f.standing for f in freedoms_of(dimensions, purpose.shape)}
+    return standing_config(dimensions, purpose.shape)
 
 
 def is_reference(config: Mapping[str, Value], purpose: Purpose) -> bool:

@@ -149,8 +149,8 @@ class Waiting:
     why: str
     results: int | None = 0
     """Of its tag, when it was proposed; None: a lost run's, which waits however much is known since."""
-    around: str | None = None
-    """The tag's best, where the config was proposed around it."""
+    around: Mapping[str, Any] | None = None
+    """The config that was taken for the best, where this one is to be near it."""
 
     def text(self, nth: int) -> str:
         """As it waits; `nth` tells equal configs apart."""

@@ -55,6 +55,12 @@ class Sampler(Protocol):
         """
         ...
 
+    def believed_best(
+        self, dimensions: Sequence[Dimension], observations: Sequence[Observation]
+    ) -> Mapping[str, Value] | None:
+        """The config that it takes for the best of those that were run; None: for it that is the tag's best."""
+        ...
+
 
 def priority_of(least: float, promise: float) -> float:
     """least + 0.2 x promise, with the promise from 0 to 1: the chance to beat the mean, or the place in a ranking.

@@ -11,7 +11,7 @@ from functions.rules.swarm.fingerprints import fingerprint
 from functions.rules.swarm.observations import Observation
 from functions.rules.swarm.promoting import promoted
 from functions.rules.swarm.proposals import Proposal, Sampler, drawn_proposal
-from functions.rules.swarm.shapes import NEAR, Shape, SwarmStrategy
+from functions.rules.swarm.shapes import NEAR, Shape, SwarmStrategy, standing_config
 from state.policy import Duplicates, Policy
 from state.records import Dimension
 
@@ -35,6 +35,9 @@ PROMOTION_SHARE = 0.5
 SamplerOf = Callable[[Shape], Sampler]
 """What proposes configs within a shape."""
 USUAL = Duplicates()
+WINNER = 0.75
+"""Priority of the config that `converge` is around: it is run 3 times, so that neither its own luck decides nor that
+of its neighbours."""
 MISSES = 32
 """Draws in a row that may not run; then the shape is used up."""
 
@@ -109,6 +112,8 @@ def _planned(
         leapt = sampler_of(everything).propose(dimensions, observations, everything, leaps, rng)
         found += [replace(p, why=f"all dimensions anew, {p.why}") for p in leapt]
         observations = [*observations, *(Observation(p.config, None, pending=True) for p in leapt)]
+        if shape.strategy == "converge" and shape.center and len(found) < count:
+            found.append(Proposal(standing_config(dimensions, shape), WINNER, "what is taken for the best"))
     elif is_mixed:
         moonshot = replace(shape, strategy="moonshot")
         shots = _some(MOONSHOT_SHARE, count, rng)

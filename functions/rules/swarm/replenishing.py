@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,8 +17,8 @@ from functions.rules.swarm.observations import Observation
 from functions.rules.swarm.populations import Population
 from functions.rules.swarm.refilling import LEAST_TARGET, refilled, wanted
 from functions.rules.swarm.sampling import sampler_of
-from functions.rules.swarm.shapes import NEAR
-from state.records import OPEN
+from functions.rules.swarm.shapes import NEAR, Shape
+from state.records import OPEN, Value
 from state.swarm_facts import Observed, RefillFacts, Replenishing
 
 if TYPE_CHECKING:
@@ -32,9 +32,11 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
     """What leaves and joins the configs that wait.
 
     A config is stale once so many results came in after it was proposed as workers are active: it was made by a model
-    that knew none of them. One that a worker has lost is never stale: it was to be run already.
+    that knew none of them. So is one near a config that is no longer taken for the best. One that a worker has lost
+    is never stale: it was to be run already.
     """
-    results, best = facts.tag.results, facts.best.experiment_id if facts.best else None
+    results, observed = facts.tag.results, [observation_of(run) for run in reversed(facts.observed)]
+    around = taken_for_best(facts, observed) if population.strategy in NEAR else None
     waiting = {text: Waiting.read(text) for text in facts.waiting[population.population_id]}
     workers = population.target or facts.active_workers
     lasts = max(LEAST_TARGET, facts.active_workers)
@@ -43,7 +45,7 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
         for text, one in waiting.items()
         if not fits(one.config, facts.dimensions)
         or (one.results is not None and results - one.results > lasts)
-        or (one.around is not None and one.around != best)
+        or (one.around is not None and one.around != around)
     ]
     stay = [one for text, one in waiting.items() if text not in set(dropped)]
     count = min(wanted(facts.policy, workers, len(stay)), AT_ONCE)
@@ -53,8 +55,8 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
         return Replenishing(dropped, _cells(facts, population, stay, rng)[:AT_ONCE])
     proposals = refilled(
         facts.dimensions,
-        [*(observation_of(run) for run in reversed(facts.observed)), *(_waiting(one) for one in stay)],
-        population.shape_around(facts.best_config),
+        [*observed, *(_waiting(one) for one in stay)],
+        population.shape_around(around or facts.best_config),
         partial(sampler_of, facts.policy.sampler),
         _tried(facts, stay),
         count,
@@ -62,11 +64,19 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
         facts.policy.duplicates,
         ended=results,
     )
-    around = best if population.strategy in NEAR else None
     added = [
         Waiting(p.config, p.priority, p.why, results, around).text(rng.getrandbits(48)) for p in proposals
     ]
     return Replenishing(dropped, [(text, p.priority) for text, p in zip(added, proposals, strict=True)])
+
+
+def taken_for_best(facts: RefillFacts, observed: Sequence[Observation]) -> Mapping[str, Value] | None:
+    """The config that a search near the best is around; None: none is known.
+
+    Rather the one that all runs together speak for than the tag's best, which is the luckiest of many like it.
+    """
+    sampler = sampler_of(facts.policy.sampler, Shape("exploit"))
+    return sampler.believed_best(facts.dimensions, observed) or facts.best_config or None
 
 
 def _cells(

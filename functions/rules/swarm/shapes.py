@@ -16,7 +16,7 @@ SwarmStrategy = Literal[
     "exploit", "investigate", "falsify", "validate", "decision_sprint", "moonshot", "converge"
 ]
 
-NEAR: Mapping[SwarmStrategy, float] = {"exploit": 1 / 8, "converge": 1 / 16}
+NEAR: Mapping[SwarmStrategy, float] = {"exploit": 1 / 8, "converge": 1 / 32}
 """Strategies that stay near the best known config, with the share of a range on either side of it."""
 OTHER_CATEGORY: Mapping[SwarmStrategy, float] = {"exploit": 0.25, "converge": 0.1}
 """Share of their configs that try a categorical elsewhere than at the best known value."""
@@ -86,6 +86,11 @@ def drawn_config(dimensions: Sequence[Dimension], shape: Shape, rng: Random) -> 
     return {
         f.dimension.name: f.room.drawn(rng) if f.dimension.name in varied else f.standing for f in freedoms
     }
+
+
+def standing_config(dimensions: Sequence[Dimension], shape: Shape) -> dict[str, Value]:
+    """The config within a shape that varies no dimension."""
+    return {f.dimension.name: f.standing for f in freedoms_of(dimensions, shape)}
 
 
 def freedoms_of(dimensions: Sequence[Dimension], shape: Shape) -> list[Freedom]:

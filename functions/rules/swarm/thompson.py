@@ -12,7 +12,7 @@ from functions.rules.swarm.observations import SPREAD, Observation, Scores, scor
 from functions.rules.swarm.proposals import LEAST, Proposal, priority_of
 from functions.rules.swarm.rooms import Room
 from functions.rules.swarm.shapes import Freedom, Shape, freedoms_of, varied_names
-from state.records import Dimension
+from state.records import Dimension, Value
 
 if TYPE_CHECKING:
     from random import Random
@@ -41,6 +41,12 @@ class Thompson:
         freedoms, scores = freedoms_of(dimensions, shape), scored(observations)
         beliefs = {f.dimension.name: _beliefs(f, observations, scores) for f in freedoms if f.share}
         return [self._one(freedoms, beliefs, shape, rng) for _ in range(count)]
+
+    def believed_best(
+        self, dimensions: Sequence[Dimension], observations: Sequence[Observation]
+    ) -> Mapping[str, Value] | None:
+        """See Sampler: it compares no configs."""
+        return None
 
     def _one(
         self,

@@ -7,7 +7,7 @@ equation 5.9 (the gradient of the log marginal likelihood). Distances are scaled
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -76,6 +76,17 @@ class Regression:
         covered = self.covered(points)
         variance = np.maximum(self.variance - np.einsum("ij,ij->j", covered, covered), JITTER)
         return self.mean + self.scale * (covered.T @ self.whitened), self.scale**2 * variance
+
+    def informed(self, points: Floats, results: Floats) -> Regression:
+        """The same scales, and other results: a fit takes far longer than a posterior."""
+        from scipy.linalg import solve_triangular
+
+        covariance = self.covariance(points, points)
+        covariance[np.diag_indices_from(covariance)] += self.noise + JITTER
+        root: Floats = np.linalg.cholesky(covariance).astype(np.float64)
+        values = (results - self.mean) / self.scale
+        whitened: Floats = solve_triangular(root, values, lower=True, check_finite=False)
+        return replace(self, points=points, root=root, whitened=whitened)
 
 
 def fitted(points: Floats, results: Floats, is_nominal: Flags) -> Regression:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from statistics import median
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from functions.rules.swarm.gaussian_process.regression import Regression, fitted
 from functions.rules.swarm.observations import Observation, Scale, is_finished
 from functions.rules.swarm.proposals import LEAST, Proposal, drawn_proposal, priority_of
 from functions.rules.swarm.shapes import Freedom, Shape, freedoms_of, varied_names
-from state.records import Dimension
+from state.records import Dimension, Value
 
 if TYPE_CHECKING:
     from random import Random
@@ -39,6 +39,7 @@ REPEATED = 1e-4
 FALLING = 0.6
 STEPS = (0.03, 0.1, 0.25)
 """Sizes of the steps away from them, as shares of a range."""
+EVERYWHERE = Shape("investigate")
 STEPPED = (0.5, 0.3, 0.2)
 """Shares of the candidates near a config that differ from it in 1, 2 and 3 dimensions."""
 
@@ -63,11 +64,9 @@ class GaussianProcess:
     ) -> list[Proposal]:
         freedoms = freedoms_of(dimensions, shape)
         axes = [Axis(freedom) for freedom in freedoms]
-        names = {dimension.name for dimension in dimensions}
-        seen = [one for one in observations if not names.isdisjoint(one.config)]
+        seen = _about(dimensions, observations)
         ended = [one for one in seen if not one.pending]
-        few = sum(map(is_finished, ended)) <= len(dimensions)
-        if few or not count or not any(f.share for f in freedoms):
+        if _are_too_few(ended, dimensions) or not count or not any(f.share for f in freedoms):
             return [drawn_proposal(dimensions, shape, rng, "drawn at random") for _ in range(count)]
         chance = np.random.default_rng(rng.getrandbits(64))
         model = learned(axes, ended)
@@ -75,10 +74,7 @@ class GaussianProcess:
         candidates = _candidates(freedoms, axes, model, shape, rng, chance)
         return [
             Proposal(
-                {
-                    axis.freedom.dimension.name: axis.value(place)
-                    for axis, place in zip(axes, places, strict=True)
-                },
+                _config(axes, places),
                 priority_of(LEAST[shape.strategy], promise),
                 f"model: better than the best with a chance of {promise:.0%}",
             )
@@ -86,6 +82,32 @@ class GaussianProcess:
                 model, candidates, pending, [_varying(axes, candidates, chance) for _ in range(count)]
             )
         ]
+
+    def believed_best(
+        self, dimensions: Sequence[Dimension], observations: Sequence[Observation]
+    ) -> Mapping[str, Value] | None:
+        """See Sampler: the config with the lowest mean under the model, whatever luck its own run had."""
+        ended = [one for one in _about(dimensions, observations) if not one.pending]
+        if _are_too_few(ended, dimensions):
+            return None
+        axes = [Axis(freedom) for freedom in freedoms_of(dimensions, EVERYWHERE)]
+        model = learned(axes, ended).informed(_points(axes, ended), _evened(_comparable(ended)))
+        return _config(axes, model.points[model.predicted(model.points)[0].argmin()])
+
+
+def _about(dimensions: Sequence[Dimension], observations: Sequence[Observation]) -> list[Observation]:
+    """The runs that have set one of these dimensions at least."""
+    names = {dimension.name for dimension in dimensions}
+    return [one for one in observations if not names.isdisjoint(one.config)]
+
+
+def _are_too_few(ended: Sequence[Observation], dimensions: Sequence[Dimension]) -> bool:
+    """Whether a model would learn next to nothing from the runs that ended."""
+    return sum(map(is_finished, ended)) <= len(dimensions)
+
+
+def _config(axes: Sequence[Axis], places: Floats) -> dict[str, Value]:
+    return {axis.freedom.dimension.name: axis.value(place) for axis, place in zip(axes, places, strict=True)}
 
 
 def _points(axes: Sequence[Axis], seen: Sequence[Observation]) -> Floats:

@@ -184,6 +184,9 @@ def test_a_sampler_that_proposes_one_config_only_does_not_stop_the_others() -> N
         ) -> list[Proposal]:
             return [Proposal(CENTER, 0.9, "stuck")] * (MISSES * 3)
 
+        def believed_best(self, dimensions: Sequence[Dimension], observations: Sequence[Observation]) -> None:
+            raise AssertionError("nothing is near the best here")
+
     proposals = refilled(
         SOME, [], Shape("converge"), lambda _: Stuck(), {}, 8, Random(1), Duplicates(max_inflight=1)
     )
@@ -220,8 +223,18 @@ def test_every_100_results_the_best_configs_get_neighbours(ended: int, promotes:
 def test_no_neighbours_or_moonshots_are_mixed_into_the_places_near_a_winner() -> None:
     found = reasons(120, Shape("converge", center=CENTER))
 
-    assert found.keys() == {"thompson", "all"}
+    assert found.keys() == {"thompson", "all", "what"}
     assert found["all"] < found["thompson"] / 8
+
+
+def test_the_config_that_a_winner_is_looked_for_around_is_run_three_times() -> None:
+    shape, key = Shape("converge", center=CENTER), fingerprint(CENTER, SOME)
+
+    def times(tried: Tried) -> int:
+        return keys(refilled(SOME, runs([0.1]), shape, thompson, {key: tried}, 8, Random(1)))[key]
+
+    assert [times(Tried(n)) for n in range(5)] == [2, 2, 1, 0, 0]
+    assert times(Tried(1, in_flight=1)) == 1
 
 
 def test_what_builds_on_a_claim_puts_together_now_and_then_what_was_learned_of_each_dimension() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from random import Random
 
 from functions.rules.swarm.handing_out import Waiting, lost
@@ -10,7 +11,7 @@ from functions.rules.swarm.replenishing import replenished
 from functions.rules.swarm.shapes import Shape, drawn_config
 from state.policy import Policy
 from state.records import Best, Experiment, Tag
-from state.swarm_facts import RefillFacts
+from state.swarm_facts import Observed, RefillFacts
 from tests.functions.rules.swarm.sample import INVESTIGATE, SOME
 
 CONFIG = drawn_config(SOME, INVESTIGATE, Random(3))
@@ -49,17 +50,33 @@ def test_a_config_near_a_best_that_is_no_more_leaves_the_queue_as_the_next_best_
     near = Population(
         "pop_1", "exploit", "hyp_1", "LR matters", target=1, shape=Shape("exploit", center=CONFIG)
     )
-    old = Waiting(CONFIG, 0.5, "random", results=MANY, around="swarm-1").text(1)
-    now = facts(
-        old,
-        population=near,
-        best=Best(experiment_id="swarm-2", val_bpb=-0.5, commit_sha="abc1234", updated_at=0.0),
-    )
+    old = Waiting(CONFIG, 0.5, "random", results=MANY, around={**CONFIG, "LAYERS": 4}).text(1)
+    new = Waiting(CONFIG, 0.5, "random", results=MANY, around=CONFIG).text(2)
+    now = replace(facts(old, new, population=near), best_config=CONFIG)
 
     change = replenished(now, near, Random(1))
 
     assert change.dropped == [old]
-    assert {Waiting.read(text).around for text, _ in change.added} == {"swarm-2"}
+    assert all(Waiting.read(text).around == CONFIG for text, _ in change.added)
+
+
+def test_a_lucky_run_is_the_best_of_a_tag_and_not_what_the_next_configs_are_near() -> None:
+    near = Population("pop_1", "converge", "hyp_1", "LR matters", target=8, shape=Shape("converge"))
+    rng = Random(5)
+    good, lucky = {**CONFIG, "DROPOUT": 0.1}, {**CONFIG, "DROPOUT": 0.5}
+    values = [(good, -0.1)] * 6 + [(lucky, -0.11), *[(lucky, 0.1)] * 3]
+    values += [(drawn_config(SOME, INVESTIGATE, rng), 0.3 + rng.gauss(0, 0.01)) for _ in range(20)]
+    ended = [
+        Observed(experiment_id=f"swarm-{n}", status="discard", config_delta=config, delta_bpb=value)
+        for n, (config, value) in enumerate(values)
+    ]
+    now = replace(facts(population=near), observed=ended, best_config=lucky)
+
+    for sampler, around in (("gaussian_process", good), ("thompson", lucky)):
+        policy = Policy.model_validate({"sampler": sampler})
+        change = replenished(replace(now, policy=policy), near, Random(1))
+
+        assert all(Waiting.read(text).around == around for text, _ in change.added)
 
 
 def test_what_is_compared_keeps_its_center_and_what_looks_for_the_best_is_around_the_newest() -> None:

@@ -232,7 +232,7 @@ def test_investigate_leaves_no_dimension_out() -> None:
 def test_exploit_stays_near_the_best_and_converge_nearer() -> None:
     exploit, converge = (drawn(Shape(each, center=CENTER)) for each in ("exploit", "converge"))
 
-    for configs, apart in ((exploit, 0.125), (converge, 0.0625)):
+    for configs, apart in ((exploit, 1 / 8), (converge, 1 / 32)):
         assert max(abs(d - 0.25) / 0.5 for d in numbers(configs, "DROPOUT")) == pytest.approx(apart, abs=0.01)
         assert max(abs(math.log10(lr / 0.003)) / 3 for lr in numbers(configs, "LR")) < apart + 0.01
         others = sum(config["OPTIMIZER"] != "sgd" for config in configs) / len(configs)

@@ -73,6 +73,16 @@ def test_it_predicts_what_it_has_not_seen() -> None:
     assert np.mean(np.abs(off) < 2 * np.sqrt(variance)) > 0.8
 
 
+def test_informed_of_what_it_knows_it_believes_the_same() -> None:
+    one = learned()
+    results = one.mean + one.scale * (one.root @ one.whitened)
+
+    again = one.informed(one.points, results)
+
+    for before, after in zip(one.predicted(one.points), again.predicted(one.points), strict=True):
+        assert after == pytest.approx(before)
+
+
 def test_it_finds_which_axis_matters_and_how_large_the_noise_is() -> None:
     model = learned(120, noise=0.3)
 

@@ -67,6 +67,21 @@ def mean_of(proposals: Sequence[Proposal]) -> float:
     return fmean(bowl(p.config, Random(0), noise=0.0) for p in proposals)
 
 
+def test_what_it_takes_for_the_best_is_what_all_runs_speak_for_and_not_the_luckiest() -> None:
+    seen = learned(100)
+    lucky = max(seen, key=lambda one: bowl(one.config, Random(0), noise=0.0))
+
+    found = MODEL.believed_best(SOME, [*seen, Observation(lucky.config, -0.05)])
+
+    assert found in [one.config for one in seen]
+    assert bowl(found or {}, Random(0), noise=0.0) < BLIND / 3
+
+
+def test_with_few_runs_it_takes_none_for_the_best() -> None:
+    assert MODEL.believed_best(SOME, learned(len(SOME))) is None
+    assert Thompson().believed_best(SOME, learned(100)) is None
+
+
 BLIND = fmean(bowl(one.config, Random(0), noise=0.0) for one in learned(400))
 """Of configs at random."""
 
