@@ -20,11 +20,9 @@ from functions.rules.opening import swarm_policy, swarm_tag
 from functions.rules.swarm.belonging import population_of, populations_of
 from functions.rules.swarm.dimensions import same
 from functions.rules.swarm.fingerprints import fingerprint
-from functions.rules.swarm.handing_out import CATEGORY, REFERENCE_PRIORITY, handed_out, retest_for
-from functions.rules.swarm.observations import Observation
+from functions.rules.swarm.handing_out import CATEGORY, REFERENCE_PRIORITY, Waiting, handed_out, retest_for
 from functions.rules.swarm.populations import Population, everyone
-from functions.rules.swarm.promoting import top_configs
-from functions.rules.swarm.replenishing import replenished
+from functions.rules.swarm.replenishing import observation_of, replenished, taken_for_best
 from state.decisions import HandOut
 from state.facts import Spread
 from state.policy import Policy
@@ -53,7 +51,8 @@ class Ran:
     strategy: str
     is_reference: bool
     varied: int
-    """Dimensions in which it differs from the unchanged config or from the best, whichever it is nearer to."""
+    """Dimensions in which it differs from the unchanged config, the tag's best, or the config that it was proposed
+    around, whichever it is nearest to."""
 
 
 @dataclass(frozen=True)
@@ -131,12 +130,6 @@ class Night:
         return dict(self._experiments[best.experiment_id].config_delta or {}) if best else {}
 
     @property
-    def best_by_mean(self) -> Mapping[str, Value]:
-        """The config with the best shrunken mean."""
-        seen = [Observation(run.config_delta, run.delta_bpb) for run in self._ended]
-        return top_configs(seen, self.beliefs.dimensions)[0]
-
-    @property
     def confirmed_config(self) -> dict[str, Any]:
         """Of the incumbent that its retests have borne out."""
         standing = self._keeps.standing()
@@ -198,7 +191,8 @@ class Night:
         self._workers[worker.worker_id] = worker.model_copy(update=joined)
         config = out.idea.config_delta or {}
         is_asked = out.is_reference and out.priority == REFERENCE_PRIORITY
-        self.ran.append(Ran(out.strategy, is_asked, self._varied(config)))
+        around = None if out.proposal is None else Waiting.read(out.proposal).around
+        self.ran.append(Ran(out.strategy, is_asked, self._varied(config, around)))
         fields = {"hypothesis_id": out.idea.hypothesis_id, "population_id": out.population_id}
         self._start(self._experiment(config, out.strategy, **fields), worker)
 
@@ -208,8 +202,8 @@ class Night:
             out.most_in_flight is not None and flying >= out.most_in_flight
         )
 
-    def _varied(self, config: Mapping[str, Value]) -> int:
-        known = [UNCHANGED] + ([self.best_config] if self.best_config else [])
+    def _varied(self, config: Mapping[str, Value], around: Mapping[str, Value] | None) -> int:
+        known = [UNCHANGED, *(one for one in (self.best_config, around) if one)]
         may_vary = [d.name for d in self.beliefs.dimensions if not d.frozen]
         return min(sum(not same(config[name], one[name]) for name in may_vary) for one in known)
 
@@ -352,22 +346,33 @@ class Night:
             retests=[e for e in retests if e.status == "registered"],
         )
 
+    @property
+    def taken_for_best(self) -> Mapping[str, Value]:
+        """The config that a search near the best is around; at least one run has ended."""
+        facts = self._refill_facts()
+        found = taken_for_best(facts, [observation_of(run) for run in facts.observed])
+        assert found is not None
+        return found
+
     def _refill(self) -> None:
         """What swarm::refill does."""
-        running = [
-            Observed(**e.model_dump(include=set(Observed.model_fields))) for e in self._running.values()
-        ]
-        ids = {*self.beliefs.populations, everyone(TAG).population_id}
-        self._waiting = {name: self._waiting.get(name, {}) for name in ids}
-        facts = RefillFacts(
-            **self._facts(),
-            observed=[*self._ended, *running],
-            waiting={name: [*texts] for name, texts in self._waiting.items()},
-            best_config=self.best_config,
-        )
+        facts = self._refill_facts()
         for population in populations_of(facts):
             change = replenished(facts, population, self._rng)
             queue = self._waiting[population.population_id]
             for text in change.dropped:
                 del queue[text]
             queue |= dict(change.added)
+
+    def _refill_facts(self) -> RefillFacts:
+        running = [
+            Observed(**e.model_dump(include=set(Observed.model_fields))) for e in self._running.values()
+        ]
+        ids = {*self.beliefs.populations, everyone(TAG).population_id}
+        self._waiting = {name: self._waiting.get(name, {}) for name in ids}
+        return RefillFacts(
+            **self._facts(),
+            observed=[*self._ended, *running],
+            waiting={name: [*texts] for name, texts in self._waiting.items()},
+            best_config=self.best_config,
+        )

@@ -70,9 +70,9 @@ class Found:
     regret: float
     regret_without: float
     """Of the swarm without beliefs."""
-    by_mean: float
-    """Regret of the config with the best shrunken mean, instead of the tag's best."""
-    by_mean_without: float
+    by_model: float
+    """Regret of the config that the search is around in the end, instead of the tag's best."""
+    by_model_without: float
 
 
 def lived(seed: int, results: int) -> Found:
@@ -101,8 +101,8 @@ def lived(seed: int, results: int) -> Found:
         additive=tested_apart(night),
         regret=night.regret(night.best_config),
         regret_without=without.regret(without.best_config),
-        by_mean=night.regret(night.best_by_mean),
-        by_mean_without=without.regret(without.best_by_mean),
+        by_model=night.regret(night.taken_for_best),
+        by_model_without=without.regret(without.taken_for_best),
     )
 
 
@@ -181,7 +181,7 @@ def show(found: Sequence[Found], console: Console) -> list[str]:
         is_hit=few >= 0.8,
     )
     rounds = [off for one in found for off in one.off_after_a_round]
-    agreed = fmean(off == 0 for off in rounds)
+    agreed = fmean([off == 0 for off in rounds] or [False])
     row(
         "targets that membership agrees with after a round",
         f"{100 * agreed:.1f} % of {len(rounds)}",
@@ -205,12 +205,13 @@ def show(found: Sequence[Found], console: Console) -> list[str]:
         "upper bound <= 1.15",
         is_hit=high <= 1.15,
     )
-    ratio, low, high = ratio_of([(one.by_mean, one.by_mean_without) for one in found])
-    row("the same of the best shrunken mean", f"{ratio:.2f} [{low:.2f}, {high:.2f}]")
-    regrets = [
-        fmean(values) for values in zip(*((one.regret, one.regret_without) for one in found), strict=True)
-    ]
-    row("mean regrets in sigmas, with and without", f"{regrets[0]:.2f}, {regrets[1]:.2f}")
+    row(
+        "mean regrets in sigmas, with and without", means([(one.regret, one.regret_without) for one in found])
+    )
+    of_model = [(one.by_model, one.by_model_without) for one in found]
+    ratio, low, high = ratio_of(of_model)
+    row("the same of the config that the search is around", f"{ratio:.2f} [{low:.2f}, {high:.2f}]")
+    row("its mean regrets in sigmas, with and without", means(of_model))
     console.print(total)
     return missed
 
@@ -222,6 +223,11 @@ def ratio_of(regrets: Sequence[tuple[float, float]]) -> tuple[float, float, floa
     low, high = np.quantile(drawn[:, 0] / drawn[:, 1], (0.025, 0.975))
     means = pairs.mean(axis=0)
     return float(means[0] / means[1]), float(low), float(high)
+
+
+def means(regrets: Sequence[tuple[float, float]]) -> str:
+    """The mean regrets of both swarms."""
+    return ", ".join(f"{fmean(each):.2f}" for each in zip(*regrets, strict=True))
 
 
 @click.command(help=__doc__)
