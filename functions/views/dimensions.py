@@ -29,6 +29,8 @@ class DimensionView(BaseModel):
     """Share of the results' variance that it explains by itself, 0 to 1; null: not measured."""
     interaction: float | None
     """The share that it explains only together with others."""
+    interacts_with: dict[str, float]
+    """What of this it explains with one other dimension, by that one's name, largest first; 0.02 and more."""
     n_samples: int
     """Results that the tag had when that was measured; 0: it was not."""
     is_canary: bool

@@ -53,6 +53,8 @@ class Dimension(Record):
     """Share of the results' variance that it explains by itself, 0 to 1; None: not measured."""
     interaction: float | None = None
     """The share that it explains only together with others."""
+    interacts_with: dict[str, float] = {}
+    """What of this it explains with one other dimension, by that one's name, largest first; 0.02 and more."""
     n_samples: int = 0
     """Results that the tag had when that was measured."""
     is_canary: bool = False

@@ -118,12 +118,20 @@ def ls(data: str | None, lab: str | None, tag: str | None, as_json: bool) -> Non
             *(row["name"], row["dtype"], _values(row)),
             "" if not row["frozen"] else _shown(row["frozen_value"]),
             *(row["frozen_at"] or "", row["frozen_by"] or "", row["frozen_reason"] or ""),
-            *("" if row[name] is None else f"{row[name]:.2f}" for name in ("importance", "interaction")),
+            *("" if row["importance"] is None else f"{row['importance']:.2f}", _interaction(row)),
         )
     console = for_people()
     if found["dimensions"]:
         console.print(table)
     console.print(f"{found['tag']}: {len(found['dimensions'])} dimensions")
+
+
+def _interaction(row: dict[str, Any]) -> str:
+    """What it explains only with others, and with which one most of it."""
+    if row["interaction"] is None:
+        return ""
+    first = next((f" ({name} {share:.2f})" for name, share in row["interacts_with"].items()), "")
+    return f"{row['interaction']:.2f}{first}"
 
 
 def _show_definition(made: dict[str, Any]) -> None:

@@ -33,6 +33,7 @@ def measured(facts: RefillFacts) -> list[Dimension]:
         shares = {
             "importance": round(found[d.name].alone, 4),
             "interaction": round(found[d.name].together, 4),
+            "interacts_with": {name: round(share, 4) for name, share in found[d.name].pairs.items()},
         }
         return d.model_copy(update={**shares, "n_samples": facts.tag.results})
 

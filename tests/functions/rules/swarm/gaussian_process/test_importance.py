@@ -14,7 +14,7 @@ from functions.rules.swarm.shapes import drawn_config
 from state.records import Dimension, Value
 from tests.functions.rules.swarm.sample import INVESTIGATE, SOME, at, dimension, runs
 
-A, B, C = (dimension(name, "float", min=0, max=1) for name in "ABC")
+A, B, C, D = (dimension(name, "float", min=0, max=1) for name in "ABCD")
 
 
 def seen(
@@ -47,7 +47,25 @@ def test_an_interaction_is_told_from_main_effects() -> None:
     assert found["A"].alone + found["B"].alone < 0.15
     assert found["A"].together > 0.8
     assert found["B"].together > 0.8
+    assert found["A"].pairs.keys() == {"B"}
+    assert found["A"].pairs["B"] == found["B"].pairs["A"] == pytest.approx(found["A"].together, abs=0.1)
     assert found["C"].together < 0.1
+
+
+def test_a_dimension_names_those_that_it_interacts_with_the_strongest_first() -> None:
+    def value(c: Mapping[str, Value]) -> float:
+        a, b, c_ = (number(c, name) - 0.5 for name in "ABC")
+        return a * b + 0.4 * b * c_ + 0.2 * (number(c, "D") - 0.5)
+
+    found = importances([A, B, C, D], seen([A, B, C, D], value, 300))
+
+    assert [*found["B"].pairs] == ["A", "C"]
+    assert found["A"].pairs.keys() == {"B"}
+    # variances of the products: 1 / 144 and 0.16 / 144; of D's effect: 0.04 / 12
+    whole = (1 + 0.16 + 0.48) / 144
+    assert found["B"].pairs["A"] == pytest.approx(1 / 144 / whole, abs=0.1)
+    assert found["B"].pairs["C"] == pytest.approx(0.16 / 144 / whole, abs=0.06)
+    assert not found["D"].pairs
 
 
 def test_it_does_not_fall_because_the_search_has_converged() -> None:
