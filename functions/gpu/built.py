@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from typing import Annotated
 
 from pydantic import Field
@@ -44,6 +43,6 @@ async def built(request: RunBuilt, call: Call, stores: Stores, settings: Setting
         patch = (
             None if request.patch_base64 is None else base64.b64decode(request.patch_base64, validate=True)
         )
-    except binascii.Error as problem:
+    except ValueError as problem:  # also of characters that are not ASCII
         raise Invalid(f"patch_base64 is no base64: {problem}", hint="send RFC 4648 base64") from problem
     return RunKnown(order=await lease.built(Source(request.tree_id, patch, request.differs)))

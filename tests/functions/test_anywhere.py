@@ -283,6 +283,7 @@ async def test_a_run_whose_patch_is_damaged_ends_and_holds_nobody_up(lab: Lab) -
         ("gpu/renew", {"metric": 1.0}, "go together"),
         ("gpu/renew", {"metric": 1.0, "progress": 1.6}, "progress"),
         ("gpu/built", {"tree_id": "t", "patch_base64": "not base64!"}, "base64"),
+        ("gpu/built", {"tree_id": "t", "patch_base64": "é"}, "base64"),
         ("pool/next", {"gpu_id": FAR, "timeout": 51}, "timeout"),
     ],
 )
