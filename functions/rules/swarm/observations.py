@@ -27,7 +27,7 @@ class Observation:
     value: float | None
     """The judged delta, lower is better, finite; None: it crashed, is pending, or was stopped without a report."""
     censored: bool = False
-    """It was stopped early: the value is its last one."""
+    """It was stopped early: the value is its last one, None where only its loss is known."""
     pending: bool = False
     """It has not ended."""
 
@@ -46,8 +46,9 @@ def scored(observations: Sequence[Observation]) -> Scores:
     """The score of each observation, from -LIMIT to LIMIT.
 
     A crash is as bad as a score can be. A run that was stopped counts as its last value, but never as better than the
-    mean of the finished runs. A pending run counts as the mean of those that ended (constant liar; Ginsbourger et al.
-    2010), so that the next proposals look elsewhere.
+    mean of the finished runs; where that value is not known, as half way from this mean to a crash. A pending run
+    counts as the mean of those that ended (constant liar; Ginsbourger et al. 2010), so that the next proposals look
+    elsewhere.
     """
     finished = [o.value for o in observations if is_finished(o) and o.value is not None]
     stopped = [o.value for o in observations if o.censored and not o.pending and o.value is not None]
@@ -56,7 +57,7 @@ def scored(observations: Sequence[Observation]) -> Scores:
 
     def score(seen: Observation) -> float:
         if seen.value is None:
-            return LIMIT
+            return (usual + LIMIT) / 2 if seen.censored else LIMIT
         return max(usual, scale.score(seen.value)) if seen.censored else scale.score(seen.value)
 
     ended = {n: score(seen) for n, seen in enumerate(observations) if not seen.pending}

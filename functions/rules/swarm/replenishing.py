@@ -102,13 +102,13 @@ def _cell_run(run: Observed) -> CellRun:
 
 
 def observation_of(run: Observed) -> Observation:
-    """A run as the sampler sees it; one that was stopped counts by its last report, or, without one, like a crash."""
+    """A run as the sampler sees it; one that was stopped counts by its last report, if it has one."""
     if run.status in OPEN:
         return Observation(run.config_delta, None, pending=True)
     if run.status == "stopped":
         last, baseline = last_value(run.last_metric, run.tick_source), run.baseline_bpb
         value = None if last is None or baseline is None else last - baseline
-        return Observation(run.config_delta, value, censored=value is not None)
+        return Observation(run.config_delta, value, censored=True)
     return Observation(run.config_delta, run.delta_bpb)
 
 

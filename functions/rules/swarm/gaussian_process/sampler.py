@@ -49,9 +49,9 @@ class GaussianProcess:
 
     A few results that are far off distort nothing; see `_evened`. A crash is as bad as the worst result. A run that
     was stopped early is not better than the median and not worse than the worst: its last value is of an earlier
-    time. Runs without a result, and the configs that are proposed together, count as runs that had what is expected
-    of them: they make their surroundings certain (kriging believer; Ginsbourger et al. 2010). Until there are more
-    results than dimensions, configs are drawn at random.
+    time, or is not known; then it lies half way between both. Runs without a result, and the configs that are
+    proposed together, count as runs that had what is expected of them: they make their surroundings certain (kriging
+    believer; Ginsbourger et al. 2010). Until there are more results than dimensions, configs are drawn at random.
     """
 
     def propose(
@@ -145,7 +145,7 @@ def _comparable(ended: Sequence[Observation]) -> Floats:
 
     def counts(one: Observation) -> float:
         if one.value is None:
-            return worst
+            return (usual + worst) / 2 if one.censored else worst
         return min(max(usual, one.value), worst) if one.censored else one.value
 
     return np.array([counts(one) for one in ended])

@@ -213,6 +213,15 @@ def test_a_run_that_was_stopped_counts_as_its_value_and_never_as_better_than_usu
     assert usual < scores[5] < scores[6] == LIMIT
 
 
+def test_a_stopped_run_of_which_only_a_loss_is_known_is_worse_than_usual_and_no_crash() -> None:
+    seen = runs([0.0, 1.0, 2.0])
+    stopped = Observation(seen[0].config, None, censored=True)
+
+    scores = scored([*seen, stopped, Observation(seen[0].config, None)]).each
+
+    assert fmean(scores[:3]) < scores[3] < scores[4] == LIMIT
+
+
 def test_a_pending_run_counts_as_the_mean_of_those_that_ended() -> None:
     seen = runs([0.0, 1.0, 5.0, None])
 

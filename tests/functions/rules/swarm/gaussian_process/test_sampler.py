@@ -219,6 +219,13 @@ def test_how_far_a_stopped_run_had_come_does_not_pass_for_how_good_it_is() -> No
     assert mean_of(proposed(stopped(50.0))) < 0.4 * BLIND
 
 
+def test_it_learns_of_stopped_runs_of_which_only_a_loss_is_known() -> None:
+    seen = sorted(learned(), key=lambda o: o.value or 0.0)
+    late = [Observation(o.config, None, censored=True) for o in seen[25:]]
+
+    assert mean_of(proposed([*seen[:25], *late])) < 0.4 * BLIND
+
+
 # -- what a config varies
 
 
