@@ -30,6 +30,8 @@ FLAGS = (
     "--disable-sync",
 )
 PATIENCE_S = 60.0
+STARTS = 10
+"""Of a driver, whose port another process may take meanwhile."""
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 """What the standard names a reference to an element."""
 
@@ -166,21 +168,30 @@ class Browser:
 @contextmanager
 def chromedriver(log: Path) -> Iterator[httpx.Client]:
     """A driver on a port of its own choice; it and its browsers end with us."""
-    with log.open("w") as out:
-        driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=out, stderr=out, process_group=0)
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{_port(driver, log)}", timeout=120) as http:
-            yield http
-    finally:
-        driver.terminate()
-        driver.wait()
+    for _ in range(STARTS):
+        with log.open("w") as out:
+            driver = subprocess.Popen(["chromedriver", "--port=0"], stdout=out, stderr=out, process_group=0)
+        try:
+            if (port := _port(driver, log)) is None:
+                continue
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=120) as http:
+                yield http
+            return
+        finally:
+            driver.terminate()
+            driver.wait()
+    raise AssertionError(log.read_text())
 
 
-def _port(driver: subprocess.Popen[bytes], log: Path) -> int:
+def _port(driver: subprocess.Popen[bytes], log: Path) -> int | None:
+    """The port that it listens on; None: the one that IPv6 had free was taken under IPv4, and it has ended."""
     give_up = time.monotonic() + PATIENCE_S
     while not (said := re.search(r"started successfully on port (\d+)", log.read_text())):
-        assert driver.poll() is None, log.read_text()
-        assert time.monotonic() < give_up, log.read_text()
+        has_ended, text = driver.poll() is not None, log.read_text()
+        if has_ended and "Address already in use" in text:
+            return None
+        assert not has_ended, text
+        assert time.monotonic() < give_up, text
         time.sleep(0.05)
     return int(said[1])
 
