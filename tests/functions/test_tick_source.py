@@ -246,4 +246,4 @@ def test_the_loss_of_a_stopped_run_is_no_value_for_the_sampler() -> None:
 
     assert reported.value == pytest.approx(-0.6)
     assert reported.censored
-    assert (printed.value, printed.censored, printed.pending) == (None, False, False)
+    assert (printed.value, printed.censored, printed.pending) == (None, True, False)
