@@ -7,7 +7,7 @@ equation 5.9 (the gradient of the log marginal likelihood). Distances are scaled
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,7 +27,7 @@ STEPS = 25
 """Of the search for the scales, from what is expected of them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Regression:
     """What is believed after some results: normal distributions that hang together.
 
@@ -77,16 +77,19 @@ class Regression:
         variance = np.maximum(self.variance - np.einsum("ij,ij->j", covered, covered), JITTER)
         return self.mean + self.scale * (covered.T @ self.whitened), self.scale**2 * variance
 
-    def informed(self, points: Floats, results: Floats) -> Regression:
-        """The same scales, and other results: a fit takes far longer than a posterior."""
-        from scipy.linalg import solve_triangular
+    def smoothed(self, points: Floats, results: Floats) -> Floats:
+        """The means at these points after these results of them, by the same scales: a fit would take far longer."""
+        from scipy.linalg import cho_factor, cho_solve
 
-        covariance = self.covariance(points, points)
-        covariance[np.diag_indices_from(covariance)] += self.noise + JITTER
-        root: Floats = np.linalg.cholesky(covariance).astype(np.float64)
-        values = (results - self.mean) / self.scale
-        whitened: Floats = solve_triangular(root, values, lower=True, check_finite=False)
-        return replace(self, points=points, root=root, whitened=whitened)
+        known = self.covariance(points, points)
+        noisy = known + (self.noise + JITTER) * np.eye(len(points))
+        weights = cho_solve(
+            cho_factor(noisy, lower=True, overwrite_a=True, check_finite=False),
+            (results - self.mean) / self.scale,
+            check_finite=False,
+        )
+        found: Floats = self.mean + self.scale * (known @ weights)
+        return found
 
 
 def fitted(points: Floats, results: Floats, is_nominal: Flags) -> Regression:
