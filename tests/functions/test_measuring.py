@@ -92,8 +92,8 @@ async def test_a_tag_without_a_swarm_is_not_measured_and_an_unknown_one_is_told(
     await told(swarm.http, "/api/experiment/setup", tag="agents")
 
     of_agents = await swarm.http.post("/api/dimension/measure", json={"tag": "agents"})
-    unknown = await swarm.http.post("/api/dimension/measure", json={"tag": "nobody"})
+    of_nobody = await swarm.http.post("/api/dimension/measure", json={"tag": "nobody"})
 
     assert (of_agents.status_code, of_agents.json()["results"]) == (200, {})
-    assert unknown.status_code == 404
-    assert "nobody" in unknown.json()["detail"]
+    assert of_nobody.status_code == 404
+    assert "nobody" in of_nobody.json()["detail"]

@@ -245,7 +245,7 @@ def test_transitions_are_compared_by_the_tries_that_each_would_have_chosen(tmp_p
     assert modes["record"]["rates"]["gain_per_try"] == pytest.approx(19 / 77, rel=0.01)
     low, high = modes["record"]["intervals"]["keeps_per_try"]
     assert 0.1 < low < 19 / 77 < high < 0.4
-    # half of what exploits was kept, and none of what explores
+    # half of the tries to exploit were kept, and none of those to explore
     assert modes["yields"]["rates"]["keeps_per_try"] > 0.4
     assert modes["published"]["rates"]["keeps_per_try"] < 0.2
     assert modes["difference"]["is_told"]

@@ -23,7 +23,7 @@ PAGE = 1000
 NO_VALUE = "it has no value"
 OTHER_KEY = "its GPU class, evaluator or budget differs from the tag's first run"
 TRIED = ("keep", "discard", "crash", "timeout", "stopped")
-"""Statuses of experiments that say something of what was tried."""
+"""Statuses of experiments that count as tries; the others were not run, or were lost."""
 View = dict[str, Any]
 
 

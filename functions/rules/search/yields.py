@@ -19,7 +19,7 @@ MEMORY: Final = 20
 """Tries after which evidence has faded to 1 / e."""
 PRIOR_KEEPS: Final = 1.0
 PRIOR_OTHERS: Final = 3.0
-"""What is believed of what was never tried: one of four is kept, as in public logs."""
+"""The prior of a mode or category: one try in four is kept, as in public logs."""
 MODES: Final[tuple[Mode, ...]] = ("explore", "exploit", "combine", "ablation")
 """In this order where their bounds are equal."""
 

@@ -1,4 +1,4 @@
-"""How much each dimension matters: its share of what a model of the runs predicts to differ.
+"""How much each dimension matters: its share of the variance of a model's predictions.
 
 A functional analysis of variance: of the variance that the model's prediction has over the whole space, every
 dimension uniform in its own scale, some is explained by one dimension alone, some only by several together (Sobol'
@@ -16,16 +16,15 @@ import numpy as np
 
 from functions.rules.swarm.gaussian_process.arrays import Floats
 from functions.rules.swarm.gaussian_process.axes import Axis
-from functions.rules.swarm.gaussian_process.sampler import learned
+from functions.rules.swarm.gaussian_process.sampler import EVERYWHERE, learned
 from functions.rules.swarm.observations import Observation, is_finished
-from functions.rules.swarm.shapes import Shape, freedoms_of
+from functions.rules.swarm.shapes import freedoms_of
 from state.records import Dimension
 
 SAMPLES = 512
 """Points of the quasi-random sequence, for each dimension and twice more; a power of two."""
 LEAST_RUNS = 25
 """Finished runs without which nothing is said."""
-WHOLE = Shape("investigate")
 INTERACTING = 6
 """Dimensions whose pairs are measured."""
 LEAST_SHARE = 0.02
@@ -51,7 +50,7 @@ def importances(
     from scipy.stats import sobol_indices
 
     free = [d.model_copy(update={"frozen": False, "frozen_value": None}) for d in dimensions]
-    axes = [Axis(freedom) for freedom in freedoms_of(free, WHOLE)]
+    axes = [Axis(freedom) for freedom in freedoms_of(free, EVERYWHERE)]
     ended = [one for one in observations if not one.pending]
     if sum(map(is_finished, ended)) < LEAST_RUNS:
         return {}
@@ -93,8 +92,9 @@ def _pairs(
     """
     from scipy.stats import qmc
 
-    # an axis that interacts with none has no pairs; where nothing differs, none does
     most = [n for n in np.argsort(-together, kind="stable")[:INTERACTING] if together[n] >= LEAST_SHARE]
+    if len(most) < 2:
+        return {}
     shares = qmc.Sobol(2 * len(axes), rng=np.random.default_rng(1)).random(2 * SAMPLES).T
     a, b = (
         np.array([axis.at(column) for axis, column in zip(axes, half, strict=True)])

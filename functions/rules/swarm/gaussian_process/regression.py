@@ -78,7 +78,10 @@ class Regression:
         return self.mean + self.scale * (covered.T @ self.whitened), self.scale**2 * variance
 
     def smoothed(self, points: Floats, results: Floats) -> Floats:
-        """The means at these points after these results of them, by the same scales: a fit would take far longer."""
+        """The predicted mean at each of these points, given a result of each; the scales stay those of the fit.
+
+        `points` has the shape (points, axes), `results` and the answer have the shape (points,).
+        """
         from scipy.linalg import cho_factor, cho_solve
 
         known = self.covariance(points, points)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
 
+EVERYWHERE = Shape("investigate")
+"""It leaves every dimension its whole range, and frozen ones where they stand."""
 MOST_RESULTS = 150
 """The model learns from so many: half of them are the best there are, the others are spread over the rest by rank."""
 MOST_PENDING = 150
@@ -39,7 +41,6 @@ REPEATED = 1e-4
 FALLING = 0.6
 STEPS = (0.03, 0.1, 0.25)
 """Sizes of the steps away from them, as shares of a range."""
-EVERYWHERE = Shape("investigate")
 STEPPED = (0.5, 0.3, 0.2)
 """Shares of the candidates near a config that differ from it in 1, 2 and 3 dimensions."""
 
