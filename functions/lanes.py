@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeVar, runtime_checkable
+
+from pydantic import BaseModel
 
 from functions.formats.metrics_block import FailureKind
 from state.policy import TickSource
@@ -209,3 +211,35 @@ class Health:
     processes: dict[int, float] | None = None
     """MiB of its memory by process id; None where the driver does not list processes."""
     error: str | None = None
+
+
+@dataclass(frozen=True)
+class Commission:
+    """What an author is asked to write."""
+
+    task: str
+    """In a few sentences."""
+    context: str
+    """Computed findings as Markdown; what people or scripts wrote stands in it delimited as data."""
+
+
+Draft = TypeVar("Draft", bound=BaseModel)
+"""A form of `functions/formats/authored.py`, filled in."""
+
+
+@runtime_checkable
+class Author(Protocol):
+    """A worker's ability to have a language model write."""
+
+    @property
+    def name(self) -> str:
+        """The provider and the model, for people."""
+        ...
+
+    async def write(self, kind: type[Draft], commission: Commission) -> Draft | None:
+        """Have a form filled in; takes up to NIGHTJAR_LLM_TIMEOUT_S, a repair of the reply included.
+
+        None where nothing usable came, or the day's budget is used up: the log and the counters say why. Never
+        raises for what the provider does.
+        """
+        ...

@@ -29,26 +29,34 @@ class _Part(BaseModel):
 class DecisionRule(_Part):
     """What a test's effect must be for a win."""
 
-    threshold: Exact = Field(gt=0)
-    """In units of the metric; of a ranking's agreement 0 to 1."""
-    decision: Decision | None = None
-    """None: as the tag's policy says."""
+    threshold: Exact = Field(gt=0, description="in units of the metric; of a ranking's agreement 0 to 1")
+    decision: Decision | None = Field(
+        None,
+        description="threshold: the estimate reaches it; significant: it surely does; default: as the tag's policy",
+    )
 
 
 class StopCondition(_Part):
     """When a test ends: not before so many runs, or earlier where it is certain."""
 
-    min_total_runs: StrictInt | None = Field(default=None, ge=1, le=MOST_RUNS)
-    or_confidence: Exact | None = Field(default=None, ge=0.5, lt=1)
-    """1 less the P value at which it ends before each cell has its runs."""
+    min_total_runs: StrictInt | None = Field(
+        default=None, ge=1, le=MOST_RUNS, description="runs before which the test does not end"
+    )
+    or_confidence: Exact | None = Field(
+        default=None,
+        ge=0.5,
+        lt=1,
+        description="1 less the P value at which it ends before each cell has its runs",
+    )
 
 
 class _Spec(_Part):
-    min_runs_per_cell: StrictInt = Field(3, ge=1, le=50)
-    fixed: dict[str, Any] = Field(default_factory=dict)
-    """Values of further dimensions in all cells."""
-    decision_rule: DecisionRule
-    stop_condition: StopCondition = StopCondition()
+    min_runs_per_cell: StrictInt = Field(3, ge=1, le=50, description="runs of each cell that is compared")
+    fixed: dict[str, Any] = Field(
+        default_factory=dict, description="values of further dimensions in all cells, by name"
+    )
+    decision_rule: DecisionRule = Field(description="what the effect must be for a win")
+    stop_condition: StopCondition = Field(StopCondition(), description="when the test ends")
 
     @property
     @abstractmethod
@@ -59,9 +67,11 @@ class _Spec(_Part):
 class SingleFactorEffect(_Spec):
     """Whether some values of a dimension are better than others: the worst arm's mean less the best one's."""
 
-    type: Literal["single_factor_effect"]
-    variable: StrictStr
-    values: list[Any] = Field(min_length=2, max_length=MOST_VALUES)
+    type: Literal["single_factor_effect"] = Field(description="the test's name")
+    variable: StrictStr = Field(description="the dimension that is varied")
+    values: list[Any] = Field(
+        min_length=2, max_length=MOST_VALUES, description="its values that are compared"
+    )
 
     @property
     def axes(self) -> list[tuple[str, Sequence[Value]]]:
@@ -71,10 +81,10 @@ class SingleFactorEffect(_Spec):
 class InteractionGrid(_Spec):
     """Whether the effect of a dimension depends on another's value: the mean size of what is not additive."""
 
-    type: Literal["interaction_grid"]
-    variables: list[StrictStr] = Field(min_length=2, max_length=2)
-    grid: dict[str, list[Any]]
-    """The values of each variable; a list of two lists is read as theirs in order."""
+    type: Literal["interaction_grid"] = Field(description="the test's name")
+    variables: list[StrictStr] = Field(min_length=2, max_length=2, description="two dimensions")
+    grid: dict[str, list[Any]] = Field(description="the values of each of the two that are combined")
+    """A list of two lists is read as theirs in order."""
 
     @property
     def axes(self) -> list[tuple[str, Sequence[Value]]]:
@@ -84,12 +94,15 @@ class InteractionGrid(_Spec):
 class ThresholdTest(_Spec):
     """Whether values on one side of a cut are better: the mean of the other side's arms less theirs."""
 
-    type: Literal["threshold_test"]
-    variable: StrictStr
-    values: list[Any] = Field(min_length=2, max_length=MOST_VALUES)
-    cut: Annotated[float, Field(strict=True)]
-    """Values from it on are above, the others below."""
-    better: Literal["above", "below"]
+    type: Literal["threshold_test"] = Field(description="the test's name")
+    variable: StrictStr = Field(description="the dimension that is varied")
+    values: list[Any] = Field(
+        min_length=2, max_length=MOST_VALUES, description="its values that are compared"
+    )
+    cut: Annotated[float, Field(strict=True)] = Field(
+        description="values from it on are above, the others below"
+    )
+    better: Literal["above", "below"] = Field(description="the side that the claim expects to be better")
 
     @property
     def axes(self) -> list[tuple[str, Sequence[Value]]]:
@@ -99,12 +112,11 @@ class ThresholdTest(_Spec):
 class RankingConsistency(_Spec):
     """Whether the values of a dimension rank alike wherever another one stands: Kendall's W of their rankings."""
 
-    type: Literal["ranking_consistency"]
-    variable: StrictStr
-    values: list[Any] = Field(min_length=2, max_length=5)
-    across: StrictStr
-    """The other dimension."""
-    across_values: list[Any] = Field(min_length=2, max_length=4)
+    type: Literal["ranking_consistency"] = Field(description="the test's name")
+    variable: StrictStr = Field(description="the dimension whose values are ranked")
+    values: list[Any] = Field(min_length=2, max_length=5, description="its values")
+    across: StrictStr = Field(description="the other dimension")
+    across_values: list[Any] = Field(min_length=2, max_length=4, description="where the other one stands")
 
     @property
     def axes(self) -> list[tuple[str, Sequence[Value]]]:

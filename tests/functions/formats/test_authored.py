@@ -1,0 +1,182 @@
+"""The forms that a language model fills in: what they tell it, what they take, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from functions.formats.authored import (
+    DimensionProposals,
+    GraphSummary,
+    HypothesisProposal,
+    HypothesisProposals,
+    ProgramUpdate,
+)
+from functions.rules.beliefs.gate import gated
+from tests.functions.rules.swarm.sample import SOME
+
+FORMS: list[type[BaseModel]] = [HypothesisProposals, DimensionProposals, ProgramUpdate, GraphSummary]
+TEST: dict[str, Any] = {
+    "type": "single_factor_effect",
+    "variable": "DEPTH",
+    "values": [6, 12],
+    "decision_rule": {"threshold": 0.01},
+}
+HYPOTHESIS: dict[str, Any] = {
+    "statement": "Models with a DEPTH of 16 or more reach a lower loss",
+    "type": "positive",
+    "importance": 0.7,
+    "rationale": "the best five are deep",
+    "config_constraint": {"DEPTH": {"min": 16}, "LR": [0.01, 0.02]},
+    "test_spec": TEST,
+}
+DIMENSION: dict[str, Any] = {
+    "name": "WARMUP_RATIO",
+    "dtype": "float",
+    "min": 0,
+    "max": 0.5,
+    "default_value": 0.0,
+    "rationale": "the first steps are noisy",
+    "train_py_line": "WARMUP_RATIO = 0.0",
+}
+PROGRAM: dict[str, Any] = {
+    "phase_summary": "Depth decides.\nThe rest is noise.",
+    "instructions": ["Try DEPTH 16 to 20.", "Leave LR at 0.01."],
+}
+FILLED: dict[type[BaseModel], dict[str, Any]] = {
+    HypothesisProposals: {"proposals": [HYPOTHESIS]},
+    DimensionProposals: {"proposals": [DIMENSION]},
+    ProgramUpdate: PROGRAM,
+    GraphSummary: {"summary": "Two branches."},
+}
+
+
+def fields(schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Each field of a schema and of what it refers to."""
+    for part in (schema, *schema.get("$defs", {}).values()):
+        yield from part.get("properties", {}).items()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_model_is_told_what_every_field_means(form: type[BaseModel]) -> None:
+    told = dict(fields(form.model_json_schema()))
+
+    assert told
+    assert [name for name, field in told.items() if not field.get("description")] == []
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_form_is_read_as_it_was_filled_in_and_stays_so(form: type[BaseModel]) -> None:
+    filled = form.model_validate(FILLED[form])
+
+    assert form.model_validate_json(filled.model_dump_json()) == filled
+    with pytest.raises(ValidationError, match="frozen"):
+        setattr(filled, next(iter(form.model_fields)), None)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_field_that_there_is_not_is_refused(form: type[BaseModel]) -> None:
+    with pytest.raises(ValidationError, match="extra"):
+        form.model_validate({**FILLED[form], "verdict": "supported"})
+
+
+def test_what_a_hypothesis_form_accepts_is_what_the_gate_reads() -> None:
+    proposal = HypothesisProposal.model_validate(HYPOTHESIS).model_dump(mode="json", exclude_none=True)
+
+    found = gated(proposal, "swarm", SOME, [], {"LR": 0.01}, source="llm_proposed", now=7.0)
+
+    assert found.answer.reason == "schema_valid_and_novel"
+    assert found.hypothesis is not None
+    assert found.hypothesis.config_constraint == {"DEPTH": {"min": 16}, "LR": [0.01, 0.02]}
+    assert found.hypothesis.test_spec is not None
+
+
+@pytest.mark.parametrize("missing", ["statement", "type", "importance", "rationale", "test_spec"])
+def test_a_hypothesis_needs_its_rationale_and_its_test(missing: str) -> None:
+    given = {name: value for name, value in HYPOTHESIS.items() if name != missing}
+
+    with pytest.raises(ValidationError, match=missing):
+        HypothesisProposal.model_validate(given)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"importance": float("nan")},
+        {"importance": 1.5},
+        {"importance": True},
+        {"statement": ""},
+        {"statement": " \n "},
+        {"statement": "x" * 501},
+        {"statement": "a \x1b[31mred\x1b[0m claim"},
+        {"statement": "half a \ud800 character"},
+        {"rationale": "x" * 2001},
+        {"config_constraint": {"LR": float("inf")}},
+        {"config_constraint": {"LR": "x" * 201}},
+        {"config_constraint": {f"D{n}": [0.123456789] * 20 for n in range(64)}},
+        {"config_constraint": {"LR": {"min": 1, "least": 0}}},
+        {"test_spec": None},
+        {"test_spec": {**TEST, "type": "a hunch"}},
+        {"test_spec": {**TEST, "values": ["x" * 6000, "y" * 6000]}},
+        {"test_spec": {**TEST, "values": [1.0, float("nan")]}},
+        {"test_spec": {**TEST, "fixed": {"A": [[[[{"b": float("inf")}]]]]}}},
+    ],
+    ids=str,
+)
+def test_a_hypothesis_out_of_bounds_is_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        HypothesisProposal.model_validate({**HYPOTHESIS, **changed})
+
+
+@pytest.mark.parametrize(("count", "fits"), [(0, False), (1, True), (3, True), (4, False)])
+def test_one_to_three_hypotheses_fit_a_form(count: int, fits: bool) -> None:
+    given = {"proposals": [HYPOTHESIS] * count}
+
+    if fits:
+        assert len(HypothesisProposals.model_validate(given).proposals) == count
+    else:
+        with pytest.raises(ValidationError):
+            HypothesisProposals.model_validate(given)
+
+
+@pytest.mark.parametrize(("count", "fits"), [(0, True), (3, True), (4, False)])
+def test_up_to_three_dimensions_fit_a_form(count: int, fits: bool) -> None:
+    given = {"proposals": [DIMENSION] * count}
+
+    if fits:
+        assert len(DimensionProposals.model_validate(given).proposals) == count
+    else:
+        with pytest.raises(ValidationError):
+            DimensionProposals.model_validate(given)
+
+
+def test_one_instruction_is_too_few() -> None:
+    with pytest.raises(ValidationError, match="instructions"):
+        ProgramUpdate.model_validate({**PROGRAM, "instructions": ["Try DEPTH 16."]})
+
+
+def test_odd_spaces_and_line_ends_become_plain_ones() -> None:
+    found = ProgramUpdate.model_validate(
+        {
+            **PROGRAM,
+            "phase_summary": " Depth\u202f16\r\nis best.\u2028Go on. ",
+            "instructions": ["Try\nDEPTH\u00a016.", "Leave\tLR."],
+        }
+    )
+
+    assert found.phase_summary == "Depth 16\nis best.\nGo on."
+    assert found.instructions == ["Try DEPTH 16.", "Leave LR."]
+
+
+def test_a_megabyte_of_text_is_refused() -> None:
+    with pytest.raises(ValidationError, match="phase_summary"):
+        ProgramUpdate.model_validate({**PROGRAM, "phase_summary": "x" * 2**20})
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_schema_is_plain_json(form: type[BaseModel]) -> None:
+    assert json.loads(json.dumps(form.model_json_schema(), allow_nan=False))
