@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from state.policy import Policy, TickSource
@@ -44,6 +44,8 @@ class NextFacts(SwarmFacts):
     """Configs that wait for that population, those that came back from a lost worker first."""
     retests: Sequence[Experiment]
     """Retests that wait for a worker, the oldest keep's first."""
+    best_config: Mapping[str, Any] = field(default_factory=dict)
+    """What the tag's best had; empty: it has none."""
 
 
 class Observed(Record):

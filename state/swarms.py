@@ -170,6 +170,7 @@ class Swarms:
                         keys.experiment(""),
                         limit=LOOKED_AT,
                     ),
+                    "best_config": best_config.reading(self._lab, tag),
                 }
             )
             newest = SwarmWorker.parse(found["worker"])
@@ -183,6 +184,7 @@ class Swarms:
             waiting_for=population,
             waiting=found["waiting"],
             retests=[e for fields in records(found["retests"]).values() if (e := Experiment.found(fields))],
+            best_config=best_config.read_from(found["best_config"]),
         )
 
     async def tags(self) -> list[str]:

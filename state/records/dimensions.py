@@ -61,3 +61,10 @@ class Dimension(Record):
     """On trial: only a share of the proposals varies it."""
     canary_prob: float | None = None
     """That share."""
+    default_value: Annotated[Value | None, WithJsonSchema({})] = None
+    """What a train.py has where no config names it; None: every config names it."""
+
+    @property
+    def on_trial(self) -> bool:
+        """It was adopted from a proposal: configs leave it out, but for the runs that try it."""
+        return self.is_canary and not self.frozen and self.default_value is not None

@@ -18,7 +18,8 @@ def bootstrapped(
 ) -> list[Hypothesis]:
     """ "<DIM> matters" for each dimension that is not frozen and has none, in their order, at Beta(2, 2).
 
-    A dimension with one value only, a category that has no other, say, cannot matter.
+    A dimension with one value only, a category that has no other, say, cannot matter. One that is on trial has to
+    prove itself first.
 
     `known` are the statements by id of all hypotheses that the tag ever had: one that was settled is not begun anew.
     `now` in seconds since the epoch.
@@ -26,7 +27,7 @@ def bootstrapped(
     told, made = dict(known), list[Hypothesis]()
     for dimension in dimensions:
         statement = claim_of(dimension.name)
-        if dimension.frozen or _stands_still(dimension) or statement in told.values():
+        if dimension.frozen or dimension.on_trial or _stands_still(dimension) or statement in told.values():
             continue
         name = hypothesis_id(tag, statement, told)
         told[name] = statement

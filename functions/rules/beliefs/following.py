@@ -47,4 +47,4 @@ def _held(
     config: Mapping[str, Value], dimensions: Sequence[Dimension], fallback: Mapping[str, Value]
 ) -> dict[str, Value]:
     held = {d.name: d.frozen_value for d in dimensions if d.frozen and d.frozen_value is not None}
-    return {d.name: held.get(d.name, config.get(d.name, fallback[d.name])) for d in dimensions}
+    return {name: held.get(name, config.get(name, value)) for name, value in fallback.items()}

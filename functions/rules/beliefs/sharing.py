@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from functions.rules.beliefs.allocation import MOONSHOT, USUAL, Allotting, has_converged, targets
-from functions.rules.beliefs.evidence import ARCHIVED
+from functions.rules.beliefs.evidence import ARCHIVED, about
 from functions.rules.beliefs.posterior import posterior
 from functions.rules.beliefs.rebalancing import steadied
 from functions.rules.beliefs.strategies import COMPARED, moonshot_shape, shape_of, strategy_of
@@ -20,7 +20,7 @@ from state.records import Dimension, Hypothesis, Value
 def is_due(facts: BeliefFacts, opened: Sequence[Hypothesis]) -> bool:
     """Whether the workers are to be shared out anew: after a result for each active worker, or for other claims."""
     tested = {Population.read(text).hypothesis_id for text in facts.populations.values()} - {None}
-    others = tested != {h.hypothesis_id for h in opened if not is_over(h)}
+    others = tested != {h.hypothesis_id for h in opened if may_be_tested(h, facts.dimensions)}
     return others or facts.results + 1 - facts.allocated_at >= max(1, facts.active_workers)
 
 
@@ -28,7 +28,7 @@ def shared_out(
     facts: BeliefFacts, opened: Sequence[Hypothesis], best_config: Mapping[str, Value]
 ) -> list[Population]:
     """A population for each hypothesis that is to be tested, and one of moonshots where workers are left for it."""
-    tested = [h for h in opened if not is_over(h)]
+    tested = [h for h in opened if may_be_tested(h, facts.dimensions)]
     allotting = allotting_of(facts.policy)
     converged = [h.hypothesis_id for h in tested if _has_converged(h, allotting)]
     before = {p.hypothesis_id or MOONSHOT: p.target for p in map(Population.read, facts.populations.values())}
@@ -51,6 +51,15 @@ def shared_out(
 def reference_config(dimensions: Sequence[Dimension], best_config: Mapping[str, Value]) -> dict[str, Value]:
     """What reference runs of a hypothesis have that is proposed now: the best known config, else the middle."""
     return standing_config(dimensions, Shape("investigate", center=best_config))
+
+
+def may_be_tested(h: Hypothesis, dimensions: Sequence[Dimension]) -> bool:
+    """Whether workers test it: it is not over, and configs vary all dimensions that it is about.
+
+    A claim waits while one of them was removed, or is on trial.
+    """
+    varied = {d.name for d in dimensions if not d.on_trial}
+    return not is_over(h) and about(h) <= varied
 
 
 def is_over(h: Hypothesis) -> bool:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from functions.rules.swarm.belonging import Purpose, is_reference, purpose_of, reference_config
+from functions.rules.swarm.canaries.trying import drawn_trial, trial_config
 from functions.rules.swarm.dimensions import value_of
 from functions.rules.swarm.fingerprints import fingerprint
 from functions.rules.swarm.populations import Population
 from functions.rules.swarm.refilling import few
-from functions.rules.swarm.shapes import drawn_config
+from functions.rules.swarm.shapes import Shape, drawn_config
 from state.decisions import Ending, HandOut
 from state.errors import BudgetExhausted, Conflict, Exhausted, Invalid
 from state.policy import Policy
@@ -29,6 +30,7 @@ TRIES = 8
 """Tries to find a config below its limits; then the limits are dropped."""
 DRAWN_PRIORITY = 0.5
 REFERENCE_PRIORITY = 0.7
+TRIAL_PRIORITY = 0.6
 CATEGORY = "hyperparams"
 SHOWN = 4
 """Constants that a run's description names."""
@@ -166,7 +168,8 @@ class Waiting:
 def handed_out(facts: NextFacts, population: Population, owner: str | None, nth: int, rng: Random) -> HandOut:
     """The config that a worker runs next, at its `nth` try (from 0): one that waits, else one that is drawn.
 
-    A reference run comes first where it is time for one. Different workers take different ones of those that wait.
+    A trial of a new dimension comes first, in its share of the runs. Else a reference run does, where it is time for
+    one. Different workers take different ones of those that wait.
     What waits is known of the population that the worker was in: in another one its first config is drawn. A config
     that was tried often enough is handed out once more where nothing else is found: in a small space everything was.
     """
@@ -175,6 +178,11 @@ def handed_out(facts: NextFacts, population: Population, owner: str | None, nth:
         "most_trials": duplicates.max_trials if nth < TRIES else None,
         "most_in_flight": duplicates.max_inflight if nth < TRIES else None,
     }
+    if nth < TRIES and (tried := drawn_trial(facts.dimensions, rng)) is not None:
+        purpose = Purpose("exploit", Shape("exploit"))
+        trying = replace(population, hypothesis_id=None, statement=f"{tried.name} is on trial")
+        trial = trial_config(tried, facts.dimensions, facts.best_config, rng)
+        return hand_out(facts, trying, owner, trial, purpose, priority=TRIAL_PRIORITY, **limits)
     purpose = purpose_of(population, facts.policy, rng.random())
     if purpose.strategy == "validate" or purpose.shape.is_of_claim:
         limits = {}
@@ -239,11 +247,15 @@ def hand_out(
 
 
 def fits(config: Mapping[str, Any], dimensions: Sequence[Dimension]) -> bool:
-    """Whether this is a config of these dimensions: all have a value of theirs, frozen ones that they stand at."""
-    if config.keys() != {d.name for d in dimensions}:
+    """Whether this is a config of these dimensions: all have a value of theirs, frozen ones that they stand at.
+
+    One that is on trial may be left out.
+    """
+    named = [d for d in dimensions if d.name in config or not d.on_trial]
+    if config.keys() != {d.name for d in named}:
         return False
     try:
-        values = {d.name: value_of(d, config[d.name]) for d in dimensions}
+        values = {d.name: value_of(d, config[d.name]) for d in named}
     except Invalid:
         return False
     return all(values[d.name] == d.frozen_value for d in dimensions if d.frozen)

@@ -21,15 +21,17 @@ def is_due(facts: RefillFacts) -> bool:
 def measured(facts: RefillFacts) -> list[Dimension]:
     """The dimensions with how much they matter, measured on what the newest runs have shown.
 
-    As they were where too few runs have finished.
+    As they were where too few runs have finished; so is what stands of one that is on trial.
     """
     # numpy and scipy take most of a second to import, and few processes measure
     from functions.rules.swarm.gaussian_process.importance import importances
 
     observations = [observation_of(run) for run in facts.observed]
-    found = importances(facts.dimensions, observations)
+    found = importances([d for d in facts.dimensions if not d.on_trial], observations)
 
     def with_shares(d: Dimension) -> Dimension:
+        if d.on_trial:
+            return d.model_copy(update={"n_samples": facts.tag.results})
         shares = {
             "importance": round(found[d.name].alone, 4),
             "interaction": round(found[d.name].together, 4),

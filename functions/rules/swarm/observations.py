@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from state.records import Value
+from state.records import Dimension, Value
 
 SPREAD = 0.02
 """The scores' robust standard deviation, whatever the metric: about that of val_bpb between configs."""
@@ -40,6 +40,11 @@ class Scores:
     """In the order of the observations."""
     mean: float
     """Of the runs that ended."""
+
+
+def value_in(config: Mapping[str, Value], dimension: Dimension) -> Value | None:
+    """What a run had of a dimension: its config's value, else that of every train.py; None: that is not known."""
+    return config.get(dimension.name, dimension.default_value)
 
 
 def scored(observations: Sequence[Observation]) -> Scores:

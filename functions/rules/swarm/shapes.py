@@ -80,7 +80,7 @@ class Freedom:
 
 
 def drawn_config(dimensions: Sequence[Dimension], shape: Shape, rng: Random) -> dict[str, Value]:
-    """A config at random within a shape; it has every dimension, and a valid value for each."""
+    """A config at random within a shape; it has every dimension that is not on trial, and a valid value for each."""
     freedoms = freedoms_of(dimensions, shape)
     varied = varied_names(freedoms, shape, rng)
     return {
@@ -94,8 +94,8 @@ def standing_config(dimensions: Sequence[Dimension], shape: Shape) -> dict[str, 
 
 
 def freedoms_of(dimensions: Sequence[Dimension], shape: Shape) -> list[Freedom]:
-    """What a shape leaves to each dimension, in their order."""
-    return [_freedom(dimension, shape) for dimension in dimensions]
+    """What a shape leaves to each dimension, in their order; no config names one that is on trial."""
+    return [_freedom(dimension, shape) for dimension in dimensions if not dimension.on_trial]
 
 
 def varied_names(freedoms: Sequence[Freedom], shape: Shape, rng: Random) -> set[str]:
@@ -135,7 +135,7 @@ def _freedom(dimension: Dimension, shape: Shape) -> Freedom:
     whole = room_of(dimension)
     assert whole is not None
     room = room_of(dimension, shape.constraint.get(dimension.name)) or whole
-    center = shape.center.get(dimension.name)
+    center = shape.center.get(dimension.name, dimension.default_value)
     known = None if center is None else room.nearest(center)
     standing = room.middle() if known is None else known
     if not _is_free(dimension, shape):

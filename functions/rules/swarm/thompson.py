@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from functions.rules.swarm.buckets import index_of, parts
-from functions.rules.swarm.observations import SPREAD, Observation, Scores, scored, shrunk
+from functions.rules.swarm.observations import SPREAD, Observation, Scores, scored, shrunk, value_in
 from functions.rules.swarm.proposals import LEAST, Proposal, priority_of
 from functions.rules.swarm.rooms import Room
 from functions.rules.swarm.shapes import Freedom, Shape, freedoms_of, varied_names
@@ -103,12 +103,11 @@ class _Belief:
 
 def _beliefs(freedom: Freedom, observations: Sequence[Observation], scores: Scores) -> list[_Belief]:
     """Beliefs of the buckets that a dimension's room reaches, from all runs that set the dimension."""
-    name, index = freedom.dimension.name, index_of(freedom.dimension)
+    index = index_of(freedom.dimension)
     found = {bucket: _Belief(room, scores.mean) for bucket, room in parts(freedom.room).items()}
     for seen, score in zip(observations, scores.each, strict=True):
-        if name not in seen.config:
-            continue
-        bucket = index(seen.config[name])
+        value = value_in(seen.config, freedom.dimension)
+        bucket = None if value is None else index(value)
         if bucket is not None and (belief := found.get(bucket)):
             belief.learn(score)
     return list(found.values())

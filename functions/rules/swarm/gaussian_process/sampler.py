@@ -13,7 +13,7 @@ from functions.rules.swarm.gaussian_process.arrays import Flags, Floats
 from functions.rules.swarm.gaussian_process.axes import Axis
 from functions.rules.swarm.gaussian_process.improvement import chance_to_improve, log_expected_improvement
 from functions.rules.swarm.gaussian_process.regression import Regression, fitted
-from functions.rules.swarm.observations import Observation, Scale, is_finished
+from functions.rules.swarm.observations import Observation, Scale, is_finished, value_in
 from functions.rules.swarm.proposals import LEAST, Proposal, drawn_proposal, priority_of
 from functions.rules.swarm.shapes import Freedom, Shape, freedoms_of, varied_names
 from state.records import Dimension, Value
@@ -121,7 +121,7 @@ def _config(axes: Sequence[Axis], places: Floats) -> dict[str, Value]:
 def _points(axes: Sequence[Axis], seen: Sequence[Observation]) -> Floats:
     """Where runs lie, of shape (runs, axes)."""
     return np.column_stack(
-        [axis.places([one.config.get(axis.freedom.dimension.name) for one in seen]) for axis in axes]
+        [axis.places([value_in(one.config, axis.freedom.dimension) for one in seen]) for axis in axes]
     )
 
 
