@@ -35,7 +35,7 @@ FiredBy = Literal["http", "mcp", "event", "cron", "queue", "call"]
 """What fires a call: a trigger, a GPU's queue, or another function or process of Nightjar."""
 FROM_OUTSIDE: frozenset[FiredBy] = frozenset({"http", "mcp"})
 """What fires the calls of people and agents: so many costly or waiting ones each."""
-Lane = Literal["web", "gpu"]
+Lane = Literal["web", "gpu", "pi"]
 
 Category = Literal[
     "architecture",

@@ -52,6 +52,11 @@ NOT_OF_WORKERS = frozenset(
         "assigned",
         "journal",
         "last_checkpoint",
+        "program_base",
+        "program_bases",
+        "programs",
+        "program_ask",
+        "program_asks",
     }
 )
 """Secrets, and what decides who is let in, what workers run, what swarms vary and what they believe."""

@@ -94,6 +94,11 @@ FAMILIES = (
     Family(
         "last_checkpoint:<tag>", "string", "what was believed, and who tested what, at the newest of them"
     ),
+    Family("program_base", "hash", "the charter of every program, and its digest"),
+    Family("program_bases", "hash", "all charters that there were, by digest"),
+    Family("programs:<tag>", "list", "the versions of its program, the newest last"),
+    Family("program_ask:<tag>", "hash", "which version a language model was asked for, when and why"),
+    Family("program_asks", "zset", "tags of which one was asked for, by when"),
     Family("evidence:<id>", "hash", "results that came too late to count"),
     Family("log:<id>", "string", "the newest lines of its log"),
     Family("diffs:<sha256>", "string", "a patch, compressed by zlib"),

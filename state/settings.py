@@ -224,6 +224,11 @@ class Settings(BaseSettings):
         validation_alias=AliasChoices("NIGHTJAR_NEAR_MISS_THRESHOLD", "NEAR_MISS_THRESHOLD"),
         description="default of the policy's near_miss_margin for new tags",
     )
+    program: Path | None = Field(
+        default=None,
+        description="the charter: the program.md that every tag's program is written into, read anew when it changes"
+        " (default: the one that comes with Nightjar)",
+    )
     swarm_tag: Tag = Field(
         default="swarm", description="the tag that the swarm's routes are about where a request names none"
     )

@@ -1,4 +1,4 @@
-"""The queues through which leased attempts reach the workers: one RQ queue per GPU."""
+"""The queues through which work reaches the workers: one RQ queue per GPU, and that of the lane `pi`."""
 
 from __future__ import annotations
 
@@ -31,14 +31,22 @@ def plainly() -> Iterator[None]:
         raise unavailable(problem) from problem
 
 
-class TrainQueue:
-    """Hands leased attempts to the GPUs' queues."""
+class Broker:
+    """A process's connection to the Redis of RQ's queues, for enqueueing alone."""
 
     def __init__(self, lab: str, url: str, timeout_s: float = 5.0) -> None:
         self._lab = lab
         self._connection: redis.Redis = redis.Redis.from_url(  # type: ignore[no-untyped-call, unused-ignore]
             url, protocol=2, retry=Retry(NoBackoff(), 0), socket_timeout=timeout_s, **connection_options(url)
         )
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._connection.close()
+
+
+class TrainQueue(Broker):
+    """Hands leased attempts to the GPUs' queues."""
 
     async def enqueue(self, gpu_id: str, payload: Mapping[str, Any], timeout_s: float | None) -> bool:
         """Put an attempt on its GPU's queue; False where it stands there already.
@@ -58,6 +66,26 @@ class TrainQueue:
 
         return enqueue(self._connection, self._lab, gpu_id, payload, timeout_s)
 
-    def close(self) -> None:
-        """Give the connection back."""
-        self._connection.close()
+
+class PiQueue(Broker):
+    """Hands what a language model is to write to the lane `pi`."""
+
+    async def enqueue(
+        self, function: str, tag: str, number: int, *, attempt: int = 1, longest_s: float
+    ) -> bool:
+        """Have a function of the lane called with a tag and a number; False where that waits already.
+
+        `longest_s`: what the language model may take.
+
+        Raises:
+            Unavailable: the broker does not answer.
+        """
+        try:
+            return await asyncio.to_thread(self._enqueue, function, tag, number, attempt, longest_s)
+        except RedisError as problem:
+            raise unavailable(problem) from problem
+
+    def _enqueue(self, function: str, tag: str, number: int, attempt: int, longest_s: float) -> bool:
+        from state.pi_jobs import enqueue  # here, as above
+
+        return enqueue(self._connection, self._lab, function, tag, number, attempt, longest_s)

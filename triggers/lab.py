@@ -13,10 +13,12 @@ from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
+from functions.formats.program_document import charter_of
 from functions.process.readiness import connected, until_ready
 from functions.process.supervision import ProcessGroup, stopping_on_signals
 from functions.profiles import swarm_dimensions
 from functions.table import table
+from state.charter_file import charter_file, read_charter
 from state.embedded import EmbeddedRedis, make_data_dir
 from state.errors import Unavailable
 from state.presence import Announced, Presence
@@ -65,6 +67,7 @@ class LocalLab:
         settings = parts.settings
         check_port(settings)
         swarm_dimensions(settings.swarm_profile)
+        charter_of(read_charter(charter_file(settings)))
         make_data_dir(settings.data_dir)
         with contextlib.ExitStack() as stack:
             redis = None

@@ -21,8 +21,9 @@ from functions.process.running import exit_with
 from state.embedded import broker_url
 from state.errors import NightjarError
 from state.pulse import Pulse
+from state.rq_jobs import CheckedQueue
 from state.settings import Settings
-from state.train_jobs import GpuQueue, TrainJob, gpu_queue
+from state.train_jobs import TrainJob, gpu_queue
 from state.train_queue import broker, plainly
 from workers.attempt.launch import adopt_orphans, die_with
 from workers.horse import attempt, preload
@@ -106,7 +107,7 @@ def rq_worker(settings: Settings, gpu_id: str) -> GpuWorker:
             name=f"{gpu_id}-{os.getpid()}-{secrets.token_hex(4)}",
             connection=connection,
             job_class=TrainJob,
-            queue_class=GpuQueue,
+            queue_class=CheckedQueue,
             log_job_description=False,
             serializer=JSONSerializer,
             worker_ttl=RQ_TTL_S,

@@ -12,7 +12,7 @@ from typing import Any
 from functions.children import Children
 from functions.drawings import Drawings
 from functions.invoke import Invoker
-from functions.lanes import Runner
+from functions.lanes import Author, Runner
 from functions.plugins import Schedulers
 from functions.process.alive import announced, process_name
 from functions.process.meters import Meters
@@ -35,6 +35,7 @@ from state.overview import Overviews
 from state.policies import Policies
 from state.pool import Pool
 from state.presence import Presence
+from state.programs import Programs
 from state.receivers import Receivers
 from state.reports import Reports
 from state.schedules import Schedules
@@ -48,7 +49,7 @@ from state.tallies import Tallies
 from state.tokens import CHANGES as TOKEN_CHANGES
 from state.tokens import Tokens
 from state.traces import Traces
-from state.train_queue import TrainQueue
+from state.train_queue import PiQueue, TrainQueue
 from state.wakeups import Wakeups
 from state.webhooks import Webhooks
 
@@ -82,22 +83,28 @@ async def opened(
     worker: bool = False,
     functions: Collection[str] | None = None,
     runner: Callable[[Lab], Runner] | None = None,
+    author: Callable[[Lab], Author] | None = None,
     facts: Callable[[], Mapping[str, Any]] = dict,
 ) -> AsyncIterator[Process]:
     """Open the lab for a process of this kind; waits for Redis, and says all along that the process is alive.
 
-    It calls `functions` (default: all; a few are imported faster), with a `runner` also those of the lane `gpu`.
+    It calls `functions` (default: all; a few are imported faster), with a `runner` also those of the lane `gpu`,
+    with an `author` those of the lane `pi`.
     `facts` is what it says of itself. A `worker` is another user of Redis, and brings no lab to a newer schema.
     """
     broker = broker_url(settings, worker=worker)
     hide(broker)
     async with connected(settings, worker=worker) as lab:
-        with contextlib.closing(TrainQueue(settings.lab, broker, settings.redis_timeout_s)) as train_queue:
+        with (
+            contextlib.closing(TrainQueue(settings.lab, broker, settings.redis_timeout_s)) as train_queue,
+            contextlib.closing(PiQueue(settings.lab, broker, settings.redis_timeout_s)) as pi_queue,
+        ):
             await until_ready(lab, None if worker else settings)
             assignments = Assignments(lab)
             await (assignments.check_access() if worker else assignments.adopt())
-            lane = runner(lab) if runner else None
-            process = _bound(kind, settings, lab, functions, [assignments, train_queue], lane)
+            lane = runner(lab) if runner else author(lab) if author else None
+            opened_before = [assignments, train_queue, pi_queue]
+            process = _bound(kind, settings, lab, functions, opened_before, lane)
 
             async def hand_over() -> None:
                 if kind != "web":  # a web process shows its own counts, for as long as it lives
@@ -121,7 +128,7 @@ def _bound(
     lab: Lab,
     functions: Collection[str] | None,
     opened_before: Sequence[object],
-    runner: Runner | None,
+    lane: Runner | Author | None,
 ) -> Process:
     answers, presence, stream, tokens = Answers(lab), Presence(lab), Stream(lab), Tokens(lab)
     schedules, wakeups = Schedules(lab), Wakeups(lab)
@@ -137,6 +144,7 @@ def _bound(
         Dimensions(lab),
         Hypotheses(lab),
         Journal(lab),
+        Programs(lab),
         Swarms(lab),
     ]
     stores += [
@@ -147,7 +155,7 @@ def _bound(
         Receivers(private=settings.webhook_private),
     ]
     stores += [presence, stream, schedules, tokens, wakeups, settings, Schedulers(settings.plugin_names)]
-    stores += [Children(), Drawings(), *opened_before, *([] if runner is None else [runner])]
+    stores += [Children(), Drawings(), *opened_before, *([] if lane is None else [lane])]
     known = table() if functions is None else chosen(functions)
     meters, tracing = Meters(kind), exporting(settings, process_name(kind))
     return Process(
@@ -157,7 +165,7 @@ def _bound(
         invoker=Invoker(
             known,
             stores,
-            "web" if runner is None else "gpu",
+            "gpu" if isinstance(lane, Runner) else "pi" if isinstance(lane, Author) else "web",
             meters=meters,
             tracing=tracing,
             costly_each=settings.costly_each,

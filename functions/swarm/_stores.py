@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from state.dimensions import Dimensions
 from state.experiments import Experiments
+from state.programs import Programs
 from state.swarms import Swarms
 from state.tokens import Tokens
 
@@ -16,6 +17,7 @@ class Stores:
 
     experiments: Experiments
     swarms: Swarms
+    programs: Programs
 
 
 @dataclass(frozen=True)
@@ -25,3 +27,4 @@ class Joining:
     swarms: Swarms
     dimensions: Dimensions
     tokens: Tokens
+    programs: Programs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from contextlib import suppress
 from typing import Annotated
@@ -13,11 +14,14 @@ from functions.rules.access import LOCAL, Caller
 from functions.rules.keeps.verdict import check_plausible
 from functions.swarm._opening import open_swarm
 from functions.swarm._stores import Joining
+from functions.views.program_document import document_for
 from state.errors import Conflict, Forbidden, Unauthenticated
 from state.ids import Id
 from state.ids import Tag as TagName
+from state.program_facts import Served
 from state.records import SwarmWorker
 from state.settings import Settings
+from state.swarms import WorkerWithToken
 from state.token_values import Token
 
 BODY_LIMIT = 16 * 1024
@@ -52,7 +56,7 @@ class Welcome(Response):
     ok: bool
     message: str
     current_program_md: str
-    """The agents' programme; empty while none was generated."""
+    """The swarm's program; empty while none was written."""
     worker_token: str
     """Send it as X-Worker-Token; it is shown here and never again."""
 
@@ -68,16 +72,20 @@ class Welcome(Response):
 async def register(request: RegisterWorker, call: Call, joining: Joining, settings: Settings) -> Welcome:
     """Join a swarm with a baseline: a name and a token of your own; a known worker brings another baseline."""
     check_plausible("val_bpb", request.baseline_bpb)
-    worker = await joining.swarms.worker(request.worker_id)
+    tag = request.tag or settings.swarm_tag
+    worker, served = await asyncio.gather(
+        joining.swarms.worker(request.worker_id), joining.programs.served(tag)
+    )
     if worker is not None:
         _check_again(request, call.caller, worker)
         issued = await joining.swarms.rejoin(worker, _asked(request, worker.tag), call.proof, OVERLAP_S)
-        return _welcome(issued.worker, issued.text)
+        if worker.tag != tag:
+            served = await joining.programs.served(worker.tag)
+        return _welcome(issued, served)
     enrolling = await _admitted(request, call, joining, settings)
-    tag = request.tag or settings.swarm_tag
     await open_swarm(tag, joining.dimensions, settings)
     issued = await joining.swarms.join(_asked(request, tag), call.caller.name, enrolling)
-    return _welcome(issued.worker, issued.text)
+    return _welcome(issued, served)
 
 
 def _asked(request: RegisterWorker, tag: str) -> dict[str, object]:
@@ -85,9 +93,14 @@ def _asked(request: RegisterWorker, tag: str) -> dict[str, object]:
     return {**said, "tag": tag}
 
 
-def _welcome(worker: SwarmWorker, token: str) -> Welcome:
-    message = f"Welcome {worker.worker_id}! You are worker #{worker.number}."
-    return Welcome(ok=True, message=message, current_program_md="", worker_token=token)
+def _welcome(issued: WorkerWithToken, served: Served) -> Welcome:
+    worker = issued.worker
+    return Welcome(
+        ok=True,
+        message=f"Welcome {worker.worker_id}! You are worker #{worker.number}.",
+        current_program_md=document_for(served),
+        worker_token=issued.text,
+    )
 
 
 def _check_again(request: RegisterWorker, caller: Caller, worker: SwarmWorker) -> None:

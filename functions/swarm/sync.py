@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from hashlib import sha256
 from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
@@ -13,12 +12,12 @@ from functions.rules.access import check_worker
 from functions.rules.swarm.belonging import population_of
 from functions.rules.swarm.handing_out import run_time
 from functions.swarm._stores import Stores
+from functions.views.program_document import document_for
 from state.ids import Id
+from state.programs import digest_of
 from state.records import Value
 
 TOP = 5
-PROGRAM = ""
-"""Nothing is generated yet: workers keep the programme that they came with."""
 
 
 class ReadSync(Request):
@@ -45,7 +44,7 @@ class TopConfig(BaseModel):
 
 class Synced(Response):
     program_md: str
-    """Empty: keep the programme that you have."""
+    """The whole document for the worker's population; empty: keep the one that you have."""
     program_digest: str
     """First 16 hexadecimal digits of its SHA-256."""
     dimensions: list[SyncedDimension]
@@ -73,14 +72,17 @@ async def sync(request: ReadSync, call: Call, stores: Stores) -> Synced:
     """What the swarm knows, for a worker between two runs."""
     check_worker(call.caller, request.worker_id)
     worker = await stores.swarms.known(request.worker_id)
-    facts, best = await asyncio.gather(
-        stores.swarms.facts(worker.tag), stores.swarms.best_runs(worker.tag, TOP)
+    facts, best, served = await asyncio.gather(
+        stores.swarms.facts(worker.tag),
+        stores.swarms.best_runs(worker.tag, TOP),
+        stores.programs.served(worker.tag),
     )
     population = population_of(worker, facts)
+    program = document_for(served, population)
     known = best[0].config_delta if best else {}
     return Synced(
-        program_md=PROGRAM,
-        program_digest=sha256(PROGRAM.encode()).hexdigest()[:16],
+        program_md=program,
+        program_digest=digest_of(program),
         dimensions=[
             SyncedDimension(
                 name=d.name,

@@ -42,6 +42,9 @@ SENTENCES: Mapping[str, str] = {
     "hypothesis.proposed": "{subject} of {tag} is to be tested: {statement}",
     "hypothesis.believed": "{subject} of {tag} is {status} now, P = {posterior}: {statement}",
     "hypothesis.settled": "{subject} of {tag} is settled as {settled}: {statement}",
+    "program.asked": "Version {number} of the program of {tag} is to be written: {reason}.",
+    "program.rebased": "The lab has another charter, {digest}.",
+    "program.written": "Version {number} of the program of {tag} was written by {author}: {reason}.",
     "journal.due": "{results} results of {tag} were learned from.",
     "journal.written": (
         "Checkpoint {number} of {tag}, at {results} results: {eliminated} hypotheses eliminated, {proposed} new."

@@ -169,7 +169,12 @@ CEILINGS: dict[str, Most] = {
     "swarm::workers": Most(2),
     "run::stop": Most(1, 1),
     "swarm::sweep": Most(1),
-    "program::current": Most(0),
+    "program::current": Most(1),
+    "program::refresh": Most(1, 1),
+    "program::refresh, of a tag": Most(1),
+    "program::write": Most(3, 1, goal=(2, 1)),
+    "program::list": Most(1),
+    "program::diff": Most(3, goal=(2, 0)),
     "journal::read": Most(1),
     "journal::list": Most(1),
     "journal::checkpoint": Most(1, 1),
@@ -454,6 +459,11 @@ async def organisers(a: Counter) -> None:
     await a.paid("journal::checkpoint", tag="new-swarm")
     await a.paid("journal::checkpoint, nothing new", tag="new-swarm")
     await a.paid("journal::list")
+    await a.paid("program::refresh")
+    await a.paid("program::refresh, of a tag", tag="new-swarm")
+    await a.paid("program::write", tag="new-swarm")
+    await a.paid("program::list", tag="new-swarm")
+    await a.paid("program::diff", tag="new-swarm")
     for quiet in ("program::current", "journal::read", "hypothesis::graph", "hypothesis::graph_summary"):
         await a.paid(quiet)
     for quiet in ("status", "spec", "spec_payload", "flush_token", "flush"):

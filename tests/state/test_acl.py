@@ -25,6 +25,7 @@ NOT_STORES_OF_WORKERS = {
     "hypotheses",
     "journal",
     "migrations",
+    "programs",
     "swarms",
     "tokens",
     "webhooks",

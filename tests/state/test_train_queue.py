@@ -18,10 +18,11 @@ from rq.executions import Execution
 from rq.job import Job, JobStatus
 from rq.serializers import DefaultSerializer
 
-from state import train_jobs
+from state import rq_jobs
 from state.embedded import EmbeddedRedis
+from state.rq_jobs import CheckedJob, Refused
 from state.settings import Settings
-from state.train_jobs import ENTRY, Refused, TrainJob, gpu_queue, job_id
+from state.train_jobs import ENTRY, FUNCTION, TrainJob, gpu_queue, job_id
 from state.train_queue import TrainQueue, broker
 from tests.tampering import CANARY, REWRITES, rewrite
 
@@ -125,14 +126,14 @@ async def test_a_job_that_another_dispatcher_put_back_meanwhile_is_enqueued(
 ) -> None:
     await train_queue.enqueue("h:0", ATTEMPT, 60)
     connection.delete(gpu_queue("lab", "h:0", connection).key)
-    is_waiting = train_jobs._is_waiting
+    is_waiting = rq_jobs._is_waiting
 
-    def outrun(queue: Queue, name: str) -> bool:
-        found = is_waiting(queue, name)
-        train_jobs._push(queue, name, ATTEMPT, 60)
+    def outrun(queue: Queue, name: str, kind: type[CheckedJob]) -> bool:
+        found = is_waiting(queue, name, kind)
+        rq_jobs._push(queue, name, FUNCTION, ATTEMPT, 60, kind)
         return found
 
-    monkeypatch.setattr(train_jobs, "_is_waiting", outrun)
+    monkeypatch.setattr(rq_jobs, "_is_waiting", outrun)
 
     assert not await train_queue.enqueue("h:0", ATTEMPT, 60)
 

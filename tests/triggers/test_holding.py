@@ -284,6 +284,8 @@ WORST: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "pool::next": [{"gpu_id": FAR, "timeout": 0}],
     "pool::heartbeat": [{"gpu_id": "host:gpu4", "health": {f"x{n}": "y" * 1000 for n in range(24)}}],
     "pool::release": [{"gpu_id": "host:gpu5", "experiment_id": f"{TAG}-{RUNS}", "fence": 1}],
+    "program::refresh": [{"tag": VARIED}],
+    "program::write": [{"tag": VARIED}, {"tag": TAG}],
     "report::brief": [{"tag": TAG}, {"tag": FOREST}],
     "report::diff": [{"experiment_a": "code-1", "experiment_b": "code-2"}],
     "report::night": [{"tag": TAG}, {"tag": FOREST}, {"tag": CODE}],

@@ -28,6 +28,7 @@ COMMANDS = {
     "logs": "print an experiment's log, and follow it",
     "diff": "print an experiment's patch, or what lies between two",
     "report": "print what a night brought, as Markdown",
+    "program": "print what a tag's workers and agents are told of its results; its versions",
     "journal": "print what a swarm has come to believe, checkpoint by checkpoint",
     "take": "make a git branch of an experiment's code",
     "wait": "wait for an experiment; the exit code is its outcome",

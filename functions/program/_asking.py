@@ -1,0 +1,37 @@
+"""The next step of a program: nothing, a version by the templates, or a language model that is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from functions.program._charter import rebased
+from functions.program._stores import Stores
+from functions.program._writing import written
+from functions.rules.program.due import ANSWERED_S, Step, ask_of
+from state.presence import Presence
+from state.program_facts import DueFacts
+from state.settings import Settings
+
+FUNCTION = "program::write"
+
+
+async def author_alive(presence: Presence, settings: Settings) -> bool:
+    """Whether a process of the lane `pi` is alive."""
+    return any(p.facts["kind"] == "pi" for p in await presence.alive(settings.stale_s))
+
+
+async def advanced(
+    due: DueFacts, step: Step, stores: Stores, settings: Settings
+) -> Literal["written", "asked"]:
+    """Take a step that is not nothing; another process may have taken it before."""
+    if due.base is None:
+        await rebased(stores.programs, settings)
+        due = replace(due, base=await stores.programs.base())
+    if step.what == "templates":
+        await written(due, step.reason, stores, None)
+        return "written"
+    if step.what == "ask":
+        await stores.programs.ask(due.tag.name, ask_of(due, step))
+    await stores.queue.enqueue(FUNCTION, due.tag.name, due.number, attempt=step.attempt, longest_s=ANSWERED_S)
+    return "asked"

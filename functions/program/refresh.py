@@ -1,0 +1,51 @@
+"""program::refresh keeps the programs of tags up to date with their results, and with the operator's charter."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from functions.contract import Command, Every, On, Response, function
+from functions.program._asking import advanced, author_alive
+from functions.program._charter import rebased
+from functions.program._stores import Stores
+from functions.rules.program.due import next_step, reason_due
+from state.ids import Tag as TagName
+from state.settings import Settings
+
+REFRESH_S = 30.0
+
+
+class RefreshProgram(Command):
+    tag: TagName | None = Field(
+        None, description="only this tag; else every tag of which a version was asked for", examples=["swarm"]
+    )
+
+
+class RefreshedProgram(Response):
+    rebased: bool
+    """The charter's file has changed."""
+    steps: dict[str, str]
+    """What became of each tag whose next version is due: written or asked."""
+
+
+@function(
+    "program::refresh",
+    On("experiment.finished", "strategy.changed", debounce="tag"),
+    Every(REFRESH_S),
+    role="operator",
+    writes=True,
+)
+async def refresh(request: RefreshProgram, stores: Stores, settings: Settings) -> RefreshedProgram:
+    """Read the charter again, and have each version written that is due; safe to run twice."""
+    changed = request.tag is None and await rebased(stores.programs, settings)
+    tags = [request.tag] if request.tag is not None else await stores.programs.asked()
+    found = {tag: step for tag in tags if (step := await _refreshed(tag, stores, settings)) is not None}
+    return RefreshedProgram(rebased=changed, steps=found)
+
+
+async def _refreshed(tag: str, stores: Stores, settings: Settings) -> str | None:
+    due = await stores.programs.due_facts(tag)
+    if due.ask is None and reason_due(due) is None:
+        return None
+    step = next_step(due, has_author=await author_alive(stores.presence, settings))
+    return None if step.what == "nothing" else await advanced(due, step, stores, settings)

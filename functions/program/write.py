@@ -1,0 +1,70 @@
+"""program::write has the next version of a tag's program written: by a language model, or by the templates."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from functions.contract import Call, Command, Response, function
+from functions.lanes import Author
+from functions.program._asking import advanced, author_alive
+from functions.program._stores import Stores
+from functions.program._writing import written
+from functions.rules.program.due import next_step
+from state.ids import Tag as TagName
+from state.settings import Settings
+
+
+class WriteProgram(Command):
+    tag: TagName
+    reason: Annotated[str, Field(min_length=1, max_length=200)] = Field(
+        "an operator asked for it",
+        description="why, for the list of versions",
+        examples=["the plan has changed"],
+    )
+    number: int | None = Field(
+        None, ge=1, description="the version that was asked for; callers leave it out", examples=[7]
+    )
+
+
+class ProgramBegun(Response):
+    tag: str
+    number: int
+    """Of the version that is written, or to be written."""
+    became: Literal["written", "asked"]
+    """Written now by the templates; or a language model was asked for it, which takes up to minutes."""
+
+
+class WrittenProgram(Response):
+    tag: str
+    number: int
+    """Of the newest version."""
+    author: str | None
+    """Of this version; null: another process has written it, or it was no longer asked for."""
+
+
+@function("program::write", role="operator", writes=True, keeps_answer=False)
+async def accept(request: WriteProgram, stores: Stores, settings: Settings) -> ProgramBegun:
+    """Write a version now, or ask the lane `pi` for it."""
+    due = await stores.programs.due_facts(request.tag)
+    has_author = await author_alive(stores.presence, settings)
+    step = next_step(due, has_author=has_author, on_demand=request.reason)
+    became = await advanced(due, step, stores, settings)
+    return ProgramBegun(tag=request.tag, number=due.number, became=became)
+
+
+@function("program::write", role="operator", lane="pi", writes=True, keeps_answer=False, accept=accept)
+async def write(request: WriteProgram, call: Call, stores: Stores, author: Author) -> WrittenProgram:
+    """Write the next version of a tag's program: a language model is asked where there is one, else the templates do.
+
+    With a language model the answer is 202: program::list shows the version once it is there.
+    """
+    due = await stores.programs.due_facts(request.tag)
+    newest = due.number - 1
+    if due.ask is None or request.number != due.number:
+        return WrittenProgram(tag=request.tag, number=newest, author=None)
+    version = await written(due, due.ask.reason, stores, author)
+    if version is None:
+        return WrittenProgram(tag=request.tag, number=due.number, author=None)
+    return WrittenProgram(tag=request.tag, number=version.number, author=version.author)

@@ -1,0 +1,1 @@
+"""What a tag's program says, and when it is written anew."""

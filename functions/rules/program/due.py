@@ -1,0 +1,77 @@
+"""When a tag's program is to be written anew, and whether a language model is asked for it first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from functions.rules.swarm.populations import Population
+from state.program_facts import DueFacts, ProgramAsk
+
+EVERY = 50
+"""Results after which there is another version."""
+APART = 10
+"""Results after which a change of strategy makes one: what wavers costs a version each time."""
+ANSWERED_S = 300.0
+"""Seconds after which a language model that has not answered is asked again."""
+ATTEMPTS = 2
+"""How often it is asked for one version; then the templates write it."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a program needs now."""
+
+    what: Literal["nothing", "ask", "wait", "templates"]
+    """`wait`: a language model was asked. `templates`: there is none, or it has not answered."""
+    reason: str = ""
+    """Why another version is due."""
+    attempt: int = 0
+    """Of asking, from 1 on."""
+
+
+def next_step(facts: DueFacts, *, has_author: bool, on_demand: str | None = None) -> Step:
+    """What a program needs now; `on_demand` is why somebody wants another version, whatever has come since.
+
+    `has_author`: a process of the lane `pi` is alive that has a language model.
+    """
+    ask = facts.ask if facts.ask is not None and facts.ask.number == facts.number else None
+    reason = (ask.reason if ask is not None else on_demand) or reason_due(facts)
+    if reason is None:
+        return Step("nothing")
+    if not has_author:
+        return Step("templates", reason)
+    if ask is None:
+        return Step("ask", reason, 1)
+    if facts.now - ask.at < ANSWERED_S:
+        return Step("wait", reason, ask.attempt)
+    return Step("templates", reason) if ask.attempt >= ATTEMPTS else Step("ask", reason, ask.attempt + 1)
+
+
+def reason_due(facts: DueFacts) -> str | None:
+    """Why another version is due; None: it is not."""
+    before = facts.current
+    since = facts.tag.results - (before.results if before else 0)
+    if since >= EVERY:
+        return f"{since} results came"
+    strategy = strategy_of(facts)
+    if before is not None and since >= APART and strategy != before.strategy:
+        return f"the strategy was {before.strategy} and is {strategy}"
+    return None
+
+
+def strategy_of(facts: DueFacts) -> str:
+    """What most of the workers of a swarm do; without populations, the mode of the tag's search."""
+    populations = leading(facts)
+    return populations[0].strategy if populations else facts.strategy.mode
+
+
+def leading(facts: DueFacts) -> list[Population]:
+    """A swarm's populations, those with the most workers first."""
+    found = [Population.read(text) for text in facts.populations]
+    return sorted(found, key=lambda p: (-p.target, p.population_id))
+
+
+def ask_of(facts: DueFacts, step: Step) -> ProgramAsk:
+    """The asking that a step stands for."""
+    return ProgramAsk(facts.number, step.attempt, facts.now, step.reason)

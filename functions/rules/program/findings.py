@@ -1,0 +1,175 @@
+"""What a tag's results say, as far as a program or a proposal is made of it: computed, and never a raw log."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from functions.rules.beliefs.posterior import posterior
+from functions.rules.beliefs.theory import least_decided
+from state.records import Dimension, Hypothesis, Value
+
+PARTS = 4
+"""Parts that a range is cut into, each with as many runs as the others."""
+LEAST_RUNS = 4
+"""Runs that a part needs."""
+CLEAR = 2.0
+"""Standard errors by which a mean must differ from that of all other runs."""
+MOST_BELIEFS = 12
+MOST_DECISIONS = 10
+MOST_REGIONS = 12
+
+
+@dataclass(frozen=True)
+class Region:
+    """Part of a dimension's range, and how the runs there did beside all others."""
+
+    dimension: str
+    low: Value
+    high: Value
+    """The same as `low`: one value."""
+    runs: int
+    mean: float
+    """Of what runs are judged by, in the metric's unit; lower is better."""
+    error: float
+    """Standard error of the mean."""
+    apart: float
+    """Mean of these less the mean of the others."""
+    is_clear: bool
+    """Apart by more than CLEAR standard errors."""
+
+
+@dataclass(frozen=True)
+class Believed:
+    """What is believed of one hypothesis."""
+
+    hypothesis_id: str
+    statement: str
+    probability: float
+    """Posterior mean of the share of its runs that win."""
+    runs: int
+    stands: str
+    """active, supported, refuted or irrelevant."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """How an experiment was decided, in words of its agent."""
+
+    experiment_id: str
+    status: str
+    category: str
+    value: float | None
+    description: str
+    diff_summary: str | None = None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything that a program is made of."""
+
+    tag: str
+    metric: str
+    direction: str
+    results: int
+    strategy: str
+    why: str = ""
+    """Of the strategy, where a rule has said so."""
+    best_id: str | None = None
+    best_value: float | None = None
+    best_config: Mapping[str, Value] = field(default_factory=dict)
+    regions: Sequence[Region] = ()
+    """The best part of each dimension's range, the clearest first."""
+    rejected: Sequence[Region] = ()
+    """Parts where runs do clearly worse, the worst first."""
+    interactions: Sequence[tuple[str, str, float]] = ()
+    """Pairs of dimensions with the share of the variance that they explain only together, the largest first."""
+    varied: Sequence[str] = ()
+    frozen: Sequence[tuple[str, Value, str]] = ()
+    """Dimensions that stand still, where, and why."""
+    canaries: Sequence[tuple[str, Value | None]] = ()
+    """Dimensions on trial."""
+    beliefs: Sequence[Believed] = ()
+    """Of open hypotheses, the least decided first."""
+    settled: Sequence[Believed] = ()
+    decisions: Sequence[Decision] = ()
+    """The newest, newest first."""
+    untried: Sequence[str] = ()
+    """Categories of ideas with few tries or none."""
+    fruitful: Sequence[str] = ()
+    """Categories of which many tries were kept."""
+
+
+def regions_of(
+    dimensions: Iterable[Dimension], runs: Sequence[tuple[Mapping[str, Value], float]]
+) -> tuple[list[Region], list[Region]]:
+    """The best part of each dimension's range, and all parts that are clearly worse than the rest.
+
+    `runs` are configs with what they are judged by, lower is better; a run counts for the dimensions that it varied.
+    """
+    best, rejected = list[Region](), list[Region]()
+    for d in dimensions:
+        parts = _parts(d, [(config[d.name], value) for config, value in runs if d.name in config])
+        if len(parts) < 2:
+            continue
+        found = [_region(d.name, part, parts) for part in parts]
+        best.append(min(found, key=lambda r: r.mean))
+        rejected += [r for r in found if r.is_clear and r.apart > 0]
+    best.sort(key=lambda r: (not (r.is_clear and r.apart < 0), r.apart))
+    rejected.sort(key=lambda r: -r.apart)
+    return best[:MOST_REGIONS], rejected[:MOST_REGIONS]
+
+
+def interactions_of(dimensions: Iterable[Dimension]) -> list[tuple[str, str, float]]:
+    """Pairs that matter only together, each once."""
+    shares = {
+        tuple(sorted((d.name, other))): share for d in dimensions for other, share in d.interacts_with.items()
+    }
+    return sorted(((a, b, share) for (a, b), share in shares.items()), key=lambda p: (-p[2], p[:2]))
+
+
+def beliefs_of(opened: Sequence[Hypothesis]) -> list[Believed]:
+    """What is believed of open hypotheses, the least decided first."""
+    return [believed(h) for h in least_decided(opened)[:MOST_BELIEFS]]
+
+
+def believed(h: Hypothesis) -> Believed:
+    """What is believed of a hypothesis."""
+    stands = h.settled or h.status
+    return Believed(h.hypothesis_id, h.statement, posterior(h).posterior_mean, h.n_experiments, stands)
+
+
+def _parts(d: Dimension, runs: Sequence[tuple[Value, float]]) -> list[list[tuple[Value, float]]]:
+    """The runs by category, or by parts of the range that hold as many each; equal values stay together."""
+    if d.dtype == "categorical":
+        by_value: dict[Value, list[tuple[Value, float]]] = {}
+        for run in runs:
+            by_value.setdefault(run[0], []).append(run)
+        return [part for part in by_value.values() if len(part) >= LEAST_RUNS]
+    ordered = sorted((run for run in runs if isinstance(run[0], int | float)), key=lambda run: float(run[0]))
+    size = max(LEAST_RUNS, math.ceil(len(ordered) / PARTS))
+    parts: list[list[tuple[Value, float]]] = []
+    for run in ordered:
+        if not parts or (len(parts[-1]) >= size and parts[-1][-1][0] != run[0]):
+            parts.append([])
+        parts[-1].append(run)
+    if len(parts) > 1 and len(parts[-1]) < LEAST_RUNS:
+        parts[-2:] = [[*parts[-2], *parts[-1]]]
+    return [part for part in parts if len(part) >= LEAST_RUNS]
+
+
+def _region(
+    name: str, part: Sequence[tuple[Value, float]], parts: Sequence[Sequence[tuple[Value, float]]]
+) -> Region:
+    values = [value for _, value in part]
+    others = [value for other in parts if other is not part for _, value in other]
+    mean, error = statistics.fmean(values), _error(values)
+    apart = mean - statistics.fmean(others)
+    is_clear = abs(apart) > CLEAR * math.hypot(error, _error(others))
+    return Region(name, part[0][0], part[-1][0], len(values), mean, error, apart, is_clear)
+
+
+def _error(values: Sequence[float]) -> float:
+    return statistics.stdev(values) / math.sqrt(len(values))

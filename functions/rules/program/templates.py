@@ -1,0 +1,102 @@
+"""What a tag's program says where no language model writes it: sentences that follow from the findings alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from functions.formats.authored import FrozenDimension, ProgramUpdate
+from functions.rules.program.findings import Believed, Findings, Region
+
+NAME: Final = "templates"
+"""The author of what is written so."""
+MOST_LINES = 6
+_MODES: Final[dict[str, str]] = {
+    "explore": "Explore: change a part of train.py that was not changed yet, boldly, one idea in each experiment.",
+    "exploit": "Exploit: refine what was kept last with small changes, one in each experiment.",
+    "combine": "Combine: put two near misses of different categories together on the best code.",
+    "ablation": "Ablation: take one change out of the best code, and see whether it was worth its lines.",
+}
+
+
+def program_update(findings: Findings) -> ProgramUpdate:
+    """The program that the findings alone make."""
+    return ProgramUpdate(
+        phase_summary=_within(" ".join(_summary(findings)), 2000),
+        frozen=[
+            FrozenDimension(name=n, why=_within(f"it stands at {v!r}: {why}"))
+            for n, v, why in findings.frozen
+        ],
+        active_guidance=[_within(line) for line in _guidance(findings)][:12],
+        hypotheses=[_within(_asked(b)) for b in findings.beliefs[:MOST_LINES]],
+        instructions=[_within(line) for line in _instructions(findings)][:12],
+        warning=None,
+    )
+
+
+def _summary(f: Findings) -> Iterator[str]:
+    yield f"{f.tag} has {f.results} results; most work is to {f.strategy}."
+    if f.why:
+        yield f"Why: {f.why.rstrip('.')}."
+    if f.best_id is not None and f.best_value is not None:
+        yield f"The best is {f.best_id} with {f.metric} {f.best_value:.6f}."
+    settled = [b for b in f.settled if b.stands != "active"]
+    if f.beliefs or settled:
+        yield f"{_count(len(settled), 'claim is', 'claims are')} settled, {len(f.beliefs)} under test."
+
+
+def _guidance(f: Findings) -> Iterator[str]:
+    for region in f.regions[:MOST_LINES]:
+        if region.is_clear and region.apart < 0:
+            yield f"{_place(region)} does best: {_figures(region)}."
+    for region in f.rejected[:MOST_LINES]:
+        yield f"{_place(region)} does worse than the rest: {_figures(region)}."
+    for a, b, share in f.interactions[:3]:
+        yield f"{a} and {b} matter together: {share:.0%} of the variance is theirs only as a pair."
+    for claim in f.settled[:MOST_LINES]:
+        yield f"{claim.stands.capitalize()}: {claim.statement}."
+    if f.fruitful:
+        yield f"Ideas that were kept often are of {', '.join(f.fruitful[:3])}."
+
+
+def _instructions(f: Findings) -> Iterator[str]:
+    """At least two."""
+    if f.varied:
+        clear = [r for r in f.regions if r.is_clear and r.apart < 0]
+        for region in clear[:2]:
+            yield f"Where a config is yours to choose, set {_place(region)}."
+        yield f"Vary only these constants: {', '.join(f.varied[:20])}; leave every other line as it is."
+        yield "Run every config that you are handed as it is, to its end, and report what it measured."
+        for name, standing in f.canaries[:2]:
+            where = "" if standing is None else f" (elsewhere it stands at {standing!r})"
+            yield f"{name} is on trial: vary it where your config says so{where}."
+        return
+    yield _MODES.get(f.strategy, f"Follow the strategy {f.strategy}.")
+    if f.best_id is not None:
+        yield f"Build on {f.best_id}, the best so far, and name it as parent_id."
+    if f.untried:
+        yield f"Nearly nothing was tried of: {', '.join(f.untried[:4])}."
+    yield "Say in each hypothesis what you expect and why, so that a discard is an answer, too."
+
+
+def _asked(b: Believed) -> str:
+    return f"{b.statement} (P {b.probability:.2f} after {_count(b.runs, 'run', 'runs')})"
+
+
+def _place(r: Region) -> str:
+    return f"{r.dimension} at {r.low!r}" if r.low == r.high else f"{r.dimension} from {r.low!r} to {r.high!r}"
+
+
+def _figures(r: Region) -> str:
+    return f"mean {r.mean:+.4g} ± {r.error:.2g} from {r.runs} runs, {r.apart:+.4g} beside the others"
+
+
+def _count(n: int, one: str, several: str) -> str:
+    return f"{n} {one if n == 1 else several}"
+
+
+def _within(line: str, most: int = 300) -> str:
+    """On one line, of printable characters, at most so long."""
+    plain = "".join(c if c.isprintable() else " " for c in line)
+    words = " ".join(plain.split())
+    return words if len(words) <= most else f"{words[: most - 1]}…"

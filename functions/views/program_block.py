@@ -1,0 +1,83 @@
+"""The block of a program as Markdown: what holds for everyone, and what one population is told beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from functions.formats.authored import ProgramUpdate
+from functions.formats.program_document import HEADING
+from functions.rules.swarm.populations import Population
+from functions.rules.swarm.shapes import SwarmStrategy
+from functions.views.night_markdown import code
+
+DONE_BY: Mapping[SwarmStrategy, str] = {
+    "exploit": "run configs near the best known one, to lower the metric",
+    "investigate": "run configs across the ranges of what the claim is about, beside reference runs",
+    "falsify": "change one thing at a time, where the claim is likeliest to be wrong",
+    "validate": "run the cells of one test, each as it is",
+    "decision_sprint": "run few configs often, until the claim is decided",
+    "moonshot": "run the ends of the ranges, which nobody expects to be good",
+    "converge": "run configs very close to the best, and the best itself again",
+}
+
+
+def block_of(update: ProgramUpdate, *, author: str, results: int) -> str:
+    """What holds for everyone."""
+    return "\n".join(_lines(update, author, results)).strip()
+
+
+def population_part(p: Population) -> str:
+    """What the workers of one population are told."""
+    return "\n".join(_of_population(p)).strip()
+
+
+def _lines(update: ProgramUpdate, author: str, results: int) -> Iterator[str]:
+    yield f"{HEADING}\n"
+    yield f"(Written by {author} after {results} results.)\n"
+    yield f"{_plain(update.phase_summary)}\n"
+    yield from _section("Do", update.instructions)
+    yield from _section("What the results say", update.active_guidance)
+    yield from _section("Under test", update.hypotheses)
+    yield from _section("Leave alone", [f"{d.name}: {d.why}" for d in update.frozen])
+    if update.warning is not None:
+        yield f"**Take care:** {_plain(update.warning)}\n"
+
+
+def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
+    if lines:
+        yield f"**{title}**\n"
+        yield from (f"- {_plain(line)}" for line in lines)
+        yield ""
+
+
+def _of_population(p: Population) -> Iterator[str]:
+    yield "### Your population\n"
+    yield f"- Name: {p.population_id}; its target is {p.target} worker{'' if p.target == 1 else 's'}."
+    yield f"- Strategy: {p.strategy}: {DONE_BY[p.strategy]}."
+    of = "" if p.hypothesis_id is None else f" ({p.hypothesis_id})"
+    yield f"- Hypothesis{of}: {code(p.statement)}"
+    if p.constraint:
+        terms = "; ".join(f"{name} {_allowed(values)}" for name, values in p.constraint.items())
+        yield f"- Constraint: {code(terms)}"
+    free = p.shape.free
+    yield f"- Its configs vary {'every dimension' if free is None else ', '.join(free) or 'nothing'}."
+
+
+def _allowed(values: Any) -> str:
+    match values:
+        case {"min": low, "max": high}:
+            return f"from {low!r} to {high!r}"
+        case {"min": low}:
+            return f"at least {low!r}"
+        case {"max": high}:
+            return f"at most {high!r}"
+        case [*several]:
+            return f"one of {', '.join(map(repr, several))}"
+        case value:
+            return f"= {value!r}"
+
+
+def _plain(text: str) -> str:
+    """Words of a model on one line each: they begin no heading, list or table of their own."""
+    return " ".join(text.split()).lstrip("#>|-*+=` ") or "-"

@@ -1,0 +1,21 @@
+"""The document that is served of a tag's program: to everyone, or to the workers of one population."""
+
+from __future__ import annotations
+
+from functions.formats.program_document import charter_of
+from functions.rules.swarm.populations import Population
+from functions.views.program_block import population_part
+from state.program_facts import Base, ProgramVersion, Served
+
+
+def document_for(served: Served, population: Population | None = None) -> str:
+    """The whole document; empty while nothing was written, so that readers keep what they came with."""
+    if served.base is None or served.current is None:
+        return ""
+    return composed(served.base, served.current, population)
+
+
+def composed(base: Base, version: ProgramVersion, population: Population | None = None) -> str:
+    """A version in its charter."""
+    block = version.block if population is None else f"{version.block}\n\n{population_part(population)}"
+    return charter_of(base.text).with_block(block)

@@ -1,0 +1,104 @@
+"""What was read of a tag for its program, and what is kept of each version; values only, no IO."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from pydantic import TypeAdapter
+
+from state.policy import Policy
+from state.records import Best, Sketch, Strategy, Tag
+
+
+@dataclass(frozen=True)
+class ProgramVersion:
+    """One version of the block that a tag's program has between the markers."""
+
+    number: int
+    """1 for the first."""
+    at: float
+    """Seconds since 1970, Redis' clock."""
+    author: str
+    """`templates`, or the provider and model that wrote it."""
+    reason: str
+    """Why it was written."""
+    results: int
+    """Results that the tag had."""
+    strategy: str
+    """What most of its work was for."""
+    block: str
+    base_digest: str
+    """Of the base file that it was written into."""
+
+    def text(self) -> str:
+        """As it is kept."""
+        return _VERSION.dump_json(self).decode()
+
+    @staticmethod
+    def read(text: str) -> ProgramVersion:
+        return _VERSION.validate_json(text)
+
+
+_VERSION = TypeAdapter(ProgramVersion)
+
+
+@dataclass(frozen=True)
+class Base:
+    """The charter as it was read from the operator's file."""
+
+    text: str
+    digest: str
+    """First 16 hexadecimal digits of its SHA-256."""
+
+
+@dataclass(frozen=True)
+class ProgramAsk:
+    """A language model was asked for the next version."""
+
+    number: int
+    attempt: int
+    at: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class DueFacts:
+    """What is known when it is decided whether a tag needs another version."""
+
+    now: float
+    tag: Tag
+    policy: Policy
+    strategy: Strategy
+    populations: Sequence[str]
+    """Their texts; empty: the tag has none."""
+    current: ProgramVersion | None
+    ask: ProgramAsk | None
+    base: Base | None
+
+    @property
+    def number(self) -> int:
+        """Of the next version."""
+        return 1 if self.current is None else self.current.number + 1
+
+
+@dataclass(frozen=True)
+class Served:
+    """What a tag's workers are served from."""
+
+    base: Base | None
+    current: ProgramVersion | None
+    populations: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class ProgramGround:
+    """What a tag's experiments say of it, beside its beliefs."""
+
+    best: Best | None
+    results: Sequence[Sketch]
+    """The newest that finished, newest first."""
+    categories: Mapping[str, tuple[int, int]]
+    """Total and kept of every category that was tried."""
+    configs: Sequence[tuple[str, str]]
+    """Constants as JSON, and deltas, of the newest runs of a swarm that ended with a value: many, so still texts."""

@@ -1,0 +1,203 @@
+"""Programs: the charter of the lab, and what every tag's program says in it, version by version."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Any
+
+from state.client import Lab, time_of
+from state.errors import NotFound
+from state.indexes import fields_in, members, read_as, values
+from state.policy import read_policy
+from state.program_facts import Base, DueFacts, ProgramAsk, ProgramGround, ProgramVersion, Served
+from state.records import Best, Sketch, Strategy
+from state.swarms import OBSERVED
+from state.tags import categories_of, tag_in
+
+RESULTS_READ = 10
+
+
+class Programs:
+    """The programs of all tags."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._keys = lab.keys
+
+    async def base(self) -> Base | None:
+        """The charter; None before a process has read it."""
+        return _base(await self._lab.hash(self._keys("program_base")))
+
+    async def set_base(self, text: str) -> bool:
+        """Keep a charter; False where it is the one that is kept."""
+        digest = digest_of(text)
+        data = json.dumps({"digest": digest, "bytes": len(text.encode())})
+        answer = await self._lab.move("set_program_base", args={"text": text, "digest": digest, "data": data})
+        return bool(answer == "ok")
+
+    async def due_facts(self, tag: str) -> DueFacts:
+        """What it takes to say whether a tag needs another version; one round trip.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        keys = self._keys
+        found = await self._lab.read(
+            {
+                "now": ("TIME",),
+                "tag": ("HGETALL", keys.tag(tag)),
+                "policy": ("HGET", keys("policy", tag), "values"),
+                "strategy": ("HGETALL", keys("strategy", tag)),
+                "populations": ("HVALS", keys("populations", tag)),
+                "newest": ("LINDEX", keys("programs", tag), -1),
+                "ask": ("HGETALL", keys("program_ask", tag)),
+                "base": ("HGETALL", keys("program_base")),
+            }
+        )
+        return DueFacts(
+            now=time_of(found["now"]),
+            tag=tag_in(found["tag"], tag),
+            policy=read_policy(found["policy"]),
+            strategy=Strategy.parse(found["strategy"]),
+            populations=found["populations"],
+            current=_version(found["newest"]),
+            ask=_ask(found["ask"]),
+            base=_base(found["base"]),
+        )
+
+    async def ground(self, tag: str) -> ProgramGround:
+        """What a program says of a tag's experiments; one round trip."""
+        keys = self._keys
+        newest = members(
+            self._lab,
+            keys("finished", tag),
+            keys.experiment(""),
+            limit=RESULTS_READ,
+            newest=True,
+            fields=fields_in(Sketch),
+        )
+        runs = members(
+            self._lab,
+            keys("finished", tag),
+            keys.experiment(""),
+            limit=OBSERVED,
+            newest=True,
+            fields=("config_delta", "delta_bpb"),
+        )
+        best, categories, results, configs = await self._lab.pipeline(
+            [("HGETALL", keys.best(tag)), ("HGETALL", keys("categories", tag)), newest, runs]
+        )
+        return ProgramGround(
+            best=Best.found(best),
+            results=read_as(Sketch, results)[::-1],
+            categories=categories_of(categories),
+            configs=[(config, delta) for config, delta in values(configs).values() if config and delta],
+        )
+
+    async def ask(self, tag: str, ask: ProgramAsk) -> bool:
+        """Note that a language model is asked; False where it was, or another version was written since."""
+        answer = await self._lab.move(
+            "ask_for_program",
+            args={
+                "tag": tag,
+                "number": ask.number,
+                "attempt": ask.attempt,
+                "reason": ask.reason,
+                "asked": json.dumps({"number": ask.number, "attempt": ask.attempt, "reason": ask.reason}),
+            },
+        )
+        return bool(answer == "ok")
+
+    async def asked(self) -> list[str]:
+        """Tags whose next version a language model was asked for, the longest waiting first."""
+        found: list[str] = await self._lab.command("ZRANGE", self._keys("program_asks"), 0, -1)
+        return found
+
+    async def write(self, tag: str, version: ProgramVersion) -> bool:
+        """Append a version; False where there is one of its number."""
+        written = {
+            "number": version.number,
+            "author": version.author,
+            "reason": version.reason,
+            "results": version.results,
+            "digest": digest_of(version.block),
+        }
+        answer = await self._lab.move(
+            "write_program",
+            args={
+                "tag": tag,
+                "number": version.number,
+                "text": version.text(),
+                "written": json.dumps(written, allow_nan=False),
+            },
+        )
+        return bool(answer == "ok")
+
+    async def served(self, tag: str) -> Served:
+        """What the tag's program is composed of; one round trip. A tag that there is not has none."""
+        keys = self._keys
+        base, newest, populations = await self._lab.pipeline(
+            [
+                ("HGETALL", keys("program_base")),
+                ("LINDEX", keys("programs", tag), -1),
+                ("HGETALL", keys("populations", tag)),
+            ]
+        )
+        return Served(base=_base(base), current=_version(newest), populations=populations)
+
+    async def versions(self, tag: str, offset: int, limit: int) -> tuple[list[ProgramVersion], int]:
+        """Some versions, the newest first, and how many there are; one round trip."""
+        key = self._keys("programs", tag)
+        texts, count = await self._lab.pipeline(
+            [("LRANGE", key, -offset - limit, -offset - 1), ("LLEN", key)]
+        )
+        return [ProgramVersion.read(text) for text in texts[::-1]], int(count)
+
+    async def count(self, tag: str) -> int:
+        """How many versions there are."""
+        return int(await self._lab.command("LLEN", self._keys("programs", tag)))
+
+    async def with_bases(self, tag: str, numbers: Sequence[int]) -> dict[int, tuple[ProgramVersion, Base]]:
+        """Versions by number, each with the charter that it was written into; two round trips.
+
+        Raises:
+            NotFound: there is none of this number.
+        """
+        if not numbers:
+            return {}
+        key, found = self._keys("programs", tag), dict[int, ProgramVersion]()
+        texts = await self._lab.pipeline([("LINDEX", key, number - 1) for number in numbers])
+        for number, text in zip(numbers, texts, strict=True):
+            if text is None:
+                raise NotFound(
+                    f"the program of {tag!r} has no version {number}",
+                    hint=f"./nightjar program --tag {tag} --versions names them",
+                )
+            found[number] = ProgramVersion.read(text)
+        digests = [version.base_digest for version in found.values()]
+        bases = await self._lab.command("HMGET", self._keys("program_bases"), *digests)
+        return {
+            number: (version, Base(base or "", version.base_digest))
+            for (number, version), base in zip(found.items(), bases, strict=True)
+        }
+
+
+def digest_of(text: str) -> str:
+    """First 16 hexadecimal digits of a text's SHA-256."""
+    return sha256(text.encode()).hexdigest()[:16]
+
+
+def _base(stored: dict[str, Any]) -> Base | None:
+    return Base(stored["text"], stored["digest"]) if stored else None
+
+
+def _version(text: str | None) -> ProgramVersion | None:
+    return None if text is None else ProgramVersion.read(text)
+
+
+def _ask(stored: dict[str, str]) -> ProgramAsk | None:
+    if not stored:
+        return None
+    return ProgramAsk(int(stored["number"]), int(stored["attempt"]), float(stored["at"]), stored["reason"])

@@ -1,0 +1,216 @@
+"""The RQ jobs of Nightjar's workers: each can only call one function of ours, with what its id names."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import zlib
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import redis
+from redis.exceptions import ResponseError
+from rq import Queue
+from rq.exceptions import DuplicateJobError, NoSuchJobError
+from rq.executions import Execution
+from rq.intermediate_queue import IntermediateQueue
+from rq.job import Job, JobStatus
+from rq.serializers import JSONSerializer
+from rq.utils import as_text
+
+log = logging.getLogger(__name__)
+
+SPARE_S = 180
+"""RQ's timeout is this much longer than what a job takes at most, so that the job normally ends first."""
+MOST_BYTES = 262_144
+"""Most bytes of a job; ours have about a thousand, and 100,000 where as many constants are set as may be."""
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,600}")
+_OURS = (
+    *("data", "origin", "status", "timeout", "result_ttl", "failure_ttl", "ttl", "worker_name"),
+    *("created_at", "enqueued_at", "started_at", "ended_at", "last_heartbeat"),
+)
+"""Fields that our jobs have."""
+_FOREIGN = (
+    *("success_callback_name", "failure_callback_name", "stopped_callback_name", "webhooks"),
+    *("dependency_id", "dependency_ids", "group_id"),
+    *("retries_left", "number_of_retries", "retry_intervals", "repeats_left", "repeat_intervals"),
+)
+"""Fields that make RQ call, send or repeat something; our jobs never have them."""
+
+
+class Refused(NoSuchJobError):
+    """A job that we have not made.
+
+    For RQ it does not exist: RQ neither runs it nor calls its failure callback.
+    """
+
+
+class CheckedJob(Job):
+    """A job that can only call `ENTRY(function=..., payload=...)`, with what `is_ours` allows.
+
+    Other clients of Redis can rewrite a job, and RQ would import and call anything that it names. So the whole job is
+    checked before RQ uses it; a job that we have not made is removed and logged.
+    """
+
+    ENTRY: ClassVar[str]
+    """The only callable that it may name."""
+
+    def __init__(self, id: str | None = None, connection: redis.Redis | None = None, serializer: Any = None):
+        super().__init__(id, connection, JSONSerializer)  # never pickle
+
+    @classmethod
+    def fetch(cls, id: str, connection: redis.Redis | None = None, serializer: Any = None) -> Job:
+        """The job with this id.
+
+        Raises:
+            Refused: we have not made it; it is removed. NoSuchJobError: there is no such job.
+        """
+        try:
+            if not _NAME.fullmatch(id.partition(":")[0]):
+                raise Refused("its id is not one of ours")
+            return super().fetch(id, connection, serializer)
+        except Refused as problem:
+            log.error("job %.100r is refused: %s; who else can write to this Redis?", id, problem)
+            if connection is not None:
+                connection.delete(cls.key_for(id))
+            raise
+
+    def refresh(self) -> None:
+        """Read the known fields, unless they are too large."""
+        fields = [*_OURS, *_FOREIGN]
+        try:
+            with self.connection.pipeline(transaction=False) as pipe:
+                pipe.exists(self.key)
+                for field in fields:
+                    pipe.hstrlen(self.key, field)
+                exists, *sizes = pipe.execute()
+            if not exists:
+                raise NoSuchJobError(f"there is no job {self.id!r}")
+            if sum(sizes) > MOST_BYTES:
+                raise Refused(f"it is over {MOST_BYTES} bytes")
+            values: list[Any] = self.connection.hmget(self.key, fields)
+        except ResponseError as problem:
+            if "WRONGTYPE" in str(problem):
+                raise Refused("it is not a hash") from None
+            raise
+        self.restore({field: value for field, value in zip(fields, values, strict=True) if value is not None})
+
+    def restore(self, raw_data: Mapping[Any, Any]) -> None:
+        """Set the job's fields from Redis. Raises Refused if we have not made it."""
+        try:
+            found = {as_text(name): value for name, value in raw_data.items()}
+            foreign = [name for name in _FOREIGN if found.get(name)]
+            data = _unpacked(found["data"])
+            super().restore({name: found[name] for name in _OURS if name in found})
+        except Exception:  # noqa: BLE001 - the job is not ours, and its text must not enter our log
+            raise Refused("it cannot be read") from None
+        if foreign:
+            raise Refused(f"it carries {', '.join(foreign)}")
+        match data:
+            case [self.ENTRY, None, [], {"function": str(function), "payload": dict(payload), **others}] if (
+                not others and self.is_ours(function, payload)
+            ):
+                pass
+            case _:
+                raise Refused(f"it is not {self.ENTRY} of what its id names")
+        if self.timeout is None or self.timeout < SPARE_S:
+            raise Refused("its time limit is too short")
+
+    def is_ours(self, function: str, payload: Mapping[str, Any]) -> bool:
+        """Whether it calls what its id names."""
+        raise NotImplementedError
+
+
+def _unpacked(data: bytes) -> Any:
+    """A job's content, at most MOST_BYTES; RQ would decompress it to any size."""
+    unpacking = zlib.decompressobj()
+    text = unpacking.decompress(data, MOST_BYTES)
+    if unpacking.unconsumed_tail:
+        raise ValueError("too much")
+    return json.loads(text)
+
+
+class CheckedQueue(Queue):
+    """A queue that removes entries that are not ids of jobs."""
+
+    @classmethod
+    def lmove(cls, connection: redis.Redis, queue_key: str, timeout: int | None) -> tuple[str, Any] | None:
+        moved: tuple[str, Any] | None
+        while (moved := super().lmove(connection, queue_key, timeout)) is not None:
+            if _NAME.fullmatch(moved[1].decode("ascii", "replace")):
+                break
+            log.error("an entry of %s is not an id, refused; who else can write to this Redis?", queue_key)
+            connection.lrem(IntermediateQueue.get_intermediate_queue_key(queue_key), 1, moved[1])
+        return moved
+
+
+def escaped(name: str) -> str:
+    """A name as a part of a job's id: RQ allows letters, digits, `_` and `-` in ids; ours also have dots."""
+    return name.replace("_", "__").replace(".", "_d")
+
+
+def enqueue_once(
+    queue: Queue,
+    name: str,
+    function: str,
+    payload: Mapping[str, Any],
+    longest_s: float,
+    job: type[CheckedJob],
+) -> bool:
+    """Put a job on its queue; False if it is there already."""
+    try:
+        _push(queue, name, function, payload, longest_s, job)
+    except DuplicateJobError:
+        if _is_waiting(queue, name, job):
+            return False
+        try:
+            _push(queue, name, function, payload, longest_s, job)
+        except DuplicateJobError:
+            return False  # another process has enqueued it meanwhile
+    return True
+
+
+def _push(
+    queue: Queue,
+    name: str,
+    function: str,
+    payload: Mapping[str, Any],
+    longest_s: float,
+    job: type[CheckedJob],
+) -> None:
+    queue.enqueue_call(
+        job.ENTRY,
+        kwargs={"function": function, "payload": dict(payload)},
+        job_id=name,
+        description=function,
+        timeout=int(longest_s + SPARE_S),
+        result_ttl=3600,
+        failure_ttl=24 * 3600,
+        unique=True,
+    )
+
+
+def _is_waiting(queue: Queue, name: str, kind: type[CheckedJob]) -> bool:
+    """Whether the job will still run; one that has ended, or is not in its queue, is deleted."""
+    try:
+        job = kind.fetch(name, connection=queue.connection, serializer=JSONSerializer)
+    except NoSuchJobError:
+        return False
+    status = job.get_status(refresh=False)
+    if status == JobStatus.STARTED:
+        return True
+    if status == JobStatus.QUEUED and queue.connection.lpos(queue.key, name) is not None:
+        return True
+    _delete(job)
+    return False
+
+
+def _delete(job: Job) -> None:
+    """Delete a job with its executions, also if they have expired, at which RQ's own delete fails."""
+    with job.connection.pipeline() as moves:
+        for execution_id in job.execution_registry.get_execution_ids():
+            Execution(execution_id, job.id, job.connection).delete(job=job, pipeline=moves)
+        moves.execute()
+    job.delete()

@@ -1,0 +1,94 @@
+"""When a program is written anew, and by whom."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from functions.rules.program.due import ANSWERED_S, next_step, reason_due, strategy_of
+from functions.rules.swarm.populations import Population
+from state.policy import Policy
+from state.program_facts import DueFacts, ProgramAsk, ProgramVersion
+from state.records import Strategy, Tag
+
+
+def version(number: int, results: int, strategy: str = "explore") -> ProgramVersion:
+    return ProgramVersion(number, 0.0, "templates", "for the test", results, strategy, "text", "digest")
+
+
+def facts(results: int, **more: Any) -> DueFacts:
+    tag = Tag(name="swarm", branch="b", created_at=0.0, kept=results, total=results)
+    strategy = Strategy(mode="explore", explore_ratio=0.5, temperature=0.5, reason="")
+    given: dict[str, Any] = {"populations": [], "current": None, "ask": None, "base": None, **more}
+    return DueFacts(now=1000.0, tag=tag, policy=Policy(), strategy=strategy, **given)
+
+
+def of_population(strategy: Any, target: int, name: str) -> str:
+    return Population(name, strategy, None, "a claim", target=target).text()
+
+
+@pytest.mark.parametrize(("results", "is_due"), [(0, False), (49, False), (50, True), (51, True)])
+def test_the_first_version_is_due_after_fifty_results(results: int, is_due: bool) -> None:
+    assert (reason_due(facts(results)) is not None) is is_due
+
+
+@pytest.mark.parametrize(("results", "is_due"), [(80, False), (99, False), (100, True)])
+def test_another_is_due_fifty_results_later(results: int, is_due: bool) -> None:
+    assert (reason_due(facts(results, current=version(1, 50))) is not None) is is_due
+
+
+@pytest.mark.parametrize(("results", "is_due"), [(51, False), (60, True)])
+def test_a_change_of_strategy_makes_another_soon_but_not_at_once(results: int, is_due: bool) -> None:
+    given = facts(results, current=version(1, 50, "exploit"))
+
+    assert (reason_due(given) is not None) is is_due
+
+
+def test_a_swarms_strategy_is_that_of_the_population_with_most_workers() -> None:
+    populations = [
+        of_population("falsify", 3, "pop_a"),
+        of_population("exploit", 9, "pop_c"),
+        of_population("validate", 9, "pop_b"),
+    ]
+
+    assert strategy_of(facts(0, populations=populations)) == "validate"
+    assert strategy_of(facts(0)) == "explore"
+
+
+def test_without_a_language_model_the_templates_write() -> None:
+    assert next_step(facts(50), has_author=False).what == "templates"
+    assert next_step(facts(9), has_author=False).what == "nothing"
+    assert next_step(facts(9), has_author=False, on_demand="now").what == "templates"
+
+
+def test_a_language_model_is_asked_waited_for_asked_again_and_given_up() -> None:
+    waits, late = 1000.0, 1000.0 - ANSWERED_S
+    given = [None, (1, 1, waits), (1, 1, late), (1, 2, waits), (1, 2, late)]
+
+    steps = [
+        next_step(facts(50, ask=None if ask is None else ProgramAsk(*ask, "50 results")), has_author=True)
+        for ask in given
+    ]
+
+    assert [(s.what, s.attempt) for s in steps] == [
+        ("ask", 1),
+        ("wait", 1),
+        ("ask", 2),
+        ("wait", 2),
+        ("templates", 0),
+    ]
+
+
+def test_what_was_asked_for_is_written_by_the_templates_once_the_language_model_is_gone() -> None:
+    asked = ProgramAsk(1, 1, 999.0, "an operator asked")
+
+    step = next_step(facts(0, ask=asked), has_author=False)
+
+    assert (step.what, step.reason) == ("templates", "an operator asked")
+
+
+def test_an_asking_for_an_earlier_version_counts_for_nothing() -> None:
+    asked = ProgramAsk(1, 1, 999.0, "50 results")
+
+    assert next_step(facts(60, current=version(1, 55), ask=asked), has_author=True).what == "nothing"

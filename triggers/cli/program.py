@@ -1,0 +1,66 @@
+"""`nightjar program` prints what is written of a tag for its workers and agents, and has it written anew."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from triggers.cli.lab_http import LabHttp
+from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.output import for_people, printable_lines
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+@click.command()
+@data_option
+@lab_option
+@click.option("--tag", default=None, help="the tag [NIGHTJAR_SWARM_TAG]")
+@click.option("--versions", is_flag=True, help="list the versions: who wrote each, when and why")
+@click.option("--diff", type=click.IntRange(1), default=None, metavar="N", help="what version N changed")
+@click.option("--write", is_flag=True, help="have a version written now")
+def command(
+    data: str | None, lab: str | None, tag: str | None, versions: bool, diff: int | None, write: bool
+) -> None:
+    """Print what the lab has written of a tag's results for its workers and agents: the block in their program.md."""
+    settings = settings_from(data=data, lab=lab)
+    http, name = LabHttp(settings), tag or settings.swarm_tag
+    if write:
+        begun = http.ask("POST", "/api/program/write", {"tag": name})
+        click.echo(_of_writing(begun), err=True)
+    elif versions:
+        for_people().print(_listed(http.ask("POST", "/api/program/list", {"tag": name})))
+    elif diff is not None:
+        shown = http.ask("POST", "/api/program/diff", {"tag": name, "number": diff})["diff"]
+        click.echo(printable_lines(shown), nl=False)
+    else:
+        _print(http, name)
+
+
+def _print(http: LabHttp, tag: str) -> None:
+    found = http.ask("POST", "/api/program/list", {"tag": tag, "limit": 1})
+    if not found["versions"]:
+        click.echo(f"nothing was written of {tag} yet: it is after 50 results, or with --write", err=True)
+        return
+    click.echo(printable_lines(found["versions"][0]["text"]))
+
+
+def _of_writing(begun: dict[str, Any]) -> str:
+    number, tag = begun["number"], begun["tag"]
+    if begun["became"] == "written":
+        return f"version {number} of the program of {tag} is written"
+    return f"a language model writes version {number} of the program of {tag}: --versions shows it once it is there"
+
+
+def _listed(found: dict[str, Any]) -> Table:
+    from rich.table import Table  # here: most commands print none
+
+    table = Table(
+        "version", "written", "by", "why", "results", "strategy", title=f"Program of {found['tag']}"
+    )
+    for v in found["versions"]:
+        row = (v["number"], v["written_at"], v["author"], v["reason"], v["results"], v["strategy"])
+        table.add_row(*map(str, row))
+    return table
