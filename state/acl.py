@@ -57,9 +57,10 @@ NOT_OF_WORKERS = frozenset(
         "programs",
         "program_ask",
         "program_asks",
+        "author_budget",
     }
 )
-"""Secrets, and what decides who is let in, what workers run, what swarms vary and what they believe."""
+"""Secrets, and what decides who is let in, what workers run, what swarms vary, what they believe and what is paid."""
 
 READ_BY_WORKERS = frozenset({"signing_keys", "policy"})
 """Keys that say who signs what workers run, and what a run may be: who could write them could order any."""

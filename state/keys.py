@@ -161,6 +161,11 @@ FAMILIES = (
     Family("tries:<address>", "string", "wrong tokens that an address tried to sign in with, for a minute"),
     Family("sessions:<digest>", "string", "a browser's session: its token, for 12 h"),
     Family("tickets:<digest>", "string", "what opens one event stream: its token, for 30 s"),
+    Family(
+        "author_budget",
+        "hash",
+        "what the language model has cost in the day, and what is reserved of its budget",
+    ),
     Family("tallies", "hash", "what processes counted, those that have ended too"),
     Family("processes", "zset", "processes by when they were last seen"),
     Family("process_facts", "hash", "what each process is"),

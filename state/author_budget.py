@@ -1,0 +1,79 @@
+"""What the language model may cost in a day, and has cost so far: reserved before a request, closed after it."""
+
+from __future__ import annotations
+
+import math
+import uuid
+from dataclasses import dataclass
+
+from state.store import Store
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a request costs, or may cost at most."""
+
+    tokens: int
+    """Read and written."""
+    micro_usd: int
+    """Millionths of a US dollar, rounded up; 0 where the price is not known."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What all requests of a UTC day may cost together."""
+
+    tokens: int
+    micro_usd: int
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """Room in the day's budget, which counts as spent until it is closed."""
+
+    reservation_id: str
+
+
+@dataclass(frozen=True)
+class UsedUp:
+    """The day's budget has no room for the request."""
+
+    renewed_in_s: float
+    """Seconds until the next UTC day."""
+
+
+class AuthorBudget(Store):
+    """The lab's spending on a language model, by Redis' clock.
+
+    What a process reserves and never closes, because it was killed, counts as spent.
+    """
+
+    async def reserve(self, most: Cost, limits: Limits) -> Reserved | UsedUp:
+        """Take the most that a request may cost out of the day's budget."""
+        name = uuid.uuid4().hex
+        word, *rest = await self._lab.move(
+            "reserve_author_budget",
+            args={
+                "id": name,
+                "tokens": most.tokens,
+                "micro_usd": most.micro_usd,
+                "tokens_a_day": limits.tokens,
+                "micro_usd_a_day": limits.micro_usd,
+            },
+        )
+        return Reserved(name) if word == "ok" else UsedUp(float(rest[0]))
+
+    async def close(self, reserved: Reserved, cost: Cost) -> None:
+        """Count what the request has really cost; may be repeated, and changes nothing once its day is over."""
+        await self._lab.move(
+            "close_author_budget",
+            args={"id": reserved.reservation_id, "tokens": cost.tokens, "micro_usd": cost.micro_usd},
+        )
+
+    async def today(self) -> Cost:
+        """What counts as spent today."""
+        key = self._keys("author_budget")
+        found, now = await self._lab.hash(key), await self._lab.now()
+        if found.get("day") != str(math.floor(now / 86400)):
+            return Cost(0, 0)
+        return Cost(int(found["tokens"]), int(found["micro_usd"]))
