@@ -1,0 +1,1 @@
+"""How often a language model is asked, and what it costs."""
