@@ -40,7 +40,17 @@ def start_logging(settings: Settings, kind: str) -> None:
     # no line shows these, and finding them costs a third of it: see Optimization in Python's logging HOWTO
     logging._srcfile = None  # pyright: ignore[reportPrivateUsage]
     logging.logThreads = logging.logMultiprocessing = False
-    for talkative in ("apscheduler", "httpx", "httpcore", "mcp"):
+    for talkative in (
+        "apscheduler",
+        "httpx",
+        "httpcore",
+        "mcp",
+        "httpx2",
+        "httpcore2",
+        "anthropic",
+        "openai",
+        "google_genai",
+    ):
         logging.getLogger(talkative).setLevel("WARNING")
     sys.excepthook = _uncaught
 

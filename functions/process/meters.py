@@ -1,4 +1,4 @@
-"""What a process counts: calls of functions and HTTP requests.
+"""What a process counts: calls of functions, HTTP requests, and what a language model has written.
 
 Labels are names out of this code (functions, routes, kinds, outcomes), never ids or anything that a caller sent.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -29,16 +29,16 @@ Sample = tuple[str, Mapping[str, str], float]
 
 @dataclass(frozen=True)
 class Count:
-    """How often something happened, by its labels."""
+    """How often something happened, or how much of it, by its labels."""
 
     name: str
     help: str
     labels: tuple[str, ...]
-    counts: Counter[tuple[str, ...]] = field(default_factory=Counter)
+    counts: defaultdict[tuple[str, ...], float] = field(default_factory=lambda: defaultdict(float))
     kind = "counter"
 
-    def add(self, *labels: str) -> None:
-        self.counts[labels] += 1
+    def add(self, *labels: str, amount: float = 1) -> None:
+        self.counts[labels] += amount
 
     def samples(self) -> Iterator[Sample]:
         for labels, count in self.counts.items():
@@ -118,6 +118,15 @@ class Meters:
             ("process",),
             HELD_BUCKETS,
         )
+        self._written = Count(
+            "nightjar_author_calls",
+            "Texts that a language model was asked for, by the form and how it ended.",
+            ("provider", "kind", "outcome"),
+        )
+        self._tokens = Count(
+            "nightjar_author_tokens", "Tokens that it has read and written.", ("provider", "direction")
+        )
+        self._usd = Count("nightjar_author_usd", "What it has cost, in US dollars.", ("provider",))
         self._calling: Counter[str] = Counter()
         self._called_lately: set[str] = set()
         self.requesting = InFlight()
@@ -154,6 +163,21 @@ class Meters:
         self._requests.add(method, route, str(status))
         self._request_seconds.add(seconds, method, route)
 
+    def author_called(self, provider: str, kind: str, outcome: str) -> None:
+        """A text that a language model was asked for has come, or not."""
+        self._written.add(provider, kind, outcome)
+
+    def author_spent(self, provider: str, read: int, written: int, usd: float) -> None:
+        """A request to it has ended: so many tokens, so many US dollars."""
+        self._tokens.add(provider, "in", amount=read)
+        self._tokens.add(provider, "out", amount=written)
+        self._usd.add(provider, amount=usd)
+
+    @property
+    def _of_all_processes(self) -> list[Count | Durations]:
+        """What means something in a sum over processes."""
+        return [self._calls, self._seconds, self._written, self._tokens, self._usd]
+
     def families(self) -> list[Metric]:
         """Everything that this process counted, and what the system says of it."""
         from prometheus_client import Metric
@@ -173,7 +197,7 @@ class Meters:
             ),
             *ProcessCollector(registry=None).collect(),
         ]
-        for counted in (self._calls, self._seconds, self._requests, self._request_seconds, self._held):
+        for counted in [*self._of_all_processes, self._requests, self._request_seconds, self._held]:
             family = Metric(counted.name, counted.help, counted.kind)
             for name, labels, value in counted.samples():
                 family.add_sample(name, dict(labels), value)
@@ -181,14 +205,14 @@ class Meters:
         return found
 
     async def hand_over(self, tallies: Tallies) -> None:
-        """Add the calls since the last time to the lab's tallies. (Gauges of a process mean nothing in a sum.)
+        """Add what was counted since the last time to the lab's tallies. (Gauges of a process mean nothing in a sum.)
 
         Raises:
             Unavailable: Redis does not answer; it is added the next time (twice, if only the answer was lost).
         """
         counted = {
             json.dumps([name, labels]): value
-            for those in (self._calls, self._seconds)
+            for those in self._of_all_processes
             for name, labels, value in those.samples()
         }
         fresh = {

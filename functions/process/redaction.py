@@ -20,7 +20,7 @@ _SECRET_TEXT = re.compile(
     (?<=://) [^/\s@]+ (?=@)                                     # a URL's user and password
     | (?<=\bBearer[ ]) \S+ | (?<=\bBasic[ ]) [A-Za-z0-9+/=]{8,} # an Authorization header
     | \bwhsec_[A-Za-z0-9+/=_-]+                                 # a webhook's secret
-    | \bsk-[A-Za-z0-9_-]{16,}                                   # a model provider's key
+    | \bsk-[A-Za-z0-9_-]{16,} | \bAIza[A-Za-z0-9_-]{30,}        # a model provider's key
     """
 )
 _TOKEN = re.compile(r"(?<![A-Za-z0-9])nj_[a-z2-7]{10}_[A-Za-z0-9_-]+")
@@ -28,7 +28,7 @@ _ASSIGNED = re.compile(
     r"""(?i)(?<![a-z0-9])((?:password|passwd|secret|token|api[_-]?key)["']?\s*[:=]\s*["']?)[^\s"',;)}\]]+"""
 )
 
-_MARK = re.compile(r"[=:]|nj_|sk-|whsec_|Bearer |Basic ")
+_MARK = re.compile(r"[=:]|nj_|sk-|AIza|whsec_|Bearer |Basic ")
 """Stands in every text in which the patterns above find something, and is found much faster."""
 
 _known: set[str] = set()
