@@ -7,6 +7,7 @@ import shlex
 import socket
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import platformdirs
 from pydantic import AliasChoices, Field, SecretStr, field_validator
@@ -248,6 +249,61 @@ class Settings(BaseSettings):
         default=True,
         description="answer the swarm's public reads to anyone; false: to viewers only (/health always answers, but"
         " tells strangers of no other tag)",
+    )
+
+    llm_provider: Literal["auto", "anthropic", "openai", "gemini", "none"] = Field(
+        default="auto",
+        description="whose language model writes: anthropic, openai, gemini, none; auto: the first whose key is set."
+        " Without one, all texts come from templates",
+    )
+    anthropic_api_key: SecretStr | None = Field(
+        default=None,
+        validation_alias=AliasChoices("NIGHTJAR_ANTHROPIC_API_KEY", "ANTHROPIC_API_KEY"),
+        description="key of Anthropic's API; also read from ANTHROPIC_API_KEY",
+    )
+    openai_api_key: SecretStr | None = Field(
+        default=None,
+        validation_alias=AliasChoices("NIGHTJAR_OPENAI_API_KEY", "OPENAI_API_KEY"),
+        description="key of OpenAI's API; also read from OPENAI_API_KEY",
+    )
+    gemini_api_key: SecretStr | None = Field(
+        default=None,
+        validation_alias=AliasChoices("NIGHTJAR_GEMINI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        description="key of the Gemini API; also read from GEMINI_API_KEY or GOOGLE_API_KEY",
+    )
+    llm_model: str | None = Field(
+        default=None,
+        pattern=r"^[\w.:/@-]{1,200}$",
+        description="the model (default: claude-sonnet-5, gpt-6.1-terra or gemini-3.8-flash)",
+    )
+    llm_timeout_s: float = Field(
+        default=120.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="seconds after which the model's writing of one text is given up, retries and a repair included",
+    )
+    llm_tokens_per_day: int = Field(
+        default=1_000_000,
+        ge=0,
+        description="tokens, read and written, that the model may cost in a day (UTC); 0: it is never asked",
+    )
+    llm_usd_per_day: float = Field(
+        default=5.0,
+        ge=0,
+        allow_inf_nan=False,
+        description="US dollars that the model may cost in a day (UTC), as far as its price is known",
+    )
+    llm_usd_per_mtok_in: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="US dollars per million tokens read (default: the model's list price, where Nightjar knows it)",
+    )
+    llm_usd_per_mtok_out: float | None = Field(
+        default=None,
+        ge=0,
+        allow_inf_nan=False,
+        description="US dollars per million tokens written; goes with the one before",
     )
 
     @field_validator("data", mode="before")

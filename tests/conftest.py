@@ -37,6 +37,8 @@ def pytest_configure() -> None:
     # The tests' own settings stand in their code; what the developer's shell exports must not change them.
     for name in [n for n in os.environ if n.startswith("NIGHTJAR_") and n != "NIGHTJAR_REDIS_SERVER"]:
         del os.environ[name]
+    for name in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"):
+        os.environ.pop(name, None)  # no test may ask a real model
     os.environ.setdefault(
         "OPENBLAS_NUM_THREADS", "1"
     )  # as in the processes: see `functions.process.running.run`

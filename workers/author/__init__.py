@@ -1,0 +1,1 @@
+"""The author: what asks a language model to fill in a form. No other code of Nightjar talks to one."""

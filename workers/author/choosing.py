@@ -1,0 +1,122 @@
+"""Whose language model writes: what the settings name, or the first provider whose key is set."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Final, Literal
+
+import httpx2
+from pydantic import SecretStr
+
+from state.errors import Invalid
+from state.settings import Settings
+from workers.author.provider import Provider
+
+log = logging.getLogger(__name__)
+
+ProviderName = Literal["anthropic", "openai", "gemini"]
+MODELS: Final[dict[ProviderName, str]] = {
+    "anthropic": "claude-sonnet-5",
+    "openai": "gpt-6.1-terra",
+    "gemini": "gemini-3.8-flash",
+}
+"""The model where the settings name none; the providers in the order in which `auto` tries them."""
+_PACKAGES: Final[dict[ProviderName, str]] = {
+    "anthropic": "anthropic",
+    "openai": "openai",
+    "gemini": "google.genai",
+}
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One model of one provider."""
+
+    provider: ProviderName
+    model: str
+    key: SecretStr
+
+    def build(self, http: httpx2.AsyncClient) -> Provider:
+        """The provider; imports its SDK, which takes up to two seconds."""
+        key = self.key.get_secret_value()
+        match self.provider:
+            case "anthropic":
+                from workers.author.anthropic import Anthropic
+
+                return Anthropic(key, self.model, http)
+            case "openai":
+                from workers.author.openai import OpenAI
+
+                return OpenAI(key, self.model, http)
+            case "gemini":
+                from workers.author.gemini import Gemini
+
+                return Gemini(key, self.model, http)
+
+
+def choose(settings: Settings) -> Choice | None:
+    """The model that writes; None: there is none, and texts come from templates.
+
+    Raises:
+        Invalid: the named provider has no key, or its SDK is not installed; or only one of the two prices is set.
+    """
+    if (settings.llm_usd_per_mtok_in is None) != (settings.llm_usd_per_mtok_out is None):
+        raise Invalid(
+            "only one of the model's two prices is set",
+            hint="set both NIGHTJAR_LLM_USD_PER_MTOK_IN and NIGHTJAR_LLM_USD_PER_MTOK_OUT, or neither",
+        )
+    match settings.llm_provider:
+        case "none":
+            return None
+        case "auto":
+            return next(filter(None, (_offered(settings, name) for name in MODELS)), None)
+        case name:
+            return _named(settings, name)
+
+
+def _offered(settings: Settings, name: ProviderName) -> Choice | None:
+    key = _key(settings, name)
+    if key is None:
+        return None
+    if not _installed(name):
+        log.warning("there is a key of %s, but no SDK: %s", name, _remedy(name))
+        return None
+    return Choice(name, settings.llm_model or MODELS[name], key)
+
+
+def _named(settings: Settings, name: ProviderName) -> Choice:
+    key = _key(settings, name)
+    if key is None:
+        raise Invalid(
+            f"NIGHTJAR_LLM_PROVIDER is {name}, but there is no key of it",
+            hint=f"set {name.upper()}_API_KEY, or NIGHTJAR_LLM_PROVIDER=none to do without a language model",
+        )
+    if not _installed(name):
+        raise Invalid(f"NIGHTJAR_LLM_PROVIDER is {name}, but its SDK is not installed", hint=_remedy(name))
+    return Choice(name, settings.llm_model or MODELS[name], key)
+
+
+def _key(settings: Settings, name: ProviderName) -> SecretStr | None:
+    match name:
+        case "anthropic":
+            return settings.anthropic_api_key
+        case "openai":
+            return settings.openai_api_key
+        case "gemini":
+            return settings.gemini_api_key
+
+
+def _installed(name: ProviderName) -> bool:
+    try:
+        return find_spec(_PACKAGES[name]) is not None
+    except ModuleNotFoundError:  # of the package that it is in
+        return False
+
+
+def _remedy(name: ProviderName) -> str:
+    if name == "anthropic":
+        return "install Nightjar anew: the package anthropic belongs to it"
+    package = "google-genai" if name == "gemini" else name
+    return f"pip install {package} where Nightjar is installed, or install 'nightjar[{name}]'"

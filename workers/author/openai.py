@@ -1,0 +1,89 @@
+"""OpenAI's models, through their SDK: the form is a function that the model has to call.
+
+It is the API of responses, because the newer models take no functions in that of chat completions. The function is
+not `strict`: that allows no object with free names, which a hypothesis' constraint is.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx2
+
+from functions.rules.authoring.prices import Used, counted
+from workers.author.failures import failure
+from workers.author.provider import MOST_WRITTEN, Filled, Garbled, Refused, Reply, Request
+
+if TYPE_CHECKING:
+    from openai.types.responses import Response
+
+
+class OpenAI:
+    """One of OpenAI's models, or of a server that speaks its API (OPENAI_BASE_URL)."""
+
+    name = "openai"
+
+    def __init__(self, key: str, model: str, http: httpx2.AsyncClient) -> None:
+        from openai import AsyncOpenAI
+
+        self.model = model
+        self._client = AsyncOpenAI(api_key=key, http_client=http, timeout=http.timeout, max_retries=0)
+
+    async def ask(self, request: Request) -> Reply:
+        try:
+            response = await self._client.responses.create(
+                model=self.model,
+                instructions=request.system,
+                input=request.prompt,
+                tools=[
+                    {
+                        "type": "function",
+                        "name": request.form,
+                        "description": request.about,
+                        "parameters": dict(request.schema),
+                        "strict": False,
+                    }
+                ],
+                tool_choice={"type": "function", "name": request.form},
+                parallel_tool_calls=False,
+                max_output_tokens=MOST_WRITTEN,
+                store=False,
+                # what begins alike goes to one cache
+                prompt_cache_key=f"nightjar-{request.form}",
+            )
+            return _read(response, request.form)
+        except Exception as problem:  # noqa: BLE001  # whatever the SDK makes of what the provider sends
+            return failure(problem)
+
+
+def _read(response: Response, form: str) -> Reply:
+    """The reply; the SDK does not check what it holds."""
+    used = _used(response)
+    cut = response.incomplete_details
+    if cut is not None and cut.reason == "content_filter":
+        return Refused("stopped by the provider's filter", used)
+    if cut is not None or response.status == "incomplete":
+        return Garbled("it is cut off: it was longer than a reply may be", used)
+    for item in response.output:
+        if item.type == "function_call" and item.name == form:
+            return Filled(item.arguments, used)
+        if item.type == "message":
+            for part in item.content:
+                if part.type == "refusal":
+                    return Refused(part.refusal[:300], used)
+    return Garbled(f"it does not call the function {form}", used)
+
+
+def _used(response: Response) -> Used | None:
+    usage = response.usage
+    if usage is None:
+        return None
+    read, written = counted(usage.input_tokens), counted(usage.output_tokens)
+    if read is None or written is None:
+        return None
+    # servers that only speak the same API may leave these out
+    details = getattr(usage, "input_tokens_details", None)
+    cached, cache_written = (
+        counted(getattr(details, name, None)) or 0 for name in ("cached_tokens", "cache_write_tokens")
+    )
+    return Used(max(0, read - cached - cache_written), written, cached, cache_written)

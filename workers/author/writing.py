@@ -1,0 +1,174 @@
+"""An author that is a language model: it asks, checks the reply, has it repaired once, and pays from the budget."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import logging
+import random
+from dataclasses import dataclass, replace
+from typing import Generic, Literal
+
+from pydantic import ValidationError
+
+from functions.lanes import Commission, Draft
+from functions.process.meters import Meters
+from functions.process.redaction import presentable
+from functions.rules.authoring.prices import Price, Used, micro_usd, most_used
+from functions.rules.authoring.retrying import Backoff, pause_s
+from state.author_budget import AuthorBudget, Cost, Limits, Reserved, UsedUp
+from state.errors import Unavailable
+from workers.author.prompt import again, request_for
+from workers.author.provider import (
+    MOST_WRITTEN,
+    Busy,
+    Failed,
+    Filled,
+    Garbled,
+    Provider,
+    Refused,
+    Reply,
+    Request,
+)
+
+log = logging.getLogger(__name__)
+
+Outcome = Literal[
+    "written", "repaired", "invalid", "refused", "rate_limited", "unavailable", "timeout", "exhausted"
+]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What an author may spend, in time and money."""
+
+    timeout_s: float
+    """For one text, with all that it takes."""
+    limits: Limits
+    price: Price | None
+    backoff: Backoff
+
+
+@dataclass(frozen=True)
+class _Ended(Generic[Draft]):
+    outcome: Outcome
+    draft: Draft | None = None
+    why: str = ""
+
+
+class ModelAuthor:
+    """Writes by one model of one provider; see `functions/lanes.py:Author`."""
+
+    def __init__(self, provider: Provider, budget: AuthorBudget, terms: Terms, meters: Meters) -> None:
+        self._provider = provider
+        self._budget = budget
+        self._terms = terms
+        self._meters = meters
+
+    @property
+    def name(self) -> str:
+        return f"{self._provider.name} {self._provider.model}"
+
+    async def write(self, kind: type[Draft], commission: Commission) -> Draft | None:
+        """The form, filled in; None where nothing usable came.
+
+        Raises:
+            Unavailable: Redis does not answer, so no budget can be reserved.
+        """
+        until = asyncio.get_running_loop().time() + self._terms.timeout_s
+        try:
+            async with asyncio.timeout_at(until):
+                ended = await self._written(kind, commission, until)
+        except TimeoutError:
+            ended = _Ended("timeout", why=f"not done within {self._terms.timeout_s:g} s")
+        self._meters.author_called(self._provider.name, kind.__name__, ended.outcome)
+        if ended.draft is None:
+            log.warning(
+                "%s wrote no %s (%s): %s", self.name, kind.__name__, ended.outcome, presentable(ended.why)
+            )
+        return ended.draft
+
+    async def _written(self, kind: type[Draft], commission: Commission, until: float) -> _Ended[Draft]:
+        request = request_for(kind, commission)
+        outcome: Outcome = "written"
+        while True:
+            reply = await self._answered(request, until)
+            match reply:
+                case UsedUp():
+                    return _Ended("exhausted", why=f"the day's budget ends in {reply.renewed_in_s:.0f} s")
+                case Refused():
+                    return _Ended("refused", why=reply.reason)
+                case Busy():
+                    return _Ended("rate_limited", why=reply.detail)
+                case Failed():
+                    return _Ended("unavailable", why=reply.detail)
+                case Filled() | Garbled():
+                    found = _read(kind, reply)
+            if not isinstance(found, list):
+                return _Ended(outcome, found)
+            if outcome == "repaired":
+                return _Ended("invalid", why="; ".join(found))
+            outcome = "repaired"
+            request = replace(request, prompt=again(request, _written_in(reply), found))
+
+    async def _answered(self, request: Request, until: float) -> Reply | UsedUp:
+        """The provider's answer, asked again while it is busy or away, and there is time."""
+        sent = f"{request.system}{request.prompt}{request.about}{json.dumps(request.schema)}"
+        most = self._cost(most_used(sent, MOST_WRITTEN))
+        for tries in itertools.count(1):
+            reserved = await self._budget.reserve(most, self._terms.limits)
+            if isinstance(reserved, UsedUp):
+                return reserved
+            reply = await self._provider.ask(request)
+            await self._close(reserved, reply)
+            if not (isinstance(reply, Busy) or (isinstance(reply, Failed) and reply.may_pass)):
+                return reply
+            left_s = until - asyncio.get_running_loop().time()
+            pause = pause_s(tries, reply.asked_s, left_s, random.random(), self._terms.backoff)
+            if pause is None:
+                return reply
+            log.info("%s is asked again in %.1f s: %s", self.name, pause, reply.detail)
+            await asyncio.sleep(pause)
+        raise AssertionError  # counts for ever
+
+    async def _close(self, reserved: Reserved, reply: Reply) -> None:
+        """Pay what the request has cost; where that is not known, all that was reserved is spent."""
+        if isinstance(reply, Busy) or (isinstance(reply, Failed) and reply.is_free):
+            used = Used(0, 0)
+        elif isinstance(reply, Failed) or reply.used is None:
+            return
+        else:
+            used = reply.used
+        cost = self._cost(used)
+        self._meters.author_spent(
+            self._provider.name, used.tokens - used.written, used.written, cost.micro_usd / 1e6
+        )
+        try:
+            await self._budget.close(reserved, cost)
+        except Unavailable as problem:
+            log.warning("the budget keeps what was reserved for a request: %s", problem.detail)
+
+    def _cost(self, used: Used) -> Cost:
+        return Cost(used.tokens, micro_usd(used, self._terms.price))
+
+
+def _read(kind: type[Draft], reply: Filled | Garbled) -> Draft | list[str]:
+    """The form as it was filled in, or what is wrong with it."""
+    if isinstance(reply, Garbled):
+        return [reply.problem]
+    try:
+        if isinstance(reply.fields, str):
+            return kind.model_validate_json(reply.fields)
+        return kind.model_validate(reply.fields)
+    except ValidationError as problem:
+        found = problem.errors(include_url=False, include_context=False, include_input=False)
+        return [
+            f"{'.'.join(map(str, each['loc']))[:200] or 'the form'}: {each['msg'][:300]}" for each in found
+        ]
+    except (ValueError, RecursionError) as problem:
+        return [f"it cannot be read: {type(problem).__name__}"]
+
+
+def _written_in(reply: Reply) -> object:
+    return reply.fields if isinstance(reply, Filled) else ""
