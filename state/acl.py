@@ -40,6 +40,8 @@ NOT_OF_WORKERS = frozenset(
         "decided",
         "adopted",
         "dimensions",
+        "proposed_dimensions",
+        "stalls",
         "hypotheses",
         "archived_hypotheses",
         "hypothesis_evidence",

@@ -34,6 +34,8 @@ FAMILIES = (
     Family("signing_keys:<id>", "string", "public key of a process that signs what workers run, for 24 h"),
     Family("strategy:<tag>", "hash", "how its search goes on"),
     Family("dimensions:<tag>", "hash", "what a swarm may vary in it, as one list, and the list's version"),
+    Family("proposed_dimensions:<tag>", "hash", "dimensions that were proposed to add to it, by their ids"),
+    Family("stalls:<tag>", "hash", "counts the changes of these, and the stall cycles of its search"),
     Family("crashes:<tag>", "hash", "crashes in a row, and in all"),
     Family("best:<tag>", "hash", "the best experiment under the tag's main key"),
     Family("best:<tag>:<key>", "hash", "the best under another comparability key"),

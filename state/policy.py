@@ -323,6 +323,11 @@ class Policy(Part):
     sampler: SamplerName = Field(
         default="gaussian_process", description="what proposes the configs of a swarm from the results so far"
     )
+    canaries: Literal["on", "off"] = Field(
+        default="on",
+        description="on: a dimension that was proposed in two stalls of the search is tried in 12 % of a swarm's"
+        " configs; off: it is only listed",
+    )
     duplicates: Duplicates = Field(default=Duplicates(), description="how often a swarm runs one config")
     belief: BeliefPolicy = Field(default=BeliefPolicy(), description="what counts as evidence for hypotheses")
     allocation: Allocation = Field(

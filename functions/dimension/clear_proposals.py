@@ -1,4 +1,4 @@
-"""dimension::clear_proposals drops the dimensions that a language model proposes."""
+"""dimension::clear_proposals drops the dimensions that were proposed to a tag."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ from typing import Literal
 
 from functions.contract import Command, Http, Response, function
 from functions.of_swarm import OfSwarm
+from state.dimension_proposals import DimensionProposals
+from state.errors import NotFound
 from state.settings import Settings
-from state.tags import Tags
 
 
 class ClearProposals(OfSwarm, Command):
@@ -16,11 +17,23 @@ class ClearProposals(OfSwarm, Command):
 
 class ClearedProposals(Response):
     ok: Literal[True] = True
+    dropped: int
+    """What is on trial stays."""
 
 
 @function("dimension::clear_proposals", Http("DELETE", "/dimension_proposals"), role="operator", writes=True)
-async def clear_proposals(request: ClearProposals, tags: Tags, settings: Settings) -> ClearedProposals:
-    """Drop the dimensions that a language model proposes to add to a tag; there are none yet."""
-    if request.tag is not None and request.tag != settings.swarm_tag:
-        await tags.get(request.tag)
-    return ClearedProposals()
+async def clear_proposals(
+    request: ClearProposals, proposals: DimensionProposals, settings: Settings
+) -> ClearedProposals:
+    """Drop the dimensions that were proposed to a tag, but for those on trial; their counts begin anew."""
+    tag = request.tag_in(settings)
+    while True:
+        try:
+            facts = await proposals.facts(tag)
+        except NotFound:
+            if request.tag in (None, settings.swarm_tag):
+                return ClearedProposals(dropped=0)
+            raise
+        dropped = [p.proposal_id for p in facts.proposals if p.state != "on_trial"]
+        if not dropped or await proposals.clear(facts, dropped):
+            return ClearedProposals(dropped=len(dropped))

@@ -1,13 +1,13 @@
-"""dimension::proposals shows the dimensions that a language model proposes."""
+"""dimension::proposals shows the dimensions that were proposed to a tag, and what has become of each."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from functions.contract import Http, Response, function
 from functions.of_swarm import OfSwarm
+from functions.views.dimensions import ProposedDimensionView, proposed_view
+from state.dimension_proposals import DimensionProposals
+from state.errors import NotFound
 from state.settings import Settings
-from state.tags import Tags
 
 
 class ListProposals(OfSwarm):
@@ -16,13 +16,21 @@ class ListProposals(OfSwarm):
 
 class ListedProposals(Response):
     count: int
-    proposals: list[dict[str, Any]]
-    """None: this version has no language model that proposes any."""
+    proposals: list[ProposedDimensionView]
+    """In the order in which they came in."""
 
 
 @function("dimension::proposals", Http("GET", "/dimension_proposals"), role="viewer", is_public=True)
-async def proposals(request: ListProposals, tags: Tags, settings: Settings) -> ListedProposals:
-    """Dimensions that a language model proposes to add to a tag; there are none yet."""
-    if request.tag is not None and request.tag != settings.swarm_tag:
-        await tags.get(request.tag)
-    return ListedProposals(count=0, proposals=[])
+async def proposals(
+    request: ListProposals, dimension_proposals: DimensionProposals, settings: Settings
+) -> ListedProposals:
+    """Dimensions that agents and language models propose to add to a tag, and what their trials have shown."""
+    tag = request.tag_in(settings)
+    try:
+        facts = await dimension_proposals.facts(tag)
+    except NotFound:
+        if request.tag in (None, settings.swarm_tag):
+            return ListedProposals(count=0, proposals=[])
+        raise
+    found = [proposed_view(proposal, facts) for proposal in facts.proposals]
+    return ListedProposals(count=len(found), proposals=found)

@@ -25,6 +25,7 @@ from functions.table import chosen, table
 from state.answers import Answers
 from state.assignments import Assignments
 from state.client import Lab
+from state.dimension_proposals import DimensionProposals
 from state.dimensions import Dimensions
 from state.embedded import broker_url
 from state.experiments import Experiments
@@ -142,6 +143,7 @@ def _bound(
         Searches(lab),
         Traces(lab),
         Dimensions(lab),
+        DimensionProposals(lab),
         Hypotheses(lab),
         Journal(lab),
         Programs(lab),

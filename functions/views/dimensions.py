@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, WithJsonSchema
 
-from state.records import Dimension, Dtype, Number, Value, stamp
+from functions.rules.swarm.canaries.proposing import line_of
+from functions.rules.swarm.canaries.trials import standing_of
+from state.records import Dimension, Dtype, Number, ProposalState, ProposedDimension, Value, stamp
+from state.trial_facts import TrialFacts
 
 
 class DimensionView(BaseModel):
@@ -36,10 +39,64 @@ class DimensionView(BaseModel):
     is_canary: bool
     """On trial: only a share of the configs varies it."""
     canary_prob: float | None
+    default_value: Annotated[Value | None, WithJsonSchema({})]
+    """What a train.py has where a config leaves it out, as most do while it is on trial; null: no config does."""
 
 
 def dimension_view(dimension: Dimension) -> DimensionView:
     at = dimension.frozen_at
     return DimensionView(
         **dimension.model_dump(exclude={"frozen_at"}), frozen_at=None if at is None else stamp(at)
+    )
+
+
+class ProposedDimensionView(BaseModel):
+    """A dimension that was proposed to a tag, and what has become of it."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
+
+    proposal_id: str
+    name: str
+    dtype: Dtype
+    min: Number | None
+    max: Number | None
+    categories: list[Value] | None
+    default_value: Annotated[Value, WithJsonSchema({})]
+    rationale: str | None
+    train_py_line: str
+    """What a train.py without the constant lacks."""
+    source: Literal["operator", "agent"]
+    proposed_at: str
+    times: int
+    """How often it was proposed, in other spellings too."""
+    signal_count: int
+    """Stall cycles in which it was; two make it eligible."""
+    eligible: bool
+    """It is adopted as soon as the search stalls and a place is free."""
+    adopted: bool
+    """It is on trial, or promoted."""
+    state: ProposalState
+    reason: str
+    """Why it is not adopted yet, or what its trial has shown."""
+    adopted_results: int | None
+    """Results that the tag had when its trial began."""
+    judged_results: int | None
+    """The same when it ended."""
+    varied: int | None
+    """Results that had varied it then."""
+    gain: float | None
+    """By how much the best of these beats what was the best as the trial began; above 0 is better."""
+
+
+def proposed_view(proposal: ProposedDimension, facts: TrialFacts) -> ProposedDimensionView:
+    standing = standing_of(proposal, facts)
+    own = ProposedDimensionView.model_fields.keys() - {"train_py_line", "proposed_at", "reason"}
+    return ProposedDimensionView(
+        **proposal.model_dump(include=own),
+        train_py_line=line_of(proposal),
+        proposed_at=stamp(proposal.proposed_at),
+        signal_count=len(proposal.cycles),
+        eligible=standing.is_eligible,
+        adopted=proposal.state in ("on_trial", "promoted"),
+        reason=standing.reason,
     )

@@ -14,6 +14,7 @@ from state.records.experiments import (
     Idea,
     Keep,
     Link,
+    Measured,
     Mention,
     Result,
     Score,
@@ -34,6 +35,7 @@ from state.records.hypotheses import (
     Verdict,
 )
 from state.records.patches import EndedRun, UsedPatches
+from state.records.proposed_dimensions import ProposalState, ProposedDimension
 from state.records.roles import ROLES, Role
 from state.records.swarms import HeardWorker, Leader, SwarmWorker
 from state.records.tags import Direction, Mode, Strategy, Tag
@@ -79,9 +81,12 @@ __all__ = [
     "Keep",
     "Leader",
     "Link",
+    "Measured",
     "Mention",
     "Mode",
     "Number",
+    "ProposalState",
+    "ProposedDimension",
     "Record",
     "Result",
     "Role",

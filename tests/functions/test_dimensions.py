@@ -316,16 +316,16 @@ async def test_who_froze_a_dimension_is_the_token_s_bearer(
     assert rows[0]["frozen_by"] == "olga"
 
 
-# -- what a language model proposes
+# -- what is proposed
 
 
-async def test_no_dimension_is_proposed_yet_and_clearing_them_is_fine(client: httpx.AsyncClient) -> None:
+async def test_clearing_proposals_that_there_are_none_of_is_fine(client: httpx.AsyncClient) -> None:
     await defined(client, LR)
 
     for query in ("", "?tag=swarm"):
         assert await asked(client, f"/dimension_proposals{query}") == {"count": 0, "proposals": []}
         cleared = await client.delete(f"/dimension_proposals{query}")
-        assert (cleared.status_code, cleared.json()) == (200, {"ok": True})
+        assert (cleared.status_code, cleared.json()) == (200, {"ok": True, "dropped": 0})
 
 
 async def test_proposals_of_the_swarm_s_tag_are_asked_for_before_it_is_there_and_of_no_unknown_one(

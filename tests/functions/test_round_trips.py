@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -136,8 +137,13 @@ CEILINGS: dict[str, Most] = {
     "dimension::freeze": Most(1, 1),
     "dimension::unfreeze": Most(1, 1),
     "dimension::list": Most(1),
+    "dimension::propose": Most(1, 1),
+    "dimension::follow_trials": Most(1, 1),
+    "dimension::follow_trials, nothing new": Most(1),
+    "dimension::follow_trials, the end of a trial": Most(2, 1),
     "dimension::proposals": Most(1),
-    "dimension::clear_proposals": Most(1),
+    "dimension::clear_proposals": Most(1, 1),
+    "dimension::clear_proposals, nothing there": Most(1),
     "hypothesis::bootstrap": Most(1, 1),
     "hypothesis::bootstrap, nothing new": Most(1),
     "hypothesis::list": Most(1),
@@ -422,8 +428,7 @@ async def organisers(a: Counter) -> None:
     await a.paid("dimension::freeze", **held, value=0.001)
     await a.paid("dimension::unfreeze", **held)
     await a.paid("dimension::list", tag="new-swarm")
-    await a.paid("dimension::proposals", tag="new-swarm")
-    await a.paid("dimension::clear_proposals", tag="new-swarm")
+    await proposers(a)
     proposed = await a.paid("hypothesis::bootstrap", tag="new-swarm")
     await a.paid("hypothesis::bootstrap, nothing new", tag="new-swarm")
     await a.paid("hypothesis::list", tag="new-swarm")
@@ -468,6 +473,21 @@ async def organisers(a: Counter) -> None:
         await a.paid(quiet)
     for quiet in ("status", "spec", "spec_payload", "flush_token", "flush"):
         await a.paid(f"pipeline::{quiet}")
+
+
+async def proposers(a: Counter) -> None:
+    warmup = {"name": "WARMUP", "dtype": "float", "min": 0.0, "max": 0.5, "default_value": 0.0}
+    await a.paid("dimension::propose", tag="new-swarm", **warmup)
+    await a.paid("dimension::follow_trials", tag="new-swarm")
+    await a.paid("dimension::follow_trials, nothing new", tag="new-swarm")
+    await a.paid("dimension::proposals", tag="new-swarm")
+    key = a.process.lab.keys("proposed_dimensions", "new-swarm")
+    [(name, text)] = (await a.process.lab.hash(key)).items()
+    tried = json.dumps(json.loads(text) | {"state": "on_trial"})
+    await a.process.lab.command("HSET", key, name, tried)  # of a dimension that is gone
+    await a.paid("dimension::follow_trials, the end of a trial", tag="new-swarm")
+    await a.paid("dimension::clear_proposals", tag="new-swarm")
+    await a.paid("dimension::clear_proposals, nothing there", tag="new-swarm")
 
 
 async def buried(process: Process) -> None:

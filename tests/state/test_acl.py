@@ -22,6 +22,7 @@ OF_BACKUPS = {"DUMP", "RESTORE", "PEXPIRETIME"}
 NOT_STORES_OF_WORKERS = {
     "acl",
     "backup",
+    "dimension_proposals",
     "hypotheses",
     "journal",
     "migrations",

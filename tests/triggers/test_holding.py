@@ -234,6 +234,17 @@ WORST: Mapping[str, Sequence[Mapping[str, Any]]] = {
     ],
     "dimension::freeze": [{"tag": VARIED, "name": "D63", "value": f"{49:0200}", "reason": LONGEST}],
     "dimension::list": [{"tag": VARIED}],
+    "dimension::propose": [
+        {
+            "tag": VARIED,
+            **WIDE[0],
+            "name": "OTHER",
+            "default_value": f"{49:0200}",
+            "rationale": LONGEST[:4000],
+        }
+    ],
+    "dimension::proposals": [{"tag": VARIED}],
+    "dimension::follow_trials": [{"tag": VARIED}],
     "dimension::unfreeze": [{"tag": VARIED, "name": "D63", "reason": LONGEST}],
     "event::dead": [{"limit": 1000}],
     "event::list": [{"limit": 500}, {"limit": 500, "order": "oldest", "types": [*CATALOGUE][:100]}],

@@ -75,6 +75,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
     ("agent",): frozenset(
         {
             "agent::announce",
+            "dimension::propose",
             "experiment::register",
             "experiment::setup",
             "experiment::retest",
@@ -132,6 +133,7 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "cron::run",
             "dimension::clear_proposals",
             "dimension::define",
+            "dimension::follow_trials",
             "dimension::freeze",
             "dimension::freeze_irrelevant",
             "dimension::measure",
@@ -240,6 +242,8 @@ SAMPLES: Mapping[str, Any] = {
     "p": 0.2,
     "m": 1.0,
     "state": "working",
+    "dtype": "float",
+    "default_value": 0.0,
 }
 """A request by the names of its fields."""
 

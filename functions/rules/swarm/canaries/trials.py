@@ -1,0 +1,253 @@
+"""The life of a proposed dimension: counted, adopted on trial, judged by the runs that varied it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from functions.rules.keeps.verdict import TOLERANCE, score
+from functions.rules.swarm.canaries.proposing import id_of, line_of, on_trial, problems
+from functions.rules.swarm.canaries.stalling import MOST_TRIALS, cycle_of, is_asked_for
+from functions.rules.swarm.canaries.trying import tries
+from functions.rules.swarm.dimensions import Definition, definition_events, with_one
+from state.errors import Conflict
+from state.records import Dimension, ProposedDimension
+from state.trial_facts import Following, KeptRun, TrialFacts, TriedRun
+
+BY = "nightjar"
+MOST = 100
+"""Proposals of a tag."""
+SIGNALS = 2
+"""Stall cycles in which a dimension has to be proposed."""
+JUDGED_AFTER = 40
+"""Results after which a trial is judged."""
+LEAST_VARIED = 12
+"""Of these, those that have to have varied the dimension."""
+JUDGED_BY = 250
+"""Results after which it is judged whatever varied it: with 12 % of the runs, 12 of 250 are missed once in 10,000."""
+LEAST_GAIN = 0.001
+"""By which the best has to have improved in the runs that varied it."""
+
+Event = Literal["dimension.adopted", "dimension.promoted", "dimension.reverted"]
+
+
+def entered(facts: TrialFacts, given: ProposedDimension) -> ProposedDimension:
+    """A proposal as it stands among those of its tag: one that says the same is counted, and takes the new wording,
+    unless that alone has a problem.
+
+    It counts for the stall cycle that goes on; without one it counts for nothing. One whose trial has begun or ended
+    stays as it is, but for the count.
+
+    Raises:
+        Conflict: the tag has too many.
+    """
+    known = next((p for p in facts.proposals if p.proposal_id == id_of(given)), None)
+    if known is None and len(facts.proposals) >= MOST:
+        raise Conflict(
+            f"{facts.tag.name!r} has {MOST} proposed dimensions",
+            hint="DELETE /dimension_proposals drops those that are not on trial",
+        )
+    cycle = cycle_of(facts)
+    before = [] if known is None else known.cycles
+    counted = sorted({*before, *([] if cycle is None else [cycle.number])})
+    if known is None:
+        return given.model_copy(update={"proposal_id": id_of(given), "cycles": counted})
+    if known.state != "listed":
+        return known.model_copy(update={"times": known.times + 1})
+    if [*problems(given, facts.dimensions)] and not [*problems(known, facts.dimensions)]:
+        return known.model_copy(update={"times": known.times + 1, "cycles": counted})
+    wording = ("name", "default_value", "rationale", "train_py_line", "source", "proposed_by")
+    said = {name: getattr(given, name) for name in wording}
+    return known.model_copy(update={**said, "times": known.times + 1, "cycles": counted})
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Where a proposal stands."""
+
+    is_eligible: bool
+    """It is adopted as soon as the search stalls and a place is free."""
+    reason: str
+
+
+def standing_of(proposal: ProposedDimension, facts: TrialFacts) -> Standing:
+    """Whether a proposal may be adopted, and why it is not, or what has become of it."""
+    if proposal.state == "on_trial":
+        since = facts.tag.results - (proposal.adopted_results or 0)
+        return Standing(False, f"on trial since {since} results")
+    if proposal.state != "listed":
+        return Standing(False, proposal.reason or proposal.state)
+    found = [*problems(proposal, facts.dimensions)]
+    if found:
+        return Standing(False, "; ".join(found))
+    lacks = SIGNALS - len(proposal.cycles)
+    if lacks > 0:
+        return Standing(False, f"to be proposed in {lacks} more stall {'cycle' if lacks == 1 else 'cycles'}")
+    if facts.policy.canaries == "off":
+        return Standing(False, "the tag's policy adopts none (canaries = off)")
+    return Standing(True, "it is adopted once the search stalls and a place for a trial is free")
+
+
+def followed(facts: TrialFacts, ran: Sequence[TriedRun]) -> Following | None:
+    """What changes of a tag's proposals by now; None: nothing does.
+
+    `ran` are the runs that ended since the oldest trial began.
+    """
+    change = _Change([*facts.dimensions])
+    for proposal in facts.proposals:
+        if proposal.state == "on_trial":
+            _judge(proposal, facts, ran, change)
+    cycle = cycle_of(facts)
+    if cycle is not None:
+        for proposal in _adopted(facts, change):
+            _adopt(proposal, facts, change)
+    after = [change.proposals.get(p.proposal_id, p) for p in facts.proposals]
+    why = is_asked_for(replace(facts, proposals=after, dimensions=change.dimensions))
+    asked = facts.asked if why is None else cycle.number if cycle is not None else 0
+    number, at = (facts.cycle, facts.cycle_at) if cycle is None else (cycle.number, cycle.at)
+    if not change.proposals and why is None and number == facts.cycle:
+        return None
+    defined, _ = definition_events(
+        Definition(change.dimensions, change.added, change.changed, change.removed),
+        facts.tag.name,
+        by=BY,
+        profile=None,
+    )
+    return Following(
+        proposals=[*change.proposals.values()],
+        cycle=number,
+        cycle_at=at,
+        asked=asked,
+        wanted=None if why is None else {"why": why, "results": facts.tag.results, "cycle": asked},
+        dimensions=change.dimensions if change.changes else None,
+        defined=defined,
+        told=change.told,
+    )
+
+
+# -- what becomes of one
+
+
+@dataclass
+class _Change:
+    """What has changed so far."""
+
+    dimensions: list[Dimension]
+    proposals: dict[str, ProposedDimension] = field(default_factory=dict)
+    added: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    told: dict[str, dict[str, dict[str, Any]]] = field(default_factory=dict)
+
+    @property
+    def changes(self) -> bool:
+        return bool(self.added or self.changed or self.removed)
+
+    def tell(self, event: Event, proposal: ProposedDimension, **data: Any) -> None:
+        said = {"proposal_id": proposal.proposal_id, "name": proposal.name, **data}
+        self.told.setdefault(event, {})[proposal.name] = said
+
+
+def _adopted(facts: TrialFacts, change: _Change) -> Iterator[ProposedDimension]:
+    """Those whose trial begins now, in the order in which they came in: as many as there are places."""
+    places = MOST_TRIALS - sum(d.on_trial for d in change.dimensions)
+    for proposal in facts.proposals:
+        here = replace(facts, dimensions=change.dimensions)
+        if places > 0 and _best_so_far(facts) is not None and standing_of(proposal, here).is_eligible:
+            places -= 1
+            yield proposal
+
+
+def _adopt(proposal: ProposedDimension, facts: TrialFacts, change: _Change) -> None:
+    dimension = on_trial(proposal)
+    change.dimensions.append(dimension)
+    change.added.append(dimension.name)
+    change.proposals[proposal.proposal_id] = proposal.model_copy(
+        update={
+            "state": "on_trial",
+            "adopted_at": facts.now,
+            "adopted_results": facts.tag.results,
+            "adopted_number": facts.tag.last_number,
+            "adopted_finishes": facts.tag.finishes,
+            "best_before": _best_so_far(facts),
+        }
+    )
+    change.tell(
+        "dimension.adopted",
+        proposal,
+        results=facts.tag.results,
+        share=dimension.canary_prob,
+        default_value=dimension.default_value,
+        train_py_line=line_of(proposal),
+    )
+
+
+def _judge(proposal: ProposedDimension, facts: TrialFacts, ran: Sequence[TriedRun], change: _Change) -> None:
+    """End a trial, if it is time to."""
+    dimension = next((d for d in change.dimensions if d.name == proposal.name), None)
+    if dimension is None or not dimension.on_trial:
+        did = "removed" if dimension is None else "froze" if dimension.frozen else "defined"
+        _end(proposal, facts, change, state="ended", reason=f"an organiser {did} the dimension")
+        return
+    since = facts.tag.results - (proposal.adopted_results or 0)
+    newest = proposal.adopted_number or 0
+    varied = sum(run.number > newest and tries(run.config_delta, dimension) for run in ran if _counts(run))
+    is_last = since >= JUDGED_BY
+    if since < JUDGED_AFTER or (varied < LEAST_VARIED and not is_last):
+        return
+    kept = [k for k in facts.keeps if k.number > newest and tries(k.config_delta, dimension)]
+    gains = [(_gain(k, proposal, facts), k.trust == "provisional") for k in kept]
+    gain = max((gain for gain, is_provisional in gains if not is_provisional), default=None)
+    is_better = gain is not None and _is_enough(gain)
+    if not is_better and not is_last and any(_is_enough(each) for each, _ in gains):
+        return  # its retest decides
+    found = {"varied": varied, "gain": gain}
+    if varied < LEAST_VARIED:
+        reason = f"only {varied} of {since} results varied it: a train.py needs the line {line_of(proposal)!r:.100}"
+    elif is_better:
+        reason = f"{varied} of {since} results varied it, and improved the best by {gain:.4g}"
+    elif gain is None:
+        reason = f"{varied} of {since} results varied it, and none improved the best"
+    else:
+        reason = f"{varied} of {since} results varied it, and improved the best by {gain:.4g} only"
+    if is_better and varied >= LEAST_VARIED:
+        free = {"is_canary": False, "canary_prob": None, "importance": None, "n_samples": 0}
+        change.dimensions[:] = with_one(change.dimensions, dimension.model_copy(update=free))
+        change.changed.append(dimension.name)
+        _end(proposal, facts, change, state="promoted", reason=reason, **found)
+        change.tell("dimension.promoted", proposal, results=facts.tag.results, reason=reason, **found)
+    else:
+        change.dimensions[:] = [d for d in change.dimensions if d.name != dimension.name]
+        change.removed.append(dimension.name)
+        _end(proposal, facts, change, state="reverted", reason=reason, **found)
+        change.tell("dimension.reverted", proposal, results=facts.tag.results, reason=reason, **found)
+
+
+def _best_so_far(facts: TrialFacts) -> float | None:
+    """What a trial has to beat: the tag's best, else the unchanged train.py, whose delta is 0; None: unknown."""
+    if facts.best is not None:
+        return facts.best.val_bpb
+    return 0.0 if facts.policy.compare_by == "delta" else None
+
+
+def _gain(kept: KeptRun, proposal: ProposedDimension, facts: TrialFacts) -> float:
+    """By how much a keep beats what was the best as the trial began."""
+    assert kept.judged is not None
+    assert proposal.best_before is not None
+    direction = facts.tag.direction
+    return score(proposal.best_before, direction) - score(kept.judged, direction)
+
+
+def _is_enough(gain: float) -> bool:
+    return gain >= LEAST_GAIN - TOLERANCE
+
+
+def _end(proposal: ProposedDimension, facts: TrialFacts, change: _Change, **found: Any) -> None:
+    judged = {"judged_at": facts.now, "judged_results": facts.tag.results}
+    change.proposals[proposal.proposal_id] = proposal.model_copy(update={**judged, **found})
+
+
+def _counts(run: TriedRun) -> bool:
+    """Whether it has a value, or was stopped for it: a crash varied nothing that could be judged."""
+    return run.status in ("keep", "discard", "stopped")
