@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import uuid
 from dataclasses import dataclass
@@ -72,8 +73,7 @@ class AuthorBudget(Store):
 
     async def today(self) -> Cost:
         """What counts as spent today."""
-        key = self._keys("author_budget")
-        found, now = await self._lab.hash(key), await self._lab.now()
+        found, now = await asyncio.gather(self._lab.hash(self._keys("author_budget")), self._lab.now())
         if found.get("day") != str(math.floor(now / 86400)):
             return Cost(0, 0)
         return Cost(int(found["tokens"]), int(found["micro_usd"]))

@@ -21,6 +21,7 @@ from starlette.responses import Response
 from functions.process.lifecycle import Process
 from functions.rules.pool.health import effective_status
 from functions.views.gpus import pool_counts
+from state.author_budget import AuthorBudget
 from state.errors import NightjarError, Unavailable
 from state.experiments import Experiments
 from state.pool import Pool
@@ -158,6 +159,13 @@ async def lab_families(process: Process) -> AsyncIterator[Metric]:
         yield family
     kinds = Counter(str(p.facts.get("kind")) for p in await process.presence.alive(stale_s))
     yield labelled("nightjar_processes", "Processes alive by kind.", "kind", dict(kinds))
+    spent = await AuthorBudget(process.lab).today()
+    yield gauge(
+        "nightjar_author_day_tokens",
+        "What counts as spent of the language model's tokens today (UTC), reservations included.",
+        spent.tokens,
+    )
+    yield gauge("nightjar_author_day_usd", "The same in US dollars.", spent.micro_usd / 1e6)
     vitals = await process.lab.vitals()
     yield gauge("nightjar_redis_memory_used_bytes", "Memory that Redis uses.", vitals["used_memory"])
     yield gauge(
