@@ -30,7 +30,8 @@ class Anthropic:
         from anthropic import AsyncAnthropic
 
         self.model = model
-        self._client = AsyncAnthropic(api_key=key, http_client=http, timeout=http.timeout, max_retries=0)
+        client = AsyncAnthropic(api_key=key, http_client=http, timeout=http.timeout, max_retries=0)
+        self._messages = client.messages  # imported by this
         self._forces = True
 
     async def ask(self, request: Request) -> Reply:
@@ -48,7 +49,7 @@ class Anthropic:
 
     async def _send(self, request: Request, choice: dict[str, Any]) -> Reply:
         try:
-            message = await self._client.messages.create(
+            message = await self._messages.create(
                 model=self.model,
                 max_tokens=MOST_WRITTEN,
                 # the tools come before it, so this marks both for the cache

@@ -59,7 +59,9 @@ class Gemini:
         self.model = model
         self._types = types
         options = types.HttpOptions(httpx_async_client=http)
+        # kept, because it closes its connections once it is collected
         self._client = genai.Client(api_key=key, enterprise=False, http_options=options)
+        self._models = self._client.aio.models
 
     async def ask(self, request: Request) -> Reply:
         types = self._types
@@ -77,7 +79,7 @@ class Gemini:
             max_output_tokens=MOST_WRITTEN,
         )
         try:
-            response = await self._client.aio.models.generate_content(
+            response = await self._models.generate_content(
                 model=self.model, contents=request.prompt, config=config
             )
             return _read(response, request.form)

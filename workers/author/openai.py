@@ -27,11 +27,12 @@ class OpenAI:
         from openai import AsyncOpenAI
 
         self.model = model
-        self._client = AsyncOpenAI(api_key=key, http_client=http, timeout=http.timeout, max_retries=0)
+        client = AsyncOpenAI(api_key=key, http_client=http, timeout=http.timeout, max_retries=0)
+        self._responses = client.responses  # imported by this
 
     async def ask(self, request: Request) -> Reply:
         try:
-            response = await self._client.responses.create(
+            response = await self._responses.create(
                 model=self.model,
                 instructions=request.system,
                 input=request.prompt,

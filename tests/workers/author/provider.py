@@ -66,6 +66,8 @@ class Stage:
     def __init__(self, *acts: Act) -> None:
         self._acts = list(acts)
         self.received: list[Received] = []
+        self.reached = asyncio.Event()
+        """Set once a request has come."""
         self.url = ""
         self._server: asyncio.Server | None = None
 
@@ -106,6 +108,7 @@ class Stage:
         act = self._acts[min(len(self.received), len(self._acts) - 1)]
         at = asyncio.get_running_loop().time()
         self.received.append(Received(first.split(" ")[1], headers, head + body, at))
+        self.reached.set()
         await _play(act, writer)
 
 

@@ -12,9 +12,10 @@ import pytest
 from functions.formats.authored import GraphSummary, HypothesisProposals
 from functions.process.lifecycle import Process
 from functions.process.redaction import HIDDEN
+from functions.process.running import ended
 from functions.rules.authoring.retrying import MOST_TRIES
 from state.tallies import Tallies
-from tests.workers.author.conftest import COMMISSION, LONG_S, SUMMARY, playing
+from tests.workers.author.conftest import COMMISSION, SUMMARY, playing
 from tests.workers.author.provider import (
     CACHED,
     KEY,
@@ -113,7 +114,18 @@ async def test_a_form_that_is_filled_in_badly_is_repaired_with_what_was_wrong(
 
 @pytest.mark.parametrize(
     "bad",
-    ["schema", "surrogate", "json", "prose", "cut_off", "wrong_form", "array", "hostile_types"],
+    [
+        "schema",
+        "surrogate",
+        "json",
+        "nested",
+        "numbers",
+        "prose",
+        "cut_off",
+        "wrong_form",
+        "array",
+        "hostile_types",
+    ],
 )
 async def test_a_reply_that_is_bad_twice_is_dropped(
     process: Process, monkeypatch: pytest.MonkeyPatch, dialect: Dialect, bad: str
@@ -122,6 +134,8 @@ async def test_a_reply_that_is_bad_twice_is_dropped(
         "schema": dialect.filled(FORM, {"summary": 7}),
         "surrogate": dialect.filled(FORM, {"summary": "half a character: \ud83d"}),
         "json": BROKEN,
+        "nested": Answer(b'{"content": ' + b"[" * 200_000),
+        "numbers": dialect.filled(FORM, {"summary": 10**4000}),
         "prose": dialect.prose("Two branches; I will not call anything."),
         "cut_off": dialect.cut_off(FORM),
         "wrong_form": dialect.filled("AnotherForm", SUMMARY),
@@ -266,13 +280,22 @@ async def test_a_reply_that_does_not_end_in_time_is_given_up(
     process: Process, monkeypatch: pytest.MonkeyPatch, dialect: Dialect, act: Act
 ) -> None:
     async with playing(process, monkeypatch, dialect, act, llm_timeout_s=0.5) as scene:
-        begun = asyncio.get_running_loop().time()
-
         assert await scene.author.write(GraphSummary, COMMISSION) is None
 
-        assert asyncio.get_running_loop().time() - begun < LONG_S
         assert scene.outcomes() == {"timeout": 1}
+
+
+async def test_a_request_that_is_cut_off_has_cost_all_that_was_reserved(
+    process: Process, monkeypatch: pytest.MonkeyPatch, dialect: Dialect
+) -> None:
+    async with playing(process, monkeypatch, dialect, Silence()) as scene:
+        writing = asyncio.create_task(scene.author.write(GraphSummary, COMMISSION))
+        await scene.stage.reached.wait()
+
+        await ended(writing)
+
         assert (await scene.spent()).tokens > 10_000  # the provider may want to be paid
+        assert scene.outcomes() == {}
 
 
 async def test_the_time_is_for_all_tries_together(
