@@ -305,7 +305,7 @@ def test_every_process_of_the_procfile_is_a_module() -> None:
     lines = (ROOT / "Procfile").read_text().splitlines()
     modules = {line.partition(": ")[0]: line.split()[-1] for line in lines}
 
-    assert set(modules) == {"web", "events", "clock", "worker"}
+    assert set(modules) == {"web", "events", "clock", "worker", "pi"}
     for module in modules.values():
         assert importlib.util.find_spec(module), module
 

@@ -14,6 +14,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from functions.formats.program_document import charter_of
+from functions.process.author_keys import may_write
 from functions.process.readiness import connected, until_ready
 from functions.process.supervision import ProcessGroup, stopping_on_signals
 from functions.profiles import swarm_dimensions
@@ -148,6 +149,8 @@ class LocalLab:
     def _missing(self, alive: Sequence[Announced]) -> str:
         found = Counter(p.facts["kind"] for p in alive)
         wanted = dict.fromkeys(KINDS, 1)
+        if may_write(self.parts.settings):
+            wanted["pi"] = 1
         if self.parts.repo is not None:
             slots = sum(p.facts["slots"] for p in alive if p.facts["kind"] == "supervisor")
             wanted |= {"supervisor": 1, "keeper": slots}

@@ -9,6 +9,7 @@ from functools import partial
 from importlib import import_module
 from pathlib import Path
 
+from functions.process.author_keys import may_write
 from functions.process.own_modules import started
 from functions.process.supervision import ProcessSpec
 from state.settings import Settings, own_environment
@@ -33,7 +34,11 @@ class LabParts:
     """Further options of the worker: which Python trains, what its runs may reach."""
 
     def specs(self) -> list[ProcessSpec]:
-        """web, events, clock, and where there is a repository the workers' supervisor."""
+        """web, events, clock; pi where a language model is set up; with a repository the workers' supervisor.
+
+        Raises:
+            Invalid: a language model is named that has no key.
+        """
         settings = self.settings
         env = own_environment() | {
             "NIGHTJAR_DATA": str(settings.data_dir),
@@ -46,6 +51,8 @@ class LabParts:
             ProcessSpec(kind, started(f"triggers.{kind}"), env | clone, 15.0, silent_s, main)
             for kind, main in KINDS.items()
         ]
+        if may_write(settings):
+            found.append(ProcessSpec("pi", started("workers.pi"), env, 15.0, silent_s, _of_author))
         if self.repo is not None:
             argv = ["--repo", str(self.repo), "--gpu", self.gpu]
             argv += ["--cpu", str(self.cpu)] if self.cpu is not None else []
@@ -61,3 +68,8 @@ class LabParts:
 def _of_workers(argv: Sequence[str]) -> int:
     """Be the workers' supervisor. Only its own process imports workers."""
     return int(import_module("workers.supervisor").run(*argv))
+
+
+def _of_author() -> int:
+    """Be the process of the lane `pi`."""
+    return int(import_module("workers.pi").main())

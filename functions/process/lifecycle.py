@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,6 +72,8 @@ class Process:
     schedules: Schedules
     tokens: Tokens
     neighbours: Neighbours
+    author: Author | None = None
+    """Who writes for the lane `pi`, in its process."""
     stopping: asyncio.Event = field(default_factory=asyncio.Event)
     """Set once the process is to end: who waits is sent away before the connection is cut."""
 
@@ -84,7 +86,7 @@ async def opened(
     worker: bool = False,
     functions: Collection[str] | None = None,
     runner: Callable[[Lab], Runner] | None = None,
-    author: Callable[[Lab], Author] | None = None,
+    author: Callable[[Lab, Meters], AbstractAsyncContextManager[Author | None]] | None = None,
     facts: Callable[[], Mapping[str, Any]] = dict,
 ) -> AsyncIterator[Process]:
     """Open the lab for a process of this kind; waits for Redis, and says all along that the process is alive.
@@ -95,7 +97,7 @@ async def opened(
     """
     broker = broker_url(settings, worker=worker)
     hide(broker)
-    async with connected(settings, worker=worker) as lab:
+    async with connected(settings, worker=worker) as lab, AsyncExitStack() as stack:
         with (
             contextlib.closing(TrainQueue(settings.lab, broker, settings.redis_timeout_s)) as train_queue,
             contextlib.closing(PiQueue(settings.lab, broker, settings.redis_timeout_s)) as pi_queue,
@@ -103,9 +105,11 @@ async def opened(
             await until_ready(lab, None if worker else settings)
             assignments = Assignments(lab)
             await (assignments.check_access() if worker else assignments.adopt())
-            lane = runner(lab) if runner else author(lab) if author else None
+            meters = Meters(kind)
+            lane = runner(lab) if runner else None
+            writing = await stack.enter_async_context(author(lab, meters)) if author else None
             opened_before = [assignments, train_queue, pi_queue]
-            process = _bound(kind, settings, lab, functions, opened_before, lane)
+            process = _bound(kind, settings, lab, functions, opened_before, meters, lane or writing)
 
             async def hand_over() -> None:
                 if kind != "web":  # a web process shows its own counts, for as long as it lives
@@ -129,6 +133,7 @@ def _bound(
     lab: Lab,
     functions: Collection[str] | None,
     opened_before: Sequence[object],
+    meters: Meters,
     lane: Runner | Author | None,
 ) -> Process:
     answers, presence, stream, tokens = Answers(lab), Presence(lab), Stream(lab), Tokens(lab)
@@ -159,7 +164,7 @@ def _bound(
     stores += [presence, stream, schedules, tokens, wakeups, settings, Schedulers(settings.plugin_names)]
     stores += [Children(), Drawings(), *opened_before, *([] if lane is None else [lane])]
     known = table() if functions is None else chosen(functions)
-    meters, tracing = Meters(kind), exporting(settings, process_name(kind))
+    tracing = exporting(settings, process_name(kind))
     return Process(
         name=process_name(kind),
         settings=settings,
@@ -182,4 +187,5 @@ def _bound(
         schedules=schedules,
         tokens=tokens,
         neighbours=Neighbours(presence, settings.stale_s),
+        author=lane if isinstance(lane, Author) else None,
     )

@@ -17,8 +17,9 @@ FUNCTION = "program::write"
 
 
 async def author_alive(presence: Presence, settings: Settings) -> bool:
-    """Whether a process of the lane `pi` is alive."""
-    return any(p.facts["kind"] == "pi" for p in await presence.alive(settings.stale_s))
+    """Whether a process of the lane `pi` is alive that has a language model."""
+    alive = await presence.alive(settings.stale_s)
+    return any(p.facts["kind"] == "pi" and p.facts.get("author") for p in alive)
 
 
 async def advanced(

@@ -5,18 +5,18 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Final, Literal
+from typing import Final
 
 import httpx2
 from pydantic import SecretStr
 
+from functions.process.author_keys import ProviderName, key_of, named_key
 from state.errors import Invalid
 from state.settings import Settings
 from workers.author.provider import Provider
 
 log = logging.getLogger(__name__)
 
-ProviderName = Literal["anthropic", "openai", "gemini"]
 MODELS: Final[dict[ProviderName, str]] = {
     "anthropic": "claude-sonnet-5",
     "openai": "gpt-6.1-terra",
@@ -77,7 +77,7 @@ def choose(settings: Settings) -> Choice | None:
 
 
 def _offered(settings: Settings, name: ProviderName) -> Choice | None:
-    key = _key(settings, name)
+    key = key_of(settings, name)
     if key is None:
         return None
     if not _installed(name):
@@ -87,25 +87,10 @@ def _offered(settings: Settings, name: ProviderName) -> Choice | None:
 
 
 def _named(settings: Settings, name: ProviderName) -> Choice:
-    key = _key(settings, name)
-    if key is None:
-        raise Invalid(
-            f"NIGHTJAR_LLM_PROVIDER is {name}, but there is no key of it",
-            hint=f"set {name.upper()}_API_KEY, or NIGHTJAR_LLM_PROVIDER=none to do without a language model",
-        )
+    key = named_key(settings, name)
     if not _installed(name):
         raise Invalid(f"NIGHTJAR_LLM_PROVIDER is {name}, but its SDK is not installed", hint=_remedy(name))
     return Choice(name, settings.llm_model or MODELS[name], key)
-
-
-def _key(settings: Settings, name: ProviderName) -> SecretStr | None:
-    match name:
-        case "anthropic":
-            return settings.anthropic_api_key
-        case "openai":
-            return settings.openai_api_key
-        case "gemini":
-            return settings.gemini_api_key
 
 
 def _installed(name: ProviderName) -> bool:

@@ -1,0 +1,172 @@
+"""The process of the lane `pi`: a language model writes what the lab asks for. `python -P -m workers.pi`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import sys
+from collections.abc import Mapping
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rq import SimpleWorker
+from rq.exceptions import StopRequested
+from rq.serializers import JSONSerializer
+from rq.timeouts import TimerDeathPenalty
+
+from functions.process.lifecycle import Process, opened
+from functions.process.redaction import hide
+from functions.process.running import ended, run, stop_signals
+from state.embedded import broker_url
+from state.pi_jobs import PiJob, pi_queue
+from state.programs import Programs
+from state.rq_jobs import CheckedQueue
+from state.settings import Settings
+from state.train_queue import broker, plainly
+from workers.author.opening import author_for
+
+if TYPE_CHECKING:
+    from redis import Redis
+
+log = logging.getLogger(__name__)
+
+RQ_TTL_S = 17
+"""Seconds until RQ counts a silent worker as gone; its blocking reads take 15 s less: an end waits for so long."""
+
+
+@dataclass
+class Desk:
+    """Where RQ's thread has functions called: in the event loop of the process."""
+
+    process: Process
+    loop: asyncio.AbstractEventLoop
+    under_way: set[Future[Any]] = field(default_factory=set)
+
+    def call(self, function: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+        """Call a function and wait for its answer."""
+        caller = self.process.invoker.system("pi", "queue")
+        calling = self.process.invoker.call(function, payload, caller)
+        future = asyncio.run_coroutine_threadsafe(calling, self.loop)
+        self.under_way.add(future)
+        try:
+            return future.result().model_dump()
+        except CancelledError:
+            raise StopRequested from None
+        finally:
+            self.under_way.discard(future)
+
+
+_desk: Desk | None = None
+"""Of this process: RQ passes `perform` only the job's payload."""
+
+
+def perform(function: str, payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Run one job; RQ finds this function by its name."""
+    if _desk is None:
+        raise RuntimeError("this process serves no lab")
+    return _desk.call(function, payload)
+
+
+class PiWorker(SimpleWorker):
+    """RQ's worker in a thread beside the event loop: the process's own signals end it."""
+
+    death_penalty_class = TimerDeathPenalty
+    max_connection_wait_time = 5.0
+    is_stopping = False
+
+    def _install_signal_handlers(self) -> None:
+        """Replaced, because only the main thread has signals."""
+
+    def _set_ip_address(self, connection: Redis) -> None:
+        """Replaced, because RQ reads CLIENT LIST, which our Redis user may not."""
+        connection.client_setname(self.name)
+        self.ip_address = "unknown"
+
+    def heartbeat(self, *given: Any, **named: Any) -> None:
+        """Say that it is alive; RQ does so before each blocking read and after each job."""
+        if self.is_stopping:
+            raise StopRequested
+        super().heartbeat(*given, **named)
+
+
+async def serve(settings: Settings) -> None:
+    """Write until SIGTERM or SIGINT; what is under way then is dropped, and asked for again."""
+    stop = stop_signals()
+    author: str | None = None
+    async with opened(
+        "pi",
+        settings,
+        author=lambda lab, meters: author_for(settings, lab, meters),
+        facts=lambda: {"author": author},
+    ) as process:
+        if process.author is None:
+            await stop.wait()
+            return
+        author = process.author.name
+        resuming = asyncio.create_task(_resume(process), name="resume")
+        try:
+            await _work(process, settings, stop)
+        finally:
+            await ended(resuming)
+
+
+async def _resume(process: Process) -> None:
+    """Write what was asked for while no process of the lane was there, or of one that was killed."""
+    programs, caller = Programs(process.lab), process.invoker.system("pi", "queue")
+    for tag in await programs.asked():
+        number = (await programs.due_facts(tag)).number
+        await process.invoker.call("program::write", {"tag": tag, "number": number}, caller)
+
+
+async def _work(process: Process, settings: Settings, stop: asyncio.Event) -> None:
+    """Take jobs off the lane's queue until the process is to end, or the broker is gone."""
+    global _desk
+    desk = _desk = Desk(process, asyncio.get_running_loop())
+    worker = await asyncio.to_thread(rq_worker, settings)
+    working = asyncio.create_task(asyncio.to_thread(worker.work, logging_level=settings.log_level))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait([working, stopping], return_when=asyncio.FIRST_COMPLETED)
+    worker.is_stopping = True
+    for future in list(desk.under_way):
+        future.cancel()
+    await working
+    stopping.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await stopping
+
+
+def rq_worker(settings: Settings) -> PiWorker:
+    """The RQ worker of the lane. Blocks.
+
+    Raises:
+        Unavailable: the broker does not answer, or refuses us.
+    """
+    url = broker_url(settings)
+    hide(url)
+    connection = broker(url)
+    with plainly():
+        return PiWorker(
+            [pi_queue(settings.lab, connection)],
+            name=f"pi-{os.getpid()}-{secrets.token_hex(4)}",
+            connection=connection,
+            job_class=PiJob,
+            queue_class=CheckedQueue,
+            log_job_description=False,
+            serializer=JSONSerializer,
+            worker_ttl=RQ_TTL_S,
+        )
+
+
+def main() -> int:
+    """Run the process to its end; answers its exit code."""
+    return run("pi", serve)
+
+
+if __name__ == "__main__":
+    from workers import pi  # this module is `__main__` here; RQ imports `perform` by its real name
+
+    sys.exit(pi.main())
