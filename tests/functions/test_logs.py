@@ -77,6 +77,7 @@ def test_an_exception_is_told_by_frames_and_without_any_local() -> None:
         "a token of ours: nj_aaaaaaaaaa_{}",
         "GET /?q=nj_234567abcd_{}&more=1",
         "sk-ant-api03-{}",
+        "AIzaSy{}",
         "password={}",
         '{{"api_key": "{}"}}',
         "ANTHROPIC_API_KEY={}",

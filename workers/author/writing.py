@@ -39,6 +39,10 @@ Outcome = Literal[
 ]
 
 
+LONGEST_WHY = 500
+"""Characters of a reason in the log."""
+
+
 @dataclass(frozen=True)
 class Terms:
     """What an author may spend, in time and money."""
@@ -84,9 +88,7 @@ class ModelAuthor:
             ended = _Ended("timeout", why=f"not done within {self._terms.timeout_s:g} s")
         self._meters.author_called(self._provider.name, kind.__name__, ended.outcome)
         if ended.draft is None:
-            log.warning(
-                "%s wrote no %s (%s): %s", self.name, kind.__name__, ended.outcome, presentable(ended.why)
-            )
+            log.warning("%s wrote no %s (%s): %s", self.name, kind.__name__, ended.outcome, _plain(ended.why))
         return ended.draft
 
     async def _written(self, kind: type[Draft], commission: Commission, until: float) -> _Ended[Draft]:
@@ -96,7 +98,7 @@ class ModelAuthor:
             reply = await self._answered(request, until)
             match reply:
                 case UsedUp():
-                    return _Ended("exhausted", why=f"the day's budget ends in {reply.renewed_in_s:.0f} s")
+                    return _Ended("exhausted", why=f"the next day begins in {reply.renewed_in_s:.0f} s")
                 case Refused():
                     return _Ended("refused", why=reply.reason)
                 case Busy():
@@ -168,6 +170,12 @@ def _read(kind: type[Draft], reply: Filled | Garbled) -> Draft | list[str]:
         ]
     except (ValueError, RecursionError) as problem:
         return [f"it cannot be read: {type(problem).__name__}"]
+
+
+def _plain(text: str) -> str:
+    """A reason for the log: providers and models have written parts of it."""
+    printable = "".join(c if c.isprintable() else " " for c in text[: 2 * LONGEST_WHY])
+    return presentable(printable)[:LONGEST_WHY]
 
 
 def _written_in(reply: Reply) -> object:

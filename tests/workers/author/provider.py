@@ -222,8 +222,8 @@ class AnthropicDialect(Dialect):
     def cut_off(self, form: str) -> Answer:
         return self._message([{"type": "tool_use", "id": "toolu_1", "name": form, "input": {}}], "max_tokens")
 
-    def refusal(self) -> Answer:
-        details = {"type": "refusal", "category": "frontier_llm", "explanation": None}
+    def refusal(self, explanation: str | None = None) -> Answer:
+        details = {"type": "refusal", "category": "frontier_llm", "explanation": explanation}
         return self._message([], "refusal", stop_details=details)
 
     def error(self, status: int, text: str = "no", headers: Mapping[str, str] | None = None) -> Answer:

@@ -319,6 +319,20 @@ async def test_a_refusal_is_not_asked_again(
         assert (await scene.spent()).tokens == ALL
 
 
+async def test_what_a_model_says_of_its_refusal_is_one_short_plain_line_of_the_log(
+    process: Process, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    dialect = AnthropicDialect()
+    said = f"no\x1b[2J\r\nERROR all is lost {KEY}" + "!" * 10_000
+    async with playing(process, monkeypatch, dialect, dialect.refusal(said)) as scene:
+        assert await scene.author.write(GraphSummary, COMMISSION) is None
+
+    (line,) = [r.getMessage() for r in caplog.records if "wrote no GraphSummary" in r.getMessage()]
+    assert line.isprintable()
+    assert len(line) < 700
+    assert HIDDEN in line
+
+
 @pytest.mark.parametrize(
     ("dialect", "act"),
     [
