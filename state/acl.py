@@ -54,6 +54,7 @@ NOT_OF_WORKERS = frozenset(
         "assigned",
         "journal",
         "last_checkpoint",
+        "told_graph",
         "program_base",
         "program_bases",
         "programs",

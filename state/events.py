@@ -45,6 +45,7 @@ CATALOGUE: Mapping[str, str] = {
     "hypothesis.proposed": "a claim is to be tested",
     "hypothesis.believed": "its status has changed; data says from what to what, with the figures",
     "hypothesis.settled": "supported, refuted or irrelevant, however often results are looked at",
+    "graph.told": "a language model has told the graph of its hypotheses in prose",
     "journal.due": "so many results were learned from that a checkpoint is to be written",
     "journal.written": "it has another checkpoint; data says which, and what it tells of",
     "program.asked": "a language model is to write another version of it",

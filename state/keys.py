@@ -96,6 +96,7 @@ FAMILIES = (
     Family(
         "last_checkpoint:<tag>", "string", "what was believed, and who tested what, at the newest of them"
     ),
+    Family("told_graph:<tag>", "hash", "its hypotheses in a language model's words, and what they tell of"),
     Family("program_base", "hash", "the charter of every program, and its digest"),
     Family("program_bases", "hash", "all charters that there were, by digest"),
     Family("programs:<tag>", "list", "the versions of its program, the newest last"),

@@ -45,6 +45,11 @@ class Presence:
         time, rows, facts = await self._lab.pipeline([("TIME",), *reading_presence(self._lab)])
         return alive_of(time_of(time), rows, facts, within_s)
 
+    async def author(self, within_s: float) -> str | None:
+        """The language model of a process of the lane `pi` that was heard of within so many seconds; None: none."""
+        found = [p.facts.get("author") for p in await self.alive(within_s) if p.facts["kind"] == "pi"]
+        return next((str(author) for author in found if author), None)
+
     async def repository_head(self) -> str | None:
         """HEAD of the repository that the newest worker trains from; None without a worker."""
         heads = [p.facts.get("repository_head") for p in await self.alive(3600)]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
+from state.belief_facts import ProposalFacts
 from state.policy import Policy
 from state.records import Best, Sketch, Strategy, Tag
 
@@ -102,3 +103,12 @@ class ProgramGround:
     """Total and kept of every category that was tried."""
     configs: Sequence[tuple[str, str]]
     """Constants as JSON, and deltas, of the newest runs of a swarm that ended with a value: many, so still texts."""
+
+
+@dataclass(frozen=True)
+class FindingsFacts:
+    """All that the findings of a tag follow from."""
+
+    due: DueFacts
+    beliefs: ProposalFacts
+    ground: ProgramGround

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from hashlib import sha256
@@ -9,9 +10,18 @@ from typing import Any
 
 from state.client import Lab, time_of
 from state.errors import NotFound
+from state.hypotheses import Hypotheses
 from state.indexes import fields_in, members, read_as, values
 from state.policy import read_policy
-from state.program_facts import Base, DueFacts, ProgramAsk, ProgramGround, ProgramVersion, Served
+from state.program_facts import (
+    Base,
+    DueFacts,
+    FindingsFacts,
+    ProgramAsk,
+    ProgramGround,
+    ProgramVersion,
+    Served,
+)
 from state.records import Best, Sketch, Strategy
 from state.swarms import OBSERVED
 from state.tags import categories_of, tag_in
@@ -25,6 +35,7 @@ class Programs:
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._keys = lab.keys
+        self._hypotheses = Hypotheses(lab)
 
     async def base(self) -> Base | None:
         """The charter; None before a process has read it."""
@@ -66,6 +77,15 @@ class Programs:
             ask=_ask(found["ask"]),
             base=_base(found["base"]),
         )
+
+    async def findings_facts(self, tag: str) -> FindingsFacts:
+        """All that the findings of a tag follow from; the reads go out together.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        found = await asyncio.gather(self.due_facts(tag), self._hypotheses.all(tag), self.ground(tag))
+        return FindingsFacts(*found)
 
     async def ground(self, tag: str) -> ProgramGround:
         """What a program says of a tag's experiments; one round trip."""

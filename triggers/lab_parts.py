@@ -52,7 +52,7 @@ class LabParts:
             for kind, main in KINDS.items()
         ]
         if may_write(settings):
-            found.append(ProcessSpec("pi", started("workers.pi"), env, 15.0, silent_s, _of_author))
+            found.append(ProcessSpec("pi", started("workers.pi"), env | clone, 15.0, silent_s, _of_author))
         if self.repo is not None:
             argv = ["--repo", str(self.repo), "--gpu", self.gpu]
             argv += ["--cpu", str(self.cpu)] if self.cpu is not None else []

@@ -7,13 +7,12 @@ from typing import Annotated
 from pydantic import Field, StrictStr, WithJsonSchema
 
 from functions.contract import Call, Command, Line, Response, function
-from functions.rules.swarm.canaries.stalling import cycle_of
-from functions.rules.swarm.canaries.trials import entered
+from functions.dimension._proposing import enter
 from functions.rules.swarm.dimensions import LONGEST_TEXT, MOST_CATEGORIES
 from functions.views.dimensions import ProposedDimensionView, proposed_view
 from state.dimension_proposals import DimensionProposals
 from state.ids import Tag as TagName
-from state.records import Dtype, Number, ProposedDimension, Value
+from state.records import Dtype, Number, Value
 
 Name = Annotated[StrictStr, Field(min_length=1, max_length=64)]
 Setting = Annotated[Value, WithJsonSchema({})]
@@ -60,19 +59,6 @@ async def propose(request: ProposeDimension, call: Call, proposals: DimensionPro
     """
     fields = request.model_dump(exclude={"tag", "request_id"})
     source = "operator" if call.caller.may_do_all else "agent"
-    while True:
-        facts = await proposals.facts(request.tag)
-        given = ProposedDimension(
-            **fields,
-            proposal_id="",
-            source=source,
-            proposed_by=call.caller.name,
-            proposed_at=facts.now,
-        )
-        proposal, cycle = entered(facts, given), cycle_of(facts)
-        before = next((p for p in facts.proposals if p.proposal_id == proposal.proposal_id), None)
-        number, at = (facts.cycle, facts.cycle_at) if cycle is None else (cycle.number, cycle.at)
-        if await proposals.propose(facts, proposal, number, at):
-            counted = proposal.cycles != (before.cycles if before is not None else [])
-            view = proposed_view(proposal, facts)
-            return AskedDimension(tag=request.tag, counted=counted, proposal=view)
+    found = await enter(request.tag, fields, call.caller.name, source, proposals)
+    view = proposed_view(found.proposal, found.facts)
+    return AskedDimension(tag=request.tag, counted=found.counted, proposal=view)

@@ -220,8 +220,8 @@ class ProgramUpdate(_Form):
 
 
 class GraphSummary(_Form):
-    """What the graph of experiments shows, in words."""
+    """What the graph of hypotheses shows, in words."""
 
     summary: Paragraph = Field(
-        description="which branches were tried, which led to the best, what is unexplored; three to eight sentences"
+        description="what is known, what is open and why, what was given up; three to eight sentences"
     )

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from pydantic import Field
 
 from functions.contract import Http, Sparse, function
 from functions.hypothesis.graph import TheoryGraph, drawn
 from functions.of_swarm import OfSwarm
-from functions.rules.beliefs.theory import summary_of
+from functions.rules.beliefs.theory import standing_digest, summary_of
 from state.hypotheses import Hypotheses
 from state.settings import Settings
+from state.told_graphs import ToldGraphs
 
 
 class ReadGraphSummary(OfSwarm):
@@ -18,6 +21,8 @@ class ReadGraphSummary(OfSwarm):
 
 class GraphInProse(Sparse):
     summary: str
+    author: str | None = None
+    """The language model that has told it; left out: the sentences are computed."""
     derived_not_authoritative: bool
     """It is told from the graph, and nothing is decided by it."""
     graph: TheoryGraph | None = None
@@ -25,13 +30,19 @@ class GraphInProse(Sparse):
 
 @function("hypothesis::graph_summary", Http("GET", "/theory_graph/human"), role="viewer", is_public=True)
 async def graph_summary(
-    request: ReadGraphSummary, hypotheses: Hypotheses, settings: Settings
+    request: ReadGraphSummary, hypotheses: Hypotheses, graphs: ToldGraphs, settings: Settings
 ) -> GraphInProse:
-    """What is known, undecided and given up, in a few sentences; with include_graph beside the graph."""
-    facts = await hypotheses.find(request.tag_in(settings))
+    """What is known, undecided and given up, in a few sentences; with include_graph beside the graph.
+
+    A language model's words are served for as long as every hypothesis stands as it did; then computed sentences are.
+    """
+    tag = request.tag_in(settings)
+    facts, told = await asyncio.gather(hypotheses.find(tag), graphs.find(tag))
     found = [] if facts is None else [*facts.open, *facts.archived]
+    is_true = told is not None and told.digest == standing_digest(found)
     return GraphInProse(
-        summary=summary_of(found),
+        summary=told.text if told is not None and is_true else summary_of(found),
+        author=told.author if told is not None and is_true else None,
         derived_not_authoritative=True,
         graph=drawn(found) if request.include_graph else None,
     )

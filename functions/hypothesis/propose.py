@@ -5,14 +5,11 @@ from __future__ import annotations
 from pydantic import Field
 
 from functions.contract import Call, Command, function
-from functions.hypothesis.gate import EXAMPLE, PROPOSED, GateView, Proposal, gate_view, looked_at
-from state.errors import Conflict
+from functions.hypothesis._entering import entered
+from functions.hypothesis.gate import EXAMPLE, PROPOSED, GateView, Proposal
 from state.hypotheses import Hypotheses
 from state.ids import Tag as TagName
 from state.records.hypotheses import HypothesisSource
-
-MOST = 1000
-"""Hypotheses of a tag, archived ones too: all of them are compared with what is proposed."""
 
 
 class ProposeHypothesis(Command):
@@ -27,12 +24,4 @@ async def propose(request: ProposeHypothesis, call: Call, hypotheses: Hypotheses
     An agent's proposal is as credible as a model's: at first it counts a quarter of an operator's.
     """
     source: HypothesisSource = "operator" if call.caller.may_do_all else "llm_proposed"
-    while True:
-        facts = await hypotheses.all(request.tag)
-        if len(facts.open) + len(facts.archived) >= MOST:
-            raise Conflict(f"{request.tag!r} has {MOST} hypotheses", hint="open another tag for further ones")
-        found = await looked_at(request.proposal, facts, source)
-        if found.hypothesis is None:
-            return gate_view(found.answer)
-        if await hypotheses.propose(facts, [found.hypothesis]):
-            return gate_view(found.answer, found.hypothesis.hypothesis_id)
+    return await entered(request.tag, request.proposal, source, hypotheses)

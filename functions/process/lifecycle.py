@@ -49,6 +49,7 @@ from state.tags import Strategies, Tags
 from state.tallies import Tallies
 from state.tokens import CHANGES as TOKEN_CHANGES
 from state.tokens import Tokens
+from state.told_graphs import ToldGraphs
 from state.traces import Traces
 from state.train_queue import PiQueue, TrainQueue
 from state.wakeups import Wakeups
@@ -152,6 +153,7 @@ def _bound(
         Hypotheses(lab),
         Journal(lab),
         Programs(lab),
+        ToldGraphs(lab),
         Swarms(lab),
     ]
     stores += [

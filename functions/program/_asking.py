@@ -9,17 +9,10 @@ from functions.program._charter import rebased
 from functions.program._stores import Stores
 from functions.program._writing import written
 from functions.rules.program.due import ANSWERED_S, Step, ask_of
-from state.presence import Presence
 from state.program_facts import DueFacts
 from state.settings import Settings
 
 FUNCTION = "program::write"
-
-
-async def author_alive(presence: Presence, settings: Settings) -> bool:
-    """Whether a process of the lane `pi` is alive that has a language model."""
-    alive = await presence.alive(settings.stale_s)
-    return any(p.facts["kind"] == "pi" and p.facts.get("author") for p in alive)
 
 
 async def advanced(

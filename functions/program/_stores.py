@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from state.hypotheses import Hypotheses
 from state.presence import Presence
 from state.programs import Programs
 from state.train_queue import PiQueue
@@ -15,6 +14,5 @@ class Stores:
     """The stores of this group."""
 
     programs: Programs
-    hypotheses: Hypotheses
     presence: Presence
     queue: PiQueue

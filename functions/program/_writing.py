@@ -10,7 +10,6 @@ from functions.lanes import Author, Commission
 from functions.program._stores import Stores
 from functions.rules.program import templates
 from functions.rules.program.due import strategy_of
-from functions.rules.program.findings import Findings
 from functions.rules.program.gathering import findings_of
 from functions.views.findings_text import findings_text
 from functions.views.program_block import block_of
@@ -23,20 +22,14 @@ TASK = (
 )
 
 
-async def gathered(due: DueFacts, stores: Stores) -> Findings:
-    """What the tag's results say."""
-    tag = due.tag.name
-    beliefs, ground = await asyncio.gather(stores.hypotheses.all(tag), stores.programs.ground(tag))
-    # in a thread: with a thousand runs it takes tens of milliseconds
-    return await asyncio.to_thread(findings_of, due, beliefs, ground, CATEGORIES)
-
-
 async def written(due: DueFacts, reason: str, stores: Stores, author: Author | None) -> ProgramVersion | None:
     """The next version, by the author, or by the templates where there is none or nothing usable came of it.
 
     None: another version was written meanwhile.
     """
-    findings = await gathered(due, stores)
+    facts = await stores.programs.findings_facts(due.tag.name)
+    # in a thread: with a thousand runs it takes tens of milliseconds
+    findings = await asyncio.to_thread(findings_of, facts, CATEGORIES)
     update, name = None, templates.NAME
     if author is not None:
         update = await author.write(ProgramUpdate, Commission(TASK, findings_text(findings)))

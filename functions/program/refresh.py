@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from functions.contract import Command, Every, On, Response, function
-from functions.program._asking import advanced, author_alive
+from functions.program._asking import advanced
 from functions.program._charter import rebased
 from functions.program._stores import Stores
 from functions.rules.program.due import next_step, reason_due
@@ -47,5 +47,5 @@ async def _refreshed(tag: str, stores: Stores, settings: Settings) -> str | None
     due = await stores.programs.due_facts(tag)
     if due.ask is None and reason_due(due) is None:
         return None
-    step = next_step(due, has_author=await author_alive(stores.presence, settings))
+    step = next_step(due, has_author=await stores.presence.author(settings.stale_s) is not None)
     return None if step.what == "nothing" else await advanced(due, step, stores, settings)

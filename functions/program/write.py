@@ -8,7 +8,7 @@ from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
 from functions.lanes import Author
-from functions.program._asking import advanced, author_alive
+from functions.program._asking import advanced
 from functions.program._stores import Stores
 from functions.program._writing import written
 from functions.rules.program.due import next_step
@@ -48,7 +48,7 @@ class WrittenProgram(Response):
 async def accept(request: WriteProgram, stores: Stores, settings: Settings) -> ProgramBegun:
     """Write a version now, or ask the lane `pi` for it."""
     due = await stores.programs.due_facts(request.tag)
-    has_author = await author_alive(stores.presence, settings)
+    has_author = await stores.presence.author(settings.stale_s) is not None
     step = next_step(due, has_author=has_author, on_demand=request.reason)
     became = await advanced(due, step, stores, settings)
     return ProgramBegun(tag=request.tag, number=due.number, became=became)

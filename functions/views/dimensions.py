@@ -65,7 +65,7 @@ class ProposedDimensionView(BaseModel):
     rationale: str | None
     train_py_line: str
     """What a train.py without the constant lacks."""
-    source: Literal["operator", "agent"]
+    source: Literal["operator", "agent", "llm", "default"]
     proposed_at: str
     times: int
     """How often it was proposed, in other spellings too."""

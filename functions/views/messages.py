@@ -50,6 +50,7 @@ SENTENCES: Mapping[str, str] = {
     "program.asked": "Version {number} of the program of {tag} is to be written: {reason}.",
     "program.rebased": "The lab has another charter, {digest}.",
     "program.written": "Version {number} of the program of {tag} was written by {author}: {reason}.",
+    "graph.told": "{author} has told the hypotheses of {tag} in prose.",
     "journal.due": "{results} results of {tag} were learned from.",
     "journal.written": (
         "Checkpoint {number} of {tag}, at {results} results: {eliminated} hypotheses eliminated, {proposed} new."

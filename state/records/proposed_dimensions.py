@@ -28,7 +28,7 @@ class ProposedDimension(Record):
     rationale: str | None = None
     train_py_line: str | None = None
     """What sets the constant to its default in a train.py; None: name, = and the default."""
-    source: Literal["operator", "agent"]
+    source: Literal["operator", "agent", "llm", "default"]
     proposed_by: str
     proposed_at: float
     times: int = 1

@@ -43,6 +43,7 @@ async def author_process(
             author=lambda lab, meters: author_for(given, lab, meters, Backoff(0.001, 0.01)),
             facts=lambda: {"author": "a model"},
         ) as pi:
+            await pi.presence.announce(pi.name, {"kind": "pi", "author": "a model"})  # else in a task
             yield pi, stage
 
 

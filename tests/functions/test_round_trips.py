@@ -175,6 +175,9 @@ CEILINGS: dict[str, Most] = {
     "swarm::workers": Most(2),
     "run::stop": Most(1, 1),
     "swarm::sweep": Most(1),
+    "hypothesis::draft": Most(2),
+    "hypothesis::tell": Most(1),
+    "dimension::draft": Most(2),
     "program::current": Most(1),
     "program::refresh": Most(1, 1),
     "program::refresh, of a tag": Most(1),
@@ -464,6 +467,9 @@ async def organisers(a: Counter) -> None:
     await a.paid("journal::checkpoint", tag="new-swarm")
     await a.paid("journal::checkpoint, nothing new", tag="new-swarm")
     await a.paid("journal::list")
+    await a.paid("hypothesis::draft", tag="new-swarm")
+    await a.paid("hypothesis::tell", tag="new-swarm")
+    await a.paid("dimension::draft", tag="new-swarm")
     await a.paid("program::refresh")
     await a.paid("program::refresh, of a tag", tag="new-swarm")
     await a.paid("program::write", tag="new-swarm")

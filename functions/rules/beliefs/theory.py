@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import combinations
 from typing import Literal
 
@@ -84,6 +85,12 @@ def _listed(hypotheses: Sequence[Hypothesis]) -> str:
 def _told(h: Hypothesis) -> str:
     runs = "run" if h.n_experiments == 1 else "runs"
     return f"{h.statement} (P = {posterior(h).posterior_mean:.2f}, {h.n_experiments} {runs})"
+
+
+def standing_digest(hypotheses: Iterable[Hypothesis]) -> str:
+    """The same for beliefs in which every hypothesis stands as it did, whatever its figures."""
+    stands = sorted((h.hypothesis_id, h.settled or h.status) for h in hypotheses)
+    return sha256(repr(stands).encode()).hexdigest()[:16]
 
 
 def least_decided(hypotheses: Sequence[Hypothesis]) -> list[Hypothesis]:

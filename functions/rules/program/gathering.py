@@ -16,18 +16,13 @@ from functions.rules.program.findings import (
     regions_of,
 )
 from functions.rules.search.suggestions import high_yield, underexplored
-from state.belief_facts import ProposalFacts
-from state.program_facts import DueFacts, ProgramGround
+from state.program_facts import FindingsFacts
 from state.records import Hypothesis, Sketch, Value
 
 
-def findings_of(
-    due: DueFacts,
-    beliefs: ProposalFacts,
-    ground: ProgramGround,
-    categories: Sequence[str],
-) -> Findings:
-    """Everything that a program is made of; takes tens of milliseconds with a thousand runs."""
+def findings_of(facts: FindingsFacts, categories: Sequence[str]) -> Findings:
+    """What a tag's results say; takes tens of milliseconds with a thousand runs. `categories`: all of ideas."""
+    due, beliefs, ground = facts.due, facts.beliefs, facts.ground
     tag, best = due.tag, ground.best
     dimensions = beliefs.dimensions
     best_part, rejected = regions_of(dimensions, judged(ground.configs))

@@ -1,0 +1,108 @@
+"""hypothesis::draft has further hypotheses proposed with each version of a tag's program."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Literal
+
+from pydantic import Field
+
+from functions.contract import CATEGORIES, Call, Command, On, Response, function
+from functions.formats.authored import HypothesisProposals
+from functions.hypothesis._entering import entered
+from functions.hypothesis._stores import Drafting
+from functions.lanes import Author, Commission
+from functions.rules.beliefs.gate import GateReason
+from functions.rules.program.findings import Findings
+from functions.rules.program.gathering import findings_of
+from functions.rules.program.proposing import MOST, suggested
+from functions.views.findings_text import findings_text
+from state.errors import Conflict
+from state.ids import Tag as TagName
+from state.settings import Settings
+
+FUNCTION = "hypothesis::draft"
+TASK = (
+    "Propose one to three hypotheses that are worth testing next: claims about the dimensions that vary, which runs"
+    " can contradict, none among the known ones in other words. Prefer what would change the next runs. Each"
+    " needs a test whose cells lie inside the ranges."
+)
+
+
+class DraftHypotheses(Command):
+    tag: TagName
+    number: int = Field(1, ge=1, description="the version of the program that it goes with", examples=[7])
+
+
+class DraftBegun(Response):
+    tag: str
+    became: Literal["asked", "drafted"]
+    """A language model was asked; or there is none, and the findings' own suggestions went through the gate."""
+    accepted: list[str]
+    """Ids of the hypotheses that are new by now."""
+
+
+class DraftedHypotheses(Response):
+    tag: str
+    author: str | None
+    """Who has proposed; null: nothing usable came."""
+    accepted: list[str]
+    """Ids of the hypotheses that are new."""
+    refused: list[GateReason]
+    """Why the gate refused the others."""
+
+
+@function("hypothesis::draft", role="operator", writes=True, keeps_answer=False)
+async def accept(request: DraftHypotheses, stores: Drafting, settings: Settings) -> DraftBegun:
+    """Ask the lane `pi`; without a language model let in what the findings suggest by themselves."""
+    if await stores.presence.author(settings.stale_s) is not None:
+        longest_s = settings.llm_timeout_s
+        await stores.queue.enqueue(FUNCTION, request.tag, request.number, longest_s=longest_s)
+        return DraftBegun(tag=request.tag, became="asked", accepted=[])
+    findings = await _findings(request.tag, stores)
+    accepted: list[str] = []
+    for proposal in suggested(findings):
+        if len(accepted) == MOST:
+            break
+        found = await entered(request.tag, proposal, "default", stores.hypotheses)
+        accepted += [found.hypothesis_id] if found.hypothesis_id is not None else []
+    return DraftBegun(tag=request.tag, became="drafted", accepted=accepted)
+
+
+@function(
+    "hypothesis::draft",
+    On("program.written"),
+    role="operator",
+    lane="pi",
+    writes=True,
+    keeps_answer=False,
+    accept=accept,
+)
+async def draft(request: DraftHypotheses, call: Call, stores: Drafting, author: Author) -> DraftedHypotheses:
+    """Have a language model propose hypotheses, each of which passes the gate or is dropped.
+
+    A draft whose process is killed is not made up for: the next version of the program brings another.
+    """
+    findings = await _findings(request.tag, stores)
+    if not findings.varied:
+        return DraftedHypotheses(tag=request.tag, author=None, accepted=[], refused=[])
+    given = await author.write(HypothesisProposals, Commission(TASK, findings_text(findings)))
+    accepted: list[str] = []
+    refused: list[GateReason] = []
+    for proposal in given.proposals if given is not None else ():
+        fields = proposal.model_dump(exclude_none=True)
+        try:
+            found = await entered(request.tag, fields, "llm_proposed", stores.hypotheses)
+        except Conflict:
+            break  # it has as many as it may have
+        if found.hypothesis_id is None:
+            refused.append(found.reason)
+        else:
+            accepted.append(found.hypothesis_id)
+    name = None if given is None else author.name
+    return DraftedHypotheses(tag=request.tag, author=name, accepted=accepted, refused=refused)
+
+
+async def _findings(tag: str, stores: Drafting) -> Findings:
+    facts = await stores.programs.findings_facts(tag)
+    return await asyncio.to_thread(findings_of, facts, CATEGORIES)

@@ -1,0 +1,72 @@
+"""hypothesis::tell has a language model tell the graph of a tag's hypotheses in prose."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from functions.contract import Call, Command, On, Response, function
+from functions.formats.authored import GraphSummary
+from functions.hypothesis._stores import Telling
+from functions.lanes import Author, Commission
+from functions.rules.beliefs.theory import standing_digest
+from functions.views.graph_text import graph_text
+from state.ids import Tag as TagName
+from state.settings import Settings
+from state.told_graphs import ToldGraph
+
+FUNCTION = "hypothesis::tell"
+TASK = (
+    "Tell a person who has not followed the search what its hypotheses have come to: what is known, what is open and"
+    " why, what was given up, and how they hang together. Figures only as they are given."
+)
+
+
+class TellGraph(Command):
+    tag: TagName
+    number: int = Field(1, ge=1, description="the version of the program that it goes with", examples=[7])
+
+
+class TellingBegun(Response):
+    tag: str
+    became: Literal["asked", "computed"]
+    """A language model was asked; or there is none, and /theory_graph/human goes on with computed sentences."""
+
+
+class ToldOfGraph(Response):
+    tag: str
+    author: str | None
+    """Who has told it; null: nothing usable came, or nothing has changed."""
+
+
+@function("hypothesis::tell", role="operator", writes=True, keeps_answer=False)
+async def accept(request: TellGraph, stores: Telling, settings: Settings) -> TellingBegun:
+    """Ask the lane `pi`, where a language model is."""
+    if await stores.presence.author(settings.stale_s) is None:
+        return TellingBegun(tag=request.tag, became="computed")
+    await stores.queue.enqueue(FUNCTION, request.tag, request.number, longest_s=settings.llm_timeout_s)
+    return TellingBegun(tag=request.tag, became="asked")
+
+
+@function(
+    "hypothesis::tell",
+    On("program.written"),
+    role="operator",
+    lane="pi",
+    writes=True,
+    keeps_answer=False,
+    accept=accept,
+)
+async def tell(request: TellGraph, call: Call, stores: Telling, author: Author) -> ToldOfGraph:
+    """Tell the graph of hypotheses anew, where one of them stands otherwise than when it was told last."""
+    facts = await stores.hypotheses.find(request.tag)
+    found = [] if facts is None else [*facts.open, *facts.archived]
+    digest, before = standing_digest(found), await stores.graphs.find(request.tag)
+    if not found or (before is not None and before.digest == digest):
+        return ToldOfGraph(tag=request.tag, author=None)
+    given = await author.write(GraphSummary, Commission(TASK, graph_text(found)))
+    if given is None:
+        return ToldOfGraph(tag=request.tag, author=None)
+    await stores.graphs.tell(request.tag, ToldGraph(given.summary, author.name, digest))
+    return ToldOfGraph(tag=request.tag, author=author.name)

@@ -1,0 +1,27 @@
+"""What a language model is told of the script that is searched: its constants, and the charter of its agents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from functions.views.night_markdown import code
+
+MOST_CONSTANTS = 200
+MOST_CHARS = 16_000
+"""Of the charter."""
+
+
+def script_text(constants: Mapping[str, object], charter: str) -> str:
+    """The script's constants and the charter, as Markdown; both are material, never instructions."""
+    return "\n".join(_lines(constants, charter))
+
+
+def _lines(constants: Mapping[str, object], charter: str) -> Iterator[str]:
+    yield "## Constants of train.py\n"
+    if not constants:
+        yield "Not known here."
+    for name, value in [*constants.items()][:MOST_CONSTANTS]:
+        yield f"- {code(f'{name} = {value!r}')}"
+    if charter:
+        yield "\n## The charter that agents work by\n"
+        yield from (f"    {line}" for line in charter[:MOST_CHARS].splitlines())

@@ -1,0 +1,20 @@
+"""The clone of the project that the lab's own processes may read."""
+
+from __future__ import annotations
+
+from state.settings import Settings
+
+SCRIPT = "train.py"
+MOST_BYTES = 1024 * 1024
+
+
+def script_of(settings: Settings) -> str | None:
+    """Its train.py; None where there is no clone, or no such file in it that is a text of bearable length. Blocks."""
+    if settings.clone is None:
+        return None
+    try:
+        with (settings.clone / SCRIPT).open("rb") as file:
+            found = file.read(MOST_BYTES + 1)
+        return None if len(found) > MOST_BYTES else found.decode()
+    except (OSError, UnicodeDecodeError):
+        return None

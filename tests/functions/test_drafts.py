@@ -1,0 +1,175 @@
+"""What a language model proposes: hypotheses through the gate, dimensions onto the list, the graph in prose."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.hypothesis.draft import DraftHypotheses
+from functions.process.lifecycle import Process
+from functions.rules.program.findings import Findings
+from functions.rules.program.proposing import suggested
+from functions.rules.swarm.canaries.suggesting import suggested as suggested_dimensions
+from state.records import Dimension
+from tests.functions.test_programs_by_models import SAID, author_process
+from tests.functions.test_swarm import DIMENSIONS
+from tests.labs import told
+
+NAMES = [d["name"] for d in DIMENSIONS]
+TEST = {"decision_rule": {"threshold": 0.001}}
+
+
+def spec_of(name: str, values: list[Any]) -> dict[str, Any]:
+    return {"type": "single_factor_effect", "variable": name, "values": values, **TEST}
+
+
+def claim(statement: str, **more: Any) -> dict[str, Any]:
+    return {
+        "statement": statement,
+        "type": "positive",
+        "importance": 0.6,
+        "rationale": "the findings say nothing against it",
+        "test_spec": spec_of("LR", [0.001, 0.01]),
+        **more,
+    }
+
+
+async def opened(client: httpx.AsyncClient) -> None:
+    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
+
+
+async def done(pi: Process, function: str, number: int = 1) -> dict[str, Any]:
+    """What the lane's job does."""
+    call = pi.invoker.system("pi", "queue")
+    return (await pi.invoker.call(function, {"tag": "swarm", "number": number}, call)).model_dump()
+
+
+async def test_what_passes_the_gate_is_a_hypothesis_and_the_rest_is_refused_with_its_reason(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    proposals = [
+        claim("LR above 0.01 reaches a lower loss", config_constraint={"LR": {"min": 0.01}}),
+        claim("WIDTH beyond every range is best", config_constraint={"WIDTH": {"min": 12}}),
+        claim("LR above 0.01 reaches a lower loss"),
+    ]
+    filled = SAID.filled("HypothesisProposals", {"proposals": proposals})
+    async with author_process(process, monkeypatch, filled) as (pi, stage):
+        await opened(client)
+        begun = await told(client, "/api/hypothesis/draft", tag="swarm")
+        answer = await done(pi, "hypothesis::draft")
+
+    known = (await told(client, "/api/hypothesis/list", tag="swarm"))["hypotheses"]
+    assert begun["became"] == "asked"
+    assert len(answer["accepted"]) == 1
+    assert answer["refused"] == ["invalid_constraint", "duplicate_statement"]
+    [new] = [h for h in known if h["hypothesis_id"] == answer["accepted"][0]]
+    assert new["source"] == "llm_proposed"
+    [request] = stage.received
+    assert "Findings of swarm" in str(request.body)
+
+
+async def test_a_model_that_says_nothing_usable_leaves_the_hypotheses_as_they_are(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with author_process(process, monkeypatch, SAID.refusal()) as (pi, _):
+        await opened(client)
+        before = (await told(client, "/api/hypothesis/list", tag="swarm"))["hypotheses"]
+        answer = await done(pi, "hypothesis::draft")
+        after = (await told(client, "/api/hypothesis/list", tag="swarm"))["hypotheses"]
+
+    assert answer == {"tag": "swarm", "author": None, "accepted": [], "refused": []}
+    assert before == after
+
+
+def test_without_a_model_pairs_that_matter_together_are_claimed() -> None:
+    findings = Findings(
+        tag="swarm",
+        metric="val_bpb",
+        direction="minimize",
+        results=100,
+        strategy="exploit",
+        interactions=[("DEPTH", "LR", 0.2), ("DEPTH", "WIDTH", 0.01)],
+    )
+
+    [proposal] = suggested(findings)
+
+    assert proposal["statement"] == "the effect of DEPTH depends on LR"
+    assert proposal["dimensions"] == ["DEPTH", "LR"]
+
+
+async def test_without_a_model_a_draft_enters_what_was_measured_and_only_once(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+    first, second = [await told(client, "/api/hypothesis/draft", tag="swarm") for _ in range(2)]
+
+    assert first == second == {"tag": "swarm", "became": "drafted", "accepted": []}
+
+
+def test_an_event_of_a_version_names_what_a_draft_takes() -> None:
+    DraftHypotheses.model_validate({"tag": "swarm", "number": 3})
+
+
+async def test_dimensions_that_a_model_proposes_are_listed_and_not_adopted(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {
+        "name": "WARMUP_RATIO",
+        "dtype": "float",
+        "min": 0.0,
+        "max": 0.5,
+        "default_value": 0.0,
+        "rationale": "the first steps are steep",
+        "train_py_line": "WARMUP_RATIO = 0.0",
+    }
+    filled = SAID.filled("DimensionProposals", {"proposals": [given]})
+    async with author_process(process, monkeypatch, filled) as (pi, _):
+        await opened(client)
+        begun = await told(client, "/api/dimension/draft", tag="swarm", results=0)
+        answer = await done(pi, "dimension::draft")
+
+    listed = (await client.get("/dimension_proposals?tag=swarm")).json()["proposals"]
+    known = (await told(client, "/api/dimension/list", tag="swarm"))["dimensions"]
+    assert begun["became"] == "asked"
+    assert answer["proposed"] == ["WARMUP_RATIO"]
+    assert [(p["name"], p["source"], p["adopted"]) for p in listed] == [("WARMUP_RATIO", "llm", False)]
+    assert [d["name"] for d in known] == NAMES
+
+
+def test_a_script_suggests_its_sizes_first_and_nothing_that_varies_already() -> None:
+    constants: dict[str, object] = {"LR": 0.01, "DROPOUT": 0.05, "N_HEADS": 4, "USE_BIAS": True, "SEED": 1}
+    known = [Dimension(name="LR", dtype="float_log", min=1e-4, max=1e-1)]
+
+    found = suggested_dimensions(constants, known)
+
+    assert [p["name"] for p in found] == ["N_HEADS", "USE_BIAS", "DROPOUT"]
+    assert found[0]["train_py_line"] == "N_HEADS = 4"
+
+
+async def test_the_graph_is_told_by_a_model_until_a_hypothesis_stands_otherwise(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled = SAID.filled("GraphSummary", {"summary": "Little is known of LR."})
+    async with author_process(process, monkeypatch, filled) as (pi, stage):
+        await opened(client)
+        await told(client, "/api/hypothesis/bootstrap", tag="swarm")
+        computed = (await client.get("/theory_graph/human?tag=swarm")).json()
+        told_now, told_again = await done(pi, "hypothesis::tell"), await done(pi, "hypothesis::tell")
+        prose = (await client.get("/theory_graph/human?tag=swarm")).json()
+        await told(
+            client,
+            "/api/hypothesis/propose",
+            tag="swarm",
+            proposal={"statement": "lower LR values train better"},
+        )
+        later = (await client.get("/theory_graph/human?tag=swarm")).json()
+
+    assert "author" not in computed
+    assert prose["summary"] == "Little is known of LR."
+    assert prose["author"] == told_now["author"]
+    assert prose["derived_not_authoritative"] is True
+    assert told_again["author"] is None
+    assert len(stage.received) == 1
+    assert "author" not in later
