@@ -43,12 +43,9 @@ class ProposalFacts(BeliefFacts):
 
 
 @dataclass(frozen=True)
-class LearningFacts(BeliefFacts):
-    """What a run that has ended is learned from with."""
+class EvidenceFacts(BeliefFacts):
+    """What any run of a tag is learned from with."""
 
-    run: Experiment
-    is_learned: bool
-    """It was learned from before."""
     best_config: Mapping[str, Value]
     references: Sequence[str]
     """Runs of reference configs, their texts, oldest first."""
@@ -56,6 +53,15 @@ class LearningFacts(BeliefFacts):
     """Between runs of one config."""
     reprieved: Mapping[str, str]
     """Sums of outcomes and counts of runs by bucket and band of ranks; see `functions/rules/beliefs/reprieved.py`."""
+
+
+@dataclass(frozen=True)
+class LearningFacts(EvidenceFacts):
+    """What a run that has ended is learned from with."""
+
+    run: Experiment
+    is_learned: bool
+    """It was learned from before."""
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from functions.rules.beliefs.evidence import is_outside, is_reference, outcome_of, part_of
+from functions.rules.beliefs.evidence import is_outside, is_reference, part_of
 from functions.rules.beliefs.influence import is_of_influence
-from functions.rules.beliefs.learning import after, after_outside
-from functions.rules.beliefs.pairing import pairs
+from functions.rules.beliefs.learning import after
+from functions.rules.beliefs.moving import Moved, moved
 from functions.rules.beliefs.posterior import posterior
 from functions.rules.beliefs.reprieved import Reprieved, band_of
 from functions.rules.beliefs.sharing import is_due, is_over, shared_out, texts
@@ -22,7 +22,7 @@ from functions.rules.keeps.noise import noise_of, usual_distance
 from functions.rules.keeps.verdict import score
 from functions.rules.stopping.judging import REASON
 from functions.rules.swarm.shapes import SwarmStrategy
-from state.belief_facts import Kept, Learning, LearningFacts
+from state.belief_facts import EvidenceFacts, Kept, Learning, LearningFacts
 from state.records import Evidence, Experiment, Hypothesis
 
 MOST_UNPAIRED = 50
@@ -60,7 +60,7 @@ class _Belief:
     """What the run itself said."""
 
 
-def finished_run(e: Experiment, facts: LearningFacts) -> FinishedRun | None:
+def finished_run(e: Experiment, facts: EvidenceFacts) -> FinishedRun | None:
     """The run as the rules of evidence know it; None where the swarm did not choose its config."""
     if e.worker_id is None or e.is_extra or not e.config_delta:
         return None
@@ -81,7 +81,7 @@ def finished_run(e: Experiment, facts: LearningFacts) -> FinishedRun | None:
     )
 
 
-def terms_of(facts: LearningFacts) -> Terms:
+def terms_of(facts: EvidenceFacts) -> Terms:
     """What counts as evidence in the tag, as far as it is known by now."""
     noise = noise_of(facts.noise.squares, facts.noise.df)
     given = facts.policy.belief
@@ -112,7 +112,7 @@ def learned(run: FinishedRun | None, facts: LearningFacts, kept: Mapping[str, Ke
     """What a run changes; `kept` is of the hypotheses that are `concerned`."""
     terms = terms_of(facts)
     before = {h.hypothesis_id: h for h in facts.open}
-    references = [_REFERENCE.validate_json(text) for text in facts.references]
+    references = references_of(facts)
     beliefs = (
         {name: _named(before[name], kept[name], facts, terms) for name in kept}
         if run is None
@@ -161,13 +161,27 @@ def of_agent(e: Experiment) -> Evidence | None:
 
 def _named(h: Hypothesis, kept: Kept, facts: LearningFacts, terms: Terms) -> _Belief:
     """One hypothesis after an agent's experiment that names it."""
-    h, said = _with_evidence(h, kept), of_agent(facts.run)
+    h, said = with_evidence(h, kept), of_agent(facts.run)
     return _Belief(h if said is None else after(h, said, terms, facts.now), (), (), said)
 
 
-def _with_evidence(h: Hypothesis, kept: Kept) -> Hypothesis:
+def with_evidence(h: Hypothesis, kept: Kept) -> Hypothesis:
+    """A hypothesis with its newest evidence."""
     evidence = _EVIDENCE.validate_json(kept.evidence) if kept.evidence else []
     return h.model_copy(update={"evidence": evidence})
+
+
+def standing(h: Hypothesis, kept: Kept, references: Sequence[ReferenceRun]) -> Moved:
+    """A hypothesis before its next run: with its evidence, its runs that wait, and the references not yet used."""
+    used = frozenset(json.loads(kept.used) if kept.used else ())
+    waiting = _RUNS.validate_json(kept.unpaired) if kept.unpaired else []
+    unused = [r.run for r in references if r.may_stand_beside(h) and r.run.experiment_id not in used]
+    return Moved(with_evidence(h, kept), waiting, unused, None)
+
+
+def references_of(facts: EvidenceFacts) -> list[ReferenceRun]:
+    """The runs of reference configs, oldest first."""
+    return [_REFERENCE.validate_json(text) for text in facts.references]
 
 
 def _learned(
@@ -179,28 +193,22 @@ def _learned(
     terms: Terms,
 ) -> _Belief:
     """One hypothesis after the run: what it says by itself, and what pairs it makes possible."""
-    h = _with_evidence(h, kept)
+    h = with_evidence(h, kept)
     unpaired = _RUNS.validate_json(kept.unpaired) if kept.unpaired else []
     if _is_of_test(run, h):
         return _tested(run, h, unpaired, facts)
     used: list[str] = json.loads(kept.used) if kept.used else []
-    part, own = part_of(run, h, terms), None
-    if part == "counts" and (own := outcome_of(run, h, terms)) is not None:
-        h = after(h, own, terms, facts.now)
-    if is_outside(run, h) and run.judged is not None:
-        h = after_outside(h, run.judged)
-    if part == "candidate":
-        unpaired.append(run)
-    made = [*references, _referring(facts, run)] if part == "reference" else references
+    made = [*references, _referring(facts, run)] if part_of(run, h, terms) == "reference" else references
     unused = [r.run for r in made if r.may_stand_beside(h) and r.run.experiment_id not in used]
-    for candidate, reference in pairs(unpaired, unused, h):
-        unpaired.remove(candidate)
-        used.append(reference.experiment_id)
-        if (said := outcome_of(candidate, h, terms, reference)) is not None:
-            h = after(h, said, terms, facts.now)
-            own = said if candidate is run else own
+    move = moved(run, h, unpaired, unused, terms, facts.now)
+    used += [r.experiment_id for r in unused if r not in move.unused]
     still = {r.run.experiment_id for r in made}
-    return _Belief(h, tuple(unpaired[-MOST_UNPAIRED:]), tuple(n for n in used if n in still), own)
+    return _Belief(
+        move.hypothesis,
+        tuple(move.waiting[-MOST_UNPAIRED:]),
+        tuple(n for n in used if n in still),
+        move.own,
+    )
 
 
 def _is_of_test(run: FinishedRun, h: Hypothesis) -> bool:
@@ -250,7 +258,7 @@ def _place(bucket: str, rank: float) -> str:
     return f"{bucket}:{band_of(rank)}"
 
 
-def _reprieved(e: Experiment, facts: LearningFacts) -> Reprieved | None:
+def _reprieved(e: Experiment, facts: EvidenceFacts) -> Reprieved | None:
     """Those that stood where this one was stopped, and went on."""
     if e.status != "stopped" or not e.ranked:
         return None
