@@ -9,9 +9,10 @@ from functions.rules.beliefs.concluding import concerned, finished_run, learned
 from functions.rules.beliefs.following import adapted, begun, irrelevant_dimension
 from functions.rules.beliefs.sharing import shared_out, texts
 from functions.rules.swarm.dimensions import frozen, with_one
-from state.belief_facts import Kept, Learning, LearningFacts, ProposalFacts
+from state.belief_facts import BeliefFacts, Kept, Learning, LearningFacts, ProposalFacts
 from state.facts import Spread
 from state.hypotheses import REFERENCES
+from state.pipeline_facts import EarlyFacts
 from state.policy import Policy
 from state.records import Dimension, Experiment, Hypothesis, Tag
 
@@ -36,10 +37,13 @@ class BeliefsInMemory:
     def all(self) -> list[Hypothesis]:
         return [*self.open.values(), *self.archived.values()]
 
-    def begin(self) -> None:
-        """What hypothesis::bootstrap does once dimensions were defined: no worker has joined yet."""
+    def begin(self, claims: Sequence[Hypothesis] | None = None) -> None:
+        """What hypothesis::bootstrap does once dimensions were defined: no worker has joined yet.
+
+        `claims` are entered in place of those that each dimension has.
+        """
         facts = ProposalFacts(**self._facts(0.0, 0), archived=[], best_config={})
-        self.open = {h.hypothesis_id: h for h in begun(facts)}
+        self.open = {h.hypothesis_id: h for h in (begun(facts) if claims is None else claims)}
         self._share_out(texts(shared_out(facts, [*self.open.values()], {})))
 
     def learn(
@@ -72,6 +76,31 @@ class BeliefsInMemory:
         for name in learning.settled:
             self._freeze((self.open | self.archived)[name], best_config, now)
         return learning
+
+    def facts(self, workers: int, now: float) -> BeliefFacts:
+        """What state.hypotheses reads of a tag."""
+        return BeliefFacts(**self._facts(now, workers))
+
+    def early(
+        self,
+        running: Sequence[Experiment],
+        ended: Sequence[Experiment],
+        noise: Spread,
+        best_config: dict[str, Any],
+        workers: int,
+        now: float,
+    ) -> EarlyFacts:
+        """What state.pipelines reads of it for a prediction."""
+        return EarlyFacts(
+            **self._facts(now, workers),
+            best_config=best_config,
+            references=self._references,
+            noise=noise,
+            reprieved={},
+            kept={name: self._kept.get(name, Kept()) for name in self.open},
+            running=running,
+            ended=ended,
+        )
 
     def _share_out(self, populations: dict[str, str]) -> None:
         self.populations, self.allocated_at = populations, self.results

@@ -107,7 +107,7 @@ class Night:
         self._waiting: dict[str, dict[str, float]] = {}
         self._change: Change | None = None
         if believes:
-            self.beliefs.begin()
+            self._begin()
         names = [f"w{n}" for n in range(1, workers + 1)]
         self._workers = {name: self._joined(name, n) for n, name in enumerate(names, 1)}
         self._refill()
@@ -142,6 +142,10 @@ class Night:
     def measured(self, config: Mapping[str, Value]) -> float:
         """The metric of a run."""
         return self.truth.value(config) + self._rng.gauss(0.0, SIGMA)
+
+    def _begin(self) -> None:
+        """Enter the first claims."""
+        self.beliefs.begin()
 
     # -- a worker
 
@@ -243,6 +247,10 @@ class Night:
         lasts = RUN_S * self._rng.uniform(1 - VARIES, 1 + VARIES)
         heapq.heappush(self._ends, (self._now + lasts, e.experiment_id))
 
+    def _ended_with(self, e: Experiment) -> float:
+        """The metric of a run that ends now."""
+        return self.measured(e.config_delta or {})
+
     # -- a result
 
     def _end(self, e: Experiment) -> None:
@@ -250,7 +258,7 @@ class Night:
         assert e.fingerprint is not None
         assert e.baseline_bpb is not None
         config = e.config_delta or {}
-        delta = self.measured(config) - e.baseline_bpb
+        delta = self._ended_with(e) - e.baseline_bpb
         self.results += 1
         self._in_flight[e.fingerprint] -= 1
         self._trials[e.fingerprint] += 1
@@ -265,9 +273,8 @@ class Night:
             self._ended.append(Observed(**ended.model_dump(include=set(Observed.model_fields))))
         if e.experiment_id in self.cells:
             self.cells[e.experiment_id] = CellRun(config, delta)
-        sums = self._keeps.sums
-        noise, before = Spread(sums.squares, sums.df), self.beliefs.populations
-        learning = self.beliefs.learn(ended, noise, self.best_config, len(self._workers), self._now)
+        before = self.beliefs.populations
+        learning = self.beliefs.learn(ended, self._spread(), self.best_config, len(self._workers), self._now)
         for said, word in ((learning.believed, "status"), (learning.settled, "settled")):
             for name, news in said.items():
                 self.said.append(Said(name, f"{word} {news[word]}", self.results))
@@ -275,6 +282,10 @@ class Night:
             self._shared_out(before)
         if self.results % REFILLED_EVERY == 0:
             self._refill()
+
+    def _spread(self) -> Spread:
+        """The noise that repeats have shown."""
+        return Spread(self._keeps.sums.squares, self._keeps.sums.df)
 
     def _judge_retests(self) -> None:
         self._keeps.judge_retests()

@@ -53,6 +53,7 @@ NOT_OF_WORKERS = frozenset(
         "populations",
         "assigned",
         "journal",
+        "pipeline",
         "last_checkpoint",
         "told_graph",
         "program_base",

@@ -42,13 +42,13 @@ class Hypotheses:
             NotFound: no such tag.
         """
         reads = {
-            **self._of_tag(tag),
+            **reading_beliefs(self._lab, tag),
             "archived": ("HVALS", self._keys("archived_hypotheses", tag)),
             "best_config": best_config.reading(self._lab, tag),
         }
         found = await self._lab.read(reads)
         return ProposalFacts(
-            **_facts(tag, found),
+            **beliefs_in(tag, found),
             archived=_read(found["archived"]),
             best_config=best_config.read_from(found["best_config"]),
         )
@@ -115,7 +115,7 @@ class Hypotheses:
         keys = self._keys
         found = await self._lab.read(
             {
-                **self._of_tag(tag),
+                **reading_beliefs(self._lab, tag),
                 "run": ("HGETALL", keys.experiment(experiment_id)),
                 "learned": ("HEXISTS", keys.experiment(experiment_id), "learned_at"),
                 "references": ("LRANGE", keys("references", tag), 0, -1),
@@ -128,7 +128,7 @@ class Hypotheses:
         if run is None:
             raise NotFound(f"there is no experiment {experiment_id!r}", hint="GET /api/experiment/history")
         return LearningFacts(
-            **_facts(tag, found),
+            **beliefs_in(tag, found),
             run=run,
             is_learned=bool(found["learned"]),
             best_config=best_config.read_from(found["best_config"]),
@@ -145,8 +145,11 @@ class Hypotheses:
         rows = await self._lab.pipeline([("HMGET", self._keys(f, tag), *hypothesis_ids) for f in families])
         return {name: Kept(*texts) for name, *texts in zip(hypothesis_ids, *rows, strict=True)}
 
-    async def learn(self, facts: LearningFacts, learning: Learning) -> str:
-        """Change what is believed, once for each run. Answers ok, learned (it was before), or stale."""
+    async def learn(self, facts: LearningFacts, learning: Learning, batch_every: int | None = None) -> str:
+        """Change what is believed, once for each run. Answers ok, learned (it was before), or stale.
+
+        After every `batch_every` results an event says that a batch of them is over; None: none does.
+        """
         changed = learning.changed
         answer: str = await self._lab.move(
             "learn_from_run",
@@ -174,30 +177,32 @@ class Hypotheses:
                 "settled_data": [json.dumps(d, allow_nan=False) for d in learning.settled.values()],
                 "is_reference": 1 if facts.run.is_reference else None,
                 "checkpoint_every": CHECKPOINT_EVERY,
+                "batch_every": batch_every,
             },
         )
         return answer
-
-    def _of_tag(self, tag: str) -> dict[str, Sequence[Arg]]:
-        """The reads of `BeliefFacts`."""
-        keys = self._keys
-        return {
-            "now": ("TIME",),
-            "tag": ("HGETALL", keys.tag(tag)),
-            "policy": ("HMGET", keys("policy", tag), "values", "version"),
-            "dimensions": ("HGET", keys("dimensions", tag), "values"),
-            "beliefs": ("HMGET", keys("beliefs", tag), "version", "results", "allocated_at", "allocations"),
-            "open": ("HVALS", keys("hypotheses", tag)),
-            "populations": ("HGETALL", keys("populations", tag)),
-            "seen": self._lab.reading(
-                "count_seen", keys={"index": keys("swarm_seen", tag)}, args={"within_s": ACTIVE_S}
-            ),
-        }
 
     def _ended(self, facts: BeliefFacts, after: Mapping[str, str] | None) -> dict[str, list[str]]:
         """Where the configs wait for populations that end."""
         ended = [name for name in facts.populations if after is not None and name not in after]
         return {"ended": [self._keys("proposals", facts.tag.name, name) for name in ended]}
+
+
+def reading_beliefs(lab: Lab, tag: str) -> dict[str, Sequence[Arg]]:
+    """The reads of `BeliefFacts`, for `Lab.read`."""
+    keys = lab.keys
+    return {
+        "now": ("TIME",),
+        "tag": ("HGETALL", keys.tag(tag)),
+        "policy": ("HMGET", keys("policy", tag), "values", "version"),
+        "dimensions": ("HGET", keys("dimensions", tag), "values"),
+        "beliefs": ("HMGET", keys("beliefs", tag), "version", "results", "allocated_at", "allocations"),
+        "open": ("HVALS", keys("hypotheses", tag)),
+        "populations": ("HGETALL", keys("populations", tag)),
+        "seen": lab.reading(
+            "count_seen", keys={"index": keys("swarm_seen", tag)}, args={"within_s": ACTIVE_S}
+        ),
+    }
 
 
 def with_evidence(hypothesis: Hypothesis, text: str | None) -> Hypothesis:
@@ -231,8 +236,12 @@ def _proposed(h: Hypothesis) -> dict[str, Any]:
     }
 
 
-def _facts(tag: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of `BeliefFacts`."""
+def beliefs_in(tag: str, found: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of `BeliefFacts`, of the answers to `reading_beliefs`.
+
+    Raises:
+        NotFound: no such tag.
+    """
     version, results, allocated_at, allocations = (int(text or 0) for text in found["beliefs"])
     return {
         "now": time_of(found["now"]),

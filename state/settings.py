@@ -305,6 +305,52 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         description="US dollars per million tokens written; goes with the one before",
     )
+    pipeline_enabled: bool = Field(
+        default=False,
+        validation_alias=AliasChoices("NIGHTJAR_PIPELINE_ENABLED", "BAD_PI_PIPELINE_ENABLED"),
+        description="draft the next program of each swarm while its batch of results runs",
+    )
+    pipeline_auto_deploy: bool = Field(
+        default=False,
+        validation_alias=AliasChoices("NIGHTJAR_PIPELINE_AUTO_DEPLOY", "BAD_PI_PIPELINE_AUTO_DEPLOY"),
+        description="let workers follow a draft before its batch confirms it, where confidence and trust suffice",
+    )
+    pipeline_batch_every: int = Field(
+        default=20,
+        ge=2,
+        le=1000,
+        validation_alias=AliasChoices("NIGHTJAR_PIPELINE_BATCH_EVERY", "BAD_PI_PIPELINE_BATCH_EVERY"),
+        description="results of a batch, at whose end the next program is decided",
+    )
+    pipeline_draft_after: int = Field(
+        default=10,
+        ge=1,
+        le=10_000,
+        validation_alias=AliasChoices("NIGHTJAR_PIPELINE_DRAFT_AFTER", "BAD_PI_PIPELINE_DRAFT_AFTER"),
+        description="ticks of a batch, at a tenth and each fifth of a run, after which its draft begins",
+    )
+    pipeline_oldest_s: float = Field(
+        default=600.0,
+        gt=0,
+        validation_alias=AliasChoices("NIGHTJAR_PIPELINE_OLDEST_S", "BAD_PI_PIPELINE_OLDEST_S"),
+        description="seconds after which a draft whose batch is not over is flushed",
+    )
+    pipeline_least_confidence: float = Field(
+        default=0.65,
+        ge=0,
+        le=1,
+        validation_alias=AliasChoices(
+            "NIGHTJAR_PIPELINE_LEAST_CONFIDENCE", "BAD_PI_PIPELINE_LEAST_CONFIDENCE"
+        ),
+        description="least confidence of a draft that workers follow early, 0 to 1",
+    )
+    pipeline_least_bank: float = Field(
+        default=0.70,
+        ge=0,
+        le=1,
+        validation_alias=AliasChoices("NIGHTJAR_PIPELINE_LEAST_BANK", "BAD_PI_PIPELINE_LEAST_BANK"),
+        description="least trust in drafts that this takes, 0 to 1; it begins at 0.5",
+    )
 
     @field_validator("data", mode="before")
     @classmethod

@@ -9,6 +9,7 @@ from functions.rules.beliefs.concluding import concerned, finished_run, learned
 from state.hypotheses import Hypotheses
 from state.ids import ExperimentId
 from state.ids import Tag as TagName
+from state.settings import Settings
 
 
 class Learn(Command):
@@ -23,8 +24,9 @@ class Learned(Response):
 
 
 @function("hypothesis::learn", On("experiment.finished", "experiment.retested"), role="operator", writes=True)
-async def learn(request: Learn, hypotheses: Hypotheses) -> Learned:
+async def learn(request: Learn, hypotheses: Hypotheses, settings: Settings) -> Learned:
     """Move the beliefs that a run bears on, and share the workers out anew where it is time; once for each run."""
+    batch_every = settings.pipeline_batch_every if settings.pipeline_enabled else None
     while True:
         facts = await hypotheses.learning_facts(request.experiment_id, request.tag)
         if facts.is_learned or not facts.open:
@@ -32,5 +34,5 @@ async def learn(request: Learn, hypotheses: Hypotheses) -> Learned:
         run = finished_run(facts.run, facts)
         kept = await hypotheses.kept(request.tag, concerned(run, facts))
         learning = learned(run, facts, kept)
-        if await hypotheses.learn(facts, learning) != "stale":
+        if await hypotheses.learn(facts, learning, batch_every) != "stale":
             return Learned(experiment_id=request.experiment_id, hypotheses=[*learning.changed])

@@ -1,1 +1,1 @@
-"""pipeline::*: programmes that are drafted before their time."""
+"""pipeline::*: programs that are drafted before their time."""

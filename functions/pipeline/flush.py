@@ -1,4 +1,4 @@
-"""pipeline::flush drops the draft of a programme."""
+"""pipeline::flush drops the draft of a program."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from pydantic import Field
 
 from functions.contract import Command, Http, Response, function
 from functions.of_swarm import OfSwarm
+from functions.rules.pipeline.stepping import flushed
+from state.pipelines import Pipelines
+from state.settings import Settings
 
 
 class FlushDraft(OfSwarm, Command):
@@ -28,6 +31,10 @@ class Flushed(Response):
     writes=True,
     keeps_answer=False,
 )
-async def flush(request: FlushDraft) -> Flushed:
-    """Drop what is drafted; there is nothing to drop yet."""
+async def flush(request: FlushDraft, pipelines: Pipelines, settings: Settings) -> Flushed:
+    """Drop what is drafted, a confirmed draft too: the trust in drafts falls; without one nothing changes."""
+    tag = request.tag_in(settings)
+    while (stand := await pipelines.stand(tag)).pipeline.draft is not None:
+        if await pipelines.take(tag, flushed(stand.pipeline, stand, "operator", {"why": request.reason})):
+            break
     return Flushed(ok=True, reason=request.reason)

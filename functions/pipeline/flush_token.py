@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functions.contract import Http, Response, function
 from functions.of_swarm import OfSwarm
+from state.pipelines import Pipelines
+from state.settings import Settings
 
 
 class ReadFlushToken(OfSwarm):
@@ -16,6 +18,7 @@ class FlushToken(Response):
 
 
 @function("pipeline::flush_token", Http("GET", "/pipeline/flush_token"), role="viewer", is_public=True)
-async def flush_token(request: ReadFlushToken) -> FlushToken:
+async def flush_token(request: ReadFlushToken, pipelines: Pipelines, settings: Settings) -> FlushToken:
     """Which draft was dropped last."""
-    return FlushToken(flush_token=None)
+    stand = await pipelines.stand(request.tag_in(settings))
+    return FlushToken(flush_token=stand.pipeline.last_flush_token)

@@ -1,9 +1,12 @@
-"""pipeline::spec is the programme that is drafted for the next batch of runs."""
+"""pipeline::spec is the program that is drafted for the next batch of runs."""
 
 from __future__ import annotations
 
 from functions.contract import Http, Text, function
 from functions.of_swarm import OfSwarm
+from functions.pipeline._served import served
+from state.pipelines import Pipelines
+from state.settings import Settings
 
 
 class ReadDraft(OfSwarm):
@@ -11,6 +14,7 @@ class ReadDraft(OfSwarm):
 
 
 @function("pipeline::spec", Http("GET", "/pipeline/spec"), role="viewer", is_public=True)
-async def spec(request: ReadDraft) -> Text | None:
-    """The draft's text; 204 while there is none."""
-    return None
+async def spec(request: ReadDraft, pipelines: Pipelines, settings: Settings) -> Text | None:
+    """The draft's text, the whole program; 204 while none is ready or confirmed."""
+    found = await served(request.tag_in(settings), pipelines, settings)
+    return None if found is None else Text(content=found.text)

@@ -1,21 +1,47 @@
-"""pipeline::status says whether programmes are drafted before their time."""
+"""pipeline::status says how the drafts of a swarm's programs fare."""
 
 from __future__ import annotations
 
+from pydantic import BaseModel, ConfigDict
+
 from functions.contract import Http, Response, function
 from functions.of_swarm import OfSwarm
+from functions.pipeline._terms import terms_in
+from functions.rules.pipeline.stepping import hit_rate, may_deploy
+from state.pipelines import Pipelines
+from state.settings import Settings
 
 
 class ReadPipeline(OfSwarm):
     """No field but the tag."""
 
 
+class DeploymentThresholds(BaseModel):
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
+
+    confidence: float
+    """Least confidence of a draft that workers follow early."""
+    deployment_confidence: float
+    """Least trust in drafts that this takes."""
+
+
 class PipelineStatus(Response):
     enabled: bool
     auto_deploy: bool
     deploy_allowed: bool
+    """Workers may follow the draft now."""
+    deployment_confidence: float
+    """How far drafts are trusted: 0.08 more for each that is confirmed, 0.20 less for each that is flushed."""
+    thresholds: DeploymentThresholds
+    batch_id: int
+    """Batches of results that have ended."""
+    ticks_this_batch: int
+    """Ticks at a tenth and each fifth of a run."""
     spec_state: str | None
+    """drafting, ready or confirmed; null: there is no draft."""
     spec_id: str | None
+    confidence: float | None
+    """Of the draft: share of the resamples that come to what it predicts; null: there is none."""
     last_flush_token: str | None
     flush_count: int
     confirmed_count: int
@@ -24,16 +50,26 @@ class PipelineStatus(Response):
 
 
 @function("pipeline::status", Http("GET", "/pipeline/status"), role="viewer", is_public=True)
-async def status(request: ReadPipeline) -> PipelineStatus:
-    """That nothing is drafted: programmes are not generated yet."""
+async def status(request: ReadPipeline, pipelines: Pipelines, settings: Settings) -> PipelineStatus:
+    """How the drafts of a swarm's programs fare, and whether workers may follow the present one."""
+    terms = terms_in(settings)
+    stand = await pipelines.stand(request.tag_in(settings))
+    p = stand.pipeline
     return PipelineStatus(
-        enabled=False,
-        auto_deploy=False,
-        deploy_allowed=False,
-        spec_state=None,
-        spec_id=None,
-        last_flush_token=None,
-        flush_count=0,
-        confirmed_count=0,
-        hit_rate=None,
+        enabled=terms.enabled,
+        auto_deploy=terms.auto_deploy,
+        deploy_allowed=may_deploy(p, terms),
+        deployment_confidence=p.bank,
+        thresholds=DeploymentThresholds(
+            confidence=terms.least_confidence, deployment_confidence=terms.least_bank
+        ),
+        batch_id=p.batch_id,
+        ticks_this_batch=stand.ticks - p.ticks_before,
+        spec_state=p.draft.state if p.draft else None,
+        spec_id=p.draft.spec_id if p.draft else None,
+        confidence=p.draft.confidence if p.draft else None,
+        last_flush_token=p.last_flush_token,
+        flush_count=p.flush_count,
+        confirmed_count=p.confirmed_count,
+        hit_rate=hit_rate(p),
     )

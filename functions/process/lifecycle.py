@@ -33,6 +33,7 @@ from state.hypotheses import Hypotheses
 from state.journal import Journal
 from state.old_patches import OldPatches
 from state.overview import Overviews
+from state.pipelines import Pipelines
 from state.policies import Policies
 from state.pool import Pool
 from state.presence import Presence
@@ -154,6 +155,7 @@ def _bound(
         Journal(lab),
         Programs(lab),
         ToldGraphs(lab),
+        Pipelines(lab),
         Swarms(lab),
     ]
     stores += [

@@ -55,6 +55,11 @@ SENTENCES: Mapping[str, str] = {
     "journal.written": (
         "Checkpoint {number} of {tag}, at {results} results: {eliminated} hypotheses eliminated, {proposed} new."
     ),
+    "pipeline.due": "{results} results of {tag} were learned from: a batch is over.",
+    "pipeline.drafting": "{subject} is drafted for batch {batch_id} of {tag}, with confidence {confidence}.",
+    "pipeline.ready": "{subject} is ready, before batch {batch_id} of {tag} is over.",
+    "pipeline.confirmed": "{subject} holds: batch {batch_id} of {tag} decided what it predicts.",
+    "pipeline.flushed": "{subject} was dropped ({reason}); the trust in the drafts of {tag} is {bank} now.",
     "gpu.registered": "{subject} joined the pool.",
     "gpu.idle": "{subject} is idle.",
     "gpu.leased": "{subject} was lent to {experiment_id}.",

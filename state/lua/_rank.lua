@@ -23,6 +23,7 @@ local function rank()
   end
   redis.call('ZADD', K.ranks, A.value, A.id)
   redis.call('HSET', K.rank_classes, A.class_id, A.rank_class)
+  redis.call('HINCRBY', K.tag, 'ticks', 1)
   append('run.ticked', A.tag, A.id, A.tick_data, A.experiment_traceparent)
   if A.told == 'stop' then
     redis.call('HINCRBY', K.trends, A.bucket .. ':stopped', 1)

@@ -2,10 +2,10 @@
 -- parts: events beliefs
 -- keys: experiment hypotheses archived_hypotheses hypothesis_evidence unpaired used_references references reprieved
 -- args: tag ids* texts* evidence* unpaired* used* archived* reference? most bands* sums* believed* believed_data*
--- args: settled* settled_data* is_reference? checkpoint_every
+-- args: settled* settled_data* is_reference? checkpoint_every batch_every?
 -- `ids`, `texts` and what follows up to `used` are of the hypotheses that it changes; `archived` are those of them that are
 -- open no more. At most `most` reference runs are kept. `believed` have another status, `settled` a verdict. The journal is due
--- after every `checkpoint_every` results; with `is_reference` the run was handed out as a reference run.
+-- after every `checkpoint_every` results, the pipeline has a batch after every `batch_every`; with `is_reference` the run was handed out as a reference run.
 -- Returns ok | learned | stale
 if redis.call('HEXISTS', K.experiment, 'learned_at') == 1 then return 'learned' end
 if beliefs_are_stale() then return 'stale' end
@@ -37,5 +37,8 @@ for i, id in ipairs(A.believed) do emit('hypothesis.believed', A.tag, id, A.beli
 for i, id in ipairs(A.settled) do emit('hypothesis.settled', A.tag, id, A.settled_data[i]) end
 if results % tonumber(A.checkpoint_every) == 0 then
   emit('journal.due', A.tag, A.tag, string.format('{"results":%d}', results))
+end
+if A.batch_every and results % tonumber(A.batch_every) == 0 then
+  emit('pipeline.due', A.tag, A.tag, string.format('{"results":%d}', results))
 end
 return 'ok'

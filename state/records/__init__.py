@@ -35,6 +35,7 @@ from state.records.hypotheses import (
     Verdict,
 )
 from state.records.patches import EndedRun, UsedPatches
+from state.records.pipelines import Decision, Draft, DraftState, Expected, FlushReason, Pipeline
 from state.records.proposed_dimensions import ProposalState, ProposedDimension
 from state.records.roles import ROLES, Role
 from state.records.swarms import HeardWorker, Leader, SwarmWorker
@@ -59,14 +60,19 @@ __all__ = [
     "Best",
     "Choice",
     "Claim",
+    "Decision",
     "Dimension",
     "Direction",
+    "Draft",
+    "DraftState",
     "Dtype",
     "End",
     "EndedRun",
     "Evidence",
+    "Expected",
     "Experiment",
     "Failure",
+    "FlushReason",
     "Footprint",
     "Forest",
     "ForestRecords",
@@ -85,6 +91,7 @@ __all__ = [
     "Mention",
     "Mode",
     "Number",
+    "Pipeline",
     "ProposalState",
     "ProposedDimension",
     "Record",

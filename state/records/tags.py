@@ -58,6 +58,8 @@ class Tag(Record):
     """Retests of a swarm's runs that ended with a value."""
     extended: int = 0
     """Runs that were given more time than others, for their rank, and have reported beyond their budget."""
+    ticks: int = 0
+    """Times that a run of it has reached a bucket."""
     finishes: int = 0
     """Finish numbers given out: `total`, and those of experiments that were retracted since."""
     training_seconds: float = 0.0

@@ -190,11 +190,13 @@ CEILINGS: dict[str, Most] = {
     "journal::checkpoint, nothing new": Most(1),
     "hypothesis::graph": Most(1),
     "hypothesis::graph_summary": Most(1),
-    "pipeline::status": Most(0),
+    "pipeline::status": Most(1),
     "pipeline::spec": Most(0),
     "pipeline::spec_payload": Most(0),
-    "pipeline::flush_token": Most(0),
-    "pipeline::flush": Most(0),
+    "pipeline::flush_token": Most(1),
+    "pipeline::flush": Most(1),
+    "pipeline::follow": Most(0),
+    "pipeline::draft": Most(1),
     "tag::pause": Most(1, 1),
     "tag::unpause": Most(1, 1),
     "tag::budget": Most(1, 1),
@@ -477,8 +479,9 @@ async def organisers(a: Counter) -> None:
     await a.paid("program::diff", tag="new-swarm")
     for quiet in ("program::current", "journal::read", "hypothesis::graph", "hypothesis::graph_summary"):
         await a.paid(quiet)
-    for quiet in ("status", "spec", "spec_payload", "flush_token", "flush"):
+    for quiet in ("status", "spec", "spec_payload", "flush_token", "flush", "follow"):
         await a.paid(f"pipeline::{quiet}")
+    await a.paid("pipeline::draft", tag="new-swarm", spec_id="new-swarm-spec-1")
 
 
 async def proposers(a: Counter) -> None:

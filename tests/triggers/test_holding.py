@@ -288,6 +288,8 @@ WORST: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "gpu::train": [{"experiment_id": f"{SMALL}-4"}],
     "invocation::get": [{"invocation_id": f"{SMALL}-7.1"}],
     "journal::checkpoint": [{"tag": VARIED}],
+    "pipeline::draft": [{"tag": VARIED, "spec_id": "none"}],
+    "pipeline::follow": [{"tag": VARIED}],
     "pool::acquire": [{"experiment_id": f"{SMALL}-6"}],
     "pool::deregister": [{"gpu_id": "host:gpu2"}],
     "pool::drain": [{"gpu_id": "host:gpu3"}],

@@ -1,0 +1,257 @@
+"""A night whose programs are drafted before their time: the pipeline of a swarm, by the rules of the server.
+
+Runs tick at the server's buckets, and are ranked there among all runs that came to the bucket before. An author takes
+30 s for a program, and writes one at a time.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from bench._planted import DIMENSIONS, GAINS, SIGMA, Truth
+from bench._swarm_night import POLICY, TAG, Night
+from functions.rules.beliefs.sharing import reference_config
+from functions.rules.pipeline.predicting import RESAMPLES, Prediction, predicted
+from functions.rules.pipeline.stepping import (
+    Terms,
+    drafted,
+    is_due,
+    left_of,
+    may_deploy,
+    next_step,
+    standing_decision,
+    wants_draft,
+    written,
+)
+from functions.rules.stopping.ranks import standing
+from state.pipeline_facts import Ended, PipelineFacts, Stand, Step
+from state.policy import BUCKETS
+from state.records import Decision, Experiment, Hypothesis, Pipeline, SwarmWorker
+
+LOOKED_AT: Final = 20
+"""Newest results among which outliers are looked for."""
+AUTHOR_S: Final = 30.0
+FIRST_PROGRAM: Final = 50
+"""Results after which workers get the first generated program."""
+NEWEST: Final = 100
+"""Finished runs that a prediction is made of."""
+FALLS: Final = 0.3
+"""By how much the metric of any run falls on its way."""
+TRENDS: Final = 0.2
+"""By which share that differs between runs."""
+BLURRED: Final = 2.0
+"""Times SIGMA that a tick at the beginning of a run is off beyond that, falling to 0 at its end."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A batch that has ended with a decision."""
+
+    results: int
+    is_hit: bool
+    """Its draft was ready, and confirmed."""
+    has_changed: bool
+    """It decided something else than the one before it."""
+    lag_s: float
+    """From its decision until the text for it is served."""
+    bank: float
+    deploys: bool
+
+
+def rivals() -> list[Hypothesis]:
+    """Two claims for each range: that its upper half is better than its middle, and that its lower one is."""
+    middle = reference_config(DIMENSIONS, {})
+    return [
+        Hypothesis(
+            hypothesis_id=f"{name}-{side}",
+            tag=TAG,
+            statement=f"{name} is best in its {side} half",
+            dimensions=[name],
+            config_constraint={name: {end: middle[name]}},
+            reference_config=middle,
+            created_at=0.0,
+        )
+        for name in GAINS
+        for side, end in (("upper", "min"), ("lower", "max"))
+    ]
+
+
+class Pipe:
+    """What pipeline::follow does for a tag, with a predictor and an author of its own."""
+
+    def __init__(self, terms: Terms, predict: Predictor) -> None:
+        self.pipeline = Pipeline()
+        self.batches: list[Batch] = []
+        self.steps: list[Step] = []
+        self._terms = terms
+        self._predict = predict
+        self._writes: tuple[float, str] | None = None
+        """When the author is done, and with which draft."""
+
+    @property
+    def is_written_at(self) -> float:
+        """When the author is done; never, where it does not write."""
+        return self._writes[0] if self._writes else math.inf
+
+    def is_written(self) -> None:
+        """The author is done."""
+        assert self._writes is not None
+        (_, spec_id), self._writes = self._writes, None
+        if (step := written(self.pipeline, spec_id, "a program")) is not None:
+            self._take(step)
+
+    def look(self, night: Batches) -> None:
+        """Do what is to be done now."""
+        while is_due(night.stand(self.pipeline), self._terms):
+            facts = night.facts_of(self.pipeline)
+            if (step := next_step(facts, self._terms)) is None:
+                break
+            if step.after.batch_id != step.before.batch_id:
+                self._count(step, facts)
+            self._take(step)
+        if self._writes is None and wants_draft(night.stand(self.pipeline), self._terms):
+            facts = night.facts_of(self.pipeline)
+            left = left_of(facts.stand.results, self._terms)
+            if (found := self._predict(night, left, standing_decision(facts))) is not None:
+                self._take(step := drafted(facts, found))
+                assert step.after.draft is not None
+                self._writes = (facts.stand.now + AUTHOR_S, step.after.draft.spec_id)
+
+    def _take(self, step: Step) -> None:
+        self.pipeline = step.after
+        self.steps.append(step)
+
+    def _count(self, step: Step, facts: PipelineFacts) -> None:
+        """A batch that has ended."""
+        is_hit = step.kind == "confirmed"
+        busy_s = max(0.0, self.is_written_at - facts.stand.now) if self._writes else 0.0
+        self.batches.append(
+            Batch(
+                facts.stand.results,
+                is_hit,
+                has_changed=step.after.decided != step.before.decided,
+                lag_s=0.0 if is_hit else busy_s + AUTHOR_S,
+                bank=step.after.bank,
+                deploys=may_deploy(step.after, self._terms),
+            )
+        )
+
+
+class Batches(Night):
+    """A swarm with its pipeline, and beside it one that always predicts that nothing changes."""
+
+    def __init__(
+        self, seed: int, *, workers: int, terms: Terms, has_rivals: bool = False, resamples: int = RESAMPLES
+    ) -> None:
+        self._resamples = resamples
+        self._has_rivals = has_rivals
+        self._guess = Random(f"guesses {seed}")
+        self.pipe = Pipe(terms, Batches.foretold)
+        self.unchanging = Pipe(terms, Batches.unchanged)
+        self._path = Random(f"ticks {seed}")
+        self._values: dict[str, float] = {}
+        self._ticks: list[tuple[float, str, float]] = []
+        self._pools: dict[float, list[float]] = {bucket: [] for bucket in BUCKETS}
+        self._ticked = 0
+        self._newest: list[Experiment] = []
+        self._looked_at: list[Ended] = []
+        super().__init__(seed, believes=True, policy=POLICY.changed({"sampler": "thompson"}), workers=workers)
+
+    def flip(self) -> None:
+        """From now on the best values lie on the other sides of the middles of their ranges."""
+        self.truth = Truth({name: 1 - place for name, place in self.truth.best_places.items()})
+
+    def _begin(self) -> None:
+        self.beliefs.begin(rivals() if self._has_rivals else None)
+
+    def go_on(self, results: int) -> None:
+        """Until so many runs have ended in all."""
+        while self.results < results:
+            self._next()
+            for pipe in (self.pipe, self.unchanging):
+                pipe.look(self)
+
+    def foretold(self, left: int, now: Decision | None) -> Prediction | None:
+        """What the server predicts."""
+        early = self.beliefs.early(
+            [*self._running.values()],
+            self._newest,
+            self._spread(),
+            self.best_config,
+            len(self._workers),
+            self._now,
+        )
+        return predicted(early, left, now, self._guess, self._resamples)
+
+    def unchanged(self, left: int, now: Decision | None) -> Prediction | None:
+        """That the batch decides what stands now."""
+        return None if now is None else Prediction(now, 1.0)
+
+    def stand(self, pipeline: Pipeline) -> Stand:
+        """How a pipeline stands in this night."""
+        results = self.beliefs.results
+        return Stand(self._now, pipeline, results, self._ticked, results >= FIRST_PROGRAM)
+
+    def facts_of(self, pipeline: Pipeline) -> PipelineFacts:
+        """What its next step is decided on."""
+        beliefs = self.beliefs.facts(len(self._workers), self._now)
+        return PipelineFacts(self.stand(pipeline), beliefs, self._looked_at)
+
+    def _next(self) -> None:
+        """What comes first: an author's text, a tick, or the end of a run."""
+        ends_at = self._ends[0][0]
+        ticks_at = self._ticks[0][0] if self._ticks else math.inf
+        pipe = min((self.pipe, self.unchanging), key=lambda each: each.is_written_at)
+        if pipe.is_written_at <= min(ends_at, ticks_at):
+            self._now = pipe.is_written_at
+            pipe.is_written()
+        elif ticks_at <= ends_at:
+            self._now, name, bucket = heapq.heappop(self._ticks)
+            self._tick(name, bucket)
+        else:
+            super().go_on(self.results + 1)
+
+    def _start(self, e: Experiment, worker: SwarmWorker) -> None:
+        super()._start(e, worker)
+        name = e.experiment_id
+        self._values[name] = self.measured(e.config_delta or {})
+        lasts_s = next(at for at, ending in self._ends if ending == name) - self._now
+        for bucket in BUCKETS if e.retest_of is None else ():
+            heapq.heappush(self._ticks, (self._now + bucket * lasts_s, name, bucket))
+
+    def _ended_with(self, e: Experiment) -> float:
+        return self._values[e.experiment_id]
+
+    def _end(self, e: Experiment) -> None:
+        super()._end(e)
+        assert e.baseline_bpb is not None
+        delta = self._values.pop(e.experiment_id) - e.baseline_bpb
+        told = {"status": "discard", "delta_bpb": delta, "finished_at": self._now}
+        self._newest = [e.model_copy(update=told), *self._newest][:NEWEST]
+        newest = Ended(**self._newest[0].model_dump(include=set(Ended.model_fields)))
+        self._looked_at = [newest, *self._looked_at][:LOOKED_AT]
+
+    def _tick(self, name: str, bucket: float) -> None:
+        """The run is ranked among those that were here before it."""
+        if (e := self._running.get(name)) is None:
+            return
+        left = math.exp(-5 * bucket) - math.exp(-5)
+        off = self._path.gauss(0.0, TRENDS * FALLS) * left
+        off += self._path.gauss(0.0, BLURRED * SIGMA) * (1 - bucket)
+        value, pool = self._values[name] + FALLS * left + off, self._pools[bucket]
+        lower = bisect_left(pool, value)
+        equal = bisect_right(pool, value) - lower
+        rank = standing("minimize", lower=lower, equal=equal, peers=len(pool)).rank
+        insort(pool, value)
+        ranked = {**(e.ranked or {}), repr(bucket): (rank, 0.0)}
+        self._running[name] = e.model_copy(update={"ranked": ranked, "last_progress": bucket})
+        self._ticked += 1
+
+
+Predictor = Callable[[Batches, int, Decision | None], Prediction | None]

@@ -1,0 +1,191 @@
+"""Measures what a swarm gains whose next program is drafted while the results come in that decide it.
+
+    .venv/bin/python -P -m bench.pipeline
+
+A night is 800 runs of 20 to 40 simulated workers, 300 s each, by the rules of the server in memory: which config is
+run, what it says of each hypothesis, who tests what, and what becomes of each draft (`bench/_batches.py`). The lag of
+a batch is the time from its decision until the text for it is served: 0 s where its draft is confirmed, and else the
+30 s of the author, which writes one text at a time. Without a pipeline it is 30 s.
+
+In the first kind of night the truth stays, and each dimension has its claim. In the second there are two rival claims
+for each range, and the truth flips after 300 runs. Beside the pipeline stands the same one with a predictor that
+always says that nothing changes, on the same runs. Batches count from the first generated program on. Brackets hold
+95 % bootstrap intervals over nights.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from statistics import fmean
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from bench._batches import AUTHOR_S, Batch, Batches, Pipe
+from functions.rules.pipeline.stepping import Terms
+
+SEEDS = 20
+RESULTS = 800
+FLIPPED_AT = 300
+WORKERS = (20, 40)
+LEAST_RATE = 0.90
+MOST_LAG = 0.25
+"""Of that without a pipeline."""
+RESAMPLES = 10_000
+TERMS = Terms(enabled=True, auto_deploy=True)
+
+
+@dataclass(frozen=True)
+class Fared:
+    """What became of the drafts of one night."""
+
+    confirmed: int
+    flushed: Counter[str]
+    """By reason."""
+    batches: Sequence[Batch]
+
+    @property
+    def hit_rate(self) -> float:
+        return self.confirmed / max(1, self.confirmed + self.flushed.total())
+
+    @property
+    def lag(self) -> float:
+        """Mean, of that without a pipeline."""
+        return fmean(b.lag_s for b in self.batches) / AUTHOR_S
+
+    @property
+    def hits_of_changes(self) -> tuple[int, int]:
+        """Batches that changed what was decided, and those of them whose draft was confirmed."""
+        changed = [b for b in self.batches if b.has_changed]
+        return sum(b.is_hit for b in changed), len(changed)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One night by both predictors."""
+
+    own: Fared
+    unchanging: Fared
+
+
+def lived(seed: int, results: int, flipped_at: int | None) -> Compared:
+    """One night; with `flipped_at` it has rival claims, and its truth flips after so many runs."""
+    workers = Random(f"workers {seed}").randint(*WORKERS)
+    night = Batches(seed, workers=workers, terms=TERMS, has_rivals=flipped_at is not None)
+    if flipped_at is not None:
+        night.go_on(flipped_at)
+        night.flip()
+    night.go_on(results)
+    return Compared(fared(night.pipe), fared(night.unchanging))
+
+
+def fared(pipe: Pipe) -> Fared:
+    """What became of the drafts of a pipeline."""
+    reasons = Counter(str(step.data["reason"]) for step in pipe.steps if step.kind == "flushed")
+    first = next(step.before.batch_id for step in pipe.steps if step.kind == "drafting")
+    batches = [b for b in pipe.batches if b.results > first * TERMS.batch_every]
+    return Fared(pipe.pipeline.confirmed_count, reasons, batches)
+
+
+# -- the report
+
+
+def interval(nights: Sequence[Compared], figure: Callable[[Compared], float]) -> tuple[float, float, float]:
+    """The mean of a figure over nights, with its interval."""
+    found, chance = np.array([figure(night) for night in nights]), np.random.default_rng(0)
+    drawn = found[chance.integers(0, len(found), (RESAMPLES, len(found)))].mean(axis=1)
+    low, high = np.quantile(drawn, (0.025, 0.975))
+    return float(found.mean()), float(low), float(high)
+
+
+def show(name: str, nights: Sequence[Compared], console: Console) -> dict[str, tuple[float, float, float]]:
+    """Print a table of one kind of night; answers its figures."""
+    figures: dict[str, Callable[[Compared], float]] = {
+        "hit rate": lambda n: n.own.hit_rate,
+        "hit rate, no change": lambda n: n.unchanging.hit_rate,
+        "hit rate gained": lambda n: n.own.hit_rate - n.unchanging.hit_rate,
+        "lag": lambda n: n.own.lag,
+        "lag, no change": lambda n: n.unchanging.lag,
+        "lag saved": lambda n: n.unchanging.lag - n.own.lag,
+        "flushes": lambda n: n.own.flushed.total(),
+        "lowest trust after its highest": lambda n: fallen(n.own.batches),
+        "trust in the end": lambda n: n.own.batches[-1].bank,
+        "deploys, share of batches": lambda n: fmean(b.deploys for b in n.own.batches),
+    }
+    found = {what: interval(nights, figure) for what, figure in figures.items()}
+    table = Table("what", "found", title=name)
+    for what, (mean, low, high) in found.items():
+        table.add_row(what, f"{mean:.3f} [{low:.3f}, {high:.3f}]")
+    for who, fares in (("", [n.own for n in nights]), (", no change", [n.unchanging for n in nights])):
+        reasons = sum((f.flushed for f in fares), Counter[str]())
+        table.add_row(f"flushed{who}", ", ".join(f"{reason} {n}" for reason, n in reasons.most_common()))
+        hits, changes = (sum(column) for column in zip(*(f.hits_of_changes for f in fares), strict=True))
+        table.add_row(f"batches that changed the decision, hits{who}", f"{hits} of {changes}")
+    batches = [b for n in nights for b in n.own.batches]
+    table.add_row("batches", str(len(batches)))
+    console.print(table)
+    return found
+
+
+def fallen(batches: Sequence[Batch]) -> float:
+    """The lowest trust after it was first enough to deploy."""
+    first = next((n for n, b in enumerate(batches) if b.bank >= TERMS.least_bank), 0)
+    return min(b.bank for b in batches[first:])
+
+
+def stops_and_recovers(night: Compared) -> bool:
+    """Whether drafts were deployed, then no more, and in the end again."""
+    deploys = [b.bank >= TERMS.least_bank for b in night.own.batches]
+    first = deploys.index(True) if True in deploys else len(deploys)
+    return False in deploys[first:] and deploys[-1]
+
+
+def missed(
+    stable: dict[str, tuple[float, float, float]],
+    flipping: dict[str, tuple[float, float, float]],
+    flipped: Sequence[Compared],
+    console: Console,
+) -> list[str]:
+    """The targets that were missed."""
+    recovered = fmean(stops_and_recovers(night) for night in flipped)
+    console.print(f"nights that flip whose deployment stops and recovers: {100 * recovered:.0f} %")
+    asked = {
+        f"hit rate of stable swarms >= {LEAST_RATE}": stable["hit rate"][0] >= LEAST_RATE,
+        f"lag of stable swarms <= {MOST_LAG}": stable["lag"][0] <= MOST_LAG,
+        "flipping swarms flush drafts": flipping["flushes"][1] > 0,
+        "most flipping swarms stop and recover deployment": recovered > 0.5,
+        "flipping: a higher hit rate than no change": flipping["hit rate gained"][1] > 0,
+        "flipping: a shorter lag than no change": flipping["lag saved"][0] > 0,
+    }
+    return [what for what, is_hit in asked.items() if not is_hit]
+
+
+@click.command(help=__doc__)
+@click.option("--nights", default=SEEDS, show_default=True, type=click.IntRange(1))
+@click.option("--results", default=RESULTS, show_default=True, type=click.IntRange(FLIPPED_AT + 100))
+@click.option("--jobs", default=2, show_default=True, type=click.IntRange(1), help="Nights at once.")
+def main(nights: int, results: int, jobs: int) -> None:
+    """Live the nights; exits with 1 if a target is missed."""
+    begun, console, seeds = time.monotonic(), Console(width=120), range(1, nights + 1)
+    with ProcessPoolExecutor(jobs) as pool:
+        stable = list(pool.map(partial(lived, results=results, flipped_at=None), seeds))
+        flipped = list(pool.map(partial(lived, results=results, flipped_at=FLIPPED_AT), seeds))
+    found = missed(
+        show("the truth stays", stable, console), show("the truth flips", flipped, console), flipped, console
+    )
+    console.print(f"{time.monotonic() - begun:.0f} s")
+    for each in found:
+        console.print(f"missed: {each}")
+    raise SystemExit(bool(found))
+
+
+if __name__ == "__main__":
+    main()

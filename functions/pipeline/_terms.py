@@ -1,0 +1,19 @@
+"""How the lab's pipelines work, by its settings."""
+
+from __future__ import annotations
+
+from functions.rules.pipeline.stepping import Terms
+from state.settings import Settings
+
+
+def terms_in(settings: Settings) -> Terms:
+    """The terms of every pipeline of the lab."""
+    return Terms(
+        enabled=settings.pipeline_enabled,
+        auto_deploy=settings.pipeline_auto_deploy,
+        batch_every=settings.pipeline_batch_every,
+        draft_after=settings.pipeline_draft_after,
+        oldest_s=settings.pipeline_oldest_s,
+        least_confidence=settings.pipeline_least_confidence,
+        least_bank=settings.pipeline_least_bank,
+    )

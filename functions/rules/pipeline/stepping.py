@@ -1,0 +1,268 @@
+"""What happens to the draft of a tag's next program, and how far drafts are trusted.
+
+    none -> drafting -> ready -> confirmed      what was predicted is what its batch decided
+                     \\-> flushed               by a mismatch, a flip, an outlier, its age, or an operator
+
+A draft that is not ready when its batch ends is dropped, and counts neither as a hit nor as a flush.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from functions.rules.beliefs.sharing import is_over
+from functions.rules.keeps.verdict import score
+from functions.rules.pipeline.deciding import decided
+from functions.rules.pipeline.predicting import Prediction
+from functions.rules.swarm.populations import Population
+from state.pipeline_facts import PipelineFacts, Stand, Step
+from state.records import Decision, Draft, Expected, FlushReason, Hypothesis, Pipeline
+
+CONFIRMED_ADDS: Final = 0.08
+FLUSHED_TAKES: Final = 0.20
+SIGMAS: Final = 4.0
+"""A result that lies farther off what its hypothesis' runs predict is an outlier."""
+ENOUGH_EFFECTS: Final = 10
+"""Runs of a hypothesis without which they predict nothing."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How a lab's pipeline works."""
+
+    enabled: bool = False
+    auto_deploy: bool = False
+    batch_every: int = 20
+    """Results of a batch."""
+    draft_after: int = 10
+    """Ticks of a batch after which its draft begins."""
+    oldest_s: float = 600.0
+    """An older draft is flushed."""
+    least_confidence: float = 0.65
+    """Of a draft that is deployed before it is confirmed, 0 to 1."""
+    least_bank: float = 0.70
+    """The trust in drafts that this takes, 0 to 1."""
+
+
+# -- what the pipeline says of itself
+
+
+def may_deploy(p: Pipeline, terms: Terms) -> bool:
+    """Whether workers may follow the draft at once."""
+    return (
+        terms.enabled
+        and terms.auto_deploy
+        and p.draft is not None
+        and p.draft.state in ("ready", "confirmed")
+        and p.draft.confidence >= terms.least_confidence
+        and p.bank >= terms.least_bank - 1e-9  # 0.50 + 0.08 + 0.08 + ... is not exact
+    )
+
+
+def hit_rate(p: Pipeline) -> float | None:
+    """Share of the drafts that were confirmed; None: none was confirmed or flushed."""
+    judged = p.confirmed_count + p.flush_count
+    return p.confirmed_count / judged if judged else None
+
+
+# -- when to look
+
+
+def is_due(stand: Stand, terms: Terms) -> bool:
+    """Whether anything may be to do: a batch has ended, a draft is open, or one is to begin."""
+    p = stand.pipeline
+    if batch_of(stand.results, terms) != p.batch_id:
+        return True
+    return _is_open(p) or wants_draft(stand, terms)
+
+
+def wants_draft(stand: Stand, terms: Terms) -> bool:
+    """Whether the running batch has ticked often enough for a draft."""
+    p = stand.pipeline
+    return (
+        stand.has_program
+        and batch_of(stand.results, terms) == p.batch_id
+        and not _is_open(p)
+        and stand.ticks - p.ticks_drafted >= terms.draft_after
+    )
+
+
+def batch_of(results: int, terms: Terms) -> int:
+    """Batches that have ended after so many results."""
+    return results // terms.batch_every
+
+
+def left_of(results: int, terms: Terms) -> int:
+    """Results until the end of the batch."""
+    return terms.batch_every - results % terms.batch_every
+
+
+def standing_decision(facts: PipelineFacts) -> Decision | None:
+    """What a batch would decide that ended now."""
+    opened = {h.hypothesis_id: h for h in facts.beliefs.open if not is_over(h)}
+    return decided(
+        map(Population.read, facts.beliefs.populations.values()), opened, facts.stand.pipeline.decided
+    )
+
+
+# -- steps
+
+
+def next_step(facts: PipelineFacts, terms: Terms) -> Step | None:
+    """What is to be done now, but for a new draft; None: nothing. Look again after it."""
+    p, now = facts.stand.pipeline, standing_decision(facts)
+    draft = p.draft if _is_open(p) else None
+    if draft is not None and (far := _outlier(facts, draft)) is not None:
+        return flushed(p, facts.stand, "outlier", far)
+    has_ended = batch_of(facts.stand.results, terms) != p.batch_id
+    if draft is not None and not has_ended:
+        if facts.stand.now - draft.created_at > terms.oldest_s:
+            return flushed(p, facts.stand, "age")
+        if _has_flipped(draft, now):
+            return flushed(p, facts.stand, "hypothesis_flip", _named(now))
+    if not has_ended:
+        return None
+    if draft is None or draft.state == "drafting":
+        return _batch_ended(p, facts.stand, now, terms)
+    if now == draft.predicted:
+        return _confirmed(p, draft, facts.stand, now, terms)
+    return _mismatched(flushed(p, facts.stand, "mismatch", _named(now)), facts.stand, now, terms)
+
+
+def drafted(facts: PipelineFacts, prediction: Prediction) -> Step:
+    """Begin a draft."""
+    p, stand = facts.stand.pipeline, facts.stand
+    draft = Draft(
+        spec_id=f"{facts.beliefs.tag.name}-spec-{p.specs + 1}",
+        batch_id=p.batch_id,
+        state="drafting",
+        predicted=prediction.decision,
+        decided=standing_decision(facts),
+        confidence=prediction.confidence,
+        created_at=stand.now,
+        expected=expectations(facts.beliefs.open),
+    )
+    after = _after(p, draft=draft, specs=p.specs + 1)
+    return Step("drafting", p, after, _told(draft, hypothesis_id=prediction.decision.hypothesis_id))
+
+
+def written(p: Pipeline, spec_id: str, text: str) -> Step | None:
+    """The draft is ready; None: there is no such draft that is being written."""
+    if p.draft is None or p.draft.spec_id != spec_id or p.draft.state != "drafting":
+        return None
+    draft = p.draft.model_copy(update={"state": "ready"})
+    return Step("ready", p, _after(p, draft=draft), _told(draft), text)
+
+
+def flushed(p: Pipeline, stand: Stand, reason: FlushReason, more: Mapping[str, Any] | None = None) -> Step:
+    """Drop the draft: what it predicts no longer holds. The next one waits for as many ticks as at the beginning."""
+    assert p.draft is not None
+    after = _after(
+        p,
+        draft=None,
+        bank=max(0.0, p.bank - FLUSHED_TAKES),
+        flush_count=p.flush_count + 1,
+        last_flush_token=p.draft.spec_id,
+        ticks_drafted=stand.ticks,
+    )
+    return Step("flushed", p, after, _told(p.draft, reason=reason, bank=round(after.bank, 4), **(more or {})))
+
+
+def expectations(hypotheses: Sequence[Hypothesis]) -> dict[str, Expected]:
+    """What the runs of each hypothesis predict of its next one, of those that have enough.
+
+    The standard deviation of a new value beside the mean of n is sigma sqrt(1 + 1/n). Sigma is estimated from few
+    runs, so that values far off are more frequent: Student's t with n - 1 degrees of freedom says by how much.
+    `sigma` is a quarter of what is as improbable as 4 standard deviations would be if it were known.
+    """
+    return {
+        h.hypothesis_id: Expected(
+            mean=h.effect_mu,
+            sigma=_heavier(h.effects - 1) * math.sqrt(h.effect_m2 / (h.effects - 1) * (1 + 1 / h.effects)),
+        )
+        for h in hypotheses
+        if h.effects >= ENOUGH_EFFECTS
+    }
+
+
+def _heavier(df: int) -> float:
+    # scipy takes a while to import, and few processes need it
+    from scipy.special import ndtr, stdtrit
+
+    return float(-stdtrit(df, ndtr(-SIGMAS)) / SIGMAS)
+
+
+def _confirmed(p: Pipeline, draft: Draft, stand: Stand, now: Decision, terms: Terms) -> Step:
+    after = _after(
+        p,
+        **_new_batch(stand, now, terms),
+        draft=draft.model_copy(update={"state": "confirmed"}),
+        bank=min(1.0, p.bank + CONFIRMED_ADDS),
+        confirmed_count=p.confirmed_count + 1,
+    )
+    return Step("confirmed", p, after, _told(draft, bank=round(after.bank, 4), **_named(now)))
+
+
+def _mismatched(flush: Step, stand: Stand, now: Decision | None, terms: Terms) -> Step:
+    """A flush at the end of a batch begins the next one, too."""
+    return replace(flush, after=flush.after.model_copy(update=_new_batch(stand, now, terms)))
+
+
+def _batch_ended(p: Pipeline, stand: Stand, now: Decision | None, terms: Terms) -> Step:
+    return Step("batch", p, _after(p, **_new_batch(stand, now, terms), draft=None), {})
+
+
+def _new_batch(stand: Stand, now: Decision | None, terms: Terms) -> dict[str, Any]:
+    """What changes with the batch."""
+    return {
+        "batch_id": batch_of(stand.results, terms),
+        "ticks_before": stand.ticks,
+        "ticks_drafted": stand.ticks,
+        "decided": now,
+    }
+
+
+def _is_open(p: Pipeline) -> bool:
+    """Whether a draft waits for its batch's end."""
+    return p.draft is not None and p.draft.state != "confirmed"
+
+
+def _has_flipped(draft: Draft, now: Decision | None) -> bool:
+    """Whether another hypothesis leads than did as the draft began, and than it predicts."""
+    known = {d.hypothesis_id for d in (draft.decided, draft.predicted) if d is not None}
+    return now is None or now.hypothesis_id not in known
+
+
+def _outlier(facts: PipelineFacts, draft: Draft) -> dict[str, Any] | None:
+    """The first result since the draft began that its hypothesis' runs do not predict; None: there is none."""
+    for e in reversed(facts.ended):
+        expected = draft.expected.get(e.hypothesis_id or "")
+        is_own = not e.is_reference and e.retest_of is None and (e.finished_at or 0.0) >= draft.created_at
+        if expected is None or not is_own or e.delta_bpb is None:
+            continue
+        off = abs(score(e.delta_bpb, facts.direction) - expected.mean)
+        if expected.sigma > 0 and off > SIGMAS * expected.sigma:
+            return {"experiment_id": e.experiment_id, "sigmas": round(off / expected.sigma, 1)}
+    return None
+
+
+def _after(p: Pipeline, **changes: Any) -> Pipeline:
+    return p.model_copy(update={"version": p.version + 1, **changes})
+
+
+def _named(now: Decision | None) -> dict[str, Any]:
+    return {} if now is None else {"hypothesis_id": now.hypothesis_id, "strategy": now.strategy}
+
+
+def _told(draft: Draft, **more: Any) -> dict[str, Any]:
+    """Data of an event."""
+    return {
+        "spec_id": draft.spec_id,
+        "batch_id": draft.batch_id,
+        "confidence": draft.confidence,
+        "predicted": draft.predicted.model_dump(),
+        **more,
+    }

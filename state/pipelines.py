@@ -1,0 +1,153 @@
+"""Pipelines: the program that is drafted for a tag's next batch, and how its drafts have fared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from state import best_config
+from state.belief_facts import BeliefFacts, Kept
+from state.client import Lab, time_of
+from state.hypotheses import beliefs_in, reading_beliefs
+from state.indexes import fields_in, members, read_as, records
+from state.moves import Arg
+from state.noise import spread_at, spread_of
+from state.pipeline_facts import EarlyFacts, Ended, PipelineFacts, Stand, Step
+from state.records import Experiment, Pipeline
+
+NEWEST: Final = 20
+"""Results among which outliers are looked for, each time."""
+RUNNING: Final = 100
+"""Runs whose ends are predicted, at most."""
+FINISHED: Final = 100
+"""Newest finished runs that these are compared with."""
+FIRST_PROGRAM: Final = 50
+"""Results after which a tag gets its first generated program."""
+_MOVES: Final = {
+    "drafting": "draft_program",
+    "ready": "keep_draft",
+    "confirmed": "confirm_draft",
+    "flushed": "flush_draft",
+    "batch": "begin_batch",
+}
+
+
+class Pipelines:
+    """The pipelines of all tags."""
+
+    def __init__(self, lab: Lab) -> None:
+        self._lab = lab
+        self._keys = lab.keys
+
+    async def get(self, tag: str) -> Pipeline:
+        """How a tag's pipeline stands; of a tag that has none, or that there is not, one that has not begun."""
+        return Pipeline.parse(await self._lab.hash(self._keys("pipeline", tag)))
+
+    async def text(self, tag: str, spec_id: str) -> str | None:
+        """What a draft says; None where it is another one by now, or not ready."""
+        key = self._keys("pipeline", tag)
+        draft, text = await self._lab.command("HMGET", key, "draft", "program_md")
+        found = Pipeline.parse({"draft": draft}).draft
+        return text if found is not None and found.spec_id == spec_id else None
+
+    async def stand(self, tag: str) -> Stand:
+        """How a pipeline stands; one round trip of a few fields."""
+        return _stand(await self._lab.read(self._of_pipeline(tag)))
+
+    async def facts(self, tag: str) -> PipelineFacts:
+        """What its next step is decided on; one round trip.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        ended = members(
+            self._lab,
+            self._keys("finished", tag),
+            self._keys.experiment(""),
+            limit=NEWEST,
+            newest=True,
+            fields=fields_in(Ended),
+        )
+        reads = {**self._of_pipeline(tag), **reading_beliefs(self._lab, tag), "ended": ended}
+        found = await self._lab.read(reads)
+        return PipelineFacts(
+            _stand(found), BeliefFacts(**beliefs_in(tag, found)), read_as(Ended, found["ended"])
+        )
+
+    async def early(self, tag: str) -> EarlyFacts:
+        """What the end of the running batch is predicted from; one round trip.
+
+        Raises:
+            NotFound: no such tag.
+        """
+        keys, lab = self._keys, self._lab
+        families = ("hypothesis_evidence", "unpaired", "used_references")
+        found = await lab.read(
+            {
+                **reading_beliefs(lab, tag),
+                "best_config": best_config.reading(lab, tag),
+                "references": ("LRANGE", keys("references", tag), 0, -1),
+                "noise": spread_at(keys, tag, None),
+                "reprieved": ("HGETALL", keys("reprieved", tag)),
+                **{family: ("HGETALL", keys(family, tag)) for family in families},
+                "running": members(
+                    lab, keys.status(tag, "running", "")[0], keys.experiment(""), limit=RUNNING
+                ),
+                "finished": members(
+                    lab, keys("finished", tag), keys.experiment(""), limit=FINISHED, newest=True
+                ),
+            }
+        )
+        beliefs = beliefs_in(tag, found)
+        return EarlyFacts(
+            **beliefs,
+            best_config=best_config.read_from(found["best_config"]),
+            references=found["references"],
+            noise=spread_of(found["noise"]),
+            reprieved=found["reprieved"],
+            kept={
+                h.hypothesis_id: Kept(*(found[family].get(h.hypothesis_id) for family in families))
+                for h in beliefs["open"]
+            },
+            running=_experiments(found["running"]),
+            ended=_experiments(found["finished"]),
+        )
+
+    async def take(self, tag: str, step: Step) -> bool:
+        """Take a step; False where the pipeline has changed since it was decided."""
+        args: dict[str, Arg] = {
+            "tag": tag,
+            "version": step.before.version,
+            "fields": json.dumps(step.after.flat()),
+        }
+        if step.kind != "batch":
+            args |= {"spec_id": step.data["spec_id"], "data": json.dumps(dict(step.data), allow_nan=False)}
+        if step.text is not None:
+            args["program_md"] = step.text
+        return bool(await self._lab.move(_MOVES[step.kind], args=args) == "ok")
+
+    def _of_pipeline(self, tag: str) -> dict[str, Sequence[Arg]]:
+        """The reads of `Stand`."""
+        keys = self._keys
+        return {
+            "now": ("TIME",),
+            "pipeline": ("HMGET", keys("pipeline", tag), *fields_in(Pipeline)),
+            "results": ("HGET", keys("beliefs", tag), "results"),
+            "ticks": ("HGET", keys.tag(tag), "ticks"),
+        }
+
+
+def _stand(found: Mapping[str, Any]) -> Stand:
+    results = int(found["results"] or 0)
+    return Stand(
+        now=time_of(found["now"]),
+        pipeline=Pipeline.parse(dict(zip(fields_in(Pipeline), found["pipeline"], strict=True))),
+        results=results,
+        ticks=int(found["ticks"] or 0),
+        has_program=results >= FIRST_PROGRAM,
+    )
+
+
+def _experiments(answer: Sequence[Any]) -> list[Experiment]:
+    return [e for fields in records(answer).values() if (e := Experiment.found(fields)) is not None]

@@ -1,0 +1,69 @@
+"""The pipeline of a tag: the program that is drafted for its next batch, and how drafts have fared."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from state.records.base import Record
+
+DraftState = Literal["drafting", "ready", "confirmed"]
+FlushReason = Literal["mismatch", "hypothesis_flip", "outlier", "age", "operator"]
+FIRST_BANK = 0.5
+
+
+class Decision(Record):
+    """What a batch of results decides."""
+
+    hypothesis_id: str
+    """That leads: it has the most workers."""
+    strategy: str
+    """Of its population."""
+
+
+class Expected(Record):
+    """What the runs of a hypothesis predict of its next one."""
+
+    mean: float
+    """Delta to the worker's baseline, below 0 is better."""
+    sigma: float
+
+
+class Draft(Record):
+    """A program that is written before the results are in that decide it."""
+
+    spec_id: str
+    batch_id: int
+    state: DraftState
+    predicted: Decision
+    """What the batch is to decide."""
+    decided: Decision | None = None
+    """What stood as it was begun."""
+    confidence: float
+    """Share of the resamples that come to what is predicted, 0 to 1."""
+    created_at: float
+    expected: dict[str, Expected] = {}
+    """By hypothesis: a result far off it is an outlier."""
+
+
+class Pipeline(Record):
+    """How the drafts of a tag stand."""
+
+    version: int = 0
+    """Counts its changes."""
+    batch_id: int = 0
+    """Batches that have ended before the one that runs."""
+    ticks_before: int = 0
+    """Ticks that the tag had as the batch began."""
+    ticks_drafted: int = 0
+    """Ticks that it had as the batch began, or its last draft was flushed: the next draft counts from there."""
+    decided: Decision | None = None
+    """By the last batch."""
+    draft: Draft | None = None
+    specs: int = 0
+    """Drafts that were begun."""
+    bank: float = FIRST_BANK
+    """How far drafts are trusted, 0 to 1."""
+    confirmed_count: int = 0
+    flush_count: int = 0
+    last_flush_token: str | None = None
+    """Id of the draft that was flushed last."""

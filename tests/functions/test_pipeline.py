@@ -1,0 +1,225 @@
+"""The draft of a swarm's next program over HTTP: begun, written, confirmed, flushed, and what a restart loses."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+
+from functions.process.lifecycle import Process, opened
+from functions.rules.pipeline.stepping import flushed
+from state.pipelines import Pipelines
+from state.settings import Settings
+from tests.conftest import http_client
+from tests.functions.test_swarm import DIMENSIONS, Swarm
+from tests.labs import asked, events_of, told
+
+EVERY = 4
+
+
+@pytest.fixture
+def settings(settings: Settings) -> Settings:
+    switched_on = {"pipeline_enabled": True, "pipeline_auto_deploy": True, "pipeline_least_bank": 0.5}
+    return settings.model_copy(
+        update={**switched_on, "pipeline_batch_every": EVERY, "pipeline_draft_after": 2}
+    )
+
+
+@pytest.fixture
+async def swarm(client: httpx.AsyncClient, process: Process) -> AsyncIterator[Swarm]:
+    """A swarm with 56 results, two workers and a generated program, which keeps its populations as they are."""
+    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
+    await told(client, "/api/hypothesis/bootstrap", tag="swarm")
+    lab = process.lab
+    await lab.command("HSET", lab.keys("beliefs", "swarm"), "results", 56, "allocated_at", 10_000)
+    found = Swarm(client, process)
+    for name in ("w1", "w2"):
+        await found.join(name)
+    await followed(found)
+    yield found
+    assert await found.audited() == []
+
+
+async def followed(swarm: Swarm) -> list[str]:
+    return list((await told(swarm.http, "/api/pipeline/follow", tag="swarm"))["steps"])
+
+
+async def status(swarm: Swarm) -> dict[str, Any]:
+    return await asked(swarm.http, "/pipeline/status")
+
+
+async def drafted(swarm: Swarm) -> str:
+    """The id of a draft that has just begun, while two runs are under way."""
+    for name in ("w1", "w2"):
+        run = await swarm.next(name)
+        await swarm.tick(run["run_id"], 0.2, 1.1)
+    assert await followed(swarm) == ["drafting"]
+    return str((await status(swarm))["spec_id"])
+
+
+async def written(swarm: Swarm) -> str:
+    """The same, once it is ready."""
+    spec_id = await drafted(swarm)
+    assert (await told(swarm.http, "/api/pipeline/draft", tag="swarm", spec_id=spec_id))["is_ready"]
+    return spec_id
+
+
+async def learned(swarm: Swarm, runs: int) -> None:
+    """Runs that end, and are learned from."""
+    for n in range(runs):
+        run_id = await swarm.run(f"w{1 + n % 2}", 1.0)
+        await told(swarm.http, "/api/hypothesis/learn", tag="swarm", experiment_id=run_id)
+
+
+async def is_served(swarm: Swarm) -> bool:
+    answers = [await swarm.http.get(f"/pipeline/{name}") for name in ("spec", "spec_payload")]
+    codes = {a.status_code for a in answers}
+    assert codes in ({200}, {204})
+    return codes == {200}
+
+
+async def test_a_pipeline_that_has_not_begun_serves_nothing(swarm: Swarm) -> None:
+    found = await status(swarm)
+
+    assert found == {
+        "enabled": True,
+        "auto_deploy": True,
+        "deploy_allowed": False,
+        "deployment_confidence": 0.5,
+        "thresholds": {"confidence": 0.65, "deployment_confidence": 0.5},
+        "batch_id": 14,
+        "ticks_this_batch": 0,
+        "spec_state": None,
+        "spec_id": None,
+        "confidence": None,
+        "last_flush_token": None,
+        "flush_count": 0,
+        "confirmed_count": 0,
+        "hit_rate": None,
+    }
+    assert not await is_served(swarm)
+    assert await asked(swarm.http, "/pipeline/flush_token") == {"flush_token": None}
+
+
+async def test_a_draft_is_begun_written_served_and_confirmed(swarm: Swarm) -> None:
+    spec_id = await drafted(swarm)
+    assert (await status(swarm))["spec_state"] == "drafting"
+    assert (await status(swarm))["ticks_this_batch"] == 2
+    assert not await is_served(swarm)
+
+    await told(swarm.http, "/api/pipeline/draft", tag="swarm", spec_id=spec_id)
+    payload = await asked(swarm.http, "/pipeline/spec_payload")
+    assert payload == {
+        "spec_id": spec_id,
+        "program_md": (await swarm.http.get("/pipeline/spec")).text,
+        "confidence": 1.0,
+        "deployment_confidence": 0.5,
+    }
+    assert "matters" in payload["program_md"]
+    assert (await status(swarm))["deploy_allowed"]
+
+    await learned(swarm, EVERY)
+    assert await followed(swarm) == ["confirmed"]
+    found = await status(swarm)
+    assert (found["spec_state"], found["spec_id"], found["batch_id"]) == ("confirmed", spec_id, 15)
+    assert (found["confirmed_count"], found["hit_rate"]) == (1, 1.0)
+    assert found["deployment_confidence"] == pytest.approx(0.58)
+    assert await is_served(swarm)
+    [due] = await events_of(swarm.process, "pipeline.due")
+    assert due == {"subject": "swarm", "results": 60}
+    for kind in ("drafting", "ready", "confirmed"):
+        [event] = await events_of(swarm.process, f"pipeline.{kind}")
+        assert (event["subject"], event["spec_id"]) == (spec_id, spec_id)
+
+
+async def test_a_flushed_draft_is_served_no_more_at_once(swarm: Swarm) -> None:
+    spec_id = await written(swarm)
+
+    answer = await told(swarm.http, "/pipeline/flush?reason=another+plan")
+
+    assert answer == {"ok": True, "reason": "another plan"}
+    assert not await is_served(swarm)
+    assert await asked(swarm.http, "/pipeline/flush_token") == {"flush_token": spec_id}
+    found = await status(swarm)
+    assert (found["flush_count"], found["hit_rate"], found["spec_state"]) == (1, 0.0, None)
+    assert found["deployment_confidence"] == pytest.approx(0.3)
+    [event] = await events_of(swarm.process, "pipeline.flushed")
+    assert (event["reason"], event["why"], event["spec_id"]) == ("operator", "another plan", spec_id)
+    await told(swarm.http, "/pipeline/flush")
+    assert (await status(swarm))["flush_count"] == 1
+
+
+async def test_a_text_that_comes_after_the_flush_is_dropped(swarm: Swarm) -> None:
+    spec_id = await drafted(swarm)
+    await told(swarm.http, "/pipeline/flush")
+
+    answer = await told(swarm.http, "/api/pipeline/draft", tag="swarm", spec_id=spec_id)
+
+    assert answer == {"spec_id": spec_id, "is_ready": False}
+    assert not await is_served(swarm)
+
+
+async def test_another_decision_than_the_predicted_one_flushes_the_draft(swarm: Swarm) -> None:
+    spec_id = await written(swarm)
+    lab = swarm.process.lab
+    key = lab.keys("populations", "swarm")
+    stored = await lab.hash(key)
+    for name, text in stored.items():
+        await lab.command("HSET", key, name, text.replace('"investigate"', '"exploit"', 1))
+
+    await learned(swarm, EVERY)
+    taken = await followed(swarm)
+
+    assert taken[0] == "flushed"
+    assert (await asked(swarm.http, "/pipeline/flush_token"))["flush_token"] == spec_id
+    [event] = await events_of(swarm.process, "pipeline.flushed")
+    assert event["reason"] in ("mismatch", "hypothesis_flip")
+
+
+async def test_nothing_is_drafted_before_the_first_generated_program(swarm: Swarm) -> None:
+    lab = swarm.process.lab
+    await lab.command("HSET", lab.keys("beliefs", "swarm"), "results", 48)
+    await followed(swarm)
+
+    for name in ("w1", "w2"):
+        await swarm.tick((await swarm.next(name))["run_id"], 0.2, 1.1)
+
+    assert await followed(swarm) == []
+
+
+async def test_a_step_that_two_processes_take_at_once_counts_once(swarm: Swarm) -> None:
+    await written(swarm)
+    store = Pipelines(swarm.process.lab)
+    stand = await store.stand("swarm")
+    step = flushed(stand.pipeline, stand, "operator")
+
+    assert [await store.take("swarm", step), await store.take("swarm", step)] == [True, False]
+    assert (await status(swarm))["flush_count"] == 1
+
+
+async def test_a_restart_loses_neither_trust_nor_draft(swarm: Swarm) -> None:
+    await written(swarm)
+    await learned(swarm, EVERY)
+    await followed(swarm)
+    spec_id = await written(swarm)
+    before, text = await status(swarm), (await swarm.http.get("/pipeline/spec")).text
+
+    async with opened("web", swarm.process.settings) as process, http_client(process) as http:
+        again = Swarm(http, process)
+        assert await status(again) == before
+        assert (await http.get("/pipeline/spec")).text == text
+        await learned(again, EVERY)
+        assert await followed(again) == ["confirmed"]
+        assert (await status(again))["spec_id"] == spec_id
+
+
+async def test_a_lab_that_drafts_nothing_ahead_serves_nothing(settings: Settings, swarm: Swarm) -> None:
+    await written(swarm)
+    off = settings.model_copy(update={"pipeline_enabled": False})
+
+    async with opened("web", off) as process, http_client(process) as http:
+        assert (await http.get("/pipeline/spec")).status_code == 204
+        assert (await told(http, "/api/pipeline/follow", tag="swarm"))["steps"] == []
+        assert not (await asked(http, "/pipeline/status"))["deploy_allowed"]
