@@ -10,9 +10,10 @@ from pydantic import Field
 from functions.contract import Call, Command, Http, Response, function
 from functions.rules.access import check_worker
 from functions.rules.keeps.verdict import check_plausible, is_plausible
-from functions.rules.swarm.handing_out import lost
+from functions.rules.swarm.handing_out import lost, not_run
 from functions.rules.swarm.results import (
     GIVEN_BACK,
+    NO_CONSTANT,
     RETURNED,
     Sent,
     conditions,
@@ -57,7 +58,8 @@ class SendResult(Command):
     )
     error: Annotated[str, Field(max_length=65536)] | None = Field(
         None,
-        description="why there is no value: TIMEOUT, returned (others are to run its config), or the log's end",
+        description="why there is no value: TIMEOUT, returned (others are to run its config), no such constant"
+        " (nor can others), or the log's end",
         examples=["TIMEOUT"],
     )
 
@@ -94,6 +96,9 @@ async def result(request: SendResult, call: Call, stores: Stores) -> TakenResult
         if request.error == RETURNED and request.val_bpb is None:
             is_over = e.status != "running"
             return run if is_over or await experiments.end(lost(e, GIVEN_BACK)) else None
+        if (request.error or "").startswith(NO_CONSTANT) and request.val_bpb is None:
+            is_over = e.status != "running"
+            return run if is_over or await experiments.end(not_run(e, request.error or "")) else None
         under = conditions(run)
         value = None if is_failure(request.sent) else judged_value(request.sent, run)
         beside = await experiments.comparison(run, under.key.gpu_class, under.other_key, under.code, value)

@@ -33,6 +33,10 @@ class SyncedDimension(BaseModel):
     importance: float | None
     best_known_value: Annotated[Value | None, WithJsonSchema({})]
     """What the best run had."""
+    is_canary: bool
+    """On trial: only a share of the configs varies it."""
+    default_value: Annotated[Value | None, WithJsonSchema({})]
+    """What a train.py has where a config leaves it out, as most do while it is on trial; null: no config does."""
 
 
 class TopConfig(BaseModel):
@@ -90,6 +94,8 @@ async def sync(request: ReadSync, call: Call, stores: Stores) -> Synced:
                 frozen_value=d.frozen_value,
                 importance=d.importance,
                 best_known_value=known.get(d.name),
+                is_canary=d.is_canary,
+                default_value=d.default_value,
             )
             for d in facts.dimensions
         ],

@@ -140,6 +140,28 @@ async def test_a_dimension_that_does_not_help_is_removed_and_stays_listed_with_t
     assert again["proposal"]["state"] == "reverted"
 
 
+async def test_a_run_whose_script_lacks_the_constant_counts_for_nothing_and_its_config_waits_for_nobody(
+    swarm: Swarm,
+) -> None:
+    await on_trial(swarm)
+    before = (await asked(swarm.http, "/health"))["experiments"]
+    given = await swarm.next("w1")
+    while "WARMUP" not in given["config_delta"]:
+        await swarm.result("w1", given["run_id"], 1.0)
+        before += 1
+        given = await swarm.next("w1")
+
+    lacks = {"error": "no such constant: WARMUP"}
+    answers = [await swarm.result("w1", given["run_id"], None, **lacks) for _ in range(2)]
+
+    assert [each["total_experiments"] for each in answers] == [before, before]
+    assert (await swarm.record(given["run_id"])).status == "lost"
+    assert (await swarm.next("w1"))["config_delta"] != given["config_delta"]
+    shown = await asked(swarm.http, "/sync/w1")
+    [canary] = [each for each in shown["dimensions"] if each["name"] == "WARMUP"]
+    assert (canary["is_canary"], canary["default_value"]) == (True, 0.0)
+
+
 async def test_what_is_proposed_while_the_search_does_not_stall_is_listed_and_never_adopted(
     swarm: Swarm,
 ) -> None:

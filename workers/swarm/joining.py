@@ -28,7 +28,7 @@ from workers.swarm.leaving import Leaving
 from workers.swarm.project import Project, taken
 from workers.swarm.results import Results
 from workers.swarm.runs import Runs
-from workers.swarm.server import Registered, Server
+from workers.swarm.server import Registered, Server, Varied
 from workers.swarm.working import OtherBudget, Worker, Working, keep_program
 
 
@@ -142,6 +142,8 @@ class Joining:
         self._runs = runs
         self._leaving = leaving
         self._say = say
+        self._told_of: set[str] = set()
+        """Constants on trial that the script lacks, as was said."""
 
     async def go_on(self, server: Server, options: Options, device: Device) -> None:
         """Hand in what waits, measure, register, work."""
@@ -152,12 +154,12 @@ class Joining:
             await self._leaving.patiently(lambda: self._go_on_as_before(server, results))
         peek = await server.peek(self._tag)
         self._check(peek.varied or ())
-        working = Working(server, self._project, self._runs, results, self._leaving, self._say)
+        working = Working(server, self._project, self._runs, results, self._leaving, self._say, self._check)
         budget_s = peek.base_s
         while (baseline := await self._enter(server, options, device, budget_s)) is not None:
             if (synced := await self._leaving.patiently(server.sync)) is None:
                 return
-            self._check(synced.varied)
+            self._check(synced.dimensions)
             try:
                 await working.go_on(Worker(self._joined.name, baseline, self._place), options.max_runs)
                 return
@@ -176,19 +178,30 @@ class Joining:
             self._keep(token=None, registered=None)
             server.bear(None)
 
-    def _check(self, varied: Sequence[str]) -> None:
+    def _check(self, varied: Sequence[Varied]) -> None:
         """Refuse to serve a swarm that varies what the script does not have: each of its runs would fail.
+
+        Of a constant that is on trial most runs know nothing: that it is missing is said, once.
 
         Raises:
             Invalid: naming the constants.
         """
-        if missing := self._project.script.without(varied):
+        missing = self._project.script.without(d.name for d in varied if not d.on_trial)
+        if missing:
             has = ", ".join(self._project.script.tunable)
             raise Invalid(
                 f"{self._tag} varies what {self._project.name} has no constant for: {', '.join(missing)}",
                 hint=f"name its constants so at their top level (it has {has}), or have the organiser define other"
                 " dimensions",
             )
+        for name in self._project.script.without(d.name for d in varied if d.on_trial):
+            if name not in self._told_of:
+                self._told_of.add(name)
+                [default] = [d.default_value for d in varied if d.name == name]
+                self._say(
+                    f"{self._tag} tries {name}, which {self._project.name} has no constant for: to take part, add"
+                    f" `{name} = {default!r}` at its top level, use it, and join again"
+                )
 
     async def _enter(
         self, server: Server, options: Options, device: Device, base_s: float | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from functions.lanes import (
     Unfit,
     Watcher,
 )
-from functions.rules.swarm.results import RETURNED, TIMEOUT
+from functions.rules.swarm.results import NO_CONSTANT, RETURNED, TIMEOUT
 from functions.rules.time_limits import default_timeout_s
 from state.records import Footprint
 from workers.attempt.runner import TrainingRunner
@@ -123,6 +123,20 @@ def a_job(
 def seed_of(name: str) -> int:
     """A seed of its own for each run: repeats of one config show how far they differ."""
     return int.from_bytes(hashlib.sha256(name.encode()).digest()[:4], "big") % 2**31
+
+
+def not_run_of(given: Assignment, missing: Sequence[str], *, worker_id: str) -> dict[str, Any]:
+    """What is reported of an assignment that names what the script has no constant for."""
+    return {
+        "worker_id": worker_id,
+        "exp_id": given.exp_id,
+        "config": {},
+        "config_delta": given.config_delta,
+        "val_bpb": None,
+        "delta_bpb": None,
+        "duration_seconds": 0.0,
+        "error": f"{NO_CONSTANT}: {', '.join(missing)}"[:LONGEST_ERROR],
+    }
 
 
 def result_of(

@@ -55,27 +55,32 @@ class Handed(_Answer):
     total_experiments: int
 
 
-class _Varied(_Answer):
+class Varied(_Answer):
+    """A constant that the swarm varies."""
+
     name: str
+    frozen: bool = False
+    is_canary: bool = False
+    default_value: Any = None
+
+    @property
+    def on_trial(self) -> bool:
+        """Most configs leave it out: a script without it runs those."""
+        return self.is_canary and not self.frozen and self.default_value is not None
 
 
 class Synced(_Answer):
     program_md: str = ""
-    dimensions: Sequence[_Varied] = ()
+    dimensions: Sequence[Varied] = ()
     budget_seconds: float | None = None
     """Of a run that is not extended; None where the server does not say."""
-
-    @property
-    def varied(self) -> list[str]:
-        """The constants that the swarm varies."""
-        return [dimension.name for dimension in self.dimensions]
 
 
 class Peek(_Answer):
     """What can be seen of a swarm before one is in it; None where it is not shown."""
 
     base_s: float | None = None
-    varied: list[str] | None = None
+    varied: list[Varied] | None = None
 
 
 class Server:
@@ -130,13 +135,14 @@ class Server:
 
     async def peek(self, tag: str) -> Peek:
         """Its base budget and its dimensions, where this caller may read them."""
-        base_s, varied = None, None
+        base_s: float | None = None
+        varied: list[Varied] | None = None
         with suppress(NightjarError, KeyError, TypeError, ValueError):
             policy = await self._ask("POST", "/api/search/policy", {"tag": tag})
             base_s = float(policy["policy"]["budgets"]["base_s"])
-        with suppress(NightjarError, KeyError, TypeError):
+        with suppress(NightjarError, KeyError, TypeError, ValidationError):
             found = await self._ask("POST", "/api/dimension/list", {"tag": tag})
-            varied = [str(dimension["name"]) for dimension in found["dimensions"]]
+            varied = [Varied.model_validate(dimension) for dimension in found["dimensions"]]
         return Peek(base_s=base_s, varied=varied)
 
     async def _ask(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +13,8 @@ from state.errors import Unavailable
 from workers.swarm.leaving import Leaving
 from workers.swarm.project import Project
 from workers.swarm.results import Results
-from workers.swarm.runs import Runs, job_of, result_of, seed_of
-from workers.swarm.server import Assignment, Server
+from workers.swarm.runs import Runs, job_of, not_run_of, result_of, seed_of
+from workers.swarm.server import Assignment, Server, Varied
 from workers.swarm.ticks import Ticks
 
 PROGRAM = "program.md"
@@ -52,6 +52,7 @@ class Working:
         results: Results,
         leaving: Leaving,
         say: Callable[[str], None],
+        check: Callable[[Sequence[Varied]], None],
     ) -> None:
         self._server = server
         self._project = project
@@ -59,6 +60,7 @@ class Working:
         self._results = results
         self._leaving = leaving
         self._say = say
+        self._check = check
         self._count = 0
 
     async def go_on(self, who: Worker, most: int | None) -> None:
@@ -80,6 +82,7 @@ class Working:
         await self._results.hand_in(self._server)
         synced = await self._server.sync()
         keep_program(who.folder, synced.program_md, self._say)
+        self._check(synced.dimensions)
         told_s, measured_s = synced.budget_seconds, who.baseline.budget_s
         if told_s is not None and measured_s is not None and told_s != measured_s:
             raise OtherBudget(told_s)
@@ -95,6 +98,10 @@ class Working:
             constants = ", ".join(f"{name}={value!r}" for name, value in given.config_delta.items())
             changes = constants or "nothing changed"
             self._say(f"{given.exp_id}: {changes}; {given.budget_seconds:g} s. {given.note}")
+            missing = self._project.script.without(given.config_delta)
+            if missing:
+                self._results.keep(not_run_of(given, missing, worker_id=who.worker_id))
+                return
             with self._leaving.holding(given.exp_id):
                 result, seconds = await self._runs.of(job_of(given, self._count), ticks)
         self._results.keep(

@@ -135,11 +135,16 @@ def lost(run: Experiment, reason: str) -> Ending:
     A retest is begun anew; what a worker chose itself is nobody else's.
     """
     if run.retest_of is not None or run.is_extra:
-        return Ending(run, "lost", {"error": reason}, reason=reason)
+        return not_run(run, reason)
     proposal = Waiting(
         run.config_delta or {}, run.proposal_priority or DRAWN_PRIORITY, "its worker lost it", results=None
     )
     return Ending(run, "lost", {"error": reason}, reason=reason, returned=proposal.text(run.number))
+
+
+def not_run(run: Experiment, reason: str) -> Ending:
+    """The end of a run that says nothing of its config; that waits for no other worker."""
+    return Ending(run, "lost", {"error": reason}, reason=reason)
 
 
 @dataclass(frozen=True)

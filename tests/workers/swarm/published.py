@@ -46,6 +46,8 @@ class Swarm:
     """By route: what the next requests are answered instead."""
     program: str = "# the program\n"
     dimensions: list[str] = field(default_factory=list)
+    on_trial: Mapping[str, Any] = field(default_factory=dict)
+    """Further ones, with their defaults."""
     base_s: float | None = None
     """Seconds of its runs, where everybody may read the policy."""
     budget_s: float | None = None
@@ -77,7 +79,10 @@ class Swarm:
                     "worker_token": "nj_w",
                 }
             case "GET", "sync":
+                dimensions: list[dict[str, Any]]
                 dimensions = [{"name": name, "frozen": False} for name in self.dimensions]
+                for name, default in self.on_trial.items():
+                    dimensions.append({"name": name, "is_canary": True, "default_value": default})
                 more = {} if self.budget_s is None else {"budget_seconds": self.budget_s}
                 return 200, {"program_md": self.program, "dimensions": dimensions, **more}
             case "GET", "next_config" if self.todo:

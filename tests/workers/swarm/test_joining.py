@@ -435,6 +435,41 @@ def test_a_swarm_that_varies_what_the_script_has_not_is_not_served(
     assert swarm.results == []
 
 
+def test_a_script_without_a_constant_on_trial_runs_what_does_not_name_it_and_hands_the_rest_back(
+    swarm: Swarm, worker: JoinedWorker
+) -> None:
+    swarm.todo = [assignment("swarm-1", {"LR": 0.01, "WARMUP": 0.2}), assignment("swarm-2", {"LR": 0.02})]
+    swarm.dimensions, swarm.on_trial = ["LR"], {"WARMUP": 0.0}
+
+    worker.first_join(swarm.url, "--max-runs", "2")
+
+    assert worker.ended() == 0
+    told = "tries WARMUP, which train.py has no constant for: to take part, add `WARMUP = 0.0`"
+    assert worker.said.count(told) == 1
+    back, ran = swarm.results
+    assert (back["val_bpb"], back["error"]) == (None, "no such constant: WARMUP")
+    assert (ran["val_bpb"], "error" in ran) == (0.02, False)
+
+
+def test_a_worker_leaves_once_every_config_names_a_constant_that_its_script_has_not(
+    swarm: Swarm, worker: JoinedWorker
+) -> None:
+    swarm.todo = [assignment("swarm-1", {"LR": 0.01}, budget=2), assignment("swarm-2", {"LR": 0.02})]
+    swarm.dimensions, swarm.on_trial = ["LR"], {"WARMUP": 0.0}
+
+    def promoted(tick: dict[str, Any]) -> dict[str, Any]:
+        swarm.dimensions, swarm.on_trial = ["LR", "WARMUP"], {}
+        return {}
+
+    swarm.on_tick = promoted
+
+    worker.first_join(swarm.url)
+
+    assert worker.ended() == 1
+    assert "varies what train.py has no constant for: WARMUP" in worker.said
+    assert [result["val_bpb"] for result in swarm.results] == [0.01]
+
+
 def test_an_assignment_that_the_script_cannot_take_is_reported_and_the_worker_goes_on(
     swarm: Swarm, worker: JoinedWorker
 ) -> None:
@@ -443,7 +478,7 @@ def test_an_assignment_that_the_script_cannot_take_is_reported_and_the_worker_go
     worker.first_join(swarm.url, "--max-runs", "2")
 
     assert worker.ended() == 0
-    assert "constant 'DEPTH' is not a top-level name of the script" in swarm.results[0]["error"]
+    assert swarm.results[0]["error"] == "no such constant: DEPTH"
     assert swarm.results[1]["val_bpb"] == 0.001
 
 
