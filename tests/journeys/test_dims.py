@@ -130,7 +130,7 @@ def test_what_is_wrong_is_said_and_makes_no_tag(
 def test_proposals_are_cleared_by_call(lab: RunningLab) -> None:
     done = nightjar(lab.data, "call", "dimension::clear_proposals")
 
-    assert (done.returncode, json.loads(done.stdout)) == (0, {"ok": True})
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"ok": True, "dropped": 0})
 
 
 def test_values_are_listed_as_a_file_spells_them(lab: RunningLab, tmp_path: Path) -> None:
@@ -146,3 +146,16 @@ def test_values_are_listed_as_a_file_spells_them(lab: RunningLab, tmp_path: Path
 
     assert "true, false, 2, 0.5, auto" in line
     assert [cell.strip() for cell in line.split("│")][4] == "false"
+
+
+def test_a_dimension_on_trial_shows_its_share_in_the_list(lab: RunningLab, tmp_path: Path) -> None:
+    (file := tmp_path / "d.toml").write_text(
+        '[[dimension]]\nname = "A"\ndtype = "int"\nmin = 1\nmax = 9\n'
+        '[[dimension]]\nname = "B"\ndtype = "int"\nmin = 1\nmax = 9\nis_canary = true\ncanary_prob = 0.2\n'
+    )
+
+    nightjar(lab.data, "dims", "define", "--tag", "trial", str(file))
+    lines = nightjar(lab.data, "dims", "ls", "--tag", "trial").stdout.splitlines()
+
+    [told] = [line for line in lines if "20 % of configs" in line]
+    assert told.split()[1] == "B"

@@ -112,18 +112,30 @@ def ls(data: str | None, lab: str | None, tag: str | None, as_json: bool) -> Non
         return
     from rich.table import Table
 
-    table = Table("name", "dtype", "values", "frozen at", "since", "by", "why", "importance", "with others")
+    table = Table(
+        "name", "dtype", "values", "frozen at", "since", "by", "why", "importance", "with others", "on trial"
+    )
     for row in found["dimensions"]:
         table.add_row(
             *(row["name"], row["dtype"], _values(row)),
             "" if not row["frozen"] else _shown(row["frozen_value"]),
             *(row["frozen_at"] or "", row["frozen_by"] or "", row["frozen_reason"] or ""),
             *("" if row["importance"] is None else f"{row['importance']:.2f}", _interaction(row)),
+            _trial(row),
         )
     console = for_people()
     if found["dimensions"]:
         console.print(table)
     console.print(f"{found['tag']}: {len(found['dimensions'])} dimensions")
+
+
+def _trial(row: dict[str, Any]) -> str:
+    """The share of the configs that vary it, and where it stands in the others; empty: every config may vary it."""
+    if not row["is_canary"] or row["frozen"]:
+        return ""
+    share = "a share" if row["canary_prob"] is None else f"{100 * row['canary_prob']:g} %"
+    default = row["default_value"]
+    return f"{share} of configs" + ("" if default is None else f", else {_shown(default)}")
 
 
 def _interaction(row: dict[str, Any]) -> str:
