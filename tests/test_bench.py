@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from bench import beliefs_swarm, earlystop, search, transitions
+from bench import beliefs_swarm, canaries, earlystop, search, transitions
 from bench._planted import IRRELEVANT
 from bench._search import RUN_S, AtRandom, Nightjar, planted, searched
 from bench._users import Held, came_too_late
@@ -20,7 +20,7 @@ from bench.keeps import AGAIN, ALONE, FALSE, GAIN, KEPT, OVER, PAIRED, Found, Ni
 from functions.rules.opening import swarm_policy
 from functions.rules.swarm.gaussian_process.sampler import GaussianProcess
 from functions.rules.swarm.sampling import sampler_of
-from functions.rules.swarm.shapes import Shape, drawn_config
+from functions.rules.swarm.shapes import CANARY_SHARE, Shape, drawn_config
 from state.policy import Policy, StoppingRule
 
 NIGHTS = 40
@@ -69,6 +69,16 @@ def test_a_third_of_a_night_of_a_swarm_with_beliefs_is_as_its_rules_say(seed: in
     assert found.verdicts[IRRELEVANT] != "supported"
     assert not {"refuted", "irrelevant"} & {v for name, v in found.verdicts.items() if name != IRRELEVANT}
     assert (found.interaction.outcome, found.additive.outcome) == ("win", "loss")
+
+
+def test_a_swarm_tries_what_is_proposed_in_its_share_of_the_runs() -> None:
+    found = canaries.lived(1, 320, "thompson")
+
+    low, high = canaries.interval(found.tried, found.runs, 0.999999) if found.runs else (0.0, 1.0)
+    assert low <= CANARY_SHARE <= high
+    assert found.rejected >= len(canaries.PROPOSED)  # those of the start, when no search stalls
+    assert found.wanted >= 1
+    assert found.proposals.keys() == canaries.BY_NAME.keys()
 
 
 def ended(tag: str, status: str) -> Told:

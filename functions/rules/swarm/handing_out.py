@@ -173,7 +173,8 @@ class Waiting:
 def handed_out(facts: NextFacts, population: Population, owner: str | None, nth: int, rng: Random) -> HandOut:
     """The config that a worker runs next, at its `nth` try (from 0): one that waits, else one that is drawn.
 
-    A trial of a new dimension comes first, in its share of the runs. Else a reference run does, where it is time for
+    A trial of a new dimension comes first, in its share of the runs and however often it was run: it may have two
+    values only. Else a reference run does, where it is time for
     one. Different workers take different ones of those that wait.
     What waits is known of the population that the worker was in: in another one its first config is drawn. A config
     that was tried often enough is handed out once more where nothing else is found: in a small space everything was.
@@ -183,11 +184,11 @@ def handed_out(facts: NextFacts, population: Population, owner: str | None, nth:
         "most_trials": duplicates.max_trials if nth < TRIES else None,
         "most_in_flight": duplicates.max_inflight if nth < TRIES else None,
     }
-    if nth < TRIES and (tried := drawn_trial(facts.dimensions, rng)) is not None:
+    if nth == 0 and (tried := drawn_trial(facts.dimensions, rng)) is not None:
         purpose = Purpose("exploit", Shape("exploit"))
         trying = replace(population, hypothesis_id=None, statement=f"{tried.name} is on trial")
         trial = trial_config(tried, facts.dimensions, facts.best_config, rng)
-        return hand_out(facts, trying, owner, trial, purpose, priority=TRIAL_PRIORITY, **limits)
+        return hand_out(facts, trying, owner, trial, purpose, priority=TRIAL_PRIORITY)
     purpose = purpose_of(population, facts.policy, rng.random())
     if purpose.strategy == "validate" or purpose.shape.is_of_claim:
         limits = {}

@@ -44,6 +44,18 @@ def test_about_twelve_percent_of_all_configs_vary_a_dimension_on_trial_and_the_o
     assert all(fits(config, ALL) for config in configs)
 
 
+def test_a_trial_is_repeated_without_a_limit_and_drawn_once_for_a_hand_out() -> None:
+    always = GATE.model_copy(update={"canary_prob": 1.0})
+    facts = next_facts([LR, always], [])
+
+    first, again = (handed_out(facts, POPULATION, "w1", nth, Random(1)) for nth in (0, 1))
+
+    assert "GATE" in (first.idea.config_delta or {})
+    assert (first.most_trials, first.most_in_flight, first.is_compared) == (None, None, False)
+    assert (first.idea.hypothesis_id, first.idea.hypothesis) == (None, "GATE is on trial")
+    assert "GATE" not in (again.idea.config_delta or {})
+
+
 def test_a_run_tries_one_dimension_at_a_time() -> None:
     rng = Random(1)
 

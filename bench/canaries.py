@@ -1,0 +1,348 @@
+"""Measures what becomes of proposed dimensions in a swarm: when they are tried, how often, and what is kept of them.
+
+    .venv/bin/python -P -m bench.canaries
+
+A night is a swarm of 8 simulated workers on a Redis of its own. All goes through the functions of the server: workers
+ask for configs and send results, and what follows from an event is called as the events process would call it. What a
+run measures is the truth of `./nightjar simulate` for the dimensions of its mnist profile, with its noise. A scripted
+author proposes four further dimensions whenever the lab wants some, and 20 results after each time: by then many
+searches do not stall. Of these one helps, one helps a little, one does nothing, and one hurts wherever it is varied.
+
+Brackets hold 95 % intervals: exact binomial ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from random import Random
+from statistics import fmean, median
+from typing import Any, Final, get_args
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from functions.contract import On
+from functions.process.lifecycle import Process, opened
+from functions.rules.swarm.canaries.stalling import LEAST_GAIN, LEAST_RESULTS, WINDOW
+from functions.rules.swarm.canaries.trials import JUDGED_AFTER, JUDGED_BY, LEAST_VARIED
+from functions.rules.swarm.shapes import CANARY_SHARE
+from functions.rules.swarm.simulating import PLANTED, simulate_metric
+from functions.table import table
+from state.embedded import EmbeddedRedis
+from state.events import Event
+from state.experiments import Experiments
+from state.policy import SamplerName
+from state.settings import Settings
+
+TAG: Final = "night"
+SEEDS, RESULTS, WORKERS = 20, 900, 8
+BASELINES = 3
+"""Runs of a worker's unchanged train.py whose mean is its baseline."""
+AGAIN_AFTER = 20
+"""Results after which the author proposes once more, unasked."""
+SERVED = (
+    "experiment::judge_retests",
+    "hypothesis::bootstrap",
+    "hypothesis::learn",
+    "dimension::freeze_irrelevant",
+    "dimension::follow_trials",
+    "swarm::refill",
+)
+"""Functions that follow from events."""
+
+
+@dataclass(frozen=True)
+class Proposed:
+    """A dimension that the author proposes, and what it truly does."""
+
+    name: str
+    does: str
+    bounds: tuple[float, float]
+    """Of the share of its trials that promote it; its interval has to reach into them."""
+    shape: Mapping[str, Any]
+    default: float | int
+
+    def effect(self, config: Mapping[str, Any]) -> float:
+        """What a run gains or loses by it, beside the default."""
+        known = PLANTED[self.name]
+        return known.effect(config.get(self.name, self.default)) - known.effect(self.default)
+
+
+PROPOSED = (
+    Proposed("muon_lr", "helps, by 0.011", (0.8, 1), {"dtype": "float_log", "min": 1e-4, "max": 1e-1}, 1e-2),
+    Proposed(
+        "TOTAL_BATCH_SIZE", "helps, by 0.003", (0, 1), {"dtype": "float_log", "min": 1e4, "max": 1e6}, 2.62e5
+    ),
+    Proposed("head_dim", "does nothing", (0, 0.2), {"dtype": "int", "min": 16, "max": 256}, 64),
+    Proposed("DEPTH", "hurts", (0, 0.2), {"dtype": "int", "min": 4, "max": 32}, 12),
+)
+BY_NAME = {each.name: each for each in PROPOSED}
+
+
+@dataclass
+class Found:
+    """What became of a night's proposals."""
+
+    proposals: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By name, as `GET /dimension_proposals` shows them."""
+    runs: int = 0
+    """Those that were handed out, retests aside: once for each dimension that was on trial then."""
+    tried: int = 0
+    """Those that varied it."""
+    counted: int = 0
+    """Proposals that counted, and of these those that came while the best was improving."""
+    counted_wrongly: int = 0
+    rejected: int = 0
+    """Proposals that did not count."""
+    wanted: int = 0
+
+
+class Night:
+    """One swarm, on a lab of its own."""
+
+    def __init__(self, process: Process, seed: int, sampler: SamplerName) -> None:
+        self.process = process
+        self.found = Found()
+        self._sampler = sampler
+        self._chance = Random(f"night {seed}")
+        self._seen = "0-0"
+        self._results = 0
+        self._bests: list[str | None] = []
+        """The best run after each result, retests aside."""
+        self._unasked_at: int | None = None
+        self._on_trial: set[str] = set()
+
+    async def live(self, results: int) -> Found:
+        """Open the swarm, and run until so many results are in."""
+        await self._call("dimension::define", tag=TAG, profile="mnist")
+        policy = {"sampler": self._sampler, "stopping.rule": "none"}
+        await self._call("search::set_policy", tag=TAG, policy=policy)
+        names = [f"w{n}" for n in range(1, WORKERS + 1)]
+        for name in names:
+            baseline = fmean(self._measured({}) for _ in range(BASELINES))
+            joins = {"worker_id": name, "gpu_type": "Simulated", "baseline_bpb": baseline}
+            await self._call("swarm::register", **joins, tag=TAG)
+        await self._follow()
+        going, best = [(name, await self._ask(name)) for name in names], self.process.lab.keys.best(TAG)
+        while self._results < results:
+            name, given = going.pop(0)
+            ran = {"worker_id": name, "exp_id": given["run_id"], "duration_seconds": 300.0}
+            value = self._measured(given["config_delta"])
+            taken = await self._call("swarm::result", **ran, val_bpb=value)
+            self._results = taken["total_experiments"]
+            if "." not in given["run_id"]:  # no retest
+                self._bests.append((await self.process.lab.hash(best)).get("experiment_id"))
+            await self._follow()
+            if self._results == self._unasked_at:
+                await self._propose()
+            going.append((name, await self._ask(name)))
+        listed = (await self._call("dimension::proposals", tag=TAG))["proposals"]
+        self.found.proposals = {each["name"]: each for each in listed}
+        return self.found
+
+    def _measured(self, config: Mapping[str, Any]) -> float:
+        """The metric of a run: constants that no config of it names stand at their defaults."""
+        own = {name: value for name, value in config.items() if name not in BY_NAME}
+        value = simulate_metric(own, 1.0, self._chance)
+        return value + sum(each.effect(config) for each in PROPOSED)
+
+    async def _ask(self, name: str) -> dict[str, Any]:
+        given = await self._call("swarm::next_config", worker_id=name)
+        if "." not in given["run_id"]:
+            self.found.runs += len(self._on_trial)
+            self.found.tried += len(self._on_trial & given["config_delta"].keys())
+        return given
+
+    async def _propose(self) -> None:
+        """The author's four proposals."""
+        for each in self._chance.sample(PROPOSED, len(PROPOSED)):
+            answer = await self._call(
+                "dimension::propose",
+                tag=TAG,
+                name=each.name,
+                **each.shape,
+                default_value=each.default,
+                rationale=f"the author believes that it {each.does}",
+            )
+            if answer["proposal"]["state"] != "listed":
+                continue
+            self.found.counted += answer["counted"]
+            self.found.rejected += not answer["counted"]
+            self.found.counted_wrongly += answer["counted"] and await self._is_improving()
+        await self._follow()
+
+    async def _is_improving(self) -> bool:
+        """Whether the newest results improved the best, by what was seen of it: each by what it is judged by now."""
+        if len(self._bests) < LEAST_RESULTS:
+            return True
+        return await self._lowest(self._bests[:-WINDOW]) - await self._lowest(self._bests) >= LEAST_GAIN
+
+    async def _lowest(self, names: Sequence[str | None]) -> float:
+        """Of those that are kept, or of the unchanged train.py."""
+        runs = [await Experiments(self.process.lab).get(name) for name in {*names} - {None} if name]
+        return min([0.0, *(e.judged for e in runs if e.status == "keep" and e.judged is not None)])
+
+    async def _follow(self) -> None:
+        """What the events process does with all that has happened since."""
+        key = self.process.lab.keys("events")
+        while rows := await self.process.lab.command("XRANGE", key, f"({self._seen}", "+"):
+            events = [Event.parse(self.process.lab.name, *row) for row in rows]
+            self._seen = events[-1].id
+            for event in events:
+                self._hear(event)
+            for name, event in _calls(events):
+                fields = table()[name].request.model_fields
+                await self._call(
+                    name, **{key: value for key, value in event.facts().items() if key in fields}
+                )
+            if any(event.type == "dimension.wanted" for event in events):
+                self.found.wanted += 1
+                self._unasked_at = self._results + AGAIN_AFTER
+                await self._propose()
+
+    def _hear(self, event: Event) -> None:
+        if event.type == "dimension.adopted":
+            self._on_trial.add(event.subject)
+        if event.type in ("dimension.promoted", "dimension.reverted"):
+            self._on_trial.discard(event.subject)
+
+    async def _call(self, name: str, /, **body: Any) -> dict[str, Any]:
+        invoker = self.process.invoker
+        return (await invoker.call(name, body, invoker.system("bench"))).model_dump()
+
+
+def _calls(events: Sequence[Event]) -> Iterator[tuple[str, Event]]:
+    """The functions that these events fire, each with its event; of a burst that is debounced the newest."""
+    for name in SERVED:
+        [trigger] = (each for each in table()[name].triggers if isinstance(each, On))
+        fired = [event for event in events if event.type in trigger.events]
+        for event in fired[-1:] if trigger.debounce else fired:
+            yield name, event
+
+
+def lived(seed: int, results: int, sampler: SamplerName) -> Found:
+    """One night on a Redis of its own."""
+
+    async def live() -> Found:
+        with tempfile.TemporaryDirectory() as folder:
+            settings = Settings.model_validate({"data": Path(folder)})
+            with EmbeddedRedis.start(settings) as server:
+                its = Settings.model_validate({"data": Path(folder), "redis_url": server.url})
+                async with opened("web", its) as process:
+                    return await Night(process, seed, sampler).live(results)
+
+    return asyncio.run(live())
+
+
+# -- the report
+
+
+def interval(hits: int, of: int, level: float = 0.95) -> tuple[float, float]:
+    """The exact interval of a share at this level (Clopper and Pearson 1934)."""
+    from scipy.stats import binomtest
+
+    found = binomtest(hits, of).proportion_ci(level)
+    return float(found.low), float(found.high)
+
+
+def told(hits: int, of: int) -> str:
+    """A share with its interval, in percent."""
+    if not of:
+        return "none"
+    low, high = interval(hits, of)
+    return f"{hits} of {of}: {100 * hits / of:.1f} % [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def show(found: Sequence[Found], console: Console) -> list[str]:
+    """Print the tables; returns the missed targets."""
+    missed = list[str]()
+    each = Table("proposed, truth", "on trial at", "judged after", "varied", "promoted", "reverted", "asked")
+    for proposed in PROPOSED:
+        rows = [one.proposals[proposed.name] for one in found if proposed.name in one.proposals]
+        judged = [row for row in rows if row["state"] in ("promoted", "reverted")]
+        promoted = sum(row["state"] == "promoted" for row in judged)
+        least, most = proposed.bounds
+        low, high = interval(promoted, len(judged)) if judged else (1.0, 0.0)
+        is_hit = low <= most and least <= high
+        each.add_row(
+            f"{proposed.name} {proposed.does}",
+            _middle([row["adopted_results"] for row in rows if row["adopted_results"] is not None]),
+            _middle([row["judged_results"] - row["adopted_results"] for row in judged]),
+            _middle([row["varied"] for row in judged]),
+            told(promoted, len(judged)) + ("" if is_hit else " !"),
+            str(len(judged) - promoted),
+            f"{100 * least:.0f} to {100 * most:.0f} % promoted",
+        )
+        if not is_hit:
+            missed.append(proposed.name)
+    console.print(each)
+    total = Table("what", "found", "asked")
+
+    def row_of(what: str, text: str, asked: str, *, is_hit: bool) -> None:
+        total.add_row(what, text + ("" if is_hit else " !"), asked)
+        if not is_hit:
+            missed.append(what)
+
+    tried, runs = sum(one.tried for one in found), sum(one.runs for one in found)
+    low, high = interval(tried, runs, 0.999) if runs else (0.0, 0.0)
+    row_of(
+        "configs that vary a dimension on trial",
+        told(tried, runs),
+        f"{100 * CANARY_SHARE:.0f} % in that of 99.9 %",
+        is_hit=low <= CANARY_SHARE <= high,
+    )
+    early = [
+        row
+        for one in found
+        for row in one.proposals.values()
+        if row["judged_results"] is not None
+        and (
+            row["judged_results"] - row["adopted_results"] < JUDGED_AFTER
+            or (row["varied"] < LEAST_VARIED and row["judged_results"] - row["adopted_results"] < JUDGED_BY)
+        )
+    ]
+    row_of("trials that were judged too early", str(len(early)), "0", is_hit=not early)
+    wrongly, counted = sum(one.counted_wrongly for one in found), sum(one.counted for one in found)
+    row_of(
+        "proposals that counted, of these while the best improved",
+        f"{counted}, {wrongly}",
+        "0",
+        is_hit=not wrongly,
+    )
+    rejected = sum(one.rejected for one in found)
+    row_of("proposals that did not count", str(rejected), "> 0", is_hit=rejected > 0)
+    console.print(total)
+    return missed
+
+
+def _middle(values: Sequence[float]) -> str:
+    return f"{median(values):.0f} ({min(values):.0f} to {max(values):.0f})" if values else "none"
+
+
+@click.command(help=__doc__)
+@click.option("--nights", default=SEEDS, show_default=True, type=click.IntRange(1))
+@click.option("--results", default=RESULTS, show_default=True, type=click.IntRange(100))
+@click.option("--sampler", default="thompson", show_default=True, type=click.Choice(get_args(SamplerName)))
+@click.option("--jobs", default=2, show_default=True, type=click.IntRange(1), help="Nights at once.")
+def main(nights: int, results: int, sampler: SamplerName, jobs: int) -> None:
+    """Live the nights; exits with 1 if a target is missed."""
+    begun, console = time.monotonic(), Console(width=160)
+    with ProcessPoolExecutor(jobs) as pool:
+        found = list(pool.map(partial(lived, results=results, sampler=sampler), range(1, nights + 1)))
+    missed = show(found, console)
+    console.print(f"{time.monotonic() - begun:.0f} s")
+    for each in missed:
+        console.print(f"missed: {each}")
+    raise SystemExit(bool(missed))
+
+
+if __name__ == "__main__":
+    main()
