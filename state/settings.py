@@ -23,6 +23,13 @@ from state.ids import Id, Tag
 
 OF_COMMANDS = frozenset({"NIGHTJAR_TOKEN", "NIGHTJAR_ENROLL_TOKEN"})
 """Variables that only commands get, no process of the lab."""
+OF_AUTHORS = tuple(
+    f"{prefix}{name}_API_KEY"
+    for name in ("ANTHROPIC", "OPENAI", "GEMINI", "GOOGLE")
+    for prefix in ("", "NIGHTJAR_")
+    if (prefix, name) != ("NIGHTJAR_", "GOOGLE")
+)
+"""Variables with the key of a language model."""
 
 
 class Settings(BaseSettings):
@@ -401,9 +408,11 @@ class Settings(BaseSettings):
 
     @property
     def worker_environment(self) -> dict[str, str]:
-        """Variables that differ in a worker's environment: it gets the URLs of its own Redis user only."""
+        """Variables that differ in a worker's environment: it gets the URLs of its own Redis user only, and no key of
+        a language model, since runs may see it."""
         own = {"NIGHTJAR_REDIS_URL": self.worker_redis_url, "NIGHTJAR_BROKER_URL": self.worker_broker_url}
-        return {name: url.get_secret_value() for name, url in own.items() if url is not None}
+        given = {name: url.get_secret_value() for name, url in own.items() if url is not None}
+        return {**dict.fromkeys(OF_AUTHORS, ""), **given}
 
     @property
     def options(self) -> str:

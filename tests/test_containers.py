@@ -39,14 +39,15 @@ PASSWORD = "afb72c01"
 def filled(text: str) -> str:
     """A value as compose hands it on."""
     values = {"REDIS_PASSWORD": PASSWORD, "PROJECT": "/home/me/project"}
-    return re.sub(r"\$\{(\w+):\?[^}]*\}", lambda found: values[found[1]], text).replace("$$", "$")
+    plain = re.sub(r"\$\{\w+:-\}", "", text)
+    return re.sub(r"\$\{(\w+):\?[^}]*\}", lambda found: values[found[1]], plain).replace("$$", "$")
 
 
 def test_compose_runs_every_kind_of_process_and_one_cpu_worker() -> None:
-    assert set(SERVICES) == {"redis", *KINDS, "worker"}
-    for kind in KINDS:
+    assert set(SERVICES) == {"redis", *KINDS, "pi", "worker"}
+    for kind in (*KINDS, "pi"):
         flag, module = SERVICES[kind]["command"]
-        assert (flag, module) == ("-m", f"triggers.{kind}")
+        assert (flag, module) == ("-m", "workers.pi" if kind == "pi" else f"triggers.{kind}")
         assert importlib.util.find_spec(module) is not None
     name, *words = SERVICES["worker"]["command"]
     assert name in COMMANDS

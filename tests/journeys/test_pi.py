@@ -56,6 +56,9 @@ def versions(lab: RunningLab) -> list[str]:
 
 def test_a_model_writes_the_program_and_a_killed_process_writes_it_after_its_restart(tmp_path: Path) -> None:
     with stage_of(WRITTEN, Silence(), WRITTEN) as stage, lab_with_model(tmp_path, stage) as lab:
+        assert KEY in lab.process("workers.pi").environ().values()
+        supervisor = lab.process("workers.supervisor")
+        assert KEY not in supervisor.environ().values()
         lab.post("program/write", tag="t")
         lab.until(lambda: len(versions(lab)) == 1, "the model has written version 1")
 

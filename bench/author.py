@@ -1,0 +1,217 @@
+"""Times requests and ticks while a language model does not answer, beside the same without one.
+
+    .venv/bin/python -P -m bench.author
+
+One web process and one events process, as `up` starts them, on a private Redis (append-only file on, fsync every
+second), and the process of the lane `pi` with Anthropic's SDK. Its provider is a local server that takes requests and
+never answers. A slice with the model begins with a program that is asked for, so that a call hangs all through it; in
+a slice without it that process is stopped (SIGSTOP). Slices alternate, and figures are medians over the repeats.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+import click
+import psutil
+import uvloop
+from rich.console import Console
+from rich.table import Table
+
+from bench._load import Served, Wanted, load
+from bench._servers import Server, web
+from functions.process.own_modules import started
+from state.client import Lab
+from state.embedded import EmbeddedRedis
+from state.presence import Presence
+from state.settings import Settings
+from state.tether import tethered
+
+CONNECTIONS = 16
+WORKERS = 200
+MOST = 1.2
+"""Of the p99 without a model."""
+PATIENCE_S = 60.0
+KEY = "sk-not-a-key"
+
+
+def posted(path: str, **body: object) -> Wanted:
+    return path, json.dumps(body).encode()
+
+
+def ticks() -> Iterator[Wanted]:
+    """Ticks of all runs between two buckets, again and again."""
+    for n in itertools.cycle(range(1, WORKERS + 1)):
+        yield posted("/tick", id=f"swarm-{n}", p=0.13, m=1.0)
+
+
+def syncs() -> Iterator[Wanted]:
+    for n in itertools.cycle(range(WORKERS)):
+        yield posted(f"/sync/w{n}")
+
+
+CALLS: dict[str, Callable[[], Iterator[Wanted]]] = {
+    "run::tick": ticks,
+    "swarm::sync": syncs,
+    "experiment::history": lambda: itertools.repeat(posted("/api/experiment/history", tag="swarm", limit=20)),
+    "report::brief": lambda: itertools.repeat(posted("/api/report/brief", tag="swarm")),
+}
+
+
+class SilentProvider:
+    """A server that reads requests and answers none; it knows how many hang."""
+
+    def __init__(self) -> None:
+        self.hanging = 0
+        self.asked = asyncio.Event()
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[str]:
+        over = asyncio.Event()
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.readuntil(b"\r\n\r\n")
+            self.hanging += 1
+            self.asked.set()
+            await over.wait()
+            writer.close()
+
+        server = await asyncio.start_server(accept, "127.0.0.1", 0)
+        try:
+            yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        finally:
+            over.set()
+            server.close()
+
+
+@asynccontextmanager
+async def beside(module: str, settings: Settings, **env: str) -> AsyncIterator[psutil.Process]:
+    """Another process of the lab."""
+    ours = {"NIGHTJAR_DATA": str(settings.data_dir), "NIGHTJAR_LAB": settings.lab}
+    if settings.redis_url is not None:
+        ours["NIGHTJAR_REDIS_URL"] = settings.redis_url.get_secret_value()
+    plain = {k: v for k, v in os.environ.items() if not k.startswith("NIGHTJAR_")}
+    with (settings.data_dir / f"{module}.log").open("ab") as out:
+        process = await asyncio.create_subprocess_exec(
+            *tethered(started(module)),
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            env=plain | ours | env,
+        )
+    try:
+        yield psutil.Process(process.pid)
+    finally:
+        process.send_signal(signal.SIGCONT)
+        process.kill()
+        await process.wait()
+
+
+async def measured(
+    settings: Settings, repeats: int, seconds: float
+) -> dict[str, tuple[list[Served], list[Served]]]:
+    """Answers of each call, without a model and with one that hangs, by repeat."""
+    provider = SilentProvider()
+    found: dict[str, tuple[list[Served], list[Served]]] = {call: ([], []) for call in CALLS}
+    async with (
+        provider.open() as url,
+        web(settings, NIGHTJAR_REDIS_URL=_redis(settings)) as server,
+        beside("triggers.events", settings),
+        beside(
+            "workers.pi",
+            settings,
+            ANTHROPIC_API_KEY=KEY,
+            ANTHROPIC_BASE_URL=url,
+            NIGHTJAR_LLM_TIMEOUT_S="600",
+        ) as pi,
+    ):
+        await _filled(server, settings)
+        await _send(server, posted("/api/program/write", tag="swarm"))
+        await asyncio.wait_for(provider.asked.wait(), PATIENCE_S)
+        for nth in range(repeats):
+            for call, bodies in CALLS.items():
+                for hangs in (False, True) if nth % 2 else (True, False):
+                    pi.send_signal(signal.SIGCONT if hangs else signal.SIGSTOP)
+                    served = await load(server.port, bodies(), seconds, CONNECTIONS)
+                    found[call][hangs].append(served)
+        assert provider.hanging == 1, f"{provider.hanging} requests to the provider"
+    return found
+
+
+async def _filled(server: Server, settings: Settings) -> None:
+    """A swarm whose workers all have a run, and a process of the lane that has said that it is there."""
+    for n in range(WORKERS):
+        await _send(server, posted("/register", worker_id=f"w{n}", gpu_type="Simulated", baseline_bpb=1.0))
+        await _send(server, posted(f"/next_config/w{n}"))
+    lab = Lab(settings.lab, _redis(settings))
+    try:
+        presence = Presence(lab)
+        give_up = time.monotonic() + PATIENCE_S
+        while await presence.author(PATIENCE_S) is None:
+            assert time.monotonic() < give_up, "the process of the lane pi has not said that it is there"
+            await asyncio.sleep(0.1)
+    finally:
+        await lab.close()
+
+
+def _redis(settings: Settings) -> str:
+    assert settings.redis_url is not None
+    return settings.redis_url.get_secret_value()
+
+
+async def _send(server: Server, wanted: Wanted) -> None:
+    await load(server.port, iter([wanted]), PATIENCE_S, 1)
+
+
+def show(found: dict[str, tuple[list[Served], list[Served]]], console: Console) -> list[str]:
+    """Print the table; returns the missed targets."""
+    missed = []
+    shown = Table(
+        "call", "p50 ms without", "with", "p99 ms without", "with", "p99 with / without", "target", ""
+    )
+    for call, (without, with_model) in found.items():
+        ratio = median(b.percentile(99) / a.percentile(99) for a, b in zip(without, with_model, strict=True))
+        if ratio > MOST:
+            missed.append(call)
+        figures = [
+            f"{median(s.percentile(p) for s in several):.1f}"
+            for p in (50, 99)
+            for several in (without, with_model)
+        ]
+        shown.add_row(call, *figures, f"{ratio:.2f}", f"<= {MOST}", "missed !" if ratio > MOST else "hit")
+    console.print(shown)
+    return missed
+
+
+@click.command()
+@click.option("--repeats", default=8, show_default=True, type=click.IntRange(1))
+@click.option("--seconds", default=1.5, show_default=True, type=click.FloatRange(0.1))
+def main(repeats: int, seconds: float) -> None:
+    """Compare request times with and without a language model that hangs; exits with 1 if a target is missed."""
+    before, console = os.getloadavg()[0], Console(width=120)
+    with tempfile.TemporaryDirectory() as folder:
+        data = {"data": Path(folder)}
+        with EmbeddedRedis.start(Settings.model_validate(data)) as redis:
+            settings = Settings.model_validate({**data, "redis_url": redis.url})
+            missed = show(uvloop.run(measured(settings, repeats, seconds)), console)
+    console.print(
+        f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC, {os.cpu_count()} cores, load {before:.1f} before and"
+        f" {os.getloadavg()[0]:.1f} after"
+    )
+    raise SystemExit(1 if missed else 0)
+
+
+if __name__ == "__main__":
+    main()
