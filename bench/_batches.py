@@ -91,7 +91,7 @@ class Pipe:
         self.steps: list[Step] = []
         self._terms = terms
         self._predict = predict
-        self._writes: tuple[float, str] | None = None
+        self._writes: tuple[float, int] | None = None
         """When the author is done, and with which draft."""
 
     @property
@@ -102,8 +102,8 @@ class Pipe:
     def is_written(self) -> None:
         """The author is done."""
         assert self._writes is not None
-        (_, spec_id), self._writes = self._writes, None
-        if (step := written(self.pipeline, spec_id, "a program")) is not None:
+        (_, number), self._writes = self._writes, None
+        if (step := written(self.pipeline, number, "a program")) is not None:
             self._take(step)
 
     def look(self, night: Batches) -> None:
@@ -121,7 +121,7 @@ class Pipe:
             if (found := self._predict(night, left, standing_decision(facts))) is not None:
                 self._take(step := drafted(facts, found))
                 assert step.after.draft is not None
-                self._writes = (facts.stand.now + AUTHOR_S, step.after.draft.spec_id)
+                self._writes = (facts.stand.now + AUTHOR_S, step.after.draft.number)
 
     def _take(self, step: Step) -> None:
         self.pipeline = step.after

@@ -22,8 +22,6 @@ RUNNING: Final = 100
 """Runs whose ends are predicted, at most."""
 FINISHED: Final = 100
 """Newest finished runs that these are compared with."""
-FIRST_PROGRAM: Final = 50
-"""Results after which a tag gets its first generated program."""
 _MOVES: Final = {
     "drafting": "draft_program",
     "ready": "keep_draft",
@@ -40,16 +38,13 @@ class Pipelines:
         self._lab = lab
         self._keys = lab.keys
 
-    async def get(self, tag: str) -> Pipeline:
-        """How a tag's pipeline stands; of a tag that has none, or that there is not, one that has not begun."""
-        return Pipeline.parse(await self._lab.hash(self._keys("pipeline", tag)))
+    async def read(self, tag: str) -> tuple[Pipeline, str | None]:
+        """How a tag's pipeline stands, with what its draft says, once that is written; one round trip.
 
-    async def text(self, tag: str, spec_id: str) -> str | None:
-        """What a draft says; None where it is another one by now, or not ready."""
-        key = self._keys("pipeline", tag)
-        draft, text = await self._lab.command("HMGET", key, "draft", "program_md")
-        found = Pipeline.parse({"draft": draft}).draft
-        return text if found is not None and found.spec_id == spec_id else None
+        Of a tag that has none, or that there is not, one that has not begun.
+        """
+        stored = await self._lab.hash(self._keys("pipeline", tag))
+        return Pipeline.parse(stored), stored.get("text")
 
     async def stand(self, tag: str) -> Stand:
         """How a pipeline stands; one round trip of a few fields."""
@@ -124,7 +119,7 @@ class Pipelines:
         if step.kind != "batch":
             args |= {"spec_id": step.data["spec_id"], "data": json.dumps(dict(step.data), allow_nan=False)}
         if step.text is not None:
-            args["program_md"] = step.text
+            args["text"] = step.text
         return bool(await self._lab.move(_MOVES[step.kind], args=args) == "ok")
 
     def _of_pipeline(self, tag: str) -> dict[str, Sequence[Arg]]:
@@ -135,17 +130,17 @@ class Pipelines:
             "pipeline": ("HMGET", keys("pipeline", tag), *fields_in(Pipeline)),
             "results": ("HGET", keys("beliefs", tag), "results"),
             "ticks": ("HGET", keys.tag(tag), "ticks"),
+            "programs": ("LLEN", keys("programs", tag)),
         }
 
 
 def _stand(found: Mapping[str, Any]) -> Stand:
-    results = int(found["results"] or 0)
     return Stand(
         now=time_of(found["now"]),
         pipeline=Pipeline.parse(dict(zip(fields_in(Pipeline), found["pipeline"], strict=True))),
-        results=results,
+        results=int(found["results"] or 0),
         ticks=int(found["ticks"] or 0),
-        has_program=results >= FIRST_PROGRAM,
+        has_program=int(found["programs"]) > 0,
     )
 
 

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
-from state.pipelines import Pipelines
+from functions.pipeline._stores import Reading
+from functions.views.program_document import composed
+from state.program_facts import ProgramVersion
 from state.records import Draft
 from state.settings import Settings
 
 
 @dataclass(frozen=True)
-class Served:
-    """A draft with its text."""
+class ServedDraft:
+    """A draft as a whole document."""
 
     draft: Draft
-    text: str
+    document: str
     bank: float
+    """How far drafts are trusted."""
 
 
-async def served(tag: str, pipelines: Pipelines, settings: Settings) -> Served | None:
+async def served(tag: str, stores: Reading, settings: Settings) -> ServedDraft | None:
     """What is served of a swarm's pipeline; None: nothing, or it is switched off."""
     if not settings.pipeline_enabled:
         return None
-    stand = await pipelines.stand(tag)
-    p = stand.pipeline
-    if p.draft is None or p.draft.state == "drafting" or not stand.has_program:
+    (p, text), program = await asyncio.gather(stores.pipelines.read(tag), stores.programs.served(tag))
+    if p.draft is None or p.draft.state == "drafting" or text is None:
         return None
-    text = await pipelines.text(tag, p.draft.spec_id)
-    return None if text is None else Served(p.draft, text, p.bank)
+    if program.base is None or program.current is None:
+        return None
+    return ServedDraft(p.draft, composed(program.base, ProgramVersion.read(text)), p.bank)

@@ -1,38 +1,112 @@
-"""pipeline::draft writes a draft of a swarm's next program."""
+"""pipeline::draft writes the draft of a swarm's next program."""
 
 from __future__ import annotations
 
+import asyncio
+from typing import Literal
+
 from pydantic import Field
 
-from functions.contract import Command, On, Response, function
-from functions.rules.pipeline.drafting import drafted_text
+from functions.contract import CATEGORIES, Call, Command, On, Response, function
+from functions.formats.authored import ProgramUpdate
+from functions.lanes import Author, Commission
+from functions.pipeline._stores import Drafting
+from functions.rules.pipeline.foreseeing import foreseen
 from functions.rules.pipeline.stepping import written
-from state.ids import Id
+from functions.rules.program import templates
+from functions.rules.program.gathering import findings_of
+from functions.views.findings_text import findings_text
+from functions.views.program_block import block_of
 from state.ids import Tag as TagName
-from state.pipelines import Pipelines
+from state.program_facts import FindingsFacts, ProgramVersion
+from state.records import Draft
+from state.settings import Settings
+
+FUNCTION = "pipeline::draft"
+TASK = (
+    "Write the part of program.md that changes with the evidence, for the batch of runs that comes next. The strategy"
+    " and the leading claim given are what the running batch is predicted to decide: write as if it had. Its readers"
+    " are workers that train what they are told to; they act on it at once. Say what the findings support and no"
+    " more. Do not repeat the findings' tables."
+)
 
 
 class WriteDraft(Command):
     tag: TagName
-    spec_id: Id = Field(description="the draft", examples=["swarm-spec-3"])
+    number: int = Field(ge=1, description="of the draft, as its event says", examples=[3])
+
+
+class DraftAsked(Response):
+    tag: str
+    became: Literal["asked", "written", "nothing"]
+    """A language model was asked; or there is none, and the templates wrote it; or it is not waited for any more."""
 
 
 class WrittenDraft(Response):
-    spec_id: str
-    is_ready: bool
-    """False: it was written before, or dropped meanwhile."""
+    tag: str
+    author: str | None
+    """Who wrote it; null: it was written before, or dropped meanwhile."""
 
 
-@function("pipeline::draft", On("pipeline.drafting"), role="operator", writes=True, keeps_answer=False)
-async def draft(request: WriteDraft, pipelines: Pipelines) -> WrittenDraft:
-    """Write what a draft says, for its batch as it is predicted to end."""
-    while True:
-        facts = await pipelines.facts(request.tag)
-        p = facts.stand.pipeline
-        # the author comes in here: it writes what this template says in plain sentences
-        text = drafted_text(facts, p.draft) if p.draft is not None else ""
-        step = written(p, request.spec_id, text)
-        if step is None:
-            return WrittenDraft(spec_id=request.spec_id, is_ready=False)
-        if await pipelines.take(request.tag, step):
-            return WrittenDraft(spec_id=request.spec_id, is_ready=True)
+@function("pipeline::draft", role="operator", writes=True, keeps_answer=False)
+async def accept(request: WriteDraft, stores: Drafting, settings: Settings) -> DraftAsked:
+    """Ask the lane `pi`; without a language model write the draft by the templates."""
+    if await stores.presence.author(settings.stale_s) is not None:
+        longest_s = settings.llm_timeout_s
+        await stores.queue.enqueue(FUNCTION, request.tag, request.number, longest_s=longest_s)
+        return DraftAsked(tag=request.tag, became="asked")
+    name = await _written(request, stores, None)
+    return DraftAsked(tag=request.tag, became="nothing" if name is None else "written")
+
+
+@function(
+    "pipeline::draft",
+    On("pipeline.drafting"),
+    role="operator",
+    lane="pi",
+    writes=True,
+    keeps_answer=False,
+    accept=accept,
+)
+async def draft(request: WriteDraft, call: Call, stores: Drafting, author: Author) -> WrittenDraft:
+    """Write what a draft says, for its batch as it is predicted to end.
+
+    A draft whose process is killed is not made up for: its batch's end drops it, or its age.
+    """
+    return WrittenDraft(tag=request.tag, author=await _written(request, stores, author))
+
+
+async def _written(request: WriteDraft, stores: Drafting, author: Author | None) -> str | None:
+    """Who wrote the draft; None: nothing waits for it."""
+    p, _ = await stores.pipelines.read(request.tag)
+    if p.draft is None or p.draft.number != request.number or p.draft.state != "drafting":
+        return None
+    facts = await stores.programs.findings_facts(request.tag)
+    version = await _version(p.draft, facts, author)
+    while (step := written(p, request.number, version.text())) is not None:
+        if await stores.pipelines.take(request.tag, step):
+            return version.author
+        p, _ = await stores.pipelines.read(request.tag)
+    return None
+
+
+async def _version(draft: Draft, facts: FindingsFacts, author: Author | None) -> ProgramVersion:
+    """What the draft says, as a version of the program; its number is that of the next one for now."""
+    # in a thread: with a thousand runs it takes tens of milliseconds
+    findings = foreseen(await asyncio.to_thread(findings_of, facts, CATEGORIES), draft, facts.beliefs)
+    update, name = None, templates.NAME
+    if author is not None:
+        update = await author.write(ProgramUpdate, Commission(TASK, findings_text(findings)))
+        name = templates.NAME if update is None else author.name
+    update = update or templates.program_update(findings)
+    due = facts.due
+    return ProgramVersion(
+        number=due.number,
+        at=due.now,
+        author=name,
+        reason=f"drafted ahead as {draft.spec_id}",
+        results=due.tag.results,
+        strategy=draft.predicted.strategy,
+        block=block_of(update, author=name, results=due.tag.results),
+        base_digest="" if due.base is None else due.base.digest,
+    )

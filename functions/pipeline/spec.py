@@ -5,7 +5,7 @@ from __future__ import annotations
 from functions.contract import Http, Text, function
 from functions.of_swarm import OfSwarm
 from functions.pipeline._served import served
-from state.pipelines import Pipelines
+from functions.pipeline._stores import Reading
 from state.settings import Settings
 
 
@@ -14,7 +14,7 @@ class ReadDraft(OfSwarm):
 
 
 @function("pipeline::spec", Http("GET", "/pipeline/spec"), role="viewer", is_public=True)
-async def spec(request: ReadDraft, pipelines: Pipelines, settings: Settings) -> Text | None:
+async def spec(request: ReadDraft, stores: Reading, settings: Settings) -> Text | None:
     """The draft's text, the whole program; 204 while none is ready or confirmed."""
-    found = await served(request.tag_in(settings), pipelines, settings)
-    return None if found is None else Text(content=found.text)
+    found = await served(request.tag_in(settings), stores, settings)
+    return None if found is None else Text(content=found.document)

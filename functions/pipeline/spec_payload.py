@@ -5,7 +5,7 @@ from __future__ import annotations
 from functions.contract import Http, Response, function
 from functions.of_swarm import OfSwarm
 from functions.pipeline._served import served
-from state.pipelines import Pipelines
+from functions.pipeline._stores import Reading
 from state.settings import Settings
 
 
@@ -24,16 +24,14 @@ class DraftPayload(Response):
 
 
 @function("pipeline::spec_payload", Http("GET", "/pipeline/spec_payload"), role="viewer", is_public=True)
-async def spec_payload(
-    request: ReadDraftPayload, pipelines: Pipelines, settings: Settings
-) -> DraftPayload | None:
+async def spec_payload(request: ReadDraftPayload, stores: Reading, settings: Settings) -> DraftPayload | None:
     """The draft as workers preload it; 204 while none is ready or confirmed."""
-    found = await served(request.tag_in(settings), pipelines, settings)
+    found = await served(request.tag_in(settings), stores, settings)
     if found is None:
         return None
     return DraftPayload(
         spec_id=found.draft.spec_id,
-        program_md=found.text,
+        program_md=found.document,
         confidence=found.draft.confidence,
         deployment_confidence=found.bank,
     )

@@ -11,5 +11,5 @@ end
 local function change_pipeline(text)
   redis.call('DEL', K.pipeline)
   put(K.pipeline, A.fields)
-  if text then redis.call('HSET', K.pipeline, 'program_md', text) end
+  if text then redis.call('HSET', K.pipeline, 'text', text) end
 end

@@ -31,6 +31,8 @@ class Expected(Record):
 class Draft(Record):
     """A program that is written before the results are in that decide it."""
 
+    number: int
+    """1 for the first of a tag."""
     spec_id: str
     batch_id: int
     state: DraftState

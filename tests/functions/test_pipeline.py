@@ -33,6 +33,7 @@ async def swarm(client: httpx.AsyncClient, process: Process) -> AsyncIterator[Sw
     await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
     await told(client, "/api/hypothesis/bootstrap", tag="swarm")
     lab = process.lab
+    await told(client, "/api/program/write", tag="swarm")
     await lab.command("HSET", lab.keys("beliefs", "swarm"), "results", 56, "allocated_at", 10_000)
     found = Swarm(client, process)
     for name in ("w1", "w2"):
@@ -62,8 +63,14 @@ async def drafted(swarm: Swarm) -> str:
 async def written(swarm: Swarm) -> str:
     """The same, once it is ready."""
     spec_id = await drafted(swarm)
-    assert (await told(swarm.http, "/api/pipeline/draft", tag="swarm", spec_id=spec_id))["is_ready"]
+    assert await wrote(swarm, spec_id) == "written"
     return spec_id
+
+
+async def wrote(swarm: Swarm, spec_id: str) -> str:
+    """What became of the writing of a draft."""
+    number = int(spec_id.rpartition("-")[2])
+    return str((await told(swarm.http, "/api/pipeline/draft", tag="swarm", number=number))["became"])
 
 
 async def learned(swarm: Swarm, runs: int) -> None:
@@ -109,7 +116,7 @@ async def test_a_draft_is_begun_written_served_and_confirmed(swarm: Swarm) -> No
     assert (await status(swarm))["ticks_this_batch"] == 2
     assert not await is_served(swarm)
 
-    await told(swarm.http, "/api/pipeline/draft", tag="swarm", spec_id=spec_id)
+    assert await wrote(swarm, spec_id) == "written"
     payload = await asked(swarm.http, "/pipeline/spec_payload")
     assert payload == {
         "spec_id": spec_id,
@@ -117,7 +124,10 @@ async def test_a_draft_is_begun_written_served_and_confirmed(swarm: Swarm) -> No
         "confidence": 1.0,
         "deployment_confidence": 0.5,
     }
-    assert "matters" in payload["program_md"]
+    charter, _, block = payload["program_md"].partition("## Current direction")
+    assert charter == (await swarm.http.get("/program.md")).text.partition("## Current direction")[0]
+    assert "Why: most workers test this claim" in block
+    assert "investigate" in block
     assert (await status(swarm))["deploy_allowed"]
 
     await learned(swarm, EVERY)
@@ -132,6 +142,19 @@ async def test_a_draft_is_begun_written_served_and_confirmed(swarm: Swarm) -> No
     for kind in ("drafting", "ready", "confirmed"):
         [event] = await events_of(swarm.process, f"pipeline.{kind}")
         assert (event["subject"], event["spec_id"]) == (spec_id, spec_id)
+
+
+async def test_a_confirmed_draft_is_the_next_version_of_the_program_once(swarm: Swarm) -> None:
+    spec_id = await written(swarm)
+    adopting = {"tag": "swarm", "spec_id": spec_id}
+    assert (await told(swarm.http, "/api/pipeline/adopt", **adopting))["number"] is None
+    await learned(swarm, EVERY)
+    await followed(swarm)
+
+    adopted = [(await told(swarm.http, "/api/pipeline/adopt", **adopting))["number"] for _ in range(2)]
+
+    assert adopted == [2, None]
+    assert (await swarm.http.get("/program.md")).text == (await swarm.http.get("/pipeline/spec")).text
 
 
 async def test_a_flushed_draft_is_served_no_more_at_once(swarm: Swarm) -> None:
@@ -155,9 +178,7 @@ async def test_a_text_that_comes_after_the_flush_is_dropped(swarm: Swarm) -> Non
     spec_id = await drafted(swarm)
     await told(swarm.http, "/pipeline/flush")
 
-    answer = await told(swarm.http, "/api/pipeline/draft", tag="swarm", spec_id=spec_id)
-
-    assert answer == {"spec_id": spec_id, "is_ready": False}
+    assert await wrote(swarm, spec_id) == "nothing"
     assert not await is_served(swarm)
 
 
@@ -180,8 +201,7 @@ async def test_another_decision_than_the_predicted_one_flushes_the_draft(swarm: 
 
 async def test_nothing_is_drafted_before_the_first_generated_program(swarm: Swarm) -> None:
     lab = swarm.process.lab
-    await lab.command("HSET", lab.keys("beliefs", "swarm"), "results", 48)
-    await followed(swarm)
+    await lab.command("DEL", lab.keys("programs", "swarm"))
 
     for name in ("w1", "w2"):
         await swarm.tick((await swarm.next(name))["run_id"], 0.2, 1.1)

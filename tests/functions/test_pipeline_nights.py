@@ -7,6 +7,7 @@ import pytest
 from bench._batches import Batches
 from bench.pipeline import TERMS, fared
 from functions.process.lifecycle import Process
+from functions.rules.pipeline.stepping import flushed
 from state.pipelines import Pipelines
 from state.records import Pipeline
 
@@ -53,24 +54,27 @@ async def test_a_night_that_restarts_after_every_step_is_the_same_night(
     process: Process, night: Batches
 ) -> None:
     for step in night.pipe.steps:
-        kept = await Pipelines(process.lab).get("night")
+        kept, _ = await Pipelines(process.lab).read("night")
         assert kept == step.before
         assert await Pipelines(process.lab).take("night", step)
 
-    assert await Pipelines(process.lab).get("night") == night.pipe.pipeline != Pipeline()
+    kept, _ = await Pipelines(process.lab).read("night")
+    assert kept == night.pipe.pipeline != Pipeline()
     assert {step.kind for step in night.pipe.steps} >= {"drafting", "ready", "confirmed", "batch"}
 
 
 @pytest.mark.parametrize("kind", ["ready", "confirmed"])
-async def test_a_draft_s_text_is_kept_with_it(process: Process, night: Batches, kind: str) -> None:
+async def test_a_draft_s_text_is_kept_with_it_and_goes_with_it(
+    process: Process, night: Batches, kind: str
+) -> None:
     store = Pipelines(process.lab)
 
-    spec_id = ""
     for step in night.pipe.steps:
         assert await store.take("night", step)
-        spec_id = str(step.data.get("spec_id", ""))
         if step.kind == kind:
             break
 
-    assert await Pipelines(process.lab).text("night", spec_id) == "a program"
-    assert await store.text("night", "night-spec-0") is None
+    assert (await Pipelines(process.lab).read("night"))[1] == "a program"
+    stand = await store.stand("night")
+    assert await store.take("night", flushed(stand.pipeline, stand, "operator"))
+    assert (await store.read("night"))[1] is None

@@ -196,7 +196,8 @@ CEILINGS: dict[str, Most] = {
     "pipeline::flush_token": Most(1),
     "pipeline::flush": Most(1),
     "pipeline::follow": Most(0),
-    "pipeline::draft": Most(1),
+    "pipeline::draft": Most(2),
+    "pipeline::adopt": Most(1),
     "tag::pause": Most(1, 1),
     "tag::unpause": Most(1, 1),
     "tag::budget": Most(1, 1),
@@ -481,7 +482,8 @@ async def organisers(a: Counter) -> None:
         await a.paid(quiet)
     for quiet in ("status", "spec", "spec_payload", "flush_token", "flush", "follow"):
         await a.paid(f"pipeline::{quiet}")
-    await a.paid("pipeline::draft", tag="new-swarm", spec_id="new-swarm-spec-1")
+    await a.paid("pipeline::draft", tag="new-swarm", number=1)
+    await a.paid("pipeline::adopt", tag="new-swarm", spec_id="new-swarm-spec-1")
 
 
 async def proposers(a: Counter) -> None:

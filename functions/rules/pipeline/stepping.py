@@ -136,6 +136,7 @@ def drafted(facts: PipelineFacts, prediction: Prediction) -> Step:
     """Begin a draft."""
     p, stand = facts.stand.pipeline, facts.stand
     draft = Draft(
+        number=p.specs + 1,
         spec_id=f"{facts.beliefs.tag.name}-spec-{p.specs + 1}",
         batch_id=p.batch_id,
         state="drafting",
@@ -149,9 +150,9 @@ def drafted(facts: PipelineFacts, prediction: Prediction) -> Step:
     return Step("drafting", p, after, _told(draft, hypothesis_id=prediction.decision.hypothesis_id))
 
 
-def written(p: Pipeline, spec_id: str, text: str) -> Step | None:
+def written(p: Pipeline, number: int, text: str) -> Step | None:
     """The draft is ready; None: there is no such draft that is being written."""
-    if p.draft is None or p.draft.spec_id != spec_id or p.draft.state != "drafting":
+    if p.draft is None or p.draft.number != number or p.draft.state != "drafting":
         return None
     draft = p.draft.model_copy(update={"state": "ready"})
     return Step("ready", p, _after(p, draft=draft), _told(draft), text)
@@ -260,6 +261,7 @@ def _named(now: Decision | None) -> dict[str, Any]:
 def _told(draft: Draft, **more: Any) -> dict[str, Any]:
     """Data of an event."""
     return {
+        "number": draft.number,
         "spec_id": draft.spec_id,
         "batch_id": draft.batch_id,
         "confidence": draft.confidence,

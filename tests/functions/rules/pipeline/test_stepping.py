@@ -85,7 +85,7 @@ def drafting(confidence: float = 0.9, predicted: Decision = LR, p: Pipeline | No
 def ready(confidence: float = 0.9, predicted: Decision = LR, p: Pipeline | None = None) -> Pipeline:
     p = drafting(confidence, predicted, p)
     assert p.draft is not None
-    step = written(p, p.draft.spec_id, "the program")
+    step = written(p, p.draft.number, "the program")
     assert step is not None
     return step.after
 
@@ -207,9 +207,9 @@ def test_after_a_flush_another_draft_begins_once_ten_more_ticks_are_in() -> None
 
 
 def test_a_text_for_another_draft_or_a_second_one_is_not_taken() -> None:
-    assert written(drafting(), "t-spec-0", "old") is None
-    assert written(ready(), "t-spec-1", "again") is None
-    assert written(running(), "t-spec-1", "flushed") is None
+    assert written(drafting(), 2, "of another one") is None
+    assert written(ready(), 1, "again") is None
+    assert written(running(), 1, "flushed") is None
 
 
 def test_trust_stays_between_0_and_1() -> None:

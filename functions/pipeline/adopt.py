@@ -1,0 +1,40 @@
+"""pipeline::adopt makes a confirmed draft the next version of its swarm's program."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pydantic import Field
+
+from functions.contract import Command, On, Response, function
+from functions.pipeline._stores import Reading
+from state.ids import Id
+from state.ids import Tag as TagName
+from state.program_facts import ProgramVersion
+
+
+class AdoptDraft(Command):
+    tag: TagName
+    spec_id: Id = Field(description="the draft", examples=["swarm-spec-3"])
+
+
+class AdoptedDraft(Response):
+    tag: str
+    number: int | None
+    """Of the new version; null: the draft is not confirmed, or was adopted before."""
+
+
+@function("pipeline::adopt", On("pipeline.confirmed"), role="operator", writes=True, keeps_answer=False)
+async def adopt(request: AdoptDraft, stores: Reading) -> AdoptedDraft:
+    """Give the workers that preload nothing what the others have already."""
+    tag = request.tag
+    p, text = await stores.pipelines.read(tag)
+    if p.draft is None or p.draft.spec_id != request.spec_id or p.draft.state != "confirmed" or text is None:
+        return AdoptedDraft(tag=tag, number=None)
+    version = ProgramVersion.read(text)
+    while True:
+        due = await stores.programs.due_facts(tag)
+        if due.current is not None and due.current.reason == version.reason:
+            return AdoptedDraft(tag=tag, number=None)
+        if await stores.programs.write(tag, replace(version, number=due.number, at=due.now)):
+            return AdoptedDraft(tag=tag, number=due.number)

@@ -1,0 +1,16 @@
+"""What the results of a tag say once its running batch has decided what it is predicted to."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from functions.rules.program.findings import Findings
+from state.belief_facts import BeliefFacts
+from state.records import Draft
+
+
+def foreseen(findings: Findings, draft: Draft, beliefs: BeliefFacts) -> Findings:
+    """The findings of now, with the strategy and the leading claim that the draft predicts."""
+    leading = next((h for h in beliefs.open if h.hypothesis_id == draft.predicted.hypothesis_id), None)
+    claim = "a claim that is settled by now" if leading is None else leading.statement
+    return replace(findings, strategy=draft.predicted.strategy, why=f"most workers test this claim: {claim}")
