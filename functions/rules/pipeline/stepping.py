@@ -127,7 +127,7 @@ def next_step(facts: PipelineFacts, terms: Terms) -> Step | None:
         return None
     if draft is None or draft.state == "drafting":
         return _batch_ended(p, facts.stand, now, terms)
-    if now == draft.predicted:
+    if now is not None and now == draft.predicted:
         return _confirmed(p, draft, facts.stand, now, terms)
     return _mismatched(flushed(p, facts.stand, "mismatch", _named(now)), facts.stand, now, terms)
 

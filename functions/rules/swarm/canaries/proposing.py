@@ -84,13 +84,8 @@ def on_trial(proposal: ProposedDimension) -> Dimension:
 
 
 def _declared(proposal: ProposedDimension) -> DeclaredDimension:
-    return DeclaredDimension(
-        name=proposal.name,
-        dtype=proposal.dtype,
-        min=proposal.min,
-        max=proposal.max,
-        categories=proposal.categories,
-    )
+    fields = {name: getattr(proposal, name) for name in ("name", "dtype", "min", "max", "categories")}
+    return DeclaredDimension.model_validate(fields)
 
 
 def _unbounded(dimension: Dimension) -> Iterator[str]:

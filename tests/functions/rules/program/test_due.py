@@ -64,12 +64,9 @@ def test_without_a_language_model_the_templates_write() -> None:
 
 def test_a_language_model_is_asked_waited_for_asked_again_and_given_up() -> None:
     waits, late = 1000.0, 1000.0 - ANSWERED_S
-    given = [None, (1, 1, waits), (1, 1, late), (1, 2, waits), (1, 2, late)]
+    asks = [ProgramAsk(1, n, at, "50 results") for n, at in ((1, waits), (1, late), (2, waits), (2, late))]
 
-    steps = [
-        next_step(facts(50, ask=None if ask is None else ProgramAsk(*ask, "50 results")), has_author=True)
-        for ask in given
-    ]
+    steps = [next_step(facts(50, ask=ask), has_author=True) for ask in (None, *asks)]
 
     assert [(s.what, s.attempt) for s in steps] == [
         ("ask", 1),

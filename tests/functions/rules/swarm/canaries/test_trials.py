@@ -104,8 +104,10 @@ def test_where_more_is_better_more_is_an_improvement() -> None:
 
 def test_crashes_are_no_results_and_stopped_runs_are() -> None:
     ended = [
-        EndedResult(experiment_id=f"swarm-{n}", status=status, finished_at=float(n))
-        for n, status in enumerate(["stopped"] * 60 + ["crash"] * 40, 1)
+        EndedResult(
+            experiment_id=f"swarm-{n}", status="stopped" if n <= 60 else "crash", finished_at=float(n)
+        )
+        for n in range(1, 101)
     ]
 
     assert improvement(searched(100, kept(10.5, -0.05), ended=ended)) == 0.0
