@@ -74,6 +74,11 @@ class Metric(click.ParamType[float]):
     multiple=True,
     help="folder that isolated runs may read, too",
 )
+@click.option(
+    "--use-spec-pipeline",
+    is_flag=True,
+    help="preload drafts of the swarm's next program, and follow one as soon as the swarm trusts it",
+)
 @click.option("--pass-env", multiple=True, metavar="NAME", help="environment variable for runs")
 def main(
     train_py: Path | None,
@@ -90,6 +95,7 @@ def main(
     network: str | None,
     data_dirs: tuple[Path, ...],
     pass_env: tuple[str, ...],
+    use_spec_pipeline: bool,
 ) -> None:
     """Join a swarm with your train.py: pull configs, run them on this machine, report.
 
@@ -117,7 +123,7 @@ def main(
     settings = Settings()
     start_logging(settings, "join")
     enroll_token = settings.enroll_token.get_secret_value() if settings.enroll_token else None
-    options = Options(enroll_token, max_runs, baseline_runs, baseline_bpb)
+    options = Options(enroll_token, max_runs, baseline_runs, baseline_bpb, use_spec_pipeline)
     try:
         with alone_in(settings.data_dir):
             joined = remembered(settings.data_dir, Joined)

@@ -29,6 +29,7 @@ from workers.swarm.project import Project, taken
 from workers.swarm.results import Results
 from workers.swarm.runs import Runs
 from workers.swarm.server import Registered, Server, Varied
+from workers.swarm.spec_pipeline import SpecPipeline
 from workers.swarm.working import OtherBudget, Worker, Working, keep_program
 
 
@@ -41,6 +42,8 @@ class Options:
     baseline_runs: int = 3
     baseline_bpb: float | None = None
     """What the owner says that the unchanged script scores; None: it is measured."""
+    use_spec_pipeline: bool = False
+    """Preload drafts of the swarm's program between runs, and follow those that are deployed or confirmed."""
 
 
 async def join(joined: Joined, options: Options, settings: Settings, say: Callable[[str], None]) -> None:
@@ -154,7 +157,12 @@ class Joining:
             await self._leaving.patiently(lambda: self._go_on_as_before(server, results))
         peek = await server.peek(self._tag)
         self._check(peek.varied or ())
-        working = Working(server, self._project, self._runs, results, self._leaving, self._say, self._check)
+        ahead = None
+        if options.use_spec_pipeline:
+            ahead = SpecPipeline(server, self._joined.terms.tag, self._say)
+        working = Working(
+            server, self._project, self._runs, results, self._leaving, self._say, self._check, ahead
+        )
         budget_s = peek.base_s
         while (baseline := await self._enter(server, options, device, budget_s)) is not None:
             if (synced := await self._leaving.patiently(server.sync)) is None:

@@ -76,6 +76,22 @@ class Synced(_Answer):
     """Of a run that is not extended; None where the server does not say."""
 
 
+class PipelineStatus(_Answer):
+    """How the draft of the swarm's next program stands."""
+
+    spec_state: str | None = None
+    spec_id: str | None = None
+    deploy_allowed: bool = False
+    last_flush_token: str | None = None
+
+
+class Preload(_Answer):
+    """A draft of the swarm's next program, whole."""
+
+    spec_id: str
+    program_md: str
+
+
 class Peek(_Answer):
     """What can be seen of a swarm before one is in it; None where it is not shown."""
 
@@ -133,6 +149,17 @@ class Server:
             self._known = answer.headers.get("etag"), synced
         return synced
 
+    async def pipeline(self, tag: str | None) -> PipelineStatus:
+        """How the draft of a swarm's next program stands."""
+        return self._read(PipelineStatus, await self._ask("GET", f"/pipeline/status{_about(tag)}"))
+
+    async def preload(self, tag: str | None) -> Preload | None:
+        """The draft; None while none is ready."""
+        answer = await self._sent("GET", f"/pipeline/spec_payload{_about(tag)}", None, {}, TIMEOUT)
+        if answer.status_code == httpx.codes.NO_CONTENT:
+            return None
+        return self._read(Preload, told(self.url, answer))
+
     async def peek(self, tag: str) -> Peek:
         """Its base budget and its dimensions, where this caller may read them."""
         base_s: float | None = None
@@ -179,3 +206,8 @@ class Server:
                 hint="is --url right, and the server's version?",
                 retry_after=1.0,
             ) from problem
+
+
+def _about(tag: str | None) -> str:
+    """The query of a route that is about one swarm."""
+    return "" if tag is None else f"?tag={tag}"

@@ -15,6 +15,7 @@ from workers.swarm.project import Project
 from workers.swarm.results import Results
 from workers.swarm.runs import Runs, job_of, not_run_of, result_of, seed_of
 from workers.swarm.server import Assignment, Server, Varied
+from workers.swarm.spec_pipeline import SpecPipeline
 from workers.swarm.ticks import Ticks
 
 PROGRAM = "program.md"
@@ -53,6 +54,7 @@ class Working:
         leaving: Leaving,
         say: Callable[[str], None],
         check: Callable[[Sequence[Varied]], None],
+        ahead: SpecPipeline | None = None,
     ) -> None:
         self._server = server
         self._project = project
@@ -61,6 +63,7 @@ class Working:
         self._leaving = leaving
         self._say = say
         self._check = check
+        self._ahead = ahead
         self._count = 0
 
     async def go_on(self, who: Worker, most: int | None) -> None:
@@ -81,7 +84,10 @@ class Working:
         """Hand in what waits, then ask for an assignment: the server knows of no second one of ours."""
         await self._results.hand_in(self._server)
         synced = await self._server.sync()
-        keep_program(who.folder, synced.program_md, self._say)
+        program = synced.program_md
+        if self._ahead is not None:
+            program = await self._ahead.program(program)
+        keep_program(who.folder, program, self._say)
         self._check(synced.dimensions)
         told_s, measured_s = synced.budget_seconds, who.baseline.budget_s
         if told_s is not None and measured_s is not None and told_s != measured_s:

@@ -56,6 +56,12 @@ class Swarm:
     bearers: list[str | None] = field(default_factory=list)
     ticks: list[dict[str, Any]] = field(default_factory=list)
     results: list[dict[str, Any]] = field(default_factory=list)
+    pipeline: Reply = (404, {"title": "Not found", "status": 404, "detail": "it drafts nothing"})
+    """What it says of its drafts."""
+    draft: dict[str, Any] | None = None
+    """The one that it serves."""
+    preloads: int = 0
+    """How often it was."""
     not_modified: int = 0
     """How often a worker was told that it knows all."""
     url: str = ""
@@ -85,6 +91,13 @@ class Swarm:
                     dimensions.append({"name": name, "is_canary": True, "default_value": default})
                 more = {} if self.budget_s is None else {"budget_seconds": self.budget_s}
                 return 200, {"program_md": self.program, "dimensions": dimensions, **more}
+            case "GET", "pipeline" if path.startswith("/pipeline/status"):
+                return self.pipeline
+            case "GET", "pipeline" if self.draft is not None:
+                self.preloads += 1
+                return 200, self.draft
+            case "GET", "pipeline":
+                return 204, {}
             case "GET", "next_config" if self.todo:
                 return 200, self.todo[0]
             case "GET", "next_config":
@@ -119,7 +132,7 @@ def serving(swarm: Swarm) -> Iterator[Swarm]:
                 body,
                 self.headers.get("authorization", "").removeprefix("Bearer ") or None,
             )
-            content = json.dumps(document).encode()
+            content = b"" if status == 204 else json.dumps(document).encode()
             etag = f'"{zlib.crc32(content)}"'
             if self.headers.get("if-none-match") == etag:
                 swarm.not_modified += 1

@@ -518,3 +518,104 @@ def test_the_program_is_written_again_only_when_the_server_has_another(
     assert (worker.data / "program.md").read_text() == "# another program\n"
     assert worker.said.count("the swarm's program has changed") == 1
     assert swarm.not_modified >= 2
+
+
+DRAFT = {"spec_id": "s-1", "program_md": "# the draft\n", "confidence": 0.9, "deployment_confidence": 0.8}
+
+
+def stands(state: str | None, *, deploys: bool = False, flushed: str | None = None) -> Reply:
+    """What a server says of its draft."""
+    spec_id = None if state is None else "s-1"
+    return 200, {
+        "spec_state": state,
+        "spec_id": spec_id,
+        "deploy_allowed": deploys,
+        "last_flush_token": flushed,
+    }
+
+
+class Programs:
+    """What a worker follows in each run, while the server's pipeline goes on from one to the next."""
+
+    def __init__(
+        self, swarm: Swarm, worker: JoinedWorker, *states: tuple[Reply, dict[str, Any] | None]
+    ) -> None:
+        self.seen: dict[str, str] = {}
+        self._swarm, self._worker, self._states = swarm, worker, states
+        swarm.todo = [assignment(f"swarm-{n}") for n in range(1, len(states) + 1)]
+        swarm.pipeline, swarm.draft = states[0]
+        swarm.on_tick = self._on_tick
+
+    def _on_tick(self, tick: dict[str, Any]) -> dict[str, Any]:
+        if tick["id"] not in self.seen:
+            self.seen[tick["id"]] = (self._worker.data / "program.md").read_text()
+            self._swarm.pipeline, self._swarm.draft = self._states[min(len(self.seen), len(self._states) - 1)]
+        return {}
+
+
+def test_a_worker_follows_a_draft_once_it_is_deployed_and_leaves_it_once_it_is_flushed(
+    swarm: Swarm, worker: JoinedWorker
+) -> None:
+    told = Programs(
+        swarm,
+        worker,
+        (stands("drafting"), None),
+        (stands("ready"), DRAFT),
+        (stands("ready", deploys=True), DRAFT),
+        (stands(None, flushed="s-1"), None),
+    )
+
+    worker.first_join(swarm.url, "--max-runs", "4", "--use-spec-pipeline")
+
+    assert worker.ended() == 0
+    assert [told.seen[f"swarm-{n}"] for n in (1, 2, 3, 4)] == [
+        "# the program\n",
+        "# the program\n",
+        "# the draft\n",
+        "# the program\n",
+    ]
+    assert swarm.preloads == 1
+    assert "s-1 was dropped" in worker.said
+    kept = [file for file in worker.data.rglob("*") if file.is_file() and b"the draft" in file.read_bytes()]
+    assert kept == []
+
+
+def test_a_worker_follows_a_confirmed_draft_until_the_swarm_s_own_program_changes(
+    swarm: Swarm, worker: JoinedWorker
+) -> None:
+    told = Programs(
+        swarm, worker, (stands("ready"), DRAFT), (stands("confirmed"), DRAFT), (stands("confirmed"), DRAFT)
+    )
+    on_tick = swarm.on_tick
+
+    def adopt(tick: dict[str, Any]) -> dict[str, Any]:
+        if tick["id"] == "swarm-2":
+            swarm.program = "# the draft, adopted\n"
+        return on_tick(tick)
+
+    swarm.on_tick = adopt
+    worker.first_join(swarm.url, "--max-runs", "3", "--use-spec-pipeline")
+
+    assert worker.ended() == 0
+    assert [told.seen[f"swarm-{n}"] for n in (1, 2, 3)] == [
+        "# the program\n",
+        "# the draft\n",
+        "# the draft, adopted\n",
+    ]
+
+
+def test_a_worker_asks_for_no_drafts_unless_it_is_to_and_goes_on_where_there_are_none(
+    swarm: Swarm, worker: JoinedWorker
+) -> None:
+    told = Programs(swarm, worker, (problem(403, "Forbidden", "for viewers"), DRAFT))
+
+    worker.first_join(swarm.url, "--max-runs", "1", "--use-spec-pipeline")
+
+    assert worker.ended() == 0
+    assert told.seen == {"swarm-1": "# the program\n"}
+    assert "no drafts of the program: for viewers" in worker.said
+    swarm.todo, swarm.pipeline = [assignment("swarm-9")], stands("confirmed")
+    worker.join("--max-runs", "1")
+    assert worker.ended() == 0
+    assert told.seen["swarm-9"] == "# the program\n"
+    assert swarm.preloads == 0
