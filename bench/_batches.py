@@ -163,6 +163,16 @@ class Batches(Night):
         self._looked_at: list[Ended] = []
         super().__init__(seed, believes=True, policy=POLICY.changed({"sampler": "thompson"}), workers=workers)
 
+    @property
+    def running(self) -> list[Experiment]:
+        """The runs under way, those that began first at the front."""
+        return [*self._running.values()]
+
+    @property
+    def newest(self) -> list[Experiment]:
+        """The newest runs that ended, newest first."""
+        return self._newest
+
     def flip(self) -> None:
         """From now on the best values lie on the other sides of the middles of their ranges."""
         self.truth = Truth({name: 1 - place for name, place in self.truth.best_places.items()})
@@ -180,8 +190,8 @@ class Batches(Night):
     def foretold(self, left: int, now: Decision | None) -> Prediction | None:
         """What the server predicts."""
         early = self.beliefs.early(
-            [*self._running.values()],
-            self._newest,
+            self.running,
+            self.newest,
             self._spread(),
             self.best_config,
             len(self._workers),

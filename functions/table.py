@@ -85,7 +85,7 @@ def check(found: Mapping[str, Function[Any, Any]]) -> None:
             raise BadTable(f"{name!r} names no role")
         if declared.knows_caller and declared.roles != ("anyone",):
             raise BadTable(f"{name!r}: knows_caller is for the role anyone, other roles are always known")
-        if declared.is_public and (declared.roles != ("viewer",) or declared.writes):
+        if declared.is_public and ("viewer" not in declared.roles or declared.writes):
             raise BadTable(f"{name!r}: only what a viewer reads is public")
         if declared.held_for and (declared.knows_caller or declared.is_public):
             raise BadTable(f"{name!r}: a call without a token cannot be held")

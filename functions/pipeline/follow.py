@@ -71,10 +71,12 @@ async def _followed(tag: str, pipelines: Pipelines, terms: Terms) -> list[str]:
 
 async def _new_draft(facts: PipelineFacts, pipelines: Pipelines, terms: Terms) -> Step | None:
     """Begin a draft of what the batch will decide; None: nothing can be told of it."""
-    name = facts.beliefs.tag.name
+    name, now = facts.beliefs.tag.name, standing_decision(facts)
+    if now is None:
+        return None  # a tag of agents: no hypothesis has workers
     early = await pipelines.early(name)
     chance = Random(f"{name} {facts.stand.pipeline.specs} {facts.stand.results}")
     left = left_of(facts.stand.results, terms)
     # some tenths of a second of CPU
-    found = await asyncio.to_thread(predicted, early, left, standing_decision(facts), chance)
+    found = await asyncio.to_thread(predicted, early, left, now, chance)
     return None if found is None else drafted(facts, found)

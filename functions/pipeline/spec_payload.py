@@ -23,7 +23,9 @@ class DraftPayload(Response):
     """How far drafts are trusted, 0 to 1."""
 
 
-@function("pipeline::spec_payload", Http("GET", "/pipeline/spec_payload"), role="viewer", is_public=True)
+@function(
+    "pipeline::spec_payload", Http("GET", "/pipeline/spec_payload"), role=("viewer", "worker"), is_public=True
+)
 async def spec_payload(request: ReadDraftPayload, stores: Reading, settings: Settings) -> DraftPayload | None:
     """The draft as workers preload it; 204 while none is ready or confirmed."""
     found = await served(request.tag_in(settings), stores, settings)

@@ -49,7 +49,7 @@ class PipelineStatus(Response):
     """Share of the drafts that were confirmed; null: none was confirmed or flushed."""
 
 
-@function("pipeline::status", Http("GET", "/pipeline/status"), role="viewer", is_public=True)
+@function("pipeline::status", Http("GET", "/pipeline/status"), role=("viewer", "worker"), is_public=True)
 async def status(request: ReadPipeline, pipelines: Pipelines, settings: Settings) -> PipelineStatus:
     """How the drafts of a swarm's programs fare, and whether workers may follow the present one."""
     terms = terms_in(settings)

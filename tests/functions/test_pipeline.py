@@ -13,6 +13,7 @@ from functions.rules.pipeline.stepping import flushed
 from state.pipelines import Pipelines
 from state.settings import Settings
 from tests.conftest import http_client
+from tests.functions.test_programs_by_models import WRITTEN, author_process
 from tests.functions.test_swarm import DIMENSIONS, Swarm
 from tests.labs import asked, events_of, told
 
@@ -155,6 +156,27 @@ async def test_a_confirmed_draft_is_the_next_version_of_the_program_once(swarm: 
 
     assert adopted == [2, None]
     assert (await swarm.http.get("/program.md")).text == (await swarm.http.get("/pipeline/spec")).text
+
+
+async def test_a_language_model_writes_the_draft_where_there_is_one(
+    swarm: Swarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with author_process(swarm.process, monkeypatch, WRITTEN) as (pi, stage):
+        spec_id = await drafted(swarm)
+        assert await wrote(swarm, spec_id) == "asked"
+        assert not await is_served(swarm)
+        call = pi.invoker.system("pi", "queue")
+        job = {"tag": "swarm", "number": int(spec_id.rpartition("-")[2])}
+        answers = [(await pi.invoker.call("pipeline::draft", job, call)).model_dump() for _ in range(2)]
+
+    assert answers[0]["author"].startswith("anthropic ")
+    assert answers[1]["author"] is None
+    [request] = stage.received
+    assert "predicted to decide" in str(request.body)
+    assert "most workers test this claim" in str(request.body)
+    document = (await swarm.http.get("/pipeline/spec")).text
+    assert "Set LR to 0.01 and vary DEPTH from 4 to 8." in document
+    assert document.count("NIGHTJAR_MUTABLE_END") == 1
 
 
 async def test_a_flushed_draft_is_served_no_more_at_once(swarm: Swarm) -> None:

@@ -113,3 +113,22 @@ def test_a_variable_of_other_servers_that_sets_nothing_is_named_with_what_to_use
 
     assert list(found) == ["DASHBOARD_TOKENS", "META_RUNTIME_STATE_PATH"]
     assert "--role viewer" in found["DASHBOARD_TOKENS"]
+
+
+def test_the_settings_of_drafts_have_their_published_names_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {
+        "ENABLED": "true",
+        "AUTO_DEPLOY": "true",
+        "BATCH_EVERY": "30",
+        "DRAFT_AFTER": "5",
+        "OLDEST_S": "60",
+        "LEAST_CONFIDENCE": "0.8",
+        "LEAST_BANK": "0.9",
+    }.items():
+        monkeypatch.setenv(f"BAD_PI_PIPELINE_{name}", value)
+
+    found = Settings()
+
+    assert (found.pipeline_enabled, found.pipeline_auto_deploy) == (True, True)
+    assert (found.pipeline_batch_every, found.pipeline_draft_after, found.pipeline_oldest_s) == (30, 5, 60.0)
+    assert (found.pipeline_least_confidence, found.pipeline_least_bank) == (0.8, 0.9)

@@ -50,8 +50,6 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
             "lab::status",
             "pipeline::flush_token",
             "pipeline::spec",
-            "pipeline::spec_payload",
-            "pipeline::status",
             "pool::list",
             "program::current",
             "program::diff",
@@ -70,7 +68,15 @@ OF_ROLES: Mapping[tuple[str, ...], frozenset[str]] = {
         }
     ),
     ("viewer", "worker"): frozenset(
-        {"gpu::get", "run::active", "run::stats", "token::rotate", "token::whoami"}
+        {
+            "gpu::get",
+            "pipeline::spec_payload",
+            "pipeline::status",
+            "run::active",
+            "run::stats",
+            "token::rotate",
+            "token::whoami",
+        }
     ),
     ("agent",): frozenset(
         {
