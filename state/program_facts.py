@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pydantic import TypeAdapter
 
 from state.belief_facts import ProposalFacts
-from state.policy import Policy
 from state.records import Best, Sketch, Strategy, Tag
 
 
@@ -69,7 +68,6 @@ class DueFacts:
 
     now: float
     tag: Tag
-    policy: Policy
     strategy: Strategy
     populations: Sequence[str]
     """Their texts; empty: the tag has none."""

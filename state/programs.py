@@ -12,7 +12,6 @@ from state.client import Lab, time_of
 from state.errors import NotFound
 from state.hypotheses import Hypotheses
 from state.indexes import fields_in, members, read_as, values
-from state.policy import read_policy
 from state.program_facts import (
     Base,
     DueFacts,
@@ -59,7 +58,6 @@ class Programs:
             {
                 "now": ("TIME",),
                 "tag": ("HGETALL", keys.tag(tag)),
-                "policy": ("HGET", keys("policy", tag), "values"),
                 "strategy": ("HGETALL", keys("strategy", tag)),
                 "populations": ("HVALS", keys("populations", tag)),
                 "newest": ("LINDEX", keys("programs", tag), -1),
@@ -70,7 +68,6 @@ class Programs:
         return DueFacts(
             now=time_of(found["now"]),
             tag=tag_in(found["tag"], tag),
-            policy=read_policy(found["policy"]),
             strategy=Strategy.parse(found["strategy"]),
             populations=found["populations"],
             current=_version(found["newest"]),

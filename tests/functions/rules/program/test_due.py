@@ -8,7 +8,6 @@ import pytest
 
 from functions.rules.program.due import ANSWERED_S, next_step, reason_due, strategy_of
 from functions.rules.swarm.populations import Population
-from state.policy import Policy
 from state.program_facts import DueFacts, ProgramAsk, ProgramVersion
 from state.records import Strategy, Tag
 
@@ -21,7 +20,7 @@ def facts(results: int, **more: Any) -> DueFacts:
     tag = Tag(name="swarm", branch="b", created_at=0.0, kept=results, total=results)
     strategy = Strategy(mode="explore", explore_ratio=0.5, temperature=0.5, reason="")
     given: dict[str, Any] = {"populations": [], "current": None, "ask": None, "base": None, **more}
-    return DueFacts(now=1000.0, tag=tag, policy=Policy(), strategy=strategy, **given)
+    return DueFacts(now=1000.0, tag=tag, strategy=strategy, **given)
 
 
 def of_population(strategy: Any, target: int, name: str) -> str:
