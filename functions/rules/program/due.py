@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal
 
@@ -61,15 +62,11 @@ def reason_due(facts: DueFacts) -> str | None:
 
 
 def strategy_of(facts: DueFacts) -> str:
-    """What most of the workers of a swarm do; without populations, the mode of the tag's search."""
-    populations = leading(facts)
-    return populations[0].strategy if populations else facts.strategy.mode
-
-
-def leading(facts: DueFacts) -> list[Population]:
-    """A swarm's populations, those with the most workers first."""
-    found = [Population.read(text) for text in facts.populations]
-    return sorted(found, key=lambda p: (-p.target, p.population_id))
+    """What most of the workers of a swarm are there for; without populations, the mode of the tag's search."""
+    workers = Counter[str]()
+    for p in map(Population.read, facts.populations):
+        workers[p.strategy] += p.target
+    return max(sorted(workers), key=workers.__getitem__) if workers else facts.strategy.mode
 
 
 def ask_of(facts: DueFacts, step: Step) -> ProgramAsk:

@@ -15,8 +15,8 @@ PARTS = 4
 """Parts that a range is cut into, each with as many runs as the others."""
 LEAST_RUNS = 4
 """Runs that a part needs."""
-CLEAR = 2.0
-"""Standard errors by which a mean must differ from that of all other runs."""
+CLEAR = 3.0
+"""Standard errors by which a mean must differ from that of all other runs: dozens of parts are looked at."""
 MOST_BELIEFS = 12
 MOST_DECISIONS = 10
 MOST_REGIONS = 12
@@ -72,6 +72,7 @@ class Findings:
 
     tag: str
     metric: str
+    """What runs are judged by: the tag's metric, or delta_bpb where a swarm compares deltas."""
     direction: str
     results: int
     strategy: str

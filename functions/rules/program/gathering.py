@@ -29,7 +29,7 @@ def findings_of(facts: FindingsFacts, categories: Sequence[str]) -> Findings:
     stays = [h for h in beliefs.open if h.settled is not None]
     return Findings(
         tag=tag.name,
-        metric=tag.metric,
+        metric="delta_bpb" if beliefs.policy.compare_by == "delta" else tag.metric,
         direction=tag.direction,
         results=tag.results,
         strategy=strategy_of(due),

@@ -35,7 +35,7 @@ def program_update(findings: Findings) -> ProgramUpdate:
 
 
 def _summary(f: Findings) -> Iterator[str]:
-    yield f"{f.tag} has {f.results} results; most work is to {f.strategy}."
+    yield f"{f.tag} has {_count(f.results, 'result', 'results')}; its strategy is {f.strategy}."
     if f.why:
         yield f"Why: {f.why.rstrip('.')}."
     if f.best_id is not None and f.best_value is not None:

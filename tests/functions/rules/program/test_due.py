@@ -44,14 +44,14 @@ def test_a_change_of_strategy_makes_another_soon_but_not_at_once(results: int, i
     assert (reason_due(given) is not None) is is_due
 
 
-def test_a_swarms_strategy_is_that_of_the_population_with_most_workers() -> None:
+def test_a_swarms_strategy_is_the_one_with_most_workers() -> None:
     populations = [
-        of_population("falsify", 3, "pop_a"),
+        of_population("falsify", 5, "pop_a"),
         of_population("exploit", 9, "pop_c"),
-        of_population("validate", 9, "pop_b"),
+        of_population("falsify", 6, "pop_b"),
     ]
 
-    assert strategy_of(facts(0, populations=populations)) == "validate"
+    assert strategy_of(facts(0, populations=populations)) == "falsify"
     assert strategy_of(facts(0)) == "explore"
 
 
