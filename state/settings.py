@@ -23,11 +23,9 @@ from state.ids import Id, Tag
 
 OF_COMMANDS = frozenset({"NIGHTJAR_TOKEN", "NIGHTJAR_ENROLL_TOKEN"})
 """Variables that only commands get, no process of the lab."""
-OF_AUTHORS = tuple(
-    f"{prefix}{name}_API_KEY"
-    for name in ("ANTHROPIC", "OPENAI", "GEMINI", "GOOGLE")
-    for prefix in ("", "NIGHTJAR_")
-    if (prefix, name) != ("NIGHTJAR_", "GOOGLE")
+OF_AUTHORS = (
+    *("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    *("NIGHTJAR_ANTHROPIC_API_KEY", "NIGHTJAR_OPENAI_API_KEY", "NIGHTJAR_GEMINI_API_KEY"),
 )
 """Variables with the key of a language model."""
 
