@@ -54,7 +54,7 @@ def scanned(constants: Mapping[str, object]) -> Scanned:
 
 def suggestion(name: str, value: object) -> DeclaredDimension | str:
     """A dimension for this constant; a text says why there is none."""
-    if reason := _untouched(name, value):
+    if reason := untouched(name, value):
         return reason
     match value:
         case bool():
@@ -91,7 +91,8 @@ def _declared(name: str, fields: Mapping[str, object], value: object) -> Declare
     return declared
 
 
-def _untouched(name: str, value: object) -> str | None:
+def untouched(name: str, value: object) -> str | None:
+    """Why no search should touch a constant of this name, or with this value; None: one may."""
     if name.startswith("_"):
         return "a private name"
     if name in RESERVED:

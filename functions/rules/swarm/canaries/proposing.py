@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from functions.rules.swarm.digits import short
 from functions.rules.swarm.dimensions import MOST, DeclaredDimension, checked, same
 from functions.rules.swarm.rooms import own_value
+from functions.rules.swarm.scanning import untouched
 from functions.rules.swarm.shapes import CANARY_SHARE
 from state.errors import Invalid
 from state.records import Dimension, ProposedDimension, Value
@@ -58,6 +59,9 @@ def problems(proposal: ProposedDimension, dimensions: Sequence[Dimension]) -> It
     if len(dimensions) >= MOST:
         yield f"the tag has {MOST} dimensions already"
     yield from _unbounded(dimension)
+    values = [proposal.default_value, *(proposal.categories or [])]
+    if reason := next((r for value in values if (r := untouched(proposal.name, value))), None):
+        yield f"it is not tried: {reason}"
     default = own_value(dimension, proposal.default_value)
     if default is None:
         yield f"its default {proposal.default_value!r:.60} is none of its values"

@@ -25,7 +25,7 @@ JUDGED_AFTER = 40
 LEAST_VARIED = 12
 """Of these, those that have to have varied the dimension."""
 JUDGED_BY = 250
-"""Results after which it is judged whatever varied it: with 12 % of the runs, 12 of 250 are missed once in 10,000."""
+"""Results after which it is judged whatever varied it: 12 % of 250 runs are fewer than 12 in 3 of 100,000 trials."""
 LEAST_GAIN = 0.001
 """By which the best has to have improved in the runs that varied it."""
 

@@ -101,6 +101,29 @@ def test_what_is_wrong_with_a_proposal_is_said(fields: dict[str, Any], told: str
     assert any(told in problem for problem in wrong(**fields)), wrong(**fields)
 
 
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"name": "DATA_SEED"}, "a seed, a place or a secret"),
+        ({"name": "CHECKPOINT_PATH"}, "a seed, a place or a secret"),
+        ({"name": "API_KEY"}, "a seed, a place or a secret"),
+        ({"name": "_HIDDEN"}, "a private name"),
+        ({"name": "TIME_LIMIT_S"}, "a time limit"),
+        ({"dtype": "categorical", "categories": ["none", "/etc/passwd"]}, "a path or a file's name"),
+        ({"dtype": "categorical", "categories": ["none", "../data.bin"]}, "a path or a file's name"),
+        ({"dtype": "categorical", "categories": ["none", "https://x.example/"]}, "a path or a file's name"),
+        (
+            {"dtype": "categorical", "categories": ["~/a", "b"], "default_value": "b"},
+            "a path or a file's name",
+        ),
+    ],
+)
+def test_no_proposal_has_workers_open_a_file_or_change_a_seed_or_a_time_limit(
+    fields: dict[str, Any], told: str
+) -> None:
+    assert any(told in problem for problem in wrong(**fields)), wrong(**fields)
+
+
 def test_a_trial_begins_with_its_share_its_importance_and_its_default() -> None:
     dimension = on_trial(proposed(default_value=0))
 
