@@ -16,7 +16,7 @@ from state.settings import Settings
 class DiffPrograms(OfSwarm):
     number: int | None = Field(None, ge=1, description="the later version; default: the newest", examples=[7])
     against: int | None = Field(
-        None, ge=0, description="the earlier one, 0 for none; default: the one before"
+        None, ge=0, description="the earlier one, 0 for none; default: the one before", examples=[3]
     )
 
 
