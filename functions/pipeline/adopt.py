@@ -8,6 +8,7 @@ from pydantic import Field
 
 from functions.contract import Command, On, Response, function
 from functions.pipeline._stores import Reading
+from functions.rules.pipeline.foreseeing import is_news
 from state.ids import Id
 from state.ids import Tag as TagName
 from state.program_facts import ProgramVersion
@@ -21,7 +22,7 @@ class AdoptDraft(Command):
 class AdoptedDraft(Response):
     tag: str
     number: int | None
-    """Of the new version; null: the draft is not confirmed, or was adopted before."""
+    """Of the new version; null: the draft is not confirmed, or a version says the same from as many results."""
 
 
 @function("pipeline::adopt", On("pipeline.confirmed"), role="operator", writes=True, keeps_answer=False)
@@ -34,7 +35,7 @@ async def adopt(request: AdoptDraft, stores: Reading) -> AdoptedDraft:
     version = ProgramVersion.read(text)
     while True:
         due = await stores.programs.due_facts(tag)
-        if due.current is not None and due.current.reason == version.reason:
+        if due.current is not None and not is_news(version, due.current):
             return AdoptedDraft(tag=tag, number=None)
         if await stores.programs.write(tag, replace(version, number=due.number, at=due.now)):
             return AdoptedDraft(tag=tag, number=due.number)

@@ -145,12 +145,18 @@ async def test_a_draft_is_begun_written_served_and_confirmed(swarm: Swarm) -> No
         assert (event["subject"], event["spec_id"]) == (spec_id, spec_id)
 
 
-async def test_a_confirmed_draft_is_the_next_version_of_the_program_once(swarm: Swarm) -> None:
+async def test_a_confirmed_draft_is_the_next_version_unless_one_of_later_results_says_the_same(
+    swarm: Swarm,
+) -> None:
     spec_id = await written(swarm)
     adopting = {"tag": "swarm", "spec_id": spec_id}
     assert (await told(swarm.http, "/api/pipeline/adopt", **adopting))["number"] is None
     await learned(swarm, EVERY)
     await followed(swarm)
+    stale = (await told(swarm.http, "/api/program/write", tag="swarm"))["number"]
+    assert (await told(swarm.http, "/api/pipeline/adopt", **adopting))["number"] is None
+    await swarm.process.lab.command("RPOP", swarm.process.lab.keys("programs", "swarm"))
+    assert stale == 2
 
     adopted = [(await told(swarm.http, "/api/pipeline/adopt", **adopting))["number"] for _ in range(2)]
 

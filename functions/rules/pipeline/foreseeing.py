@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from functions.rules.program.findings import Findings
 from state.belief_facts import BeliefFacts
+from state.program_facts import ProgramVersion
 from state.records import Draft
 
 
@@ -14,3 +15,10 @@ def foreseen(findings: Findings, draft: Draft, beliefs: BeliefFacts) -> Findings
     leading = next((h for h in beliefs.open if h.hypothesis_id == draft.predicted.hypothesis_id), None)
     claim = "a claim that is settled by now" if leading is None else leading.statement
     return replace(findings, strategy=draft.predicted.strategy, why=f"most workers test this claim: {claim}")
+
+
+def is_news(drafted: ProgramVersion, current: ProgramVersion) -> bool:
+    """Whether a confirmed draft says more than the current version, which may be itself, or one of later results."""
+    if drafted.reason == current.reason:
+        return False
+    return drafted.strategy != current.strategy or drafted.results >= current.results

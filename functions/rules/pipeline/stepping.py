@@ -58,7 +58,7 @@ def may_deploy(p: Pipeline, terms: Terms) -> bool:
         and p.draft is not None
         and p.draft.state in ("ready", "confirmed")
         and p.draft.confidence >= terms.least_confidence
-        and p.bank >= terms.least_bank - 1e-9  # 0.50 + 0.08 + 0.08 + ... is not exact
+        and p.bank >= terms.least_bank
     )
 
 
@@ -164,12 +164,12 @@ def flushed(p: Pipeline, stand: Stand, reason: FlushReason, more: Mapping[str, A
     after = _after(
         p,
         draft=None,
-        bank=max(0.0, p.bank - FLUSHED_TAKES),
+        bank=max(0.0, round(p.bank - FLUSHED_TAKES, 4)),
         flush_count=p.flush_count + 1,
         last_flush_token=p.draft.spec_id,
         ticks_drafted=stand.ticks,
     )
-    return Step("flushed", p, after, _told(p.draft, reason=reason, bank=round(after.bank, 4), **(more or {})))
+    return Step("flushed", p, after, _told(p.draft, reason=reason, bank=after.bank, **(more or {})))
 
 
 def expectations(hypotheses: Sequence[Hypothesis]) -> dict[str, Expected]:
@@ -201,10 +201,10 @@ def _confirmed(p: Pipeline, draft: Draft, stand: Stand, now: Decision, terms: Te
         p,
         **_new_batch(stand, now, terms),
         draft=draft.model_copy(update={"state": "confirmed"}),
-        bank=min(1.0, p.bank + CONFIRMED_ADDS),
+        bank=min(1.0, round(p.bank + CONFIRMED_ADDS, 4)),
         confirmed_count=p.confirmed_count + 1,
     )
-    return Step("confirmed", p, after, _told(draft, bank=round(after.bank, 4), **_named(now)))
+    return Step("confirmed", p, after, _told(draft, bank=after.bank, **_named(now)))
 
 
 def _mismatched(flush: Step, stand: Stand, now: Decision | None, terms: Terms) -> Step:
