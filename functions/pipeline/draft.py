@@ -7,16 +7,13 @@ from typing import Literal
 
 from pydantic import Field
 
+from functions.authoring import authored
 from functions.contract import CATEGORIES, Call, Command, On, Response, function
-from functions.formats.authored import ProgramUpdate
-from functions.lanes import Author, Commission
+from functions.lanes import Author
 from functions.pipeline._stores import Drafting
 from functions.rules.pipeline.foreseeing import foreseen
 from functions.rules.pipeline.stepping import written
-from functions.rules.program import templates
 from functions.rules.program.gathering import findings_of
-from functions.views.findings_text import findings_text
-from functions.views.program_block import block_of
 from state.ids import Tag as TagName
 from state.program_facts import FindingsFacts, ProgramVersion
 from state.records import Draft
@@ -94,19 +91,4 @@ async def _version(draft: Draft, facts: FindingsFacts, author: Author | None) ->
     """What the draft says, as a version of the program; its number is that of the next one for now."""
     # in a thread: with a thousand runs it takes tens of milliseconds
     findings = foreseen(await asyncio.to_thread(findings_of, facts, CATEGORIES), draft, facts.beliefs)
-    update, name = None, templates.NAME
-    if author is not None:
-        update = await author.write(ProgramUpdate, Commission(TASK, findings_text(findings)))
-        name = templates.NAME if update is None else author.name
-    update = update or templates.program_update(findings)
-    due = facts.due
-    return ProgramVersion(
-        number=due.number,
-        at=due.now,
-        author=name,
-        reason=f"drafted ahead as {draft.spec_id}",
-        results=due.tag.results,
-        strategy=draft.predicted.strategy,
-        block=block_of(update, author=name, results=due.tag.results),
-        base_digest="" if due.base is None else due.base.digest,
-    )
+    return await authored(author, TASK, findings, facts.due, reason=f"drafted ahead as {draft.spec_id}")
