@@ -132,14 +132,15 @@ class Programs:
         found: list[str] = await self._lab.command("ZRANGE", self._keys("program_asks"), 0, -1)
         return found
 
-    async def write(self, tag: str, version: ProgramVersion) -> bool:
-        """Append a version; False where there is one of its number."""
+    async def write(self, tag: str, version: ProgramVersion, *, cycle: bool = True) -> bool:
+        """Append a version; False where there is one of its number. `cycle`: see `due.begins_cycle`."""
         written = {
             "number": version.number,
             "author": version.author,
             "reason": version.reason,
             "results": version.results,
             "digest": digest_of(version.block),
+            "cycle": cycle,
         }
         answer = await self._lab.move(
             "write_program",

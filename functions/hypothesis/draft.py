@@ -32,12 +32,16 @@ TASK = (
 class DraftHypotheses(Command):
     tag: TagName
     number: int = Field(1, ge=1, description="the version of the program that it goes with", examples=[7])
+    cycle: bool = Field(
+        True, description="false: the version was drafted ahead within a cycle, and brings none"
+    )
 
 
 class DraftBegun(Response):
     tag: str
-    became: Literal["asked", "drafted"]
-    """A language model was asked; or there is none, and the findings' own suggestions went through the gate."""
+    became: Literal["asked", "drafted", "nothing"]
+    """A language model was asked; or there is none, and the findings' own suggestions went through the gate; or the
+    version brings none."""
     accepted: list[str]
     """Ids of the hypotheses that are new by now."""
 
@@ -55,6 +59,8 @@ class DraftedHypotheses(Response):
 @function("hypothesis::draft", role="operator", writes=True, keeps_answer=False)
 async def accept(request: DraftHypotheses, stores: Drafting, settings: Settings) -> DraftBegun:
     """Ask the lane `pi`; without a language model let in what the findings suggest by themselves."""
+    if not request.cycle:
+        return DraftBegun(tag=request.tag, became="nothing", accepted=[])
     if await stores.presence.author(settings.stale_s) is not None:
         longest_s = settings.llm_timeout_s
         await stores.queue.enqueue(FUNCTION, request.tag, request.number, longest_s=longest_s)

@@ -9,6 +9,7 @@ from pydantic import Field
 from functions.contract import Command, On, Response, function
 from functions.pipeline._stores import Reading
 from functions.rules.pipeline.foreseeing import is_news
+from functions.rules.program.due import begins_cycle
 from state.ids import Id
 from state.ids import Tag as TagName
 from state.program_facts import ProgramVersion
@@ -37,5 +38,7 @@ async def adopt(request: AdoptDraft, stores: Reading) -> AdoptedDraft:
         due = await stores.programs.due_facts(tag)
         if due.current is not None and not is_news(version, due.current):
             return AdoptedDraft(tag=tag, number=None)
-        if await stores.programs.write(tag, replace(version, number=due.number, at=due.now)):
+        next_one = replace(version, number=due.number, at=due.now)
+        cycle = begins_cycle(version.results, due.current)
+        if await stores.programs.write(tag, next_one, cycle=cycle):
             return AdoptedDraft(tag=tag, number=due.number)

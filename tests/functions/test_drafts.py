@@ -108,6 +108,16 @@ async def test_without_a_model_a_draft_enters_what_was_measured_and_only_once(
     assert first == second == {"tag": "swarm", "became": "drafted", "accepted": []}
 
 
+async def test_a_version_that_was_drafted_ahead_within_a_cycle_brings_no_hypotheses(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client)
+
+    answer = await told(client, "/api/hypothesis/draft", tag="swarm", cycle=False)
+
+    assert answer == {"tag": "swarm", "became": "nothing", "accepted": []}
+
+
 def test_an_event_of_a_version_names_what_a_draft_takes() -> None:
     DraftHypotheses.model_validate({"tag": "swarm", "number": 3})
 

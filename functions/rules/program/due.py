@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from functions.rules.swarm.populations import Population
-from state.program_facts import DueFacts, ProgramAsk
+from state.program_facts import DueFacts, ProgramAsk, ProgramVersion
 
 EVERY = 50
 """Results after which there is another version."""
@@ -59,6 +59,14 @@ def reason_due(facts: DueFacts) -> str | None:
     if before is not None and since >= APART and strategy != before.strategy:
         return f"the strategy was {before.strategy} and is {strategy}"
     return None
+
+
+def begins_cycle(results: int, before: ProgramVersion | None) -> bool:
+    """Whether a version that was drafted ahead is the first one of another EVERY results.
+
+    Only such a version brings further hypotheses: drafts are adopted more often than that.
+    """
+    return results // EVERY > (0 if before is None else before.results // EVERY)
 
 
 def strategy_of(facts: DueFacts) -> str:

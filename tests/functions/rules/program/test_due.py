@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from functions.rules.program.due import ANSWERED_S, next_step, reason_due, strategy_of
+from functions.rules.program.due import ANSWERED_S, begins_cycle, next_step, reason_due, strategy_of
 from functions.rules.swarm.populations import Population
 from state.program_facts import DueFacts, ProgramAsk, ProgramVersion
 from state.records import Strategy, Tag
@@ -42,6 +42,13 @@ def test_a_change_of_strategy_makes_another_soon_but_not_at_once(results: int, i
     given = facts(results, current=version(1, 50, "exploit"))
 
     assert (reason_due(given) is not None) is is_due
+
+
+@pytest.mark.parametrize(("results", "begins"), [(60, False), (99, False), (100, True), (120, True)])
+def test_an_adopted_draft_begins_a_cycle_once_in_fifty_results(results: int, begins: bool) -> None:
+    assert begins_cycle(results, version(3, 59)) is begins
+    assert begins_cycle(49, None) is False
+    assert begins_cycle(50, None) is True
 
 
 def test_a_swarms_strategy_is_the_one_with_most_workers() -> None:
