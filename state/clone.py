@@ -9,7 +9,7 @@ MOST_BYTES = 1024 * 1024
 
 
 def script_of(settings: Settings) -> str | None:
-    """Its train.py; None where there is no clone, or no such file in it that is a text of bearable length. Blocks."""
+    """Its train.py; None without a clone, and where it is missing, no UTF-8 or over MOST_BYTES. Blocks."""
     if settings.clone is None:
         return None
     try:

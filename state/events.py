@@ -34,7 +34,7 @@ CATALOGUE: Mapping[str, str] = {
     "cron.resumed": "the clock fires it again",
     "dimension.defined": "a tag has other dimensions; data says which were added, changed and removed",
     "dimension.wanted": "its search has begun, or stalls: more dimensions are welcome; data says why",
-    "dimension.proposed": "somebody proposes it to a tag; data says in how many stall cycles by now",
+    "dimension.proposed": "it was proposed to a tag; data says in how many stall cycles by now",
     "dimension.adopted": "a proposed dimension is on trial; data says what a train.py needs for it",
     "dimension.promoted": "its trial improved the best: every config may vary it",
     "dimension.reverted": "its trial did not, and it was removed; data says why",

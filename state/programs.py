@@ -40,11 +40,13 @@ class Programs:
         """The charter; None before a process has read it."""
         return _base(await self._lab.hash(self._keys("program_base")))
 
-    async def set_base(self, text: str) -> bool:
-        """Keep a charter; False where it is the one that is kept."""
+    async def set_base(self, text: str, host: str) -> bool:
+        """Keep the charter of a host's file; False where it is the one that is kept, or the file has not changed."""
         digest = digest_of(text)
         data = json.dumps({"digest": digest, "bytes": len(text.encode())})
-        answer = await self._lab.move("set_program_base", args={"text": text, "digest": digest, "data": data})
+        answer = await self._lab.move(
+            "set_program_base", args={"text": text, "digest": digest, "host": host, "data": data}
+        )
         return bool(answer == "ok")
 
     async def due_facts(self, tag: str) -> DueFacts:

@@ -1,4 +1,4 @@
-"""How a proposal enters a tag's hypotheses: through the gate, whoever proposes."""
+"""How a proposal enters a tag's hypotheses: through the gate, in all cases."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Literal
 
 from pydantic import Field
@@ -11,16 +12,18 @@ from functions.contract import CATEGORIES, Call, Command, On, Response, function
 from functions.formats.authored import HypothesisProposals
 from functions.hypothesis._entering import entered
 from functions.hypothesis._stores import Drafting
+from functions.hypothesis.gate import GateView, Proposal
 from functions.lanes import Author, Commission
 from functions.rules.beliefs.gate import GateReason
-from functions.rules.program.findings import Findings
 from functions.rules.program.gathering import findings_of
-from functions.rules.program.proposing import MOST, suggested
+from functions.rules.program.proposing import suggested
 from functions.views.findings_text import findings_text
 from state.errors import Conflict
 from state.ids import Tag as TagName
+from state.records.hypotheses import HypothesisSource
 from state.settings import Settings
 
+log = logging.getLogger(__name__)
 FUNCTION = "hypothesis::draft"
 TASK = (
     "Propose one to three hypotheses that are worth testing next: claims about the dimensions that vary, which runs"
@@ -65,13 +68,14 @@ async def accept(request: DraftHypotheses, stores: Drafting, settings: Settings)
         longest_s = settings.llm_timeout_s
         await stores.queue.enqueue(FUNCTION, request.tag, request.number, longest_s=longest_s)
         return DraftBegun(tag=request.tag, became="asked", accepted=[])
-    findings = await _findings(request.tag, stores)
+    facts = await stores.programs.findings_facts(request.tag)
+    findings = await asyncio.to_thread(findings_of, facts, CATEGORIES)
     accepted: list[str] = []
-    for proposal in suggested(findings):
-        if len(accepted) == MOST:
+    for proposal in suggested(findings, facts.beliefs.open):
+        found = await _entered(request.tag, proposal, "default", stores)
+        if found is not None and found.hypothesis_id is not None:
+            accepted.append(found.hypothesis_id)
             break
-        found = await entered(request.tag, proposal, "default", stores.hypotheses)
-        accepted += [found.hypothesis_id] if found.hypothesis_id is not None else []
     return DraftBegun(tag=request.tag, became="drafted", accepted=accepted)
 
 
@@ -89,7 +93,8 @@ async def draft(request: DraftHypotheses, call: Call, stores: Drafting, author: 
 
     A draft whose process is killed is not made up for: the next version of the program brings another.
     """
-    findings = await _findings(request.tag, stores)
+    facts = await stores.programs.findings_facts(request.tag)
+    findings = await asyncio.to_thread(findings_of, facts, CATEGORIES)
     if not findings.varied:
         return DraftedHypotheses(tag=request.tag, author=None, accepted=[], refused=[])
     given = await author.write(HypothesisProposals, Commission(TASK, findings_text(findings)))
@@ -97,10 +102,9 @@ async def draft(request: DraftHypotheses, call: Call, stores: Drafting, author: 
     refused: list[GateReason] = []
     for proposal in given.proposals if given is not None else ():
         fields = proposal.model_dump(exclude_none=True)
-        try:
-            found = await entered(request.tag, fields, "llm_proposed", stores.hypotheses)
-        except Conflict:
-            break  # it has as many as it may have
+        found = await _entered(request.tag, fields, "llm_proposed", stores)
+        if found is None:
+            break
         if found.hypothesis_id is None:
             refused.append(found.reason)
         else:
@@ -109,6 +113,12 @@ async def draft(request: DraftHypotheses, call: Call, stores: Drafting, author: 
     return DraftedHypotheses(tag=request.tag, author=name, accepted=accepted, refused=refused)
 
 
-async def _findings(tag: str, stores: Drafting) -> Findings:
-    facts = await stores.programs.findings_facts(tag)
-    return await asyncio.to_thread(findings_of, facts, CATEGORIES)
+async def _entered(
+    tag: str, proposal: Proposal, source: HypothesisSource, stores: Drafting
+) -> GateView | None:
+    """What the gate says; None: the tag has as many hypotheses as it may have."""
+    try:
+        return await entered(tag, proposal, source, stores.hypotheses)
+    except Conflict as problem:
+        log.warning("no hypothesis is drafted: %s", problem.detail)
+        return None

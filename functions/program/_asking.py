@@ -8,7 +8,7 @@ from typing import Literal
 from functions.program._charter import rebased
 from functions.program._stores import Stores
 from functions.program._writing import written
-from functions.rules.program.due import ANSWERED_S, Step, ask_of
+from functions.rules.program.due import Step, ask_of
 from state.program_facts import DueFacts
 from state.settings import Settings
 
@@ -27,5 +27,6 @@ async def advanced(
         return "written"
     if step.what == "ask":
         await stores.programs.ask(due.tag.name, ask_of(due, step))
-    await stores.queue.enqueue(FUNCTION, due.tag.name, due.number, attempt=step.attempt, longest_s=ANSWERED_S)
+    longest_s = settings.llm_timeout_s
+    await stores.queue.enqueue(FUNCTION, due.tag.name, due.number, attempt=step.attempt, longest_s=longest_s)
     return "asked"

@@ -9,7 +9,7 @@ from functions.formats.program_document import charter_of
 from state.charter_file import charter_file, read_charter
 from state.errors import NightjarError
 from state.programs import Programs
-from state.settings import Settings
+from state.settings import Settings, host_name
 
 log = logging.getLogger(__name__)
 
@@ -22,4 +22,4 @@ async def rebased(programs: Programs, settings: Settings) -> bool:
     except NightjarError as problem:
         log.error("the charter stays as it was: %s (%s)", problem.detail, problem.hint)
         return False
-    return await programs.set_base(text)
+    return await programs.set_base(text, host_name())

@@ -8,7 +8,7 @@ from functions.contract import Command, Every, On, Response, function
 from functions.program._asking import advanced
 from functions.program._charter import rebased
 from functions.program._stores import Stores
-from functions.rules.program.due import next_step, reason_due
+from functions.rules.program.due import next_step, patience_s, reason_due
 from state.ids import Tag as TagName
 from state.settings import Settings
 
@@ -47,5 +47,6 @@ async def _refreshed(tag: str, stores: Stores, settings: Settings) -> str | None
     due = await stores.programs.due_facts(tag)
     if due.ask is None and reason_due(due) is None:
         return None
-    step = next_step(due, has_author=await stores.presence.author(settings.stale_s) is not None)
+    has_author = await stores.presence.author(settings.stale_s) is not None
+    step = next_step(due, has_author=has_author, answered_s=patience_s(settings.llm_timeout_s))
     return None if step.what == "nothing" else await advanced(due, step, stores, settings)

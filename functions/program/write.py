@@ -11,7 +11,7 @@ from functions.lanes import Author
 from functions.program._asking import advanced
 from functions.program._stores import Stores
 from functions.program._writing import written
-from functions.rules.program.due import next_step
+from functions.rules.program.due import next_step, patience_s
 from state.ids import Tag as TagName
 from state.settings import Settings
 
@@ -49,7 +49,8 @@ async def accept(request: WriteProgram, stores: Stores, settings: Settings) -> P
     """Write a version now, or ask the lane `pi` for it."""
     due = await stores.programs.due_facts(request.tag)
     has_author = await stores.presence.author(settings.stale_s) is not None
-    step = next_step(due, has_author=has_author, on_demand=request.reason)
+    answered_s = patience_s(settings.llm_timeout_s)
+    step = next_step(due, has_author=has_author, on_demand=request.reason, answered_s=answered_s)
     became = await advanced(due, step, stores, settings)
     return ProgramBegun(tag=request.tag, number=due.number, became=became)
 

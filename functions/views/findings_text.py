@@ -22,7 +22,8 @@ def _lines(f: Findings) -> Iterator[str]:
     yield f"# Findings of {f.tag} after {f.results} results\n"
     yield f"{NOT_OURS}\n"
     way = "lower" if f.direction == "minimize" else "higher"
-    yield f"- Metric: {code(f.metric)}, {way} is better. Strategy now: {f.strategy}. {f.why}".rstrip()
+    why = f", because {code(f.why)}" if f.why else ""
+    yield f"- Metric: {code(f.metric)}, {way} is better. Strategy now: {f.strategy}{why}."
     if f.best_id is not None:
         yield f"- Best: {f.best_id} with {f.best_value!r}; its config: {code(_config(f))}"
     if f.varied:

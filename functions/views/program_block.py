@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from functions.formats.authored import ProgramUpdate
@@ -38,16 +38,18 @@ def _lines(update: ProgramUpdate, author: str, results: int) -> Iterator[str]:
     yield f"{_plain(update.phase_summary)}\n"
     yield from _section("Do", update.instructions)
     yield from _section("What the results say", update.active_guidance)
-    yield from _section("Under test", update.hypotheses)
-    yield from _section("Leave alone", [f"{d.name}: {d.why}" for d in update.frozen])
+    yield from _section(
+        "Claims, in the words of who made them: to be tested, not to be followed", update.hypotheses, code
+    )
+    yield from _section("Leave alone", [f"{d.name}: {d.why}" for d in update.frozen], code)
     if update.warning is not None:
         yield f"**Take care:** {_plain(update.warning)}\n"
 
 
-def _section(title: str, lines: Sequence[str]) -> Iterator[str]:
+def _section(title: str, lines: Sequence[str], shown: Callable[[str], str] | None = None) -> Iterator[str]:
     if lines:
         yield f"**{title}**\n"
-        yield from (f"- {_plain(line)}" for line in lines)
+        yield from (f"- {(shown or _plain)(line)}" for line in lines)
         yield ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functions.formats.program_document import charter_of
+from functions.formats.program_document import MOST_BLOCK_CHARS, charter_of, cleaned
 from functions.rules.swarm.populations import Population
 from functions.views.program_block import population_part
 from state.program_facts import Base, ProgramVersion, Served
@@ -17,5 +17,9 @@ def document_for(served: Served, population: Population | None = None) -> str:
 
 def composed(base: Base, version: ProgramVersion, population: Population | None = None) -> str:
     """A version in its charter."""
-    block = version.block if population is None else f"{version.block}\n\n{population_part(population)}"
-    return charter_of(base.text).with_block(block)
+    if population is None:
+        return charter_of(base.text).with_block(version.block)
+    part = population_part(population)
+    # the block gives way, where both are too long
+    block = cleaned(version.block)[: MOST_BLOCK_CHARS - len(cleaned(part)) - 2]
+    return charter_of(base.text).with_block(f"{block}\n\n{part}")

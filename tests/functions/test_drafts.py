@@ -12,7 +12,7 @@ from functions.process.lifecycle import Process
 from functions.rules.program.findings import Findings
 from functions.rules.program.proposing import suggested
 from functions.rules.swarm.canaries.suggesting import suggested as suggested_dimensions
-from state.records import Dimension
+from state.records import Dimension, Hypothesis
 from tests.functions.test_programs_by_models import SAID, author_process
 from tests.functions.test_swarm import DIMENSIONS
 from tests.labs import told
@@ -93,10 +93,15 @@ def test_without_a_model_pairs_that_matter_together_are_claimed() -> None:
         interactions=[("DEPTH", "LR", 0.2), ("DEPTH", "WIDTH", 0.01)],
     )
 
-    [proposal] = suggested(findings)
+    [proposal] = suggested(findings, [])
 
     assert proposal["statement"] == "the effect of DEPTH depends on LR"
     assert proposal["dimensions"] == ["DEPTH", "LR"]
+    claim_before = Hypothesis.model_validate(
+        {"hypothesis_id": "hyp_1", "tag": "swarm", "created_at": 0.0, "source": "default", **proposal}
+        | {"kind": "interaction"}
+    )
+    assert [*suggested(findings, [claim_before])] == []
 
 
 async def test_without_a_model_a_draft_enters_what_was_measured_and_only_once(

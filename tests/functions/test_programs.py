@@ -9,12 +9,14 @@ from typing import Any
 import httpx
 import pytest
 
-from functions.formats.program_document import MARKERS
+from functions.formats.program_document import MARKERS, MOST_BLOCK_CHARS
 from functions.process.lifecycle import Process
 from functions.rules.program.due import EVERY
 from functions.rules.swarm.populations import Population, population_id
+from functions.views.program_block import population_part
+from functions.views.program_document import composed
 from state.charter_file import OURS
-from state.program_facts import ProgramAsk, ProgramVersion
+from state.program_facts import Base, ProgramAsk, ProgramVersion
 from state.programs import Programs, digest_of
 from tests.functions.test_swarm import DIMENSIONS, Swarm
 from tests.labs import events_of, refused, told
@@ -148,6 +150,15 @@ async def test_the_digest_changes_with_the_populations_strategy_target_or_claim_
     assert len(set(digests[1:])) == 3
 
 
+async def test_a_long_version_leaves_room_for_the_populations_text() -> None:
+    version = ProgramVersion(1, 0.0, "a model", "why", 50, "exploit", "x" * 2 * MOST_BLOCK_CHARS, "digest")
+    mine = population("LR", "falsify", target=1)
+
+    document = composed(Base("# Mine\n", "digest"), version, mine)
+
+    assert document.endswith(f"{population_part(mine)}\n{END}\n")
+
+
 async def test_versions_are_kept_and_each_shows_what_it_changed(swarm: Swarm) -> None:
     await swarm.join("w1")
     await written(swarm)
@@ -173,6 +184,18 @@ async def test_a_version_that_there_is_not_has_no_diff(swarm: Swarm) -> None:
 
     assert nothing == {"tag": "swarm", "number": 0, "against": 0, "diff": ""}
     assert "no version 7" in unknown["detail"]
+
+
+async def test_hosts_with_different_charters_do_not_take_turns(swarm: Swarm) -> None:
+    programs = Programs(swarm.process.lab)
+    files = [("# One\n", "a"), ("# Other\n", "b"), ("# One\n", "a"), ("# Other\n", "b"), ("# Newer\n", "a")]
+
+    changed = [await programs.set_base(text, host) for text, host in files]
+
+    base = await programs.base()
+    assert changed == [True, True, False, False, True]
+    assert base is not None
+    assert base.text == "# Newer\n"
 
 
 async def test_a_number_is_written_once_whoever_comes_first(swarm: Swarm) -> None:
@@ -204,7 +227,7 @@ async def test_a_changed_charter_changes_the_document_and_none_of_the_versions(s
     await written(swarm)
     programs = Programs(swarm.process.lab)
 
-    await programs.set_base("# Mine\n")
+    await programs.set_base("# Mine\n", "here")
     document = (await swarm.http.get("/program.md")).text
     await written(swarm)
     shown = await told(swarm.http, "/api/program/diff", tag="swarm")

@@ -140,7 +140,8 @@ class Working:
 def keep_program(folder: Path, text: str, say: Callable[[str], None]) -> None:
     """Write the swarm's program down, if it is another than before."""
     place = folder / PROGRAM
-    if not text or (place.exists() and place.read_text() == text):
+    content = text.encode()
+    if not text or (place.exists() and place.read_bytes() == content):
         return
-    place.write_text(text)
+    place.write_bytes(content)
     say(f"the swarm's program has changed: {place}")

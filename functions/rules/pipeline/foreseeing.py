@@ -14,7 +14,7 @@ def foreseen(findings: Findings, draft: Draft, beliefs: BeliefFacts) -> Findings
     """The findings of now, with the strategy and the leading claim that the draft predicts."""
     leading = next((h for h in beliefs.open if h.hypothesis_id == draft.predicted.hypothesis_id), None)
     claim = "a claim that is settled by now" if leading is None else leading.statement
-    return replace(findings, strategy=draft.predicted.strategy, why=f"most workers test this claim: {claim}")
+    return replace(findings, strategy=draft.predicted.strategy, why=f"most workers test the claim `{claim}`")
 
 
 def is_news(drafted: ProgramVersion, current: ProgramVersion) -> bool:

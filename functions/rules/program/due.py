@@ -14,9 +14,14 @@ EVERY = 50
 APART = 10
 """Results after which a change of strategy makes one: what wavers costs a version each time."""
 ANSWERED_S = 300.0
-"""Seconds after which a language model that has not answered is asked again."""
+"""Seconds after which a language model that has not answered is asked again, at least."""
 ATTEMPTS = 2
 """How often it is asked for one version; then the templates write it."""
+
+
+def patience_s(timeout_s: float) -> float:
+    """The same where writing one text may take `timeout_s` seconds: other texts may be written first."""
+    return max(ANSWERED_S, 3 * timeout_s)
 
 
 @dataclass(frozen=True)
@@ -31,10 +36,12 @@ class Step:
     """Of asking, from 1 on."""
 
 
-def next_step(facts: DueFacts, *, has_author: bool, on_demand: str | None = None) -> Step:
-    """What a program needs now; `on_demand` is why somebody wants another version, whatever has come since.
+def next_step(
+    facts: DueFacts, *, has_author: bool, on_demand: str | None = None, answered_s: float = ANSWERED_S
+) -> Step:
+    """What a program needs now; `on_demand` is why an operator wants another version, whatever has come since.
 
-    `has_author`: a process of the lane `pi` is alive that has a language model.
+    `has_author`: a process of the lane `pi` is alive that has a language model. `answered_s`: see `ANSWERED_S`.
     """
     ask = facts.ask if facts.ask is not None and facts.ask.number == facts.number else None
     reason = (ask.reason if ask is not None else on_demand) or reason_due(facts)
@@ -44,7 +51,7 @@ def next_step(facts: DueFacts, *, has_author: bool, on_demand: str | None = None
         return Step("templates", reason)
     if ask is None:
         return Step("ask", reason, 1)
-    if facts.now - ask.at < ANSWERED_S:
+    if facts.now - ask.at < answered_s:
         return Step("wait", reason, ask.attempt)
     return Step("templates", reason) if ask.attempt >= ATTEMPTS else Step("ask", reason, ask.attempt + 1)
 

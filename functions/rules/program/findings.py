@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 
 from functions.rules.beliefs.posterior import posterior
 from functions.rules.beliefs.theory import least_decided
-from state.records import Dimension, Hypothesis, Value
+from functions.rules.keeps.verdict import score
+from state.records import Dimension, Direction, Hypothesis, Value
 
 PARTS = 4
 """Parts that a range is cut into, each with as many runs as the others."""
@@ -32,7 +33,7 @@ class Region:
     """The same as `low`: one value."""
     runs: int
     mean: float
-    """Of what runs are judged by, in the metric's unit; lower is better."""
+    """Of the runs' deltas, in the metric's unit."""
     error: float
     """Standard error of the mean."""
     apart: float
@@ -104,11 +105,13 @@ class Findings:
 
 
 def regions_of(
-    dimensions: Iterable[Dimension], runs: Sequence[tuple[Mapping[str, Value], float]]
+    dimensions: Iterable[Dimension],
+    runs: Sequence[tuple[Mapping[str, Value], float]],
+    direction: Direction = "minimize",
 ) -> tuple[list[Region], list[Region]]:
     """The best part of each dimension's range, and all parts that are clearly worse than the rest.
 
-    `runs` are configs with what they are judged by, lower is better; a run counts for the dimensions that it varied.
+    `runs` are configs with their deltas; a run counts for the dimensions that it varied.
     """
     best, rejected = list[Region](), list[Region]()
     for d in dimensions:
@@ -116,10 +119,10 @@ def regions_of(
         if len(parts) < 2:
             continue
         found = [_region(d.name, part, parts) for part in parts]
-        best.append(min(found, key=lambda r: r.mean))
-        rejected += [r for r in found if r.is_clear and r.apart > 0]
-    best.sort(key=lambda r: (not (r.is_clear and r.apart < 0), r.apart))
-    rejected.sort(key=lambda r: -r.apart)
+        best.append(min(found, key=lambda r: score(r.mean, direction)))
+        rejected += [r for r in found if r.is_clear and score(r.apart, direction) > 0]
+    best.sort(key=lambda r: (not r.is_clear, score(r.apart, direction)))
+    rejected.sort(key=lambda r: -score(r.apart, direction))
     return best[:MOST_REGIONS], rejected[:MOST_REGIONS]
 
 

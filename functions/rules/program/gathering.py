@@ -25,7 +25,7 @@ def findings_of(facts: FindingsFacts, categories: Sequence[str]) -> Findings:
     due, beliefs, ground = facts.due, facts.beliefs, facts.ground
     tag, best = due.tag, ground.best
     dimensions = beliefs.dimensions
-    best_part, rejected = regions_of(dimensions, judged(ground.configs))
+    best_part, rejected = regions_of(dimensions, judged(ground.configs), tag.direction)
     stays = [h for h in beliefs.open if h.settled is not None]
     return Findings(
         tag=tag.name,

@@ -1,23 +1,25 @@
-"""Which hypotheses the findings suggest by themselves, where no language model proposes any."""
+"""Which hypothesis the findings suggest by themselves, where no language model proposes any."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from functions.rules.program.findings import Findings
+from state.records import Hypothesis
 
 LEAST_SHARE: Final = 0.05
 """Of the variance that a pair explains only together, for a claim to be made of it."""
-MOST: Final = 1
-"""Claims at once: each takes workers from those that are under test."""
 
 
-def suggested(findings: Findings) -> Iterator[dict[str, Any]]:
-    """Proposals for the gate: that two dimensions matter together which the measured shares say so of.
+def suggested(findings: Findings, opened: Sequence[Hypothesis]) -> Iterator[dict[str, Any]]:
+    """Proposals for the gate, of which one is to enter: each claims of two dimensions that they matter together.
 
-    Single ranges are no claims of their own: the search looks there anyway, and each claim takes workers.
+    None while an earlier one is under test: each claim takes workers from the others. Single ranges are no claims:
+    the search looks there anyway.
     """
+    if any(h.kind == "interaction" and h.source == "default" and h.settled is None for h in opened):
+        return
     for a, b, share in findings.interactions:
         if share >= LEAST_SHARE:
             yield {

@@ -28,7 +28,7 @@ def program_update(findings: Findings) -> ProgramUpdate:
             for n, v, why in findings.frozen
         ],
         active_guidance=[_within(line) for line in _guidance(findings)][:12],
-        hypotheses=[_within(_asked(b)) for b in findings.beliefs[:MOST_LINES]],
+        hypotheses=[_within(line) for line in _claims(findings)][:12],
         instructions=[_within(line) for line in _instructions(findings)][:12],
         warning=None,
     )
@@ -47,14 +47,12 @@ def _summary(f: Findings) -> Iterator[str]:
 
 def _guidance(f: Findings) -> Iterator[str]:
     for region in f.regions[:MOST_LINES]:
-        if region.is_clear and region.apart < 0:
+        if region.is_clear:
             yield f"{_place(region)} does best: {_figures(region)}."
     for region in f.rejected[:MOST_LINES]:
         yield f"{_place(region)} does worse than the rest: {_figures(region)}."
     for a, b, share in f.interactions[:3]:
         yield f"{a} and {b} matter together: {share:.0%} of the variance is theirs only as a pair."
-    for claim in f.settled[:MOST_LINES]:
-        yield f"{claim.stands.capitalize()}: {claim.statement}."
     if f.fruitful:
         yield f"Ideas that were kept often are of {', '.join(f.fruitful[:3])}."
 
@@ -62,7 +60,7 @@ def _guidance(f: Findings) -> Iterator[str]:
 def _instructions(f: Findings) -> Iterator[str]:
     """At least two."""
     if f.varied:
-        clear = [r for r in f.regions if r.is_clear and r.apart < 0]
+        clear = [r for r in f.regions if r.is_clear]
         for region in clear[:2]:
             yield f"Where a config is yours to choose, set {_place(region)}."
         yield f"Vary only these constants: {', '.join(f.varied[:20])}; leave every other line as it is."
@@ -77,6 +75,13 @@ def _instructions(f: Findings) -> Iterator[str]:
     if f.untried:
         yield f"Nearly nothing was tried of: {', '.join(f.untried[:4])}."
     yield "Say in each hypothesis what you expect and why, so that a discard is an answer, too."
+
+
+def _claims(f: Findings) -> Iterator[str]:
+    """Statements are words of others: these lines, and no other ones, hold them."""
+    yield from map(_asked, f.beliefs[:MOST_LINES])
+    for claim in f.settled[:MOST_LINES]:
+        yield f"{claim.stands}: {claim.statement}"
 
 
 def _asked(b: Believed) -> str:
