@@ -15,14 +15,14 @@ from state.moves import Arg
 from state.policy import read_policy
 from state.records import Best, Dimension, ProposedDimension
 from state.tags import tag_in
-from state.trial_facts import EndedResult, Following, KeptRun, TrialFacts, TriedRun
+from state.trial_facts import RESULTS, EndedResult, Following, KeptRun, TrialFacts, TriedRun
 
 ENDS = 100
 """Newest runs that finished which are looked at for a stall, crashes among them; and newest stopped ones."""
 KEEPS = 64
 """Best keeps that are: of the newest 50 results all, and those before."""
 MOST_TRIED = 1000
-"""Runs since the oldest trial began that are looked at."""
+"""Runs of each status that were handed out since the oldest trial began and are looked at."""
 _DIMENSIONS = TypeAdapter(list[Dimension])
 
 
@@ -88,27 +88,27 @@ class DimensionProposals:
             return None
 
     async def ran(self, facts: TrialFacts) -> list[TriedRun]:
-        """The runs that ended since the oldest trial began; one round trip, none where nothing is on trial."""
+        """The results of runs that were handed out since the oldest trial began.
+
+        One round trip; none where nothing is on trial.
+        """
         tried = [p for p in facts.proposals if p.state == "on_trial"]
         if not tried:
             return []
         keys, tag = self._keys, facts.tag.name
-        since = [
-            (keys("finished", tag), min(p.adopted_finishes or 0 for p in tried)),
-            (keys.status(tag, "stopped", "")[0], min(p.adopted_number or 0 for p in tried)),
-        ]
+        oldest = min(p.adopted_number or 0 for p in tried)
         answers = await self._lab.pipeline(
             [
                 members(
                     self._lab,
-                    index,
+                    keys.status(tag, status, "")[0],
                     keys.experiment(""),
-                    low=after + 1,
+                    low=oldest + 1,
                     limit=MOST_TRIED,
                     newest=True,
                     fields=fields_in(TriedRun),
                 )
-                for index, after in since
+                for status in RESULTS
             ]
         )
         return [run for answer in answers for run in read_as(TriedRun, answer)]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from state.policy import Policy
 from state.records import Best, Dimension, Measured, ProposedDimension, Record, Status, Tag, Trust
+
+RESULTS: Final[Sequence[Status]] = ("keep", "discard", "stopped")
+"""Statuses of a run that has a value, or was stopped for it: a crash says nothing of a config."""
 
 
 class EndedResult(Record):
@@ -30,7 +33,7 @@ class KeptRun(Measured):
 
 
 class TriedRun(Record):
-    """A run that ended since a trial began."""
+    """A run that was handed out since a trial began, and has ended."""
 
     experiment_id: str
     number: int

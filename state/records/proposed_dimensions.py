@@ -42,8 +42,7 @@ class ProposedDimension(Record):
     adopted_results: int | None = None
     """Results that the tag had when its trial began."""
     adopted_number: int | None = None
-    """The tag's newest experiment then."""
-    adopted_finishes: int | None = None
+    """The tag's newest experiment then: runs with a higher number were handed out since."""
     best_before: float | None = None
     """What the tag's best was judged by then."""
     judged_at: float | None = None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from functions.rules.keeps.verdict import TOLERANCE, score
-from state.trial_facts import EndedResult, KeptRun, TrialFacts
+from state.trial_facts import RESULTS, KeptRun, TrialFacts
 
 LEAST_RESULTS = 25
 """Results of a tag before which it does not stall."""
@@ -79,12 +79,8 @@ def is_asked_for(facts: TrialFacts) -> Literal["start", "stall"] | None:
 
 def _window_opened_at(facts: TrialFacts) -> float:
     """When the oldest of the newest 50 results ended; 0 where there are fewer."""
-    ends = sorted((e.finished_at or 0.0 for e in facts.ended if _is_result(e)), reverse=True)
+    ends = sorted((e.finished_at or 0.0 for e in facts.ended if e.status in RESULTS), reverse=True)
     return ends[WINDOW - 1] if len(ends) >= WINDOW else 0.0
-
-
-def _is_result(ended: EndedResult) -> bool:
-    return ended.status in ("keep", "discard", "stopped")
 
 
 def _unchanged(facts: TrialFacts) -> float | None:

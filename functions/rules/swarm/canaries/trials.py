@@ -13,7 +13,7 @@ from functions.rules.swarm.canaries.trying import tries
 from functions.rules.swarm.dimensions import Definition, definition_events, with_one
 from state.errors import Conflict
 from state.records import Dimension, ProposedDimension
-from state.trial_facts import Following, KeptRun, TrialFacts, TriedRun
+from state.trial_facts import RESULTS, Following, KeptRun, TrialFacts, TriedRun
 
 BY = "nightjar"
 MOST = 100
@@ -21,11 +21,11 @@ MOST = 100
 SIGNALS = 2
 """Stall cycles in which a dimension has to be proposed."""
 JUDGED_AFTER = 40
-"""Results after which a trial is judged."""
+"""Results after which a trial is judged, of runs that were handed out since it began."""
 LEAST_VARIED = 12
 """Of these, those that have to have varied the dimension."""
 JUDGED_BY = 250
-"""Results after which it is judged whatever varied it: 12 % of 250 runs are fewer than 12 in 3 of 100,000 trials."""
+"""The same, whatever varied it: 12 % of 250 runs are fewer than 12 in 3 of 100,000 trials."""
 LEAST_GAIN = 0.001
 """By which the best has to have improved in the runs that varied it."""
 
@@ -75,7 +75,7 @@ def standing_of(proposal: ProposedDimension, facts: TrialFacts) -> Standing:
     """Whether a proposal may be adopted, and why it is not, or what has become of it."""
     if proposal.state == "on_trial":
         since = facts.tag.results - (proposal.adopted_results or 0)
-        return Standing(False, f"on trial since {since} results")
+        return Standing(False, f"on trial since {since} results; runs that began before it do not count")
     if proposal.state != "listed":
         return Standing(False, proposal.reason or proposal.state)
     found = [*problems(proposal, facts.dimensions)]
@@ -92,7 +92,7 @@ def standing_of(proposal: ProposedDimension, facts: TrialFacts) -> Standing:
 def followed(facts: TrialFacts, ran: Sequence[TriedRun]) -> Following | None:
     """What changes of a tag's proposals by now; None: nothing does.
 
-    `ran` are the runs that ended since the oldest trial began.
+    `ran` are the runs that were handed out since the oldest trial began, and have ended.
     """
     change = _Change([*facts.dimensions])
     for proposal in facts.proposals:
@@ -169,7 +169,6 @@ def _adopt(proposal: ProposedDimension, facts: TrialFacts, change: _Change) -> N
             "adopted_at": facts.now,
             "adopted_results": facts.tag.results,
             "adopted_number": facts.tag.last_number,
-            "adopted_finishes": facts.tag.finishes,
             "best_before": _best_so_far(facts),
         }
     )
@@ -190,9 +189,10 @@ def _judge(proposal: ProposedDimension, facts: TrialFacts, ran: Sequence[TriedRu
         did = "removed" if dimension is None else "froze" if dimension.frozen else "defined"
         _end(proposal, facts, change, state="ended", reason=f"an organiser {did} the dimension")
         return
-    since = facts.tag.results - (proposal.adopted_results or 0)
     newest = proposal.adopted_number or 0
-    varied = sum(run.number > newest and tries(run.config_delta, dimension) for run in ran if _counts(run))
+    counted = [run for run in ran if run.number > newest and run.status in RESULTS]
+    since = len(counted)
+    varied = sum(tries(run.config_delta, dimension) for run in counted)
     is_last = since >= JUDGED_BY
     if since < JUDGED_AFTER or (varied < LEAST_VARIED and not is_last):
         return
@@ -246,8 +246,3 @@ def _is_enough(gain: float) -> bool:
 def _end(proposal: ProposedDimension, facts: TrialFacts, change: _Change, **found: Any) -> None:
     judged = {"judged_at": facts.now, "judged_results": facts.tag.results}
     change.proposals[proposal.proposal_id] = proposal.model_copy(update={**judged, **found})
-
-
-def _counts(run: TriedRun) -> bool:
-    """Whether it has a value, or was stopped for it: a crash varied nothing that could be judged."""
-    return run.status in ("keep", "discard", "stopped")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
+from random import Random
 from typing import Any
 
 import pytest
@@ -23,7 +25,6 @@ ADOPTED = {
     "adopted_at": 100.0,
     "adopted_results": 100,
     "adopted_number": 100,
-    "adopted_finishes": 100,
     "best_before": -0.05,
     "cycles": [1, 2],
 }
@@ -290,7 +291,7 @@ WITH: dict[str, Any] = {"config_delta": {"WARMUP": 0.2}, "number": 120}
 def test_a_trial_is_judged_after_forty_results_of_which_twelve_varied_it() -> None:
     better = kept(120, -0.06, **WITH)
 
-    assert followed(on_trial(139, better), ran(12)) is None
+    assert followed(on_trial(139, better), ran(12, 27)) is None
     assert followed(on_trial(140, better), ran(11, 29)) is None
     assert followed(on_trial(140, better), ran(40, status="crash")) is None
     assert after(on_trial(140, better), ran(12, 28)).told.keys() == {"dimension.promoted"}
@@ -341,12 +342,77 @@ def test_a_gain_that_waits_for_its_retest_is_waited_for_and_never_decides() -> N
 
 
 def test_after_250_results_that_hardly_varied_it_it_is_reverted_with_the_line_that_scripts_lack() -> None:
-    assert followed(on_trial(349), ran(3)) is None
+    assert followed(on_trial(349), ran(3, 246)) is None
 
-    [judged] = after(on_trial(350), ran(3)).proposals
+    [judged] = after(on_trial(350), ran(3, 247)).proposals
 
     assert judged.state == "reverted"
     assert judged.reason == "only 3 of 250 results varied it: a train.py needs the line 'WARMUP = 0.0'"
+
+
+def test_results_of_runs_that_were_handed_out_before_the_trial_do_not_count() -> None:
+    early = [run.model_copy(update={"number": run.number - 300}) for run in ran(0, 300)]
+
+    assert followed(on_trial(500), [*early, *ran(3, 246)]) is None
+    [judged] = after(on_trial(500), [*early, *ran(3, 247)]).proposals
+    assert (judged.reason or "").startswith("only 3 of 250 results varied it")
+
+
+def judged_in_a_swarm(workers: int, *, gain: float, share: float) -> ProposedDimension:
+    """WARMUP after its trial: a share of the configs varies it, and each of these runs beats the best by the gain.
+
+    All workers have a run as the trial begins. A run takes 0.5 to 1.5 units of time.
+    """
+    rng = Random(f"a swarm of {workers}")
+    first = 100 + workers
+    begun = trial(adopted_number=first)
+    going: list[tuple[float, int, Mapping[str, Any]]] = []
+    for number in range(101, first + 1):
+        heappush(going, (rng.uniform(0.0, 1.5), number, {}))
+    ended, keeps = list[TriedRun](), list[KeptRun]()
+    for results in range(101, 101 + workers + 500):
+        at, number, config = heappop(going)
+        ended.append(
+            TriedRun(
+                experiment_id=f"swarm-{number}", number=number, status="discard", config_delta={**config}
+            )
+        )
+        if config and gain:
+            keeps = [kept(results, -0.05 - gain, number=number, config_delta=config)]
+        found = followed(on_trial(results, *keeps, proposals=[begun]), ended)
+        if found is not None:
+            return found.proposals[0]
+        first += 1
+        given = {"WARMUP": 0.2} if rng.random() < share else {}
+        heappush(going, (at + rng.uniform(0.5, 1.5), first, given))
+    raise AssertionError("the trial has no end")
+
+
+SWARMS = pytest.mark.parametrize("workers", [8, 60, 200, 1000])
+
+
+@SWARMS
+def test_a_dimension_that_helps_is_promoted_in_a_swarm_of_any_size(workers: int) -> None:
+    found = judged_in_a_swarm(workers, gain=0.01, share=0.12)
+
+    assert found.state == "promoted"
+    assert (found.varied or 0) >= 12
+
+
+@SWARMS
+def test_a_dimension_that_does_not_help_is_reverted_for_that_in_a_swarm_of_any_size(workers: int) -> None:
+    found = judged_in_a_swarm(workers, gain=0.0, share=0.12)
+
+    assert found.state == "reverted"
+    assert (found.reason or "").endswith("results varied it, and none improved the best")
+
+
+@SWARMS
+def test_a_dimension_that_no_script_has_is_reverted_for_that_in_a_swarm_of_any_size(workers: int) -> None:
+    found = judged_in_a_swarm(workers, gain=0.0, share=0.0)
+
+    assert found.state == "reverted"
+    assert found.reason == "only 0 of 250 results varied it: a train.py needs the line 'WARMUP = 0.0'"
 
 
 @pytest.mark.parametrize(
