@@ -8,7 +8,7 @@ from pydantic import Field
 
 from functions.contract import Command, On, Response, function
 from functions.pipeline._stores import Reading
-from functions.rules.pipeline.foreseeing import is_news
+from functions.rules.pipeline.foreseeing import confirmed_version, is_news
 from functions.rules.program.due import begins_cycle
 from state.ids import Id
 from state.ids import Tag as TagName
@@ -31,9 +31,11 @@ async def adopt(request: AdoptDraft, stores: Reading) -> AdoptedDraft:
     """Give the workers that preload nothing what the others have already."""
     tag = request.tag
     p, text = await stores.pipelines.read(tag)
-    if p.draft is None or p.draft.spec_id != request.spec_id or p.draft.state != "confirmed" or text is None:
+    if p.draft is None or p.confirmed is None or text is None:
         return AdoptedDraft(tag=tag, number=None)
-    version = ProgramVersion.read(text)
+    if p.draft.spec_id != request.spec_id or p.confirmed.spec_id != request.spec_id:
+        return AdoptedDraft(tag=tag, number=None)
+    version = confirmed_version(ProgramVersion.read(text), p.confirmed)
     while True:
         due = await stores.programs.due_facts(tag)
         if due.current is not None and not is_news(version, due.current):

@@ -35,7 +35,7 @@ from state.records.hypotheses import (
     Verdict,
 )
 from state.records.patches import EndedRun, UsedPatches
-from state.records.pipelines import Decision, Draft, DraftState, Expected, FlushReason, Pipeline
+from state.records.pipelines import Confirmed, Decision, Draft, DraftState, Expected, FlushReason, Pipeline
 from state.records.proposed_dimensions import ProposalState, ProposedDimension
 from state.records.roles import ROLES, Role
 from state.records.swarms import HeardWorker, Leader, SwarmWorker
@@ -60,6 +60,7 @@ __all__ = [
     "Best",
     "Choice",
     "Claim",
+    "Confirmed",
     "Decision",
     "Dimension",
     "Direction",

@@ -47,6 +47,16 @@ class Draft(Record):
     """By hypothesis: a result far off it is an outlier."""
 
 
+class Confirmed(Record):
+    """The draft that was confirmed last, as its batch ended."""
+
+    spec_id: str
+    at: float
+    """Seconds since 1970, Redis' clock."""
+    strategy: str
+    """The strategy with the most workers over all populations then."""
+
+
 class Pipeline(Record):
     """How the drafts of a tag stand."""
 
@@ -65,6 +75,7 @@ class Pipeline(Record):
     """Drafts that were begun."""
     bank: float = FIRST_BANK
     """How far drafts are trusted, 0 to 1."""
+    confirmed: Confirmed | None = None
     confirmed_count: int = 0
     flush_count: int = 0
     last_flush_token: str | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -10,7 +11,10 @@ import pytest
 
 from functions.process.lifecycle import Process, opened
 from functions.rules.pipeline.stepping import flushed
+from functions.rules.program.due import APART, reason_due, strategy_of
+from functions.rules.swarm.populations import Population
 from state.pipelines import Pipelines
+from state.programs import Programs
 from state.settings import Settings
 from tests.conftest import http_client
 from tests.functions.test_programs_by_models import WRITTEN, author_process
@@ -162,6 +166,36 @@ async def test_a_confirmed_draft_is_the_next_version_unless_one_of_later_results
 
     assert adopted == [2, None]
     assert (await swarm.http.get("/program.md")).text == (await swarm.http.get("/pipeline/spec")).text
+
+
+async def test_an_adopted_draft_is_not_superseded_where_most_workers_follow_another_strategy_than_the_leading_ones(
+    swarm: Swarm,
+) -> None:
+    lab = swarm.process.lab
+    key = lab.keys("populations", "swarm")
+    for place, (name, text) in enumerate(sorted((await lab.hash(key)).items())):
+        p = Population.read(text)
+        leads = place == 0
+        changed = (
+            replace(p, strategy="investigate", target=5)
+            if leads
+            else replace(p, strategy="exploit", target=4)
+        )
+        await lab.command("HSET", key, name, changed.text())
+    spec_id = await written(swarm)
+    await learned(swarm, EVERY)
+    assert await followed(swarm) == ["confirmed"]
+
+    adopted = await told(swarm.http, "/api/pipeline/adopt", tag="swarm", spec_id=spec_id)
+
+    assert adopted["number"] == 2
+    due = await Programs(lab).due_facts("swarm")
+    assert due.current is not None
+    assert (due.current.strategy, strategy_of(due)) == ("exploit", "exploit")
+    assert "its strategy is investigate" in due.current.block
+    later = due.tag.model_copy(update={"total": due.tag.total + APART, "kept": due.tag.kept + APART})
+    assert later.results == due.current.results + APART + EVERY
+    assert reason_due(replace(due, tag=later)) is None
 
 
 async def test_a_language_model_writes_the_draft_where_there_is_one(

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functions.rules.program.findings import Findings
 from state.belief_facts import BeliefFacts
 from state.program_facts import ProgramVersion
-from state.records import Draft
+from state.records import Confirmed, Draft
 
 
 def foreseen(findings: Findings, draft: Draft, beliefs: BeliefFacts) -> Findings:
@@ -17,8 +17,13 @@ def foreseen(findings: Findings, draft: Draft, beliefs: BeliefFacts) -> Findings
     return replace(findings, strategy=draft.predicted.strategy, why=f"most workers test the claim `{claim}`")
 
 
-def is_news(drafted: ProgramVersion, current: ProgramVersion) -> bool:
+def confirmed_version(drafted: ProgramVersion, confirmed: Confirmed) -> ProgramVersion:
+    """A draft as it was confirmed: it is written for what most workers did then, which may be another strategy."""
+    return replace(drafted, at=confirmed.at, strategy=confirmed.strategy)
+
+
+def is_news(confirmed: ProgramVersion, current: ProgramVersion) -> bool:
     """Whether a confirmed draft says more than the current version, which may be itself, or one of later results."""
-    if drafted.reason == current.reason:
+    if confirmed.reason == current.reason or current.at >= confirmed.at:
         return False
-    return drafted.strategy != current.strategy or drafted.results >= current.results
+    return confirmed.strategy != current.strategy or confirmed.results >= current.results

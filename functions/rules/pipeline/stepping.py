@@ -17,9 +17,10 @@ from functions.rules.beliefs.sharing import is_over
 from functions.rules.keeps.verdict import score
 from functions.rules.pipeline.deciding import decided
 from functions.rules.pipeline.predicting import Prediction
+from functions.rules.program.due import strategy_of_most
 from functions.rules.swarm.populations import Population
 from state.pipeline_facts import PipelineFacts, Stand, Step
-from state.records import Decision, Draft, Expected, FlushReason, Hypothesis, Pipeline
+from state.records import Confirmed, Decision, Draft, Expected, FlushReason, Hypothesis, Pipeline
 
 CONFIRMED_ADDS: Final = 0.08
 FLUSHED_TAKES: Final = 0.20
@@ -128,7 +129,7 @@ def next_step(facts: PipelineFacts, terms: Terms) -> Step | None:
     if draft is None or draft.state == "drafting":
         return _batch_ended(p, facts.stand, now, terms)
     if now is not None and now == draft.predicted:
-        return _confirmed(p, draft, facts.stand, now, terms)
+        return _confirmed(draft, facts, now, terms)
     return _mismatched(flushed(p, facts.stand, "mismatch", _named(now)), facts.stand, now, terms)
 
 
@@ -196,12 +197,15 @@ def _heavier(df: int) -> float:
     return float(-stdtrit(df, ndtr(-SIGMAS)) / SIGMAS)
 
 
-def _confirmed(p: Pipeline, draft: Draft, stand: Stand, now: Decision, terms: Terms) -> Step:
+def _confirmed(draft: Draft, facts: PipelineFacts, now: Decision, terms: Terms) -> Step:
+    p, stand = facts.stand.pipeline, facts.stand
+    strategy = strategy_of_most(facts.beliefs.populations.values(), otherwise=now.strategy)
     after = _after(
         p,
         **_new_batch(stand, now, terms),
         draft=draft.model_copy(update={"state": "confirmed"}),
         bank=min(1.0, round(p.bank + CONFIRMED_ADDS, 4)),
+        confirmed=Confirmed(spec_id=draft.spec_id, at=stand.now, strategy=strategy),
         confirmed_count=p.confirmed_count + 1,
     )
     return Step("confirmed", p, after, _told(draft, bank=after.bank, **_named(now)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -78,10 +79,15 @@ def begins_cycle(results: int, before: ProgramVersion | None) -> bool:
 
 def strategy_of(facts: DueFacts) -> str:
     """What most of the workers of a swarm are there for; without populations, the mode of the tag's search."""
+    return strategy_of_most(facts.populations, otherwise=facts.strategy.mode)
+
+
+def strategy_of_most(populations: Iterable[str], *, otherwise: str) -> str:
+    """The strategy with the most workers over all populations, given as texts; `otherwise` where there are none."""
     workers = Counter[str]()
-    for p in map(Population.read, facts.populations):
+    for p in map(Population.read, populations):
         workers[p.strategy] += p.target
-    return max(sorted(workers), key=workers.__getitem__) if workers else facts.strategy.mode
+    return max(sorted(workers), key=workers.__getitem__) if workers else otherwise
 
 
 def ask_of(facts: DueFacts, step: Step) -> ProgramAsk:

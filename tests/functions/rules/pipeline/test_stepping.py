@@ -25,7 +25,7 @@ from functions.rules.swarm.populations import Population
 from state.belief_facts import BeliefFacts
 from state.pipeline_facts import Ended, PipelineFacts, Stand, Step
 from state.policy import Policy
-from state.records import Decision, Hypothesis, Pipeline
+from state.records import Confirmed, Decision, Hypothesis, Pipeline
 
 TERMS = Terms(enabled=True, auto_deploy=True)
 LR = Decision(hypothesis_id="lr", strategy="investigate")
@@ -118,6 +118,14 @@ def test_a_draft_that_came_true_is_confirmed_as_its_batch_ends_and_adds_trust() 
     assert step.after.draft is not None
     assert step.after.draft.state == "confirmed"
     assert (step.after.ticks_before, step.after.ticks_drafted) == (33, 33)
+
+
+def test_a_confirmed_draft_is_known_by_what_most_workers_do_at_its_batch_s_end() -> None:
+    exploit = Decision(hypothesis_id="lr", strategy="exploit")
+
+    p = step_of(ready(predicted=exploit), results=120, now=1100.0, strategy="exploit").after
+
+    assert p.confirmed == Confirmed(spec_id="t-spec-1", at=1100.0, strategy="exploit")
 
 
 @pytest.mark.parametrize(
