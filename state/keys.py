@@ -92,7 +92,11 @@ FAMILIES = (
     Family("reprieved:<tag>", "hash", "what runs came to that had one rank at one bucket and went on"),
     Family("beliefs:<tag>", "hash", "counts the changes of its beliefs, the results and the allocations"),
     Family("populations:<tag>", "hash", "its populations: who tests which hypothesis, and how"),
-    Family("pipeline:<tag>", "hash", "the draft of its next program, and how its drafts have fared"),
+    Family(
+        "pipeline:<tag>",
+        "hash",
+        "the draft of its next program, the one confirmed last, and how drafts have fared",
+    ),
     Family("journal:<tag>", "list", "its checkpoints, as Markdown, the newest last"),
     Family(
         "last_checkpoint:<tag>", "string", "what was believed, and who tested what, at the newest of them"

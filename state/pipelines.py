@@ -14,7 +14,7 @@ from state.indexes import fields_in, members, read_as, records
 from state.moves import Arg
 from state.noise import spread_at, spread_of
 from state.pipeline_facts import EarlyFacts, Ended, PipelineFacts, Stand, Step
-from state.records import Experiment, Pipeline
+from state.records import Confirmed, Experiment, Pipeline
 
 NEWEST: Final = 20
 """Results among which outliers are looked for, each time."""
@@ -45,6 +45,15 @@ class Pipelines:
         """
         stored = await self._lab.hash(self._keys("pipeline", tag))
         return Pipeline.parse(stored), stored.get("text")
+
+    async def confirmed(self, tag: str) -> tuple[Confirmed, str] | None:
+        """The draft that was confirmed last, with what it says, whatever has begun since; None: none was.
+
+        One round trip.
+        """
+        key, read = self._keys("pipeline", tag), ("confirmed", "confirmed_text")
+        stored, text = await self._lab.command("HMGET", key, *read)
+        return None if stored is None or text is None else (Confirmed.model_validate_json(stored), text)
 
     async def stand(self, tag: str) -> Stand:
         """How a pipeline stands; one round trip of a few fields."""

@@ -23,19 +23,18 @@ class AdoptDraft(Command):
 class AdoptedDraft(Response):
     tag: str
     number: int | None
-    """Of the new version; null: the draft is not confirmed, or a version says the same from as many results."""
+    """Of the new version; null: another draft was confirmed last, or a version says as much of later results."""
 
 
 @function("pipeline::adopt", On("pipeline.confirmed"), role="operator", writes=True, keeps_answer=False)
 async def adopt(request: AdoptDraft, stores: Reading) -> AdoptedDraft:
-    """Give the workers that preload nothing what the others have already."""
+    """Give the workers that preload nothing what the others have already, even after the next draft has begun."""
     tag = request.tag
-    p, text = await stores.pipelines.read(tag)
-    if p.draft is None or p.confirmed is None or text is None:
+    found = await stores.pipelines.confirmed(tag)
+    if found is None or found[0].spec_id != request.spec_id:
         return AdoptedDraft(tag=tag, number=None)
-    if p.draft.spec_id != request.spec_id or p.confirmed.spec_id != request.spec_id:
-        return AdoptedDraft(tag=tag, number=None)
-    version = confirmed_version(ProgramVersion.read(text), p.confirmed)
+    confirmed, text = found
+    version = confirmed_version(ProgramVersion.read(text), confirmed)
     while True:
         due = await stores.programs.due_facts(tag)
         if due.current is not None and not is_news(version, due.current):

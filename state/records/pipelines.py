@@ -48,7 +48,7 @@ class Draft(Record):
 
 
 class Confirmed(Record):
-    """The draft that was confirmed last, as its batch ended."""
+    """The draft that was confirmed last, as its batch ended; it is kept when the next one begins."""
 
     spec_id: str
     at: float

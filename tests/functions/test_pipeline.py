@@ -198,6 +198,22 @@ async def test_an_adopted_draft_is_not_superseded_where_most_workers_follow_anot
     assert reason_due(replace(due, tag=later)) is None
 
 
+async def test_a_confirmed_draft_is_adopted_even_after_the_next_one_has_begun(swarm: Swarm) -> None:
+    spec_id = await written(swarm)
+    document = (await swarm.http.get("/pipeline/spec")).text
+    await learned(swarm, EVERY)
+    assert await followed(swarm) == ["confirmed"]
+    assert await written(swarm) != spec_id
+    await told(swarm.http, "/pipeline/flush")
+
+    async with opened("web", swarm.process.settings) as process, http_client(process) as http:
+        adopting = {"tag": "swarm", "spec_id": spec_id}
+        adopted = [(await told(http, "/api/pipeline/adopt", **adopting))["number"] for _ in range(2)]
+
+        assert adopted == [2, None]
+        assert (await http.get("/program.md")).text == document
+
+
 async def test_a_language_model_writes_the_draft_where_there_is_one(
     swarm: Swarm, monkeypatch: pytest.MonkeyPatch
 ) -> None:
