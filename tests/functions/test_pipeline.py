@@ -131,7 +131,7 @@ async def test_a_draft_is_begun_written_served_and_confirmed(swarm: Swarm) -> No
     }
     charter, _, block = payload["program_md"].partition("## Current direction")
     assert charter == (await swarm.http.get("/program.md")).text.partition("## Current direction")[0]
-    assert "Why: most workers test this claim" in block
+    assert "Why: most workers test the claim" in block
     assert "investigate" in block
     assert (await status(swarm))["deploy_allowed"]
 
@@ -229,7 +229,7 @@ async def test_a_language_model_writes_the_draft_where_there_is_one(
     assert answers[1]["author"] is None
     [request] = stage.received
     assert "predicted to decide" in str(request.body)
-    assert "most workers test this claim" in str(request.body)
+    assert "most workers test the claim" in str(request.body)
     document = (await swarm.http.get("/pipeline/spec")).text
     assert "Set LR to 0.01 and vary DEPTH from 4 to 8." in document
     assert document.count("NIGHTJAR_MUTABLE_END") == 1
