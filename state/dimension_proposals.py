@@ -114,9 +114,17 @@ class DimensionProposals:
         return [run for answer in answers for run in read_as(TriedRun, answer)]
 
     async def propose(
-        self, facts: TrialFacts, proposal: ProposedDimension, cycle: int, cycle_at: int
+        self,
+        facts: TrialFacts,
+        proposal: ProposedDimension,
+        cycle: int,
+        cycle_at: int,
+        leaves: ProposedDimension | None = None,
     ) -> bool:
-        """Enter a proposal, or another count of one; False where the proposals have changed."""
+        """Enter a proposal, or another count of one; one `leaves` the list for it.
+
+        False where the proposals have changed.
+        """
         said = {
             "proposal_id": proposal.proposal_id,
             "name": proposal.name,
@@ -128,6 +136,7 @@ class DimensionProposals:
             "propose_dimension",
             args={
                 **_changed(facts, [proposal], cycle, cycle_at),
+                "dropped": None if leaves is None else leaves.proposal_id,
                 "name": proposal.name,
                 "data": json.dumps(said),
             },

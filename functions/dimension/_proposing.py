@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from functions.rules.swarm.canaries.listing import displaced
 from functions.rules.swarm.canaries.stalling import cycle_of
 from functions.rules.swarm.canaries.trials import entered
 from state.dimension_proposals import DimensionProposals
@@ -26,10 +27,10 @@ class Entered:
 async def enter(
     tag: str, fields: Mapping[str, Any], by: str, source: str, proposals: DimensionProposals
 ) -> Entered:
-    """Enter a proposal, or count one that says the same.
+    """Enter a proposal, or count one that says the same; in a full list another one makes room.
 
     Raises:
-        NotFound: no such tag. Conflict: it has as many as it may have.
+        NotFound: no such tag. Conflict: the list is full, and none of it may leave.
     """
     while True:
         facts = await proposals.facts(tag)
@@ -38,7 +39,8 @@ async def enter(
         )
         proposal, cycle = entered(facts, given), cycle_of(facts)
         before = next((p for p in facts.proposals if p.proposal_id == proposal.proposal_id), None)
+        leaves = displaced(facts, proposal)
         number, at = (facts.cycle, facts.cycle_at) if cycle is None else (cycle.number, cycle.at)
-        if await proposals.propose(facts, proposal, number, at):
+        if await proposals.propose(facts, proposal, number, at, leaves):
             counted = proposal.cycles != (before.cycles if before is not None else [])
             return Entered(proposal, counted, facts)

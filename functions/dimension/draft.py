@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -22,6 +23,8 @@ from state.clone import script_of
 from state.errors import Conflict, Invalid
 from state.ids import Tag as TagName
 from state.settings import Settings
+
+log = logging.getLogger(__name__)
 
 FUNCTION = "dimension::draft"
 TASK = (
@@ -99,8 +102,9 @@ async def draft(
 async def _entered(tag: str, fields: Mapping[str, Any], by: str, stores: Drafting) -> str | None:
     try:
         found = await enter(tag, fields, by, "llm" if by != BY_TEMPLATES else "default", stores.proposals)
-    except Conflict:
-        return None  # it has as many as it may have
+    except Conflict as problem:
+        log.warning("%r of %s is not listed: %s", fields["name"], by, problem.detail)
+        return None
     return found.proposal.name
 
 

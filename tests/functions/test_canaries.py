@@ -10,12 +10,15 @@ import httpx
 import pytest
 
 from functions.process.lifecycle import Process
+from functions.rules.swarm.canaries.listing import MOST
 from functions.rules.swarm.canaries.stalling import CYCLE, LEAST_RESULTS
 from functions.rules.swarm.canaries.trials import JUDGED_AFTER, JUDGED_BY, LEAST_VARIED
 from state.dimension_proposals import DimensionProposals
 from tests.conftest import http_client
+from tests.functions.test_programs_by_models import SAID, author_process
 from tests.functions.test_swarm import DIMENSIONS, Swarm
 from tests.labs import asked, bearer, dump, events_of, problem, refused, told
+from tests.logged import logged
 
 PROPOSE = "/api/dimension/propose"
 FOLLOW = "/api/dimension/follow-trials"
@@ -272,6 +275,36 @@ async def test_cleared_proposals_are_gone_but_for_those_on_trial(swarm: Swarm) -
     assert gone == {"ok": True, "dropped": 1}
     assert (await listed(swarm)).keys() == {"WARMUP"}
     assert (await swarm.http.delete(LISTED)).json()["dropped"] == 0
+
+
+async def test_in_a_full_list_the_oldest_proposal_makes_room(swarm: Swarm) -> None:
+    for n in range(MOST):
+        await proposed(swarm, name=f"D{n}", train_py_line=None)
+
+    await proposed(swarm)
+
+    found = await listed(swarm)
+    assert len(found) == MOST
+    assert "D0" not in found
+    assert found.keys() >= {"D1", f"D{MOST - 1}", "WARMUP"}
+
+
+async def test_a_draft_for_which_a_full_list_has_no_room_is_logged(
+    swarm: Swarm, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await searched(swarm, LEAST_RESULTS)
+    for n in range(MOST):
+        assert (await proposed(swarm, name=f"D{n}", train_py_line=None))["counted"]
+
+    filled = SAID.filled("DimensionProposals", {"proposals": [WARMUP]})
+    async with author_process(process, monkeypatch, filled) as (pi, _):
+        with logged() as lines:
+            call = pi.invoker.system("pi", "queue")
+            answer = await pi.invoker.call("dimension::draft", {"tag": "swarm", "number": 1}, call)
+
+    assert answer.model_dump()["proposed"] == []
+    assert "'WARMUP'" in lines.one(logger="functions.dimension.draft")["message"]
+    await refused(swarm.http, 409, PROPOSE, tag="swarm", **WARMUP)
 
 
 async def test_an_organiser_who_freezes_a_dimension_on_trial_ends_the_trial(swarm: Swarm) -> None:

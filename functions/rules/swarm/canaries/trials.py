@@ -11,13 +11,10 @@ from functions.rules.swarm.canaries.proposing import id_of, line_of, on_trial, p
 from functions.rules.swarm.canaries.stalling import MOST_TRIALS, cycle_of, is_asked_for
 from functions.rules.swarm.canaries.trying import tries
 from functions.rules.swarm.dimensions import Definition, definition_events, with_one
-from state.errors import Conflict
 from state.records import Dimension, ProposedDimension
 from state.trial_facts import RESULTS, Following, KeptRun, TrialFacts, TriedRun
 
 BY = "nightjar"
-MOST = 100
-"""Proposals of a tag."""
 SIGNALS = 2
 """Stall cycles in which a dimension has to be proposed."""
 JUDGED_AFTER = 40
@@ -38,16 +35,8 @@ def entered(facts: TrialFacts, given: ProposedDimension) -> ProposedDimension:
 
     It counts for the stall cycle that goes on; without one it counts for nothing. One whose trial has begun or ended
     stays as it is, but for the count.
-
-    Raises:
-        Conflict: the tag has too many.
     """
     known = next((p for p in facts.proposals if p.proposal_id == id_of(given)), None)
-    if known is None and len(facts.proposals) >= MOST:
-        raise Conflict(
-            f"{facts.tag.name!r} has {MOST} proposed dimensions",
-            hint="DELETE /dimension_proposals drops those that are not on trial",
-        )
     cycle = cycle_of(facts)
     before = [] if known is None else known.cycles
     counted = sorted({*before, *([] if cycle is None else [cycle.number])})

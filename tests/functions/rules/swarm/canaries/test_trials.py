@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from functions.rules.opening import swarm_policy, swarm_tag
+from functions.rules.swarm.canaries.listing import MOST, displaced
 from functions.rules.swarm.canaries.stalling import cycle_of, improvement, is_asked_for, is_stalled
-from functions.rules.swarm.canaries.trials import MOST, entered, followed, standing_of
+from functions.rules.swarm.canaries.trials import entered, followed, standing_of
 from state.errors import Conflict
 from state.policy import Policy
 from state.records import Best, ProposedDimension
@@ -196,12 +197,56 @@ def test_what_is_proposed_while_the_search_does_not_stall_is_listed_and_does_not
     assert standing_of(found, facts).reason == "to be proposed in 2 more stall cycles"
 
 
-def test_a_tag_has_a_hundred_proposals_at_most_and_counts_known_ones_then_too() -> None:
-    many = [entered(STALLED, proposed(f"D{n}")) for n in range(MOST)]
+def full(**first: Any) -> TrialFacts:
+    """A search in its second stall cycle with a full list, of which all but the first two counted in that cycle."""
+    old = proposed("OLD", **ID).model_copy(update={"cycles": [1], **first})
+    other = proposed("OTHER", **ID | {"proposal_id": "other"}).model_copy(update={"cycles": [1]})
+    many = [listed(2, name=f"D{n}").model_copy(update={"proposal_id": f"D{n}"}) for n in range(MOST - 2)]
+    return replace(STALLED, proposals=[old, other, *many], cycle=2, cycle_at=90)
 
-    with pytest.raises(Conflict, match="100 proposed dimensions"):
-        entered(replace(STALLED, proposals=many), proposed("ANOTHER"))
-    assert entered(replace(STALLED, proposals=many), proposed("D7")).times == 2
+
+ID = {"proposal_id": "old"}
+
+
+@pytest.mark.parametrize(
+    ("first", "leaves"),
+    [
+        ({}, "old"),
+        ({"state": "reverted"}, "old"),
+        ({"state": "ended"}, "old"),
+        ({"state": "on_trial"}, "other"),
+        ({"state": "promoted"}, "other"),
+        ({"cycles": [1, 2]}, "other"),
+    ],
+)
+def test_a_full_list_drops_the_oldest_that_is_not_tried_promoted_or_counted_in_this_stall(
+    first: dict[str, Any], leaves: str
+) -> None:
+    found = displaced(full(**first), proposed("ANOTHER"))
+
+    assert found is not None
+    assert found.proposal_id == leaves
+
+
+def test_nothing_leaves_a_list_with_a_place_nor_for_what_is_listed() -> None:
+    facts = full()
+
+    assert displaced(replace(facts, proposals=facts.proposals[1:]), proposed("ANOTHER")) is None
+    assert displaced(facts, facts.proposals[7]) is None
+
+
+def test_what_counted_in_the_newest_stall_leaves_for_nothing_until_the_next_one() -> None:
+    facts = full()
+    counted = replace(facts, proposals=[*facts.proposals[2:], listed(2), listed(1, 2)])
+    interrupted = searched(
+        101, kept(90, -0.05), proposals=counted.proposals, cycle=counted.cycle, cycle_at=counted.cycle_at
+    )
+    later = replace(counted, cycle_at=75)
+
+    for each in (counted, interrupted):
+        with pytest.raises(Conflict, match="100 proposed dimensions"):
+            displaced(each, proposed("ANOTHER"))
+    assert displaced(later, proposed("ANOTHER")) == counted.proposals[0]
 
 
 # -- trials
