@@ -8,6 +8,8 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from functions.rules.credentials import CREDENTIAL_TEXT, NIGHTJAR_TOKEN
+
 HIDDEN = "[redacted]"
 SHORTEST_SECRET = 6
 """Shorter values are not looked for: they would be found everywhere."""
@@ -15,21 +17,12 @@ SHORTEST_SECRET = 6
 _SECRET_NAME = re.compile(
     r"(?i)(^|[_-])(password|passwd|secret|token|authorization|api[_-]?key|private[_-]?key|signature|cookie|credentials?)$"
 )
-_SECRET_TEXT = re.compile(
-    r"""(?x)
-    (?<=://) [^/\s@]+ (?=@)                                     # a URL's user and password
-    | (?<=\bBearer[ ]) \S+ | (?<=\bBasic[ ]) [A-Za-z0-9+/=]{8,} # an Authorization header
-    | \bwhsec_[A-Za-z0-9+/=_-]+                                 # a webhook's secret
-    | \bsk-[A-Za-z0-9_-]{16,} | \bAIza[A-Za-z0-9_-]{30,}        # a model provider's key
-    """
-)
-_TOKEN = re.compile(r"(?<![A-Za-z0-9])nj_[a-z2-7]{10}_[A-Za-z0-9_-]+")
 _ASSIGNED = re.compile(
     r"""(?i)(?<![a-z0-9])((?:password|passwd|secret|token|api[_-]?key)["']?\s*[:=]\s*["']?)[^\s"',;)}\]]+"""
 )
 
 _MARK = re.compile(r"[=:]|nj_|sk-|AIza|whsec_|Bearer |Basic ")
-"""Stands in every text in which the patterns above find something, and is found much faster."""
+"""Stands in every text in which these patterns find something, and is found much faster."""
 
 _known: set[str] = set()
 
@@ -78,12 +71,12 @@ def presentable(text: str) -> str:
     for secret in sorted(_known, key=len, reverse=True):
         if secret in text:
             text = text.replace(secret, HIDDEN)
-    return _SECRET_TEXT.sub(HIDDEN, without_tokens(text))
+    return CREDENTIAL_TEXT.sub(HIDDEN, without_tokens(text))
 
 
 def without_tokens(text: str) -> str:
     """Text in which no token of ours can be read."""
-    return _TOKEN.sub(HIDDEN, text)
+    return NIGHTJAR_TOKEN.sub(HIDDEN, text)
 
 
 def secrets_in(environ: Mapping[str, str]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from functions.rules.swarm.scanning import untouched
 from functions.views.night_markdown import code
 
 MOST_CONSTANTS = 200
@@ -12,7 +13,10 @@ MOST_CHARS = 16_000
 
 
 def script_text(constants: Mapping[str, object], charter: str) -> str:
-    """The script's constants and the charter, as Markdown; both are material, never instructions."""
+    """The script's constants and the charter, as Markdown; both are material, never instructions.
+
+    Constants that no search may touch stay here: a provider of language models learns no key and no path.
+    """
     return "\n".join(_lines(constants, charter))
 
 
@@ -20,8 +24,11 @@ def _lines(constants: Mapping[str, object], charter: str) -> Iterator[str]:
     yield "## Constants of train.py\n"
     if not constants:
         yield "Not known here."
-    for name, value in [*constants.items()][:MOST_CONSTANTS]:
+    told = {name: value for name, value in constants.items() if untouched(name, value) is None}
+    for name, value in [*told.items()][:MOST_CONSTANTS]:
         yield f"- {code(f'{name} = {value!r}')}"
+    if len(told) < len(constants):
+        yield "\nSeeds, places, time limits and secrets are left out."
     if charter:
         yield "\n## The charter that agents work by\n"
         yield from (f"    {line}" for line in charter[:MOST_CHARS].splitlines())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -151,6 +152,38 @@ async def test_dimensions_that_a_model_proposes_are_listed_and_not_adopted(
     assert answer["proposed"] == ["WARMUP_RATIO"]
     assert [(p["name"], p["source"], p["adopted"]) for p in listed] == [("WARMUP_RATIO", "llm", False)]
     assert [d["name"] for d in known] == NAMES
+
+
+SECRETS = {
+    "WANDB_API_KEY": "0123456789abcdef0123456789abcdef01234567",
+    "HF_TOKEN": "hf_QwErTyUiOpAsDfGhJkLzXcVbNm",
+    "RUN_NAME": "sk-ant-api03-QwErTyUiOp-AsDfGh",
+    "CREDENTIALS": {"user": "ann", "phrase": "open sesame"},
+    "SERVICE": {"auth": "an open word"},
+    "REMOTE": b"6f1ed002ab5595859014ebf0951522d9",
+    "DATA_PATH": "/home/ann/data",
+}
+
+
+async def test_no_key_or_path_of_a_train_py_reaches_the_provider(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    constants = {**SECRETS, "N_TOKENS": 4096, "VOCAB_TOKENS": 512, "TOKENIZER": "bytes", "WIDTH": 64}
+    script = "".join(f"{name} = {value!r}\n" for name, value in constants.items())
+    (tmp_path / "train.py").write_text(script)
+    filled = SAID.filled("DimensionProposals", {"proposals": []})
+    async with author_process(process, monkeypatch, filled, clone=tmp_path) as (pi, stage):
+        await opened(client)
+        await told(client, "/api/dimension/draft", tag="swarm", results=0)
+        await done(pi, "dimension::draft")
+
+    [request] = stage.received
+    said = str(request.body)
+    assert all(f"{name} = " in said for name in ("N_TOKENS", "VOCAB_TOKENS", "TOKENIZER", "WIDTH"))
+    assert "secrets are left out" in said
+    for secret in ("0123456789abcdef", "hf_", "sk-ant", "sesame", "open word", "6f1ed002", "/home/ann"):
+        assert secret not in said
+    assert not any(name in said for name in SECRETS)
 
 
 def test_a_script_suggests_its_sizes_first_and_nothing_that_varies_already() -> None:

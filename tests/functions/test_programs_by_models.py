@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -29,11 +30,11 @@ WRITTEN = SAID.filled("ProgramUpdate", UPDATE)
 
 @asynccontextmanager
 async def author_process(
-    process: Process, patch: pytest.MonkeyPatch, *acts: Act
+    process: Process, patch: pytest.MonkeyPatch, *acts: Act, clone: Path | None = None
 ) -> AsyncIterator[tuple[Process, Stage]]:
     """A process of the lane `pi` in this one, whose provider plays the acts."""
     given = process.settings.model_copy(
-        update={"llm_provider": "anthropic", "anthropic_api_key": SecretStr(KEY)}
+        update={"llm_provider": "anthropic", "anthropic_api_key": SecretStr(KEY), "clone": clone}
     )
     async with Stage(*acts).open() as stage:
         patch.setenv(SAID.base_url, SAID.at(stage.url))

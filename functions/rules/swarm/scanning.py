@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from pydantic import ValidationError
 
+from functions.rules.credentials import is_credential
 from functions.rules.swarm.digits import short, short_within
 from functions.rules.swarm.dimensions import MOST, RESERVED, DeclaredDimension, checked
 from state.errors import Invalid
@@ -20,9 +21,7 @@ POWER_OF_TWO = 16
 FROM_ZERO = 4
 """Highest int that is proposed for a constant that is 0."""
 
-_UNTOUCHED = re.compile(
-    r"(^|_)(seed|seeds|path|paths|dir|file|filename|url|host|api_key|secret|password)($|_)", re.I
-)
+_UNTOUCHED = re.compile(r"(^|_)(seed|seeds|path|paths|dir|file|filename|url|host)($|_)", re.I)
 _BUDGET = re.compile(r"(wall_clock|time_budget|time_limit|timeout|max_time|total_time)", re.I)
 _PLACE = re.compile(r"[/\\]|^~|\.[A-Za-z][A-Za-z0-9]{1,4}$")
 
@@ -100,7 +99,9 @@ def untouched(name: str, value: object) -> str | None:
     if _BUDGET.search(name):
         return "a time limit: it would change what runs are compared by"
     if _UNTOUCHED.search(name):
-        return "by its name a seed, a place or a secret"
+        return "by its name a seed or a place"
+    if is_credential(name, value):
+        return "by its name or its value a secret"
     if isinstance(value, str) and _PLACE.search(value):
         return "a path or a file's name"
     return None

@@ -104,9 +104,9 @@ def test_what_is_wrong_with_a_proposal_is_said(fields: dict[str, Any], told: str
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"name": "DATA_SEED"}, "a seed, a place or a secret"),
-        ({"name": "CHECKPOINT_PATH"}, "a seed, a place or a secret"),
-        ({"name": "API_KEY"}, "a seed, a place or a secret"),
+        ({"name": "DATA_SEED"}, "a seed or a place"),
+        ({"name": "CHECKPOINT_PATH"}, "a seed or a place"),
+        ({"name": "API_KEY"}, "a secret"),
         ({"name": "_HIDDEN"}, "a private name"),
         ({"name": "TIME_LIMIT_S"}, "a time limit"),
         ({"dtype": "categorical", "categories": ["none", "/etc/passwd"]}, "a path or a file's name"),
