@@ -6,20 +6,26 @@ import asyncio
 from dataclasses import dataclass
 
 from functions.pipeline._stores import Reading
+from functions.rules.swarm.populations import Population
 from functions.views.program_document import composed
-from state.program_facts import ProgramVersion
+from state.program_facts import Base, ProgramVersion
 from state.records import Draft
 from state.settings import Settings
 
 
 @dataclass(frozen=True)
 class ServedDraft:
-    """A draft as a whole document."""
+    """A draft with what its document is composed of."""
 
     draft: Draft
-    document: str
+    base: Base
+    version: ProgramVersion
     bank: float
     """How far drafts are trusted."""
+
+    def document(self, population: Population | None = None) -> str:
+        """The whole document, for everyone or for the workers of one population."""
+        return composed(self.base, self.version, population)
 
 
 async def served(tag: str, stores: Reading, settings: Settings) -> ServedDraft | None:
@@ -31,4 +37,4 @@ async def served(tag: str, stores: Reading, settings: Settings) -> ServedDraft |
         return None
     if program.base is None or program.current is None:
         return None
-    return ServedDraft(p.draft, composed(program.base, ProgramVersion.read(text)), p.bank)
+    return ServedDraft(p.draft, program.base, ProgramVersion.read(text), p.bank)

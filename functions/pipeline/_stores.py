@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from state.pipelines import Pipelines
 from state.presence import Presence
 from state.programs import Programs
+from state.swarms import Swarms
 from state.train_queue import PiQueue
 
 
@@ -16,6 +17,13 @@ class Reading:
 
     pipelines: Pipelines
     programs: Programs
+
+
+@dataclass(frozen=True)
+class Preloading(Reading):
+    """The stores of what is served to workers."""
+
+    swarms: Swarms
 
 
 @dataclass(frozen=True)

@@ -17,4 +17,4 @@ class ReadDraft(OfSwarm):
 async def spec(request: ReadDraft, stores: Reading, settings: Settings) -> Text | None:
     """The draft's text, the whole program; 204 while none is ready or confirmed."""
     found = await served(request.tag_in(settings), stores, settings)
-    return None if found is None else Text(content=found.document)
+    return None if found is None else Text(content=found.document())

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from functions.contract import Http, Response, function
+from functions.contract import Call, Http, Response, function
 from functions.of_swarm import OfSwarm
 from functions.pipeline._served import served
-from functions.pipeline._stores import Reading
+from functions.pipeline._stores import Preloading
+from functions.rules.access import Caller
+from functions.rules.swarm.belonging import population_of
+from functions.rules.swarm.populations import Population
 from state.settings import Settings
+from state.swarms import Swarms
 
 
 class ReadDraftPayload(OfSwarm):
@@ -16,7 +20,7 @@ class ReadDraftPayload(OfSwarm):
 class DraftPayload(Response):
     spec_id: str
     program_md: str
-    """The whole program: workers replace theirs by it."""
+    """The whole program, for a worker of the swarm with what its population does: workers replace theirs by it."""
     confidence: float
     """Share of the resamples that come to what the draft predicts, 0 to 1."""
     deployment_confidence: float
@@ -26,14 +30,26 @@ class DraftPayload(Response):
 @function(
     "pipeline::spec_payload", Http("GET", "/pipeline/spec_payload"), role=("viewer", "worker"), is_public=True
 )
-async def spec_payload(request: ReadDraftPayload, stores: Reading, settings: Settings) -> DraftPayload | None:
-    """The draft as workers preload it; 204 while none is ready or confirmed."""
-    found = await served(request.tag_in(settings), stores, settings)
+async def spec_payload(
+    request: ReadDraftPayload, call: Call, stores: Preloading, settings: Settings
+) -> DraftPayload | None:
+    """The draft as workers preload it, each for its population; 204 while none is ready or confirmed."""
+    tag = request.tag_in(settings)
+    found = await served(tag, stores, settings)
     if found is None:
         return None
+    population = await _population(call.caller, tag, stores.swarms)
     return DraftPayload(
         spec_id=found.draft.spec_id,
-        program_md=found.document,
+        program_md=found.document(population),
         confidence=found.draft.confidence,
         deployment_confidence=found.bank,
     )
+
+
+async def _population(caller: Caller, tag: str, swarms: Swarms) -> Population | None:
+    """Where a worker of the tag's swarm is to run next; None: the caller is none."""
+    worker = await swarms.worker(caller.name) if caller.role == "worker" else None
+    if worker is None or worker.tag != tag:
+        return None
+    return population_of(worker, await swarms.facts(tag))

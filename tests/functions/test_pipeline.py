@@ -214,6 +214,33 @@ async def test_a_confirmed_draft_is_adopted_even_after_the_next_one_has_begun(sw
         assert (await http.get("/program.md")).text == document
 
 
+async def test_a_worker_preloads_the_draft_with_what_its_population_does(swarm: Swarm) -> None:
+    shown = {"Authorization": f"Bearer {await swarm.join('w3')}"}
+    await written(swarm)
+    document = (await swarm.http.get("/pipeline/spec")).text
+
+    preloaded = (await swarm.http.get("/pipeline/spec_payload", headers=shown)).json()["program_md"]
+    synced = (await swarm.http.get("/sync/w3", headers=shown)).json()
+
+    def own(text: str) -> str:
+        return text.partition("### Your population")[2]
+
+    assert synced["population_id"] in own(preloaded)
+    assert own(preloaded) == own(synced["program_md"])
+    assert preloaded.partition("\n\n### Your population")[0] in document
+    assert own(document) == own((await asked(swarm.http, "/pipeline/spec_payload"))["program_md"]) == ""
+
+
+async def test_a_worker_of_another_swarm_preloads_the_draft_as_everyone_sees_it(swarm: Swarm) -> None:
+    await told(swarm.http, "/api/dimension/define", tag="other", dimensions=DIMENSIONS)
+    shown = {"Authorization": f"Bearer {await swarm.join('w3', tag='other')}"}
+    await written(swarm)
+
+    answer = await swarm.http.get("/pipeline/spec_payload", headers=shown, params={"tag": "swarm"})
+
+    assert answer.json()["program_md"] == (await swarm.http.get("/pipeline/spec")).text
+
+
 async def test_a_language_model_writes_the_draft_where_there_is_one(
     swarm: Swarm, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """The draft of a swarm's next program, as a worker preloads and follows it between two runs.
 
 It stands in memory alone. Where it is flushed, the worker goes back to the program that `sync` tells.
+A draft first seen as confirmed is not preloaded: `sync` tells it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ class SpecPipeline:
         self._say = say
         self._draft: Preload | None = None
         self._since: str = ""
-        """The swarm's program as the draft was preloaded."""
+        """The swarm's program as the draft was first seen."""
+        self._preloaded_for: str = ""
+        """The swarm's program as the draft was preloaded last: it changes with the worker's population, too."""
         self._is_told = False
         """The owner knows that there are no drafts to be had."""
 
@@ -40,15 +43,19 @@ class SpecPipeline:
         if status.spec_state not in ("ready", "confirmed"):
             self._drop(flushed=status.last_flush_token)
             return synced
-        if self._draft is None or self._draft.spec_id != status.spec_id:
+        is_new = self._draft is None or self._draft.spec_id != status.spec_id
+        if is_new:
             self._drop(flushed=status.last_flush_token)
-            self._draft, self._since = await self._server.preload(self._tag), synced
+        if status.spec_state == "confirmed":
+            # the swarm's own program says the same by now, or soon, and what the worker's population does
+            return self._draft.program_md if self._draft is not None and synced == self._since else synced
+        if is_new:
+            self._since = synced
+        if is_new or synced != self._preloaded_for:
+            self._draft, self._preloaded_for = await self._server.preload(self._tag), synced
         if self._draft is None or self._draft.spec_id != status.spec_id:
             return synced  # it was flushed meanwhile, or another one is ready
-        if status.spec_state == "ready":
-            return self._draft.program_md if status.deploy_allowed else synced
-        # once it is confirmed, the swarm's own program says the same, and what the worker's population does
-        return self._draft.program_md if synced == self._since else synced
+        return self._draft.program_md if status.deploy_allowed else synced
 
     def _drop(self, *, flushed: str | None) -> None:
         if self._draft is not None and self._draft.spec_id == flushed:

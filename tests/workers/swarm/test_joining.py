@@ -604,6 +604,45 @@ def test_a_worker_follows_a_confirmed_draft_until_the_swarm_s_own_program_change
     ]
 
 
+def test_a_worker_follows_no_draft_that_was_confirmed_before_it_came(
+    swarm: Swarm, worker: JoinedWorker
+) -> None:
+    told = Programs(swarm, worker, *[(stands("confirmed", deploys=True), DRAFT)] * 2)
+
+    worker.first_join(swarm.url, "--max-runs", "2", "--use-spec-pipeline")
+
+    assert worker.ended() == 0
+    assert [told.seen[f"swarm-{n}"] for n in (1, 2)] == ["# the program\n"] * 2
+    assert swarm.preloads == 0
+
+
+def test_a_worker_preloads_a_draft_again_once_the_swarm_tells_it_something_else(
+    swarm: Swarm, worker: JoinedWorker
+) -> None:
+    of_another = DRAFT | {"program_md": "# the draft, for another population\n"}
+    deployed = stands("ready", deploys=True)
+    told = Programs(
+        swarm, worker, (deployed, DRAFT), (deployed, of_another), (stands("confirmed"), of_another)
+    )
+    on_tick = swarm.on_tick
+
+    def move(tick: dict[str, Any]) -> dict[str, Any]:
+        if tick["id"] == "swarm-1":
+            swarm.program = "# the program, for another population\n"
+        return on_tick(tick)
+
+    swarm.on_tick = move
+    worker.first_join(swarm.url, "--max-runs", "3", "--use-spec-pipeline")
+
+    assert worker.ended() == 0
+    assert [told.seen[f"swarm-{n}"] for n in (1, 2, 3)] == [
+        "# the draft\n",
+        "# the draft, for another population\n",
+        "# the program, for another population\n",
+    ]
+    assert swarm.preloads == 2
+
+
 def test_a_worker_asks_for_no_drafts_unless_it_is_to_and_goes_on_where_there_are_none(
     swarm: Swarm, worker: JoinedWorker
 ) -> None:
