@@ -1,4 +1,4 @@
-"""How a proposed dimension enters the list of its tag, whoever proposes."""
+"""How a proposed dimension enters the list of its tag: for agents, operators and language models alike."""
 
 from __future__ import annotations
 

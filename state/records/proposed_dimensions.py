@@ -1,4 +1,4 @@
-"""A dimension that somebody proposes to add to a tag, with what has become of that."""
+"""A proposal to add a dimension to a tag, with its trial and the outcome."""
 
 from __future__ import annotations
 

@@ -30,11 +30,11 @@ ID_DIGITS = 8
 
 
 def id_of(proposal: ProposedDimension) -> str:
-    """`dim_` and 8 hexadecimal digits: the same for proposals that say the same, however they are written.
+    """`dim_` and 8 hexadecimal digits: equal for two proposals of the same dimension.
 
-    They say the same that have one name, whatever its case and underscores, one dtype and one range: 1 is 1.0, 1e-4
-    is 0.0001, floats are compared in 3 significant digits, and categories in any order. Default, rationale and line
-    are not compared.
+    Two proposals are of the same dimension if name, dtype and range are equal. Names are compared without case,
+    spaces and underscores, floats in 3 significant digits, categories in any order; 1 equals 1.0. Default, rationale
+    and line are not compared.
     """
     said = [spelling(proposal.name), proposal.dtype, *map(_number, (proposal.min, proposal.max))]
     said += sorted(map(_number, proposal.categories or []))
