@@ -1,4 +1,4 @@
-"""pipeline::flush drops the draft of a program."""
+"""pipeline::flush drops the draft of a program before its batch confirms it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import Field
 
 from functions.contract import Command, Http, Response, function
 from functions.of_swarm import OfSwarm
-from functions.rules.pipeline.stepping import flushed
+from functions.rules.pipeline.stepping import flushed, open_draft
 from state.pipelines import Pipelines
 from state.settings import Settings
 
@@ -22,6 +22,8 @@ class FlushDraft(OfSwarm, Command):
 class Flushed(Response):
     ok: bool
     reason: str
+    flushed: str | None
+    """The draft that was dropped; null: none was open. A confirmed one stays: it is the program, or soon will be."""
 
 
 @function(
@@ -32,9 +34,12 @@ class Flushed(Response):
     keeps_answer=False,
 )
 async def flush(request: FlushDraft, pipelines: Pipelines, settings: Settings) -> Flushed:
-    """Drop what is drafted, a confirmed draft too: the trust in drafts falls; without one nothing changes."""
+    """Drop the draft, and some of the trust in drafts; a confirmed one stays, and without one nothing changes."""
     tag = request.tag_in(settings)
-    while (stand := await pipelines.stand(tag)).pipeline.draft is not None:
+    while True:
+        stand = await pipelines.stand(tag)
+        draft = open_draft(stand.pipeline)
+        if draft is None:
+            return Flushed(ok=True, reason=request.reason, flushed=None)
         if await pipelines.take(tag, flushed(stand.pipeline, stand, "operator", {"why": request.reason})):
-            break
-    return Flushed(ok=True, reason=request.reason)
+            return Flushed(ok=True, reason=request.reason, flushed=draft.spec_id)

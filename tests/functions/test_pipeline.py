@@ -267,7 +267,7 @@ async def test_a_flushed_draft_is_served_no_more_at_once(swarm: Swarm) -> None:
 
     answer = await told(swarm.http, "/pipeline/flush?reason=another+plan")
 
-    assert answer == {"ok": True, "reason": "another plan"}
+    assert answer == {"ok": True, "reason": "another plan", "flushed": spec_id}
     assert not await is_served(swarm)
     assert await asked(swarm.http, "/pipeline/flush_token") == {"flush_token": spec_id}
     found = await status(swarm)
@@ -275,8 +275,22 @@ async def test_a_flushed_draft_is_served_no_more_at_once(swarm: Swarm) -> None:
     assert found["deployment_confidence"] == pytest.approx(0.3)
     [event] = await events_of(swarm.process, "pipeline.flushed")
     assert (event["reason"], event["why"], event["spec_id"]) == ("operator", "another plan", spec_id)
-    await told(swarm.http, "/pipeline/flush")
+    assert (await told(swarm.http, "/pipeline/flush"))["flushed"] is None
     assert (await status(swarm))["flush_count"] == 1
+
+
+async def test_a_confirmed_draft_is_not_flushed(swarm: Swarm) -> None:
+    spec_id = await written(swarm)
+    await learned(swarm, EVERY)
+    assert await followed(swarm) == ["confirmed"]
+    before = await status(swarm)
+
+    answer = await told(swarm.http, "/pipeline/flush")
+
+    assert answer["flushed"] is None
+    assert await status(swarm) == before
+    assert (before["confirmed_count"], before["flush_count"], before["spec_id"]) == (1, 0, spec_id)
+    assert await is_served(swarm)
 
 
 async def test_a_text_that_comes_after_the_flush_is_dropped(swarm: Swarm) -> None:

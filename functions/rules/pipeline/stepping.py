@@ -77,7 +77,7 @@ def is_due(stand: Stand, terms: Terms) -> bool:
     p = stand.pipeline
     if batch_of(stand.results, terms) != p.batch_id:
         return True
-    return _is_open(p) or wants_draft(stand, terms)
+    return open_draft(p) is not None or wants_draft(stand, terms)
 
 
 def wants_draft(stand: Stand, terms: Terms) -> bool:
@@ -86,9 +86,14 @@ def wants_draft(stand: Stand, terms: Terms) -> bool:
     return (
         stand.has_program
         and batch_of(stand.results, terms) == p.batch_id
-        and not _is_open(p)
+        and open_draft(p) is None
         and stand.ticks - p.ticks_drafted >= terms.draft_after
     )
+
+
+def open_draft(p: Pipeline) -> Draft | None:
+    """The draft that waits for its batch's end; None: there is none, or it was confirmed."""
+    return None if p.draft is None or p.draft.state == "confirmed" else p.draft
 
 
 def batch_of(results: int, terms: Terms) -> int:
@@ -115,7 +120,7 @@ def standing_decision(facts: PipelineFacts) -> Decision | None:
 def next_step(facts: PipelineFacts, terms: Terms) -> Step | None:
     """What is to be done now, but for a new draft; None: nothing. Look again after it."""
     p, now = facts.stand.pipeline, standing_decision(facts)
-    draft = p.draft if _is_open(p) else None
+    draft = open_draft(p)
     if draft is not None and (far := _outlier(facts, draft)) is not None:
         return flushed(p, facts.stand, "outlier", far)
     has_ended = batch_of(facts.stand.results, terms) != p.batch_id
@@ -228,11 +233,6 @@ def _new_batch(stand: Stand, now: Decision | None, terms: Terms) -> dict[str, An
         "ticks_drafted": stand.ticks,
         "decided": now,
     }
-
-
-def _is_open(p: Pipeline) -> bool:
-    """Whether a draft waits for its batch's end."""
-    return p.draft is not None and p.draft.state != "confirmed"
 
 
 def _has_flipped(draft: Draft, now: Decision | None) -> bool:
