@@ -70,7 +70,7 @@ for fd in range(64):
         inodes.append(str(os.fstat(fd).st_ino))
     except OSError:
         pass
-print("theirs", os.environ.get("NIGHTJAR_PULSE"), ",".join(inodes), flush=True)
+print("theirs", os.environ.get("NIGHTJAR_PULSE"), ",".join(inodes), "told", flush=True)
 """
 SILENT_S = 2.0
 
@@ -351,7 +351,7 @@ async def test_what_a_child_starts_inherits_nothing_of_its_pulse(tmp_path: Path)
     print("mine", os.fstat(pulse.descriptor).st_ino, flush=True)
     subprocess.run([sys.executable, "-c", {LOOK_AROUND!r}], close_fds=False)
     """
-    async with running(tmp_path, beating(hook.strip()), say="theirs") as lab:
+    async with running(tmp_path, beating(hook.strip()), say="told") as lab:
         said = lab.log("web").split()
 
     mine, name, inodes = said[said.index("mine") + 1], *said[said.index("theirs") + 1 :][:2]
