@@ -8,7 +8,7 @@ import logging
 import os
 import secrets
 import sys
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -21,11 +21,15 @@ from rq.timeouts import TimerDeathPenalty
 from functions.process.lifecycle import Process, opened
 from functions.process.redaction import hide
 from functions.process.running import ended, run, stop_signals
+from state.client import Lab
 from state.embedded import broker_url
+from state.errors import NightjarError
 from state.pi_jobs import PiJob, pi_queue
+from state.pipelines import Pipelines
 from state.programs import Programs
 from state.rq_jobs import CheckedQueue
 from state.settings import Settings
+from state.swarms import Swarms
 from state.train_queue import broker, plainly
 from workers.author.opening import author_for
 
@@ -107,19 +111,33 @@ async def serve(settings: Settings) -> None:
             await stop.wait()
             return
         author = process.author.name
-        resuming = asyncio.create_task(_resume(process), name="resume")
+        resuming = asyncio.create_task(resume(process), name="resume")
         try:
             await _work(process, settings, stop)
         finally:
             await ended(resuming)
 
 
-async def _resume(process: Process) -> None:
-    """Write what was asked for while no process of the lane was there, or of one that was killed."""
-    programs, caller = Programs(process.lab), process.invoker.system("pi", "queue")
+async def resume(process: Process) -> None:
+    """Write the programs and drafts that were asked for while no process of the lane was there, or of one that was
+    killed; what fails then is asked for again by the lab, or dropped."""
+    try:
+        async for function, tag, number in _asked(process.lab):
+            caller = process.invoker.system("pi", "queue")
+            await process.invoker.call(function, {"tag": tag, "number": number}, caller)
+    except NightjarError as problem:
+        log.warning("what was asked for before stays undone: %s", problem.detail)
+
+
+async def _asked(lab: Lab) -> AsyncIterator[tuple[str, str, int]]:
+    """Functions of the lane with the tag and the number that they are to be called with."""
+    programs, pipelines = Programs(lab), Pipelines(lab)
     for tag in await programs.asked():
-        number = (await programs.due_facts(tag)).number
-        await process.invoker.call("program::write", {"tag": tag, "number": number}, caller)
+        yield "program::write", tag, (await programs.due_facts(tag)).number
+    for tag in await Swarms(lab).tags():
+        draft = (await pipelines.read(tag))[0].draft
+        if draft is not None and draft.state == "drafting":
+            yield "pipeline::draft", tag, draft.number
 
 
 async def _work(process: Process, settings: Settings, stop: asyncio.Event) -> None:

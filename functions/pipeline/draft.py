@@ -68,7 +68,7 @@ async def accept(request: WriteDraft, stores: Drafting, settings: Settings) -> D
 async def draft(request: WriteDraft, call: Call, stores: Drafting, author: Author) -> WrittenDraft:
     """Write what a draft says, for its batch as it is predicted to end.
 
-    A draft whose process is killed is not made up for: its batch's end drops it, or its age.
+    A draft whose process is killed is written by the next one, unless its batch has ended.
     """
     return WrittenDraft(tag=request.tag, author=await _written(request, stores, author))
 

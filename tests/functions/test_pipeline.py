@@ -20,6 +20,7 @@ from tests.conftest import http_client
 from tests.functions.test_programs_by_models import WRITTEN, author_process
 from tests.functions.test_swarm import DIMENSIONS, Swarm
 from tests.labs import asked, events_of, told
+from workers.pi import resume
 
 EVERY = 4
 
@@ -260,6 +261,18 @@ async def test_a_language_model_writes_the_draft_where_there_is_one(
     document = (await swarm.http.get("/pipeline/spec")).text
     assert "Set LR to 0.01 and vary DEPTH from 4 to 8." in document
     assert document.count("NIGHTJAR_MUTABLE_END") == 1
+
+
+async def test_a_draft_that_a_killed_process_was_asked_for_is_written_by_the_next_one(
+    swarm: Swarm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with author_process(swarm.process, monkeypatch, WRITTEN) as (pi, stage):
+        await drafted(swarm)
+        await resume(pi)
+        await resume(pi)
+
+    assert (await status(swarm))["spec_state"] == "ready"
+    assert len(stage.received) == 1
 
 
 async def test_a_flushed_draft_is_served_no_more_at_once(swarm: Swarm) -> None:
