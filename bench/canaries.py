@@ -115,7 +115,7 @@ class Night:
         self._chance = Random(f"night {seed}")
         self._seen = "0-0"
         self._results = 0
-        self._bests: list[str | None] = []
+        self._ended: list[str] = []
         """The best run after each result, retests aside."""
         self._unasked_at: int | None = None
         self._on_trial: set[str] = set()
@@ -131,7 +131,7 @@ class Night:
             joins = {"worker_id": name, "gpu_type": "Simulated", "baseline_bpb": baseline}
             await self._call("swarm::register", **joins, tag=TAG)
         await self._follow()
-        going, best = [(name, await self._ask(name)) for name in names], self.process.lab.keys.best(TAG)
+        going = [(name, await self._ask(name)) for name in names]
         while self._results < results:
             name, given = going.pop(0)
             ran = {"worker_id": name, "exp_id": given["run_id"], "duration_seconds": 300.0}
@@ -139,7 +139,7 @@ class Night:
             taken = await self._call("swarm::result", **ran, val_bpb=value)
             self._results = taken["total_experiments"]
             if "." not in given["run_id"]:  # no retest
-                self._bests.append((await self.process.lab.hash(best)).get("experiment_id"))
+                self._ended.append(given["run_id"])
             await self._follow()
             if self._results == self._unasked_at:
                 await self._propose()
@@ -180,14 +180,17 @@ class Night:
         await self._follow()
 
     async def _is_improving(self) -> bool:
-        """Whether the newest results improved the best, by what was seen of it: each by what it is judged by now."""
-        if len(self._bests) < LEAST_RESULTS:
-            return True
-        return await self._lowest(self._bests[:-WINDOW]) - await self._lowest(self._bests) >= LEAST_GAIN
+        """Whether a keep among the newest runs is better than those before: each by what it is judged by now.
 
-    async def _lowest(self, names: Sequence[str | None]) -> float:
+        A run from before that retests have made the best since is none of the newest.
+        """
+        if len(self._ended) < LEAST_RESULTS:
+            return True
+        return await self._lowest(self._ended[:-WINDOW]) - await self._lowest(self._ended) >= LEAST_GAIN
+
+    async def _lowest(self, names: Sequence[str]) -> float:
         """Of those that are kept, or of the unchanged train.py."""
-        runs = [await Experiments(self.process.lab).get(name) for name in {*names} - {None} if name]
+        runs = [await Experiments(self.process.lab).get(name) for name in names]
         return min([0.0, *(e.judged for e in runs if e.status == "keep" and e.judged is not None)])
 
     async def _follow(self) -> None:
