@@ -1,6 +1,8 @@
-"""A version of a program: in an author's words, or in those of the templates where nothing usable came of it."""
+"""What function groups share that have a language model write: asking the lane `pi`, and a version of a program."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from functions.formats.authored import ProgramUpdate
 from functions.lanes import Author, Commission
@@ -9,7 +11,30 @@ from functions.rules.program.due import strategy_of
 from functions.rules.program.findings import Findings
 from functions.views.findings_text import findings_text
 from functions.views.program_block import block_of
+from state.presence import Presence
 from state.program_facts import DueFacts, ProgramVersion
+from state.settings import Settings
+from state.train_queue import PiQueue
+
+
+@dataclass(frozen=True)
+class PiLane:
+    """The lane `pi`, as those see it who want something written."""
+
+    presence: Presence
+    queue: PiQueue
+    settings: Settings
+
+    async def asked(self, function: str, tag: str, number: int) -> bool:
+        """Have a function of the lane called; False: no process of it has a language model.
+
+        Raises:
+            Unavailable: the broker does not answer.
+        """
+        if await self.presence.author(self.settings.stale_s) is None:
+            return False
+        await self.queue.enqueue(function, tag, number, longest_s=self.settings.llm_timeout_s)
+        return True
 
 
 async def authored(

@@ -6,6 +6,7 @@ import json
 import logging
 import re
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -47,7 +48,7 @@ class Refused(NoSuchJobError):
     """
 
 
-class CheckedJob(Job):
+class CheckedJob(Job, ABC):
     """A job that can only call `ENTRY(function=..., payload=...)`, with what `is_ours` allows.
 
     Other clients of Redis can rewrite a job, and RQ would import and call anything that it names. So the whole job is
@@ -118,9 +119,9 @@ class CheckedJob(Job):
         if self.timeout is None or self.timeout < SPARE_S:
             raise Refused("its time limit is too short")
 
+    @abstractmethod
     def is_ours(self, function: str, payload: Mapping[str, Any]) -> bool:
         """Whether it calls what its id names."""
-        raise NotImplementedError
 
 
 def _unpacked(data: bytes) -> Any:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from functions.authoring import PiLane
 from state.dimension_proposals import DimensionProposals
-from state.presence import Presence
 from state.programs import Programs
-from state.train_queue import PiQueue
 
 
 @dataclass(frozen=True)
@@ -16,5 +15,4 @@ class Drafting:
 
     proposals: DimensionProposals
     programs: Programs
-    presence: Presence
-    queue: PiQueue
+    lane: PiLane

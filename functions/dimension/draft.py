@@ -62,9 +62,7 @@ class DraftedDimensions(Response):
 async def accept(request: DraftDimensions, stores: Drafting, settings: Settings) -> DimensionDraftBegun:
     """Ask the lane `pi`; without a language model propose constants of the train.py in the lab's clone."""
     tag = request.tag
-    if await stores.presence.author(settings.stale_s) is not None:
-        longest_s = settings.llm_timeout_s
-        await stores.queue.enqueue(FUNCTION, tag, request.results + 1, longest_s=longest_s)
+    if await stores.lane.asked(FUNCTION, tag, request.results + 1):
         return DimensionDraftBegun(tag=tag, became="asked", proposed=[])
     script, facts = await asyncio.gather(asyncio.to_thread(script_of, settings), stores.proposals.facts(tag))
     given = suggested(_constants(script), facts.dimensions)

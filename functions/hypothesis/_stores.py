@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from functions.authoring import PiLane
 from state.hypotheses import Hypotheses
-from state.presence import Presence
 from state.programs import Programs
 from state.told_graphs import ToldGraphs
-from state.train_queue import PiQueue
 
 
 @dataclass(frozen=True)
@@ -17,8 +16,7 @@ class Drafting:
 
     hypotheses: Hypotheses
     programs: Programs
-    presence: Presence
-    queue: PiQueue
+    lane: PiLane
 
 
 @dataclass(frozen=True)
@@ -27,5 +25,4 @@ class Telling:
 
     hypotheses: Hypotheses
     graphs: ToldGraphs
-    presence: Presence
-    queue: PiQueue
+    lane: PiLane

@@ -21,7 +21,6 @@ from functions.views.findings_text import findings_text
 from state.errors import Conflict
 from state.ids import Tag as TagName
 from state.records.hypotheses import HypothesisSource
-from state.settings import Settings
 
 log = logging.getLogger(__name__)
 FUNCTION = "hypothesis::draft"
@@ -60,13 +59,11 @@ class DraftedHypotheses(Response):
 
 
 @function("hypothesis::draft", role="operator", writes=True, keeps_answer=False)
-async def accept(request: DraftHypotheses, stores: Drafting, settings: Settings) -> DraftBegun:
+async def accept(request: DraftHypotheses, stores: Drafting) -> DraftBegun:
     """Ask the lane `pi`; without a language model let in what the findings suggest by themselves."""
     if not request.cycle:
         return DraftBegun(tag=request.tag, became="nothing", accepted=[])
-    if await stores.presence.author(settings.stale_s) is not None:
-        longest_s = settings.llm_timeout_s
-        await stores.queue.enqueue(FUNCTION, request.tag, request.number, longest_s=longest_s)
+    if await stores.lane.asked(FUNCTION, request.tag, request.number):
         return DraftBegun(tag=request.tag, became="asked", accepted=[])
     facts = await stores.programs.findings_facts(request.tag)
     findings = await asyncio.to_thread(findings_of, facts, CATEGORIES)

@@ -13,7 +13,6 @@ from functions.lanes import Author, Commission
 from functions.rules.beliefs.theory import standing_digest
 from functions.views.graph_text import graph_text
 from state.ids import Tag as TagName
-from state.settings import Settings
 from state.told_graphs import ToldGraph
 
 FUNCTION = "hypothesis::tell"
@@ -41,12 +40,10 @@ class ToldOfGraph(Response):
 
 
 @function("hypothesis::tell", role="operator", writes=True, keeps_answer=False)
-async def accept(request: TellGraph, stores: Telling, settings: Settings) -> TellingBegun:
+async def accept(request: TellGraph, stores: Telling) -> TellingBegun:
     """Ask the lane `pi`, where a language model is."""
-    if await stores.presence.author(settings.stale_s) is None:
-        return TellingBegun(tag=request.tag, became="computed")
-    await stores.queue.enqueue(FUNCTION, request.tag, request.number, longest_s=settings.llm_timeout_s)
-    return TellingBegun(tag=request.tag, became="asked")
+    asked = await stores.lane.asked(FUNCTION, request.tag, request.number)
+    return TellingBegun(tag=request.tag, became="asked" if asked else "computed")
 
 
 @function(

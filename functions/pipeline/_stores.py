@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from functions.authoring import PiLane
 from state.pipelines import Pipelines
-from state.presence import Presence
 from state.programs import Programs
 from state.swarms import Swarms
-from state.train_queue import PiQueue
 
 
 @dataclass(frozen=True)
 class Reading:
-    """The stores of what is served."""
+    """The stores that drafts and programs are read from."""
 
     pipelines: Pipelines
     programs: Programs
@@ -21,7 +20,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Preloading(Reading):
-    """The stores of what is served to workers."""
+    """The same for workers: they get the part of their population, too."""
 
     swarms: Swarms
 
@@ -32,5 +31,4 @@ class Drafting:
 
     pipelines: Pipelines
     programs: Programs
-    presence: Presence
-    queue: PiQueue
+    lane: PiLane

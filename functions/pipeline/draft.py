@@ -17,7 +17,6 @@ from functions.rules.program.gathering import findings_of
 from state.ids import Tag as TagName
 from state.program_facts import FindingsFacts, ProgramVersion
 from state.records import Draft
-from state.settings import Settings
 
 FUNCTION = "pipeline::draft"
 TASK = (
@@ -46,11 +45,9 @@ class WrittenDraft(Response):
 
 
 @function("pipeline::draft", role="operator", writes=True, keeps_answer=False)
-async def accept(request: WriteDraft, stores: Drafting, settings: Settings) -> DraftAsked:
+async def accept(request: WriteDraft, stores: Drafting) -> DraftAsked:
     """Ask the lane `pi`; without a language model write the draft by the templates."""
-    if await stores.presence.author(settings.stale_s) is not None:
-        longest_s = settings.llm_timeout_s
-        await stores.queue.enqueue(FUNCTION, request.tag, request.number, longest_s=longest_s)
+    if await stores.lane.asked(FUNCTION, request.tag, request.number):
         return DraftAsked(tag=request.tag, became="asked")
     name = await _written(request, stores, None)
     return DraftAsked(tag=request.tag, became="nothing" if name is None else "written")

@@ -70,7 +70,7 @@ async def _followed(tag: str, pipelines: Pipelines, terms: Terms) -> list[str]:
 
 
 async def _new_draft(facts: PipelineFacts, pipelines: Pipelines, terms: Terms) -> Step | None:
-    """Begin a draft of what the batch will decide; None: nothing can be told of it."""
+    """Begin a draft for the decision that the batch is predicted to make; None: it cannot be predicted yet."""
     name, now = facts.beliefs.tag.name, standing_decision(facts)
     if now is None:
         return None  # a tag of agents: no hypothesis has workers

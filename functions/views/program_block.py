@@ -17,7 +17,7 @@ DONE_BY: Mapping[SwarmStrategy, str] = {
     "falsify": "change one thing at a time, where the claim is likeliest to be wrong",
     "validate": "run the cells of one test, each as it is",
     "decision_sprint": "run few configs often, until the claim is decided",
-    "moonshot": "run the ends of the ranges, which nobody expects to be good",
+    "moonshot": "run the ends of the ranges, against expectation",
     "converge": "run configs very close to the best, and the best itself again",
 }
 
