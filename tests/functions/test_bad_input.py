@@ -92,6 +92,17 @@ async def test_a_result_that_is_no_finite_number_is_refused(
     assert field in document["detail"]
 
 
+@pytest.mark.parametrize(("field", "hint"), [("val_bpb", "experiment/crash"), ("peak_vram_mb", "be finite")])
+async def test_only_a_result_that_is_not_finite_is_to_be_reported_as_a_crash(
+    client: httpx.AsyncClient, field: str, hint: str
+) -> None:
+    body = f'{{"experiment_id": "mar11-2", "{field}": NaN}}'
+
+    document = problem(await curl(client, COMPLETE, body), 422)
+
+    assert hint in document["hint"]
+
+
 @pytest.mark.parametrize(
     ("field", "value"),
     [

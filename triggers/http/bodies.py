@@ -24,8 +24,10 @@ VALUES_MOST = 100_000
 NOT_FINITE = "is not a finite number"
 HOLDS_NUL = "holds a NUL character"
 TOO_DEEP = f"is nested more than {DEPTH_MOST} levels deep"
+RESULT = "val_bpb"
+NO_RESULT = "NaN and infinity are no results: report a run that has none with POST /api/experiment/crash"
 HINTS = {
-    NOT_FINITE: "NaN and infinity are no results: report a run that has none with POST /api/experiment/crash",
+    NOT_FINITE: "numbers have to be finite: send one that is, or leave the field out",
     HOLDS_NUL: "no text, path or commit has one: leave it out",
 }
 
@@ -110,9 +112,10 @@ class Fault:
 def refusal(fault: Fault) -> Invalid:
     """A fault as an error."""
     place = fault.place or "body"
+    hint = HINTS.get(fault.what, "no request needs that much: send text of your own as one string")
     return Invalid(
         f"{place} {fault.what}",
-        hint=HINTS.get(fault.what, "no request needs that much: send text of your own as one string"),
+        hint=NO_RESULT if fault == Fault(NOT_FINITE, (f".{RESULT}",)) else hint,
         fields={"errors": [{"field": place, "problem": fault.what}]},
     )
 
