@@ -31,10 +31,10 @@ from rich.table import Table
 
 from functions.contract import On
 from functions.process.lifecycle import Process, opened
+from functions.rules.swarm.canaries.judging import JUDGED_AFTER, JUDGED_BY, LEAST_VARIED
 from functions.rules.swarm.canaries.stalling import LEAST_GAIN, LEAST_RESULTS, WINDOW
-from functions.rules.swarm.canaries.trials import JUDGED_AFTER, JUDGED_BY, LEAST_VARIED
+from functions.rules.swarm.hidden import DOES_NOTHING, HELPS, HELPS_LITTLE, HURTS, metric_with
 from functions.rules.swarm.shapes import CANARY_SHARE
-from functions.rules.swarm.simulating import PLANTED, simulate_metric
 from functions.table import table
 from state.embedded import EmbeddedRedis
 from state.events import Event
@@ -59,32 +59,14 @@ SERVED = (
 """Functions that follow from events."""
 
 
-@dataclass(frozen=True)
-class Proposed:
-    """A dimension that the author proposes, and what it truly does."""
-
-    name: str
-    does: str
-    bounds: tuple[float, float]
-    """Of the share of its trials that promote it; its interval has to reach into them."""
-    shape: Mapping[str, Any]
-    default: float | int
-
-    def effect(self, config: Mapping[str, Any]) -> float:
-        """What a run gains or loses by it, beside the default."""
-        known = PLANTED[self.name]
-        return known.effect(config.get(self.name, self.default)) - known.effect(self.default)
-
-
-PROPOSED = (
-    Proposed("muon_lr", "helps, by 0.011", (0.8, 1), {"dtype": "float_log", "min": 1e-4, "max": 1e-1}, 1e-2),
-    Proposed(
-        "TOTAL_BATCH_SIZE", "helps, by 0.003", (0, 1), {"dtype": "float_log", "min": 1e4, "max": 1e6}, 2.62e5
-    ),
-    Proposed("head_dim", "does nothing", (0, 0.2), {"dtype": "int", "min": 16, "max": 256}, 64),
-    Proposed("DEPTH", "hurts", (0, 0.2), {"dtype": "int", "min": 4, "max": 32}, 12),
-)
-BY_NAME = {each.name: each for each in PROPOSED}
+PROPOSED: Final = (HELPS, HELPS_LITTLE, DOES_NOTHING, HURTS)
+BOUNDS: Final[Mapping[str, tuple[float, float]]] = {
+    HELPS.name: (0.95, 1),
+    HELPS_LITTLE.name: (0, 1),
+    DOES_NOTHING.name: (0, 0.05),
+    HURTS.name: (0, 0),
+}
+"""Of the share of its trials that promote it; its interval has to reach into them."""
 
 
 @dataclass
@@ -150,9 +132,7 @@ class Night:
 
     def _measured(self, config: Mapping[str, Any]) -> float:
         """The metric of a run: constants that no config of it names stand at their defaults."""
-        own = {name: value for name, value in config.items() if name not in BY_NAME}
-        value = simulate_metric(own, 1.0, self._chance)
-        return value + sum(each.effect(config) for each in PROPOSED)
+        return metric_with(PROPOSED, config, 1.0, self._chance)
 
     async def _ask(self, name: str) -> dict[str, Any]:
         given = await self._call("swarm::next_config", worker_id=name)
@@ -164,14 +144,7 @@ class Night:
     async def _propose(self) -> None:
         """The author's four proposals."""
         for each in self._chance.sample(PROPOSED, len(PROPOSED)):
-            answer = await self._call(
-                "dimension::propose",
-                tag=TAG,
-                name=each.name,
-                **each.shape,
-                default_value=each.default,
-                rationale=f"the author believes that it {each.does}",
-            )
+            answer = await self._call("dimension::propose", tag=TAG, **each.proposal)
             if answer["proposal"]["state"] != "listed":
                 continue
             self.found.counted += answer["counted"]
@@ -269,10 +242,10 @@ def show(found: Sequence[Found], console: Console) -> list[str]:
     missed = list[str]()
     each = Table("proposed, truth", "on trial at", "judged after", "varied", "promoted", "reverted", "asked")
     for proposed in PROPOSED:
+        least, most = BOUNDS[proposed.name]
         rows = [one.proposals[proposed.name] for one in found if proposed.name in one.proposals]
         judged = [row for row in rows if row["state"] in ("promoted", "reverted")]
         promoted = sum(row["state"] == "promoted" for row in judged)
-        least, most = proposed.bounds
         low, high = interval(promoted, len(judged)) if judged else (1.0, 0.0)
         is_hit = low <= most and least <= high
         each.add_row(
@@ -332,14 +305,17 @@ def _middle(values: Sequence[float]) -> str:
 
 @click.command(help=__doc__)
 @click.option("--nights", default=SEEDS, show_default=True, type=click.IntRange(1))
+@click.option(
+    "--first", default=1, show_default=True, type=click.IntRange(1), help="Seed of the first night."
+)
 @click.option("--results", default=RESULTS, show_default=True, type=click.IntRange(100))
 @click.option("--sampler", default="thompson", show_default=True, type=click.Choice(get_args(SamplerName)))
 @click.option("--jobs", default=2, show_default=True, type=click.IntRange(1), help="Nights at once.")
-def main(nights: int, results: int, sampler: SamplerName, jobs: int) -> None:
+def main(nights: int, first: int, results: int, sampler: SamplerName, jobs: int) -> None:
     """Live the nights; exits with 1 if a target is missed."""
     begun, console = time.monotonic(), Console(width=160)
     with ProcessPoolExecutor(jobs) as pool:
-        found = list(pool.map(partial(lived, results=results, sampler=sampler), range(1, nights + 1)))
+        found = list(pool.map(partial(lived, results=results, sampler=sampler), range(first, first + nights)))
     missed = show(found, console)
     console.print(f"{time.monotonic() - begun:.0f} s")
     for each in missed:

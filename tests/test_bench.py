@@ -78,7 +78,7 @@ def test_a_swarm_tries_what_is_proposed_in_its_share_of_the_runs() -> None:
     assert low <= CANARY_SHARE <= high
     assert found.rejected >= len(canaries.PROPOSED)  # those of the start, when no search stalls
     assert found.wanted >= 1
-    assert found.proposals.keys() == canaries.BY_NAME.keys()
+    assert found.proposals.keys() == {each.name for each in canaries.PROPOSED}
 
 
 def ended(tag: str, status: str) -> Told:

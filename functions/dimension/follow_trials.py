@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import logging
+
 from functions.contract import Command, On, Response, function
-from functions.rules.swarm.canaries.trials import followed
+from functions.rules.keeps.ruling import retest_of
+from functions.rules.swarm.canaries.judging import lacking
+from functions.rules.swarm.canaries.trials import followed, to_repeat
 from state.dimension_proposals import DimensionProposals
+from state.errors import BudgetExhausted
+from state.experiments import Experiments
+from state.facts import RetestFacts
 from state.ids import Tag as TagName
+
+log = logging.getLogger(__name__)
 
 
 class FollowTrials(Command):
@@ -34,14 +43,18 @@ class FollowedTrials(Response):
     writes=True,
     keeps_answer=False,
 )
-async def follow_trials(request: FollowTrials, proposals: DimensionProposals) -> FollowedTrials:
+async def follow_trials(
+    request: FollowTrials, proposals: DimensionProposals, experiments: Experiments
+) -> FollowedTrials:
     """Begin and end the trials of proposed dimensions, and ask for further ones where the search stalls.
 
-    Safe to run twice.
+    The runs that decide a trial are run again. Safe to run twice.
     """
     while True:
         facts = await proposals.facts(request.tag)
-        after = followed(facts, await proposals.ran(facts))
+        ran = await proposals.ran(facts)
+        repeated = {name: await _run_again(name, experiments) for name in to_repeat(facts, ran)}
+        after = followed(facts, ran, repeated)
         if after is None or await proposals.follow(facts, after):
             told = {} if after is None else after.told
             return FollowedTrials(
@@ -50,3 +63,16 @@ async def follow_trials(request: FollowTrials, proposals: DimensionProposals) ->
                 reverted=[*told.get("dimension.reverted", ())],
                 wanted=after is not None and after.wanted is not None,
             )
+
+
+async def _run_again(name: str, experiments: Experiments) -> RetestFacts:
+    """A run with its further runs, once none is lacking or there is no room for another."""
+    while True:
+        found = await experiments.retest_facts(name)
+        if not lacking(found):
+            return found
+        try:
+            await experiments.begin_retest(retest_of(found.experiment, found.retests, found.policy))
+        except BudgetExhausted as problem:  # the next result looks again
+            log.warning("%s is not run again: %s", name, problem.detail)
+            return found

@@ -85,7 +85,7 @@ class ProposedDimensionView(BaseModel):
     varied: int | None
     """Results that had varied it then."""
     gain: float | None
-    """By how much the best of these beats what was the best as the trial began; above 0 is better."""
+    """By how much the best of these beats the best run without it, both run again; above 0 is better."""
 
 
 def proposed_view(proposal: ProposedDimension, facts: TrialFacts) -> ProposedDimensionView:

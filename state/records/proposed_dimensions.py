@@ -50,4 +50,4 @@ class ProposedDimension(Record):
     varied: int | None = None
     """Results that had varied it when its trial ended."""
     gain: float | None = None
-    """By how much the best run that varied it beats `best_before`; None: none was kept."""
+    """By how much the best run that varied it beats the best run without it, both run again; None: none was kept."""

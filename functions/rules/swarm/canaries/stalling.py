@@ -16,8 +16,8 @@ LEAST_GAIN = 0.0005
 """By which it has to."""
 CYCLE = 25
 """Results of a stall cycle; the next one begins after them, if the search stalls then."""
-MOST_TRIALS = 2
-"""Dimensions on trial at once: each takes its share of the runs."""
+MOST_TRIALS = 1
+"""Dimensions on trial at once: what one gains would be taken for another's, or hide it."""
 
 
 @dataclass(frozen=True)

@@ -6,25 +6,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from functions.rules.keeps.verdict import TOLERANCE, score
+from functions.rules.swarm.canaries.judging import Repeated, Trial, contested, verdict
 from functions.rules.swarm.canaries.proposing import id_of, line_of, on_trial, problems
 from functions.rules.swarm.canaries.stalling import MOST_TRIALS, cycle_of, is_asked_for
-from functions.rules.swarm.canaries.trying import tries
 from functions.rules.swarm.dimensions import Definition, definition_events, with_one
 from state.records import Dimension, ProposedDimension
-from state.trial_facts import RESULTS, Following, KeptRun, TrialFacts, TriedRun
+from state.trial_facts import Following, TrialFacts, TriedRun
 
 BY = "nightjar"
 SIGNALS = 2
 """Stall cycles in which a dimension has to be proposed."""
-JUDGED_AFTER = 40
-"""Results after which a trial is judged, of runs that were handed out since it began."""
-LEAST_VARIED = 12
-"""Of these, those that have to have varied the dimension."""
-JUDGED_BY = 250
-"""The same, whatever varied it: 12 % of 250 runs are fewer than 12 in 3 of 100,000 trials."""
-LEAST_GAIN = 0.001
-"""By which the best has to have improved in the runs that varied it."""
 
 Event = Literal["dimension.adopted", "dimension.promoted", "dimension.reverted"]
 
@@ -78,15 +69,23 @@ def standing_of(proposal: ProposedDimension, facts: TrialFacts) -> Standing:
     return Standing(True, "it is adopted once the search stalls and a place for a trial is free")
 
 
-def followed(facts: TrialFacts, ran: Sequence[TriedRun]) -> Following | None:
+def to_repeat(facts: TrialFacts, ran: Sequence[TriedRun]) -> list[str]:
+    """Runs whose further runs decide a trial now; `ran` as in `followed`."""
+    by_name = {d.name: d for d in facts.dimensions if d.on_trial}
+    on_trial = [p for p in facts.proposals if p.state == "on_trial" and p.name in by_name]
+    return [name for p in on_trial for name in contested(Trial(p, by_name[p.name], facts, ran))]
+
+
+def followed(facts: TrialFacts, ran: Sequence[TriedRun], repeated: Repeated) -> Following | None:
     """What changes of a tag's proposals by now; None: nothing does.
 
-    `ran` are the runs that were handed out since the oldest trial began, and have ended.
+    `ran` are the runs that were handed out since the oldest trial began, and have ended; `repeated` are those that
+    `to_repeat` names, with their further runs.
     """
     change = _Change([*facts.dimensions])
     for proposal in facts.proposals:
         if proposal.state == "on_trial":
-            _judge(proposal, facts, ran, change)
+            _judge(proposal, facts, ran, repeated, change)
     cycle = cycle_of(facts)
     if cycle is not None:
         for proposal in _adopted(facts, change):
@@ -166,51 +165,42 @@ def _adopt(proposal: ProposedDimension, facts: TrialFacts, change: _Change) -> N
         proposal,
         results=facts.tag.results,
         share=dimension.canary_prob,
+        number=facts.tag.last_number,
         default_value=dimension.default_value,
         train_py_line=line_of(proposal),
     )
 
 
-def _judge(proposal: ProposedDimension, facts: TrialFacts, ran: Sequence[TriedRun], change: _Change) -> None:
+def _judge(
+    proposal: ProposedDimension,
+    facts: TrialFacts,
+    ran: Sequence[TriedRun],
+    repeated: Repeated,
+    change: _Change,
+) -> None:
     """End a trial, if it is time to."""
     dimension = next((d for d in change.dimensions if d.name == proposal.name), None)
     if dimension is None or not dimension.on_trial:
         did = "removed" if dimension is None else "froze" if dimension.frozen else "defined"
         _end(proposal, facts, change, state="ended", reason=f"an organiser {did} the dimension")
         return
-    newest = proposal.adopted_number or 0
-    counted = [run for run in ran if run.number > newest and run.status in RESULTS]
-    since = len(counted)
-    varied = sum(tries(run.config_delta, dimension) for run in counted)
-    is_last = since >= JUDGED_BY
-    if since < JUDGED_AFTER or (varied < LEAST_VARIED and not is_last):
+    trial = Trial(proposal, dimension, facts, ran)
+    found = verdict(trial, repeated)
+    if found is None:
         return
-    kept = [k for k in facts.keeps if k.number > newest and tries(k.config_delta, dimension)]
-    gains = [(_gain(k, proposal, facts), k.trust == "provisional") for k in kept]
-    gain = max((gain for gain, is_provisional in gains if not is_provisional), default=None)
-    is_better = gain is not None and _is_enough(gain)
-    if not is_better and not is_last and any(_is_enough(each) for each, _ in gains):
-        return  # its retest decides
-    found = {"varied": varied, "gain": gain}
-    if varied < LEAST_VARIED:
-        reason = f"only {varied} of {since} results varied it: a train.py needs the line {line_of(proposal)!r:.100}"
-    elif is_better:
-        reason = f"{varied} of {since} results varied it, and improved the best by {gain:.4g}"
-    elif gain is None:
-        reason = f"{varied} of {since} results varied it, and none improved the best"
-    else:
-        reason = f"{varied} of {since} results varied it, and improved the best by {gain:.4g} only"
-    if is_better and varied >= LEAST_VARIED:
+    measured = {"varied": found.varied, "gain": found.gain}
+    if found.is_promoted:
         free = {"is_canary": False, "canary_prob": None, "importance": None, "n_samples": 0}
         change.dimensions[:] = with_one(change.dimensions, dimension.model_copy(update=free))
         change.changed.append(dimension.name)
-        _end(proposal, facts, change, state="promoted", reason=reason, **found)
-        change.tell("dimension.promoted", proposal, results=facts.tag.results, reason=reason, **found)
     else:
         change.dimensions[:] = [d for d in change.dimensions if d.name != dimension.name]
         change.removed.append(dimension.name)
-        _end(proposal, facts, change, state="reverted", reason=reason, **found)
-        change.tell("dimension.reverted", proposal, results=facts.tag.results, reason=reason, **found)
+    state = "promoted" if found.is_promoted else "reverted"
+    event: Event = "dimension.promoted" if found.is_promoted else "dimension.reverted"
+    _end(proposal, facts, change, state=state, reason=found.reason, **measured)
+    at = {"results": facts.tag.results, "number": facts.tag.last_number}
+    change.tell(event, proposal, **at, reason=found.reason, **measured)
 
 
 def _best_so_far(facts: TrialFacts) -> float | None:
@@ -218,18 +208,6 @@ def _best_so_far(facts: TrialFacts) -> float | None:
     if facts.best is not None:
         return facts.best.val_bpb
     return 0.0 if facts.policy.compare_by == "delta" else None
-
-
-def _gain(kept: KeptRun, proposal: ProposedDimension, facts: TrialFacts) -> float:
-    """By how much a keep beats what was the best as the trial began."""
-    assert kept.judged is not None
-    assert proposal.best_before is not None
-    direction = facts.tag.direction
-    return score(proposal.best_before, direction) - score(kept.judged, direction)
-
-
-def _is_enough(gain: float) -> bool:
-    return gain >= LEAST_GAIN - TOLERANCE
 
 
 def _end(proposal: ProposedDimension, facts: TrialFacts, change: _Change, **found: Any) -> None:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from functions.profiles import PROFILES, dimensions_of
 from functions.rules.swarm import simulate_metric
 from functions.rules.swarm.dimensions import checked
+from functions.rules.swarm.hidden import DOES_NOTHING, HELPS, HURTS, metric_with
 from functions.rules.swarm.misbehaving import Faults, deaths, fate
 from functions.rules.swarm.reckoning import Acknowledged, Stored, lost, miscounted
 from functions.rules.swarm.shapes import drawn_config
@@ -46,6 +47,27 @@ def test_every_config_has_a_finite_positive_metric_at_every_progress(
 
 def test_the_unchanged_script_ends_at_the_untuned_value() -> None:
     assert simulate_metric({}, 1.0) == UNTUNED
+
+
+def test_a_hidden_constant_stands_at_its_default_where_no_config_names_it() -> None:
+    hidden = (HELPS, DOES_NOTHING, HURTS)
+
+    assert metric_with(hidden, {}, 1.0) == UNTUNED
+    assert metric_with(hidden, {each.name: each.default for each in hidden}, 1.0) == UNTUNED
+    assert metric_with(hidden, {HELPS.name: 2e-3}, 1.0) == pytest.approx(UNTUNED - 0.011, abs=0.001)
+    assert metric_with(hidden, {DOES_NOTHING.name: 200}, 1.0) == UNTUNED
+    assert metric_with(hidden, {HURTS.name: 30}, 1.0) > UNTUNED + NOISE
+
+
+def test_the_effect_of_a_hidden_constant_grows_with_the_progress_of_the_run() -> None:
+    untuned, tuned = (
+        [metric_with((HELPS,), config, progress) for progress in (0.0, 0.5, 1.0)]
+        for config in ({}, {HELPS.name: 2e-3})
+    )
+
+    gains = [a - b for a, b in zip(untuned, tuned, strict=True)]
+    assert gains == pytest.approx([0.0, gains[2] / 2, gains[2]])
+    assert gains[2] > 0
 
 
 @pytest.mark.parametrize("profile", PROFILES)
