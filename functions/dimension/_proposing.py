@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from functions.rules.swarm.canaries.listing import displaced
+from functions.rules.swarm.canaries.listing import check_share, displaced
 from functions.rules.swarm.canaries.stalling import cycle_of
 from functions.rules.swarm.canaries.trials import entered
 from state.dimension_proposals import DimensionProposals
@@ -30,7 +30,8 @@ async def enter(
     """Enter a proposal, or count one that says the same; in a full list another one makes room.
 
     Raises:
-        NotFound: no such tag. Conflict: the list is full, and none of it may leave.
+        NotFound: no such tag. Conflict: an agent has just proposed as many as it may, or the list is full and none of
+            it may leave.
     """
     while True:
         facts = await proposals.facts(tag)
@@ -39,6 +40,7 @@ async def enter(
         )
         proposal, cycle = entered(facts, given), cycle_of(facts)
         before = next((p for p in facts.proposals if p.proposal_id == proposal.proposal_id), None)
+        check_share(facts, proposal)
         leaves = displaced(facts, proposal)
         number, at = (facts.cycle, facts.cycle_at) if cycle is None else (cycle.number, cycle.at)
         if await proposals.propose(facts, proposal, number, at, leaves):

@@ -31,6 +31,8 @@ class ProposedDimension(Record):
     source: Literal["operator", "agent", "llm", "default"]
     proposed_by: str
     proposed_at: float
+    proposed_results: int | None = None
+    """Results that the tag had then."""
     times: int = 1
     """How often it was proposed, in other spellings too."""
     cycles: list[int] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
@@ -11,13 +12,13 @@ import pytest
 
 from functions.process.lifecycle import Process
 from functions.rules.swarm.canaries.judging import JUDGED_AFTER, JUDGED_BY, LEAST_VARIED
-from functions.rules.swarm.canaries.listing import MOST
+from functions.rules.swarm.canaries.listing import MOST, MOST_OF_ONE
 from functions.rules.swarm.canaries.stalling import CYCLE, LEAST_RESULTS
 from state.dimension_proposals import DimensionProposals
 from tests.conftest import http_client
 from tests.functions.test_programs_by_models import SAID, author_process
 from tests.functions.test_swarm import DIMENSIONS, Swarm
-from tests.labs import asked, bearer, dump, events_of, problem, refused, told
+from tests.labs import asked, bearer, curl, dump, events_of, problem, refused, told
 from tests.logged import logged
 
 PROPOSE = "/api/dimension/propose"
@@ -219,6 +220,19 @@ async def test_dimensions_are_wanted_once_at_the_start_and_once_in_each_stall_cy
     ]
 
 
+@pytest.mark.parametrize("field", ["min", "max", "default_value"])
+async def test_a_number_of_a_proposal_that_is_not_finite_is_refused_by_its_field(
+    swarm: Swarm, field: str
+) -> None:
+    body = json.dumps({"tag": "swarm", **WARMUP, field: "@"}).replace('"@"', "NaN")
+
+    document = problem(await curl(swarm.http, PROPOSE, body), 422)
+
+    assert document["detail"] == f"{field} is not a finite number"
+    assert "numbers have to be finite" in document["hint"]
+    assert await listed(swarm) == {}
+
+
 async def test_followers_at_the_same_moment_adopt_once_and_judge_once(swarm: Swarm, process: Process) -> None:
     async def followed() -> None:
         await asyncio.gather(*(told(swarm.http, FOLLOW, tag="swarm") for _ in range(8)))
@@ -288,6 +302,21 @@ async def test_in_a_full_list_the_oldest_proposal_makes_room(swarm: Swarm) -> No
     assert len(found) == MOST
     assert "D0" not in found
     assert found.keys() >= {"D1", f"D{MOST - 1}", "WARMUP"}
+
+
+async def test_no_agent_fills_the_list_alone(swarm: Swarm, process: Process) -> None:
+    ann, bob = [await bearer(process, name, "agent") for name in ("ann", "bob")]
+    swarm.http.headers.update(ann)
+    for n in range(MOST_OF_ONE):
+        await proposed(swarm, name=f"D{n}", train_py_line=None)
+
+    document = await refused(swarm.http, 409, PROPOSE, tag="swarm", **WARMUP)
+
+    assert "'ann' has proposed 10 dimensions" in document["detail"]
+    await proposed(swarm, name="D1", train_py_line=None)  # it is listed already
+    swarm.http.headers.update(bob)
+    assert (await proposed(swarm))["proposal"]["name"] == "WARMUP"
+    swarm.http.headers.update(await bearer(process, "ed", "operator"))
 
 
 async def test_a_draft_for_which_a_full_list_has_no_room_is_logged(

@@ -1,14 +1,38 @@
-"""How many proposed dimensions a tag lists, and which one leaves a full list for a new one."""
+"""How many proposed dimensions a tag lists, how many an agent may add, and which one leaves a full list."""
 
 from __future__ import annotations
 
-from functions.rules.swarm.canaries.stalling import cycle_of
+from functions.rules.swarm.canaries.stalling import CYCLE, cycle_of
 from state.errors import Conflict
 from state.records import ProposedDimension
 from state.trial_facts import TrialFacts
 
 MOST = 100
 """Proposals of a tag."""
+MOST_OF_ONE = 10
+"""Of these, those that one agent adds in 25 results, as long as a stall cycle: others shall have their say, too."""
+
+
+def check_share(facts: TrialFacts, entering: ProposedDimension) -> None:
+    """Refuse an agent's proposal that is new, where the agent has just added as many as it may.
+
+    Raises:
+        Conflict: with when to come back.
+    """
+    if entering.source != "agent" or any(p.proposal_id == entering.proposal_id for p in facts.proposals):
+        return
+    since = facts.tag.results - CYCLE
+    own = [p for p in facts.proposals if p.proposed_by == entering.proposed_by and p.source == "agent"]
+    newest = [
+        p.proposed_results for p in own if p.proposed_results is not None and p.proposed_results > since
+    ]
+    if len(newest) >= MOST_OF_ONE:
+        raise Conflict(
+            f"{entering.proposed_by!r} has proposed {len(newest)} dimensions of {facts.tag.name!r} within"
+            f" {CYCLE} results: {MOST_OF_ONE} is the most",
+            hint=f"propose others after {min(newest) + CYCLE - facts.tag.results} more results; those that are"
+            " listed may be proposed again at any time",
+        )
 
 
 def displaced(facts: TrialFacts, entering: ProposedDimension) -> ProposedDimension | None:

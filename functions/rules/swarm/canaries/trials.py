@@ -32,7 +32,8 @@ def entered(facts: TrialFacts, given: ProposedDimension) -> ProposedDimension:
     before = [] if known is None else known.cycles
     counted = sorted({*before, *([] if cycle is None else [cycle.number])})
     if known is None:
-        return given.model_copy(update={"proposal_id": id_of(given), "cycles": counted})
+        new = {"proposal_id": id_of(given), "cycles": counted, "proposed_results": facts.tag.results}
+        return given.model_copy(update=new)
     if known.state != "listed":
         return known.model_copy(update={"times": known.times + 1})
     if [*problems(given, facts.dimensions)] and not [*problems(known, facts.dimensions)]:
@@ -164,8 +165,8 @@ def _adopt(proposal: ProposedDimension, facts: TrialFacts, change: _Change) -> N
         "dimension.adopted",
         proposal,
         results=facts.tag.results,
-        share=dimension.canary_prob,
         number=facts.tag.last_number,
+        share=dimension.canary_prob,
         default_value=dimension.default_value,
         train_py_line=line_of(proposal),
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from functions.rules.swarm.canaries.listing import MOST, displaced
+from functions.rules.swarm.canaries.listing import MOST, check_share, displaced
 from functions.rules.swarm.canaries.stalling import cycle_of, improvement, is_asked_for, is_stalled
 from functions.rules.swarm.canaries.trials import entered, followed, standing_of
 from state.errors import Conflict
@@ -187,6 +187,35 @@ def test_what_counted_in_the_newest_stall_leaves_for_nothing_until_the_next_one(
         with pytest.raises(Conflict, match="100 proposed dimensions"):
             displaced(each, proposed("ANOTHER"))
     assert displaced(later, proposed("ANOTHER")) == counted.proposals[0]
+
+
+def by(agent: str, *at: int, **fields: Any) -> list[ProposedDimension]:
+    """What an agent proposed when the tag had so many results."""
+    told = {"source": "agent", "proposed_by": agent, **fields}
+    names = [f"{agent}{n}" for n in range(len(at))]
+    return [
+        proposed(name).model_copy(update={"proposal_id": name, "proposed_results": results, **told})
+        for name, results in zip(names, at, strict=True)
+    ]
+
+
+def test_an_agent_adds_ten_proposals_within_25_results() -> None:
+    [another] = by("ann", 100, proposal_id="new")
+    nine = by("ann", *[76] * 9)
+
+    check_share(replace(STALLED, proposals=[*nine, *by("bob", *[76] * 9)]), another)
+    check_share(replace(STALLED, proposals=[*nine, *by("ann", 75, proposal_id="early")]), another)
+    with pytest.raises(Conflict, match="'ann' has proposed 10 dimensions") as problem:
+        check_share(replace(STALLED, proposals=[*nine, *by("ann", 99, proposal_id="late")]), another)
+
+    assert "after 1 more results" in (problem.value.hint or "")
+
+
+def test_what_is_listed_already_and_what_an_operator_proposes_is_not_limited() -> None:
+    facts = replace(STALLED, proposals=by("ann", *[100] * 10))
+
+    check_share(facts, facts.proposals[3])
+    check_share(facts, facts.proposals[3].model_copy(update={"proposal_id": "new", "source": "operator"}))
 
 
 # -- trials
