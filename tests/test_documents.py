@@ -216,7 +216,7 @@ def test_the_organisers_page_shows_every_option_of_simulate_and_commands_that_it
     commands = re.findall(r"^\./nightjar simulate(.*)$", section, re.MULTILINE)
 
     assert set(re.findall(r"`(--[a-z-]+)`", section.split("| option |")[1])) == options
-    assert len(commands) == 2
+    assert len(commands) == 3
     for words in commands:
         simulate.make_context("simulate", shlex.split(words))
 

@@ -71,6 +71,8 @@ class ProposedDimensionView(BaseModel):
     """How often it was proposed, in other spellings too."""
     signal_count: int
     """Stall cycles in which it was; two make it eligible."""
+    cycles: list[int]
+    """Their numbers."""
     eligible: bool
     """It is adopted as soon as the search stalls and a place is free."""
     adopted: bool

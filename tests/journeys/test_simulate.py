@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import tempfile
@@ -14,7 +15,13 @@ from typing import Any
 
 import psutil
 import pytest
+from scipy.stats import binomtest
 
+from functions.rules.swarm.canaries.judging import JUDGED_AFTER
+from functions.rules.swarm.canaries.stalling import LEAST_RESULTS
+from functions.rules.swarm.canaries.trials import SIGNALS
+from functions.rules.swarm.hidden import DOES_NOTHING, HELPS
+from functions.rules.swarm.shapes import CANARY_SHARE
 from tests.commands import PATIENCE_S, command_line, started_nightjar
 from tests.journeys.running import RunningLab, running_lab
 
@@ -26,9 +33,14 @@ CLEAN = {"lost results": "0", "double-counted results": "0", "errors": "0"}
 
 
 def figures(printed: str) -> dict[str, str]:
-    """The rows of the table by their names."""
-    cells = [line.split("│")[1:3] for line in printed.splitlines() if line.startswith("│")]
-    return {name.strip(): figure.strip() for name, figure in cells}
+    """The rows of the table of figures by their names."""
+    return dict(rows(printed, 2))
+
+
+def rows(printed: str, columns: int) -> list[list[str]]:
+    """The rows of all tables with so many columns."""
+    lines = [line.strip("│").split("│") for line in printed.splitlines() if line.startswith("│")]
+    return [[cell.strip() for cell in cells] for cells in lines if len(cells) == columns]
 
 
 def labs_in(folder: Path) -> list[Any]:
@@ -74,6 +86,35 @@ def test_a_simulated_swarm_on_a_lab_of_its_own_loses_nothing_and_leaves_nothing(
     assert all(row["ms"] >= 0 and row["status"] for row in rows)
     assert labs_in(temporary) == []
     assert not (tmp_path / "unused").exists()
+
+
+def test_a_simulated_swarm_tries_what_is_proposed_where_it_stalls_and_keeps_what_helps(
+    tmp_path: Path, temporary: Path
+) -> None:
+    asked = ("--workers", "16", "--rounds", "150", "--speed", SPEED, "--propose")
+    # chance takes one dimension in a hundred for another, so there may be a second simulation
+    for _ in range(2):
+        done = started_nightjar(tmp_path / "unused", "simulate", *asked, TMPDIR=str(temporary))
+        assert done.returncode == 0, done.stdout + done.stderr
+        trials = rows(done.stdout, 6)[-2:]
+        ended = [outcome.partition(":")[0] for *_, outcome in trials]
+        if ended == ["promoted", "reverted"]:
+            break
+
+    told = figures(done.stdout)
+    assert told | CLEAN | {"audit violations": "0"} == told
+    assert [name.split()[0] for name, *_ in trials] == [HELPS.name, DOES_NOTHING.name]
+    assert ended == ["promoted", "reverted"]
+    for _, times, counted, tried, share, outcome in trials:
+        cycles, at = [[int(number) for number in re.findall(r"\d+", part)] for part in counted.split("(at")]
+        assert len(set(cycles)) == len(cycles) == len(at) >= SIGNALS
+        assert int(times) > len(cycles)  # at the start no search stalls
+        assert min(at) >= LEAST_RESULTS
+        begun, over = map(int, re.findall(r"\d+", tried))
+        assert over - begun >= JUDGED_AFTER
+        varied, of = map(int, re.findall(r"\d+", share)[:2])
+        assert binomtest(varied, of, CANARY_SHARE).pvalue > 1e-6
+        assert "results varied it" in outcome
 
 
 def test_ctrl_c_ends_a_simulation_with_its_lab(tmp_path: Path, temporary: Path) -> None:

@@ -11,6 +11,7 @@ from typing import TextIO
 
 import click
 
+from functions.rules.swarm.hidden import DOES_NOTHING, HELPS
 from functions.rules.swarm.misbehaving import Faults
 from state.errors import Conflict
 from triggers.cli.bearer import given
@@ -28,6 +29,7 @@ REQUESTS_OF_A_RUN = 8
 MOST_SPEED = 60.0
 RUN_S = 300.0
 INTERRUPTED = 130
+PRIVATE_TAG = "swarm"
 SHARE = click.FloatRange(0, 0.5)
 
 
@@ -65,6 +67,11 @@ SHARE = click.FloatRange(0, 0.5)
     default=None,
     help="simulated seconds in a second; default: so that about 100 requests are due in a second, at most 60",
 )
+@click.option(
+    "--propose",
+    is_flag=True,
+    help="let a scripted author propose two dimensions, and end once both were tried",
+)
 @click.option("--seed", default=None, help="decides curves and faults; default: random")
 def command(
     workers: int,
@@ -76,13 +83,15 @@ def command(
     max_concurrency: int,
     trace_file: Path | None,
     speed: float | None,
+    propose: bool,
     seed: str | None,
 ) -> int:
     """Simulate a swarm of workers with planted learning curves, over the same HTTP doors as real workers.
 
     Without a URL a private lab is started for it, and removed at the end. 3 % of the runs crash and 5 % send their
     result late; 10 % of the workers die in the middle of a run, 5 % of the requests are duplicated, reordered or
-    repeated. Exits with 1 where a result was lost or counted twice, or a request failed.
+    repeated. With --propose, a scripted author proposes two dimensions that the swarm lacks whenever the lab asks for
+    some: one helps, one does nothing. Exits with 1 where a result was lost or counted twice, or a request failed.
     """
     settings = settings_from()
     url = meta_url or (settings.url if against_server else None)
@@ -100,6 +109,8 @@ def command(
         is_private=url is None,
         enroll_token=enroll_token or token if url is not None else None,
         reader=bearer.text if bearer is not None and url is not None else None,
+        tag=settings.swarm_tag if url is not None else PRIVATE_TAG,
+        hidden=(HELPS, DOES_NOTHING) if propose else (),
     )
     with written(trace_file) as trace:
         if url is not None:

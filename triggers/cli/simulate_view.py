@@ -13,10 +13,20 @@ from rich.table import Table
 
 from functions.rules.swarm.simulating import is_planted
 from triggers.cli.output import for_people
+from triggers.simulator.book import Book
+from triggers.simulator.proposer import Fortune
 from triggers.simulator.swarm import Found, Swarm
 
 ON_A_TERMINAL_S, IN_A_FILE_S = 0.25, 5.0
 """Seconds between two looks at it."""
+COLUMNS = (
+    "proposed, truth",
+    "times",
+    "counted in stall cycles",
+    "on trial",
+    "runs that varied it",
+    "outcome",
+)
 SHOWN = 10
 """Of each kind of discrepancy, those that are listed."""
 
@@ -61,6 +71,11 @@ def show(swarm: Swarm, found: Found) -> None:
     for what, figure in rows(swarm, found):
         table.add_row(what, figure)
     console.print(table)
+    if found.fortunes:
+        trials = Table(*COLUMNS)
+        for fortune in found.fortunes:
+            trials.add_row(*_trial(fortune, swarm.book))
+        console.print(trials)
     for title, lines in (
         ("lost", found.lost),
         ("counted twice", found.double),
@@ -109,6 +124,22 @@ def rows(swarm: Swarm, found: Found) -> Iterator[tuple[str, str]]:
     for call in ("tick", "next_config", "result", "sync"):
         yield f"latency of {call}", _latency(meter.percentile(call, 50), meter.percentile(call, 99))
     yield "requests repeated without an answer", str(meter.unanswered)
+
+
+def _trial(fortune: Fortune, book: Book) -> Iterator[str]:
+    """What has become of one proposed dimension."""
+    shown = fortune.shown
+    yield f"{fortune.hidden.name} {fortune.hidden.does}"
+    yield str(fortune.proposed)
+    cycles = ", ".join(map(str, shown.get("cycles", ())))
+    at = ", ".join(map(str, fortune.counted_at))
+    wrongly = f", {fortune.wrongly} of them while the search improved" if fortune.wrongly else ""
+    yield f"{cycles} (at {at} results{wrongly})" if cycles else "none"
+    begun, ended = shown.get("adopted_results"), shown.get("judged_results")
+    yield "never" if begun is None else f"from {begun} results to {'now' if ended is None else ended}"
+    varied, of = fortune.share(book)
+    yield f"{varied} of {of}, {varied / of:.0%}" if of else "none"
+    yield f"{shown['state']}: {shown['reason']}" if shown else "the lab does not list it"
 
 
 def _calibration(claims: Sequence[Mapping[str, Any]]) -> Iterator[str]:

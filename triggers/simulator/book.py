@@ -20,6 +20,10 @@ class Book:
     """How often each config was handed out, as text, as a run of its own."""
     runs: set[str] = field(default_factory=set)
     """Every run that was handed out."""
+    tried: dict[str, set[str]] = field(default_factory=dict)
+    """Runs whose configs name a hidden constant, by its name."""
+    is_over: bool = False
+    """No worker begins another run."""
     best_delta: float | None = None
     kills: int = 0
     told_to_extend: int = 0

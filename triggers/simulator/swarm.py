@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
+from functions.rules.swarm.hidden import Hidden
 from functions.rules.swarm.misbehaving import Faults, deaths
 from functions.rules.swarm.reckoning import Stored, lost, miscounted
 from triggers.simulator.book import Book
+from triggers.simulator.proposer import Fortune, Proposer
 from triggers.simulator.wire import Refused, Wire
 from triggers.simulator.worker import Pace, Worker
 
@@ -40,7 +43,10 @@ class Plan:
     """Whether the lab is ours: then its clock runs as fast as the simulation."""
     enroll_token: str | None = None
     reader: str | None = None
-    """A token with which records are read, where the server wants one."""
+    """A token with which records are read, and dimensions proposed, where the server wants one."""
+    tag: str = "swarm"
+    hidden: Sequence[Hidden] = ()
+    """Constants that its dimensions leave out; a scripted author proposes them."""
 
     @property
     def policy(self) -> Mapping[str, float]:
@@ -73,6 +79,8 @@ class Found:
     """What could not be checked, and why."""
     seconds: float = 0.0
     """From the first request of a worker to the last."""
+    fortunes: Sequence[Fortune] = ()
+    """What has become of the dimensions that were proposed."""
 
     @property
     def is_clean(self) -> bool:
@@ -101,23 +109,46 @@ class Swarm:
         workers = [self._worker(f"{self.plan.name}-{n:04}") for n in range(1, self.plan.workers + 1)]
         await workers[0].join(self.plan.enroll_token)
         if self.plan.is_private:
-            policy = {"tag": "swarm", "policy": dict(self.plan.policy)}
+            policy = {"tag": self.plan.tag, "policy": dict(self.plan.policy)}
             await self.wire.ask("set_policy", "POST", "/api/search/set-policy", policy)
-        await self._work(workers, joined=1)
-        if self.plan.is_private:
-            await self._until_lost()
-            await self._replace()
-            await self._until_lost()
+        async with self._proposing() as proposer:
+            await self._work(workers, joined=1)
+            if self.plan.is_private:
+                await self._until_lost()
+                await self._replace()
+                await self._until_lost()
         seconds = time.monotonic() - begun
         self.phase = "checking"
         found = await self._checked(before)
         found.seconds = seconds
+        if proposer is not None:
+            await proposer.look()
+            found.fortunes = [*proposer.fortunes.values()]
+            wrong = [each.hidden.name for each in found.fortunes if each.wrongly]
+            self.book.faults += [f"{name}: a proposal counted while the search improved" for name in wrong]
         return found
+
+    @asynccontextmanager
+    async def _proposing(self) -> AsyncIterator[Proposer | None]:
+        """The author at work, where there is one; what goes wrong is noted."""
+        plan = self.plan
+        if not plan.hidden:
+            yield None
+            return
+        proposer = Proposer(plan.hidden, self.wire, self.book, plan.tag, plan.reader)
+        working = asyncio.create_task(proposer.work(), name="proposer")
+        try:
+            yield proposer
+        finally:
+            working.cancel()
+            await asyncio.wait([working])
+            if not working.cancelled() and (problem := working.exception()) is not None:
+                self.book.faults.append(f"the author of dimensions: {problem}")
 
     def _worker(self, name: str) -> Worker:
         plan = self.plan
         self._joined += 1
-        return Worker(name, self.wire, self.book, plan.pace, plan.faults, plan.seed)
+        return Worker(name, self.wire, self.book, plan.pace, plan.faults, plan.seed, plan.hidden)
 
     async def _work(self, workers: Sequence[Worker], joined: int) -> None:
         """Let them join, those that have not, and then begin one after another within the time of a run."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from functions.rules.stopping.buckets import MOST_PROGRESS
-from functions.rules.swarm import simulate_metric
+from functions.rules.swarm.hidden import Hidden, metric_with
 from functions.rules.swarm.misbehaving import Death, Fate, Faults, fate
 from functions.rules.swarm.reckoning import Acknowledged
 from state.errors import Unavailable
@@ -46,8 +46,18 @@ class Pace:
 class Worker:
     """A worker with a name and a token of its own."""
 
-    def __init__(self, name: str, wire: Wire, book: Book, pace: Pace, faults: Faults, seed: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        wire: Wire,
+        book: Book,
+        pace: Pace,
+        faults: Faults,
+        seed: str,
+        hidden: Sequence[Hidden] = (),
+    ) -> None:
         self.name = name
+        self.hidden = hidden
         self.token: str | None = None
         self._wire = wire
         self.book = book
@@ -77,8 +87,10 @@ class Worker:
                 return
 
     async def work(self, rounds: int, death: Death | None = None) -> None:
-        """Run so many configs, unless it dies before; what goes wrong is noted."""
+        """Run so many configs, unless it dies or all is over before; what goes wrong is noted."""
         for nth in range(rounds):
+            if self.book.is_over:
+                return
             dies_at = death.progress if death is not None and death.nth == nth else None
             try:
                 is_done = await self.one_run(dies_at)
@@ -101,6 +113,9 @@ class Worker:
         if run_id not in self.book.runs:
             self.book.runs.add(run_id)
             self.book.configs[text] += 1
+            for each in self.hidden:
+                if each.name in config:
+                    self.book.tried.setdefault(each.name, set()).add(run_id)
         run = Run(self, run_id, config, given["budget_seconds"], fate(self.faults, self.chance))
         if not await run.trained(dies_at):
             self.book.abandoned[run_id] = text
@@ -112,7 +127,7 @@ class Worker:
     # -- what a run needs of its worker
 
     def measured(self, config: Mapping[str, Any], progress: float) -> float:
-        return round(simulate_metric(config, progress, self.chance) + GPUS[self._gpu], 6)
+        return round(metric_with(self.hidden, config, progress, self.chance) + GPUS[self._gpu], 6)
 
     async def ask(self, call: str, method: str, path: str, body: Any = None, due: float | None = None) -> Any:
         return await self._wire.ask(call, method, path, body, token=self.token, due=due)
