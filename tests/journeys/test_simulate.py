@@ -214,3 +214,22 @@ def test_a_swarm_that_wants_a_token_is_simulated_with_one_and_says_what_it_could
     assert done.returncode == 0, done.stdout + done.stderr
     assert figures(done.stdout) | CLEAN == figures(done.stdout)
     assert "not checked: the lab's audit (NIGHTJAR_TOKEN" in done.stdout
+
+
+def test_the_author_of_dimensions_needs_a_token_where_the_server_wants_one(tmp_path: Path) -> None:
+    with running_lab(tmp_path / "lab", NIGHTJAR_SWARM_SECRET="friends") as lab:
+        lab.start()
+        root = lab.post("token/issue", name="ops", role="operator")["token"]
+        lab.http.headers["Authorization"] = f"Bearer {root}"
+        agent_s = lab.post("token/issue", name="ann", role="agent")["token"]
+        url, data = f"http://127.0.0.1:{lab.port}", tmp_path / "unused"
+        asked = ("--workers", "3", "--rounds", "2", "--speed", "300", "--meta-url", url, "--propose")
+
+        without = started_nightjar(data, "simulate", *asked, "--enroll-token", "friends")
+        done = started_nightjar(data, "simulate", *asked, "--enroll-token", "friends", NIGHTJAR_TOKEN=agent_s)
+        proposed = lab.http.get("/dimension_proposals").json()["proposals"]
+
+    assert without.returncode == 1
+    assert "error: the author of dimensions: propose: 401" in without.stdout
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert {each["name"] for each in proposed if each["source"] == "agent"} == {HELPS.name, DOES_NOTHING.name}

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from functions.rules.swarm.hidden import HELPS
 from functions.rules.swarm.misbehaving import Faults
 from triggers.simulator.book import Book
+from triggers.simulator.proposer import Fortune
 from triggers.simulator.swarm import Plan
 from triggers.simulator.wire import Refused, Wire
 from triggers.simulator.worker import Worker
@@ -114,6 +116,26 @@ async def test_a_worker_that_may_not_join_does_not_ask_twice() -> None:
             await Worker("a", wire, Book(), plan(7.5).pace, Faults(), "seed").join(None)
 
     assert len(server.bodies) == 1
+
+
+def test_the_share_of_a_trial_is_of_the_runs_that_were_handed_out_during_it() -> None:
+    fortune = Fortune(HELPS)
+    book = Book(runs={f"swarm-{n}" for n in range(1, 41)} | {"swarm-12.2"})
+    book.tried[HELPS.name] = {"swarm-11", "swarm-12", "swarm-12.2", "swarm-35"}
+
+    assert fortune.share(book) == (0, 0)
+    fortune.begun = {"number": 10}
+    assert fortune.share(book) == (3, 30)
+    fortune.ended = {"number": 30}
+    assert fortune.share(book) == (2, 20)
+
+
+async def test_once_all_is_over_no_worker_begins_another_run() -> None:
+    async with serving(OK) as server, Wire(server.url, "seed") as wire:
+        worker = Worker("a", wire, Book(is_over=True), plan(7.5).pace, Faults(), "seed")
+        await worker.work(rounds=3)
+
+    assert server.bodies == []
 
 
 def plan(speed: float, *, is_private: bool = True) -> Plan:

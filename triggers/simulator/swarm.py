@@ -122,7 +122,6 @@ class Swarm:
         found = await self._checked(before)
         found.seconds = seconds
         if proposer is not None:
-            await proposer.look()
             found.fortunes = [*proposer.fortunes.values()]
             wrong = [each.hidden.name for each in found.fortunes if each.wrongly]
             self.book.faults += [f"{name}: a proposal counted while the search improved" for name in wrong]
@@ -142,8 +141,10 @@ class Swarm:
         finally:
             working.cancel()
             await asyncio.wait([working])
-            if not working.cancelled() and (problem := working.exception()) is not None:
-                self.book.faults.append(f"the author of dimensions: {problem}")
+        if not working.cancelled() and (problem := working.exception()) is not None:
+            self.book.faults.append(f"the author of dimensions: {problem}")
+        else:
+            await proposer.look()
 
     def _worker(self, name: str) -> Worker:
         plan = self.plan
