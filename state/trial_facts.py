@@ -32,13 +32,14 @@ class KeptRun(Measured):
     trust: Trust | None = None
 
 
-class TriedRun(Record):
+class TriedRun(Measured):
     """A run that was handed out since a trial began, and has ended."""
 
     experiment_id: str
     number: int
     status: Status
     config_delta: dict[str, Any] = {}
+    trust: Trust | None = None
 
 
 @dataclass(frozen=True)

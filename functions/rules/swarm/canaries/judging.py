@@ -2,8 +2,8 @@
 
 That a run was kept says little of the dimension: of a dozen runs the luckiest one is kept, and the search may have
 found something better meanwhile without it. So the rival is the best run that left the dimension at its default,
-whenever that was found, and both are compared by further runs alone, none of which they were chosen by. Whatever was
-kept and beats the rival gets them: a rival that was lucky itself hides a true gain.
+whenever that was found, and both are compared by further runs alone, none of which they were chosen by. A run that
+was the best until its first retest counts, too: beside a rival that was lucky a true gain falls often.
 """
 
 from __future__ import annotations
@@ -81,14 +81,16 @@ class Trial:
         return self.is_last or (len(self.counted) >= JUDGED_AFTER and self.varied >= LEAST_VARIED)
 
     @cached_property
-    def best(self) -> KeptRun | None:
-        """The best keep that varied it, and does not wait for its first retest."""
-        own = (k for k in self.facts.keeps if self._is_new(k) and tries(k.config_delta, self.dimension))
-        return next((k for k in own if k.trust != "provisional"), None)
+    def best(self) -> KeptRun | TriedRun | None:
+        """The best run that varied it and was kept, demoted ones among them; no provisional one."""
+        kept: list[KeptRun | TriedRun] = [k for k in self.facts.keeps if self._is_new(k)]
+        kept += [run for run in self.counted if run.trust == "demoted" and run.judged is not None]
+        own = [run for run in kept if run.trust != "provisional" and tries(run.config_delta, self.dimension)]
+        return min(own, key=lambda run: self._score(run.judged), default=None)
 
     @cached_property
     def rival(self) -> KeptRun | None:
-        """The same of those that did not vary it, from before the trial or from now."""
+        """The best keep that did not vary it, from before the trial or from now; no provisional one."""
         others = (k for k in self.facts.keeps if not tries(k.config_delta, self.dimension))
         return next((k for k in others if k.trust != "provisional"), None)
 
@@ -190,9 +192,9 @@ def is_repeated(run: RetestFacts | None) -> bool:
     return run is not None and not lacking(run) and not any(r.status in OPEN for r in run.retests)
 
 
-def further_values(repeated: Repeated, kept: KeptRun) -> list[float]:
-    """What the further runs of a keep have measured."""
-    run = repeated.get(kept.experiment_id)
+def further_values(repeated: Repeated, of: KeptRun | TriedRun) -> list[float]:
+    """What the further runs of this one have measured."""
+    run = repeated.get(of.experiment_id)
     fresh = [] if run is None else fresh_runs(run.experiment, run.retests)
     return [r.own_value for r in fresh if r.own_value is not None]
 

@@ -197,6 +197,19 @@ def test_a_keep_that_waits_for_its_first_retest_is_waited_for_and_never_decides(
     assert after(on_trial(160, sure), ran(12, 48), both(-0.06)).proposals[0].state == "promoted"
 
 
+def test_a_run_that_was_demoted_counts_as_what_its_further_runs_show() -> None:
+    fallen = TriedRun(
+        experiment_id=BEST, status="discard", delta_bpb=-0.06, val_bpb=0.94, trust="demoted", **WITH
+    )
+    facts, others = on_trial(160), ran(11, 48)
+
+    assert to_repeat(facts, [fallen, *others]) == [BEST, RIVAL]
+    assert after(facts, [fallen, *others], both(-0.06)).proposals[0].state == "promoted"
+    assert after(facts, [fallen, *others], both(-0.05)).proposals[0].state == "reverted"
+    plain = fallen.model_copy(update={"trust": None})
+    assert after(facts, [plain, *others], both(-0.06)).proposals[0].state == "reverted"
+
+
 def test_while_a_best_without_it_waits_for_its_retest_nothing_is_judged_nor_run_again() -> None:
     better, lucky = kept(120, -0.06, **WITH), kept(150, -0.07, number=150, trust="provisional")
     facts = waiting(160, better, lucky)
