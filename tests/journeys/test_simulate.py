@@ -114,7 +114,7 @@ def test_a_simulated_swarm_tries_what_is_proposed_where_it_stalls_and_keeps_what
 
 def proposing(tmp_path: Path, temporary: Path) -> tuple[dict[str, str], list[list[str]]]:
     """The tables of a simulation with an author of dimensions: the figures, and a row for each dimension."""
-    asked = ("--workers", "16", "--rounds", "150", "--speed", SPEED, "--propose")
+    asked = ("--workers", "24", "--rounds", "150", "--speed", SPEED, "--propose")
     done = started_nightjar(tmp_path / "unused", "simulate", *asked, TMPDIR=str(temporary))
     assert done.returncode == 0, done.stdout + done.stderr
     return figures(done.stdout), rows(done.stdout, 6)[-2:]
