@@ -31,7 +31,7 @@ AT_ONCE = {"baseline_first": False, "patches.archive_after_days": 0}
 WORSE, BETTER, WAITS = "+ worse\n", "+ better\n", "+ waits\n"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def bucket() -> Iterator[str]:
     """The address of a server of S3 with a bucket."""
     reserved = reserved_port()
