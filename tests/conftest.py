@@ -43,11 +43,14 @@ def pytest_configure() -> None:
         "OPENBLAS_NUM_THREADS", "1"
     )  # as in the processes: see `functions.process.running.run`
     heed_signals()
+    is_ci = bool(os.environ.get("CI"))
+    # In CI the examples are the same each time: what more of them find, a laptop's random ones find first.
     # A slow machine is no fault: no test of a rule has a deadline, and drawing its examples may take long.
     hypothesis.settings.register_profile(
         "nightjar",
         deadline=None,
-        derandomize=bool(os.environ.get("CI")),
+        derandomize=is_ci,
+        max_examples=50 if is_ci else 100,
         suppress_health_check=[HealthCheck.too_slow],
     )
     deep = hypothesis.settings.get_profile("nightjar")
@@ -97,15 +100,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadSco
 
 
 class Sharing(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no types
-    """Gives the tests of a file that share a fixture to one worker, all others one by one."""
+    """Gives tests that share something to one worker, all others one by one."""
 
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith(SDKS):
+            return SDKS
         return nodeid.partition("::")[0] if shares(nodeid) else nodeid
 
 
+SDKS = "tests/workers/author/"
+"""Its tests are for one worker: imports of the language models' SDKs take five seconds of it."""
+
+
 def shares(nodeid: str) -> bool:
-    """Whether the file of a test has a fixture for all of its tests."""
-    return _has_module_fixture(nodeid.partition("::")[0])
+    """Whether a test shares with others what is not to be made by each worker: a fixture of its file, or imports."""
+    return nodeid.startswith(SDKS) or _has_module_fixture(nodeid.partition("::")[0])
 
 
 @cache
