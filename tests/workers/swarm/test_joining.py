@@ -541,12 +541,15 @@ class Programs:
         self, swarm: Swarm, worker: JoinedWorker, *states: tuple[Reply, dict[str, Any] | None]
     ) -> None:
         self.seen: dict[str, str] = {}
+        self.renewed: dict[str, str] = {}
+        """What the swarm's own program is from a run on."""
         self._swarm, self._worker, self._states = swarm, worker, states
         swarm.todo = [assignment(f"swarm-{n}") for n in range(1, len(states) + 1)]
         swarm.pipeline, swarm.draft = states[0]
         swarm.on_tick = self._on_tick
 
     def _on_tick(self, tick: dict[str, Any]) -> dict[str, Any]:
+        self._swarm.program = self.renewed.get(tick["id"], self._swarm.program)
         if tick["id"] not in self.seen:
             self.seen[tick["id"]] = (self._worker.data / "program.md").read_text()
             self._swarm.pipeline, self._swarm.draft = self._states[min(len(self.seen), len(self._states) - 1)]
@@ -586,14 +589,8 @@ def test_a_worker_follows_a_confirmed_draft_until_the_swarm_s_own_program_change
     told = Programs(
         swarm, worker, (stands("ready"), DRAFT), (stands("confirmed"), DRAFT), (stands("confirmed"), DRAFT)
     )
-    on_tick = swarm.on_tick
+    told.renewed["swarm-2"] = "# the draft, adopted\n"
 
-    def adopt(tick: dict[str, Any]) -> dict[str, Any]:
-        if tick["id"] == "swarm-2":
-            swarm.program = "# the draft, adopted\n"
-        return on_tick(tick)
-
-    swarm.on_tick = adopt
     worker.first_join(swarm.url, "--max-runs", "3", "--use-spec-pipeline")
 
     assert worker.ended() == 0
@@ -624,14 +621,8 @@ def test_a_worker_preloads_a_draft_again_once_the_swarm_tells_it_something_else(
     told = Programs(
         swarm, worker, (deployed, DRAFT), (deployed, of_another), (stands("confirmed"), of_another)
     )
-    on_tick = swarm.on_tick
+    told.renewed["swarm-1"] = "# the program, for another population\n"
 
-    def move(tick: dict[str, Any]) -> dict[str, Any]:
-        if tick["id"] == "swarm-1":
-            swarm.program = "# the program, for another population\n"
-        return on_tick(tick)
-
-    swarm.on_tick = move
     worker.first_join(swarm.url, "--max-runs", "3", "--use-spec-pipeline")
 
     assert worker.ended() == 0

@@ -26,7 +26,12 @@ CONFIRMED = confirmed_version(DRAFTED, Confirmed(spec_id="t-spec-1", at=1000.0, 
         (version(115, "falsify", 900.0), False),
         (version(121, "converge", 1001.0), False),
     ],
-    ids=["of earlier results", "of what was done before", "of what is done now", "later than its batch"],
+    ids=[
+        "written before the draft",
+        "with the strategy of before",
+        "with the strategy of now",
+        "written after the confirmation",
+    ],
 )
 def test_a_confirmed_draft_is_news_over(current: ProgramVersion, expected: bool) -> None:
     assert is_news(CONFIRMED, current) is expected
