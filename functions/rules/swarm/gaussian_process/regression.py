@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from functions.rules.swarm.gaussian_process.arrays import Flags, Floats
 
@@ -75,7 +77,12 @@ class Regression:
         """Mean and variance of the values at these points."""
         covered = self.covered(points)
         variance = np.maximum(self.variance - np.einsum("ij,ij->j", covered, covered), JITTER)
-        return self.mean + self.scale * (covered.T @ self.whitened), self.scale**2 * variance
+        return self.mean_of(covered), self.scale**2 * variance
+
+    def mean_of(self, covered: Floats) -> Floats:
+        """Mean of the values at the points of which this is `covered`."""
+        found: Floats = self.mean + self.scale * (covered.T @ self.whitened)
+        return found
 
     def smoothed(self, points: Floats, results: Floats) -> Floats:
         """The predicted mean at each of these points, given a result of each; the scales stay those of the fit.
@@ -105,7 +112,7 @@ def fitted(points: Floats, results: Floats, is_nominal: Flags) -> Regression:
 
     mean, scale = float(results.mean()), float(results.std()) or 1.0
     values = (results - mean) / scale
-    search = _Search(_apart(points, points, is_nominal), values, is_nominal)
+    search = _Search(points, values, is_nominal)
     found = minimize(
         search.loss,
         search.expected,
@@ -130,18 +137,34 @@ class _Parts:
     variance: float
     noise: float
     covariance: Floats
+    """Shape (results, results); the lower triangle, which is all that is read."""
     closeness: Floats
     slope: Floats
+    """Shape (pairs,), both."""
 
 
 @dataclass(frozen=True)
 class _Search:
-    """The search for the logarithms of the precisions, of the variance and of the noise; in that order."""
+    """The search for the logarithms of the precisions, of the variance and of the noise; in that order.
 
-    apart: Floats
-    """Shape (axes, results, results)."""
+    What holds for two results is computed once for each pair of them, which halves the work.
+    """
+
+    points: Floats
     values: Floats
     is_nominal: Flags
+
+    @cached_property
+    def pairs(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Every two results, as the places of the lower triangle of a matrix."""
+        return np.tril_indices(len(self.points), -1)
+
+    @cached_property
+    def apart(self) -> Floats:
+        """Squared distances on each axis, of shape (axes, pairs); 1 between two nominal places."""
+        some, others = self.pairs
+        between = (self.points[some] - self.points[others]).T
+        return np.where(self.is_nominal[:, None], between != 0, between * between)
 
     @property
     def expected(self) -> Floats:
@@ -160,32 +183,31 @@ class _Search:
 
     def parts(self, logs: Floats) -> _Parts:
         *precisions, variance, noise = np.exp(logs)
-        closeness, slope = _matern(np.tensordot(precisions, self.apart, 1))
-        covariance = variance * closeness
-        covariance[np.diag_indices_from(covariance)] += noise + JITTER
+        closeness, slope = _matern(precisions @ self.apart)
+        covariance = np.diag(np.full(len(self.values), variance + noise + JITTER))
+        covariance[self.pairs] = variance * closeness
         return _Parts(np.array(precisions), float(variance), float(noise), covariance, closeness, slope)
 
     def loss(self, logs: Floats) -> tuple[float, Floats]:
         """Minus the logarithm of the posterior density, up to a constant, and its gradient."""
         from scipy.linalg import cho_solve
+        from scipy.linalg.lapack import dpotri
 
         parts = self.parts(logs)
         root = np.linalg.cholesky(parts.covariance)
-        inverse = cho_solve((root, True), np.eye(len(root)), check_finite=False)
-        weights = inverse @ self.values
+        weights = cho_solve((root, True), self.values, check_finite=False)
+        inverse, _ = dpotri(root, lower=True)
         off = (logs - self.expected) / self.spread
         value = 0.5 * self.values @ weights + np.log(np.diag(root)).sum() + 0.5 * off @ off
-        left = 0.5 * (inverse - np.outer(weights, weights))
-        by_axis = np.tensordot(self.apart, left * parts.slope, 2) * parts.precisions * parts.variance
-        by_variance = parts.variance * np.sum(left * parts.closeness)
-        by_noise = parts.noise * np.trace(left)
+        some, others = self.pairs
+        left = (
+            inverse[self.pairs] - weights[some] * weights[others]
+        )  # twice a half, for each pair and its mirror
+        trace = 0.5 * float(np.trace(inverse) - weights @ weights)
+        by_axis = self.apart @ (left * parts.slope) * parts.precisions * parts.variance
+        by_variance = parts.variance * (left @ parts.closeness + trace)
+        by_noise = parts.noise * trace
         return float(value), np.array([*by_axis, by_variance, by_noise]) + off / self.spread
-
-
-def _apart(a: Floats, b: Floats, is_nominal: Flags) -> Floats:
-    """Squared distances on each axis, of shape (axes, points of a, points of b); 1 between two nominal places."""
-    between = a.T[:, :, None] - b.T[:, None, :]
-    return np.where(is_nominal[:, None, None], between != 0, between * between)
 
 
 def _matern(squares: Floats) -> tuple[Floats, Floats]:

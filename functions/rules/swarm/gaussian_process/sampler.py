@@ -127,13 +127,13 @@ def _points(axes: Sequence[Axis], seen: Sequence[Observation]) -> Floats:
 
 def learned(axes: Sequence[Axis], ended: Sequence[Observation]) -> Regression:
     """What the runs that ended have shown, which is the same for all shapes."""
-    points = _points(axes, ended)
     results = _evened(_comparable(ended))
     if len(results) > MOST_RESULTS:
         order, half = np.argsort(results, kind="stable"), MOST_RESULTS // 2
         others = np.linspace(half, len(results) - 1, MOST_RESULTS - half).astype(int)
         chosen = order[np.concatenate([np.arange(half), others])]
-        points, results = points[chosen], results[chosen]
+        ended, results = [ended[n] for n in chosen], results[chosen]
+    points = _points(axes, ended)
     return _fitted(
         points.tobytes(), results.tobytes(), np.array([axis.is_nominal for axis in axes]).tobytes()
     )
@@ -233,9 +233,9 @@ def _most_promising(
     None is taken twice, or while it is pending, unless there are too few of them.
     """
     known = np.concatenate([pending, candidates])
-    mean, _ = model.predicted(known)
-    best = float(min([*model.predicted(model.points)[0], *mean[: len(pending)]]))
     beliefs = Beliefs(model, known)
+    mean = beliefs.mean
+    best = float(min([*model.predicted(model.points)[0], *mean[: len(pending)]]))
     beliefs.believe(range(len(pending)))
     is_out = (candidates[:, None, :] == pending[None, :, :]).all(axis=2).any(axis=1)
     found: list[tuple[Floats, float]] = []
@@ -259,6 +259,7 @@ class Beliefs:
         self._covered = [model.covered(points)]
         """Blocks of rows, as in `Regression.covered`: one more for each time that points were thought to be known."""
         self._variance = model.variance - np.einsum("ij,ij->j", self._covered[0], self._covered[0])
+        self.mean = model.mean_of(self._covered[0])
 
     @property
     def deviation(self) -> Floats:
