@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator, Mapping
 from random import SystemRandom
 
 from pydantic import Field
@@ -16,6 +17,8 @@ from state.swarm_facts import RefillFacts, Replenishing
 from state.swarms import Swarms
 
 REFILL_S = 60.0
+LETTERS_AT_ONCE = 1_000_000
+"""Of configs, from which on the next populations have a move of their own: a long one holds Redis and its sender."""
 
 
 class Refill(Command):
@@ -63,9 +66,23 @@ async def _refill(tag: str, swarms: Swarms) -> int | None:
         facts = await swarms.refill_facts(tag, [*named, everyone(tag).population_id])
         # in a thread: the sampler takes milliseconds for each config
         changes = await asyncio.to_thread(_replenished, facts)
-        count = await swarms.refill(facts, changes)
-        if count is not None and all(len(change.added) < AT_ONCE for change in changes.values()):
-            return count
+        counts = [await swarms.refill(facts, part) for part in _in_parts(changes)]
+        fresh = [count for count in counts if count is not None]
+        if len(fresh) == len(counts) and all(len(change.added) < AT_ONCE for change in changes.values()):
+            return sum(fresh)
+
+
+def _in_parts(changes: Mapping[str, Replenishing]) -> Iterator[dict[str, Replenishing]]:
+    """What changes, some populations after the others; mostly all at once."""
+    part, letters = dict[str, Replenishing](), 0
+    for name, change in changes.items():
+        part[name] = change
+        letters += sum(map(len, change.dropped)) + sum(len(text) for text, _ in change.added)
+        if letters > LETTERS_AT_ONCE:
+            yield part
+            part, letters = {}, 0
+    if part:
+        yield part
 
 
 def _replenished(facts: RefillFacts) -> dict[str, Replenishing]:
