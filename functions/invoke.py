@@ -55,10 +55,11 @@ class Invoker:
         self._waits: Counter[str] = Counter()
         """Calls that may wait, and are under way, by the token that sent them."""
         self._bound: dict[str, tuple[Function[Any, Any], dict[str, object]]] = {}
+        known = _Provided(provided)
         for name, declared in table.items():
             runs = declared if declared.lane in ("web", lane) else declared.accept
             if runs is not None:
-                self._bound[name] = (runs, _bind(name, runs, provided))
+                self._bound[name] = (runs, _bind(name, runs, known))
 
     async def call(self, name: str, request: BaseModel | Mapping[str, object], call: Call) -> BaseModel:
         """Check the caller's role, validate, run; counted, traced, and with its ids on every line that is logged.
@@ -162,22 +163,32 @@ def check_role(declared: Function[Any, Any], caller: Caller) -> None:
         )
 
 
-def _bind(name: str, declared: Function[Any, Any], provided: Sequence[object]) -> dict[str, object]:
-    bound: dict[str, object] = {}
-    for parameter, kind in declared.needs.items():
-        bound[parameter] = (
-            Call if kind is Call else _provide(f"{name!r} asks for {parameter}", kind, provided)
-        )
-    return bound
+def _bind(name: str, declared: Function[Any, Any], provided: _Provided) -> dict[str, object]:
+    return {
+        parameter: Call if kind is Call else provided.of(kind, f"{name!r} asks for {parameter}")
+        for parameter, kind in declared.needs.items()
+    }
 
 
-def _provide(who: str, kind: type, provided: Sequence[object]) -> object:
-    """The one thing of this type, or a bundle: a dataclass of things that are provided."""
-    found = [thing for thing in provided if isinstance(thing, kind)]
-    if not found and is_dataclass(kind):
-        parts = get_type_hints(kind)
-        return kind(**{part: _provide(f"{who}.{part}", of, provided) for part, of in parts.items()})
-    if len(found) != 1:
-        have = "nobody provides" if not found else "several provide"
-        raise BadTable(f"{who}: {kind.__name__}, which {have} here")
-    return found[0]
+class _Provided:
+    """What functions may ask for, by type; what several ask for is looked for once."""
+
+    def __init__(self, things: Sequence[object]) -> None:
+        self._things = things
+        self._found: dict[type, object] = {}
+
+    def of(self, kind: type, who: str) -> object:
+        """The one thing of this type, or a bundle: a dataclass of things that are provided."""
+        if kind not in self._found:
+            self._found[kind] = self._look_for(kind, who)
+        return self._found[kind]
+
+    def _look_for(self, kind: type, who: str) -> object:
+        found = [thing for thing in self._things if isinstance(thing, kind)]
+        if not found and is_dataclass(kind):
+            parts = get_type_hints(kind)
+            return kind(**{part: self.of(of, f"{who}.{part}") for part, of in parts.items()})
+        if len(found) != 1:
+            have = "nobody provides" if not found else "several provide"
+            raise BadTable(f"{who}: {kind.__name__}, which {have} here")
+        return found[0]
