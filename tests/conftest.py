@@ -84,9 +84,19 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     return (yield)
 
 
+EARLY = 0.9
+"""Share of the tests among which those are that start processes."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts processes goes first, what shares them before all: no worker is left alone with it at the end."""
-    items.sort(key=lambda item: (item.get_closest_marker("process") is None, not shares(item.nodeid)))
+    """Mix what starts processes, and mostly waits for them, with what computes, so that no core is idle.
+
+    What shares something goes first, what starts processes not last: no worker is left alone with it at the end.
+    """
+    waiting = [item for item in items if item.get_closest_marker("process") is not None]
+    place = {item: nth / len(items) for nth, item in enumerate(items)}
+    place |= {item: EARLY * nth / len(waiting) for nth, item in enumerate(waiting)}
+    items.sort(key=lambda item: (not shares(item.nodeid), place[item]))
 
 
 def pytest_collection_finish() -> None:
