@@ -71,7 +71,12 @@ class Supervisor:
         self.process = process
         self._log = log
         self.first = self.heard(first) if first else ""
-        self.child = psutil.Process(int(self.heard("started").split()[1]))
+        self._started = int(self.heard("started").split()[1])
+
+    @property
+    def child(self) -> psutil.Process:
+        """The process that was started first; it has not ended."""
+        return psutil.Process(self._started)
 
     def heard(self, words: str) -> str:
         """The next line of the supervisor that begins so."""
@@ -160,13 +165,14 @@ def test_a_fork_that_ends_is_started_anew_and_its_exit_status_told(
 def test_a_fork_ends_in_order_with_its_supervisor(tmp_path: Path) -> None:
     ending = "signal.signal(15, lambda *_: (print('ended', flush=True), sys.exit(0))); time.sleep(60)"
     with supervisor(tmp_path, f"print('up', flush=True); {ending}") as parent:
+        child = parent.child
         parent.logged("up")
         time.sleep(0.1)
         parent.process.send_signal(signal.SIGINT)
 
         assert parent.process.wait(30) == 0
         assert parent.logged("ended") == "ended"
-        assert not parent.child.is_running()
+        assert not child.is_running()
 
 
 @pytest.mark.parametrize(
