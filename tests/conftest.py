@@ -84,19 +84,21 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     return (yield)
 
 
-EARLY = 0.9
-"""Share of the tests among which those are that start processes."""
+SHARING, STARTING = 0.5, 0.9
+"""Shares of the tests among which those are that share something, and those that start processes."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mix what starts processes, and mostly waits for them, with what computes, so that no core is idle.
 
-    What shares something goes first, what starts processes not last: no worker is left alone with it at the end.
+    Neither it nor what goes to one worker together comes last: no worker is left alone with it at the end.
     """
-    waiting = [item for item in items if item.get_closest_marker("process") is not None]
-    place = {item: nth / len(items) for nth, item in enumerate(items)}
-    place |= {item: EARLY * nth / len(waiting) for nth, item in enumerate(waiting)}
-    items.sort(key=lambda item: (not shares(item.nodeid), place[item]))
+    sharing = [item for item in items if shares(item.nodeid)]
+    starting = [item for item in items if item.get_closest_marker("process") is not None]
+    place = dict[pytest.Item, float]()
+    for some, among in ((items, 1.0), (starting, STARTING), (sharing, SHARING)):
+        place |= {item: among * nth / len(some) for nth, item in enumerate(some)}
+    items.sort(key=lambda item: place[item])
 
 
 def pytest_collection_finish() -> None:
