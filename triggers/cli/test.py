@@ -24,8 +24,8 @@ STATIC = {
     "import-linter": ("lint-imports",),
 }
 """The slowest first, since they run in parallel."""
-SIDE_BY_SIDE = ("-n", str((os.cpu_count() or 1) + 3), "--dist", "loadscope", "--no-loadscope-reorder")
-"""For the whole suite: three workers more than cores, since many tests wait for processes; see tests/conftest.py."""
+SIDE_BY_SIDE = ("-n", str((os.cpu_count() or 1) + 4), "--dist", "loadscope", "--no-loadscope-reorder")
+"""For the whole suite: four workers more than cores, since many tests wait for processes; see tests/conftest.py."""
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
