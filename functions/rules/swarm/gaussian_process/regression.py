@@ -7,6 +7,7 @@ equation 5.9 (the gradient of the log marginal likelihood). Distances are scaled
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -84,22 +85,25 @@ class Regression:
         found: Floats = self.mean + self.scale * (covered.T @ self.whitened)
         return found
 
-    def smoothed(self, points: Floats, results: Floats) -> Floats:
-        """The predicted mean at each of these points, given a result of each; the scales stay those of the fit.
+    def smoothed(self, points: Floats, results: Floats) -> Callable[[Floats], Floats]:
+        """The predicted mean at any points, given these results instead of its own; the scales stay those of the fit.
 
-        `points` has the shape (points, axes), `results` and the answer have the shape (points,).
+        `points` has the shape (results, axes), `results` the shape (results,).
         """
         from scipy.linalg import cho_factor, cho_solve
 
-        known = self.covariance(points, points)
-        noisy = known + (self.noise + JITTER) * np.eye(len(points))
+        noisy = self.covariance(points, points) + (self.noise + JITTER) * np.eye(len(points))
         weights = cho_solve(
             cho_factor(noisy, lower=True, overwrite_a=True, check_finite=False),
             (results - self.mean) / self.scale,
             check_finite=False,
         )
-        found: Floats = self.mean + self.scale * (known @ weights)
-        return found
+
+        def mean(at: Floats) -> Floats:
+            found: Floats = self.mean + self.scale * (self.covariance(at, points) @ weights)
+            return found
+
+        return mean
 
 
 def fitted(points: Floats, results: Floats, is_nominal: Flags) -> Regression:

@@ -74,10 +74,12 @@ def test_it_predicts_what_it_has_not_seen() -> None:
 
 
 def test_informed_of_what_it_knows_it_believes_the_same() -> None:
-    one = learned()
+    one, others = learned(), points(20, 9)
     results = one.mean + one.scale * (one.root @ one.whitened)
 
-    assert one.smoothed(one.points, results) == pytest.approx(one.predicted(one.points)[0])
+    mean = one.smoothed(one.points, results)
+
+    assert mean(others) == pytest.approx(one.predicted(others)[0])
 
 
 def test_it_finds_which_axis_matters_and_how_large_the_noise_is() -> None:

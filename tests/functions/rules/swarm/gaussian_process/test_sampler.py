@@ -73,8 +73,29 @@ def test_what_it_takes_for_the_best_is_what_all_runs_speak_for_and_not_the_lucki
 
     found = MODEL.believed_best(SOME, [*seen, Observation(lucky.config, -0.05)])
 
-    assert found in [one.config for one in seen]
     assert bowl(found or {}, Random(0), noise=0.0) < BLIND / 3
+
+
+def test_what_it_takes_for_the_best_need_not_have_been_run() -> None:
+    seen = learned(100)
+
+    found = MODEL.believed_best(SOME, seen)
+
+    assert found not in [one.config for one in seen]
+
+
+def test_it_is_not_misled_by_the_luck_of_many_runs_near_the_best() -> None:
+    taken, luckiest = list[float](), list[float]()
+    for seed in range(6):
+        rng, seen = Random(seed), learned(60, seed)
+        best = min(seen, key=lambda one: one.value or 0.0).config
+        near = [{**best, "LR": float(f"{10 ** rng.uniform(-4, -1):.3g}")} for _ in range(100)]
+        seen += [Observation(config, bowl(config, rng, noise=0.03)) for config in near]
+        found = MODEL.believed_best(SOME, seen) or {}
+        taken.append(bowl(found, Random(0), noise=0.0))
+        luckiest.append(bowl(min(seen, key=lambda one: one.value or 0.0).config, Random(0), noise=0.0))
+
+    assert fmean(taken) < 0.75 * fmean(luckiest)
 
 
 def test_with_few_runs_it_takes_none_for_the_best() -> None:
