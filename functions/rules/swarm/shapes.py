@@ -16,9 +16,9 @@ SwarmStrategy = Literal[
     "exploit", "investigate", "falsify", "validate", "decision_sprint", "moonshot", "converge"
 ]
 
-NEAR: Mapping[SwarmStrategy, float] = {"exploit": 1 / 8, "converge": 1 / 32}
+NEAR: Mapping[SwarmStrategy, float] = {"exploit": 1 / 8, "converge": 1 / 64}
 """Strategies that stay near the best known config, with the share of a range on either side of it."""
-OTHER_CATEGORY: Mapping[SwarmStrategy, float] = {"exploit": 0.25, "converge": 0.1}
+OTHER_CATEGORY: Mapping[SwarmStrategy, float] = {"exploit": 0.25, "converge": 0.05}
 """Share of their configs that try a categorical elsewhere than at the best known value."""
 LEVELS = (1 / 6, 1 / 2, 5 / 6)
 """Places in a range at which decision_sprint runs, so that its configs are few and are repeated."""
@@ -148,6 +148,8 @@ def _freedom(dimension: Dimension, shape: Shape) -> Freedom:
             share *= OTHER_CATEGORY[shape.strategy]
         elif not isinstance(known, bool | str):
             room = room.near(known, NEAR[shape.strategy])
+            if not _has_neighbours(dimension, NEAR[shape.strategy]):
+                share *= OTHER_CATEGORY[shape.strategy]
     if shape.strategy == "moonshot":
         room = room.extremes(OUTER)
     if shape.strategy == "decision_sprint" and room.spans:
@@ -156,6 +158,15 @@ def _freedom(dimension: Dimension, shape: Shape) -> Freedom:
     if room.single:
         return Freedom(room, standing, 0.0)
     return Freedom(room.without(standing) if shape.leaves_its_center else room, standing, share)
+
+
+def _has_neighbours(dimension: Dimension, share: float) -> bool:
+    """Whether whole numbers lie so close together: else each is like another category."""
+    if dimension.dtype != "int":
+        return True
+    assert dimension.min is not None
+    assert dimension.max is not None
+    return share * (dimension.max - dimension.min) >= 1
 
 
 def _is_free(dimension: Dimension, shape: Shape) -> bool:

@@ -232,12 +232,23 @@ def test_investigate_leaves_no_dimension_out() -> None:
 def test_exploit_stays_near_the_best_and_converge_nearer() -> None:
     exploit, converge = (drawn(Shape(each, center=CENTER)) for each in ("exploit", "converge"))
 
-    for configs, apart in ((exploit, 1 / 8), (converge, 1 / 32)):
+    for configs, apart in ((exploit, 1 / 8), (converge, 1 / 64)):
         assert max(abs(d - 0.25) / 0.5 for d in numbers(configs, "DROPOUT")) == pytest.approx(apart, abs=0.01)
         assert max(abs(math.log10(lr / 0.003)) / 3 for lr in numbers(configs, "LR")) < apart + 0.01
         others = sum(config["OPTIMIZER"] != "sgd" for config in configs) / len(configs)
         assert 0 < others < 0.3
     assert values(converge, "LAYERS") == {2, 3, 4}
+
+
+def test_near_the_best_the_few_values_of_a_short_range_are_tried_as_seldom_as_categories() -> None:
+    exploit, converge = (drawn(Shape(each, center=CENTER)) for each in ("exploit", "converge"))
+
+    def elsewhere(configs: Sequence[Mapping[str, Value]], name: str) -> float:
+        return sum(config[name] != CENTER[name] for config in configs) / len(configs)
+
+    assert elsewhere(converge, "LAYERS") == pytest.approx(0.05 * 2 / 3, abs=0.03)
+    assert elsewhere(exploit, "LAYERS") == pytest.approx(0.25 * 2 / 3, abs=0.05)
+    assert elsewhere(exploit, "DEPTH") > 0.5
 
 
 def test_exploit_without_a_best_looks_everywhere() -> None:
