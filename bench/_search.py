@@ -209,10 +209,12 @@ class Nightjar:
         """The configs that wait, with their priorities."""
         self.tag = SimulatedTag(f"{task.name}-{seed}", policy.stopping)
         self.results = 0
+        self.lowest = math.inf
+        self.has_new_best = False
         self.reported: set[tuple[int, float | None]] = set()
 
     def ask(self, run: int) -> Config:
-        if len(self.queue) <= few(self.policy, self.workers):
+        if self.has_new_best or len(self.queue) <= few(self.policy, self.workers):
             self._refill()
         first = max(self.queue, key=self.queue.__getitem__)
         del self.queue[first]
@@ -237,16 +239,19 @@ class Nightjar:
         ended = "crash" if value is None else "stopped" if stopped else "discard"
         if value is not None and not stopped:
             self.tag.end(run, value)
+            self.has_new_best |= value < self.lowest
+            self.lowest = min(value, self.lowest)
         became = {"status": ended, "delta_bpb": None if stopped else value, "last_metric": value}
         self.seen[run] = self.seen[run].model_copy(update=became)
         self.results += 1
 
     def _refill(self) -> None:
-        """What swarm::refill does."""
+        """What swarm::refill does, when few configs wait and when there is another best."""
+        self.has_new_best = False
         name = self.population.population_id
         facts = RefillFacts(
             now=0.0,
-            tag=swarm_tag("search").model_copy(update={"results": self.results}),
+            tag=swarm_tag("search").model_copy(update={"discarded": self.results}),
             policy=self.policy,
             policy_version=1,
             dimensions=self.task.dimensions,

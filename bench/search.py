@@ -210,7 +210,7 @@ def misses(at: Condition, tasks: Sequence[str], regrets: Regrets) -> list[str]:
     missed = (
         [f"{found} times the regret of {other}, and not {at.most:g} at most"] if found.found > at.most else []
     )
-    for n, task in enumerate(tasks):
+    for n, task in enumerate(tasks if "random" in regrets else ()):
         of_task = {name: each[n : n + 1] for name, each in regrets.items()}
         worse = figure(ratio_to("random"), of_task)
         if worse.low > 1:
@@ -246,8 +246,12 @@ def proposal_ms(count: int) -> float:
     type=click.Path(path_type=Path, exists=True),
     help="With a tasks.py: `make(name)`, `DEV`, `LC`.",
 )
-def main(seeds: int, jobs: int, only: str, folder: Path | None) -> None:
-    methods = [name for name in METHODS if name != "TPE" or find_spec("optuna")]
+@click.option("--beside", help="Only these other methods, with commas between them.")
+def main(seeds: int, jobs: int, only: str, folder: Path | None, beside: str | None) -> None:
+    others = [*METHODS][1:] if beside is None else beside.split(",")
+    methods = [OURS, *(name for name in others if name != "TPE" or find_spec("optuna"))]
+    if unknown := {*others} - {*METHODS}:
+        raise click.BadParameter(f"{', '.join(sorted(unknown))}; there are {', '.join(METHODS)}")
     curves, ends = names_in(folder) if folder else (CURVES, ENDS)
     console, began, missed = Console(), time.monotonic(), list[str]()
     for at in CONDITIONS:
