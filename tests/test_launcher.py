@@ -8,10 +8,12 @@ import subprocess
 import sys
 import venv as venvs
 from importlib.machinery import SourceFileLoader
+from importlib.metadata import distributions
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from packaging.requirements import Requirement
 
 from workers.attempt.stamps import STAMP
 
@@ -262,3 +264,22 @@ def test_the_command_line_takes_over_with_its_arguments_its_directory_and_its_ex
 
     assert done.stdout == f"-P -m triggers.cli best --json in {tmp_path / 'elsewhere'} with nothing nothing\n"
     assert done.returncode == 3
+
+
+@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
+def test_what_a_package_asks_for_with_an_extra_is_locked_with_it(name: str) -> None:
+    """Else pip looks at the newest release first, which has no hash here, and no environment can be made."""
+    lines = (CHECKOUT / name).read_text().splitlines()
+    pins = [Requirement(line.removesuffix("\\")) for line in lines if line[:1].isalnum()]
+    locked = {pin.name: pin.extras for pin in pins}
+
+    asked = [
+        wanted
+        for package in distributions()
+        if package.name.lower().replace("_", "-") in locked
+        for wanted in map(Requirement, package.requires or ())
+        if wanted.extras and (wanted.marker is None or wanted.marker.evaluate({"extra": ""}))
+    ]
+
+    assert "pyjwt" in {wanted.name for wanted in asked}
+    assert [wanted for wanted in asked if not wanted.extras <= locked[wanted.name.lower()]] == []
