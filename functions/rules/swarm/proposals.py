@@ -58,7 +58,7 @@ class Sampler(Protocol):
     def believed_best(
         self, dimensions: Sequence[Dimension], observations: Sequence[Observation]
     ) -> Mapping[str, Value] | None:
-        """The config that it takes for the best of those that were run; None: for it that is the tag's best."""
+        """The config that it takes for the best, run or not; None: for it that is the tag's best."""
         ...
 
 

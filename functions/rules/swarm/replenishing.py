@@ -17,8 +17,8 @@ from functions.rules.swarm.observations import Observation
 from functions.rules.swarm.populations import Population
 from functions.rules.swarm.refilling import LEAST_TARGET, refilled, wanted
 from functions.rules.swarm.sampling import sampler_of
-from functions.rules.swarm.shapes import NEAR, Shape
-from state.records import OPEN, Value
+from functions.rules.swarm.shapes import NEAR, Shape, near_by
+from state.records import OPEN, Dimension, Value
 from state.swarm_facts import Observed, RefillFacts, Replenishing
 
 if TYPE_CHECKING:
@@ -32,8 +32,9 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
     """What leaves and joins the configs that wait.
 
     A config is stale once so many results came in after it was proposed as workers are active: it was made by a model
-    that knew none of them. So is one near a config that is no longer taken for the best. One that a worker has lost
-    is never stale: it was to be run already.
+    that knew none of them. So is one near a config that is no longer taken for the best, unless that one has moved
+    so little that the strategy's configs include it. One that a worker has lost is never stale: it was to be run
+    already.
     """
     results, observed = facts.tag.results, [observation_of(run) for run in reversed(facts.observed)]
     around = taken_for_best(facts, observed) if population.strategy in NEAR else None
@@ -45,7 +46,7 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
         for text, one in waiting.items()
         if not fits(one.config, facts.dimensions)
         or (one.results is not None and results - one.results > lasts)
-        or (one.around is not None and one.around != around)
+        or (one.around is not None and not is_beside(one.around, around, facts.dimensions, population))
     ]
     stay = [one for text, one in waiting.items() if text not in set(dropped)]
     count = min(wanted(facts.policy, workers, len(stay)), AT_ONCE)
@@ -77,6 +78,21 @@ def taken_for_best(facts: RefillFacts, observed: Sequence[Observation]) -> Mappi
     """
     sampler = sampler_of(facts.policy.sampler, Shape("exploit"))
     return sampler.believed_best(facts.dimensions, observed) or facts.best_config or None
+
+
+def is_beside(
+    before: Mapping[str, Value],
+    now: Mapping[str, Value] | None,
+    dimensions: Sequence[Dimension],
+    population: Population,
+) -> bool:
+    """Whether a search near one config goes as far as the other: what was to be run near that may still be run."""
+    if now is None:
+        return False
+    strategy = population.strategy
+    return strategy in NEAR and all(
+        near_by(d, before.get(d.name), now.get(d.name), strategy) for d in dimensions
+    )
 
 
 def _cells(

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from functions.rules.swarm.dimensions import same
 from functions.rules.swarm.rooms import Allowed, Room, room_of
 from state.records import Dimension, Value
 
@@ -19,7 +20,8 @@ SwarmStrategy = Literal[
 NEAR: Mapping[SwarmStrategy, float] = {"exploit": 1 / 8, "converge": 1 / 64}
 """Strategies that stay near the best known config, with the share of a range on either side of it."""
 OTHER_CATEGORY: Mapping[SwarmStrategy, float] = {"exploit": 0.25, "converge": 0.05}
-"""Share of their configs that try a categorical elsewhere than at the best known value."""
+"""Share of their configs that try a categorical elsewhere than at the best known value, or a range of few whole
+numbers."""
 LEVELS = (1 / 6, 1 / 2, 5 / 6)
 """Places in a range at which decision_sprint runs, so that its configs are few and are repeated."""
 OUTER = 1 / 8
@@ -158,6 +160,17 @@ def _freedom(dimension: Dimension, shape: Shape) -> Freedom:
     if room.single:
         return Freedom(room, standing, 0.0)
     return Freedom(room.without(standing) if shape.leaves_its_center else room, standing, share)
+
+
+def near_by(dimension: Dimension, a: Value | None, b: Value | None, strategy: SwarmStrategy) -> bool:
+    """Whether two values of a dimension lie no further apart than configs near the best vary it."""
+    if a is None or b is None:
+        return a is b
+    room = room_of(dimension)
+    assert room is not None
+    if room.choices or isinstance(b, bool | str) or not _has_neighbours(dimension, NEAR[strategy]):
+        return same(a, b)
+    return room.near(b, NEAR[strategy]).holds(a)
 
 
 def _has_neighbours(dimension: Dimension, share: float) -> bool:

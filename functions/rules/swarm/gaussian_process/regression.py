@@ -204,9 +204,8 @@ class _Search:
         off = (logs - self.expected) / self.spread
         value = 0.5 * self.values @ weights + np.log(np.diag(root)).sum() + 0.5 * off @ off
         some, others = self.pairs
-        left = (
-            inverse[self.pairs] - weights[some] * weights[others]
-        )  # twice a half, for each pair and its mirror
+        # twice a half, for each pair and its mirror image
+        left = inverse[self.pairs] - weights[some] * weights[others]
         trace = 0.5 * float(np.trace(inverse) - weights @ weights)
         by_axis = self.apart @ (left * parts.slope) * parts.precisions * parts.variance
         by_variance = parts.variance * (left @ parts.closeness + trace)

@@ -10,7 +10,7 @@ from functions.rules.swarm.populations import Population, everyone
 from functions.rules.swarm.replenishing import replenished
 from functions.rules.swarm.shapes import Shape, drawn_config
 from state.policy import Policy
-from state.records import Best, Experiment, Tag
+from state.records import Best, Experiment, Tag, Value
 from state.swarm_facts import Observed, RefillFacts
 from tests.functions.rules.swarm.sample import INVESTIGATE, SOME
 
@@ -115,3 +115,25 @@ def test_the_config_of_a_lost_run_waits_however_much_was_learned_since() -> None
     assert returned is not None
 
     assert replenished(facts(returned), everyone("swarm"), Random(1)).dropped == []
+
+
+def test_what_is_near_a_config_that_has_hardly_moved_stays_in_the_queue() -> None:
+    near = Population(
+        "pop_1", "exploit", "hyp_1", "LR matters", target=1, shape=Shape("exploit", center=CONFIG)
+    )
+    dropout = CONFIG["DROPOUT"]
+    assert isinstance(dropout, float)
+    by: dict[str, dict[str, Value]] = {
+        "a little": {"DROPOUT": dropout + 0.05},
+        "far": {"DROPOUT": dropout + 0.1},
+        "to another category": {"OPTIMIZER": "lion"},
+    }
+    moved = {
+        name: Waiting(CONFIG, 0.5, "random", results=MANY, around={**CONFIG, **change}).text(1)
+        for name, change in by.items()
+    }
+    now = replace(facts(*moved.values(), population=near), best_config=CONFIG)
+
+    dropped = replenished(now, near, Random(1)).dropped
+
+    assert {name for name, text in moved.items() if text in dropped} == {"far", "to another category"}
