@@ -97,7 +97,7 @@ class GaussianProcess:
 
         It need not have been run: from the run config that has the lowest mean, one dimension after the other goes
         where the mean is lower still. The scales of this model are fitted to runs from all of the time: among the
-        best ones, as `learned` takes them, luck looks like an effect of what they set.
+        best runs, as `learned` takes them, luck looks like an effect of the config.
         """
         ended = [one for one in _about(dimensions, observations) if not one.pending]
         if _are_too_few(ended, dimensions):
