@@ -27,7 +27,7 @@ from state.decisions import HandOut
 from state.facts import Spread
 from state.policy import Policy
 from state.records import Experiment, SwarmWorker, Tag, Value
-from state.swarm_facts import NextFacts, Observed, RefillFacts
+from state.swarm_facts import NextFacts, Observed, RefillFacts, SwarmFacts
 from state.swarms import LOOKED_AT
 
 TAG = "night"
@@ -345,11 +345,12 @@ class Night:
         return swarm_tag(TAG).model_copy(update={"discarded": self.results, "total": self.results})
 
     def _next_facts(self, worker: SwarmWorker) -> NextFacts:
-        known = worker.population_id or everyone(TAG).population_id
+        told = self._facts()
+        known = population_of(worker, SwarmFacts(**told)).population_id
         waiting = self._waiting.get(known, {})
         retests = (self._experiments[name] for name in self._retests)
         return NextFacts(
-            **self._facts(),
+            **told,
             worker=worker,
             run=None,
             waiting_for=known,

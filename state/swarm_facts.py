@@ -39,9 +39,9 @@ class NextFacts(SwarmFacts):
     run: Experiment | None
     """The one that it was handed out last and that has not ended, as far as the worker's record says."""
     waiting_for: str
-    """The population that it was in; at its first contact the one of everyone."""
+    """The population that `waiting` is of."""
     waiting: Sequence[str]
-    """Configs that wait for that population, those that came back from a lost worker first."""
+    """Configs that wait for workers, those that came back from a lost one first."""
     retests: Sequence[Experiment]
     """Retests that wait for a worker, the oldest keep's first."""
     best_config: Mapping[str, Any] = field(default_factory=dict)

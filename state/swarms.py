@@ -153,10 +153,12 @@ class Swarms:
         """
         return tag_in(await self._lab.hash(self._keys.tag(tag)), tag).results
 
-    async def next_facts(self, worker: SwarmWorker, first_population: str) -> NextFacts:
-        """What a worker's next config is decided on; one round trip, one more where it has another run by now."""
+    async def next_facts(self, worker: SwarmWorker, population: str) -> NextFacts:
+        """What a worker's next config is decided on, with what waits for this population.
+
+        One round trip, one more where the worker has another run by now.
+        """
         keys, tag, run_id = self._keys, worker.tag, worker.run_id
-        population = worker.population_id or first_population
         while True:
             found = await self._lab.read(
                 {

@@ -26,6 +26,7 @@ from functions.swarm._stores import Stores
 from functions.views.swarm_runs import HandedOut, handed_out_again_view, handed_out_view
 from state.errors import BudgetExhausted
 from state.ids import Id
+from state.records import SwarmWorker
 from state.swarm_facts import NextFacts
 
 
@@ -50,9 +51,8 @@ async def next_config(request: AskNext, call: Call, stores: Stores) -> HandedOut
     worker = await stores.swarms.known(request.worker_id)
     rng = SystemRandom()
     for nth in count():
-        facts = await stores.swarms.next_facts(worker, everyone(worker.tag).population_id)
+        facts, population = await _facts(worker, stores)
         worker = facts.worker
-        population = population_of(worker, facts)
         check_hands_out(facts)
         if facts.run is None or (after := after_asking_again(facts.run)) == "new":
             try:
@@ -68,6 +68,19 @@ async def next_config(request: AskNext, call: Call, stores: Stores) -> HandedOut
         else:
             await _end(facts, after, stores)
     raise AssertionError
+
+
+async def _facts(worker: SwarmWorker, stores: Stores) -> tuple[NextFacts, Population]:
+    """What the worker's next config is decided on, and the population that it is for.
+
+    What waits is read of the population that the worker was in, once more where it is in another one from now on.
+    """
+    facts = await stores.swarms.next_facts(worker, worker.population_id or everyone(worker.tag).population_id)
+    population = population_of(facts.worker, facts)
+    if population.population_id == facts.waiting_for:
+        return facts, population
+    facts = await stores.swarms.next_facts(facts.worker, population.population_id)
+    return facts, population_of(facts.worker, facts)
 
 
 async def _new(

@@ -57,8 +57,16 @@ class Purpose:
 
     @property
     def is_compared(self) -> bool:
-        """It is compared with runs of the reference config, which is the shape's center."""
+        """Its value is compared with that of other runs, so it is run to its end."""
         return self.evidence == "matched" and self.strategy in COMPARED and bool(self.shape.center)
+
+    @property
+    def has_references(self) -> bool:
+        """It is compared with runs of the reference config, which is the shape's center.
+
+        The cells of a test are compared with each other.
+        """
+        return self.is_compared and self.strategy != "validate"
 
 
 def purpose_of(population: Population, policy: Policy, draw: float) -> Purpose:
@@ -83,11 +91,11 @@ def reference_config(
     """
     share = policy.belief.reference_share
     ahead = worker.number % round(1 / share) if worker.population_id is None else 0
-    if not purpose.is_compared or (worker.compared + 1 + ahead) * share < 1:
+    if not purpose.has_references or (worker.compared + 1 + ahead) * share < 1:
         return None
     return standing_config(dimensions, purpose.shape)
 
 
 def is_reference(config: Mapping[str, Value], purpose: Purpose) -> bool:
     """Whether a config is what the purpose's runs are compared with."""
-    return purpose.is_compared and dict(purpose.shape.center) == dict(config)
+    return purpose.has_references and dict(purpose.shape.center) == dict(config)

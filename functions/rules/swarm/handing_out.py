@@ -174,10 +174,9 @@ def handed_out(facts: NextFacts, population: Population, owner: str | None, nth:
     """The config that a worker runs next, at its `nth` try (from 0): one that waits, else one that is drawn.
 
     A trial of a new dimension comes first, in its share of the runs and however often it was run: it may have two
-    values only. Else a reference run does, where it is time for
-    one. Different workers take different ones of those that wait.
-    What waits is known of the population that the worker was in: in another one its first config is drawn. A config
-    that was tried often enough is handed out once more where nothing else is found: in a small space everything was.
+    values only. Else a reference run does, where it is time for one. Different workers take different ones of those
+    that wait. A config that was tried often enough is handed out once more where nothing else is found: in a small
+    space everything was.
     """
     duplicates = facts.policy.duplicates
     limits: dict[str, Any] = {

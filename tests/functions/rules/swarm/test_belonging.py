@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from functions.rules.opening import swarm_policy
-from functions.rules.swarm.belonging import Purpose, reference_config
+from functions.rules.swarm.belonging import Purpose, is_reference, reference_config
 from functions.rules.swarm.shapes import Shape
 from state.policy import Policy
 from state.records import SwarmWorker, Value
@@ -44,6 +44,15 @@ def test_so_many_workers_begin_with_a_reference_run_as_runs_are_one(share: float
     assert sum(begin) == 4
     assert not any(later)
     assert begins_with_a_reference(1, policy=policy, population_id="pop_1", compared=each - 1)
+
+
+def test_cells_of_a_test_need_no_reference_runs_and_are_run_to_their_end() -> None:
+    cells = Purpose("validate", Shape("validate", free=("OPTIMIZER",), center=CENTER))
+
+    assert not begins_with_a_reference(1, cells)
+    assert not begins_with_a_reference(1, cells, population_id="pop_1", compared=9)
+    assert not is_reference(CENTER, cells)
+    assert cells.is_compared
 
 
 def test_runs_beside_baselines_need_no_reference_runs() -> None:
