@@ -152,9 +152,15 @@ def planted(seed: int) -> Task:
 
 def from_folder(folder: Path, names: Sequence[str]) -> list[Task]:
     """Tasks of a folder with a `tasks.py` that makes them: tables and surrogates of real trainings."""
-    sys.path.insert(0, str(folder))
-    make = import_module("tasks").make
+    make = module_of(folder, "tasks").make
     return [_theirs(make(name)) for name in names]
+
+
+def module_of(folder: Path, name: str) -> Any:
+    """A module of a folder outside the project."""
+    if str(folder) not in sys.path:
+        sys.path.insert(0, str(folder))
+    return import_module(name)
 
 
 def _theirs(found: Any) -> Task:
@@ -344,36 +350,6 @@ class Greedy(AtRandom):
             return min(max(float(f"{math.exp(place):.3g}"), low), high)
         moved = min(max(value + self.rng.gauss(0, self.FARTHEST) * (high - low), low), high)
         return round(moved) if dimension.dtype == "int" else float(f"{moved:.3g}")
-
-
-class Optuna:
-    """Optuna's TPE sampler, multivariate and with its constant liar, as its documentation advises for workers."""
-
-    def __init__(self, task: Task, workers: int, seed: int) -> None:
-        optuna = import_module("optuna")
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self.optuna, self.task = optuna, task
-        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=workers > 1)
-        self.study = optuna.create_study(sampler=sampler)
-        self.trials: dict[int, Any] = {}
-
-    def ask(self, run: int) -> Config:
-        trial = self.trials[run] = self.study.ask()
-        return {d.name: self._suggested(trial, d) for d in self.task.dimensions}
-
-    def is_stopped(self, run: int, progress: float, value: float) -> bool:
-        return False
-
-    def tell(self, run: int, value: float | None, *, stopped: bool = False) -> None:
-        state = self.optuna.trial.TrialState
-        self.study.tell(self.trials.pop(run), value, state=state.FAIL if value is None else state.COMPLETE)
-
-    def _suggested(self, trial: Any, d: Dimension) -> Any:
-        if d.categories is not None:
-            return trial.suggest_categorical(d.name, d.categories)
-        if d.dtype == "int":
-            return trial.suggest_int(d.name, d.min, d.max)
-        return trial.suggest_float(d.name, d.min, d.max, log=d.dtype == "float_log")
 
 
 # -- workers

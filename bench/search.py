@@ -5,16 +5,19 @@
 Workers run what a method proposes, 300 s each, and report on the way. `nightjar` is what the server does with the
 defaults of a swarm: its sampler, its queue, its early stopping, by the server's own rules. `published` is the sampler
 and the rule of the proposal of swarms. `greedy` changes one or two values of the best, with asynchronous halving.
-`random` and Optuna's TPE stop nothing; TPE is there where Optuna is: `.venv/bin/python -m pip install optuna`.
+`random`, Optuna's TPE and Nevergrad's NGOpt stop nothing, DEHB runs most configs a part of the way; these three are
+there where their packages are: `.venv/bin/python -m pip install optuna nevergrad dehb`.
 
 Regret: how much worse the config with the lowest result truly is than the best one, from 0 to 1, that of the median
-config at random. Brackets hold 95 % bootstrap intervals over seeds, within the tasks.
+config at random. Rank: the place by regret among the methods, of the same task and seed, 1 is the lowest; the mean.
+Brackets hold 95 % bootstrap intervals over seeds, within the tasks.
 
 In the end it measures the CPU time of a proposal of the default sampler, with 5,000 finished runs of 8 dimensions.
 
 Three tasks have learning curves: digits (real trainings), and the two profiles of `./nightjar simulate`. The others
 have only an end, with two dimensions that interact. `--folder` searches the tasks of a folder instead; its `tasks.py`
-has `make(name)`, the names `DEV`, and of these `LC`, those with curves.
+has `make(name)`, the names `DEV`, and of these `LC`, those with curves. The methods in the `REG` of its `methods.py`
+can be named after `--beside`.
 """
 
 from __future__ import annotations
@@ -25,8 +28,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from random import Random
 from statistics import median
@@ -35,18 +36,21 @@ import click
 import numpy as np
 from numpy.typing import NDArray
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
+from scipy.stats import rankdata
 
+from bench._peers import installed, registered
 from bench._search import (
     ANYWHERE,
     RUN_S,
     AtRandom,
     Greedy,
     MethodOf,
-    Optuna,
     Task,
     digits,
     from_folder,
+    module_of,
     nightjar,
     planted,
     searched,
@@ -62,12 +66,14 @@ METHODS: Mapping[str, MethodOf] = {
     OURS: nightjar(),
     "published": nightjar(sampler="thompson", stopping__rule="stochastic"),
     "greedy": Greedy,
-    "TPE": Optuna,
     "random": AtRandom,
+    **installed(),
 }
 CURVES = ("digits", "mnist", "nanochat")
 ENDS = ("planted-1", "planted-2", "planted-3")
 RESAMPLES = 2000
+WIDE = 200
+"""Characters of a line where it is not shown by a terminal."""
 KNOWN = 5000
 """Finished runs where the cost of a proposal is measured."""
 REPEATS = 15
@@ -91,11 +97,13 @@ class Condition:
     crashes: float = 0.0
     early: float = 1.0
     """The share of the GPU time after which ours is compared with the others at the end."""
+    is_first: bool = False
+    """Whether ours is asked to have the lowest mean rank."""
 
 
 CONDITIONS = (
-    Condition("8 workers, 128 runs, curves", has_curves=True, workers=8, runs=128, most=0.85),
-    Condition("8 workers, 128 runs, ends", has_curves=False, workers=8, runs=128, most=1.0),
+    Condition("8 workers, 128 runs, curves", has_curves=True, workers=8, runs=128, most=0.85, is_first=True),
+    Condition("8 workers, 128 runs, ends", has_curves=False, workers=8, runs=128, most=1.0, is_first=True),
     Condition("64 workers, 256 runs, curves", has_curves=True, workers=64, runs=256, most=1.0, early=0.75),
     Condition("1 worker, 64 runs, curves", has_curves=True, workers=1, runs=64, most=1.0),
     Condition(
@@ -132,11 +140,16 @@ def task_of(name: str, folder: Path | None) -> Task:
     return from_folder(folder, [name])[0]
 
 
+@cache
+def methods_of(folder: Path | None) -> Mapping[str, MethodOf]:
+    return {**(registered(folder) if folder else {}), **METHODS}
+
+
 def regret_of(cell: Cell) -> float:
     """At the end, or after the share of the GPU time that is ours."""
     at, task = cell.condition, task_of(cell.task, cell.folder)
     budget = at.runs * RUN_S
-    method = METHODS[cell.method](task, at.workers, cell.seed)
+    method = methods_of(cell.folder)[cell.method](task, at.workers, cell.seed)
     search = searched(task, method, at.workers, budget, cell.seed, at.crashes)
     return search.regret(budget * (at.early if cell.method == OURS else 1.0))
 
@@ -153,8 +166,9 @@ class Figure:
     low: float
     high: float
 
-    def __str__(self) -> str:
-        return f"{self.found:.3f} [{self.low:.3f}, {self.high:.3f}]"
+    def __format__(self, spec: str) -> str:
+        form = spec or ".3f"
+        return f"{self.found:{form}} [{self.low:{form}}, {self.high:{form}}]"
 
 
 def figure(of: Callable[[Regrets], float], regrets: Regrets) -> Figure:
@@ -173,6 +187,16 @@ def mean_of(method: str) -> Callable[[Regrets], float]:
     return lambda regrets: float(regrets[method].mean())
 
 
+def rank_of(method: str) -> Callable[[Regrets], float]:
+    """Its mean rank; methods that are equally good share the mean of their places."""
+
+    def found(regrets: Regrets) -> float:
+        ranks = rankdata(np.array([*regrets.values()]), axis=0)
+        return float(ranks[[*regrets].index(method)].mean())
+
+    return found
+
+
 def best_other(regrets: Regrets) -> str:
     return min((name for name in regrets if name != OURS), key=lambda name: mean_of(name)(regrets))
 
@@ -189,18 +213,21 @@ def measured(
         Cell(at, task, method, seed, folder) for method in methods for task in tasks for seed in range(seeds)
     ]
     with ProcessPoolExecutor(jobs) as pool:
-        found = np.array([*pool.map(regret_of, cells, chunksize=4)])
+        done = pool.map(regret_of, cells, chunksize=4)
+        progress = Console(stderr=True)
+        found = np.array([*track(done, at.name, len(cells), console=progress, transient=True)])
     by_method = found.reshape(len(methods), len(tasks), seeds)
     return dict(zip(methods, by_method, strict=True))
 
 
 def shown(at: Condition, tasks: Sequence[str], regrets: Regrets) -> Table:
     table = Table(title=at.name, title_justify="left")
-    for head in ("method", "regret", *tasks):
+    for head in ("method", "regret", "rank", *tasks):
         table.add_column(head, justify="left" if head == "method" else "right")
     for name in sorted(regrets, key=lambda name: mean_of(name)(regrets)):
         each = (f"{value:.3f}" for value in regrets[name].mean(axis=1))
-        table.add_row(name, str(figure(mean_of(name), regrets)), *each)
+        rank = figure(rank_of(name), regrets)
+        table.add_row(name, f"{figure(mean_of(name), regrets)}", f"{rank:.2f}", *each)
     return table
 
 
@@ -210,6 +237,9 @@ def misses(at: Condition, tasks: Sequence[str], regrets: Regrets) -> list[str]:
     missed = (
         [f"{found} times the regret of {other}, and not {at.most:g} at most"] if found.found > at.most else []
     )
+    ranks = {name: rank_of(name)(regrets) for name in regrets}
+    if at.is_first and (first := min(ranks, key=ranks.__getitem__)) != OURS:
+        missed.append(f"mean rank {ranks[OURS]:.2f}, and {ranks[first]:.2f} that of {first}")
     for n, task in enumerate(tasks if "random" in regrets else ()):
         of_task = {name: each[n : n + 1] for name, each in regrets.items()}
         worse = figure(ratio_to("random"), of_task)
@@ -248,12 +278,14 @@ def proposal_ms(count: int) -> float:
 )
 @click.option("--beside", help="Only these other methods, with commas between them.")
 def main(seeds: int, jobs: int, only: str, folder: Path | None, beside: str | None) -> None:
+    known = methods_of(folder)
     others = [*METHODS][1:] if beside is None else beside.split(",")
-    methods = [OURS, *(name for name in others if name != "TPE" or find_spec("optuna"))]
-    if unknown := {*others} - {*METHODS}:
-        raise click.BadParameter(f"{', '.join(sorted(unknown))}; there are {', '.join(METHODS)}")
+    if unknown := {*others} - {*known}:
+        raise click.BadParameter(f"{', '.join(sorted(unknown))}; there are {', '.join(known)}")
+    methods = [OURS, *others]
     curves, ends = names_in(folder) if folder else (CURVES, ENDS)
-    console, began, missed = Console(), time.monotonic(), list[str]()
+    console = Console(width=None if sys.stdout.isatty() else WIDE)
+    began, missed = time.monotonic(), list[str]()
     for at in CONDITIONS:
         if only not in at.name:
             continue
@@ -277,8 +309,7 @@ def main(seeds: int, jobs: int, only: str, folder: Path | None, beside: str | No
 
 def names_in(folder: Path) -> tuple[Sequence[str], Sequence[str]]:
     """The tasks of a folder that have curves, and those that have not."""
-    sys.path.insert(0, str(folder))
-    tasks = import_module("tasks")
+    tasks = module_of(folder, "tasks")
     return tasks.LC, [name for name in tasks.DEV if name not in tasks.LC]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from random import Random
 from statistics import fmean
@@ -12,8 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from bench import beliefs_swarm, canaries, earlystop, search, transitions
+from bench._peers import Registered, registered
 from bench._planted import IRRELEVANT
-from bench._search import RUN_S, AtRandom, Nightjar, planted, searched
+from bench._search import RUN_S, AtRandom, Nightjar, from_folder, planted, searched
 from bench._users import Held, came_too_late
 from bench.chaos import Told, taken_out
 from bench.keeps import AGAIN, ALONE, FALSE, GAIN, KEPT, OVER, PAIRED, Found, Night, simulate
@@ -220,10 +222,62 @@ def test_an_interval_holds_its_figure_and_a_missed_bound_is_told() -> None:
 
     assert found.low < found.found < found.high
     assert [each.partition(" ")[0] for each in search.misses(at, ["a", "b"], regrets)] == [
-        str(search.figure(search.ratio_to("random"), regrets)).partition(" ")[0],
+        f"{search.figure(search.ratio_to('random'), regrets).found:.3f}",
+        "mean",
         "a:",
         "b:",
     ]
+
+
+def test_methods_that_are_equally_good_share_their_places() -> None:
+    regrets = {
+        "nightjar": np.array([[0.0, 0.1]]),
+        "greedy": np.array([[0.0, 0.2]]),
+        "TPE": np.array([[0.3, 0.3]]),
+    }
+
+    assert [search.rank_of(name)(regrets) for name in regrets] == [1.25, 1.75, 3.0]
+
+
+TASKS = """
+import numpy as np
+from types import SimpleNamespace as Is
+def make(name):
+    space = [Is(name="x", kind="float", lo=0.0, hi=1.0, log=False)]
+    run = lambda config, seed: (np.full(4, config["x"]), None)
+    return Is(name=name, space=space, K=4, run=run, truth=lambda config: config["x"], best=0.0, med=0.5)
+"""
+METHODS = """
+class Halves:
+    def __init__(self, space, points, workers, runs, seed):
+        assert [p.name for p in space] == ["x"] and (points, workers, seed) == (4, 8, 1)
+        self.next, self.told = 1.0, []
+    def ask(self, run, now):
+        self.next /= 2
+        return {"x": self.next}
+    def report(self, run, point, value, now):
+        return run == 0 and point == 2
+    def tell(self, run, value, point, became, now):
+        self.told.append((run, point, became))
+REG = {"halves": Halves}
+"""
+
+
+def test_methods_of_a_folder_search_its_tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in (("tasks", TASKS), ("methods", METHODS)):
+        (tmp_path / f"{name}.py").write_text(text)
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    [task] = from_folder(tmp_path, ["line"])
+    halves = registered(tmp_path)["halves"](task, 8, 1)
+    assert isinstance(halves, Registered)
+
+    search = searched(task, halves, 8, 16 * RUN_S, 1, crashes=0.2)
+
+    became = {run: (point, how) for run, point, how in halves.method.told}
+    assert became[0] == (2, "stopped")
+    assert {how for _, how in became.values()} == {"stopped", "completed", "crashed"}
+    assert search.regret(16 * RUN_S) < 2**-8
 
 
 def test_what_knows_how_often_each_mode_was_kept_finds_more_than_modes_at_random() -> None:
