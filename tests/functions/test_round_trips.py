@@ -158,6 +158,7 @@ CEILINGS: dict[str, Most] = {
     "swarm::register": Most(3, 1, goal=(2, 1)),
     "swarm::register, again": Most(3, 1, goal=(2, 1)),
     "swarm::next_config": Most(2, 1),
+    "swarm::next_config, in another population": Most(3, 1, goal=(2, 1)),
     "swarm::next_config, again": Most(2, 1),
     "run::tick": Most(1, 1),
     "run::tick, at a bucket": Most(2, 1),
@@ -448,13 +449,14 @@ async def organisers(a: Counter) -> None:
     joins = {"worker_id": "w1", "gpu_type": "H100", "baseline_bpb": 1.0, "tag": "new-swarm"}
     await a.paid("swarm::register", **joins)
     await a.paid("swarm::register, again", **joins)
-    run = await a.paid("swarm::next_config", worker_id="w1")
+    run = await a.paid("swarm::next_config, in another population", worker_id="w1")
     await a.paid("swarm::next_config, again", worker_id="w1")
     await a.paid("run::tick", id=run["run_id"], p=0.13, m=1.0)
     await a.paid("run::tick, at a bucket", id=run["run_id"], p=0.2, m=1.0)
     ran = {"worker_id": "w1", "duration_seconds": 1.0}
     await a.paid("swarm::result", **ran, exp_id=run["run_id"], val_bpb=0.9)
     await a.paid("swarm::result, again", **ran, exp_id=run["run_id"], val_bpb=0.9)
+    await a.paid("swarm::next_config", worker_id="w1")
     await a.paid("hypothesis::learn", tag="new-swarm", experiment_id=run["run_id"])
     await a.paid("hypothesis::learn, again", tag="new-swarm", experiment_id=run["run_id"])
     await a.paid("swarm::refill", tag="new-swarm")
