@@ -17,6 +17,7 @@ import hypothesis
 import pytest
 import uvloop
 from hypothesis import HealthCheck
+from redis import Redis
 from starlette.applications import Starlette
 from xdist.remote import Producer
 from xdist.scheduler.loadscope import LoadScopeScheduling
@@ -169,9 +170,19 @@ def defaults(redis_server: EmbeddedRedis) -> Settings:
 
 
 @pytest.fixture
-def settings(defaults: Settings, tmp_path: Path) -> Settings:
+def settings(defaults: Settings, tmp_path: Path, broker: Redis) -> Iterator[Settings]:
     """Settings of a lab of its own."""
-    return defaults.model_copy(update={"lab": f"t{uuid.uuid4().hex[:12]}", "data": tmp_path / "data"})
+    lab = f"t{uuid.uuid4().hex[:12]}"
+    yield defaults.model_copy(update={"lab": lab, "data": tmp_path / "data"})
+    if keys := [*broker.scan_iter(f"*{lab}*", count=10_000)]:
+        broker.unlink(*keys)  # those of thousands of tests would slow every SCAN of the tests that follow
+
+
+@pytest.fixture(scope="session")
+def broker(redis_server: EmbeddedRedis) -> Iterator[Redis]:
+    """A client of the private Redis."""
+    with Redis.from_url(redis_server.url) as client:
+        yield client
 
 
 @pytest.fixture

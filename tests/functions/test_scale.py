@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from typing import Any
@@ -110,7 +109,7 @@ async def test_many_experiments_cost_what_three_thousand_cost(settings: Settings
         days = []
         for count in (FEW, many):
             patient = {"heartbeat_s": A_DAY_S, "stale_s": 2 * A_DAY_S}
-            own = settings.model_copy(update={"lab": f"t{uuid.uuid4().hex[:12]}", **patient})
+            own = settings.model_copy(update={"lab": f"{settings.lab}-{count}", **patient})
             process = await stack.enter_async_context(opened("web", own))
             await a_lab(process, count)
             days.append(await a_day(process))
