@@ -62,6 +62,8 @@ from functions.rules.swarm.shapes import drawn_config
 from state.policy import Policy
 
 OURS = "nightjar"
+ITS_END = "nightjar at its end"
+"""Where ours is compared with others before its end."""
 METHODS: Mapping[str, MethodOf] = {
     OURS: nightjar(),
     "published": nightjar(sampler="thompson", stopping__rule="stochastic"),
@@ -145,13 +147,13 @@ def methods_of(folder: Path | None) -> Mapping[str, MethodOf]:
     return {**(registered(folder) if folder else {}), **METHODS}
 
 
-def regret_of(cell: Cell) -> float:
-    """At the end, or after the share of the GPU time that is ours."""
+def regrets_of(cell: Cell) -> tuple[float, float]:
+    """At the end, and after the share of the GPU time that is ours."""
     at, task = cell.condition, task_of(cell.task, cell.folder)
     budget = at.runs * RUN_S
     method = methods_of(cell.folder)[cell.method](task, at.workers, cell.seed)
     search = searched(task, method, at.workers, budget, cell.seed, at.crashes)
-    return search.regret(budget * (at.early if cell.method == OURS else 1.0))
+    return search.regret(budget), search.regret(budget * at.early)
 
 
 Regrets = Mapping[str, NDArray[np.float64]]
@@ -191,18 +193,21 @@ def rank_of(method: str) -> Callable[[Regrets], float]:
     """Its mean rank; methods that are equally good share the mean of their places."""
 
     def found(regrets: Regrets) -> float:
-        ranks = rankdata(np.array([*regrets.values()]), axis=0)
-        return float(ranks[[*regrets].index(method)].mean())
+        names = [name for name in regrets if name != ITS_END]
+        ranks = rankdata(np.array([regrets[name] for name in names]), axis=0)
+        return float(ranks[names.index(method)].mean())
 
     return found
 
 
 def best_other(regrets: Regrets) -> str:
-    return min((name for name in regrets if name != OURS), key=lambda name: mean_of(name)(regrets))
+    return min(
+        (name for name in regrets if name not in (OURS, ITS_END)), key=lambda name: mean_of(name)(regrets)
+    )
 
 
-def ratio_to(other: str) -> Callable[[Regrets], float]:
-    return lambda regrets: (mean_of(OURS)(regrets) + LEAST) / (mean_of(other)(regrets) + LEAST)
+def ratio_to(other: str, of: str = OURS) -> Callable[[Regrets], float]:
+    return lambda regrets: (mean_of(of)(regrets) + LEAST) / (mean_of(other)(regrets) + LEAST)
 
 
 def measured(
@@ -213,11 +218,12 @@ def measured(
         Cell(at, task, method, seed, folder) for method in methods for task in tasks for seed in range(seeds)
     ]
     with ProcessPoolExecutor(jobs) as pool:
-        done = pool.map(regret_of, cells, chunksize=4)
+        done = pool.map(regrets_of, cells, chunksize=4)
         progress = Console(stderr=True)
         found = np.array([*track(done, at.name, len(cells), console=progress, transient=True)])
-    by_method = found.reshape(len(methods), len(tasks), seeds)
-    return dict(zip(methods, by_method, strict=True))
+    ends, early = found.T.reshape(2, len(methods), len(tasks), seeds)
+    regrets = dict(zip(methods, ends, strict=True))
+    return regrets if at.early == 1 else {**regrets, OURS: early[methods.index(OURS)], ITS_END: regrets[OURS]}
 
 
 def shown(at: Condition, tasks: Sequence[str], regrets: Regrets) -> Table:
@@ -226,8 +232,8 @@ def shown(at: Condition, tasks: Sequence[str], regrets: Regrets) -> Table:
         table.add_column(head, justify="left" if head == "method" else "right")
     for name in sorted(regrets, key=lambda name: mean_of(name)(regrets)):
         each = (f"{value:.3f}" for value in regrets[name].mean(axis=1))
-        rank = figure(rank_of(name), regrets)
-        table.add_row(name, f"{figure(mean_of(name), regrets)}", f"{rank:.2f}", *each)
+        rank = "" if name == ITS_END else f"{figure(rank_of(name), regrets):.2f}"
+        table.add_row(name, f"{figure(mean_of(name), regrets)}", rank, *each)
     return table
 
 
@@ -237,12 +243,12 @@ def misses(at: Condition, tasks: Sequence[str], regrets: Regrets) -> list[str]:
     missed = (
         [f"{found} times the regret of {other}, and not {at.most:g} at most"] if found.found > at.most else []
     )
-    ranks = {name: rank_of(name)(regrets) for name in regrets}
+    ranks = {name: rank_of(name)(regrets) for name in regrets if name != ITS_END}
     if at.is_first and (first := min(ranks, key=ranks.__getitem__)) != OURS:
         missed.append(f"mean rank {ranks[OURS]:.2f}, and {ranks[first]:.2f} that of {first}")
     for n, task in enumerate(tasks if "random" in regrets else ()):
         of_task = {name: each[n : n + 1] for name, each in regrets.items()}
-        worse = figure(ratio_to("random"), of_task)
+        worse = figure(ratio_to("random", of=ITS_END if ITS_END in regrets else OURS), of_task)
         if worse.low > 1:
             missed.append(f"{task}: {worse} times the regret of random search")
     return missed

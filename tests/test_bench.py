@@ -229,6 +229,17 @@ def test_an_interval_holds_its_figure_and_a_missed_bound_is_told() -> None:
     ]
 
 
+def test_what_is_compared_early_with_others_is_compared_with_random_search_at_its_end() -> None:
+    early, end, others = (np.full((1, 4), value) for value in (0.3, 0.1, 0.2))
+    at = next(condition for condition in search.CONDITIONS if condition.early < 1)
+
+    missed = search.misses(
+        at, ["a"], {"nightjar": early, "greedy": others, "random": others, search.ITS_END: end}
+    )
+
+    assert missed == ["1.500 [1.500, 1.500] times the regret of greedy, and not 1 at most"]
+
+
 def test_methods_that_are_equally_good_share_their_places() -> None:
     regrets = {
         "nightjar": np.array([[0.0, 0.1]]),
