@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar
+from typing import Any
 
 from bench._search import Config, MethodOf, Task, module_of
 from state.records import Dimension
@@ -22,7 +22,7 @@ from state.records import Dimension
 class Optuna:
     """Optuna's TPE sampler, multivariate and with its constant liar, as its documentation advises for workers."""
 
-    def __init__(self, task: Task, workers: int, seed: int) -> None:
+    def __init__(self, task: Task, workers: int, runs: int, seed: int) -> None:
         optuna = import_module("optuna")
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self.optuna, self.task = optuna, task
@@ -49,18 +49,33 @@ class Optuna:
         return trial.suggest_float(d.name, d.min, d.max, log=d.dtype == "float_log")
 
 
+class Crashes:
+    """Tells a library that knows no crashes that one is as bad as the worst value, once there is a value."""
+
+    def __init__(self, tell: Callable[[Any, float], object]) -> None:
+        self.tell, self.worst = tell, -math.inf
+        self.held_back: list[Any] = []
+
+    def ended(self, asked: Any, value: float | None) -> None:
+        if value is None:
+            self.held_back.append(asked)
+        else:
+            self.worst = max(self.worst, value)
+            self.tell(asked, value)
+        while math.isfinite(self.worst) and self.held_back:
+            self.tell(self.held_back.pop(), self.worst)
+
+
 class Nevergrad:
     """Nevergrad's NGOpt, which chooses its optimiser by the space, the budget and how many workers there are."""
 
-    BUDGET: ClassVar[Mapping[int, int]] = {1: 64, 8: 128, 64: 256}
-    """Runs, by workers: what `bench.search` gives them."""
-
-    def __init__(self, task: Task, workers: int, seed: int) -> None:
-        self.ng, self.worst = import_module("nevergrad"), 0.0
+    def __init__(self, task: Task, workers: int, runs: int, seed: int) -> None:
+        self.ng = import_module("nevergrad")
         space = self.ng.p.Dict(**{d.name: self._parameter(d) for d in task.dimensions})
         space.random_state.seed(seed)
-        self.search = self.ng.optimizers.NGOpt(space, budget=self.BUDGET[workers], num_workers=workers)
+        self.search = self.ng.optimizers.NGOpt(space, budget=runs, num_workers=workers)
         self.asked: dict[int, Any] = {}
+        self.told = Crashes(self.search.tell)
 
     def ask(self, run: int) -> Config:
         self.asked[run] = self.search.ask()
@@ -70,8 +85,7 @@ class Nevergrad:
         return False
 
     def tell(self, run: int, value: float | None, *, stopped: bool = False) -> None:
-        self.worst = max(self.worst, value or 0.0)
-        self.search.tell(self.asked.pop(run), self.worst if value is None else value)
+        self.told.ended(self.asked.pop(run), value)
 
     def _parameter(self, d: Dimension) -> Any:
         if d.categories is not None:
@@ -83,25 +97,32 @@ class Nevergrad:
 
 
 class Dehb:
-    """DEHB: differential evolution with Hyperband; a run ends at the share of its way that it asks for."""
+    """DEHB: differential evolution with Hyperband; a run ends at the share of its way that it asks for.
 
-    def __init__(self, task: Task, workers: int, seed: int) -> None:
+    For tasks with learning curves: where runs have only an end, all that it asks for would cost a whole run.
+    """
+
+    def __init__(self, task: Task, workers: int, runs: int, seed: int) -> None:
         logging.disable(logging.WARNING)
-        self.cs, self.task, self.worst = import_module("ConfigSpace"), task, 0.0
+        self.cs, self.task = import_module("ConfigSpace"), task
         space = self.cs.ConfigurationSpace(seed=seed)
         space.add(*(self._parameter(d) for d in task.dimensions))
         self.folder = TemporaryDirectory(prefix="dehb-")
         self.search = import_module("dehb").DEHB(
             f=None,
             cs=space,
-            min_fidelity=min(1, task.points / 9),
+            min_fidelity=1,
             max_fidelity=task.points,
             n_workers=1,
             seed=seed,
             output_path=self.folder.name,
             log_level="ERROR",
+            save_freq="end",
         )
         self.asked: dict[int, Any] = {}
+        self.told = Crashes(
+            lambda asked, value: self.search.tell(asked, {"fitness": value, "cost": asked["fidelity"]})
+        )
 
     def ask(self, run: int) -> Config:
         self.asked[run] = self.search.ask()
@@ -113,11 +134,7 @@ class Dehb:
         return progress * self.task.points >= fidelity - 1e-9
 
     def tell(self, run: int, value: float | None, *, stopped: bool = False) -> None:
-        self.worst = max(self.worst, value or 0.0)
-        asked = self.asked.pop(run)
-        self.search.tell(
-            asked, {"fitness": self.worst if value is None else value, "cost": asked["fidelity"]}
-        )
+        self.told.ended(self.asked.pop(run), value)
 
     def _parameter(self, d: Dimension) -> Any:
         if d.categories is not None:
@@ -134,11 +151,14 @@ class Dehb:
 
 
 class Registered:
-    """A method of a folder's `methods.REG`: `ask(run, now)`, `report(run, point, value, now)` and `tell`."""
+    """A method of a folder's `methods.REG`: `ask(run, now)`, `report(run, point, value, now)` and `tell`.
 
-    def __init__(self, task: Task, workers: int, seed: int, *, folder: Path, name: str) -> None:
+    `now` is always 0.
+    """
+
+    def __init__(self, task: Task, workers: int, runs: int, seed: int, *, folder: Path, name: str) -> None:
         self.task, space = task, module_of(folder, "tasks").make(task.name).space
-        self.method = module_of(folder, "methods").REG[name](space, task.points, workers, math.nan, seed)
+        self.method = module_of(folder, "methods").REG[name](space, task.points, workers, runs, seed)
         self.at: dict[int, int] = {}
 
     def ask(self, run: int) -> Config:
@@ -152,8 +172,13 @@ class Registered:
 
     def tell(self, run: int, value: float | None, *, stopped: bool = False) -> None:
         became = "crashed" if value is None else "stopped" if stopped else "completed"
-        at = self.at.pop(run) if stopped else self.task.points
+        reported = self.at.pop(run)
+        at = 0 if value is None else reported if stopped else self.task.points
         self.method.tell(run, value, at, became, 0.0)
+
+
+FOR_CURVES = ("DEHB",)
+"""Methods that need learning curves."""
 
 
 def installed() -> Mapping[str, MethodOf]:
@@ -167,7 +192,10 @@ def installed() -> Mapping[str, MethodOf]:
 
 
 def registered(folder: Path) -> Mapping[str, MethodOf]:
-    """The methods of a folder, if it has any."""
+    """The methods of a folder, if it has any, as `folder:NAME`."""
     if not (folder / "methods.py").exists():
         return {}
-    return {name: partial(Registered, folder=folder, name=name) for name in module_of(folder, "methods").REG}
+    return {
+        f"folder:{name}": partial(Registered, folder=folder, name=name)
+        for name in module_of(folder, "methods").REG
+    }

@@ -199,14 +199,14 @@ class Method(Protocol):
         ...
 
 
-MethodOf = Callable[[Task, int, int], Method]
-"""Of a task, how many workers there are, and a seed."""
+MethodOf = Callable[[Task, int, int, int], Method]
+"""Of a task, how many workers there are, the whole runs that the GPU time is worth, and a seed."""
 
 
 class Nightjar:
     """A swarm without hypotheses, by the rules of the server: its sampler, its queue and its early stopping."""
 
-    def __init__(self, task: Task, workers: int, seed: int, *, policy: Policy) -> None:
+    def __init__(self, task: Task, workers: int, runs: int, seed: int, *, policy: Policy) -> None:
         self.task, self.workers, self.policy = task, workers, policy
         self.rng = Random(f"nightjar {seed}")
         self.population = everyone(task.name)
@@ -288,7 +288,7 @@ def nightjar(**changes: Any) -> MethodOf:
 class AtRandom:
     """Random search."""
 
-    def __init__(self, task: Task, workers: int, seed: int) -> None:
+    def __init__(self, task: Task, workers: int, runs: int, seed: int) -> None:
         self.task, self.rng = task, Random(f"random {seed}")
         self.configs: dict[int, Config] = {}
 
@@ -315,8 +315,8 @@ class Greedy(AtRandom):
 
     RESTARTS, FARTHEST, RUNGS, PEERS = 0.2, 0.2, (0.1, 0.3), 9
 
-    def __init__(self, task: Task, workers: int, seed: int) -> None:
-        super().__init__(task, workers, seed)
+    def __init__(self, task: Task, workers: int, runs: int, seed: int) -> None:
+        super().__init__(task, workers, runs, seed)
         self.best: tuple[float, Config] | None = None
         self.rungs: dict[float, list[float]] = {rung: [] for rung in self.RUNGS}
 

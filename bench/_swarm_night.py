@@ -346,14 +346,14 @@ class Night:
 
     def _next_facts(self, worker: SwarmWorker) -> NextFacts:
         told = self._facts()
-        known = population_of(worker, SwarmFacts(**told)).population_id
-        waiting = self._waiting.get(known, {})
+        population_id = population_of(worker, SwarmFacts(**told)).population_id
+        waiting = self._waiting.get(population_id, {})
         retests = (self._experiments[name] for name in self._retests)
         return NextFacts(
             **told,
             worker=worker,
             run=None,
-            waiting_for=known,
+            waiting_for=population_id,
             waiting=sorted(waiting, key=lambda text: (-waiting[text], text))[:LOOKED_AT],
             retests=[e for e in retests if e.status == "registered"],
         )

@@ -5,11 +5,11 @@
 Workers run what a method proposes, 300 s each, and report on the way. `nightjar` is what the server does with the
 defaults of a swarm: its sampler, its queue, its early stopping, by the server's own rules. `published` is the sampler
 and the rule of the proposal of swarms. `greedy` changes one or two values of the best, with asynchronous halving.
-`random`, Optuna's TPE and Nevergrad's NGOpt stop nothing, DEHB runs most configs a part of the way; these three are
-there where their packages are: `.venv/bin/python -m pip install optuna nevergrad dehb`.
+`random` stops nothing. Optuna's TPE and Nevergrad's NGOpt stop nothing either, DEHB runs most configs a part of the
+way: they are there where they are installed (`python -m pip install optuna nevergrad dehb`), DEHB for curves alone.
 
 Regret: how much worse the config with the lowest result truly is than the best one, from 0 to 1, that of the median
-config at random. Rank: the place by regret among the methods, of the same task and seed, 1 is the lowest; the mean.
+config at random. Rank: a method's place by regret on one task with one seed, 1 for the lowest; the mean.
 Brackets hold 95 % bootstrap intervals over seeds, within the tasks.
 
 In the end it measures the CPU time of a proposal of the default sampler, with 5,000 finished runs of 8 dimensions.
@@ -17,7 +17,7 @@ In the end it measures the CPU time of a proposal of the default sampler, with 5
 Three tasks have learning curves: digits (real trainings), and the two profiles of `./nightjar simulate`. The others
 have only an end, with two dimensions that interact. `--folder` searches the tasks of a folder instead; its `tasks.py`
 has `make(name)`, the names `DEV`, and of these `LC`, those with curves. The methods in the `REG` of its `methods.py`
-can be named after `--beside`.
+can be named after `--beside`, as `folder:NAME`.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from rich.progress import track
 from rich.table import Table
 from scipy.stats import rankdata
 
-from bench._peers import installed, registered
+from bench._peers import FOR_CURVES, installed, registered
 from bench._search import (
     ANYWHERE,
     RUN_S,
@@ -62,8 +62,8 @@ from functions.rules.swarm.shapes import drawn_config
 from state.policy import Policy
 
 OURS = "nightjar"
-ITS_END = "nightjar at its end"
-"""Where ours is compared with others before its end."""
+EARLY = "nightjar, early"
+"""Ours before its end, where that is compared with the end of the others."""
 METHODS: Mapping[str, MethodOf] = {
     OURS: nightjar(),
     "published": nightjar(sampler="thompson", stopping__rule="stochastic"),
@@ -144,14 +144,14 @@ def task_of(name: str, folder: Path | None) -> Task:
 
 @cache
 def methods_of(folder: Path | None) -> Mapping[str, MethodOf]:
-    return {**(registered(folder) if folder else {}), **METHODS}
+    return {**METHODS, **(registered(folder) if folder else {})}
 
 
 def regrets_of(cell: Cell) -> tuple[float, float]:
-    """At the end, and after the share of the GPU time that is ours."""
+    """At the end, and after the share `early` of the GPU time."""
     at, task = cell.condition, task_of(cell.task, cell.folder)
     budget = at.runs * RUN_S
-    method = methods_of(cell.folder)[cell.method](task, at.workers, cell.seed)
+    method = methods_of(cell.folder)[cell.method](task, at.workers, at.runs, cell.seed)
     search = searched(task, method, at.workers, budget, cell.seed, at.crashes)
     return search.regret(budget), search.regret(budget * at.early)
 
@@ -193,7 +193,7 @@ def rank_of(method: str) -> Callable[[Regrets], float]:
     """Its mean rank; methods that are equally good share the mean of their places."""
 
     def found(regrets: Regrets) -> float:
-        names = [name for name in regrets if name != ITS_END]
+        names = [name for name in regrets if name != EARLY]
         ranks = rankdata(np.array([regrets[name] for name in names]), axis=0)
         return float(ranks[names.index(method)].mean())
 
@@ -202,12 +202,18 @@ def rank_of(method: str) -> Callable[[Regrets], float]:
 
 def best_other(regrets: Regrets) -> str:
     return min(
-        (name for name in regrets if name not in (OURS, ITS_END)), key=lambda name: mean_of(name)(regrets)
+        (name for name in regrets if name not in (OURS, EARLY)), key=lambda name: mean_of(name)(regrets)
     )
 
 
-def ratio_to(other: str, of: str = OURS) -> Callable[[Regrets], float]:
-    return lambda regrets: (mean_of(of)(regrets) + LEAST) / (mean_of(other)(regrets) + LEAST)
+def ratio_to(other: str, *, early: bool = True) -> Callable[[Regrets], float]:
+    """The regret of ours by that of another one at its end; `early`: of ours before its end, where that is asked."""
+
+    def found(regrets: Regrets) -> float:
+        ours = EARLY if early and EARLY in regrets else OURS
+        return (mean_of(ours)(regrets) + LEAST) / (mean_of(other)(regrets) + LEAST)
+
+    return found
 
 
 def measured(
@@ -219,11 +225,11 @@ def measured(
     ]
     with ProcessPoolExecutor(jobs) as pool:
         done = pool.map(regrets_of, cells, chunksize=4)
-        progress = Console(stderr=True)
-        found = np.array([*track(done, at.name, len(cells), console=progress, transient=True)])
+        stderr = Console(stderr=True)
+        found = np.array([*track(done, at.name, len(cells), console=stderr, transient=True)])
     ends, early = found.T.reshape(2, len(methods), len(tasks), seeds)
     regrets = dict(zip(methods, ends, strict=True))
-    return regrets if at.early == 1 else {**regrets, OURS: early[methods.index(OURS)], ITS_END: regrets[OURS]}
+    return regrets if at.early == 1 else {**regrets, EARLY: early[methods.index(OURS)]}
 
 
 def shown(at: Condition, tasks: Sequence[str], regrets: Regrets) -> Table:
@@ -232,7 +238,7 @@ def shown(at: Condition, tasks: Sequence[str], regrets: Regrets) -> Table:
         table.add_column(head, justify="left" if head == "method" else "right")
     for name in sorted(regrets, key=lambda name: mean_of(name)(regrets)):
         each = (f"{value:.3f}" for value in regrets[name].mean(axis=1))
-        rank = "" if name == ITS_END else f"{figure(rank_of(name), regrets):.2f}"
+        rank = "" if name == EARLY else f"{figure(rank_of(name), regrets):.2f}"
         table.add_row(name, f"{figure(mean_of(name), regrets)}", rank, *each)
     return table
 
@@ -243,12 +249,12 @@ def misses(at: Condition, tasks: Sequence[str], regrets: Regrets) -> list[str]:
     missed = (
         [f"{found} times the regret of {other}, and not {at.most:g} at most"] if found.found > at.most else []
     )
-    ranks = {name: rank_of(name)(regrets) for name in regrets if name != ITS_END}
+    ranks = {name: rank_of(name)(regrets) for name in regrets if name != EARLY}
     if at.is_first and (first := min(ranks, key=ranks.__getitem__)) != OURS:
         missed.append(f"mean rank {ranks[OURS]:.2f}, and {ranks[first]:.2f} that of {first}")
     for n, task in enumerate(tasks if "random" in regrets else ()):
         of_task = {name: each[n : n + 1] for name, each in regrets.items()}
-        worse = figure(ratio_to("random", of=ITS_END if ITS_END in regrets else OURS), of_task)
+        worse = figure(ratio_to("random", early=False), of_task)
         if worse.low > 1:
             missed.append(f"{task}: {worse} times the regret of random search")
     return missed
@@ -287,8 +293,9 @@ def main(seeds: int, jobs: int, only: str, folder: Path | None, beside: str | No
     known = methods_of(folder)
     others = [*METHODS][1:] if beside is None else beside.split(",")
     if unknown := {*others} - {*known}:
-        raise click.BadParameter(f"{', '.join(sorted(unknown))}; there are {', '.join(known)}")
-    methods = [OURS, *others]
+        raise click.BadParameter(
+            f"{', '.join(sorted(unknown))}; there are {', '.join(known)}: pip installs the others"
+        )
     curves, ends = names_in(folder) if folder else (CURVES, ENDS)
     console = Console(width=None if sys.stdout.isatty() else WIDE)
     began, missed = time.monotonic(), list[str]()
@@ -296,6 +303,7 @@ def main(seeds: int, jobs: int, only: str, folder: Path | None, beside: str | No
         if only not in at.name:
             continue
         tasks = curves if at.has_curves else ends
+        methods = [OURS, *(name for name in others if at.has_curves or name not in FOR_CURVES)]
         regrets = measured(at, tasks, methods, seeds, jobs, folder)
         console.print(shown(at, tasks, regrets))
         other = best_other(regrets)

@@ -188,7 +188,7 @@ class HandOut:
     """Seconds without a word of its worker after which the run is lost."""
     dimensions_version: int
     is_compared: bool = False
-    """It is compared with runs of a reference config, or is one."""
+    """Its value is compared with those of other runs for a claim: it is not stopped early."""
     is_reference: bool = False
     """It is a run of a reference config: others are compared with it."""
     is_extra: bool = False

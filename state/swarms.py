@@ -153,7 +153,7 @@ class Swarms:
         """
         return tag_in(await self._lab.hash(self._keys.tag(tag)), tag).results
 
-    async def next_facts(self, worker: SwarmWorker, population: str) -> NextFacts:
+    async def next_facts(self, worker: SwarmWorker, population_id: str) -> NextFacts:
         """What a worker's next config is decided on, with what waits for this population.
 
         One round trip, one more where the worker has another run by now.
@@ -165,7 +165,7 @@ class Swarms:
                     **self._of_tag(tag),
                     "worker": ("HGETALL", keys("swarm_workers", worker.worker_id)),
                     "run": ("HGETALL", keys.experiment(run_id)) if run_id else None,
-                    "waiting": ("ZRANGE", keys("proposals", tag, population), 0, LOOKED_AT - 1),
+                    "waiting": ("ZRANGE", keys("proposals", tag, population_id), 0, LOOKED_AT - 1),
                     "retests": members(
                         self._lab,
                         keys.status(tag, "registered", "")[0],
@@ -183,7 +183,7 @@ class Swarms:
             **vars(_facts(tag, found)),
             worker=newest,
             run=Experiment.found(found["run"]),
-            waiting_for=population,
+            waiting_for=population_id,
             waiting=found["waiting"],
             retests=[e for fields in records(found["retests"]).values() if (e := Experiment.found(fields))],
             best_config=best_config.read_from(found["best_config"]),

@@ -170,16 +170,18 @@ def defaults(redis_server: EmbeddedRedis) -> Settings:
 
 
 @pytest.fixture
-def settings(defaults: Settings, tmp_path: Path, broker: Redis) -> Iterator[Settings]:
-    """Settings of a lab of its own."""
+def settings(defaults: Settings, tmp_path: Path, redis_client: Redis) -> Iterator[Settings]:
+    """Settings of a lab of its own; its keys are removed after the test."""
     lab = f"t{uuid.uuid4().hex[:12]}"
     yield defaults.model_copy(update={"lab": lab, "data": tmp_path / "data"})
-    if keys := [*broker.scan_iter(f"*{lab}*", count=10_000)]:
-        broker.unlink(*keys)  # those of thousands of tests would slow every SCAN of the tests that follow
+    if keys := [*redis_client.scan_iter(f"*{lab}*", count=10_000)]:
+        redis_client.unlink(
+            *keys
+        )  # those of thousands of tests would slow every SCAN of the tests that follow
 
 
 @pytest.fixture(scope="session")
-def broker(redis_server: EmbeddedRedis) -> Iterator[Redis]:
+def redis_client(redis_server: EmbeddedRedis) -> Iterator[Redis]:
     """A client of the private Redis."""
     with Redis.from_url(redis_server.url) as client:
         yield client

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from bench import beliefs_swarm, canaries, earlystop, search, transitions
-from bench._peers import Registered, registered
+from bench._peers import Crashes, Registered, registered
 from bench._planted import IRRELEVANT
 from bench._search import RUN_S, AtRandom, Nightjar, from_folder, planted, searched
 from bench._users import Held, came_too_late
@@ -170,7 +170,8 @@ def test_a_search_with_the_defaults_of_a_swarm_beats_random_search() -> None:
     task = planted(1)
     ours, blind = (
         fmean(
-            searched(task, method(task, 8, seed), 8, 64 * RUN_S, seed).regret(64 * RUN_S) for seed in range(3)
+            searched(task, method(task, 8, 64, seed), 8, 64 * RUN_S, seed).regret(64 * RUN_S)
+            for seed in range(3)
         )
         for method in (search.METHODS["nightjar"], search.METHODS["random"])
     )
@@ -179,7 +180,7 @@ def test_a_search_with_the_defaults_of_a_swarm_beats_random_search() -> None:
 
 
 def test_what_is_measured_are_the_defaults_of_the_server() -> None:
-    ours = search.METHODS["nightjar"](planted(1), 8, 1)
+    ours = search.METHODS["nightjar"](planted(1), 8, 64, 1)
 
     assert isinstance(ours, Nightjar)
     assert ours.policy == swarm_policy(Policy())
@@ -203,7 +204,7 @@ def test_gpu_time_is_what_all_workers_use_together_and_crashes_cost_less() -> No
     task = planted(1)
 
     def started(crashes: float) -> int:
-        return searched(task, AtRandom(task, 8, 1), 8, 64 * RUN_S, 1, crashes).started
+        return searched(task, AtRandom(task, 8, 64, 1), 8, 64 * RUN_S, 1, crashes).started
 
     assert 64 <= started(0.0) <= 64 + 8
     assert started(0.5) > 90
@@ -234,10 +235,20 @@ def test_what_is_compared_early_with_others_is_compared_with_random_search_at_it
     at = next(condition for condition in search.CONDITIONS if condition.early < 1)
 
     missed = search.misses(
-        at, ["a"], {"nightjar": early, "greedy": others, "random": others, search.ITS_END: end}
+        at, ["a"], {"nightjar": end, "greedy": others, "random": others, search.EARLY: early}
     )
 
     assert missed == ["1.500 [1.500, 1.500] times the regret of greedy, and not 1 at most"]
+
+
+def test_a_library_that_knows_no_crashes_is_told_of_one_as_of_the_worst_value() -> None:
+    told = list[tuple[str, float]]()
+    crashes = Crashes(lambda asked, value: told.append((asked, value)))
+
+    for asked, value in (("a", None), ("b", 0.9), ("c", 1.1), ("d", 1.0), ("e", None)):
+        crashes.ended(asked, value)
+
+    assert told == [("b", 0.9), ("a", 0.9), ("c", 1.1), ("d", 1.0), ("e", 1.1)]
 
 
 def test_methods_that_are_equally_good_share_their_places() -> None:
@@ -261,7 +272,7 @@ def make(name):
 METHODS = """
 class Halves:
     def __init__(self, space, points, workers, runs, seed):
-        assert [p.name for p in space] == ["x"] and (points, workers, seed) == (4, 8, 1)
+        assert [p.name for p in space] == ["x"] and (points, workers, runs, seed) == (4, 8, 16, 1)
         self.next, self.told = 1.0, []
     def ask(self, run, now):
         self.next /= 2
@@ -280,14 +291,14 @@ def test_methods_of_a_folder_search_its_tasks(tmp_path: Path, monkeypatch: pytes
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.syspath_prepend(tmp_path)
     [task] = from_folder(tmp_path, ["line"])
-    halves = registered(tmp_path)["halves"](task, 8, 1)
+    halves = registered(tmp_path)["folder:halves"](task, 8, 16, 1)
     assert isinstance(halves, Registered)
 
     search = searched(task, halves, 8, 16 * RUN_S, 1, crashes=0.2)
 
     became = {run: (point, how) for run, point, how in halves.method.told}
     assert became[0] == (2, "stopped")
-    assert {how for _, how in became.values()} == {"stopped", "completed", "crashed"}
+    assert {*became.values()} == {(2, "stopped"), (4, "completed"), (0, "crashed")}
     assert search.regret(16 * RUN_S) < 2**-8
 
 

@@ -26,7 +26,6 @@ from functions.swarm._stores import Stores
 from functions.views.swarm_runs import HandedOut, handed_out_again_view, handed_out_view
 from state.errors import BudgetExhausted
 from state.ids import Id
-from state.records import SwarmWorker
 from state.swarm_facts import NextFacts
 
 
@@ -51,12 +50,13 @@ async def next_config(request: AskNext, call: Call, stores: Stores) -> HandedOut
     worker = await stores.swarms.known(request.worker_id)
     rng = SystemRandom()
     for nth in count():
-        facts, population = await _facts(worker, stores)
+        population_id = worker.population_id or everyone(worker.tag).population_id
+        facts = await stores.swarms.next_facts(worker, population_id)
         worker = facts.worker
         check_hands_out(facts)
         if facts.run is None or (after := after_asking_again(facts.run)) == "new":
             try:
-                given = await _new(facts, population, nth, rng, stores)
+                given = await _new(facts, nth, rng, stores)
             except BudgetExhausted as problem:
                 raise come_back(problem) from problem
             if given is not None:
@@ -70,22 +70,7 @@ async def next_config(request: AskNext, call: Call, stores: Stores) -> HandedOut
     raise AssertionError
 
 
-async def _facts(worker: SwarmWorker, stores: Stores) -> tuple[NextFacts, Population]:
-    """What the worker's next config is decided on, and the population that it is for.
-
-    What waits is read of the population that the worker was in, once more where it is in another one from now on.
-    """
-    facts = await stores.swarms.next_facts(worker, worker.population_id or everyone(worker.tag).population_id)
-    population = population_of(facts.worker, facts)
-    if population.population_id == facts.waiting_for:
-        return facts, population
-    facts = await stores.swarms.next_facts(facts.worker, population.population_id)
-    return facts, population_of(facts.worker, facts)
-
-
-async def _new(
-    facts: NextFacts, population: Population, nth: int, rng: Random, stores: Stores
-) -> HandedOut | None:
+async def _new(facts: NextFacts, nth: int, rng: Random, stores: Stores) -> HandedOut | None:
     """A retest that waits, else a config; None where what this was decided on has changed.
 
     Raises:
@@ -98,9 +83,19 @@ async def _new(
         if not await experiments.hand_out_retest(retest, worker, budget_s=budget_s, lost_after_s=wait_s):
             return None
         return handed_out_again_view(retest.model_copy(update={"budget_s": budget_s}), source)
+    facts, population = await _of_its_population(facts, stores)
     out = handed_out(facts, population, worker.worker_id, nth, rng)
     given = await experiments.hand_out(worker, out)
     return None if given is None else handed_out_view(given, out, source)
+
+
+async def _of_its_population(facts: NextFacts, stores: Stores) -> tuple[NextFacts, Population]:
+    """The facts with what waits for the population that the worker is in from now on; read again where it moves."""
+    population = population_of(facts.worker, facts)
+    if population.population_id == facts.waiting_for:
+        return facts, population
+    facts = await stores.swarms.next_facts(facts.worker, population.population_id)
+    return facts, population_of(facts.worker, facts)
 
 
 async def _end(facts: NextFacts, after: str, stores: Stores) -> None:

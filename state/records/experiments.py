@@ -263,7 +263,7 @@ class Trial(Idea, Sketch):
     is_compared: bool = False
     """It is compared with another run for a claim: it is never stopped for its rank."""
     is_reference: bool = False
-    """It has the reference config of its population's claim: others are compared with it."""
+    """It was handed out as a run of its claim's reference config: others are compared with it."""
     is_extra: bool = False
     """Its worker chose the config itself."""
     handed_out: int = 0

@@ -27,7 +27,7 @@ class SwarmWorker(Record):
     population_id: str | None = None
     """The population that it was given a run of last."""
     compared: int = 0
-    """Runs since its last one of a reference config."""
+    """Compared runs since its last one of a reference config; cells of tests count, too."""
     runs: int = 0
     """Runs that ended with a value, or were stopped, and were not retracted."""
 

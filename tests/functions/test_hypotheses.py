@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from functions.process.lifecycle import Process
+from functions.rules.beliefs.protocols import ARM_PRIORITY
 from state.hypotheses import Hypotheses
 from tests.functions.test_swarm import DIMENSIONS, Swarm
 from tests.labs import (
@@ -270,7 +271,7 @@ async def test_one_test_decides_a_claim_and_frees_its_workers(swarm: Swarm) -> N
         config = given["config_delta"]
         if given["hypothesis_id"] == claim:
             cells.append(config)
-            assert given["population_strategy"] == "validate"
+            assert (given["population_strategy"], given["priority"]) == ("validate", ARM_PRIORITY)
         await swarm.result(worker, given["run_id"], 0.8 if config["OPTIMIZER"] == "adam" else 0.9)
         await learned(swarm, given["run_id"])
         await told(swarm.http, "/api/swarm/refill", tag="swarm")

@@ -19,7 +19,8 @@ MOST_VARIED: Final = 3
 COMPARED: Final[frozenset[SwarmStrategy]] = frozenset(
     {"investigate", "falsify", "decision_sprint", "validate"}
 )
-"""Strategies whose runs are compared with runs of the hypothesis's reference config."""
+"""Strategies whose runs are compared with others for a claim: with runs of its reference config, or the
+cells of a test with each other."""
 
 
 def strategy_of(hypothesis: Hypothesis, *, converged: bool = False) -> SwarmStrategy:

@@ -57,8 +57,8 @@ class Purpose:
 
     @property
     def is_compared(self) -> bool:
-        """Its value is compared with that of other runs, so it is run to its end."""
-        return self.evidence == "matched" and self.strategy in COMPARED and bool(self.shape.center)
+        """Its value is compared with those of other runs for a claim, so it is run to its end."""
+        return self.strategy == "validate" or self.has_references
 
     @property
     def has_references(self) -> bool:
@@ -66,11 +66,12 @@ class Purpose:
 
         The cells of a test are compared with each other.
         """
-        return self.is_compared and self.strategy != "validate"
+        may_have = self.evidence == "matched" and self.strategy in COMPARED and self.strategy != "validate"
+        return may_have and bool(self.shape.center)
 
 
 def purpose_of(population: Population, policy: Policy, draw: float) -> Purpose:
-    """What a worker's next run is for: its population's strategy, or now and then a test of the claim.
+    """What a worker's next run is for: its population's strategy, or now and then a run for the claim.
 
     Workers that look for the best config tell little of what is claimed: they win once the search works. A share of
     their runs, `belief.tested_share`, is compared with reference runs; `draw` is a number of [0, 1).

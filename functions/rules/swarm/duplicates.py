@@ -38,11 +38,11 @@ def may_run(
     strategy: SwarmStrategy,
     duplicates: Duplicates,
     *,
-    is_compared: bool = False,
+    is_of_claim: bool = False,
 ) -> bool:
     """Whether a config may be run once more.
 
-    `is_compared`: it tests a claim beside reference runs, and may be run any number of times. A claim about a
+    `is_of_claim`: it tests a claim beside reference runs, and may be run any number of times. A claim about a
     dimension of few values has few configs, and limits would have its worst values run as often as its best.
 
     `max_trials` holds under every strategy, and counts runs that have not ended. Under a repeating strategy it is the
@@ -50,7 +50,7 @@ def may_run(
     result of another. Under the others a config is run as often as its priority is worth, and `max_inflight` times at
     once.
     """
-    if is_compared:
+    if is_of_claim:
         return True
     if tried.all >= duplicates.max_trials:
         return False

@@ -194,6 +194,7 @@ def handed_out(facts: NextFacts, population: Population, owner: str | None, nth:
     reference = reference_config(facts.worker, purpose, facts.dimensions, facts.policy)
     if reference is not None:
         return hand_out(facts, population, owner, reference, purpose, priority=REFERENCE_PRIORITY)
+    # not queued: the workers were shared out anew since the queue was read, or this run is for the claim
     is_queued = population.population_id == facts.waiting_for and purpose.strategy == population.strategy
     text = rng.choice(facts.waiting) if facts.waiting and is_queued and nth < TRIES else None
     waiting = Waiting.read(text) if text is not None else None

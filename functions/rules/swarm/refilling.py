@@ -78,7 +78,7 @@ def refilled(
     moonshots, then for further repeats. Where all of that is used up, because every dimension is frozen, say, the
     config that was run least is run once more, beyond the limits: the swarm goes on.
     """
-    batch = _Batch(dimensions, tried, duplicates, count, is_compared=shape.is_of_claim)
+    batch = _Batch(dimensions, tried, duplicates, count, is_of_claim=shape.is_of_claim)
     known = sum(not seen.pending for seen in observations) if ended is None else ended
     batch.take(_planned(dimensions, observations, shape, sampler_of, count, rng, known), shape.strategy)
     batch.take(_draws(dimensions, shape, rng, "drawn at random"), shape.strategy)
@@ -145,7 +145,7 @@ class _Batch:
     proposals: list[Proposal] = field(default_factory=list)
     added: dict[str, int] = field(default_factory=dict)
     """How often each fingerprint stands in the batch."""
-    is_compared: bool = False
+    is_of_claim: bool = False
     """The configs test a claim."""
     known: dict[str, tuple[Proposal, SwarmStrategy]] = field(default_factory=dict)
     """Every config that was proposed, by its fingerprint."""
@@ -188,7 +188,7 @@ class _Batch:
         return len(self.proposals) > before
 
     def _may_run(self, key: str, worth: float, strategy: SwarmStrategy) -> bool:
-        return may_run(self._tried(key), worth, strategy, self.duplicates, is_compared=self.is_compared)
+        return may_run(self._tried(key), worth, strategy, self.duplicates, is_of_claim=self.is_of_claim)
 
     def _tried(self, key: str) -> Tried:
         known = self.tried.get(key, Tried())

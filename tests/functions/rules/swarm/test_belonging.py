@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from functions.rules.beliefs.terms import EvidencePolicy
 from functions.rules.opening import swarm_policy
 from functions.rules.swarm.belonging import Purpose, is_reference, reference_config
 from functions.rules.swarm.shapes import Shape
@@ -46,8 +47,9 @@ def test_so_many_workers_begin_with_a_reference_run_as_runs_are_one(share: float
     assert begins_with_a_reference(1, policy=policy, population_id="pop_1", compared=each - 1)
 
 
-def test_cells_of_a_test_need_no_reference_runs_and_are_run_to_their_end() -> None:
-    cells = Purpose("validate", Shape("validate", free=("OPTIMIZER",), center=CENTER))
+@pytest.mark.parametrize("evidence", ["matched", "baseline"])
+def test_cells_of_a_test_need_no_reference_runs_and_are_run_to_their_end(evidence: EvidencePolicy) -> None:
+    cells = Purpose("validate", Shape("validate", free=("OPTIMIZER",), center=CENTER), evidence)
 
     assert not begins_with_a_reference(1, cells)
     assert not begins_with_a_reference(1, cells, population_id="pop_1", compared=9)

@@ -63,5 +63,5 @@ def test_where_repeats_are_the_purpose_all_trials_may_run_at_once(strategy: Swar
 def test_what_is_compared_with_its_reference_is_run_any_number_of_times() -> None:
     often = Tried(trials=60, in_flight=9)
 
-    assert may_run(often, 0.3, "investigate", Duplicates(), is_compared=True)
+    assert may_run(often, 0.3, "investigate", Duplicates(), is_of_claim=True)
     assert not may_run(often, 0.3, "investigate", Duplicates())
