@@ -75,8 +75,8 @@ class Invoker:
             check_role(declared, call.caller)
             asked = validated(declared, request)
             if not declared.reads:
-                check_tags(call.caller, dict(asked))
-            ids = {field: value for field in IDS if (value := getattr(asked, field, None)) is not None}
+                check_tags(call.caller, vars(asked))
+            ids = {field: value for field in IDS if (value := vars(asked).get(field)) is not None}
             span.note(**ids)
             here = call
             if span.traceparent != call.traceparent:

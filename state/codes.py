@@ -7,6 +7,8 @@ import json
 
 from state.records import Experiment
 
+_JSON = json.JSONEncoder(sort_keys=True)
+
 
 def code_of(e: Experiment, other_key: str | None) -> str:
     """What repeats of the same code share: the files that were trained.
@@ -20,5 +22,4 @@ def code_of(e: Experiment, other_key: str | None) -> str:
         [e.tree_id] if e.tree_id else [e.commit_sha if e.is_unpatched else e.diff_id, constants]
     )
     named = [*code, *([other_key] if other_key else [])]
-    text = json.dumps(named, sort_keys=True)
-    return f"runs:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    return f"runs:{hashlib.sha256(_JSON.encode(named).encode()).hexdigest()[:32]}"

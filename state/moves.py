@@ -19,7 +19,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -54,8 +54,7 @@ class Move:
             TypeError: a name is missing, or the script does not declare it. ValueError: a number is not finite.
         """
         tag = args.get("tag")
-        single = [name for name, kind in self.keys.items() if kind != "*"]
-        implied = lab.implied(single, tag if isinstance(tag, str) else None)
+        implied = _implied(self.name, lab, tag if isinstance(tag, str) else None)
         names, flat_keys = self._flat("key", self.keys, {**implied, **keys})
         values, flat_args = self._flat("value", self.args, args)
         argv = [value if type(value) is str else wire(value) for value in flat_args]
@@ -81,6 +80,12 @@ class Move:
             elif kind == "":
                 raise TypeError(f"the move {self.name!r} needs the {what} {name}")
         return " ".join(names), flat
+
+
+@lru_cache(1024)
+def _implied(name: str, lab: Keys, tag: str | None) -> Mapping[str, str]:
+    """The keys of a move that need not be given."""
+    return lab.implied([key for key, kind in load(name).keys.items() if kind != "*"], tag)
 
 
 def wire(value: Arg) -> str | bytes:

@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+import os
 import re
-import secrets
 from contextvars import ContextVar
+from random import Random
 
 _SHAPE = re.compile(r"(?P<version>[0-9a-f]{2})-([0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2})(?P<more>-.*)?")
+
+_chance = Random()
+os.register_at_fork(after_in_child=_chance.seed)
 
 current: ContextVar[str] = ContextVar("traceparent", default="")
 """Of the call that is being answered; every event that a script writes carries it, unless it names another."""
@@ -29,7 +33,12 @@ def accepted(*headers: str) -> str | None:
 
 def begun() -> str:
     """A new trace. Its sampled flag is 0, the standard's default: nobody has recorded anything of it."""
-    return f"00-{secrets.token_hex(16)}-{secrets.token_hex(8)}-00"
+    return f"00-{random_hex(16)}-{random_hex(8)}-00"
+
+
+def random_hex(size: int) -> str:
+    """So many random bytes for an id that is no secret, without asking the kernel each time."""
+    return f"{_chance.getrandbits(8 * size):0{2 * size}x}"
 
 
 def trace_id(traceparent: str) -> str:

@@ -27,6 +27,8 @@ class Wakeups:
     def __init__(self, lab: Lab) -> None:
         self._lab = lab
         self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
+        self._is_quiet = False
+        """Whether nothing came since this was set."""
 
     async def listen(self) -> None:
         """Receive until cancelled; reconnects after a second when Redis goes away or falls silent."""
@@ -45,17 +47,27 @@ class Wakeups:
         patience_s = self._lab.timeout_s
         async with asyncio.timeout(patience_s):
             await pubsub.psubscribe(self._lab.channel("*"))
+        hearing = asyncio.create_task(self._hear(pubsub))  # no timer for each message: there are many
         asked = False
-        while True:
-            message = await pubsub.get_message(timeout=patience_s)
-            if message is None:
-                if asked:
+        try:
+            while not (await asyncio.wait([hearing], timeout=patience_s))[0]:
+                is_quiet, self._is_quiet = self._is_quiet, True
+                if is_quiet and asked:
                     raise NoAnswer("no answer to a ping")
-                async with asyncio.timeout(patience_s):
-                    await pubsub.ping()
-            elif message["type"] == "pmessage":
+                if is_quiet:
+                    async with asyncio.timeout(patience_s):
+                        await pubsub.ping()
+                asked = is_quiet
+            hearing.result()
+        finally:
+            hearing.cancel()
+            await asyncio.gather(hearing, return_exceptions=True)
+
+    async def _hear(self, pubsub: PubSub) -> None:
+        async for message in pubsub.listen():
+            self._is_quiet = False
+            if message["type"] == "pmessage":
                 self._heard(message["data"])
-            asked = message is None
 
     @asynccontextmanager
     async def subject(self, subject: str, woken: asyncio.Event | None = None) -> AsyncIterator[asyncio.Event]:
@@ -81,6 +93,8 @@ class Wakeups:
             yield woken
 
     def _heard(self, text: str) -> None:
+        if not self._waiting:
+            return
         try:
             message = json.loads(text)
             names = (str(message["subject"]), _of(message.get("tag"), message.get("type")), "*")

@@ -85,7 +85,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     return (yield)
 
 
-SHARING, STARTING = 0.5, 0.9
+SHARING, STARTING = 0.5, 0.7
 """Shares of the tests among which those are that share something, and those that start processes."""
 
 

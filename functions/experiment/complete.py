@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
@@ -64,7 +64,8 @@ class Complete(RunReport):
     def report(self) -> Report:
         """The request as the rule takes it."""
         key = Key(self.gpu_class, self.evaluator_hash, self.budget_seconds)
-        measured: dict[str, Any] = self.model_dump(include=set(MEASURES), exclude_none=True)
+        said = vars(self).items()
+        measured = {name: value for name, value in said if name in MEASURES and value is not None}
         return Report(self.val_bpb, key, self.digest, measured, self.training_seconds)
 
 

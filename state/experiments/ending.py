@@ -36,6 +36,8 @@ COUNTERS: Mapping[Status, str] = {
 JUDGED: frozenset[Status] = frozenset({"keep", "discard", "crash", "timeout"})
 """Ends that stand in the finish order and in the tag's total."""
 
+_JSON = json.JSONEncoder(allow_nan=False)
+
 T = TypeVar("T")
 MoveKeys = dict[str, str | Sequence[str] | None]
 MoveArgs = dict[str, Arg | Sequence[Arg] | None]
@@ -378,7 +380,7 @@ def _told(ending: Ending) -> str:
         "reported": fields.get("reported"),
         "base_commit_sha": fields.get("base_commit_sha") if e.is_claim else None,
     }
-    return json.dumps({name: value for name, value in data.items() if value is not None}, allow_nan=False)
+    return _JSON.encode({name: value for name, value in data.items() if value is not None})
 
 
 def _may_be_followed(ending: Ending) -> bool:
@@ -403,12 +405,11 @@ def best_fields(best: Best) -> list[str]:
 
 def best_event(best: Best, other_key: str | None) -> str:
     """What the event of another best says."""
-    return json.dumps(
+    return _JSON.encode(
         {
             "experiment_id": best.experiment_id,
             "val_bpb": best.val_bpb,
             "commit_sha": best.commit_sha,
             "key": other_key,
-        },
-        allow_nan=False,
+        }
     )

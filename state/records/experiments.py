@@ -408,4 +408,4 @@ class Best(Record):
 
     def standing(self) -> list[Link]:
         """The chain; of one link where the rule is strict."""
-        return self.chain or [Link(**self.model_dump(include=set(Link.model_fields)))]
+        return self.chain or [Link.model_validate(self, from_attributes=True)]

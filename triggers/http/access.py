@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
-import secrets
 import time
 from collections.abc import Sequence
 
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.routing import BaseRoute
@@ -17,7 +16,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from functions.process.context import bound
 from functions.process.lifecycle import Process
 from functions.process.logs import EXTRA
-from state.traceparent import accepted, trace_id
+from state.traceparent import accepted, random_hex, trace_id
 from triggers.http.problems import problem_document
 
 log = logging.getLogger(__name__)
@@ -89,20 +88,20 @@ class _Answer:
 
     def __init__(self, send: Send, request_id: str, traceparent: str) -> None:
         self._send = send
-        self._names = {"X-Request-Id": request_id, "traceresponse": traceparent}
+        self._ids = [(b"x-request-id", request_id.encode()), (b"traceresponse", traceparent.encode())]
         self.status = GONE
 
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            MutableHeaders(scope=message).update(self._names)
+            message["headers"] = [*message["headers"], *self._ids]
         await self._send(message)
 
 
 def _request_id(headers: Headers) -> str:
     """The caller's own, where it can stand in a log as it is; else a new one."""
     given = headers.get("x-request-id", "")
-    return given if re.fullmatch(r"[\w.:/+=@-]{1,96}", given, re.ASCII) else secrets.token_hex(8)
+    return given if re.fullmatch(r"[\w.:/+=@-]{1,96}", given, re.ASCII) else random_hex(8)
 
 
 def _our_fault(scope: Scope) -> Response:

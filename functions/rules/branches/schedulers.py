@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
 from abc import ABC, abstractmethod
-from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median, pstdev
@@ -330,16 +331,16 @@ def _sigmoid(z: float) -> float:
 
 def _qualities(forest: ForestView) -> dict[str, float]:
     """The mean reward of each trace's nodes, see `Uct`; every success beats a crash."""
-    nodes = sorted(_worth(s) for t in forest.traces for s in t.scores)
-
-    def reward(worth: float) -> float:
-        beaten, upto = bisect_left(nodes, worth), bisect_right(nodes, worth)
-        return (beaten + upto - 1) / 2 / (len(nodes) - 1)  # the node itself is among the equal ones
-
-    return {
-        t.trace_id: fmean(reward(_worth(s)) for s in t.scores) if t.scores and len(nodes) > 1 else 0.5
-        for t in forest.traces
-    }
+    worths = {t.trace_id: [_worth(s) for s in t.scores] for t in forest.traces}
+    equal = Counter(itertools.chain.from_iterable(worths.values()))
+    others = equal.total() - 1
+    if others < 1:
+        return dict.fromkeys(worths, 0.5)
+    rewards, beaten = dict[float, float](), 0
+    for worth in sorted(equal):
+        rewards[worth] = (beaten + (equal[worth] - 1) / 2) / others  # the node itself is among the equal ones
+        beaten += equal[worth]
+    return {name: fmean(map(rewards.__getitem__, its)) if its else 0.5 for name, its in worths.items()}
 
 
 def _worth(score: float | None) -> float:
