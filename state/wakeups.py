@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from pydantic_core import from_json
 from redis.asyncio.client import PubSub
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as NoAnswer
@@ -96,7 +96,7 @@ class Wakeups:
         if not self._waiting:
             return
         try:
-            message = json.loads(text)
+            message = from_json(text)
             names = (str(message["subject"]), _of(message.get("tag"), message.get("type")), "*")
         except (ValueError, KeyError, TypeError):
             log.warning("wake-ups: a message that is none of ours")

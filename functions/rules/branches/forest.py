@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from functions.rules.branches.ancestry import JUDGED
@@ -43,10 +44,16 @@ def view_of(trace: Trace) -> TraceView:
         kept=trace.kept,
         children=trace.length,
         in_flight=trace.in_flight,
-        scores=tuple(None if text == CRASH else float(text) for text in trace.scores.split()),
+        scores=_scores(trace.scores),
         best_score=trace.best_score,
         priority=trace.priority,
     )
+
+
+@lru_cache(512)
+def _scores(text: str) -> tuple[float | None, ...]:
+    """Kept, since from one selection to the next hardly a trace has another node."""
+    return tuple(None if score == CRASH else float(score) for score in text.split())
 
 
 def replanted(forest: Forest) -> bool:

@@ -331,17 +331,16 @@ def _sigmoid(z: float) -> float:
 
 def _qualities(forest: ForestView) -> dict[str, float]:
     """The mean reward of each trace's nodes, see `Uct`; every success beats a crash."""
-    worths = {t.trace_id: [_worth(s) for s in t.scores] for t in forest.traces}
-    equal = Counter(itertools.chain.from_iterable(worths.values()))
+    equal = Counter(itertools.chain.from_iterable(t.scores for t in forest.traces))
     others = equal.total() - 1
     if others < 1:
-        return dict.fromkeys(worths, 0.5)
-    rewards, beaten = dict[float, float](), 0
-    for worth in sorted(equal):
-        rewards[worth] = (beaten + (equal[worth] - 1) / 2) / others  # the node itself is among the equal ones
-        beaten += equal[worth]
-    return {name: fmean(map(rewards.__getitem__, its)) if its else 0.5 for name, its in worths.items()}
-
-
-def _worth(score: float | None) -> float:
-    return -math.inf if score is None else -score
+        return {t.trace_id: 0.5 for t in forest.traces}
+    rewards: dict[float | None, float] = {None: (equal[None] - 1) / 2 / others}
+    left = others + 1
+    for score in sorted(score for score in equal if score is not None):  # the best first
+        left -= equal[score]
+        rewards[score] = (left + (equal[score] - 1) / 2) / others  # the node itself is among the equal ones
+    return {
+        t.trace_id: math.fsum(map(rewards.__getitem__, t.scores)) / len(t.scores) if t.scores else 0.5
+        for t in forest.traces
+    }
