@@ -43,21 +43,19 @@ class Wakeups:
             await asyncio.sleep(1)
 
     async def _receive(self, pubsub: PubSub) -> None:
-        """Receive until the connection breaks; a quiet one is asked for a sign of life."""
+        """Receive until the connection breaks, or does not answer a ping."""
         patience_s = self._lab.timeout_s
         async with asyncio.timeout(patience_s):
             await pubsub.psubscribe(self._lab.channel("*"))
         hearing = asyncio.create_task(self._hear(pubsub))  # no timer for each message: there are many
-        asked = False
         try:
-            while not (await asyncio.wait([hearing], timeout=patience_s))[0]:
-                is_quiet, self._is_quiet = self._is_quiet, True
-                if is_quiet and asked:
+            while not hearing.done():
+                self._is_quiet = True
+                async with asyncio.timeout(patience_s):
+                    await pubsub.ping()
+                await asyncio.wait([hearing], timeout=patience_s)
+                if self._is_quiet and not hearing.done():
                     raise NoAnswer("no answer to a ping")
-                if is_quiet:
-                    async with asyncio.timeout(patience_s):
-                        await pubsub.ping()
-                asked = is_quiet
             hearing.result()
         finally:
             hearing.cancel()

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
 from state.traceparent import accepted, begun, trace_id
+from tests.conftest import ROOT
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 
@@ -56,3 +60,23 @@ def test_a_new_trace_is_valid_is_nobody_else_s_and_claims_no_recording() -> None
     assert all(accepted(t) == t for t in traces)
     assert all(t.endswith("-00") for t in traces)
     assert len({trace_id(t) for t in traces}) == 100
+
+
+FORKED = """
+import os
+from state.traceparent import begun
+for nth in range(3):
+    if os.fork() == 0:
+        os.write(1, (begun() + chr(10)).encode())
+        os._exit(0)
+    os.wait()
+print(begun())
+"""
+
+
+def test_processes_that_were_forked_begin_different_traces() -> None:
+    told = subprocess.run(
+        [sys.executable, "-c", FORKED], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+
+    assert len({trace_id(line) for line in told.stdout.split()}) == 4
