@@ -72,9 +72,10 @@ def pytest_asyncio_loop_factories(item: pytest.Item) -> dict[str, Callable[[], a
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """One of xdist's workers collects before the others: it writes the bytecode of all tests, and they read it."""
     run = getattr(session.config, "workerinput", {}).get("testrunuid")
-    if run is None or session.config.cache is None:
+    cache: pytest.Cache | None = getattr(session.config, "cache", None)  # -p no:cacheprovider takes it away
+    if run is None or cache is None:
         return (yield)
-    with (session.config.cache.mkdir("collected") / "run").open("a+") as collected:
+    with (cache.mkdir("collected") / "run").open("a+") as collected:
         fcntl.flock(collected, fcntl.LOCK_EX)
         collected.seek(0)
         if collected.read() != run:
@@ -85,21 +86,30 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     return (yield)
 
 
-SHARING, STARTING = 0.5, 0.7
+SHARING, STARTING = 0.5, 0.8
 """Shares of the tests among which those are that share something, and those that start processes."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mix what starts processes, and mostly waits for them, with what computes, so that no core is idle.
 
-    Neither it nor what goes to one worker together comes last: no worker is left alone with it at the end.
+    Neither it nor what goes to one worker together comes last, and of both those come first that may take longest: no
+    worker is left alone with one at the end.
     """
-    sharing = [item for item in items if shares(item.nodeid)]
-    starting = [item for item in items if item.get_closest_marker("process") is not None]
+    sharing = sorted((item for item in items if shares(item.nodeid)), key=allowed_s, reverse=True)
+    starting = sorted(
+        (item for item in items if item.get_closest_marker("process")), key=allowed_s, reverse=True
+    )
     place = dict[pytest.Item, float]()
     for some, among in ((items, 1.0), (starting, STARTING), (sharing, SHARING)):
         place |= {item: among * nth / len(some) for nth, item in enumerate(some)}
     items.sort(key=lambda item: place[item])
+
+
+def allowed_s(item: pytest.Item) -> float:
+    """The seconds that a test may take, where its file says so; 0: no longer than any."""
+    marker = item.get_closest_marker("timeout")
+    return float(marker.args[0]) if marker else 0.0
 
 
 def pytest_collection_finish() -> None:
