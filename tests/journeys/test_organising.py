@@ -29,6 +29,8 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
     folder = tmp_path_factory.mktemp("lab")
     with running_lab(folder) as found:
         found.start()
+        events = found.process("triggers.events")
+        events.suspend()  # no claims: a worker that tests one may run one config twice
         scanned = nightjar(found.data, "dims", "scan", str(TINYLM))
         (file := folder / "dimensions.toml").write_text(scanned.stdout)
         nightjar(found.data, "dims", "define", "--tag", "swarm", str(file))
@@ -41,6 +43,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
             capture_output=True,
             timeout=PATIENCE_S,
         )
+        events.resume()
         found.post("experiment/setup", tag="agents")
         run = found.post("experiment/register", **idea("agents"))
         found.post("experiment/complete", experiment_id=run["experiment_id"], val_bpb=0.9)
