@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import os
 import subprocess
 import sys
@@ -204,37 +205,128 @@ def test_a_placeholder_that_runs_nothing_is_no_python(tmp_path: Path) -> None:
 def test_pips_settings_reach_uv_unless_it_has_its_own() -> None:
     theirs = {"PIP_INDEX_URL": "file:///a", "PIP_FIND_LINKS": "/b /c", "PIP_CERT": "/d", "HOME": "/e"}
 
-    assert launcher.uv_environment(theirs) == {
+    def told(environ: dict[str, str]) -> dict[str, str]:
+        found: dict[str, str] = launcher.uv_environment(environ, launcher.settings_in(environ))
+        return found
+
+    assert told(theirs) == {
         **theirs,
         "UV_INDEX_URL": "file:///a",
         "UV_FIND_LINKS": "/b,/c",
         "SSL_CERT_FILE": "/d",
     }
-    assert launcher.uv_environment({**theirs, "UV_INDEX_URL": "file:///f"})["UV_INDEX_URL"] == "file:///f"
+    assert told({**theirs, "UV_INDEX_URL": "file:///f"})["UV_INDEX_URL"] == "file:///f"
 
 
-def test_all_packages_have_their_bytecode_although_one_file_is_no_python(tmp_path: Path) -> None:
-    venvs.create(tmp_path, symlinks=True)
-    (packages,) = tmp_path.glob("lib/python3.*/site-packages")
-    for name, text in {"whole": "x = 1\n", "broken": "print 'x'\n"}.items():
-        (packages / name).mkdir()
-        (packages / name / "__init__.py").write_text(text)
-
-    environ = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    subprocess.run([tmp_path / "bin" / "python", "-I", "-c", launcher.COMPILE], env=environ, check=True)
-
-    assert [file.parts[-3] for file in packages.glob("*/__pycache__/*.pyc")] == ["whole"]
-
-
-def test_a_failed_setup_shows_the_last_lines_and_leaves_no_stamp(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
+def test_pips_own_files_count_less_than_what_is_set_for_install_or_in_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    configured = tmp_path / "pip.conf"
+    configured.write_text(
+        "[global]\nindex-url = https://all.example/simple\ncert = /all.pem\nproxy = http://all.example\n"
+        "[install]\nindex-url = https://some.example/simple\ncert = /some.pem\n"
+        "extra-index-url =\n  https://one.example\n  https://two.example\n"
+        "[download]\nindex-url = https://other.example/simple\n"
+    )
+    for name in [name for name in os.environ if name.startswith("PIP_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("PIP_CONFIG_FILE", str(configured))
+    monkeypatch.setenv("PIP_CERT", "/own.pem")
+
+    told = launcher.uv_environment({}, launcher.pip_settings(Path(sys.executable)))
+
+    assert {name: told[name] for name in ("UV_INDEX_URL", "SSL_CERT_FILE", "ALL_PROXY")} == {
+        "UV_INDEX_URL": "https://some.example/simple",
+        "SSL_CERT_FILE": "/own.pem",
+        "ALL_PROXY": "http://all.example",
+    }
+    assert told["UV_EXTRA_INDEX_URL"].split() == ["https://one.example", "https://two.example"]
+    assert told["UV_INDEX_STRATEGY"] == "unsafe-best-match"  # any index may hold what is locked
+
+
+class Setup(launcher.Setup):  # type: ignore[misc, name-defined]  # a module loaded from a file without a suffix
+    """One whose steps are recorded: those of `failing` words fail."""
+
+    def __init__(self, checkout: Path, failing: str = "nothing") -> None:
+        self.ran: list[str] = []
+        self.failing = failing
+        super().__init__(
+            checkout / ".venv", checkout / "requirements.txt", io.BytesIO(), launcher.Progress("")
+        )
+
+    def step(self, command: list[str], *_: object) -> bool:
+        self.ran.append(" ".join(command).replace(str(self.venv.parent), "."))
+        if self.ran[-1].endswith("-m venv ./.venv"):
+            self.python.parent.mkdir()
+            self.python.symlink_to(sys.executable)
+        return self.failing not in self.ran[-1]
+
+
+def test_pip_fetches_what_installs_the_rest(checkout: Path) -> None:
+    setup = Setup(checkout)
+
+    setup.install(None, False)
+
+    made, fetched, installed = setup.ran
+    assert made.endswith("-I -m venv ./.venv")
+    assert "-m pip install" in fetched
+    assert "--require-hashes" in fetched
+    assert "./requirements-setup.txt" in fetched
+    assert installed.startswith("./.venv/bin/uv pip install")
+    assert "--require-hashes" in installed
+    assert installed.endswith("-r ./requirements.txt")
+
+
+@pytest.mark.parametrize("failing", ["requirements-setup.txt", "bin/uv pip install"])
+def test_pip_installs_the_rest_where_uv_cannot(checkout: Path, failing: str) -> None:
+    setup = Setup(checkout, failing)
+
+    setup.install(None, False)
+
+    assert failing in setup.ran[-2]
+    assert "-m pip install" in setup.ran[-1]
+    assert "--require-hashes" in setup.ran[-1]
+    assert setup.ran[-1].endswith("-r ./requirements.txt")
+
+
+def test_where_nothing_can_install_it_says_both_problems(checkout: Path) -> None:
+    setup = Setup(checkout, "install")
+
+    with pytest.raises(launcher.CannotSetUp) as refusal:
+        setup.install("/usr/bin/uv", False)
+
+    assert str(refusal.value).count("could not be set up") == 2
+    assert [line.split()[0] for line in setup.ran].count("/usr/bin/uv") == 2  # it made an environment
+
+
+def test_an_environment_without_pip_is_made_anew_where_uv_has_gone(checkout: Path) -> None:
+    stamp(checkout, "requirements.txt")
+    setup = Setup(checkout)
+
+    setup.install(None, True)
+
+    assert "-m venv" in setup.ran[0]
+    assert not current(checkout, dev=False)
+
+
+def test_development_tools_are_added_to_what_is_there(checkout: Path) -> None:
+    stamp(checkout, "requirements.txt")
+    (checkout / ".venv" / "bin" / "pip").touch()
+    setup = Setup(checkout)
+
+    setup.install(None, True)
+
+    assert not any("venv ./.venv" in line for line in setup.ran)
+    assert current(checkout, dev=False)
+
+
+def test_a_failed_setup_shows_the_last_lines_and_leaves_no_stamp(checkout: Path) -> None:
     failing = [sys.executable, "-c", "print('first'); print('no such package'); raise SystemExit(1)"]
     with (checkout / "requirements.txt").open("rb+") as lock:
-        setup = launcher.Setup(checkout / ".venv", checkout / "requirements.txt", lock)
+        setup = launcher.Setup(checkout / ".venv", checkout / "requirements.txt", lock, launcher.Progress(""))
 
         with pytest.raises(launcher.CannotSetUp) as refusal:
-            setup.run([failing, ["never", "reached"]], False, os.environ)
+            setup.run(failing, os.environ)
 
     assert "no such package" in str(refusal.value)
     assert str(checkout / ".venv" / "nightjar-setup.log") in str(refusal.value)

@@ -102,11 +102,8 @@ def _parent() -> tuple[socket.socket, subprocess.Popen[bytes]]:
 def _modules() -> Mapping[str, Callable[..., Any]]:
     """What every process needs, imported; and the modules that a command may become."""
     commands = import_module("triggers.cli.__main__")
-    for command in commands.COMMANDS:
-        import_module(f"triggers.cli.{command}")
-    import_module("functions.table").table()
+    commands.import_all()
     supervisor, join = import_module("workers.supervisor"), import_module("workers.join")
-    import_module("workers.horse").preload()
     return {
         "triggers.cli": commands.main,
         "workers.supervisor": lambda: supervisor.run(*sys.argv[1:]),

@@ -78,6 +78,15 @@ def nightjar() -> None:
     """Nightjar: autonomous machine-learning research that runs overnight."""
 
 
+def import_all() -> None:
+    """Import what all commands and their processes need: a fresh environment has its bytecode then."""
+    for command in COMMANDS:
+        importlib.import_module(f"triggers.cli.{command}")
+    importlib.import_module("workers.supervisor")
+    importlib.import_module("workers.join")
+    importlib.import_module("workers.horse").preload()
+
+
 def main() -> int:
     try:
         return int(nightjar.main(prog_name="nightjar", standalone_mode=False) or 0)
