@@ -227,17 +227,27 @@ class RunningLab:
 def processes_on(data: Path, *words: str) -> list[psutil.Process]:
     """Living processes with this data directory in their environment or command line, or at work below it."""
     found = []
-    for process in psutil.process_iter():
+    for pid in psutil.pids():
+        place = Path("/proc", str(pid))
         try:
-            line = " ".join(process.cmdline())
-            if process.pid == os.getpid() or not all(word in line for word in words):
+            line = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            if pid == os.getpid() or not all(word in line for word in words):
                 continue
-            ours = str(data) in line or process.environ().get("NIGHTJAR_DATA") == str(data)
-            if (ours or str(data) in process.cwd()) and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+            variables = (place / "environ").read_bytes().split(b"\0")
+            ours = str(data) in line or b"NIGHTJAR_DATA=" + bytes(data) in variables
+            if ours or str(data) in os.readlink(place / "cwd"):
+                found.append(psutil.Process(pid))
         except (psutil.Error, OSError):  # ended, or too deep in folders for its place to have a name
             continue
-    return found
+    return [process for process in found if is_alive(process)]
+
+
+def is_alive(process: psutil.Process) -> bool:
+    """Whether it runs: neither ended nor ended without its parent's having noticed."""
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def git(where: Path, *arguments: str) -> str:
