@@ -522,7 +522,7 @@ SLOW = {"pool::acquire": {"wait"}}
 @pytest.mark.parametrize(
     "name", sorted(n for n in FIELDS if any(d.method == "POST" for d in table()[n].doors))
 )
-@settings(max_examples=12, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=4, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(data=st.data())
 async def test_no_body_makes_a_function_fail(
     client: httpx.AsyncClient, name: str, data: st.DataObject

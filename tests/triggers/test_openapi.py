@@ -105,7 +105,8 @@ ASKED = [
 def test_every_field_of_a_request_is_described_and_has_an_example_that_is_valid() -> None:
     assert [(name, field) for name, field, schema in ASKED if not schema.get("description")] == []
     for name, field, schema in ASKED:
-        validator = jsonschema_rs.validator_for({**schema, "components": DOCUMENT["components"]})
+        referred = {"components": DOCUMENT["components"]} if "$ref" in str(schema) else {}
+        validator = jsonschema_rs.validator_for({**schema, **referred})
         assert schema.get("examples"), (name, field)
         assert all(validator.is_valid(example) for example in schema["examples"]), (name, field)
 
