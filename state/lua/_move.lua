@@ -2,8 +2,8 @@
 -- args: traceparent?
 
 -- Reads names like `tag sources=2` off a list of values. A name that the move does not declare is an error.
-local function by_name(names, values, at)
-  local found = {}
+local function by_name(names, values)
+  local found, at = {}, 1
   for name, several in string.gmatch(names, '([%w_]+)=?(%d*)') do
     if several == '' then
       found[name], at = values[at], at + 1
@@ -20,8 +20,9 @@ local function by_name(names, values, at)
   end})
 end
 
-local key_names, arg_names = string.match(ARGV[1], '^(.*)|(.*)$')
-local K, A = by_name(key_names, KEYS, 1), by_name(arg_names, ARGV, 2)
+-- The first value holds the names of all keys and of all other values.
+local key_names, arg_names = string.match(table.remove(ARGV, 1), '^(.*)|(.*)$')
+local K, A = by_name(key_names, KEYS), by_name(arg_names, ARGV)
 
 local function now()
   local t = redis.call('TIME')
