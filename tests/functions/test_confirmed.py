@@ -911,6 +911,25 @@ async def test_a_keep_that_was_contradicted_and_is_better_all_the_same_is_worth_
     assert await faults(client) == []
 
 
+@pytest.mark.parametrize("later", [9.9992, 9.7])
+async def test_a_later_keep_falls_with_the_further_runs_of_the_one_under_it_that_beat_it(
+    client: httpx.AsyncClient, process: Process, later: float
+) -> None:
+    await opened(client)
+    await baseline(client, process, 10.001, 9.9995, first=10.0)
+    await trained(client, process, 9.9995)
+    await trained(client, process, later)
+    assert await best_of(client) == "mar11-3"
+
+    await measured(client, process, "mar11-2.2", 9.5)
+
+    assert await standing(client, "mar11-2") == ("keep", "confirmed")
+    assert await standing(client, "mar11-3") == ("discard", "demoted")
+    best = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
+    assert (best["experiment_id"], best["val_bpb"]) == ("mar11-2", 9.5)
+    assert await faults(client) == []
+
+
 async def test_a_gain_far_beyond_all_others_is_run_again_whatever_its_sigmas(
     client: httpx.AsyncClient, process: Process
 ) -> None:

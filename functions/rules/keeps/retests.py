@@ -49,9 +49,14 @@ class Contender:
         """It has values on other seeds, which do not contradict its first, and failed on none."""
         return bool(self.trial.fresh) and not self.broke and not self.trial.contradicted
 
+    @property
+    def worth(self) -> float:
+        """Its score once it is confirmed: its first run's, or the mean of the others where they contradict that."""
+        return self.trial.first if self.trial.further is None else self.trial.further
+
     def falls_behind(self, under: Contender) -> bool:
         """Its first run was contradicted, and what its further runs measured is no better than the keep under it."""
-        return self.trial.further is not None and self.trial.further >= under.trial.first
+        return self.trial.contradicted and self.worth >= under.trial.first
 
 
 @dataclass(frozen=True)
@@ -143,7 +148,7 @@ def due_step(
     `sigma` is that of runs on one seed, and `shift` what the second seed adds to every score (`seeds.py`).
     """
     if chain[0].trust == "provisional":  # what it was to be judged against was retracted
-        return Confirm(chain[0].name)
+        return _confirmation(chain)
     if len(chain) == 1 and chain[0].trial.contradicted:
         return Revalue(chain[0].name)
     if shift is not None and (hopeless := _hopeless(chain, shift)) is not None:
@@ -201,7 +206,7 @@ def _step_of_chain(chain: Sequence[Contender], sigma: float | None) -> Step | No
         if c.broke or c.falls_behind(chain[place - 1]):
             return Demote(c.name)
         if c.trust in ("confirmed", None):  # None: a keep of the strict rule, to which the tag has changed
-            return Confirm(c.name)
+            return _confirmation(chain[place:])
         under = chain[place - 1 :: -1]
         if any(each.under_way for each in (c, *under)):
             return None
@@ -210,11 +215,24 @@ def _step_of_chain(chain: Sequence[Contender], sigma: float | None) -> Step | No
             if c.trust == "provisional":
                 return GiveUp(c.name)
             continue
-        if against.broke:
-            return Confirm(c.name)
-        is_ahead = judged_again(c.trial, against.trial, sigma) == Confirmed()
-        return Confirm(c.name) if is_ahead else Demote(c.name)
+        is_ahead = against.broke or judged_again(c.trial, against.trial, sigma) == Confirmed()
+        return _confirmation(chain[place:]) if is_ahead else Demote(c.name)
     return None
+
+
+def _confirmation(chain: Sequence[Contender]) -> Confirm | Demote | None:
+    """The first of these is confirmed, after the fall of what stands on it and beats its first run alone.
+
+    None while such a one runs again, whose other runs beat it all the same.
+    """
+    first, *others = chain
+    for c in others:
+        if first.trial.contradicted and c.trial.first >= first.worth:
+            if c.worth >= first.worth:
+                return Demote(c.name)
+            if c.under_way:
+                return None
+    return Confirm(first.name)
 
 
 def _step_of_rivals(incumbent: Contender, racing: Sequence[Contender], sigma: float | None) -> Step | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Literal
 
@@ -327,6 +327,35 @@ def test_keeps_that_stand_on_each_other_are_settled_from_below(
     chain: list[Contender], expected: Step | None
 ) -> None:
     assert due_step(chain, [], SIGMA, ONCE) == expected
+
+
+def contradicted(contender: Contender) -> Contender:
+    """One whose fresh runs are its further runs, too far from the first for noise."""
+    trial = contender.trial
+    return replace(contender, trial=replace(trial, further=trial.claimed))
+
+
+@pytest.mark.parametrize(
+    ("on_top", "expected"),
+    [
+        ([the("sure", -9)], Demote("sure")),
+        ([keep("two", -2, -2)], Demote("two")),
+        ([keep("two", -2, under_way=1)], Demote("two")),
+        ([the("better", -60)], Confirm("one")),
+        ([the("better", -60), the("best", -70)], Confirm("one")),
+        ([contradicted(keep("other", -2, -60))], Confirm("one")),
+        ([contradicted(keep("other", -2, -60, under_way=1))], None),
+        ([contradicted(keep("other", -2, -60)), the("sure", -9)], Demote("sure")),
+        ([contradicted(the("lucky", -60, -9))], Confirm("one")),
+    ],
+)
+def test_what_stands_on_a_keep_falls_before_that_is_worth_more_than_its_first_run(
+    on_top: list[Contender], expected: Step | None
+) -> None:
+    one = contradicted(keep("one", -1, -50))
+
+    assert due_step([OLD, one, *on_top], [], SIGMA, ONCE) == expected
+    assert due_step([one, *on_top], [], SIGMA, ONCE) == expected
 
 
 UNLUCKY = the("old", 0, -1)
