@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import httpx
@@ -928,6 +929,42 @@ async def test_a_later_keep_falls_with_the_further_runs_of_the_one_under_it_that
     best = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
     assert (best["experiment_id"], best["val_bpb"]) == ("mar11-2", 9.5)
     assert await faults(client) == []
+
+
+WALKS = [pytest.param(seed, marks=() if seed in (9, 15) else pytest.mark.long) for seed in range(200)]
+
+
+@pytest.mark.parametrize("seed", WALKS)
+async def test_whatever_runs_measure_again_in_whatever_order_the_audit_agrees(
+    client: httpx.AsyncClient, process: Process, seed: int
+) -> None:
+    chance = random.Random(seed)
+    await opened(client)
+    for nth in range(20):
+        await add_gpu(client, f"more:gpu{nth}")
+    await baseline(client, process, 10.001, 9.9995, first=10.0)
+    worth, over = {"mar11-1": 10.0}, {"mar11-1.2", "mar11-1.3"}
+    """What each experiment's further runs measure, within the noise; the runs that are over."""
+
+    for _ in range(12):
+        runs = {
+            name: (await asked(client, f"/api/experiment/{name}"))["experiment"]["retests"] for name in worth
+        }
+        waiting = [f"{name}.{nth}" for name, its in runs.items() for nth in range(2, its + 2)]
+        waiting = [name for name in waiting if name not in over]
+        action = chance.random()
+        if waiting and action < 0.5:
+            name = chance.choice(waiting)
+            over.add(name)
+            await measured(client, process, name, chance.gauss(worth[name.partition(".")[0]], 0.0003))
+        elif action < 0.6:
+            await told(client, "/api/experiment/retest", experiment_id=chance.choice([*worth]))
+        else:
+            best = (await told(client, "/api/experiment/best", tag="mar11"))["best"]["val_bpb"]
+            first = best - chance.choice([0.0004, 0.0008, -0.001, 0.3])
+            answer = await trained(client, process, first)
+            worth[answer["experiment_id"]] = first + chance.choice([0.0, 0.0003, 0.2, 0.5, -0.2, -0.5])
+        assert await faults(client) == []
 
 
 async def test_a_gain_far_beyond_all_others_is_run_again_whatever_its_sigmas(
