@@ -8,7 +8,7 @@ import os
 import signal
 import uuid
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -32,6 +32,10 @@ from triggers.sse.stream import broadcasting
 from triggers.web import Server, collect_rarely, server_config
 
 ROOT = Path(__file__).parents[1]
+AUTHORITY = ROOT / "tests" / "data" / "authority.pem"
+"""The only one that tests trust, unless they are `trusting_others`."""
+OTHERS = "AUTHORITIES_OF_THE_SHELL"
+"""Variable with what `SSL_CERT_FILE` was before; empty: the system's."""
 
 
 def pytest_configure() -> None:
@@ -43,8 +47,9 @@ def pytest_configure() -> None:
     os.environ.setdefault(
         "OPENBLAS_NUM_THREADS", "1"
     )  # as in the processes: see `functions.process.running.run`
-    # No test asks a server that the world's authorities vouch for, and each HTTP client reads all their certificates.
-    os.environ["SSL_CERT_FILE"] = str(ROOT / "tests" / "data" / "authority.pem")
+    # Each HTTP client reads the certificates of all authorities, and no server of the tests' has one of theirs.
+    os.environ.setdefault(OTHERS, os.environ.get("SSL_CERT_FILE", ""))  # not again in a worker of xdist
+    os.environ["SSL_CERT_FILE"] = str(AUTHORITY)
     heed_signals()
     is_ci = bool(os.environ.get("CI"))
     # In CI the examples are the same each time: what more of them find, a laptop's random ones find first.
@@ -59,6 +64,16 @@ def pytest_configure() -> None:
     deep = hypothesis.settings.get_profile("nightjar")
     hypothesis.settings.register_profile("deep", deep, max_examples=10_000, derandomize=False)
     hypothesis.settings.load_profile("nightjar")
+
+
+@contextmanager
+def trusting_others() -> Iterator[None]:
+    """Around what asks servers of the world."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("SSL_CERT_FILE")
+        if others := os.environ[OTHERS]:
+            patch.setenv("SSL_CERT_FILE", others)
+        yield
 
 
 SUPERVISING = ("tests/functions/test_supervision.py", "tests/triggers/test_lab.py", "tests/workers/")

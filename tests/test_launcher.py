@@ -240,7 +240,7 @@ def test_pips_own_files_count_less_than_what_is_set_for_install_or_in_the_enviro
         "SSL_CERT_FILE": "/own.pem",
         "ALL_PROXY": "http://all.example",
     }
-    assert told["UV_EXTRA_INDEX_URL"].split() == ["https://one.example", "https://two.example"]
+    assert told["UV_EXTRA_INDEX_URL"] == "https://one.example https://two.example"
     assert told["UV_INDEX_STRATEGY"] == "unsafe-best-match"  # any index may hold what is locked
 
 
@@ -259,6 +259,7 @@ class Setup(launcher.Setup):  # type: ignore[misc, name-defined]  # a module loa
         if self.ran[-1].endswith("-m venv ./.venv"):
             self.python.parent.mkdir()
             self.python.symlink_to(sys.executable)
+        self.log.touch()
         return self.failing not in self.ran[-1]
 
 
@@ -272,12 +273,12 @@ def test_pip_fetches_what_installs_the_rest(checkout: Path) -> None:
     assert "-m pip install" in fetched
     assert "--require-hashes" in fetched
     assert "./requirements-setup.txt" in fetched
-    assert installed.startswith("./.venv/bin/uv pip install")
+    assert installed.startswith("./.venv/bin/uv --directory . pip install")  # not by a project's settings
     assert "--require-hashes" in installed
     assert installed.endswith("-r ./requirements.txt")
 
 
-@pytest.mark.parametrize("failing", ["requirements-setup.txt", "bin/uv pip install"])
+@pytest.mark.parametrize("failing", ["requirements-setup.txt", "bin/uv --directory"])
 def test_pip_installs_the_rest_where_uv_cannot(checkout: Path, failing: str) -> None:
     setup = Setup(checkout, failing)
 
@@ -318,6 +319,32 @@ def test_development_tools_are_added_to_what_is_there(checkout: Path) -> None:
 
     assert not any("venv ./.venv" in line for line in setup.ran)
     assert current(checkout, dev=False)
+
+
+def test_development_tools_are_added_with_pip_where_uv_on_the_path_cannot(checkout: Path) -> None:
+    stamp(checkout, "requirements.txt")
+    (checkout / ".venv" / "bin" / "pip").touch()
+    setup = Setup(checkout, "/usr/bin/uv")
+
+    setup.install("/usr/bin/uv", True)
+
+    assert not any("venv ./.venv" in line for line in setup.ran)
+    assert setup.ran[-1].startswith("./.venv/bin/uv")
+    assert current(checkout, dev=False)
+
+
+def test_a_checkout_that_cannot_be_imported_has_its_environment_all_the_same(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (checkout / "triggers" / "cli").mkdir(parents=True)
+    (checkout / "triggers" / "cli" / "__main__.py").write_text("<<<<<<< mine\n")
+    monkeypatch.setattr(launcher.Setup, "install", lambda self, uv, extend: None)
+
+    with (checkout / "requirements.txt").open("rb+") as lock:
+        launcher.build(checkout, False, lock)
+
+    assert current(checkout, dev=False)
+    assert "SyntaxError" in (checkout / ".venv" / "nightjar-setup.log").read_text()
 
 
 def test_a_failed_setup_shows_the_last_lines_and_leaves_no_stamp(checkout: Path) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import trusting_others
 from tests.journeys.running import RunningLab, running_lab
 from tests.test_launcher import CHECKOUT, launcher
 
@@ -34,8 +35,9 @@ class Workshop:
         self._folder = folder
         self._lab = lab
         self._programs = folder / "venv" / "bin"
-        with (folder / "lock").open("wb") as lock:
-            launcher.make(folder / "venv", CHECKOUT / "requirements-clients.txt", lock)
+        with (folder / "lock").open("wb") as lock, trusting_others():
+            venv, requirements = folder / "venv", CHECKOUT / "requirements-clients.txt"
+            launcher.make(venv, requirements, lock, launcher.Progress("setting up an environment"))
         self._token: str = lab.post("token/issue", name="me", role="operator")["token"]
         self.document = folder / "openapi.json"
         self.document.write_bytes(lab.http.get("/openapi.json").content)

@@ -79,7 +79,7 @@ def nightjar() -> None:
 
 
 def import_all() -> None:
-    """Import what all commands and their processes need: a fresh environment has its bytecode then."""
+    """Import most of what commands and their processes need: a fresh environment has its bytecode then."""
     for command in COMMANDS:
         importlib.import_module(f"triggers.cli.{command}")
     importlib.import_module("workers.supervisor")
