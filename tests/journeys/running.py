@@ -230,16 +230,20 @@ def processes_on(data: Path, *words: str) -> list[psutil.Process]:
     for pid in psutil.pids():
         place = Path("/proc", str(pid))
         try:
-            line = (place / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+            line = os.fsdecode((place / "cmdline").read_bytes().replace(b"\0", b" "))
             if pid == os.getpid() or not all(word in line for word in words):
                 continue
-            variables = (place / "environ").read_bytes().split(b"\0")
-            ours = str(data) in line or b"NIGHTJAR_DATA=" + bytes(data) in variables
-            if ours or str(data) in os.readlink(place / "cwd"):
+            if str(data) in line or is_of(place, data):
                 found.append(psutil.Process(pid))
         except (psutil.Error, OSError):  # ended, or too deep in folders for its place to have a name
             continue
     return [process for process in found if is_alive(process)]
+
+
+def is_of(process: Path, data: Path) -> bool:
+    """Whether this process of /proc has the data directory in its environment, or is at work below it."""
+    variables = (process / "environ").read_bytes().split(b"\0")
+    return b"NIGHTJAR_DATA=" + bytes(data) in variables or str(data) in os.readlink(process / "cwd")
 
 
 def is_alive(process: psutil.Process) -> bool:

@@ -126,7 +126,7 @@ async def a_small_lab(http: httpx.AsyncClient) -> None:
 
 @cache
 def operations() -> dict[str, APIOperation[Any, Any, Any, Any]]:
-    """The document's operations by their ids, read by the worker that sends requests alone."""
+    """The document's operations by their ids, read only where requests are sent."""
     schema = schemathesis.openapi.from_dict(openapi(dict(table())))
     read = [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]
     return {operation.definition.raw["operationId"]: operation for operation in read}
