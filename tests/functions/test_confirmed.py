@@ -926,6 +926,8 @@ async def test_a_later_keep_falls_with_the_further_runs_of_the_one_under_it_that
 
     assert await standing(client, "mar11-2") == ("keep", "confirmed")
     assert await standing(client, "mar11-3") == ("discard", "demoted")
+    fallen = (await asked(client, "/api/experiment/mar11-3"))["experiment"]
+    assert fallen["reason"] == "the further runs of the keep under it are better than it"
     best = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
     assert (best["experiment_id"], best["val_bpb"]) == ("mar11-2", 9.5)
     assert await faults(client) == []

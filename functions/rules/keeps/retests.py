@@ -13,6 +13,8 @@ SEED_STEP = 104_729
 """Fixed seeds lie a prime apart, where no script's own seed is."""
 SPARE = 2
 """Retests that may be begun beyond those owed, because workers are lost or stopped."""
+PASSED = "the further runs of the keep under it are better than it"
+"""Why a keep falls when the one under it is confirmed."""
 NO_FAULT = frozenset({"infra", "killed", "disk"})
 """Kinds of crash that say nothing of the code."""
 
@@ -88,6 +90,8 @@ class Demote:
     """The keep is a discard after all."""
 
     name: str
+    reason: str | None = None
+    """Why, where that is not by its own further runs."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ def due_step(
     `sigma` is that of runs on one seed, and `shift` what the second seed adds to every score (`seeds.py`).
     """
     if chain[0].trust == "provisional":  # what it was to be judged against was retracted
-        return _confirmation(chain)
+        return _confirmation(chain, effort)
     if len(chain) == 1 and chain[0].trial.contradicted:
         return Revalue(chain[0].name)
     if shift is not None and (hopeless := _hopeless(chain, shift)) is not None:
@@ -164,7 +168,7 @@ def due_step(
             if there < owed and contender.started < owed + SPARE:
                 return RunAgain(contender.name)
     if len(chain) > 1:
-        return _step_of_chain(chain, sigma)
+        return _step_of_chain(chain, sigma, effort)
     if not rivals:
         return None
     step = _step_of_rivals(chain[0], racing, sigma)
@@ -200,13 +204,13 @@ def _owed(
     return owed
 
 
-def _step_of_chain(chain: Sequence[Contender], sigma: float | None) -> Step | None:
+def _step_of_chain(chain: Sequence[Contender], sigma: float | None, effort: Effort) -> Step | None:
     """Judge the oldest keep that can be judged, against the nearest one under it that was tested."""
     for place, c in enumerate(chain[1:], 1):
         if c.broke or c.falls_behind(chain[place - 1]):
             return Demote(c.name)
         if c.trust in ("confirmed", None):  # None: a keep of the strict rule, to which the tag has changed
-            return _confirmation(chain[place:])
+            return _confirmation(chain[place:], effort)
         under = chain[place - 1 :: -1]
         if any(each.under_way for each in (c, *under)):
             return None
@@ -216,22 +220,26 @@ def _step_of_chain(chain: Sequence[Contender], sigma: float | None) -> Step | No
                 return GiveUp(c.name)
             continue
         is_ahead = against.broke or judged_again(c.trial, against.trial, sigma) == Confirmed()
-        return _confirmation(chain[place:]) if is_ahead else Demote(c.name)
+        return _confirmation(chain[place:], effort) if is_ahead else Demote(c.name)
     return None
 
 
-def _confirmation(chain: Sequence[Contender]) -> Confirm | Demote | None:
-    """The first of these is confirmed, after the fall of what stands on it and beats its first run alone.
+def _confirmation(chain: Sequence[Contender], effort: Effort) -> Step | None:
+    """The first of these is confirmed. Before that what stands on it falls, if it beats the first run alone.
 
-    None while such a one runs again, whose other runs beat it all the same.
+    What beats the others, too, but only by runs that are not its own, runs again before; None while it does.
     """
     first, *others = chain
     for c in others:
-        if first.trial.contradicted and c.trial.first >= first.worth:
-            if c.worth >= first.worth:
-                return Demote(c.name)
-            if c.under_way:
-                return None
+        if not first.trial.contradicted or c.trial.first < first.worth:
+            continue
+        if c.worth >= first.worth:
+            return Demote(c.name, PASSED)
+        if c.under_way:
+            return None
+        if c.trust in ("provisional", "unconfirmed") and not c.is_tested:
+            runs_again = c.trainable and c.started <= SPARE and effort.max_retests > 0
+            return RunAgain(c.name) if runs_again else Demote(c.name, PASSED)
     return Confirm(first.name)
 
 

@@ -112,7 +112,7 @@ class Race:
             case Promote():
                 return self._promoted(e, rises(best, step.name))
             case Demote():
-                return self._demoted(e, falls(best, step.name, direction))
+                return self._demoted(e, falls(best, step.name, direction), step.reason)
 
     def _confirmed(self, e: Experiment, after: Best) -> Ruling:
         value = self._borne_out(e)
@@ -142,7 +142,7 @@ class Race:
         }
         return Ruling(e, "keep", fields, best, after, None, "promoted", self._told(e, after))
 
-    def _demoted(self, e: Experiment, after: Best) -> Ruling:
+    def _demoted(self, e: Experiment, after: Best, reason: str | None = None) -> Ruling:
         direction = self.facts.tag.direction
         value = self._borne_out(e)
         fields = {
@@ -153,8 +153,8 @@ class Race:
             "base_commit_sha": after.commit_sha,
             "p_better": self._chance(e),
         }
-        if not fields.get("reason") and not self.facts.retests[e.experiment_id]:
-            fields["reason"] = HOPELESS
+        if not fields.get("reason") and (reason or not self.facts.retests[e.experiment_id]):
+            fields["reason"] = reason or HOPELESS
         told = self._told(e, after)
         if len(after.chain) == 1:
             told["retest"] = [rival.experiment_id for rival in after.rivals[: self.effort.top_k]]

@@ -16,6 +16,7 @@ from bench._tag import SimulatedTag
 from functions.rules.keeps.keeping import Trial
 from functions.rules.keeps.noise import Noise, cautious
 from functions.rules.keeps.retests import (
+    PASSED,
     SEED_STEP,
     SPARE,
     Confirm,
@@ -335,17 +336,25 @@ def contradicted(contender: Contender) -> Contender:
     return replace(contender, trial=replace(trial, further=trial.claimed))
 
 
+def by_others(contender: Contender) -> Contender:
+    """One whose first run only other experiments of its code contradict: they are far better."""
+    return replace(contender, trial=replace(contender.trial, further=-60 * SIGMA))
+
+
 @pytest.mark.parametrize(
     ("on_top", "expected"),
     [
-        ([the("sure", -9)], Demote("sure")),
-        ([keep("two", -2, -2)], Demote("two")),
-        ([keep("two", -2, under_way=1)], Demote("two")),
+        ([the("sure", -9)], Demote("sure", PASSED)),
+        ([keep("two", -2, -2)], Demote("two", PASSED)),
+        ([keep("two", -2, under_way=1)], Demote("two", PASSED)),
         ([the("better", -60)], Confirm("one")),
         ([the("better", -60), the("best", -70)], Confirm("one")),
         ([contradicted(keep("other", -2, -60))], Confirm("one")),
         ([contradicted(keep("other", -2, -60, under_way=1))], None),
-        ([contradicted(keep("other", -2, -60)), the("sure", -9)], Demote("sure")),
+        ([contradicted(keep("other", -2, -60)), the("sure", -9)], Demote("sure", PASSED)),
+        ([by_others(keep("other", -2))], RunAgain("other")),
+        ([by_others(the("other", -2, trust="provisional", started=3))], Demote("other", PASSED)),
+        ([by_others(the("other", -2, trust="unconfirmed", trainable=False))], Demote("other", PASSED)),
         ([contradicted(the("lucky", -60, -9))], Confirm("one")),
     ],
 )
