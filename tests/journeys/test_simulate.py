@@ -85,7 +85,9 @@ def test_a_simulated_swarm_on_a_lab_of_its_own_loses_nothing_and_leaves_nothing(
     assert "not checked" not in done.stdout
     rows = [json.loads(line) for line in trace.read_text().splitlines()]
     assert {row["call"] for row in rows} >= {"register", "next_config", "tick", "result", "sync"}
-    assert all(row["ms"] >= 0 and row["status"] for row in rows)
+    assert all(row["ms"] >= 0 for row in rows)
+    unanswered = [row for row in rows if row["status"] is None]  # the connection was closed meanwhile, say
+    assert len(unanswered) <= int(told["requests repeated without an answer"])
     assert labs_in(temporary) == []
     assert not (tmp_path / "unused").exists()
 
