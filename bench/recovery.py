@@ -28,8 +28,8 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
-from tests.journeys.running import BY_DEFAULT, RunningLab, running_lab
-from tests.journeys.victims import VICTIMS, lives
+from tests.journeys.running import BY_DEFAULT, RunningLab, lives, running_lab
+from tests.journeys.victims import VICTIMS
 
 TAG = "recovery"
 RUN_S = 300.0

@@ -237,7 +237,7 @@ def processes_on(data: Path, *words: str) -> list[psutil.Process]:
                 found.append(psutil.Process(pid))
         except (psutil.Error, OSError):  # ended, or too deep in folders for its place to have a name
             continue
-    return [process for process in found if is_alive(process)]
+    return [process for process in found if lives(process)]
 
 
 def is_of(process: Path, data: Path) -> bool:
@@ -246,11 +246,11 @@ def is_of(process: Path, data: Path) -> bool:
     return b"NIGHTJAR_DATA=" + bytes(data) in variables or str(data) in os.readlink(process / "cwd")
 
 
-def is_alive(process: psutil.Process) -> bool:
-    """Whether it runs: neither ended nor ended without its parent's having noticed."""
+def lives(process: psutil.Process) -> bool:
+    """Whether it runs; a zombie waits for nothing but its parent."""
     try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
         return False
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.journeys.running import TRAIN, RunningLab, running_lab
-from tests.journeys.victims import VICTIMS, lives
+from tests.journeys.running import TRAIN, RunningLab, lives, running_lab
+from tests.journeys.victims import VICTIMS
 from tests.workers.tiers import needs
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.journeys.running import RunningLab, describe, running_lab
-from tests.journeys.victims import STANDING, VICTIMS, lives, train_horse
+from tests.journeys.running import RunningLab, describe, lives, running_lab
+from tests.journeys.victims import STANDING, VICTIMS, train_horse
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 

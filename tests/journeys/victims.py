@@ -11,14 +11,6 @@ from tests.journeys.running import RunningLab
 Find = Callable[[RunningLab], psutil.Process]
 
 
-def lives(process: psutil.Process) -> bool:
-    """Whether it runs; a zombie waits for nothing but its parent."""
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 def rq_worker(lab: RunningLab) -> psutil.Process:
     """The RQ worker, whose horses go by its command line."""
     return lab.process("-m workers.gpu")

@@ -79,7 +79,7 @@ def nightjar() -> None:
 
 
 def import_all() -> None:
-    """Import most of what commands and their processes need: a fresh environment has its bytecode then."""
+    """Import the modules of all commands and processes, so that Python writes their bytecode."""
     for command in COMMANDS:
         importlib.import_module(f"triggers.cli.{command}")
     importlib.import_module("workers.supervisor")
