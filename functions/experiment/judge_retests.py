@@ -14,6 +14,7 @@ from functions.experiment._judging import Judging
 from functions.experiment._reports import statistics_loaded
 from functions.rules.branches.forest import regrown
 from functions.rules.keeps.retests import Demote, Revalue, RunAgain, Step
+from functions.rules.keeps.retracting import largest_gain_now
 from functions.rules.keeps.ruling import Race, in_words
 from state.decisions import Growth, Ruling
 from state.errors import BudgetExhausted
@@ -113,6 +114,9 @@ async def _take(step: Step, race: Race, judging: Judging) -> bool | None:
             ruling = race.revaluation(step, await judging.experiments.retraction_facts(e))
         else:
             ruling = race.ruling(step)
+            if race.loses_largest_gain(ruling):
+                behind = await judging.experiments.retraction_facts(ruling.experiment)
+                ruling = replace(ruling, tag_fields=largest_gain_now(behind))
         return await judging.experiments.judge(replace(ruling, growths=await _growths(ruling, judging)))
     try:
         return await judging.experiments.begin_retest(race.retest(step)) is not None

@@ -912,9 +912,9 @@ async def test_a_keep_that_was_contradicted_and_is_better_all_the_same_is_worth_
     assert await faults(client) == []
 
 
-@pytest.mark.parametrize("later", [9.9992, 9.7])
+@pytest.mark.parametrize(("later", "largest_gain"), [(9.9992, None), (9.7, repr(10.0 - 9.9995))])
 async def test_a_later_keep_falls_with_the_further_runs_of_the_one_under_it_that_beat_it(
-    client: httpx.AsyncClient, process: Process, later: float
+    client: httpx.AsyncClient, process: Process, later: float, largest_gain: str | None
 ) -> None:
     await opened(client)
     await baseline(client, process, 10.001, 9.9995, first=10.0)
@@ -930,6 +930,7 @@ async def test_a_later_keep_falls_with_the_further_runs_of_the_one_under_it_that
     assert fallen["reason"] == "the further runs of the keep under it are better than it"
     best = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
     assert (best["experiment_id"], best["val_bpb"]) == ("mar11-2", 9.5)
+    assert (await process.lab.hash(process.lab.keys.tag("mar11"))).get("largest_gain") == largest_gain
     assert await faults(client) == []
 
 

@@ -98,6 +98,12 @@ class Race:
         seeds = learned(step, chain, rivals, self.facts.best.seeds, self.noise)
         return replace(ruling, after=ruling.after.model_copy(update={"seeds": seeds}))
 
+    def loses_largest_gain(self, ruling: Ruling) -> bool:
+        """Whether a keep falls that made the tag's largest gain."""
+        e = ruling.experiment
+        is_largest = e.delta is not None and e.delta == self.facts.tag.largest_gain
+        return is_largest and (e.status, ruling.status) == ("keep", "discard")
+
     def _ruling(self, step: Confirm | Demote | GiveUp | Promote | Dismiss) -> Ruling:
         best, direction = self.facts.best, self.facts.tag.direction
         if isinstance(step, Dismiss):
