@@ -24,7 +24,8 @@ _tags = (f"page{nth}" for nth in itertools.count())
 
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
-    with running_lab(tmp_path_factory.mktemp("lab")) as found:
+    # the plot of a page that was left is drawn to the end, which may take long
+    with running_lab(tmp_path_factory.mktemp("lab"), NIGHTJAR_COSTLY_EACH="100") as found:
         found.start()
         yield found
 
@@ -93,6 +94,31 @@ def test_the_page_shows_a_running_lab(browser: Browser, lab: RunningLab, tag: st
     assert "web" in health
     assert "durable" in health
     assert browser.said() == []
+
+
+BUSY = """
+    const ask = window.fetch;
+    window.refusals = 0;
+    window.fetch = (path, options) => {
+        if (!path.includes("progress.svg") || window.refusals === 2) return ask(path, options);
+        window.refusals += 1;
+        return Promise.resolve(Response.json({ detail: "busy", retry_after: 0.1 }, { status: 429 }));
+    };
+"""
+
+
+def test_a_plot_that_the_lab_was_too_busy_for_is_asked_for_again(
+    browser: Browser, lab: RunningLab, tag: str
+) -> None:
+    lab.until_status(lab.submit(tag), "keep")
+    browser.before_each_page(BUSY)
+
+    show(browser, lab, tag)
+
+    browser.until(
+        lambda: browser.run("return document.querySelector('.plot img').naturalWidth > 0"), "the plot"
+    )
+    assert browser.run("return window.refusals") == 2
 
 
 def test_the_results_come_first_with_gain_and_pace(browser: Browser, lab: RunningLab, tag: str) -> None:

@@ -3,14 +3,17 @@
 import { PROGRAM, heardAt } from "./dom.js";
 
 const RETRY_MS = 2000;
+const REPEATS = 3; // of a request that came while the lab was busy with this reader's others
+const LONGEST_WAIT_S = 5;
 
 const OURS = { "x-nightjar-page": "1" }; // no form and no foreign page can send it
 
 export class Problem extends Error {
-  constructor(detail, hint, status) {
+  constructor(detail, hint, status, retryAfter = null) {
     super(detail);
     this.hint = hint ?? "";
     this.status = status ?? null;
+    this.retryAfter = retryAfter; // seconds, where the same request may be answered then
   }
 }
 
@@ -22,13 +25,16 @@ export function whenUnknown(tell) {
   unknown = tell;
 }
 
-async function answer(path, options) {
+async function answer(path, options, repeats = REPEATS) {
   const sent = session;
   try {
     return await asked(path, options);
   } catch (problem) {
     if (problem.status === 401 && sent === session) unknown(problem);
-    throw problem;
+    const { status, retryAfter } = problem;
+    if (status !== 429 || repeats === 0 || retryAfter === null || retryAfter > LONGEST_WAIT_S) throw problem;
+    await new Promise((done) => setTimeout(done, retryAfter * 1000));
+    return answer(path, options, repeats - 1);
   }
 }
 
@@ -42,7 +48,7 @@ async function asked(path, options) {
   heardAt(response.headers.get("date"));
   if (response.ok) return response;
   const problem = await response.json().catch(() => ({}));
-  throw new Problem(problem.detail ?? `HTTP ${response.status}`, problem.hint, response.status);
+  throw new Problem(problem.detail ?? `HTTP ${response.status}`, problem.hint, response.status, problem.retry_after);
 }
 
 export async function get(path) {
