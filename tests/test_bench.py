@@ -59,7 +59,8 @@ def test_confirmed_keeping_keeps_half_as_often_what_is_the_same_code(paired: flo
     assert confirmed.mean(FALSE)[0] <= 0.5 * greedy.mean(FALSE)[0]
 
 
-@pytest.mark.parametrize(("seed", "results"), [(1, 240), pytest.param(2, 300, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize(("seed", "results"), [(1, 300), (2, 300)])
 def test_a_part_of_a_night_of_a_swarm_with_beliefs_is_as_its_rules_say(seed: int, results: int) -> None:
     found = beliefs_swarm.lived(seed, results)
 
@@ -73,6 +74,7 @@ def test_a_part_of_a_night_of_a_swarm_with_beliefs_is_as_its_rules_say(seed: int
     assert (found.interaction.outcome, found.additive.outcome) == ("win", "loss")
 
 
+@pytest.mark.long
 def test_a_swarm_tries_what_is_proposed_in_its_share_of_the_runs() -> None:
     found = canaries.lived(1, 320, "thompson")
 

@@ -1,6 +1,7 @@
 """No request holds the web process's event loop: each function's worst legal one, in a lab with plenty of everything.
 
-A web process of its own says itself how much CPU time its loop's thread took without a pause.
+A web process of its own says itself how much CPU time its loop's thread took without a pause. That takes a minute of
+CPU and is a matter of speed, so `./nightjar test --long` measures it; chaos does with `BODIES` and `HEADS`.
 """
 
 from __future__ import annotations
@@ -363,6 +364,7 @@ def test_every_worst_request_is_one_of_a_function() -> None:
     assert set(WORST) <= set(table())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("declared", table().values(), ids=table().keys())
 async def test_no_function_holds_the_event_loop(web: Web, declared: Function[Any, Any]) -> None:
     async with web.client() as http:
@@ -416,6 +418,7 @@ BODIES: Mapping[str, bytes] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
 async def test_no_body_holds_the_event_loop(web: Web, body: bytes) -> None:
     async with web.client() as http:
@@ -442,6 +445,7 @@ async def served(web: Web) -> AsyncIterator[httpx.AsyncClient]:
         yield http
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("tool", "what", "function"), TOOLS.values(), ids=TOOLS.keys())
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_no_call_over_mcp_holds_the_event_loop(
@@ -467,6 +471,7 @@ async def test_no_call_over_mcp_holds_the_event_loop(
         assert await web.held() == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("body", BODIES.values(), ids=BODIES.keys())
 async def test_no_body_of_mcp_holds_the_event_loop(web: Web, body: bytes) -> None:
     call = (
@@ -503,6 +508,7 @@ HEADS: Mapping[str, tuple[str, Sequence[tuple[str, str]]]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("path", "headers"), HEADS.values(), ids=HEADS.keys())
 async def test_no_head_of_a_stranger_holds_the_event_loop(
     web: Web, path: str, headers: Sequence[tuple[str, str]]
@@ -516,6 +522,7 @@ async def test_no_head_of_a_stranger_holds_the_event_loop(
         assert await web.held() == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("path", ["/docs", "/openapi.json", "/metrics", "/", "/readyz"])
 async def test_no_fixed_route_holds_the_event_loop(web: Web, path: str) -> None:
     async with web.client() as http:
