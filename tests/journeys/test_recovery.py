@@ -15,7 +15,7 @@ from tests.journeys.victims import STANDING, VICTIMS, train_horse
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
 LONG: dict[str, Any] = {"config_delta": {"SECONDS": 2.0}}
-
+ENDLESS: dict[str, Any] = {"config_delta": {"SECONDS": 60.0}}
 
 FINISHED = ("keep", "discard", "crash")
 
@@ -64,7 +64,7 @@ def test_a_run_survives_or_runs_again_when_a_process_dies_or_stands_still_and_no
     lab: RunningLab, tag: str, victim: str, number: signal.Signals
 ) -> None:
     earlier = lab.until_status(lab.submit(tag), "keep")
-    experiment = lab.submit(tag, **LONG)
+    experiment = lab.submit(tag, **(ENDLESS if victim == "train child" else LONG))
     waiting = lab.submit(tag, config_delta={"SECONDS": 0.3})
     script = lab.until_training(experiment)
     process = VICTIMS[victim](lab)
@@ -115,7 +115,7 @@ def test_ctrl_c_lets_the_run_finish_and_keeps_what_waits(lab: RunningLab, tag: s
 
 
 def test_a_second_ctrl_c_ends_the_run_and_its_experiment_runs_again_later(lab: RunningLab, tag: str) -> None:
-    experiment = lab.submit(tag, config_delta={"SECONDS": 60.0})
+    experiment = lab.submit(tag, **ENDLESS)
     script = lab.until_training(experiment)
 
     assert lab.up is not None
