@@ -7,6 +7,7 @@ import unicodedata
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
+from threading import Lock
 
 from functions.rules.beliefs.vocabulary import (
     ABBREVIATIONS,
@@ -115,9 +116,14 @@ def _stems(words: str) -> frozenset[str]:
     return frozenset(map(_stem, words.split()))
 
 
+_stemming = Lock()
+"""The stemmer holds the word that it works on, and proposals are looked at in threads."""
+
+
 @lru_cache(maxsize=8192)
 def _stem(word: str) -> str:
-    return _stemmer()(word)
+    with _stemming:
+        return _stemmer()(word)
 
 
 @cache

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 import tomllib
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+import snowballstemmer
 from hypothesis import given
 from hypothesis import strategies as st
 from rapidfuzz.fuzz import ratio
 
+from functions.rules.beliefs import readings
 from functions.rules.beliefs.readings import reading
 from functions.rules.beliefs.similarity import (
     THRESHOLD,
@@ -186,3 +190,22 @@ def test_a_word_that_says_something_else_is_no_name() -> None:
 
 def test_a_statement_is_the_same_in_other_letters_and_spaces() -> None:
     assert normalised_statement("  Depth  matters. ") == normalised_statement("depth matters")
+
+
+def test_words_that_are_read_in_several_threads_have_the_stems_of_one() -> None:
+    stems = snowballstemmer.stemmer("english")
+    endings = ("ation", "ational", "ing", "edly", "ness", "fulness", "ization", "ies")
+    roots = ("generaliz", "relat", "optimiz", "regulariz", "hope", "excess")
+    words = [f"{a}{b}{c}" for a in ("", "re", "un", "over") for b in roots for c in endings]
+    expected = {word: stems.stemWord(word) for word in words}
+    readings._stem.cache_clear()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            turned = [[*words[at:], *words[:at]] for at in range(0, len(words), len(words) // 4)]
+            list(threads.map(lambda some: [readings._stem(word) for word in some], turned))
+    finally:
+        sys.setswitchinterval(before)
+
+    assert {word: readings._stem(word) for word in words} == expected
