@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from functions.rules.beliefs.rebalancing import population_for
 from functions.rules.beliefs.strategies import COMPARED
@@ -94,7 +94,8 @@ def reference_config(
     ahead = worker.number % round(1 / share) if worker.population_id is None else 0
     if not purpose.has_references or (worker.compared + 1 + ahead) * share < 1:
         return None
-    return standing_config(dimensions, purpose.shape)
+    # the claim's constraint is for the runs that are compared with it
+    return standing_config(dimensions, replace(purpose.shape, constraint={}))
 
 
 def is_reference(config: Mapping[str, Value], purpose: Purpose) -> bool:

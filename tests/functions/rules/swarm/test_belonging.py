@@ -20,7 +20,11 @@ USUAL = swarm_policy(Policy())
 def begins_with_a_reference(
     number: int, purpose: Purpose = TESTS, policy: Policy = USUAL, **fields: object
 ) -> bool:
-    worker = SwarmWorker.model_validate(
+    return reference_config(worker(number, **fields), purpose, SOME, policy) is not None
+
+
+def worker(number: int, **fields: object) -> SwarmWorker:
+    return SwarmWorker.model_validate(
         {
             "worker_id": f"w{number}",
             "number": number,
@@ -32,7 +36,6 @@ def begins_with_a_reference(
             **fields,
         }
     )
-    return reference_config(worker, purpose, SOME, policy) is not None
 
 
 @pytest.mark.parametrize(("share", "each"), [(0.5, 2), (0.25, 4)])
@@ -62,3 +65,12 @@ def test_runs_beside_baselines_need_no_reference_runs() -> None:
 
     assert not begins_with_a_reference(1, Purpose("investigate", TESTS.shape, alone.belief.evidence))
     assert not begins_with_a_reference(1, Purpose("exploit", TESTS.shape))
+
+
+def test_a_reference_run_is_of_the_reference_config_whatever_the_claim_allows() -> None:
+    claimed = Purpose("investigate", Shape("investigate", ("DEPTH",), {"DEPTH": {"min": 10}}, CENTER))
+
+    config = reference_config(worker(1, compared=9, population_id="pop_1"), claimed, SOME, USUAL)
+
+    assert config == CENTER
+    assert is_reference(config, claimed)
