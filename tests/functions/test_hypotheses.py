@@ -108,6 +108,111 @@ async def test_a_run_counts_beside_a_run_of_the_reference_config(swarm: Swarm) -
     assert outcomes
 
 
+async def only(swarm: Swarm, **proposal: Any) -> str:
+    """Propose a claim, and leave the swarm no other."""
+    lab = swarm.process.lab
+    own = await told(swarm.http, "/api/hypothesis/propose", tag="swarm", proposal=proposal)
+    for h in (await told(swarm.http, "/api/hypothesis/list", tag="swarm"))["hypotheses"]:
+        if h["hypothesis_id"] != own["hypothesis_id"]:
+            await lab.command("HDEL", lab.keys("hypotheses", "swarm"), h["hypothesis_id"])
+    return str(own["hypothesis_id"])
+
+
+DEEP: dict[str, Any] = {
+    "statement": "deep networks beat shallow ones",
+    "dimensions": ["DEPTH"],
+    "config_constraint": {"DEPTH": {"min": 6}},
+    "importance": 1.0,
+}
+
+
+async def test_a_claim_that_its_reference_config_does_not_honour_is_tested_against_it(swarm: Swarm) -> None:
+    claim = await only(swarm, **DEEP)
+    await swarm.join("w1")
+    depths: list[Any] = []
+    for nth in range(20):
+        given = await swarm.next("w1")
+        run = await swarm.record(given["run_id"])
+        assert run.config_delta is not None
+        depths.append(run.config_delta["DEPTH"])
+        await swarm.result("w1", given["run_id"], 1.0 - 0.01 * (nth % 3))
+        await learned(swarm, given["run_id"])
+
+    kept = await Hypotheses(swarm.process.lab).get("swarm", claim)
+    reference = kept.reference_config["DEPTH"]
+    evidence = (await asked(swarm.http, f"/api/hypothesis/{claim}?tag=swarm"))["evidence"]
+    assert reference == 4
+    assert depths.count(reference) == 10
+    assert {e["against"] for e in evidence} == {"reference"}
+    assert len(evidence) >= 9
+
+
+async def test_nothing_is_compared_with_a_reference_run_that_was_stopped(swarm: Swarm) -> None:
+    claim = await only(swarm, **{**DEEP, "config_constraint": {"DEPTH": {"min": 3}}})
+    await swarm.join("w1")
+    stopped = 0
+    for _ in range(12):
+        given = await swarm.next("w1")
+        if (await swarm.record(given["run_id"])).is_reference:
+            await swarm.http.delete(f"/runs/{given['run_id']}")
+            stopped += 1
+        else:
+            await swarm.result("w1", given["run_id"], 5.0)
+        await learned(swarm, given["run_id"])
+
+    found = await asked(swarm.http, f"/api/hypothesis/{claim}?tag=swarm")
+    assert stopped >= 5
+    assert found["evidence"] == []
+
+
+async def rounds(swarm: Swarm, workers: int, count: int) -> None:
+    """Let each worker run so many configs."""
+    for nth in range(workers):
+        await swarm.join(f"w{nth}")
+    for each in range(count):
+        for nth in range(workers):
+            given = await swarm.next(f"w{nth}")
+            await swarm.result(f"w{nth}", given["run_id"], 0.9 + 0.01 * ((each * 7 + nth * 3) % 11))
+            await learned(swarm, given["run_id"])
+
+
+async def tested(swarm: Swarm) -> set[str]:
+    """The statements of the claims that have a population."""
+    populations = (await asked(swarm.http, "/populations"))["populations"]
+    return {p["hypothesis_statement"] for p in populations}
+
+
+async def test_a_claim_about_a_frozen_dimension_waits_until_that_varies_again(swarm: Swarm) -> None:
+    frozen = {"tag": "swarm", "name": "LR", "reason": "the schedule is settled"}
+    await told(swarm.http, "/api/dimension/freeze", **frozen, value=0.01)
+    await rounds(swarm, 6, 2)
+
+    assert await tested(swarm) == {"DEPTH matters", "OPTIMIZER matters"}
+
+    await told(swarm.http, "/api/dimension/unfreeze", **frozen)
+    await rounds(swarm, 6, 1)
+    assert "LR matters" in await tested(swarm)
+
+
+async def test_a_test_whose_values_left_the_range_has_no_workers(swarm: Swarm) -> None:
+    spec = {
+        "type": "single_factor_effect",
+        "variable": "LR",
+        "values": [0.001, 0.01],
+        "min_runs_per_cell": 2,
+        "decision_rule": {"threshold": 0.01},
+    }
+    claim = "learning rate 0.001 beats 0.01"
+    proposal = {"statement": claim, "dimensions": ["LR"], "phase": "validation", "importance": 1.0}
+    await told(swarm.http, "/api/hypothesis/propose", tag="swarm", proposal={**proposal, "test_spec": spec})
+    narrow = {"name": "LR", "dtype": "float_log", "min": 2e-3, "max": 1e-1}
+    await told(swarm.http, "/api/dimension/define", tag="swarm", dimensions=[narrow])
+
+    await rounds(swarm, 6, 2)
+
+    assert await tested(swarm) == {"LR matters", "DEPTH matters", "OPTIMIZER matters"}
+
+
 async def test_a_run_is_learned_from_once(swarm: Swarm) -> None:
     await swarm.join("w1")
     run_id = await swarm.run("w1", 0.9)

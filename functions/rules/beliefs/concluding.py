@@ -43,7 +43,12 @@ class ReferenceRun:
 
     def may_stand_beside(self, h: Hypothesis) -> bool:
         """Whether it is one of this hypothesis: an earlier one may be what its reference config was chosen by."""
-        return is_reference(self.run, h) and self.started_at >= h.created_at
+        return _is_comparable(self.run, h) and self.started_at >= h.created_at
+
+
+def _is_comparable(reference: FinishedRun, h: Hypothesis) -> bool:
+    """Whether it is a run of the reference config that went to its end."""
+    return is_reference(reference, h) and reference.ended in ("value", "crash")
 
 
 _REFERENCE = TypeAdapter(ReferenceRun)
@@ -229,8 +234,8 @@ def _referring(facts: LearningFacts, run: FinishedRun) -> ReferenceRun:
 
 
 def _reference_text(run: FinishedRun | None, facts: LearningFacts) -> str | None:
-    """The run as it is kept where it is one of a reference config."""
-    if run is None or not any(is_reference(run, h) for h in facts.open):
+    """The run as it is kept where runs may be compared with it."""
+    if run is None or not any(_is_comparable(run, h) for h in facts.open):
         return None
     return _REFERENCE.dump_json(_referring(facts, run)).decode()
 

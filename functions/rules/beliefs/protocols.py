@@ -110,7 +110,7 @@ def missing_cells(test: RunningTest, runs: Sequence[CellRun]) -> list[Proposal]:
     """
     if verdict(test, runs).outcome is not None:
         return []
-    if blocked(test):
+    if blocked(test.spec, test.dimensions):
         return []
     priority = CELL_PRIORITY if isinstance(test.spec, InteractionGrid) else ARM_PRIORITY
     cells, seen = cells_of(test.spec), _seen(test, runs)
@@ -139,7 +139,7 @@ def verdict(test: RunningTest, runs: Sequence[CellRun]) -> Judgement:
 
     Arms that crashed too often are left out where that leaves something to compare; else the test is lost.
     """
-    if why := blocked(test):
+    if why := blocked(test.spec, test.dimensions):
         return Judgement(None, why)
     seen = _seen(test, runs)
     values, gone = [cell.values for cell in seen], [_is_gone(test, cell) for cell in seen]
@@ -164,12 +164,11 @@ def verdict(test: RunningTest, runs: Sequence[CellRun]) -> Judgement:
     return replace(_judged(test, effect, level, told), early=True)
 
 
-def blocked(test: RunningTest) -> str | None:
+def blocked(spec: Spec, dimensions: Sequence[Dimension]) -> str | None:
     """Why the cells cannot be run now: a dimension was frozen or changed since the test was accepted."""
-    spec = test.spec
     for cell in cells_of(spec):
         shape = Shape("validate", constraint={**spec.fixed, **cell})
-        if told := next(contradictions(test.dimensions, shape), None):
+        if told := next(contradictions(dimensions, shape), None):
             return f"its cells cannot be run: {told}"
     return None
 

@@ -9,9 +9,9 @@ from functions.rules.beliefs.evidence import ARCHIVED, about
 from functions.rules.beliefs.posterior import posterior
 from functions.rules.beliefs.rebalancing import steadied
 from functions.rules.beliefs.strategies import COMPARED, moonshot_shape, shape_of, strategy_of
-from functions.rules.beliefs.testing import is_test, test_terms
+from functions.rules.beliefs.testing import can_be_run, is_test, test_terms
 from functions.rules.swarm.populations import Population, population_id
-from functions.rules.swarm.shapes import Shape, standing_config
+from functions.rules.swarm.shapes import Shape, contradictions, standing_config
 from state.belief_facts import BeliefFacts
 from state.policy import Policy
 from state.records import Dimension, Hypothesis, Value
@@ -54,12 +54,21 @@ def reference_config(dimensions: Sequence[Dimension], best_config: Mapping[str, 
 
 
 def may_be_tested(h: Hypothesis, dimensions: Sequence[Dimension]) -> bool:
-    """Whether workers test it: it is not over, and configs vary all dimensions that it is about.
+    """Whether workers test it: it is not over, and configs can vary what it is about.
 
-    A claim waits while one of them was removed, or is on trial.
+    A claim waits while one of its dimensions was removed, is on trial, or is frozen where the claim does not allow
+    it, and while all of them are frozen. A test waits while one of its cells cannot be run.
     """
-    varied = {d.name for d in dimensions if not d.on_trial}
-    return not is_over(h) and about(h) <= varied
+    there = {d.name: d for d in dimensions if not d.on_trial}
+    names = about(h)
+    if is_over(h) or not names <= there.keys():
+        return False
+    if is_test(h):
+        return can_be_run(h, dimensions)
+    can_vary = not names or any(not there[name].frozen for name in names)
+    return can_vary and not any(
+        contradictions(dimensions, Shape("investigate", constraint=h.config_constraint))
+    )
 
 
 def is_over(h: Hypothesis) -> bool:

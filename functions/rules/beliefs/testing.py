@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from functions.rules.beliefs.learning import after_test
-from functions.rules.beliefs.protocols import CellRun, RunningTest, verdict
-from functions.rules.beliefs.specs import check_spec, varied_by
+from functions.rules.beliefs.protocols import CellRun, RunningTest, blocked, verdict
+from functions.rules.beliefs.specs import Spec, check_spec, varied_by
 from functions.rules.beliefs.terms import FinishedRun
 from state.errors import Invalid
 from state.policy import Policy
@@ -30,23 +30,29 @@ def running_test(
     policy: Policy,
 ) -> RunningTest | None:
     """The test as it can be run now; None where there is none, or its dimensions have changed so that it cannot."""
-    if test_spec is None:
-        return None
-    try:
-        spec = check_spec(test_spec, dimensions)
-    except Invalid:
+    spec = _spec_now(test_spec, dimensions)
+    if spec is None:
         return None
     return RunningTest(spec, dimensions, reference_config, constraint, policy.belief.test_decision)
+
+
+def can_be_run(h: Hypothesis, dimensions: Sequence[Dimension]) -> bool:
+    """Whether all cells of its test can be run now."""
+    spec = _spec_now(h.test_spec, dimensions)
+    return spec is not None and blocked(spec, dimensions) is None
 
 
 def test_terms(
     h: Hypothesis, dimensions: Sequence[Dimension]
 ) -> tuple[Sequence[str], Mapping[str, Any]] | None:
     """What its test varies, and its values there, as `shape_of` takes them; None: it has no test that can be run."""
-    if h.test_spec is None:
-        return None
+    spec = _spec_now(h.test_spec, dimensions)
+    return None if spec is None else varied_by(spec)
+
+
+def _spec_now(test_spec: Mapping[str, Any] | None, dimensions: Sequence[Dimension]) -> Spec | None:
     try:
-        return varied_by(check_spec(h.test_spec, dimensions))
+        return None if test_spec is None else check_spec(test_spec, dimensions)
     except Invalid:
         return None
 
