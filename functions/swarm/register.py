@@ -15,12 +15,13 @@ from functions.rules.keeps.verdict import check_plausible
 from functions.swarm._opening import open_swarm
 from functions.swarm._stores import Joining
 from functions.views.program_document import document_for
-from state.errors import Conflict, Forbidden, Unauthenticated
+from state.errors import Conflict, Forbidden, Invalid, Unauthenticated
 from state.ids import Id
 from state.ids import Tag as TagName
 from state.program_facts import Served
 from state.records import SwarmWorker
 from state.settings import Settings
+from state.swarm_facts import SwarmFacts
 from state.swarms import WorkerWithToken
 from state.token_values import Token
 
@@ -71,11 +72,11 @@ class Welcome(Response):
 )
 async def register(request: RegisterWorker, call: Call, joining: Joining, settings: Settings) -> Welcome:
     """Join a swarm with a baseline: a name and a token of your own; a known worker brings another baseline."""
-    check_plausible("val_bpb", request.baseline_bpb)
     tag = request.tag or settings.swarm_tag
-    worker, served = await asyncio.gather(
-        joining.swarms.worker(request.worker_id), joining.programs.served(tag)
+    worker, served, swarm = await asyncio.gather(
+        joining.swarms.worker(request.worker_id), joining.programs.served(tag), joining.swarms.find(tag)
     )
+    _check_baseline(request.baseline_bpb, swarm)
     if worker is not None:
         _check_again(request, call.caller, worker)
         issued = await joining.swarms.rejoin(worker, _asked(request, worker.tag), call.proof, OVERLAP_S)
@@ -86,6 +87,20 @@ async def register(request: RegisterWorker, call: Call, joining: Joining, settin
     await open_swarm(tag, joining.dimensions, settings)
     issued = await joining.swarms.join(_asked(request, tag), call.caller.name, enrolling)
     return _welcome(issued, served)
+
+
+def _check_baseline(value: float, swarm: SwarmFacts | None) -> None:
+    """Refuse what no run can have measured; a swarm that does not exist yet has the default metric.
+
+    Raises:
+        Invalid: as `check_plausible`.
+    """
+    try:
+        check_plausible(swarm.tag.metric if swarm else "val_bpb", value)
+    except Invalid as problem:
+        raise Invalid(
+            f"the baseline {problem.detail}", hint="send what the unchanged train.py has measured"
+        ) from problem
 
 
 def _asked(request: RegisterWorker, tag: str) -> dict[str, object]:

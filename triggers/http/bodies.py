@@ -10,6 +10,7 @@ from typing import Any
 from pydantic_core import from_json
 from starlette.requests import Request
 
+from functions.rules.keeps.verdict import NO_VALUE
 from state.errors import Invalid, Malformed, TooLarge, TooSlow, UnsupportedMedia
 
 PARSED = frozenset({"", "application/json", "text/plain", "application/x-www-form-urlencoded"})
@@ -25,7 +26,7 @@ NOT_FINITE = "is not a finite number"
 HOLDS_NUL = "holds a NUL character"
 TOO_DEEP = f"is nested more than {DEPTH_MOST} levels deep"
 RESULT = "val_bpb"
-NO_RESULT = "NaN and infinity are no results: report a run that has none with POST /api/experiment/crash"
+NO_RESULT = f"NaN and infinity are no results: {NO_VALUE}"
 HINTS = {
     NOT_FINITE: "numbers have to be finite: send one that is, or leave the field out",
     HOLDS_NUL: "no text, path or commit has one: leave it out",

@@ -14,6 +14,10 @@ TOLERANCE = 1e-9
 """0.995 - 0.993 is not 0.002 in binary; margins are inclusive up to this."""
 LARGEST = 1e100
 """Differences of such values are still finite."""
+NO_VALUE = (
+    "a run without a result is a crash: POST /api/experiment/crash; a swarm's worker sends an error, no value"
+)
+"""What to do instead of reporting what is no result."""
 
 
 @dataclass(frozen=True)
@@ -65,17 +69,17 @@ def check_plausible(metric: str, value: float) -> None:
     if not math.isfinite(value):
         raise Invalid(
             f"{metric} is {value!r}: only finite numbers are results",
-            hint="report the run with POST /api/experiment/crash, kind nan",
+            hint=NO_VALUE,
         )
     if abs(value) > LARGEST:
         raise Invalid(
             f"{metric} is {value!r}: no run measures that",
-            hint="a run that diverged is a crash: POST /api/experiment/crash, kind nan",
+            hint=NO_VALUE,
         )
     if metric == "val_bpb" and value <= 0:
         raise Invalid(
             f"val_bpb is {value!r}: bits per byte are greater than 0",
-            hint="a run without a result is a crash: POST /api/experiment/crash",
+            hint=NO_VALUE,
         )
 
 
