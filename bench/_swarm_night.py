@@ -22,7 +22,7 @@ from functions.rules.swarm.dimensions import same
 from functions.rules.swarm.fingerprints import fingerprint
 from functions.rules.swarm.handing_out import CATEGORY, REFERENCE_PRIORITY, Waiting, handed_out, retest_for
 from functions.rules.swarm.populations import Population, everyone
-from functions.rules.swarm.replenishing import observation_of, replenished, taken_for_best
+from functions.rules.swarm.replenishing import observations_of, replenished, taken_for_best
 from state.decisions import HandOut
 from state.facts import Spread
 from state.policy import Policy
@@ -362,7 +362,7 @@ class Night:
     def taken_for_best(self) -> Mapping[str, Value]:
         """The config that a search near the best is around; at least one run has ended."""
         facts = self._refill_facts()
-        found = taken_for_best(facts, [observation_of(run) for run in facts.observed])
+        found = taken_for_best(facts, observations_of(facts))
         assert found is not None
         return found
 

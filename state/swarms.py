@@ -278,25 +278,33 @@ class Swarms:
         return found, int(total)
 
     async def leaders(self, tag: str, most: int) -> list[Leader]:
-        """Workers with their best runs, the lowest delta first."""
+        """Workers with their best runs, best first; without those whose only run was just taken back."""
         keys = self._keys
-        rows = await self._lab.command("ZRANGE", keys("leaders", tag), 0, most - 1, "WITHSCORES")
-        names, deltas = rows[::2], [float(score) for score in rows[1::2]]
+        names = await self._lab.command("ZRANGE", keys("leaders", tag), 0, most - 1)
         found = await self._lab.pipeline(
             [
                 *(("HGETALL", keys("swarm_workers", name)) for name in names),
                 *(("ZRANGE", keys("worker_runs", name), 0, 0) for name in names),
             ]
         )
-        bests = [ids[0] if ids else "none" for ids in found[len(names) :]]  # one was just taken back
-        configs = await self._lab.pipeline([("HGET", keys.experiment(i), "config_delta") for i in bests])
+        leading = [
+            (stored, ids[0])
+            for stored, ids in zip(found[: len(names)], found[len(names) :], strict=True)
+            if ids
+        ]
+        bests = await self._lab.pipeline(
+            [("HMGET", keys.experiment(best), "delta_bpb", "config_delta") for _, best in leading]
+        )
         return [
-            Leader.parse({**stored, "best_delta_bpb": repr(delta), "best_config_delta": config or "{}"})
-            for stored, delta, config in zip(found[: len(names)], deltas, configs, strict=True)
+            Leader.parse({**stored, "best_delta_bpb": delta, "best_config_delta": config or "{}"})
+            for (stored, _), (delta, config) in zip(leading, bests, strict=True)
         ]
 
-    async def best_runs(self, tag: str, most: int) -> list[Observed]:
-        """The best runs of a tag under its main comparability key, best first; kept ones and others."""
+    async def best_runs(self, tag: str, most: int) -> list[tuple[Observed, float]]:
+        """The best runs of a tag under its main comparability key, each with what it is judged by, in any order.
+
+        So many kept ones, and as many others.
+        """
         keys = self._keys
         reads = [
             members(
@@ -313,12 +321,7 @@ class Swarms:
             (Observed.parse(dict(zip(fields_in(Observed), row, strict=False))), row[-1])
             for row in found.values()
         ]
-
-        def judged(run: tuple[Observed, str | None]) -> float:
-            own, mean = run
-            return float(mean) if mean else own.delta_bpb if own.delta_bpb is not None else 0.0
-
-        return [run for run, _ in sorted(runs, key=judged)[:most]]
+        return [(run, float(mean) if mean else run.delta_bpb or 0.0) for run, mean in runs]
 
     async def active_runs(self, tag: str) -> tuple[float, list[ActiveRun]]:
         """Redis' clock, and every run of a tag that its worker has not ended, the oldest first."""

@@ -110,6 +110,7 @@ async def _swarm(s: Snapshot, stores: Stores) -> SwarmSnapshot:
     workers = await snapshots.swarm_workers(tag)
     return SwarmSnapshot(
         tag=tag,
+        direction=s.tag.direction,
         runs=[*s.experiments, *s.retests],
         repeated=s.tag.repeated,
         workers=workers,

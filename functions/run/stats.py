@@ -39,7 +39,7 @@ class RunStats(Response):
     kill_rate: float
     """Share of the runs that ended which were stopped."""
     best_delta: float | None
-    """The best run's value less its worker's baseline: below 0 is better."""
+    """The best run's value less its worker's baseline."""
     bucket_pools: dict[str, BucketView]
 
 

@@ -23,7 +23,7 @@ class Leading(BaseModel):
     worker_id: str
     gpu_type: str
     best_delta_bpb: float
-    """Its best value less its baseline: below 0 is better."""
+    """Its best value less its baseline."""
     best_config_delta: dict[str, object]
     experiment_count: int
     """Its runs that ended with a value, or were stopped."""

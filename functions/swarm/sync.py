@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema
 
 from functions.contract import Call, Http, Request, Response, function
 from functions.rules.access import check_worker
+from functions.rules.keeps.verdict import score
 from functions.rules.swarm.belonging import population_of
 from functions.rules.swarm.handing_out import run_time
 from functions.swarm._stores import Stores
@@ -76,11 +77,12 @@ async def sync(request: ReadSync, call: Call, stores: Stores) -> Synced:
     """What the swarm knows, for a worker between two runs."""
     check_worker(call.caller, request.worker_id)
     worker = await stores.swarms.known(request.worker_id)
-    facts, best, served = await asyncio.gather(
+    facts, judged, served = await asyncio.gather(
         stores.swarms.facts(worker.tag),
         stores.swarms.best_runs(worker.tag, TOP),
         stores.programs.served(worker.tag),
     )
+    best = [run for run, _ in sorted(judged, key=lambda each: score(each[1], facts.tag.direction))][:TOP]
     population = population_of(worker, facts)
     program = document_for(served, population)
     known = best[0].config_delta if best else {}

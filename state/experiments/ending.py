@@ -245,7 +245,7 @@ class EndingStore(Reading):
             else None,
             "training_seconds": ending.training_seconds,
             "near_miss_score": ending.near_miss_score,
-            "delta_bpb": None if is_retest else ending.fields.get("delta_bpb"),
+            "led_by": None if is_retest else ending.led_by,
             "returned": ending.returned,
         }
         if best is not None:

@@ -1,8 +1,8 @@
 -- A run of a swarm's worker that is over: its worker is free, and its config has one run less in flight.
 -- parts: leaders
 -- keys: tag handed_out swarm_worker? configs? proposals?
--- args: id worker_id? fingerprint? delta_bpb? returned? counter?
--- `delta_bpb` is its value less its worker's baseline; `returned` is its config as a proposal, for another worker.
+-- args: id worker_id? fingerprint? led_by? returned? counter?
+-- `led_by` is of a run with a value; `returned` is its config as a proposal, for another worker.
 local RETURNED_FIRST = -2
 
 local function end_hand_out(status)
@@ -16,7 +16,7 @@ local function end_hand_out(status)
   if status ~= 'lost' then redis.call('HINCRBY', K.configs, A.fingerprint .. ':trials', 1) end
   if redis.call('HGET', K.swarm_worker, 'run_id') == A.id then redis.call('HDEL', K.swarm_worker, 'run_id') end
   local is_repeat = status == 'measured'
-  if A.delta_bpb or is_repeat or status == 'stopped' and A.counter then redis.call('HINCRBY', K.swarm_worker, 'runs', 1) end
+  if A.led_by or is_repeat or status == 'stopped' and A.counter then redis.call('HINCRBY', K.swarm_worker, 'runs', 1) end
   if is_repeat then redis.call('HINCRBY', K.tag, 'repeated', 1) end
-  if A.delta_bpb then enter_leader() end
+  if A.led_by then enter_leader() end
 end

@@ -867,6 +867,49 @@ async def test_a_worker_syncs_what_the_swarm_knows(swarm: Swarm) -> None:
     assert (await swarm.http.post("/sync/w1")).json() == synced
 
 
+async def test_a_swarm_that_maximizes_is_led_by_the_highest_value(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client, "swarm", metric={"name": "accuracy", "direction": "maximize"})
+    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
+    swarm = Swarm(client, process)
+    for worker, values in (("good", (0.6, 0.9, 0.3)), ("poor", (0.2, 0.4))):
+        await swarm.join(worker, baseline_bpb=0.5)
+        for value in values:
+            run_id = await swarm.run(worker, value)
+            if value == 0.9:
+                highest = run_id
+
+    board = (await client.get("/leaderboard")).json()
+    synced = await asked(client, "/sync/good")
+    stats = (await client.get("/runs/stats")).json()
+
+    assert [(row["worker_id"], row["best_delta_bpb"]) for row in board] == [
+        ("good", pytest.approx(0.4)),
+        ("poor", pytest.approx(-0.1)),
+    ]
+    assert board[0]["best_config_delta"] == (await swarm.record(highest)).config_delta
+    assert stats["best_delta"] == pytest.approx(0.4)
+    shown = [config["delta_bpb"] for config in synced["top_configs"]]
+    assert shown == sorted(shown, reverse=True)
+    assert shown[0] == pytest.approx(0.4)
+    assert await swarm.audited() == []
+
+
+async def test_a_baseline_is_measured_in_the_metric_of_its_tag(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client, "swarm", metric={"name": "log_loss"})
+    await told(client, "/api/dimension/define", tag="swarm", dimensions=DIMENSIONS)
+    swarm = Swarm(client, process)
+
+    await swarm.join("w1", baseline_bpb=-3.5)
+    refusal = await refused(client, 422, "/register", worker_id="w2", gpu_type="H100", baseline_bpb=1e300)
+
+    assert refusal["detail"].startswith("the baseline log_loss is")
+    assert "train.py" in refusal["hint"]
+
+
 async def test_the_leaderboard_ranks_workers_by_their_best_delta(swarm: Swarm) -> None:
     await swarm.join("a")
     await swarm.join("b", gpu_type="A100")

@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from state.records import RETESTED, Experiment, SwarmWorker
+from functions.rules.keeps.verdict import score
+from state.records import RETESTED, Direction, Experiment, SwarmWorker
 
 WITH_DELTA = frozenset({"keep", "discard"})
 COUNTED = frozenset({"keep", "discard", "measured", "stopped"})
@@ -18,15 +19,16 @@ class SwarmSnapshot:
     """A tag's swarm as it was read."""
 
     tag: str
+    direction: Direction
     runs: Sequence[Experiment]
     """Experiments of the tag, those of its swarm among them."""
     workers: Sequence[SwarmWorker]
     handed_out: frozenset[str]
     """The index of runs that are handed out, of every tag."""
     leaders: Mapping[str, float] = field(default_factory=dict)
-    """Best delta by worker."""
+    """Best delta by worker, with lower = better."""
     worker_runs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """Deltas of each worker's runs."""
+    """The same of each worker's runs."""
     repeated: int = 0
     """Retests with a value, as the tag counts them."""
     configs: Mapping[str, tuple[int, int]] = field(default_factory=dict)
@@ -98,7 +100,7 @@ def _leaders(s: SwarmSnapshot, runs: Mapping[str, Experiment]) -> Iterator[str]:
     have: dict[str, dict[str, float]] = {}
     for e in runs.values():
         if e.status in WITH_DELTA and e.worker_id is not None and e.delta_bpb is not None:
-            have.setdefault(e.worker_id, {})[e.experiment_id] = e.delta_bpb
+            have.setdefault(e.worker_id, {})[e.experiment_id] = score(e.delta_bpb, s.direction)
     for worker in s.workers:
         name = worker.worker_id
         if s.worker_runs.get(name, {}) != have.get(name, {}):

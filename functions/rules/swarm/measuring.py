@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functions.rules.swarm.replenishing import observation_of
+from functions.rules.swarm.replenishing import observations_of
 from state.records import Dimension
 from state.swarm_facts import RefillFacts
 
@@ -26,7 +26,7 @@ def measured(facts: RefillFacts) -> list[Dimension]:
     # numpy and scipy take most of a second to import, and few processes measure
     from functions.rules.swarm.gaussian_process.importance import importances
 
-    observations = [observation_of(run) for run in facts.observed]
+    observations = observations_of(facts)
     found = importances([d for d in facts.dimensions if not d.on_trial], observations)
 
     def with_shares(d: Dimension) -> Dimension:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from functions.rules.beliefs.protocols import CellRun, missing_cells
 from functions.rules.beliefs.testing import running_test
+from functions.rules.keeps.verdict import score
 from functions.rules.stopping.sources import last_value
 from functions.rules.swarm.duplicates import Tried
 from functions.rules.swarm.fingerprints import fingerprint
@@ -18,7 +19,7 @@ from functions.rules.swarm.populations import Population
 from functions.rules.swarm.refilling import LEAST_TARGET, refilled, wanted
 from functions.rules.swarm.sampling import sampler_of
 from functions.rules.swarm.shapes import NEAR, Shape, near_by
-from state.records import OPEN, Dimension, Value
+from state.records import OPEN, Dimension, Direction, Value
 from state.swarm_facts import Observed, RefillFacts, Replenishing
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def replenished(facts: RefillFacts, population: Population, rng: Random) -> Repl
     so little that the strategy's configs include it. One that a worker has lost is never stale: it was to be run
     already.
     """
-    results, observed = facts.tag.results, [observation_of(run) for run in reversed(facts.observed)]
+    results, observed = facts.tag.results, observations_of(facts)[::-1]
     around = taken_for_best(facts, observed) if population.strategy in NEAR else None
     waiting = {text: Waiting.read(text) for text in facts.waiting[population.population_id]}
     workers = population.target or facts.active_workers
@@ -117,15 +118,20 @@ def _cell_run(run: Observed) -> CellRun:
     return CellRun(run.config_delta, run.delta_bpb, pending=run.status in OPEN)
 
 
-def observation_of(run: Observed) -> Observation:
-    """A run as the sampler sees it; one that was stopped counts by its last report, if it has one."""
+def observations_of(facts: RefillFacts) -> list[Observation]:
+    """The runs as the sampler sees them, with lower = better."""
+    return [observation_of(run, facts.tag.direction) for run in facts.observed]
+
+
+def observation_of(run: Observed, direction: Direction) -> Observation:
+    """One that was stopped counts by its last report, if it has one."""
     if run.status in OPEN:
         return Observation(run.config_delta, None, pending=True)
     if run.status == "stopped":
         last, baseline = last_value(run.last_metric, run.tick_source), run.baseline_bpb
-        value = None if last is None or baseline is None else last - baseline
+        value = None if last is None or baseline is None else score(last - baseline, direction)
         return Observation(run.config_delta, value, censored=True)
-    return Observation(run.config_delta, run.delta_bpb)
+    return Observation(run.config_delta, None if run.delta_bpb is None else score(run.delta_bpb, direction))
 
 
 def _waiting(one: Waiting) -> Observation:

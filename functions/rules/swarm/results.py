@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from functions.rules.keeps.judging import Conditions, Failure, Report, conditions_of, judge_failure, judge_run
-from functions.rules.keeps.verdict import Key
+from functions.rules.keeps.verdict import Key, score
 from functions.rules.pool.breaker import Breaker
 from functions.rules.stopping.extensions import base_value, with_extension
 from functions.rules.stopping.judging import REASON
@@ -96,7 +96,8 @@ def judged(sent: Sent, run: RunFacts, under: Conditions, beside: Comparison) -> 
     }
     if by_value:
         fields["judged_val_bpb"] = ending.fields.get("judged_val_bpb") or value
-    return with_extension(replace(ending, fields=fields), sent.val_bpb)
+    led_by = score(delta, run.tag.direction)
+    return with_extension(replace(ending, fields=fields, led_by=led_by), sent.val_bpb)
 
 
 def judged_value(sent: Sent, run: RunFacts) -> float:
