@@ -144,6 +144,8 @@ class Ending:
     """Counted apart, as what its agent says."""
     returned: str | None = None
     """Of a swarm's run that is lost: its config as a proposal for another worker."""
+    only_overdue: bool = False
+    """Of a swarm's run: only if its worker is still overdue with it."""
     led_by: float | None = None
     """Of a swarm's run with a value: what it adds to its worker's baseline, with lower = better."""
 

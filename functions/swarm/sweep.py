@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from functions.contract import Command, Every, Response, function
 from functions.rules.swarm.handing_out import lost
 from state.experiments import Experiments
@@ -23,4 +25,5 @@ SILENT = "its worker was silent for too long"
 async def sweep(request: SweepSwarms, experiments: Experiments) -> SweptSwarms:
     """Mark runs as lost whose workers were silent beyond their budget; a late result still counts once."""
     silent = [run for run in await experiments.overdue() if run.status == "running"]
-    return SweptSwarms(lost=[run.experiment_id for run in silent if await experiments.end(lost(run, SILENT))])
+    endings = [replace(lost(run, SILENT), only_overdue=True) for run in silent]
+    return SweptSwarms(lost=[e.experiment.experiment_id for e in endings if await experiments.end(e)])

@@ -247,6 +247,7 @@ class EndingStore(Reading):
             "near_miss_score": ending.near_miss_score,
             "led_by": None if is_retest else ending.led_by,
             "returned": ending.returned,
+            "only_overdue": 1 if ending.only_overdue else None,
         }
         if best is not None:
             keys["best"] = self._keys.best(e.tag, best.other_key)

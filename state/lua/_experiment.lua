@@ -10,7 +10,7 @@
 -- args: best_version? best_fields* best_event? key_version? key_fields*
 -- args: tag_crashes? tag_crashes_before? abort_at? gpu_id? gpu_crashes? gpu_crashes_before? gpu_crashed? trip_reason? trip_s?
 -- args: code? runs_before? runs_after?
--- args: end_value? trend_sums*
+-- args: end_value? trend_sums* only_overdue?
 -- args: trace_fields* trace_version? epoch? trace_becomes? trace_why? source_versions*
 
 local function changed(key, field, absent, expected)
@@ -26,6 +26,10 @@ local function is_stale()
     or changed(K.crashes, 'consecutive', '0', A.tag_crashes_before)
     or A.gpu_crashes_before and changed(K.gpu, 'consecutive_crashes', '0', A.gpu_crashes_before)
     or A.code and changed(K.noise, A.code, '', A.runs_before) then return true end
+  if A.only_overdue then
+    local lost_at = redis.call('ZSCORE', K.handed_out, A.id)
+    if not lost_at or tonumber(lost_at) > now() then return true end
+  end
   if #A.trace_fields == 0 then return false end
   if changed(K.trace, 'version', '0', A.trace_version) or changed(K.forest, 'epoch', '1', A.epoch)
     or K.begins_on and changed(K.begins_on, 'status', '', 'keep') then return true end

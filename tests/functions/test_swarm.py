@@ -867,6 +867,28 @@ async def test_a_worker_syncs_what_the_swarm_knows(swarm: Swarm) -> None:
     assert (await swarm.http.post("/sync/w1")).json() == synced
 
 
+@pytest.mark.parametrize("then", ["it ticks", "it is handed the run again"])
+async def test_a_worker_that_comes_back_during_the_sweep_keeps_its_run(
+    swarm: Swarm, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
+    await swarm.join("w1")
+    run_id = (await swarm.next("w1"))["run_id"]
+    lab, overdue = swarm.process.lab, Experiments.overdue
+    await lab.command("ZADD", lab.keys("handed_out"), 1, run_id)
+
+    async def slow(self: Experiments) -> list[Experiment]:
+        found = await overdue(self)
+        assert [run.experiment_id for run in found] == [run_id]
+        await (swarm.tick(run_id, 0.3, 1.0) if then == "it ticks" else swarm.next("w1"))
+        return found
+
+    monkeypatch.setattr(Experiments, "overdue", slow)
+    swept = await told(swarm.http, "/api/swarm/sweep")
+
+    assert swept["lost"] == []
+    assert (await swarm.record(run_id)).status == "running"
+
+
 async def test_a_swarm_that_maximizes_is_led_by_the_highest_value(
     client: httpx.AsyncClient, process: Process
 ) -> None:
