@@ -25,6 +25,7 @@ from state.errors import Unavailable
 from state.fitness import check_door, look
 from state.settings import Settings
 from tests.state.test_client import Relay
+from triggers.ports import free_port
 
 FIT = {"version": "7.0.0", "aof": True, "appendfsync": "everysec", "maxmemory_policy": "noeviction"}
 
@@ -56,7 +57,7 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        env=os.environ | environment,
+        env=os.environ | {"NIGHTJAR_PORT": str(free_port(0))} | environment,  # a lab may be up here
     )
 
 
