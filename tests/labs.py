@@ -146,9 +146,10 @@ def handed_over(lab: Lab, gpu_id: str = "host:gpu0") -> list[dict[str, Any]]:
 
 
 async def expire(lab: Lab, gpu_id: str) -> None:
-    """As if the lease on a GPU had run out."""
-    await lab.command("HSET", lab.keys.gpu(gpu_id), "lease_expires_at", "1")
-    await lab.command("ZADD", lab.keys("leases"), "1", gpu_id)
+    """As if the lease on a GPU had run out a moment ago."""
+    ended = f"{await lab.now() - 0.001:.6f}"
+    await lab.command("HSET", lab.keys.gpu(gpu_id), "lease_expires_at", ended)
+    await lab.command("ZADD", lab.keys("leases"), ended, gpu_id)
 
 
 async def running(

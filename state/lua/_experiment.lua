@@ -63,13 +63,13 @@ local function count()
 end
 
 -- What Nightjar trained is spent by Redis' clock, what an agent trained itself by its own report.
-local function spend(at)
+local function spend(ended)
   if A.attempt == '0' then
     close_books(K.experiment, ms(A.reported_s), A.reported_s and 1 or 0)
   else
     local started = redis.call('HGET', K.attempts, A.attempt .. ':started_at')
-    close_books(K.experiment, lasted(started, at), (started or tonumber(A.attempt) > 1) and 1 or 0)
-    redis.call('HSET', K.attempts, A.attempt .. ':status', A.status, A.attempt .. ':ended_at', at)
+    close_books(K.experiment, lasted(started, ended), (started or tonumber(A.attempt) > 1) and 1 or 0)
+    redis.call('HSET', K.attempts, A.attempt .. ':status', A.status, A.attempt .. ':ended_at', ended)
     if A.reason then redis.call('HSET', K.attempts, A.attempt .. ':reason', A.reason) end
   end
 end
@@ -141,11 +141,12 @@ local function change_best(at)
   end
 end
 
-local function end_experiment(t)
+-- `used_until`: when its GPU was used last, where that is not now.
+local function end_experiment(t, used_until)
   local at, lifted = clock(t), aborted_after()
   redis.call('HSET', K.experiment, 'status', A.status, 'finished_at', at, unpack(A.fields))
   count()
-  if not A.was_claim then spend(at) end -- its agent's report has closed the books
+  if not A.was_claim then spend(used_until or at) end -- its agent's report has closed the books
   add_to_noise(at)
   add_to_trends()
   if A.score then redis.call('ZADD', K.standing, A.score, A.id) end

@@ -13,7 +13,8 @@ if A.why == 'expired' and t < tonumber(g[4] or '0') then return 'stale' end
 local concerned = A.status or A.next_attempt
 if concerned and (is_stale() or changed(K.experiment, 'stopping', 'false', A.stopping)) then return 'stale' end
 
-local at = clock(t)
+-- While the lab was off, the GPU was not used: a run that goes on renews its lease.
+local at, used_until = clock(t), clock(math.min(t, tonumber(g[4] or t)))
 redis.call('HDEL', K.gpu, 'holder', 'leased_at', 'lease_expires_at', 'runner', unpack(A.cleared))
 redis.call('ZREM', K.leases, A.gpu_id)
 if #A.flags > 0 then redis.call('HSET', K.gpu, unpack(A.flags)) end
@@ -23,7 +24,7 @@ if not concerned then return 'ok' end
 redis.call('HDEL', K.experiment, 'gpu_id', 'started_at')
 redis.call('HSET', K.experiment, 'fence', 0)
 if A.status then
-  end_experiment(t)
+  end_experiment(t, used_until)
   return 'ok'
 end
 redis.call('ZREM', K.starting, A.id)
@@ -31,8 +32,8 @@ if A.next_attempt ~= A.attempt then
   -- What was set aside for it stays so for its next attempt, but not what it has outlasted; what it used is spent.
   local e = redis.call('HMGET', K.experiment, 'reserved_gpu_seconds', 'budget_s')
   if e[1] and e[2] and ms(e[1]) > ms(e[2]) then reserve(K.experiment, ms(e[2])) end
-  book(0, 0, lasted(redis.call('HGET', K.attempts, A.attempt .. ':started_at'), at), 0)
-  redis.call('HSET', K.attempts, A.attempt .. ':status', 'lost', A.attempt .. ':ended_at', at,
+  book(0, 0, lasted(redis.call('HGET', K.attempts, A.attempt .. ':started_at'), used_until), 0)
+  redis.call('HSET', K.attempts, A.attempt .. ':status', 'lost', A.attempt .. ':ended_at', used_until,
     A.next_attempt .. ':queued_at', at)
 end
 redis.call('HSET', K.attempts, A.attempt .. ':reason', A.reason)

@@ -93,6 +93,30 @@ async def test_fifty_who_submit_at_once_get_exactly_the_runs_that_there_are(
     assert document["spent"] == 0
 
 
+@pytest.mark.parametrize("attempts", [1, 3])
+async def test_the_time_in_which_a_lab_was_off_is_not_spent(
+    client: httpx.AsyncClient, process: Process, attempts: int
+) -> None:
+    """A run goes on for 100 s, then the machine is off for ten hours."""
+    lab, off_s, ran_s = process.lab, 36_000.0, 100.0
+    await limited(client, gpu_seconds=20_000)
+    await add_gpu(client)
+    e = await running(client, process)
+    await lab.command("HSET", lab.keys.experiment(e.experiment_id), "attempt", attempts)
+    await lab.command("HSET", lab.keys.attempts(e.experiment_id), f"{attempts}:status", "running")
+    e = e.model_copy(update={"attempt": attempts})
+    await ran_for(process, e, off_s + ran_s)
+    ended = await lab.now() - off_s
+    gpu = {"heartbeat_at": f"{ended:.6f}", "lease_expires_at": f"{ended:.6f}"}
+    await lab.command("HSET", lab.keys.gpu("host:gpu0"), *[word for pair in gpu.items() for word in pair])
+    await lab.command("ZADD", lab.keys("leases"), f"{ended:.6f}", "host:gpu0")
+
+    await told(client, "/api/pool/sweep")
+
+    spent = (await limited(client))["gpu_seconds"]["spent"]
+    assert spent == pytest.approx(ran_s, abs=30)
+
+
 @pytest.mark.parametrize("limits", [{"runs": 1}, {"gpu_seconds": 1.5 * BASE_S}])
 async def test_what_is_refused_changes_nothing(
     client: httpx.AsyncClient, process: Process, limits: dict[str, Any]
