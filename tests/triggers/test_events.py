@@ -263,6 +263,25 @@ async def test_a_failure_that_passes_costs_a_retry_only(process: Process) -> Non
     assert await letters(process) == []
 
 
+async def test_what_waits_behind_an_event_that_needs_an_absent_service_is_handled(process: Process) -> None:
+    ears = Ears()
+
+    def needs_it(fact: Fact) -> None:
+        if fact.n == 0:
+            raise Unavailable("the archive does not answer", retry_after=1)
+
+    ears.then = needs_it
+    for n in range(4):
+        await emit(process, "gpu.idle", n=n)
+
+    async with delivering(process, (ears, hearing("probe::hear", On("gpu.idle", max_deliveries=3)))):
+        await settled(process, "probe::hear")
+
+    assert sorted(f.n for f in ears.heard) == [0, 0, 0, 1, 2, 3]
+    [letter] = await letters(process)
+    assert "the archive does not answer" in str(letter)
+
+
 async def test_an_entry_of_a_dead_consumer_is_claimed_by_another(process: Process) -> None:
     ears = Ears()
     declared = hearing("probe::hear", On("gpu.idle"))

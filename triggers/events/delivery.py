@@ -152,7 +152,7 @@ async def _handle(binding: Binding, bundle: Sequence[Event]) -> None:
     ids = [e.id for e in bundle]
     try:
         await binding.fire(bundle)
-    except (GroupGone, Unavailable):
+    except GroupGone:
         raise
     except Exception as problem:  # one handler's fault must not end the loop: it is retried
         binding.errors.update((i, f"{type(problem).__name__}: {problem}") for i in ids)
@@ -163,7 +163,8 @@ async def _handle(binding: Binding, bundle: Sequence[Event]) -> None:
             problem,
             exc_info=not isinstance(problem, NightjarError),
         )
-        await binding.subscription.keep(ids)  # the backoff begins now, not when the entry was read
+        # the backoff begins now, not when the entry was read; Unavailable where it is our own Redis that is away
+        await binding.subscription.keep(ids)
     else:
         await binding.subscription.done(ids)
         for i in ids:
