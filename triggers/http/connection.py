@@ -7,6 +7,7 @@ body that is no longer read within 5 seconds of its answer. What is refused gets
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Any
 
 from starlette.responses import Response
@@ -16,6 +17,10 @@ from triggers.http.problems import problem_document
 
 HEAD_BYTES = 64 * 1024
 HEAD_S = 30.0
+HEAD_END = b"\n\r\n"
+UPGRADE = re.compile(rb"(?i)(?<=\n)upgrade(?=[ \t]*:)")
+BODIES = frozenset({b"content-length", b"transfer-encoding"})
+"""Headers of a request that has a body."""
 LINGER_S = 5.0
 """A client that is still sending has so long to see its answer: closed at once, the connection would lose it."""
 
@@ -50,6 +55,7 @@ class Connection(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._head_bytes = 0
+        self._held = b""
         self._in_head = True
         self._in_body = False
         self._deadline: asyncio.TimerHandle | None = None
@@ -66,13 +72,30 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         while data and not self.transport.is_closing():
             piece = data[: HEAD_BYTES + 1 - self._head_bytes] if self._in_head else data
-            self._head_bytes += len(piece) if self._in_head else 0
-            super().data_received(piece)
+            if self._in_head:
+                end = (self._held + piece).find(HEAD_END)
+                piece = piece if end < 0 else piece[: end + len(HEAD_END) - len(self._held)]
+                self._head_bytes += len(piece)
+                super().data_received(self._without_upgrade(piece))
+            else:
+                super().data_received(piece)
             data = data[len(piece) :]
             if self._in_head and self._head_bytes > HEAD_BYTES:
                 self._refuse(
                     431, f"the head of the request is over {HEAD_BYTES // 1024} KiB", "send shorter headers"
                 )
+
+    def _without_upgrade(self, piece: bytes) -> bytes:
+        """A piece of a head in which no other protocol is asked for: a server may ignore that.
+
+        httptools takes what follows such a head for the other protocol, so that a body would be lost, or read as
+        another request. What may be the beginning of a line that matters is held until the rest of it has come.
+        """
+        piece = self._held + piece
+        whole, newline, begun = piece.rpartition(b"\n")
+        is_held = newline and any(word.startswith(begun.lower()) for word in (b"upgrade:", b"\r\n"))
+        self._held = newline + begun if is_held and not piece.endswith(HEAD_END) else b""
+        return UPGRADE.sub(b"ignored", whole if self._held else piece)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -81,12 +104,18 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._ends_within(None)
         self._in_head, self._in_body = False, True
+        if self.parser.should_upgrade() and BODIES & {name for name, _ in self.headers}:  # of several at once
+            self._refuse(
+                400, "a request that asks for another protocol has a body", "send it without Upgrade"
+            )
+            return
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._in_head, self._in_body, self._head_bytes = True, False, 0
-        self._ends_within(LINGER_S if self.cycle.response_complete else None)  # uvicorn's own end was put off
+        is_answered = self.cycle is None or self.cycle.response_complete  # none: it was refused
+        self._ends_within(LINGER_S if is_answered else None)  # uvicorn's own end was put off
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -118,7 +147,11 @@ class Connection(HttpToolsProtocol):
         self._ends_within(None)
         if self.transport.is_closing():
             return
-        if self.cycle is None or self.cycle.response_complete:
+        if self._in_body and self.cycle is not None and not self.cycle.response_started:
+            self.cycle.disconnected = True  # it is answered here
+            self.cycle.message_event.set()
+            self.transport.write(_on_the_wire(problem_document(status, TITLES[status], detail, hint=hint)))
+        elif self.cycle is None or self.cycle.response_complete:
             self.transport.write(_on_the_wire(problem_document(status, TITLES[status], detail, hint=hint)))
         self.transport.close()
 

@@ -109,6 +109,57 @@ async def test_nobody_opens_a_websocket(http: httpx.AsyncClient, caplog: pytest.
     assert not [r for r in caplog.records if r.levelname == "WARNING"]
 
 
+H2C = b"Connection: Upgrade, HTTP2-Settings, close\r\nUPgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 10_000])
+async def test_a_request_that_offers_another_protocol_is_answered_in_this_one(
+    http: httpx.AsyncClient, size: int
+) -> None:
+    """As Java's HttpClient and `curl --http2` do with each first request; its body is no request of its own."""
+    body = b'{"tag": "mar11"}'
+    asks = b"POST /api/experiment/setup HTTP/1.1\r\n" + HOST + H2C + b"Content-Length: %d\r\n\r\n" % len(body)
+    whole = asks + body
+
+    received = await said(http, *(whole[at : at + size] for at in range(0, len(whole), size)), every_s=0.001)
+
+    assert received.count(b"HTTP/1.1 ") == 1
+    assert received.startswith(b"HTTP/1.1 200"), received
+    assert b'"mar11"' in received
+
+
+async def test_a_body_behind_an_offer_of_another_protocol_is_not_read_as_a_request(
+    http: httpx.AsyncClient,
+) -> None:
+    hidden = b"GET /api/lab/status HTTP/1.1\r\n" + HOST + b"\r\n"
+    length = b"Content-Length: %d\r\n\r\n" % len(hidden)
+    first = b"GET /healthz HTTP/1.1\r\n" + HOST + b"\r\n"
+
+    alone = await said(http, b"POST /api/event/list HTTP/1.1\r\n" + HOST + H2C + length, hidden, every_s=0.1)
+    behind = await said(http, first + b"POST /api/event/list HTTP/1.1\r\n" + HOST + H2C + length + hidden)
+
+    assert alone.count(b"HTTP/1.1 ") == 1
+    assert b'"lab"' not in alone + behind
+
+
+async def test_curl_may_offer_http2(http: httpx.AsyncClient) -> None:
+    for name in ("a", "b"):
+        await http.post("/api/experiment/setup", json={"tag": name})
+    url = http.base_url.join("/api/event/list")
+    command = ["curl", "-sS", "--http2", "-d", '{"limit": 1}', str(url)]
+
+    curl = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    said, _ = await curl.communicate()
+
+    assert len(json.loads(said)["events"]) == 1
+
+
+async def test_a_chunk_that_cannot_be_read_is_told(http: httpx.AsyncClient) -> None:
+    head = b"POST /api/experiment/setup HTTP/1.1\r\n" + HOST + b"Transfer-Encoding: chunked\r\n\r\n"
+
+    assert refusal(await said(http, head + b"zz\r\n"), 400)["hint"]
+
+
 async def test_a_head_that_does_not_end_is_answered_in_time(
     http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
