@@ -371,6 +371,9 @@ class EventStream(StreamingResponse):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         with self._held:
+            if scope["method"] == "HEAD":  # it has no body that could end
+                await Response(headers=HEADERS, media_type=self.media_type)(scope, receive, send)
+                return
             await super().__call__(scope, receive, send)
 
     @staticmethod

@@ -91,6 +91,17 @@ async def read(
     return found[:count]
 
 
+async def test_who_asks_for_the_head_of_a_stream_gets_it_and_holds_no_place(
+    served: httpx.AsyncClient,
+) -> None:
+    answers = [await served.head("/api/events") for _ in range(5)]
+
+    assert {(a.status_code, a.headers["content-type"].partition(";")[0]) for a in answers} == {
+        (200, "text/event-stream")
+    }
+    assert (await served.get("/healthz")).status_code == 200
+
+
 async def test_a_subscriber_sees_what_happened_and_then_what_happens(
     client: httpx.AsyncClient, broadcast: Broadcast
 ) -> None:
