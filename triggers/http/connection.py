@@ -104,6 +104,7 @@ class Connection(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._ends_within(None)
         self._in_head, self._in_body = False, True
+        assert self.parser is not None
         if self.parser.should_upgrade() and BODIES & {name for name, _ in self.headers}:  # of several at once
             self._refuse(
                 400, "a request that asks for another protocol has a body", "send it without Upgrade"
