@@ -250,6 +250,8 @@ class Ruling:
     """Fields of the tag."""
     growths: Sequence[Growth] = ()
     """Of its trace, and of those that stand on it."""
+    finishes: int | None = None
+    """How many runs of the tag had ended, where the decision used what they were."""
 
 
 @dataclass(frozen=True)

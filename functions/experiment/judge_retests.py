@@ -10,12 +10,12 @@ from pydantic import Field, model_validator
 
 from functions.contract import Command, On, Response, function
 from functions.experiment._claims import see_to_claim
-from functions.experiment._judging import Judging
+from functions.experiment._judging import Judging, stop_retests
 from functions.experiment._reports import statistics_loaded
 from functions.rules.branches.forest import regrown
-from functions.rules.keeps.retests import Demote, Revalue, RunAgain, Step
-from functions.rules.keeps.retracting import largest_gain_now
-from functions.rules.keeps.ruling import Race, in_words
+from functions.rules.keeps.retests import Confirm, Demote, Revalue, RunAgain, Step
+from functions.rules.keeps.retracting import has_fallen
+from functions.rules.keeps.ruling import Race, in_words, without_gain
 from state.decisions import Growth, Ruling
 from state.errors import BudgetExhausted
 from state.ids import ExperimentId, named_by
@@ -50,7 +50,7 @@ class Steps(Response):
     "experiment::judge_retests",
     On(
         *("experiment.finished", "experiment.retesting", "experiment.retested", "experiment.retracted"),
-        "tag.budget_changed",
+        *("experiment.confirmed", "experiment.demoted", "tag.budget_changed"),
     ),
     role="operator",
     writes=True,
@@ -65,8 +65,8 @@ async def judge_retests(request: JudgeRetests, judging: Judging) -> Steps:
         for tag, best_key in dict.fromkeys((e.tag, e.best_key) for e in concerned):
             taken = await _steps_of(tag, best_key, judging)
             steps += map(in_words, taken)
-            fell |= any(isinstance(step, Demote | Revalue) for step in taken)
-        # a claim that was worth no run may beat the best that is left
+            fell |= any(isinstance(step, Demote | Revalue | Confirm) for step in taken)
+        # a claim that was worth no run may beat the best that is left, or what it is worth now
         concerned = await judging.experiments.claims(concerned[0].tag, NEWEST_READ) if fell else []
     return Steps(steps=steps)
 
@@ -84,45 +84,54 @@ async def _measure_claims(concerned: list[Experiment], judging: Judging) -> list
 async def _steps_of(tag: str, best_key: str | None, judging: Judging) -> list[Step]:
     """Take the steps of one best, until a retest is awaited."""
     steps: list[Step] = []
+    may_run = True
     while (facts := await judging.experiments.race(tag, best_key)) is not None:
         await statistics_loaded(facts.noise)
         race = Race(facts)
-        step = race.step()
-        if step is None or (taken := await _take(step, race, judging)) is None:
+        step = race.step(may_run=may_run)
+        if step is None:
             break
-        steps += [step] if taken else []
+        try:
+            steps += [step] if await _take(step, race, judging) else []
+        except BudgetExhausted as problem:  # a result, or another budget, judges again
+            log.warning("%s: no further run: %s", tag, problem.detail)
+            may_run = False
     return steps
 
 
 async def _concerned(request: JudgeRetests, judging: Judging) -> list[Experiment]:
-    """The experiment that a run is of, with all claims where it was retracted; or a tag's newest keeps and claims."""
+    """The experiment that a run is of, with all claims where it fell; or a tag's newest keeps and claims.
+
+    A process that was killed after it fell has not looked at the claims.
+    """
     experiments = judging.experiments
     if request.experiment_id is not None:
         first, _ = named_by(request.experiment_id)
         e = await experiments.get(first)
-        return [e, *(await experiments.claims(e.tag, NEWEST_READ) if e.status == "retracted" else [])]
+        if e.status == "retracted":
+            await stop_retests(e, experiments)
+        return [e, *(await experiments.claims(e.tag, NEWEST_READ) if has_fallen(e) else [])]
     tag = await judging.tags.get(request.tag or "")
     keeps = await experiments.by_number(tag.name, "keep", NEWEST_READ)
     return [*keeps, *await experiments.claims(tag.name, NEWEST_READ)]
 
 
-async def _take(step: Step, race: Race, judging: Judging) -> bool | None:
-    """Take a step: False where its facts have changed, None where it has to wait for a budget."""
-    if not isinstance(step, RunAgain):
-        if isinstance(step, Revalue):
-            e = race.facts.runs[step.name]
-            ruling = race.revaluation(step, await judging.experiments.retraction_facts(e))
-        else:
-            ruling = race.ruling(step)
-            if race.loses_largest_gain(ruling):
-                behind = await judging.experiments.retraction_facts(ruling.experiment)
-                ruling = replace(ruling, tag_fields=largest_gain_now(behind))
-        return await judging.experiments.judge(replace(ruling, growths=await _growths(ruling, judging)))
-    try:
-        return await judging.experiments.begin_retest(race.retest(step)) is not None
-    except BudgetExhausted as problem:  # a result, or another budget, judges again
-        log.warning("%s is not run again: %s", step.name, problem.detail)
-        return None
+async def _take(step: Step, race: Race, judging: Judging) -> bool:
+    """Take a step; False where its facts have changed.
+
+    Raises:
+        BudgetExhausted: a further run has to wait for a budget.
+    """
+    experiments = judging.experiments
+    if isinstance(step, RunAgain):
+        return await experiments.begin_retest(race.retest(step)) is not None
+    if isinstance(step, Revalue):
+        ruling = race.revaluation(step, await experiments.retraction_facts(race.facts.runs[step.name]))
+    else:
+        ruling = race.ruling(step)
+        if race.loses_largest_gain(ruling):
+            ruling = without_gain(ruling, await experiments.retraction_facts(ruling.experiment))
+    return await experiments.judge(replace(ruling, growths=await _growths(ruling, judging)))
 
 
 async def _growths(ruling: Ruling, judging: Judging) -> list[Growth]:

@@ -8,15 +8,15 @@ from typing import Annotated
 from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
-from functions.experiment._judging import Judging
+from functions.experiment._judging import Judging, stop_retests
 from functions.experiment._reports import statistics_loaded
 from functions.rules.access import check_retractor
 from functions.rules.keeps.retracting import check_retractable, retraction_of, with_growths
-from state.decisions import Ending, Retraction
+from state.decisions import Retraction
 from state.digests import digest_of
 from state.experiments import Experiments, Window
 from state.ids import ExperimentId
-from state.records import OPEN, Experiment
+from state.records import Experiment
 
 NODES_READ = 1000
 """A trace is scored anew by so many of its nodes, at most."""
@@ -58,14 +58,16 @@ async def retract(request: Retract, call: Call, judging: Judging) -> Retracted:
         e, said = await experiments.retracted(request.experiment_id)
         check_retractor(call.caller, e)
         if said is not None and said["digest"] == digest:
-            await _stop_retests(e, request.reason, experiments)
+            await stop_retests(e, experiments)
             return Retracted(**said["answer"], replayed=True)
         check_retractable(e)
         facts = await experiments.retraction_facts(e)
+        if facts.experiment != e:
+            continue  # its retests have changed what it is
         await statistics_loaded(facts.noise)
         retraction = await _grown(retraction_of(facts, request.reason, digest), judging)
         if await experiments.retract(retraction):
-            await _stop_retests(e, request.reason, experiments)
+            await stop_retests(e, experiments)
             return Retracted(**retraction.fields["retraction"]["answer"])
 
 
@@ -91,17 +93,3 @@ async def _grown(retraction: Retraction, judging: Judging) -> Retraction:
 async def _nodes(tag: str, trace_id: str, experiments: Experiments) -> list[Experiment]:
     """What was made for a trace, oldest first; of a longer one than that the newest."""
     return (await experiments.page(Window(tag, NODES_READ, trace_id=trace_id))).experiments
-
-
-async def _stop_retests(e: Experiment, reason: str, experiments: Experiments) -> None:
-    """Stop what still runs of its code: it would say nothing any more."""
-    why = f"{e.experiment_id} was retracted: {reason}"
-    [its] = await experiments.retests([await experiments.get(e.experiment_id)])
-    for retest in its:
-        now = retest
-        while now.status in OPEN and not now.stopping:
-            if now.status in ("leased", "running"):
-                await experiments.ask_to_stop(now, why)
-            else:
-                await experiments.end(Ending(now, "stopped", {"error": why}, reason=why))
-            now = await experiments.get(now.experiment_id)

@@ -239,6 +239,7 @@ class Retesting(Reading):
                 "status": ruling.status,
                 "branches": e.branches,
                 "best_version": ruling.best.version,
+                "finishes": ruling.finishes,
                 "fields": words(flatten(ruling.fields)),
                 "best_fields": best_fields(ruling.after),
                 "near_miss_score": ruling.near_miss_score,

@@ -47,6 +47,7 @@ class Retracting(Reading):
         nodes = keys.experiment("")
         found = await self._lab.read(
             {
+                "experiment": ("HGETALL", keys.experiment(e.experiment_id)),
                 "tag": ("HGETALL", keys.tag(tag)),
                 "policy": ("HGET", keys("policy", tag), "values"),
                 "best": ("HGETALL", keys.best(tag, other_key)),
@@ -65,7 +66,7 @@ class Retracting(Reading):
         )
         keeps, beaten, runs = several
         return RetractionFacts(
-            experiment=e,
+            experiment=experiment_in(found["experiment"], e.experiment_id),
             tag=tag_in(found["tag"], tag),
             policy=read_policy(found["policy"]),
             best=Best.found(found["best"]),

@@ -21,6 +21,7 @@ end
 local function is_stale()
   local e = redis.call('HMGET', K.experiment, 'status', 'attempt', 'fence')
   if e[1] ~= A.status_before or e[2] ~= A.attempt or e[3] ~= A.fence then return true end
+  if A.was_claim and redis.call('HEXISTS', K.experiment, 'measured_by') == 1 then return true end
   if A.best_version and changed(K.best, 'version', '0', A.best_version)
     or changed(K.tag, 'key_version', '0', A.key_version)
     or changed(K.crashes, 'consecutive', '0', A.tag_crashes_before)

@@ -1,11 +1,12 @@
 -- What its retests make of an experiment: it stands, falls or rises, and the best follows.
 -- parts: events listing
 -- keys: experiment tag best standing_before standing_after near_misses categories traces*
--- args: tag category status_before status branches best_version fields* best_fields* near_miss_score? score? tag_fields* event? event_data
+-- args: tag category status_before status branches best_version finishes? fields* best_fields* near_miss_score? score? tag_fields* event? event_data
 -- args: best_event? best_id? experiment_traceparent? trace_fields* trace_versions*
 -- returns: ok | stale
 if redis.call('HGET', K.experiment, 'status') ~= A.status_before then return 'stale' end
 if redis.call('HGET', K.best, 'version') ~= A.best_version then return 'stale' end
+if A.finishes and (redis.call('HGET', K.tag, 'finishes') or '0') ~= A.finishes then return 'stale' end
 if A.status ~= A.status_before and (redis.call('HGET', K.experiment, 'branches') or '0') ~= A.branches then return 'stale' end
 for i, trace in ipairs(K.traces) do
   if (redis.call('HGET', trace, 'version') or '0') ~= A.trace_versions[i] then return 'stale' end

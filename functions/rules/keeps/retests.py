@@ -71,6 +71,8 @@ class Effort:
     """Everything else has one, and with 0 none at all."""
     top_k: int
     """How many discards run again, once a keep that they lost to has fallen."""
+    may_run: bool = True
+    """Whether the budget has room for another run."""
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,9 @@ def due_step(
         step = _step_of_rivals(chain[0], raced, sigma)
         if isinstance(step, Promote):
             return step  # no other run is needed for it
+    if not effort.may_run:
+        step = _step_of_chain(chain, sigma, effort) if len(chain) > 1 else None
+        return step if isinstance(step, Confirm | Demote) else None
     for contender, owed in _owed(chain, racing, effort):
         if not contender.broke and contender.trainable:
             there = len(contender.trial.fresh) + contender.under_way

@@ -8,6 +8,7 @@ from typing import Any
 
 from functions.rules.baselines import is_base_code
 from functions.rules.branches.forest import regrown, rescored
+from functions.rules.keeps.keeping import plausible_margin
 from functions.rules.keeps.noise import Repeats, Sums, parsed, run_again, written
 from functions.rules.keeps.standing import restored
 from functions.rules.keeps.verdict import score
@@ -17,6 +18,9 @@ from state.decisions import Correction, Growth, LeftNoise, Retraction, Risen
 from state.errors import Conflict
 from state.facts import RetractionFacts
 from state.records import OPEN, RETESTED, Best, Experiment, Link, Trace
+
+CONTRADICTED = "its further runs contradict the first: it is judged by their mean"
+"""Why a keep is worth something else than its first run."""
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,10 @@ def _judged_anew(facts: RetractionFacts, leaving: Sequence[str]) -> list[Experim
     """
     e, found = facts.experiment, list[Experiment]()
     others = _others(facts)
+    links = [
+        link for link in (facts.best.chain if facts.best else ()) if link.experiment_id != e.experiment_id
+    ]
+    stands = code_of(e, e.best_key) in {link.code for link in links}
     before: Repeats | None = None
     begun = False
     for run in facts.runs:
@@ -178,7 +186,7 @@ def _judged_anew(facts: RetractionFacts, leaving: Sequence[str]) -> list[Experim
                 hint=f"retract {run.experiment_id} first, then {e.experiment_id}; its code can be submitted again",
                 fields={"experiment_status": e.status, "retract_first": run.experiment_id},
             )
-        repeats_best = run.repeats_best and run.compared_with != e.experiment_id
+        repeats_best = run.repeats_best and stands
         several = before.runs > 1
         found.append(
             run.model_copy(
@@ -215,13 +223,27 @@ def _baseline_now(
     return {"baseline_val_bpb": judged[0] if judged and judged[0] is not None else ""}
 
 
+def has_fallen(e: Experiment) -> bool:
+    """Whether what was kept for its sake may be wrong: its result was taken back, or is worse than its first run."""
+    return e.status == "retracted" or e.trust == "demoted" or e.reason == CONTRADICTED
+
+
 def largest_gain_now(facts: RetractionFacts) -> dict[str, Any]:
-    """The largest gain among the keeps that are left, where this one's was it."""
+    """The largest gain among the keeps that are left, where this one's was it.
+
+    As before it, no gain counts of a keep that is provisional, was contradicted, or was implausible when it came.
+    """
     e = facts.experiment
-    if e.delta is None or e.delta != facts.tag.largest_gain:
+    if e.best_key is not None or e.delta is None or e.delta != facts.tag.largest_gain:
         return {}
-    gains = [k.delta for k in facts.keeps if k.delta and k.experiment_id != e.experiment_id]
-    return {"largest_gain": max(gains, default="")}
+    largest = 0.0
+    for nth, k in enumerate(sorted(facts.keeps, key=lambda k: k.finish_number or 0)):
+        plausible = plausible_margin(largest or None, nth, facts.policy.implausible_factor)
+        is_implausible = k.trust is None and plausible is not None and (k.delta or 0.0) > plausible
+        is_left = k.experiment_id != e.experiment_id and k.trust != "provisional" and k.reason != CONTRADICTED
+        if is_left and not is_implausible:
+            largest = max(largest, k.delta or 0.0)
+    return {"largest_gain": largest or ""}
 
 
 def _left_noise(facts: RetractionFacts, leaving: Sequence[str]) -> LeftNoise | None:

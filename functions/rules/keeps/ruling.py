@@ -25,7 +25,7 @@ from functions.rules.keeps.retests import (
     fresh_runs,
     next_seed,
 )
-from functions.rules.keeps.retracting import largest_gain_now, link_of, lost_to
+from functions.rules.keeps.retracting import CONTRADICTED, largest_gain_now, link_of, lost_to
 from functions.rules.keeps.seeds import learned, own_noise, shift_of
 from functions.rules.keeps.standing import falls, restored, revalued, rises, stands, without_rivals
 from functions.rules.keeps.verdict import is_near, score
@@ -56,12 +56,16 @@ class Race:
         policy = self.facts.policy
         return Effort(policy.baseline_repeats, policy.max_retests, policy.retest_top_k)
 
-    def step(self) -> Step | None:
-        """What comes next; None while there is nothing to do, or a retest is awaited."""
+    def step(self, *, may_run: bool = True) -> Step | None:
+        """What comes next; None while there is nothing to do, or a retest is awaited.
+
+        Without further runs only what the runs that there are decide.
+        """
         seeds = self.facts.best.seeds
         own = own_noise(self.noise, seeds)
         chain, rivals = self._contenders()
-        return due_step(chain, rivals, own.sigma if own else None, self.effort, shift_of(seeds))
+        effort = self.effort if may_run else replace(self.effort, may_run=False)
+        return due_step(chain, rivals, own.sigma if own else None, effort, shift_of(seeds))
 
     def retest(self, step: RunAgain) -> Retest:
         """The run that a step asks for."""
@@ -84,12 +88,11 @@ class Race:
             self.facts.policy.retest_top_k,
         )
         assert after is not None  # it is there itself
-        tag_fields = largest_gain_now(facts)
         if after.experiment_id != e.experiment_id:
-            return replace(self._demoted(e, after), tag_fields=tag_fields)
-        tag_fields |= {"baseline_val_bpb": value} if e.baseline else {}
+            return without_gain(self._demoted(e, after), facts)
         ruling = Ruling(e, "keep", self._revalued(e, value), self.facts.best, after, None, None, {})
-        return replace(ruling, score=self._other_score(e, value), tag_fields=tag_fields)
+        tag_fields = {"baseline_val_bpb": value} if e.baseline else {}
+        return without_gain(replace(ruling, score=self._other_score(e, value), tag_fields=tag_fields), facts)
 
     def ruling(self, step: Confirm | Demote | GiveUp | Promote | Dismiss) -> Ruling:
         """What a step changes, and what it tells of the seeds."""
@@ -101,7 +104,7 @@ class Race:
     def loses_largest_gain(self, ruling: Ruling) -> bool:
         """Whether a keep falls that made the tag's largest gain."""
         e = ruling.experiment
-        is_largest = e.delta is not None and e.delta == self.facts.tag.largest_gain
+        is_largest = e.best_key is None and e.delta is not None and e.delta == self.facts.tag.largest_gain
         return is_largest and (e.status, ruling.status) == ("keep", "discard")
 
     def _ruling(self, step: Confirm | Demote | GiveUp | Promote | Dismiss) -> Ruling:
@@ -180,7 +183,7 @@ class Race:
             return {}
         return {
             "judged_val_bpb": value,
-            "reason": "its further runs contradict the first: it is judged by their mean",
+            "reason": CONTRADICTED,
         }
 
     def _other_score(self, e: Experiment, value: float) -> float | None:
@@ -245,6 +248,12 @@ class Race:
         if mine is None or theirs is None:
             return e.p_better
         return p_better(mine, theirs, self.noise, self.facts.tag.direction)
+
+
+def without_gain(ruling: Ruling, behind: RetractionFacts) -> Ruling:
+    """A ruling after which the tag's largest gain is another's, where it was that of its experiment."""
+    tag_fields = {**ruling.tag_fields, **largest_gain_now(behind)}
+    return replace(ruling, tag_fields=tag_fields, finishes=behind.tag.finishes)
 
 
 def _judged(e: Experiment) -> float:
