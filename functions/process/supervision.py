@@ -234,8 +234,8 @@ def _is_stopped(pid: int) -> bool:
 
 @contextlib.contextmanager
 def stopping_on_signals(group: ProcessGroup) -> Iterator[asyncio.Event]:
-    """An event that Ctrl-C, SIGTERM or SIGHUP sets; Ctrl-C after that forces the group."""
-    loop = asyncio.get_running_loop()
+    """An event that Ctrl-C, SIGTERM or SIGHUP sets; after that Ctrl-C or its parent's death forces the group."""
+    loop, parent = asyncio.get_running_loop(), os.getppid()
     stop = asyncio.Event()
 
     def interrupted() -> None:
@@ -243,8 +243,13 @@ def stopping_on_signals(group: ProcessGroup) -> Iterator[asyncio.Event]:
             group.force()
         stop.set()
 
+    def terminated() -> None:
+        if stop.is_set() and os.getppid() != parent:
+            group.force()  # what has told us to stop was killed itself, and waits for nothing
+        stop.set()
+
     loop.add_signal_handler(signal.SIGINT, interrupted)
-    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    loop.add_signal_handler(signal.SIGTERM, terminated)
     loop.add_signal_handler(signal.SIGHUP, stop.set)
     try:
         yield stop

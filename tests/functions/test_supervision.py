@@ -404,33 +404,44 @@ def child_of(listener: Listener) -> Pulse:
     return Pulse(os.dup(listener.descriptor), listener.every_s)
 
 
-def supervisor(tmp_path: Path, child: str) -> tuple[subprocess.Popen[str], int]:
-    """A supervisor in a process of its own and the pid of the one child it runs, which is up."""
+def supervising(child: str, folder: Path) -> str:
+    """A program that runs one child, whose log is in a folder."""
     code = f"""
         import asyncio, sys
         from pathlib import Path
         from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 
         async def main():
-            spec = ProcessSpec("web", (sys.executable, "-c", {child!r}), None, 60.0)
-            group = ProcessGroup([spec], Path(sys.argv[1]), lambda line: print(line, flush=True))
+            spec = ProcessSpec("web", (sys.executable, "-c", {child!r}), None, 600.0)
+            group = ProcessGroup([spec], Path({str(folder)!r}), lambda line: print(line, flush=True))
             with stopping_on_signals(group) as stop:
                 await group.start()
-                print(group.pids["web"], flush=True)
+                print("up", group.pids["web"], flush=True)
                 await group.run_until(stop)
                 await group.drain()
 
         asyncio.run(main())
     """
-    argv = [sys.executable, "-c", textwrap.dedent(code), str(tmp_path)]
+    return textwrap.dedent(code)
+
+
+def supervisor(tmp_path: Path, child: str) -> tuple[subprocess.Popen[str], int]:
+    """A supervisor in a process of its own and the pid of the one child it runs, which is up."""
+    argv = [sys.executable, "-c", supervising(child, tmp_path)]
     process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[2])
     assert process.stdout is not None
-    pid = int(process.stdout.readline())
-    deadline = time.monotonic() + 15
-    while "up" not in (tmp_path / "web.log").read_text():
+    pid = int(process.stdout.readline().split()[1])
+    said(tmp_path, "up")
+    return process, pid
+
+
+def said(folder: Path, word: str) -> str:
+    """What the child's log holds, once it has this word."""
+    deadline = time.monotonic() + 60
+    while not (log := folder / "web.log").exists() or word not in log.read_text():
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    return process, pid
+    return log.read_text()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -471,3 +482,21 @@ def test_a_killed_supervisor_leaves_no_orphan_and_its_children_still_drain(tmp_p
         assert time.monotonic() < deadline
         time.sleep(0.01)
     assert (tmp_path / "web.log").read_text().split() == ["up", "ended"]
+
+
+def test_what_drains_for_a_supervisor_that_is_killed_meanwhile_ends_at_once(tmp_path: Path) -> None:
+    """As a GPU's keeper does after the second Ctrl-C: nothing waits for its run any more."""
+    inner = tmp_path / "inner"
+    process, _ = supervisor(tmp_path, supervising(IGNORE_TERM, inner))
+    said(inner, "up")
+    child = int(said(tmp_path, "up").split()[1])
+    process.terminate()
+    said(tmp_path, "waiting for web")
+
+    process.kill()
+    process.communicate(timeout=60)
+
+    deadline = time.monotonic() + 60
+    while alive(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
