@@ -202,6 +202,25 @@ def failure_tail(log: str, lines: int = 50, max_bytes: int = 8192) -> str:
     return "\n".join(shown)
 
 
+def deciding_line(error: str, kind: str | None) -> str:
+    """The line of a stored error that tells most; "" where it has none.
+
+    The lab's own begin with how the run ended, then comes `failure_tail`. Of other errors the last line that speaks
+    of one counts, as in a traceback.
+    """
+    lines = [line.strip() for line in error.splitlines() if line.strip()]
+    if not lines:
+        return ""
+    speaking = [line for line in lines if _ERROR_LINE.search(line[:LONGEST_LINE])]
+    if kind in _TOLD_BY_THE_LAB or not speaking:
+        return lines[-1] if lines[0].startswith("Traceback") else lines[0]
+    return speaking[-1]
+
+
+_TOLD_BY_THE_LAB = frozenset({"timeout", "no_metrics"})
+"""Kinds of failures of which the script says nothing."""
+
+
 def newest_lines(log: str, lines: int = 50, max_bytes: int = 8192) -> str:
     """The last `lines` lines as a terminal would show them, oldest first, in at most `max_bytes` of UTF-8."""
     return "\n".join(_fitting(_newest(log, lines), max_bytes))

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from functions.contract import CATEGORIES
+from functions.formats.metrics_block import deciding_line
 from functions.rules.keeps.chain import Step
 from functions.rules.keeps.noise import claim
 from functions.rules.keeps.retests import fresh_runs
@@ -233,12 +234,7 @@ def _failures(failures: Sequence[Failure]) -> list[FailureView]:
             count=count,
             experiment_id=newest[kind].experiment_id,
             description=short(newest[kind].description, 120),
-            error=short(_last_line(newest[kind].error), CAUSE),
+            error=short(deciding_line(newest[kind].error or "", kind) or "nothing is known of it", CAUSE),
         )
         for kind, count in Counter(kinds).most_common()
     ]
-
-
-def _last_line(error: str | None) -> str:
-    lines = [line for line in (error or "").splitlines() if line.strip()]
-    return lines[-1] if lines else "nothing is known of it"

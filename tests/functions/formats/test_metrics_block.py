@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from functions.formats.metrics_block import (
     classify_failure,
+    deciding_line,
     failure_tail,
     last_value,
     last_values,
@@ -199,6 +200,37 @@ def test_the_tail_holds_the_last_fifty_lines_with_the_error_lines_first() -> Non
     tail = failure_tail(log).split("\n")
 
     assert tail == ["ValueError: bad shape", *(f"line {n}" for n in range(52, 100)), "bye"]
+
+
+CUDA = 'Traceback (most recent call last):\n  File "train.py", line 3\n    fit()\nRuntimeError: CUDA out of memory'
+NO_MODULE = (
+    "Traceback (most recent call last):\n    import nosuch\nModuleNotFoundError: No module named 'nosuch'"
+)
+
+
+@pytest.mark.parametrize(
+    ("reason", "log", "kind", "line"),
+    [
+        ("exited with 1", CUDA, "oom", "RuntimeError: CUDA out of memory"),
+        ("exited with 1", NO_MODULE, "import", "ModuleNotFoundError: No module named 'nosuch'"),
+        ("exited with 0 but printed no line `val_bpb: NUMBER`", "error 3 of 9\nhello", "no_metrics", None),
+        ("still running at its time limit", "start\nerror: none", "timeout", None),
+        ("exited with 7", "start\nstep 2", "other", None),
+    ],
+)
+def test_the_line_that_decides_is_the_error_or_what_the_lab_says(
+    reason: str, log: str, kind: str, line: str | None
+) -> None:
+    stored = f"{reason}\nits files are kept\n{failure_tail(log)}"
+
+    assert deciding_line(stored, kind) == (line or reason)
+
+
+@pytest.mark.parametrize(
+    ("error", "line"), [("boom", "boom"), ("Traceback\n  at x\nOops: y", "Oops: y"), (" \n", "")]
+)
+def test_the_line_that_decides_of_an_agent_s_own_error(error: str, line: str) -> None:
+    assert deciding_line(error, "other") == line
 
 
 def test_the_tail_is_capped_in_bytes_and_keeps_the_error() -> None:
