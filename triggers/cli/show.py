@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from functions.formats.metrics_block import deciding_line
 from state.program import PROGRAM
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
@@ -84,7 +85,7 @@ def _facts(run: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[str, st
         ),
     )
     if run["error"]:
-        yield run["error_kind"] or "error", run["error"]
+        yield run["error_kind"] or "error", deciding_line(run["error"], run["error_kind"])
 
 
 def _of_baseline(run: dict[str, Any]) -> str:

@@ -14,6 +14,7 @@ import click
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from functions.formats.metrics_block import deciding_line
 from state.errors import Exhausted, TooManyRequests, Unavailable
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
@@ -118,5 +119,5 @@ def line(outcome: Outcome) -> str:
         better = "better" if outcome["delta"] > 0 else "worse"
         facts.append(f"{abs(outcome['delta']):.6f} {better} than the best before it")
     if outcome["error"]:
-        facts.append(printable(outcome["error"])[:500])
+        facts.append(printable(deciding_line(outcome["error"], outcome["status"]))[:500])
     return f"{'  '.join(facts)}\n-> {printable(outcome['next'])}"
