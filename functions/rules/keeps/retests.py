@@ -232,7 +232,8 @@ def _step_of_chain(chain: Sequence[Contender], sigma: float | None, effort: Effo
 def _confirmation(chain: Sequence[Contender], effort: Effort) -> Step | None:
     """The first of these is confirmed. Before that what stands on it falls, if it beats the first run alone.
 
-    What beats the others, too, but only by runs that are not its own, runs again before; None while it does.
+    What beats the others, too, but only by runs that are not its own, runs again before; None while it does, or
+    while it waits for a budget.
     """
     first, *others = chain
     for c in others:
@@ -244,7 +245,9 @@ def _confirmation(chain: Sequence[Contender], effort: Effort) -> Step | None:
             return None
         if c.trust in ("provisional", "unconfirmed") and not c.is_tested:
             runs_again = c.trainable and c.started <= SPARE and effort.max_retests > 0
-            return RunAgain(c.name) if runs_again else Demote(c.name, PASSED)
+            if runs_again:
+                return RunAgain(c.name) if effort.may_run else None
+            return Demote(c.name, PASSED)
     return Confirm(first.name)
 
 

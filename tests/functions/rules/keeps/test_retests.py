@@ -452,3 +452,19 @@ def test_nothing_runs_again_where_no_retests_are_allowed() -> None:
     assert due_step([the("base", 0, is_baseline=True)], [], SIGMA, never) is None
     assert due_step([the("old", 0), keep("new", -1)], [], SIGMA, never) == GiveUp("new")
     assert due_step([the("old", 0)], [rival("a", -1)], SIGMA, never) == Dismiss()
+
+
+@pytest.mark.parametrize(
+    ("chain", "expected"),
+    [
+        ([OLD, keep("new", -1, 1)], Demote("new")),
+        ([OLD, keep("new", -1)], None),
+        ([the("old", 0), keep("new", -1, -1)], None),
+        ([contradicted(keep("one", -1, -50)), by_others(keep("other", -2))], None),
+        ([OLD, contradicted(keep("one", -1, -50)), by_others(keep("other", -2))], None),
+    ],
+)
+def test_a_budget_without_room_leaves_the_verdicts_that_have_their_runs(
+    chain: list[Contender], expected: Step | None
+) -> None:
+    assert due_step(chain, [], SIGMA, replace(ONCE, may_run=False)) == expected
