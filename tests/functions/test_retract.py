@@ -452,6 +452,23 @@ async def test_later_runs_of_its_code_are_judged_without_it(
     assert await audited(client) == []
 
 
+async def test_a_repeat_of_the_best_stays_one_where_another_repeat_is_taken_back(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    for value in (1.0, 1.1, 1.05):
+        last = await tried(client, value, commit_sha="aaaaaaa")
+    before = (await told(client, "/api/experiment/near-misses", tag="mar11"))["total"]
+
+    await retracted(client, "mar11-2")
+
+    found = (await asked(client, "/api/experiment/mar11-3"))["experiment"]
+    after = (await told(client, "/api/experiment/near-misses", tag="mar11"))["total"]
+    assert (last["repeats_best"], found["repeats_best"], found["reason"]) == (True, True, last["reason"])
+    assert (before, after) == (0, 0)
+    assert await audited(client) == []
+
+
 async def test_a_keep_by_the_mean_of_its_runs_and_others_has_to_be_retracted_first(
     client: httpx.AsyncClient,
 ) -> None:

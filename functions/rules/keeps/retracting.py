@@ -165,10 +165,8 @@ def _judged_anew(facts: RetractionFacts, leaving: Sequence[str]) -> list[Experim
     """
     e, found = facts.experiment, list[Experiment]()
     others = _others(facts)
-    links = [
-        link for link in (facts.best.chain if facts.best else ()) if link.experiment_id != e.experiment_id
-    ]
-    stands = code_of(e, e.best_key) in {link.code for link in links}
+    standing = facts.best.standing() if facts.best else []
+    stands = code_of(e, e.best_key) in {x.code for x in standing if x.experiment_id != e.experiment_id}
     before: Repeats | None = None
     begun = False
     for run in facts.runs:
