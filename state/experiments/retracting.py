@@ -37,20 +37,21 @@ class Retracting(Reading):
         return experiment_in(stored, experiment_id), json.loads(said) if said else None
 
     async def retraction_facts(self, e: Experiment) -> RetractionFacts:
-        """What taking a judged experiment's result back is decided on; one round trip.
+        """What taking a judged experiment's result back is decided on, the experiment as it is now; one round trip.
 
         Raises:
-            NotFound: no such tag.
+            NotFound: no such tag, or no such experiment.
         """
         keys, tag, other_key = self._keys, e.tag, e.best_key
         noise, code = noise_key(keys, tag, e.gpu_class), code_of(e, other_key)
         nodes = keys.experiment("")
         found = await self._lab.read(
             {
-                "experiment": ("HGETALL", keys.experiment(e.experiment_id)),
                 "tag": ("HGETALL", keys.tag(tag)),
                 "policy": ("HGET", keys("policy", tag), "values"),
                 "best": ("HGETALL", keys.best(tag, other_key)),
+                # what follows may be newer than the versions that the move compares, but never older
+                "experiment": ("HGETALL", keys.experiment(e.experiment_id)),
                 "main_best": ("HGETALL", keys.best(tag)),
                 "keeps": members(self._lab, keys.keeps(tag, other_key), nodes, limit=KEEPS_READ),
                 "beaten": members(self._lab, keys.beaten(tag, other_key), nodes, limit=BEATEN_READ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import httpx
@@ -10,6 +10,7 @@ import pytest
 
 import functions.experiment.retract
 from functions.process.lifecycle import Process
+from state.client import Lab
 from state.experiments import Experiments
 from tests.functions.test_confirmed import (
     baseline,
@@ -70,10 +71,8 @@ async def test_a_claim_that_two_processes_measure_at_once_counts_once(
     assert await faults(client) == []
 
 
-async def test_a_keep_that_rises_while_it_is_taken_back_leaves_every_index(
-    client: httpx.AsyncClient, process: Process, before: Callable[..., None]
-) -> None:
-    """A branch's keep becomes the best between the retraction's reads."""
+async def branch_keep_to_rise(client: httpx.AsyncClient, process: Process) -> None:
+    """The keep of a branch, mar11-3, is the best as soon as its retest is judged."""
     await opened(client, traces={"mode": "multi", "target_traces": 2, "max_parallel": 4})
     first = await selected(client)
     await trained(client, process, 1.0, commit_sha="abc1234", selection_id=first["selection_id"])
@@ -84,10 +83,40 @@ async def test_a_keep_that_rises_while_it_is_taken_back_leaves_every_index(
     await trained(client, process, 0.9970, selection_id=(await selected(client))["selection_id"])
     await measured(client, process, "mar11-2.2", 1.003)
     await measured(client, process, "mar11-3.2", 0.9975, unjudged=True)
+
+
+async def test_a_keep_that_rises_while_it_is_taken_back_leaves_every_index(
+    client: httpx.AsyncClient, process: Process, before: Callable[..., None]
+) -> None:
+    """A branch's keep becomes the best between the retraction's reads."""
+    await branch_keep_to_rise(client, process)
     before("retraction_facts", lambda: judge_retests(client, "mar11-3.2"))
 
     await told(client, "/api/experiment/retract", experiment_id="mar11-3", reason="wrong")
 
+    assert await best_of(client) == "mar11-1"
+    assert await faults(client) == []
+
+
+@pytest.mark.parametrize("nth", range(5))
+async def test_a_keep_that_rises_between_two_of_a_retraction_s_reads_leaves_every_index(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    await branch_keep_to_rise(client, process)
+    lab, together, steps = type(process.lab), type(process.lab).pipeline, list[str]()
+
+    async def apart(self: Lab, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        if ("HGETALL", self.keys.experiment("mar11-3")) not in commands or len(commands) < 9:
+            return await together(self, commands)
+        monkeypatch.setattr(lab, "pipeline", together)
+        first = await together(self, commands[:nth])
+        steps.extend(await judge_retests(client, "mar11-3.2"))
+        return first + await together(self, commands[nth:])
+
+    monkeypatch.setattr(lab, "pipeline", apart)
+    await told(client, "/api/experiment/retract", experiment_id="mar11-3", reason="wrong")
+
+    assert "promote mar11-3" in steps
     assert await best_of(client) == "mar11-1"
     assert await faults(client) == []
 
