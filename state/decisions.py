@@ -240,7 +240,7 @@ class Ruling:
     after: Best
     near_miss_score: float | None
     """The value with lower = better, of a discard under the main key."""
-    verdict: Literal["confirmed", "demoted", "promoted", "unconfirmed"] | None
+    verdict: Literal["confirmed", "demoted", "promoted", "revalued", "unconfirmed"] | None
     """What the event is called; None: there is nothing to tell."""
     facts: Mapping[str, Any]
     """What the event says, beside who it is about."""

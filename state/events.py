@@ -20,6 +20,7 @@ CATALOGUE: Mapping[str, str] = {
     "experiment.retesting": "its code runs again",
     "experiment.retested": "a retest has ended: evidence for the experiment that it repeats",
     "experiment.confirmed": "retests bore its keep out",
+    "experiment.revalued": "it is worth the mean of its further runs, which contradict the first; it is still kept",
     "experiment.demoted": "retests took its keep back",
     "experiment.promoted": "a discard is kept: retests made it the best, or the lab's run bore its agent's claim out",
     "experiment.refuted": "the lab's run of a claim is a discard; data says what was reported and what was measured",

@@ -13,7 +13,7 @@ from functions.experiment._claims import see_to_claim
 from functions.experiment._judging import Judging, stop_retests
 from functions.experiment._reports import statistics_loaded
 from functions.rules.branches.forest import regrown
-from functions.rules.keeps.retests import Confirm, Demote, Revalue, RunAgain, Step
+from functions.rules.keeps.retests import Revalue, RunAgain, Step
 from functions.rules.keeps.retracting import has_fallen
 from functions.rules.keeps.ruling import Race, in_words, without_gain
 from state.decisions import Growth, Ruling
@@ -50,7 +50,7 @@ class Steps(Response):
     "experiment::judge_retests",
     On(
         *("experiment.finished", "experiment.retesting", "experiment.retested", "experiment.retracted"),
-        *("experiment.confirmed", "experiment.demoted", "tag.budget_changed"),
+        *("experiment.confirmed", "experiment.revalued", "experiment.demoted", "tag.budget_changed"),
     ),
     role="operator",
     writes=True,
@@ -58,16 +58,9 @@ class Steps(Response):
 async def judge_retests(request: JudgeRetests, judging: Judging) -> Steps:
     """Take every step that retests allow a tag's newest keeps and claims; safe to run twice, anywhere, at once."""
     concerned = await _concerned(request, judging)
-    steps: list[str] = []
-    while concerned:
-        steps += await _measure_claims(concerned, judging)
-        fell = False
-        for tag, best_key in dict.fromkeys((e.tag, e.best_key) for e in concerned):
-            taken = await _steps_of(tag, best_key, judging)
-            steps += map(in_words, taken)
-            fell |= any(isinstance(step, Demote | Revalue | Confirm) for step in taken)
-        # a claim that was worth no run may beat the best that is left, or what it is worth now
-        concerned = await judging.experiments.claims(concerned[0].tag, NEWEST_READ) if fell else []
+    steps = await _measure_claims(concerned, judging)
+    for tag, best_key in dict.fromkeys((e.tag, e.best_key) for e in concerned):
+        steps += map(in_words, await _steps_of(tag, best_key, judging))
     return Steps(steps=steps)
 
 
@@ -102,7 +95,7 @@ async def _steps_of(tag: str, best_key: str | None, judging: Judging) -> list[St
 async def _concerned(request: JudgeRetests, judging: Judging) -> list[Experiment]:
     """The experiment that a run is of, with all claims where it fell; or a tag's newest keeps and claims.
 
-    A process that was killed after it fell has not looked at the claims.
+    A claim that was worth no run may beat what is left then; every move by which one falls has an event for it.
     """
     experiments = judging.experiments
     if request.experiment_id is not None:

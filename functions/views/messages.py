@@ -23,6 +23,7 @@ SENTENCES: Mapping[str, str] = {
     "experiment.finished": "{subject} finished: {status}, value {val_bpb} ({description})",
     "experiment.lost": "{subject} was lost: {reason}",
     "experiment.confirmed": "{subject} was run again and is confirmed as the best to build on: {base_commit_sha}",
+    "experiment.revalued": "further runs contradict the first of {subject}: it is worth {judged_val_bpb} now",
     "experiment.demoted": "further runs did not bear {subject} out: it is a discard, build on {base_commit_sha}",
     "experiment.promoted": "{subject} was run again and is kept after all: build on {base_commit_sha}",
     "experiment.refuted": "{subject} measured {val_bpb}, not {reported} as its agent said: it stays a discard.",

@@ -285,6 +285,8 @@ async def test_a_claim_is_run_once_the_better_keep_has_fallen(
     before = (await experiment(client, "mar11-3"))["retests"]
 
     await broken(client, process, "mar11-2.2", "nan")
+    [fall] = await events_of(process, "experiment.demoted")
+    await judge_retests(client, fall["subject"])
 
     assert (before, (await experiment(client, "mar11-3"))["retests"]) == (0, 1)
     assert (await experiment(client, "mar11-2"))["trust"] == "demoted"

@@ -9,7 +9,9 @@ import httpx
 import pytest
 
 import functions.experiment.retract
+from functions.contract import On
 from functions.process.lifecycle import Process
+from functions.table import table
 from state.client import Lab
 from state.experiments import Experiments
 from tests.functions.test_confirmed import (
@@ -26,7 +28,7 @@ from tests.functions.test_confirmed import (
     standing,
     trained,
 )
-from tests.labs import add_gpu, asked, begun, idea, told, tried
+from tests.labs import add_gpu, asked, begun, events_of, idea, told, tried
 
 
 @pytest.fixture
@@ -52,6 +54,14 @@ async def retests_of(client: httpx.AsyncClient, name: str) -> list[dict[str, Any
 
 async def largest_gain(process: Process) -> str | None:
     return (await process.lab.hash(process.lab.keys.tag("mar11"))).get("largest_gain")
+
+
+async def judge_heard(client: httpx.AsyncClient, process: Process, kind: str) -> None:
+    """Judge as the events of this type have it done."""
+    bound = [t for t in table()["experiment::judge_retests"].triggers if isinstance(t, On)]
+    assert any(kind in trigger.events for trigger in bound)
+    for event in await events_of(process, kind):
+        await judge_retests(client, event["subject"])
 
 
 @pytest.mark.parametrize("method", ["run_facts", "comparison"])
@@ -144,29 +154,44 @@ async def test_a_result_that_ends_while_the_best_is_worth_less_is_its_rival(
     assert await faults(client) == []
 
 
-async def test_claims_are_looked_at_though_the_process_was_killed_after_a_keep_fell(
-    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+async def test_claims_are_looked_at_by_the_event_of_a_keep_s_fall_though_its_process_was_killed(
+    client: httpx.AsyncClient, process: Process
 ) -> None:
     await opened(client)
     await baseline(client, process, 1.001, 0.9995)
     await trained(client, process, 0.9960)
     claim = await tried(client, 0.9970)
     await judge_retests(client, claim["experiment_id"])
-    await measured(client, process, "mar11-2.2", 1.003, unjudged=True)
-
-    async def killed(*_: object) -> None:
-        raise SystemError("killed")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Experiments, "claims", killed)
-        died = await client.post("/api/experiment/judge-retests", json={"experiment_id": "mar11-2.2"})
-    assert died.status_code == 500
+    await measured(client, process, "mar11-2.2", 1.003)
     assert await standing(client, "mar11-2") == ("discard", "demoted")
     assert await retests_of(client, claim["experiment_id"]) == []
 
-    await judge_retests(client, "mar11-2")  # as the event of its demotion says
+    await judge_heard(client, process, "experiment.demoted")
 
     assert await retests_of(client, claim["experiment_id"])
+
+
+async def test_claims_are_looked_at_by_the_event_of_the_best_s_other_value(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    """Another experiment of its code contradicts the best: none of its own retests ends."""
+    await opened(client, baseline_repeats=0, max_retests=0)
+    for value in (1.5, 1.501, 1.502, 1.5):
+        await trained(client, process, value, commit_sha="bbbbbbb")
+    await trained(client, process, 1.0, commit_sha="aaaaaaa")
+    claim = await tried(client, 1.1)
+    await judge_retests(client, claim["experiment_id"])
+    assert await retests_of(client, claim["experiment_id"]) == []
+
+    await trained(client, process, 1.3, commit_sha="aaaaaaa")
+    await judge_heard(client, process, "experiment.revalued")
+
+    best = (await told(client, "/api/experiment/best", tag="mar11"))["best"]
+    assert (best["experiment_id"], best["val_bpb"]) == ("mar11-5", 1.3)
+    [event] = await events_of(process, "experiment.revalued")
+    assert (event["val_bpb"], event["judged_val_bpb"], event["best_val_bpb"]) == (1.0, 1.3, 1.3)
+    assert await retests_of(client, claim["experiment_id"])
+    assert await faults(client) == []
 
 
 async def test_claims_are_looked_at_when_a_keep_is_confirmed_at_a_worse_value(
@@ -185,6 +210,7 @@ async def test_claims_are_looked_at_when_a_keep_is_confirmed_at_a_worse_value(
     assert await retests_of(client, claim["experiment_id"]) == []
 
     await measured(client, process, "mar11-2.2", 9.85)
+    await judge_heard(client, process, "experiment.confirmed")
 
     assert await standing(client, "mar11-2") == ("keep", "confirmed")
     assert await retests_of(client, claim["experiment_id"])

@@ -261,7 +261,9 @@ def test_the_catalogue_is_what_the_scripts_emit() -> None:
 
     # The experiments' store names how an experiment ended, and what its retests made of it.
     emitted |= {f"experiment.{name}" for name in ("finished", "lost", "retested", "refuted")}
-    emitted |= {f"experiment.{name}" for name in ("confirmed", "demoted", "promoted", "unconfirmed")}
+    emitted |= {
+        f"experiment.{name}" for name in ("confirmed", "demoted", "promoted", "revalued", "unconfirmed")
+    }
 
     emitted.add("experiment.registered")  # by `register`, alone or as it is submitted
 

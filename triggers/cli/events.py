@@ -35,6 +35,7 @@ TOLD = {
     "experiment.retesting": ("retest_id", "seed"),
     "experiment.retested": ("status", "val_bpb"),
     "experiment.confirmed": ("val_bpb", "base_commit_sha"),
+    "experiment.revalued": ("val_bpb", "judged_val_bpb"),
     "experiment.demoted": ("val_bpb", "best_experiment_id", "base_commit_sha"),
     "experiment.retracted": ("val_bpb", "reason", "best_experiment_id", "base_commit_sha"),
     "experiment.promoted": ("val_bpb", "base_commit_sha"),

@@ -90,7 +90,8 @@ class Race:
         assert after is not None  # it is there itself
         if after.experiment_id != e.experiment_id:
             return without_gain(self._demoted(e, after), facts)
-        ruling = Ruling(e, "keep", self._revalued(e, value), self.facts.best, after, None, None, {})
+        fields, told = self._revalued(e, value), {"judged_val_bpb": value, **_told_of(after)}
+        ruling = Ruling(e, "keep", fields, self.facts.best, after, None, "revalued", told)
         tag_fields = {"baseline_val_bpb": value} if e.baseline else {}
         return without_gain(replace(ruling, score=self._other_score(e, value), tag_fields=tag_fields), facts)
 
@@ -128,12 +129,15 @@ class Race:
         if value != e.judged:
             after = revalued(after, e.experiment_id, value, self.facts.tag.direction)
         fields: dict[str, Any] = {"p_better": self._chance(e), **self._revalued(e, value)}
-        if e.trust not in ("provisional", "unconfirmed"):
-            ruling = Ruling(e, "keep", fields, self.facts.best, after, None, None, {})
-        else:
+        if e.trust in ("provisional", "unconfirmed"):
             fields["trust"] = "confirmed"
             told = self._told(e, after)
             ruling = Ruling(e, "keep", fields, self.facts.best, after, None, "confirmed", told)
+        elif value != e.judged:
+            told = {"judged_val_bpb": value, **_told_of(after)}
+            ruling = Ruling(e, "keep", fields, self.facts.best, after, None, "revalued", told)
+        else:
+            ruling = Ruling(e, "keep", fields, self.facts.best, after, None, None, {})
         gain = e.delta or 0.0
         is_largest = value == e.judged and e.best_key is None and gain > (self.facts.tag.largest_gain or 0.0)
         tag_fields = {"largest_gain": gain} if is_largest else {}
@@ -231,9 +235,7 @@ class Race:
         return {
             "retests": [r.own_value for r in fresh_runs(e, retests)],
             "against": self.facts.best.chain[0].experiment_id,
-            "best_experiment_id": after.experiment_id,
-            "best_val_bpb": after.val_bpb,
-            "base_commit_sha": after.commit_sha,
+            **_told_of(after),
         }
 
     def _chance(self, e: Experiment) -> float | None:
@@ -248,6 +250,15 @@ class Race:
         if mine is None or theirs is None:
             return e.p_better
         return p_better(mine, theirs, self.noise, self.facts.tag.direction)
+
+
+def _told_of(after: Best) -> dict[str, Any]:
+    """What to build on now, and what it is worth."""
+    return {
+        "best_experiment_id": after.experiment_id,
+        "best_val_bpb": after.val_bpb,
+        "base_commit_sha": after.commit_sha,
+    }
 
 
 def without_gain(ruling: Ruling, behind: RetractionFacts) -> Ruling:

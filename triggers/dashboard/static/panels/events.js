@@ -10,6 +10,7 @@ const TELLING = {
   "experiment.retesting": ["retest_id"],
   "experiment.retested": ["status", "val_bpb"],
   "experiment.confirmed": ["val_bpb"],
+  "experiment.revalued": ["val_bpb", "judged_val_bpb"],
   "experiment.demoted": ["val_bpb", "best_experiment_id"],
   "experiment.retracted": ["val_bpb", "reason", "best_experiment_id"],
   "experiment.promoted": ["val_bpb"],
