@@ -50,13 +50,13 @@ class Retracting(Reading):
                 "tag": ("HGETALL", keys.tag(tag)),
                 "policy": ("HGET", keys("policy", tag), "values"),
                 "best": ("HGETALL", keys.best(tag, other_key)),
-                # what follows may be newer than the versions that the move compares, but never older
+                "noise": ("HMGET", noise, "squares", "df", code),
+                # what follows may be newer than what the move compares, but never older
                 "experiment": ("HGETALL", keys.experiment(e.experiment_id)),
                 "main_best": ("HGETALL", keys.best(tag)),
                 "keeps": members(self._lab, keys.keeps(tag, other_key), nodes, limit=KEEPS_READ),
                 "beaten": members(self._lab, keys.beaten(tag, other_key), nodes, limit=BEATEN_READ),
                 "runs": members(self._lab, runs_at(noise, code), nodes, limit=-1),
-                "noise": ("HMGET", noise, "squares", "df", code),
                 "rank_classes": ("HGETALL", keys("rank_classes", tag)),
             }
         )

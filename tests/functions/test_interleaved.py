@@ -13,7 +13,9 @@ from functions.contract import On
 from functions.process.lifecycle import Process
 from functions.table import table
 from state.client import Lab
+from state.codes import code_of
 from state.experiments import Experiments
+from state.noise import noise_key, runs_at
 from tests.functions.test_confirmed import (
     baseline,
     best_of,
@@ -108,27 +110,63 @@ async def test_a_keep_that_rises_while_it_is_taken_back_leaves_every_index(
     assert await faults(client) == []
 
 
+def between_reads(
+    monkeypatch: pytest.MonkeyPatch, name: str, nth: int, happen: Callable[[], Awaitable[None]]
+) -> None:
+    """Let something happen once, after the nth of the reads that a retraction of this experiment is decided on."""
+    together = Lab.pipeline
+
+    async def apart(self: Lab, commands: Sequence[Sequence[Any]]) -> list[Any]:
+        if ("HGETALL", self.keys.experiment(name)) not in commands or len(commands) < 9:
+            return await together(self, commands)
+        monkeypatch.setattr(Lab, "pipeline", together)
+        first = await together(self, commands[:nth])
+        await happen()
+        return first + await together(self, commands[nth:])
+
+    monkeypatch.setattr(Lab, "pipeline", apart)
+
+
 @pytest.mark.parametrize("nth", range(5))
 async def test_a_keep_that_rises_between_two_of_a_retraction_s_reads_leaves_every_index(
     client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch, nth: int
 ) -> None:
     await branch_keep_to_rise(client, process)
-    lab, together, steps = type(process.lab), type(process.lab).pipeline, list[str]()
+    steps = list[str]()
 
-    async def apart(self: Lab, commands: Sequence[Sequence[Any]]) -> list[Any]:
-        if ("HGETALL", self.keys.experiment("mar11-3")) not in commands or len(commands) < 9:
-            return await together(self, commands)
-        monkeypatch.setattr(lab, "pipeline", together)
-        first = await together(self, commands[:nth])
+    async def rise() -> None:
         steps.extend(await judge_retests(client, "mar11-3.2"))
-        return first + await together(self, commands[nth:])
 
-    monkeypatch.setattr(lab, "pipeline", apart)
+    between_reads(monkeypatch, "mar11-3", nth, rise)
     await told(client, "/api/experiment/retract", experiment_id="mar11-3", reason="wrong")
 
     assert "promote mar11-3" in steps
     assert await best_of(client) == "mar11-1"
     assert await faults(client) == []
+
+
+@pytest.mark.parametrize("nth", range(5, 10))
+async def test_a_retest_that_ends_between_two_of_a_retraction_s_reads_leaves_the_noise_with_it(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch, nth: int
+) -> None:
+    await opened(client)
+    await baseline(client, process, 1.001, 0.9995)
+    await trained(client, process, 0.9994)
+    await told(client, "/api/pool/dispatch")
+    again = await begun(process, "mar11-2.2")
+    ended = list[dict[str, Any]]()
+
+    async def end() -> None:
+        ended.append(await report(client, again, 0.9996))
+
+    between_reads(monkeypatch, "mar11-2", nth, end)
+    await told(client, "/api/experiment/retract", experiment_id="mar11-2", reason="wrong")
+
+    e = await Experiments(process.lab).get("mar11-2")
+    noise, code = noise_key(process.lab.keys, "mar11", e.gpu_class), code_of(e, None)
+    assert ended[0]["status"] == "measured"
+    assert await process.lab.command("ZRANGE", runs_at(noise, code), 0, -1) == []
+    assert await process.lab.command("HGET", noise, code) is None
 
 
 async def test_a_result_that_ends_while_the_best_is_worth_less_is_its_rival(
