@@ -42,15 +42,21 @@ def exit_with(problem: NightjarError) -> int:
     return 1
 
 
+ORPHANED_S = 5.0
+"""Seconds that are left to a process whose supervisor was killed: what it computes in a thread may take minutes."""
+
+
 def stop_signals() -> asyncio.Event:
-    """An event that SIGTERM and SIGINT set; a second one ends the process at once."""
+    """An event that SIGTERM and SIGINT set; a second one ends the process at once, its supervisor's death soon."""
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
+    loop, parent = asyncio.get_running_loop(), os.getppid()
 
     def asked() -> None:
         if stop.is_set():
             os._exit(130)
         stop.set()
+        if os.getppid() != parent:
+            loop.call_later(ORPHANED_S, os._exit, 130)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked)

@@ -500,3 +500,28 @@ def test_what_drains_for_a_supervisor_that_is_killed_meanwhile_ends_at_once(tmp_
     while alive(child):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+COMPUTES = """
+import asyncio, time
+from functions.process.running import stop_signals
+
+async def main():
+    stop_signals()
+    print("up", flush=True)
+    await asyncio.to_thread(time.sleep, 600)
+
+asyncio.run(main())
+"""
+
+
+def test_what_computes_for_minutes_does_not_outlive_a_killed_supervisor(tmp_path: Path) -> None:
+    process, child = supervisor(tmp_path, COMPUTES)
+
+    process.kill()
+    process.communicate(timeout=60)
+
+    deadline = time.monotonic() + 60
+    while alive(child):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
