@@ -42,7 +42,7 @@ def no_hypothesis(hypothesis_id: str, tag: str) -> NotFound:
     """There is no such hypothesis that results still bear on."""
     return NotFound(
         f"{tag!r} tests no hypothesis {hypothesis_id!r}",
-        hint="POST /api/hypothesis/list shows them, and /api/hypothesis/propose adds one",
+        hint="POST /api/hypothesis/list shows them, and POST /api/hypothesis/propose adds one",
     )
 
 

@@ -50,6 +50,9 @@ def test_one_of_several_workers_has_to_be_named(places: Path) -> None:
     with pytest.raises(click.UsageError, match="several workers"):
         joining_worker(None, "w", None)
 
+    with pytest.raises(click.UsageError, match="no worker 'x' has joined from here; these have: v, w, w"):
+        joining_worker(None, "x", None)
+
     assert joining_worker(None, "v", None).data_dir == third
     assert joining_worker(OTHER, None, None).data_dir == second
     assert joining_worker(URL, "w", None).data_dir == first

@@ -80,6 +80,9 @@ def _place(url: str | None, worker_id: str | None) -> Path:
     if known:
         names = ", ".join(sorted(f"{place.name} ({place.parent.name})" for place in known))
         raise click.UsageError(f"several workers have joined from here: {names}. Say which: --worker-id NAME")
+    if url is None and (others := [place.name for place in joined_places(None, None)]):
+        names = ", ".join(sorted(others))
+        raise click.UsageError(f"no worker {worker_id!r} has joined from here; these have: {names}")
     if url is None:
         raise click.UsageError(
             "no worker has joined a swarm from here yet: join with --url URL --train-py PATH"

@@ -32,7 +32,8 @@ def command(data: str | None, lab: str | None, experiment: str, follow: bool) ->
     shown = _say([], found["log"].splitlines())
     if not follow:
         if not shown:
-            click.echo(f"{experiment} is {found['status']} and has printed nothing yet", err=True)
+            nothing = "it printed nothing" if found["finished"] else "it has printed nothing yet"
+            click.echo(f"{experiment}: {found['status']}; {nothing}", err=True)
         return 0
     newest = found
     if not newest["finished"]:

@@ -421,14 +421,15 @@ def _types(query: QueryParams) -> frozenset[str] | None:
         chosen = ONLY.get(only)
         if chosen is None or types:
             raise Invalid(
-                f"only={only[:60]!r} with types={types and types[:60]!r} cannot be served",
-                hint=f"`only` is one of {sorted(ONLY)} and stands in the place of `types`",
+                f"only={only[:60]} cannot be served" + (" beside types" if types else ""),
+                hint=f"send only={' or only='.join(sorted(ONLY))}, or types; without both all events come",
             )
         return chosen
     named = frozenset(t.strip() for t in types.split(",")) if types else None
     if named and (unknown := named - CATALOGUE.keys()):
         raise Invalid(
-            f"there are no events of type {sorted(unknown)[:5]}", hint=f"the types are {sorted(CATALOGUE)}"
+            f"there are no events of type {', '.join(sorted(unknown)[:5])}",
+            hint=f"the types are {', '.join(sorted(CATALOGUE))}",
         )
     return named
 
