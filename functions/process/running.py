@@ -42,12 +42,11 @@ def exit_with(problem: NightjarError) -> int:
     return 1
 
 
-ORPHANED_S = 5.0
-"""Seconds that are left to a process whose supervisor was killed: what it computes in a thread may take minutes."""
+def stop_signals(orphaned_s: float | None = None) -> asyncio.Event:
+    """An event that SIGTERM and SIGINT set. A second signal ends the process at once.
 
-
-def stop_signals() -> asyncio.Event:
-    """An event that SIGTERM and SIGINT set; a second one ends the process at once, its supervisor's death soon."""
+    With `orphaned_s`, a process whose supervisor was killed ends after so many seconds, even if a thread computes.
+    """
     stop = asyncio.Event()
     loop, parent = asyncio.get_running_loop(), os.getppid()
 
@@ -55,8 +54,8 @@ def stop_signals() -> asyncio.Event:
         if stop.is_set():
             os._exit(130)
         stop.set()
-        if os.getppid() != parent:
-            loop.call_later(ORPHANED_S, os._exit, 130)
+        if orphaned_s is not None and os.getppid() != parent:
+            loop.call_later(orphaned_s, os._exit, 130)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, asked)

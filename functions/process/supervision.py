@@ -245,7 +245,7 @@ def stopping_on_signals(group: ProcessGroup) -> Iterator[asyncio.Event]:
 
     def terminated() -> None:
         if stop.is_set() and os.getppid() != parent:
-            group.force()  # what has told us to stop was killed itself, and waits for nothing
+            group.force()  # our supervisor asked us to stop, and was then killed
         stop.set()
 
     loop.add_signal_handler(signal.SIGINT, interrupted)

@@ -507,7 +507,7 @@ import asyncio, time
 from functions.process.running import stop_signals
 
 async def main():
-    stop_signals()
+    stop_signals(0.5)
     print("up", flush=True)
     await asyncio.to_thread(time.sleep, 600)
 

@@ -85,7 +85,7 @@ def _facts(run: dict[str, Any], found: dict[str, Any]) -> Iterator[tuple[str, st
         ),
     )
     if run["error"]:
-        yield run["error_kind"] or "error", deciding_line(run["error"], run["error_kind"])
+        yield run["error_kind"] or "error", deciding_line(run["error"], run["error_kind"] or run["status"])
 
 
 def _of_baseline(run: dict[str, Any]) -> str:

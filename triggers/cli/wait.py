@@ -119,5 +119,7 @@ def line(outcome: Outcome) -> str:
         better = "better" if outcome["delta"] > 0 else "worse"
         facts.append(f"{abs(outcome['delta']):.6f} {better} than the best before it")
     if outcome["error"]:
-        facts.append(printable(deciding_line(outcome["error"], outcome["status"]))[:500])
+        facts.append(
+            printable(deciding_line(outcome["error"], outcome["error_kind"] or outcome["status"]))[:500]
+        )
     return f"{'  '.join(facts)}\n-> {printable(outcome['next'])}"

@@ -19,6 +19,8 @@ from state.stream import Subscription
 from triggers.events.delivery import Binding, run_binding
 from triggers.webhooks import serve_webhooks
 
+ORPHANED_S = 5.0
+"""Seconds for what is being handled, once the supervisor was killed: a swarm's model may be fitted for minutes."""
 FIRING_DELIVERIES = 3
 """How often a firing is tried; the next one comes anyway."""
 AT_ONCE = 8
@@ -99,7 +101,7 @@ def bindings(functions: Mapping[str, Function[Any, Any]], process: Process) -> l
 
 async def serve(settings: Settings) -> None:
     """Deliver events until SIGTERM or SIGINT; what is being handled is finished."""
-    stop = stop_signals()
+    stop = stop_signals(ORPHANED_S)
     async with opened("events", settings) as process:
         receivers = Receivers(private=settings.webhook_private)
         await asyncio.gather(

@@ -19,7 +19,8 @@ HEAD_BYTES = 64 * 1024
 HEAD_S = 30.0
 HEAD_END = b"\n\r\n"
 UPGRADE = re.compile(rb"(?i)(?<=\n)upgrade(?=[ \t]*:)")
-BODIES = frozenset({b"content-length", b"transfer-encoding"})
+LENGTH, CHUNKED = b"content-length", b"transfer-encoding"
+BODIES = frozenset({LENGTH, CHUNKED})
 """Headers of a request that has a body."""
 LINGER_S = 5.0
 """A client that is still sending has so long to see its answer: closed at once, the connection would lose it."""
@@ -58,6 +59,8 @@ class Connection(HttpToolsProtocol):
         self._held = b""
         self._in_head = True
         self._in_body = False
+        self._body_left: int | None = None
+        """Bytes of it that have not come, where its length is known: what follows is another head."""
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
@@ -71,19 +74,28 @@ class Connection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         while data and not self.transport.is_closing():
-            piece = data[: HEAD_BYTES + 1 - self._head_bytes] if self._in_head else data
             if self._in_head:
+                piece = data[: HEAD_BYTES + 1 - self._head_bytes]
                 end = (self._held + piece).find(HEAD_END)
                 piece = piece if end < 0 else piece[: end + len(HEAD_END) - len(self._held)]
                 self._head_bytes += len(piece)
                 super().data_received(self._without_upgrade(piece))
+                self._give_back()
             else:
+                piece = data if self._body_left is None else data[: self._body_left]
+                self._body_left = None if self._body_left is None else self._body_left - len(piece)
                 super().data_received(piece)
             data = data[len(piece) :]
             if self._in_head and self._head_bytes > HEAD_BYTES:
                 self._refuse(
                     431, f"the head of the request is over {HEAD_BYTES // 1024} KiB", "send shorter headers"
                 )
+
+    def _give_back(self) -> None:
+        """Read what was held of a body: its head had ended in an earlier piece."""
+        if self._held and not self._in_head:
+            held, self._held = self._held, b""
+            super().data_received(held)
 
     def _without_upgrade(self, piece: bytes) -> bytes:
         """A piece of a head in which no other protocol is asked for: a server may ignore that.
@@ -103,17 +115,28 @@ class Connection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._ends_within(None)
-        self._in_head, self._in_body = False, True
+        self._in_head = False
+        given = dict(self.headers)
         assert self.parser is not None
-        if self.parser.should_upgrade() and BODIES & {name for name, _ in self.headers}:  # of several at once
+        if (
+            self.parser.should_upgrade() and BODIES & given.keys()
+        ):  # it came in one packet with a chunked body
             self._refuse(
                 400, "a request that asks for another protocol has a body", "send it without Upgrade"
             )
             return
+        self._in_body = True
+        length = None if CHUNKED in given else given.get(LENGTH)
+        self._body_left = None if length is None else int(length)
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        if not self.transport.is_closing():
+            super().on_body(body)
+
     def on_message_complete(self) -> None:
-        super().on_message_complete()
+        if self.cycle is not None:
+            super().on_message_complete()
         self._in_head, self._in_body, self._head_bytes = True, False, 0
         is_answered = self.cycle is None or self.cycle.response_complete  # none: it was refused
         self._ends_within(LINGER_S if is_answered else None)  # uvicorn's own end was put off
@@ -148,7 +171,8 @@ class Connection(HttpToolsProtocol):
         self._ends_within(None)
         if self.transport.is_closing():
             return
-        if self._in_body and self.cycle is not None and not self.cycle.response_started:
+        is_its = self._in_body and self.cycle is not None and not self.pipeline
+        if is_its and not self.cycle.response_started:
             self.cycle.disconnected = True  # it is answered here
             self.cycle.message_event.set()
             self.transport.write(_on_the_wire(problem_document(status, TITLES[status], detail, hint=hint)))

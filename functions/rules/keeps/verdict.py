@@ -15,7 +15,7 @@ TOLERANCE = 1e-9
 LARGEST = 1e100
 """Differences of such values are still finite."""
 NO_VALUE = (
-    "a run without a result is a crash: POST /api/experiment/crash; a swarm's worker sends an error, no value"
+    "a run without a result is a crash: POST /api/experiment/crash; a swarm's worker sends `error`, no value"
 )
 """What to do instead of reporting what is no result."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -140,6 +141,26 @@ async def test_a_body_behind_an_offer_of_another_protocol_is_not_read_as_a_reque
 
     assert alone.count(b"HTTP/1.1 ") == 1
     assert b'"lab"' not in alone + behind
+
+
+@pytest.mark.parametrize("size", [1, 3, 50, 10_000])
+async def test_requests_sent_at_once_are_answered_in_order_whatever_they_offer(
+    http: httpx.AsyncClient, size: int
+) -> None:
+    body = b'{"tag": "mar11"}\r\n'
+    post = b"POST /api/experiment/setup HTTP/1.1\r\n" + HOST + b"Content-Length: %d\r\n\r\n" % len(body)
+    offers = H2C.replace(b", close", b"")
+    good = b'{"tag": "mar12"}\n'
+    length = b"Content-Length: %d\r\n\r\n" % len(good)
+    second = b"POST /api/experiment/setup HTTP/1.1\r\n" + HOST + offers + length + good
+    third = b"GET /healthz HTTP/1.1\r\n" + HOST + offers + b"\r\n"
+    last = b"GET /healthz HTTP/1.1\r\n" + HOST + b"Connection: close\r\n\r\n"
+    whole = post + body + second + third + last
+
+    received = await said(http, *(whole[at : at + size] for at in range(0, len(whole), size)))
+
+    assert re.findall(rb"HTTP/1\.1 (\d+)", received) == 4 * [b"200"]
+    assert b'"mar12"' in received
 
 
 async def test_curl_may_offer_http2(http: httpx.AsyncClient) -> None:
