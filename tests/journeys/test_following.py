@@ -219,10 +219,11 @@ def test_a_bar_is_shown_on_a_terminal_only(lab: RunningLab) -> None:
 TALKS = """
 import time
 for n in range(60):
-    print("line", n, flush=True)
+    print(f"line {n}\\n", end="", flush=True)
     time.sleep(0.2)
 print("val_bpb: 2.0")
 """
+"""Each line is written in one piece: one that is written in several may be told in several."""
 
 
 def test_a_log_that_is_followed_goes_on_after_the_web_process_was_killed(
