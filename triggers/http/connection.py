@@ -59,8 +59,8 @@ class Connection(HttpToolsProtocol):
         self._held = b""
         self._in_head = True
         self._in_body = False
-        self._body_left: int | None = None
-        """Bytes of it that have not come, where its length is known: what follows is another head."""
+        self._body_left = 0
+        """Bytes of it that have not come, where its length is known: what follows is another head. Else 0."""
         self._deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's own
@@ -82,8 +82,8 @@ class Connection(HttpToolsProtocol):
                 super().data_received(self._without_upgrade(piece))
                 self._give_back()
             else:
-                piece = data if self._body_left is None else data[: self._body_left]
-                self._body_left = None if self._body_left is None else self._body_left - len(piece)
+                piece = data[: self._body_left or len(data)]
+                self._body_left -= min(self._body_left, len(piece))
                 super().data_received(piece)
             data = data[len(piece) :]
             if self._in_head and self._head_bytes > HEAD_BYTES:
@@ -118,16 +118,14 @@ class Connection(HttpToolsProtocol):
         self._in_head = False
         given = dict(self.headers)
         assert self.parser is not None
-        if (
-            self.parser.should_upgrade() and BODIES & given.keys()
-        ):  # it came in one packet with a chunked body
+        # it came in one packet with a chunked body
+        if self.parser.should_upgrade() and BODIES & given.keys():
             self._refuse(
                 400, "a request that asks for another protocol has a body", "send it without Upgrade"
             )
             return
         self._in_body = True
-        length = None if CHUNKED in given else given.get(LENGTH)
-        self._body_left = None if length is None else int(length)
+        self._body_left = 0 if CHUNKED in given else int(given.get(LENGTH, 0))
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
