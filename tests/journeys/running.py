@@ -215,6 +215,13 @@ class RunningLab:
         """Wait until every slot is idle."""
         self.until(lambda: (pool := self.get("pool/list"))["idle"] == pool["total"] > 0, "every slot is idle")
 
+    def until_followed(self) -> None:
+        """Wait until every handler has handled every event, and those that came of it."""
+        self.until(lambda: not any(map(_waits, self._bindings())), "what follows from the events is done")
+
+    def _bindings(self) -> list[dict[str, Any]]:
+        return list(self.get("lab/status")["events"]["bindings"].values())
+
     def commit(self, files: dict[str, str]) -> str:
         """Commit files in the repository; answers the commit."""
         for name, text in files.items():
@@ -222,6 +229,10 @@ class RunningLab:
         git(self.repo, "add", "--all")
         git(self.repo, "commit", "--quiet", "--allow-empty", "--message", "change")
         return git(self.repo, "rev-parse", "HEAD")
+
+
+def _waits(binding: Mapping[str, Any]) -> bool:
+    return (binding["undelivered"], binding["unacknowledged"]) != (0, 0)
 
 
 def processes_on(data: Path, *words: str) -> list[psutil.Process]:

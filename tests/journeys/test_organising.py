@@ -47,6 +47,7 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningLab]:
         found.post("experiment/setup", tag="agents")
         run = found.post("experiment/register", **idea("agents"))
         found.post("experiment/complete", experiment_id=run["experiment_id"], val_bpb=0.9)
+        found.until_followed()
         yield found
 
 

@@ -62,11 +62,7 @@ class Searching:
         self.lab.http.post("/result", json=sent).raise_for_status()
         self.results += "." not in given["run_id"]  # no retest
         if self.results % PACE == 0:
-            self.lab.until(self._is_followed, "what follows from the results is done")
-
-    def _is_followed(self) -> bool:
-        waits = self.lab.get("lab/status")["events"]["bindings"]["dimension::follow_trials"]
-        return not (waits["undelivered"] or waits["unacknowledged"])
+            self.lab.until_followed()
 
     def propose(self) -> None:
         for name in (HELPS, NOTHING):
