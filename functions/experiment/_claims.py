@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-
 from functions.experiment._judging import Judging
 from functions.experiment._reports import statistics_loaded
 from functions.rules.keeps.claiming import (
@@ -16,15 +14,16 @@ from functions.rules.keeps.claiming import (
     would_be_kept,
 )
 from functions.rules.keeps.judging import Conditions, conditions_of
-from state.errors import BudgetExhausted
 from state.experiments import Experiments
 from state.facts import Comparison, RetestFacts, RunFacts
 
-log = logging.getLogger(__name__)
 
+async def see_to_claim(experiment_id: str, judging: Judging, *, may_run: bool = True) -> str | None:
+    """Run a claim's code where it would be kept if it were true, or judge it by that run; None: nothing to do.
 
-async def see_to_claim(experiment_id: str, judging: Judging) -> str | None:
-    """Run a claim's code where it would be kept if it were true, or judge it by that run; None: nothing to do."""
+    Raises:
+        BudgetExhausted: its run has to wait until its tag's budget has room for it.
+    """
     experiments = judging.experiments
     while (facts := await experiments.retest_facts(experiment_id)).experiment.is_claim:
         if facts.experiment.status != "discard":
@@ -37,14 +36,10 @@ async def see_to_claim(experiment_id: str, judging: Judging) -> str | None:
             if await experiments.end(ending):
                 return f"measure {experiment_id}"
             continue
-        if not owes_run(facts) or not await _is_worth_a_run(facts, experiments):
+        if not may_run or not owes_run(facts) or not await _is_worth_a_run(facts, experiments):
             return None
-        try:
-            if await experiments.begin_retest(run_asked_for(facts)) is not None:
-                return f"run {experiment_id}"
-        except BudgetExhausted as problem:  # another budget sees to it again
-            log.warning("the claim of %s is not run: %s", experiment_id, problem.detail)
-            return None
+        if await experiments.begin_retest(run_asked_for(facts)) is not None:
+            return f"run {experiment_id}"
     return None
 
 

@@ -67,8 +67,15 @@ async def judge_retests(request: JudgeRetests, judging: Judging) -> Steps:
 async def _measure_claims(concerned: list[Experiment], judging: Judging) -> list[str]:
     """See to the claims among them; what one has become joins them, because another best may concern it then."""
     steps: list[str] = []
+    may_run = True
     for claim in [e for e in concerned if e.is_claim]:
-        if (done := await see_to_claim(claim.experiment_id, judging)) is not None:
+        try:
+            done = await see_to_claim(claim.experiment_id, judging, may_run=may_run)
+        except BudgetExhausted as problem:  # a run that ends, or another budget, has them looked at again
+            log.warning("%s: no further claim is run: %s", claim.tag, problem.detail)
+            may_run = False
+            continue
+        if done is not None:
             steps.append(done)
             concerned.append(await judging.experiments.get(claim.experiment_id))
     return steps
@@ -93,17 +100,21 @@ async def _steps_of(tag: str, best_key: str | None, judging: Judging) -> list[St
 
 
 async def _concerned(request: JudgeRetests, judging: Judging) -> list[Experiment]:
-    """The experiment that a run is of, with all claims where it fell; or a tag's newest keeps and claims.
+    """The experiment that a run is of, with all claims where they may be run now; or a tag's newest keeps and claims.
 
-    A claim that was worth no run may beat what is left then; every move by which one falls has an event for it.
+    A claim that was worth no run may beat what is left after a fall; every move by which one falls has an event.
+    One that waits for a budget may have room in it after each run.
     """
     experiments = judging.experiments
     if request.experiment_id is not None:
         first, _ = named_by(request.experiment_id)
-        e = await experiments.get(first)
+        facts = await experiments.retest_facts(first)
+        e, tag = facts.experiment, facts.tag
         if e.status == "retracted":
             await stop_retests(e, experiments)
-        return [e, *(await experiments.claims(e.tag, NEWEST_READ) if has_fallen(e) else [])]
+        if has_fallen(e) or (tag.takes_claims and tag.has_budget):
+            return [e, *await experiments.claims(e.tag, NEWEST_READ)]
+        return [e]
     tag = await judging.tags.get(request.tag or "")
     keeps = await experiments.by_number(tag.name, "keep", NEWEST_READ)
     return [*keeps, *await experiments.claims(tag.name, NEWEST_READ)]

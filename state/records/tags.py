@@ -96,6 +96,11 @@ class Tag(Record):
         return self.lab_gpu_class if self.lab_measured and self.lab_gpu_class else self.key_gpu_class
 
     @property
+    def has_budget(self) -> bool:
+        """Whether its runs are limited: one that ends may make room for another."""
+        return self.budget_gpu_seconds is not None or self.budget_runs is not None
+
+    @property
     def takes_claims(self) -> bool:
         """What agents measure themselves counts for nothing before the lab has run its code."""
         return self.lab_measured or self.awaits_baseline or self.evaluator_command is not None

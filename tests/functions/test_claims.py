@@ -375,6 +375,25 @@ async def test_a_budget_that_is_raised_has_the_claims_run_that_it_held_back(
     assert (held_back, answer["steps"]) == (0, ["run mar11-2"])
 
 
+@pytest.mark.parametrize("limit", [{"runs": 7}, {"gpu_seconds": 1000}])
+async def test_a_run_that_ends_has_the_claims_run_that_its_budget_held_back(
+    client: httpx.AsyncClient, process: Process, limit: dict[str, int]
+) -> None:
+    await opened(client)
+    await trained(client, process, 1.0)
+    waits = (await told(client, "/api/experiment/submit", **idea()))["experiment_id"]
+    for value in (0.6, 0.5, 2.0):
+        await tried(client, value)
+    await told(client, "/api/tag/budget", tag="mar11", **limit)
+    held_back = await told(client, "/api/experiment/judge-retests", tag="mar11")
+
+    await told(client, "/api/experiment/stop", experiment_id=waits)
+    steps = await judge_retests(client, waits)
+
+    assert (held_back["steps"], steps) == ([], ["run mar11-3"])
+    assert await audited(client) == []
+
+
 async def test_judging_again_or_at_the_same_time_measures_a_claim_once(
     client: httpx.AsyncClient, process: Process
 ) -> None:
