@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
 
+from functions.children import Children
 from functions.contract import Call, Command, Line, Request, Response, function
+from functions.experiment._clone import lacks
 from functions.formats.evaluator_command import words_of
 from functions.plugins import Schedulers
 from functions.rules.access import check_may_command
@@ -123,7 +126,9 @@ class OpenedTag(Response):
 
 
 @function("experiment::setup", role="agent", writes=True)
-async def setup(request: OpenTag, call: Call, stores: Stores, settings: Settings) -> OpenedTag:
+async def setup(
+    request: OpenTag, call: Call, stores: Stores, children: Children, settings: Settings
+) -> OpenedTag:
     """Open a tag; one that exists already is a conflict that shows what is there."""
     check_may_command(call.caller, request.evaluator_command)
     lab_s = first_policy(settings.near_miss_threshold, settings.max_consecutive_crashes)
@@ -151,18 +156,27 @@ async def setup(request: OpenTag, call: Call, stores: Stores, settings: Settings
     created = await stores.tags.create(tag, FIRST, policy)
     if created is None:
         raise await _taken(request.tag, stores.tags)
-    hint = None
-    if tag.base_commit is None:
-        hint = (
-            "no worker is there to say what the base commit is, and none was sent: workers can only train commits"
-            " that their own clone has; set up another tag with base_commit to send patches"
-        )
     return OpenedTag(
         tag=_summary(created, None),
         branch=tag.branch,
         trace_mode=policy.traces.mode,
         next=tag_step(tag, policy, 0, is_empty=True),
-        hint=hint,
+        hint=await _missing(tag.base_commit, children, settings.clone),
+    )
+
+
+async def _missing(base: str | None, children: Children, clone: Path | None) -> str | None:
+    """What of the base commit is missing before its code can be trained."""
+    if base is None:
+        return (
+            "no worker is there to say what the base commit is, and none was sent: workers can only train commits"
+            " that their own clone has; set up another tag with base_commit to send patches"
+        )
+    if clone is None or not await lacks(clone, children, base):
+        return None
+    return (
+        f"the lab's clone {clone} does not have the base commit {base}, so that no worker with that clone can"
+        f" train it: run `git -C {clone} fetch --all`, or push it there, before the first submit"
     )
 
 

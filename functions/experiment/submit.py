@@ -8,7 +8,7 @@ from pydantic import Field
 
 from functions.children import Children
 from functions.contract import MIB, Call, Response, function
-from functions.experiment._applies import check_applies
+from functions.experiment._clone import check_applies
 from functions.experiment._ideas import NewIdea
 from functions.rules.baselines import is_base_code, owes_baseline
 from functions.rules.entering import admitted, run_of

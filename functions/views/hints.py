@@ -22,6 +22,10 @@ BASELINE_COMES = (
     "Nothing has run yet: the lab runs the unchanged train.py, the baseline, before what you submit first."
 )
 MEND = "Reset to base_commit_sha; mend the idea if it is worth it, else go on."
+RUN_AGAIN = (
+    "Its code is not to blame: submit it again once what `error` tells of is mended, or reset to base_commit_sha"
+    " and go on."
+)
 ADD_WORKER = as_typed("no worker is there: start one with ./nightjar worker --repo PATH")
 PROGRESS_LINE = "step 00123 (12.3%) | loss: 2.345678 |"
 NO_SIGNAL = (
@@ -97,6 +101,8 @@ def next_step(e: Experiment, queue: Queue | None, obstacle: str | None = None) -
             )
         case "discard":
             return "Reset to base_commit_sha and try something else: POST /api/search/suggest."
+        case "crash" if e.error_kind == "infra":
+            return RUN_AGAIN
         case "crash" | "timeout":
             return MEND
         case "stopped":

@@ -78,3 +78,21 @@ async def test_a_clone_that_cannot_tell_refuses_nothing(
             tag = f"of-{clone.name}"
             await open_tag(http, tag, base_commit=ELSEWHERE[::-1], policy={"baseline_first": False})
             await told(http, "/api/experiment/submit", **idea(tag, diff=OF_ANOTHER, commit_sha=ELSEWHERE))
+
+
+async def test_a_base_commit_that_the_clone_lacks_is_told_of_when_its_tag_is_opened(
+    client: httpx.AsyncClient, repo: Repository
+) -> None:
+    known = await open_tag(client, "known", base_commit=repo.base)
+    unknown = await open_tag(client, "unknown", base_commit=ELSEWHERE)
+
+    assert known["hint"] is None
+    assert f"`git -C {repo.path} fetch --all`" in unknown["hint"]
+
+
+async def test_a_clone_that_cannot_tell_says_nothing_of_a_base_commit(
+    settings: Settings, tmp_path: Path
+) -> None:
+    with_clone = settings.model_copy(update={"clone": tmp_path / "none"})
+    async with opened("web", with_clone) as process, http_client(process) as http:
+        assert (await open_tag(http, base_commit=ELSEWHERE))["hint"] is None

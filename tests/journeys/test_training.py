@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from functions.views.hints import RUN_AGAIN
 from tests.journeys.running import TRAIN, RunningLab, git, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -73,6 +74,7 @@ def test_an_unknown_commit_without_a_patch_is_a_fault_of_the_infrastructure(
 
     assert e["error_kind"] == "infra"
     assert "0123456789" in e["error"]
+    assert lab.get(f"experiment/{experiment}/wait")["next"] == RUN_AGAIN
     crashes = lab.post("experiment/resume", tag=tag)["consecutive_crashes_before"]
     assert crashes == 0
 

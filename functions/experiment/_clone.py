@@ -1,4 +1,4 @@
-"""Whether a patch applies to its tag's base commit, tried by git before anything is stored."""
+"""What git says in a clone of the lab's: whether it lacks a commit, and whether a patch applies to one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,18 @@ import logging
 import os
 import tempfile
 from asyncio.subprocess import PIPE
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from functions.children import Children
 from functions.formats.patches import applicable
 from state.errors import Invalid
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _TRY_S = 10.0
 _LONGEST_WORDS = 2000
@@ -34,16 +38,7 @@ async def check_applies(
     """
     if clone is None or base is None or not patch:
         return
-    async with children.one():
-        with tempfile.TemporaryDirectory(prefix="nightjar-patch-") as made:
-            try:
-                async with asyncio.timeout(_TRY_S):
-                    problem = await _tried(clone, commit, base, patch, Path(made))
-            except (TimeoutError, OSError, Untold) as cause:
-                log.warning(
-                    "a patch was not tried against %s in %s: %s", base, clone, cause or "no time left"
-                )
-                return
+    problem = await _answered(children, lambda folder: _tried(clone, commit, base, patch, folder))
     if problem is not None:
         raise Invalid(
             f"the patch does not apply to the tag's base commit {base}: {problem}",
@@ -52,15 +47,34 @@ async def check_applies(
         )
 
 
+async def lacks(clone: Path, children: Children, commit: str) -> bool:
+    """Whether the clone does not have this commit; False where that cannot be told.
+
+    Raises:
+        Exhausted: too many others ask.
+    """
+    return await _answered(children, lambda folder: _are_missing(clone, [commit], folder)) == [True]
+
+
 class Untold(Exception):
     """Git ended with an error: what it says."""
 
 
+async def _answered(children: Children, ask: Callable[[Path], Awaitable[T]]) -> T | None:
+    """What git answers with a folder of its own to write in; None where it does not."""
+    async with children.one():
+        with tempfile.TemporaryDirectory(prefix="nightjar-git-") as made:
+            try:
+                async with asyncio.timeout(_TRY_S):
+                    return await ask(Path(made))
+            except (TimeoutError, OSError, Untold) as cause:
+                log.warning("git did not answer in the lab's clone: %s", cause or "no time left")
+                return None
+
+
 async def _tried(clone: Path, commit: str, base: str, patch: bytes, folder: Path) -> str | None:
     """Why git does not apply it; None if it does, or need not."""
-    asked = f"{base}^{{commit}}\n{commit}^{{commit}}\n".encode()
-    told = await _git(clone, folder, "cat-file", "--batch-check", stdin=asked)
-    if [line.split()[1:2] == ["commit"] for line in told.splitlines()] != [True, False]:
+    if await _are_missing(clone, [base, commit], folder) != [False, True]:
         return None
     await _git(clone, folder, "read-tree", base)
     try:
@@ -69,6 +83,13 @@ async def _tried(clone: Path, commit: str, base: str, patch: bytes, folder: Path
     except Untold as refusal:
         return str(refusal)
     return None
+
+
+async def _are_missing(clone: Path, commits: Sequence[str], folder: Path) -> list[bool]:
+    """Of each whether the clone lacks it."""
+    asked = "".join(f"{commit}^{{commit}}\n" for commit in commits).encode()
+    told = await _git(clone, folder, "cat-file", "--batch-check", stdin=asked)
+    return [line.split()[1:2] != ["commit"] for line in told.splitlines()]
 
 
 async def _git(clone: Path, folder: Path, *arguments: str, stdin: bytes = b"") -> str:
