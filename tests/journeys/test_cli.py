@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import command_line, nightjar, started_nightjar
-from tests.journeys.running import RunningLab, running_lab
+from tests.journeys.running import RunningLab, reserved_port, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
 
@@ -330,6 +330,18 @@ def test_config_redacts_secrets(tmp_path: Path) -> None:
     assert "hunter2" not in done.stdout + nightjar(tmp_path, "config").stdout
 
 
+def test_a_data_directory_that_is_not_there_is_no_other_lab_s(lab: RunningLab, tmp_path: Path) -> None:
+    port, none = str(lab.port), tmp_path / "none"
+
+    mistyped = nightjar(none, "call", "tag::pause", "--tag", "t", NIGHTJAR_PORT=port)
+    named = nightjar(none, "status", NIGHTJAR_URL=f"http://127.0.0.1:{port}")
+
+    assert mistyped.returncode == 1
+    assert f"there is no data directory {none}" in mistyped.stderr
+    assert "--data" in mistyped.stderr
+    assert named.returncode == 0
+
+
 def test_without_a_lab_every_command_says_how_to_start_one(tmp_path: Path) -> None:
     environment = {"NIGHTJAR_PORT": "1"}
     for words in (
@@ -346,7 +358,9 @@ def test_without_a_lab_every_command_says_how_to_start_one(tmp_path: Path) -> No
 
 
 def test_a_bind_beyond_loopback_is_refused_with_the_remedy(tmp_path: Path) -> None:
-    done = nightjar(tmp_path / "data", "up", NIGHTJAR_HOST="0.0.0.0")
+    with reserved_port() as free:
+        port = str(free.getsockname()[1])
+        done = nightjar(tmp_path / "data", "up", NIGHTJAR_HOST="0.0.0.0", NIGHTJAR_PORT=port)
 
     assert done.returncode == 1
     assert "ssh -L" in done.stderr

@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from tests.commands import command_line, nightjar
+from tests.journeys.running import reserved_port
 from tests.workers.repository import Repository
 
 pytestmark = pytest.mark.process
@@ -91,7 +92,9 @@ def test_doctor_names_what_the_project_s_python_does_not_have(project: Path, tmp
 def test_a_swarm_s_profile_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     data = tmp_path / "data"
 
-    done = nightjar(data, "up", NIGHTJAR_SWARM_PROFILE=str(tmp_path / "no-such.toml"))
+    with reserved_port() as free:
+        profile = {"NIGHTJAR_SWARM_PROFILE": str(tmp_path / "no-such.toml")}
+        done = nightjar(data, "up", NIGHTJAR_PORT=str(free.getsockname()[1]), **profile)
 
     said, remedy = done.stderr.splitlines()
     assert done.returncode == 1

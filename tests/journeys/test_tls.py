@@ -16,7 +16,7 @@ from state.acl import lab_rules, setuser, worker_rules
 from state.client import Lab
 from state.errors import Unavailable
 from state.train_queue import TrainQueue, broker, plainly
-from tests.journeys.running import running_lab
+from tests.journeys.running import reserved_port, running_lab
 from tests.tls import TlsRedis, tls_redis
 from workers.device import Device
 from workers.slot import Slot
@@ -91,13 +91,16 @@ def test_every_process_that_is_given_a_wrong_ca_says_so_and_ends(
     device = Device("h:0", index=0, name="cpu", vram_mb=0, uuid=None, driver=None, kind="cpu")
     slot = Slot(repo=tmp_path, device=device).model_dump_json()
     for module in (["triggers.web"], ["triggers.cli", "up"], ["workers.gpu", slot]):
-        done = subprocess.run(
-            [sys.executable, "-P", "-m", *module],
-            capture_output=True,
-            text=True,
-            check=False,
-            env=os.environ | {"NIGHTJAR_REDIS_URL": server.url(ca), "NIGHTJAR_DATA": str(tmp_path)},
-        )
+        with reserved_port() as free:
+            done = subprocess.run(
+                [sys.executable, "-P", "-m", *module],
+                capture_output=True,
+                text=True,
+                check=False,
+                env=os.environ
+                | {"NIGHTJAR_REDIS_URL": server.url(ca), "NIGHTJAR_DATA": str(tmp_path)}
+                | {"NIGHTJAR_PORT": str(free.getsockname()[1])},
+            )
 
         assert done.returncode == 1, module
         assert ("not to be trusted" if ca == "other.pem" else "cannot be read") in done.stderr

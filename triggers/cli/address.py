@@ -8,12 +8,26 @@ from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
+from state.errors import Unavailable
 from state.settings import Settings
 
 
 def base_url(settings: Settings) -> str:
     """The URL of the lab that the commands call."""
     return settings.base_url if settings.url is not None else own_url(settings)
+
+
+def check_is_there(settings: Settings) -> None:
+    """Refuse a lab that is named by a data directory which is not there: the default port may be another lab's.
+
+    Raises:
+        Unavailable: so it is.
+    """
+    if settings.url is None and "data" in settings.model_fields_set and not settings.data_dir.is_dir():
+        raise Unavailable(
+            f"no lab answers: there is no data directory {settings.data_dir}",
+            hint="start one with ./nightjar up, name another directory with --data, or set NIGHTJAR_URL",
+        )
 
 
 def own_url(settings: Settings) -> str:

@@ -16,7 +16,7 @@ import click
 from state import errors
 from state.errors import Forbidden, NightjarError, Unauthenticated, Unavailable
 from state.settings import Settings
-from triggers.cli.address import base_url, is_here, is_own
+from triggers.cli.address import base_url, check_is_there, is_here, is_own
 from triggers.cli.bearer import Bearer, bearer_of
 from triggers.http.status import STATUS
 
@@ -36,10 +36,12 @@ class LabHttp:
     httpx takes too long to import.
 
     Raises:
-        Unauthenticated: the token that was found cannot be sent.
+        Unauthenticated: the token that was found cannot be sent. Unavailable: the data directory that was named is
+            not there.
     """
 
     def __init__(self, settings: Settings, *, anonymous: bool = False, timeout_s: float = TIMEOUT_S) -> None:
+        check_is_there(settings)
         self.url = base_url(settings)
         self._is_own = is_own(settings)
         self._options = settings.options
