@@ -40,7 +40,7 @@ class Merge(Command):
         return self
 
 
-@function("trace::merge", role="agent", writes=True, keeps_answer=False)
+@function("trace::merge", role="agent", writes=True, keeps_answer=False, held_for="wait")
 async def merge(request: Merge, call: Call, stores: Stores) -> Selected:
     """Select several parents: the bases of two traces, or two near misses; if it is kept, the other traces end."""
     sources = [*([request.into] if request.into and request.sources else []), *request.sources]

@@ -26,6 +26,7 @@ def test_what_waits_names_the_field_that_says_how_long() -> None:
         "experiment::wait",
         "pool::acquire",
         "pool::next",
+        "trace::merge",
         "trace::select",
     }
     assert all(declared.held_for in declared.request.model_fields for declared in held.values())
