@@ -169,6 +169,35 @@ async def test_a_kept_merge_ends_the_other_traces(client: httpx.AsyncClient, pro
     assert await audited(client) == []
 
 
+async def test_a_merge_into_a_named_trace_takes_the_best_base_of_another(client: httpx.AsyncClient) -> None:
+    await multi(client, target=3)
+    for value in (1.0, 1.1, 1.2):
+        await grown(client, value)
+
+    chosen = await told(client, "/api/trace/merge", tag=TAG, into="mar11-t3")
+    merged = await made(client, chosen)
+    await complete(client, merged, 0.9)
+
+    assert (chosen["parent_ids"], chosen["combines"]) == (["mar11-1", "mar11-3"],) * 2
+    assert chosen["sources"] == ["mar11-t1"]
+    traces = await listed(client)
+    assert (traces["mar11-t3"]["tip"], traces["mar11-t3"]["base"]) == (merged, merged)
+    assert [t["status"] for t in traces.values()] == ["merged", "live", "live"]
+    assert await audited(client) == []
+
+
+async def test_a_merge_into_a_trace_that_has_kept_nothing_is_refused(client: httpx.AsyncClient) -> None:
+    await multi(client, target=3)
+    for value in (1.0, 1.1):
+        await grown(client, value)
+    crashed = await made(client, await selected(client))
+    await told(client, "/api/experiment/crash", experiment_id=crashed, error="boom")
+
+    answer = await refused(client, 409, "/api/trace/merge", tag=TAG, into="mar11-t3")
+
+    assert answer["code"] == "one_base"
+
+
 async def test_a_merge_that_is_not_kept_ends_nothing(client: httpx.AsyncClient) -> None:
     await multi(client)
     await grown(client, 1.0)

@@ -67,7 +67,7 @@ def _sources(wish: Wish, facts: SelectionFacts, live: Mapping[str, Trace]) -> tu
             if len({t.base for t in traces if t.base is not None}) < 2:
                 raise one_base(t.base for t in traces)
         case "best_base":
-            traces = by_best_base(list(live.values()), facts.values, facts.tag.direction)
+            traces = by_best_base(list(live.values()), facts.values, facts.tag.direction, wish.into)
         case "near_miss":
             pair = near_pair(facts.near, facts.combined, None if wish.into else live)
             grow = [live[e.trace_id] for e in pair if e.trace_id is not None and e.trace_id in live]
@@ -90,16 +90,20 @@ def _named(name: str, wish: Wish, facts: SelectionFacts) -> Trace:
     return found
 
 
-def by_best_base(traces: Sequence[Trace], values: Mapping[str, float], direction: Direction) -> list[Trace]:
+def by_best_base(
+    traces: Sequence[Trace], values: Mapping[str, float], direction: Direction, into: str | None = None
+) -> list[Trace]:
     """The two traces with the best bases, which must differ; the best first. `values`: metric of each base.
+
+    One of them is the trace `into`, if that is named.
 
     Raises:
         Conflict: there are no two different bases.
     """
     for one, other in combinations(in_order(traces, values, direction), 2):
-        if one.base != other.base:
+        if one.base != other.base and into in (None, one.trace_id, other.trace_id):
             return [one, other]
-    raise one_base(trace.base for trace in traces)
+    raise one_base(trace.base for trace in traces if into in (None, trace.trace_id))
 
 
 def in_order(traces: Iterable[Trace], values: Mapping[str, float], direction: Direction) -> list[Trace]:
