@@ -411,6 +411,47 @@ async def test_a_branch_stands_on_the_keep_before_when_its_base_is_demoted(
     assert await audited(client) == []
 
 
+async def test_a_branch_stands_on_the_discard_that_rises_when_its_base_is_demoted(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await multi(client, target=1)
+    await told(client, "/api/search/set-policy", tag=TAG, policy={"keep_rule": "confirmed"})
+    for gpu in ("host:gpu0", "host:gpu1", "host:gpu2"):
+        await add_gpu(client, gpu)
+    first = await trained(client, process, 1.001)
+    for nth, value in enumerate((0.9995, 1.0), 2):
+        await measured(client, process, f"{first}.{nth}", value)
+    lucky, hidden, later = [await trained(client, process, value) for value in (0.996, 0.997, 1.5)]
+    await measured(client, process, f"{lucky}.2", 1.003)
+
+    await measured(client, process, f"{hidden}.2", 0.9975)
+
+    assert (await experiment(client, hidden))["trust"] == "confirmed"
+    [trace] = (await listed(client)).values()
+    assert (trace["base"], trace["tip"], trace["kept"]) == (hidden, later, 2)
+    assert (await selected(client))["base_experiment_id"] == hidden
+    assert await audited(client) == []
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["on the branch", "a leaf beside it"])
+async def test_a_branch_stands_on_the_discard_that_rises_when_its_base_is_retracted(
+    client: httpx.AsyncClient, beside: bool
+) -> None:
+    await multi(client, target=1, max_inflight_per_trace=2)
+    first = (await grown(client, 1.0))["experiment_id"]
+    one, two = [await made(client, await selected(client)) for _ in range(2)]
+    if beside:
+        await told(client, "/api/experiment/crash", experiment_id=one, error="boom")
+    await complete(client, two, 1.1)
+
+    await told(client, "/api/experiment/retract", experiment_id=first, reason="a mistake")
+
+    assert (await experiment(client, two))["status"] == "keep"
+    [trace] = (await listed(client)).values()
+    assert (trace["base"], trace["kept"]) == (None if beside else two, 1)
+    assert await audited(client) == []
+
+
 async def with_a_keep_that_will_fall(client: httpx.AsyncClient, process: Process) -> str:
     """A tag whose best stands on another keep, and falls by its next retest."""
     await multi(client, target=1)

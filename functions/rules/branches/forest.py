@@ -140,11 +140,22 @@ def regrown(trace: Trace, epoch: int, e: Experiment, kept: bool, base: Experimen
     `base` is the new base if the old one was demoted: the best keep under it.
     """
     fields: dict[str, Any] = {}
-    if trace.trace_id == e.trace_id:
-        fields["kept"] = trace.kept + (1 if kept else -1)
+    if kept and trace.trace_id == e.trace_id:
+        fields = raised(trace.kept, e)
+    elif trace.trace_id == e.trace_id:
+        fields["kept"] = trace.kept - 1
     if trace.base == e.experiment_id and not kept:
         fields |= _base(base)
     return Growth(trace=trace, epoch=epoch, fields=fields)
+
+
+def raised(kept: int, e: Experiment) -> dict[str, Any]:
+    """The fields of a trace with `kept` keeps once its node `e`, a discard until now, is the best of the tag.
+
+    Unless it is a leaf beside the branch, or cannot be compared, the branch builds on it.
+    """
+    builds_on = e.committed and not e.forked and e.best_key is None
+    return {"kept": kept + 1, **(_base(e) if builds_on else {})}
 
 
 def claim_measured(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from functions.rules.baselines import is_base_code
-from functions.rules.branches.forest import regrown, rescored
+from functions.rules.branches.forest import raised, regrown, rescored
 from functions.rules.keeps.keeping import plausible_margin
 from functions.rules.keeps.noise import Repeats, Sums, parsed, run_again, written
 from functions.rules.keeps.standing import restored
@@ -147,8 +147,8 @@ def with_growths(
         if e.status == "keep" or trace.base == e.experiment_id:
             growth = regrown(trace, epoch, e, kept=False, base=base)
         if risen is not None and risen.was_discard and trace.trace_id == risen.experiment.trace_id:
-            kept = growth.fields.get("kept", trace.kept) + 1
-            growth = replace(growth, fields={**growth.fields, "kept": kept})
+            kept = growth.fields.get("kept", trace.kept)
+            growth = replace(growth, fields={**growth.fields, **raised(kept, risen.experiment)})
         if trace.trace_id in nodes:
             direction = retraction.facts.tag.direction
             scores = rescored(trace, nodes[trace.trace_id], direction, before, anew)
