@@ -211,6 +211,22 @@ async def test_an_unfinished_parent_is_refused(forest: httpx.AsyncClient) -> Non
     answer = await refused(forest, 409, "/api/trace/select", tag=TAG, parent_ids=[name])
 
     assert answer["code"] == "unfinished_parent"
+    assert f"wait for it with GET /api/experiment/{name}/wait" in answer["hint"]
+
+
+async def test_a_parent_that_ended_without_a_result_is_not_to_be_waited_for(
+    forest: httpx.AsyncClient,
+) -> None:
+    stopped = await made(forest, await selected(forest))
+    await told(forest, "/api/experiment/stop", experiment_id=stopped)
+    retracted = (await grown(forest, 1.0))["experiment_id"]
+    await told(forest, "/api/experiment/retract", experiment_id=retracted, reason="a mistake")
+
+    for name in (stopped, retracted):
+        answer = await refused(forest, 409, "/api/trace/select", tag=TAG, parent_ids=[name])
+
+        assert answer["code"] == "no_result"
+        assert "wait" not in answer["hint"]
 
 
 async def test_a_closed_trace_is_refused_until_it_is_reopened(forest: httpx.AsyncClient) -> None:

@@ -8,14 +8,14 @@ from typing import Any
 from functions.rules.branches.ancestry import JUDGED
 from state.errors import Conflict, Invalid
 from state.ids import number_of
-from state.records import Experiment
+from state.records import OPEN, Experiment
 
 
 def check_parents(tag: str, parent_ids: Sequence[str], found: Mapping[str, Experiment]) -> None:
     """Check that experiments can be built on these parents.
 
     Raises:
-        Invalid: one is not an experiment of the tag. Conflict: one is not finished, or is of an earlier epoch.
+        Invalid: one is not an experiment of the tag. Conflict: one has no result, or is of an earlier epoch.
     """
     for parent in parent_ids:
         e = found.get(parent)
@@ -26,10 +26,12 @@ def check_parents(tag: str, parent_ids: Sequence[str], found: Mapping[str, Exper
                 fields={"code": "unknown_parent"},
             )
         if e.status not in JUDGED:
+            is_open = e.status in OPEN
+            wait = f"wait for it with GET /api/experiment/{parent}/wait, or " if is_open else ""
             raise Conflict(
                 f"parent {parent!r} is {e.status}: a parent must have a result",
-                hint=f"wait for it with GET /api/experiment/{parent}/wait, or name another",
-                fields={"code": "unfinished_parent"},
+                hint=f"{wait}name another: POST /api/trace/list shows the graph",
+                fields={"code": "unfinished_parent" if is_open else "no_result"},
             )
         if e.outdated:
             raise Conflict(
