@@ -281,10 +281,17 @@ async def back_up(lab: Lab, file: Path, *, alive_s: float = 15.0, tell: Tell = l
 
     Raises:
         NotFound: there is no such lab. Conflict: it is too large to be read in that time, or was written meanwhile.
-        Unavailable: Redis does not let us pause its writers, or the archive does not give a patch.
+        Unavailable: Redis does not let us pause its writers, the archive does not give a patch, or the file cannot be
+            written.
     """
     async with lab.apart() as own:
-        return await _backed_up(own, file, alive_s, tell)
+        try:
+            return await _backed_up(own, file, alive_s, tell)
+        except OSError as problem:
+            raise Unavailable(
+                f"{str(file)!r} cannot be written: {problem.strerror or problem}",
+                hint="name a file in a folder that is yours and has room for it",
+            ) from problem
 
 
 async def _backed_up(lab: Lab, file: Path, alive_s: float, tell: Tell) -> BackedUp:

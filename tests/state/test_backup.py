@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gzip
 import json
 import os
@@ -321,6 +322,21 @@ async def test_only_we_can_read_the_file(process: Process, file: Path) -> None:
     assert stat.S_IMODE(found.st_mode) == 0o600
     assert found.st_size == done.size
     assert read_header(file).lab == process.lab.name
+
+
+async def test_a_folder_without_room_is_named_and_left_without_a_draft(
+    process: Process, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+
+    with pytest.raises(Unavailable, match=r"cannot be written: No space left on device") as refusal:
+        await back_up(process.lab, file)
+
+    assert "has room" in refusal.value.hint
+    assert list(file.parent.iterdir()) == []
 
 
 async def test_no_lab_no_backup(other: Lab, file: Path) -> None:
