@@ -20,7 +20,7 @@ from state.keys import Keys
 from state.moves import Arg
 from state.noise import noise_key, runs_at
 from state.policy import read_policy
-from state.records import Best, Experiment, Gpu, SelectionStatus, Status, Tag, Trace, flatten, words
+from state.records import Best, Choice, Experiment, Gpu, SelectionStatus, Status, Tag, Trace, flatten, words
 
 EVIDENCE_KEPT = 100
 COUNTERS: Mapping[Status, str] = {
@@ -132,7 +132,7 @@ class EndingStore(Reading):
         traces = {name: Trace.parse(found[name]) for name in names if found[name]}
         trace = traces.pop(choice.trace_id, None) if choice else None
         stands_on = begins_on = await base_found(self._lab, found["base"]) if base_id else None
-        if trace is not None and trace.base and (begins_on is None or begins_on.experiment_id != base_id):
+        if choice and trace and trace.base and _has_another_base(trace, choice, begins_on):
             stands_on = await self.base_above([trace.base])
         return Comparison(
             gpu=Gpu.found(found["gpu"]),
@@ -310,6 +310,14 @@ class EndingStore(Reading):
             ):
                 closed[e.experiment_id] = "lost"
         return closed
+
+
+def _has_another_base(trace: Trace, choice: Choice, found: Experiment | None) -> bool:
+    """Whether the branch has another base by now: that of the choice fell, or, while the tip stayed, one rose."""
+    if found is None or found.experiment_id != choice.base_experiment_id:
+        return True
+    goes_on = choice.kind == "extend" and choice.expected_tip == trace.tip
+    return goes_on and trace.base != choice.base_experiment_id
 
 
 def _counts_of_ends(keys: Keys, e: Experiment, value: float | None) -> dict[str, tuple[str, ...]]:

@@ -423,12 +423,17 @@ async def test_a_branch_stands_on_the_discard_that_rises_when_its_base_is_demote
         await measured(client, process, f"{first}.{nth}", value)
     lucky, hidden, later = [await trained(client, process, value) for value in (0.996, 0.997, 1.5)]
     await measured(client, process, f"{lucky}.2", 1.003)
+    before = await selected(client)
 
     await measured(client, process, f"{hidden}.2", 0.9975)
 
     assert (await experiment(client, hidden))["trust"] == "confirmed"
     [trace] = (await listed(client)).values()
     assert (trace["base"], trace["tip"], trace["kept"]) == (hidden, later, 2)
+    submitted = await told(client, "/api/experiment/submit", **idea(TAG, selection_id=before["selection_id"]))
+    await measured(client, process, submitted["experiment_id"], 0.9985)
+    assert before["base_experiment_id"] == first
+    assert (await experiment(client, submitted["experiment_id"]))["branch_improved"] is False
     assert (await selected(client))["base_experiment_id"] == hidden
     assert await audited(client) == []
 
