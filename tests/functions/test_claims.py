@@ -500,6 +500,60 @@ async def test_a_claim_is_a_node_of_its_trace_and_moves_it_once_it_is_measured(
     assert (await told(client, "/api/trace/audit", tag="mar11"))["violations"] == []
 
 
+async def test_a_branch_that_has_gone_on_builds_on_a_claim_once_it_is_measured(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, traces={"mode": "multi", "target_traces": 1, "max_parallel": 9})
+    await trained(client, process, 1.0, selection_id=await selected(client))
+    await claimed(client, 0.5, selection_id=await selected(client))
+    await claimed(client, 1.5, selection_id=await selected(client))
+
+    await measured(client, process, "mar11-2.2", 0.75)
+
+    [trace] = await traces(client)
+    assert (trace["tip"], trace["base"], trace["kept"]) == ("mar11-3", "mar11-2", 2)
+    assert await audited(client) == []
+
+
+async def test_a_claim_beside_its_branch_is_not_built_on_when_it_is_measured(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    one = {"mode": "multi", "target_traces": 1, "max_parallel": 9, "max_inflight_per_trace": 2}
+    await opened(client, traces=one)
+    await trained(client, process, 1.0, selection_id=await selected(client))
+    first, second = await selected(client), await selected(client)
+    await claimed(client, 1.5, selection_id=first)
+    await claimed(client, 0.5, selection_id=second)
+
+    await measured(client, process, "mar11-3.2", 0.75)
+
+    [trace] = await traces(client)
+    assert (trace["tip"], trace["base"], trace["kept"]) == ("mar11-2", "mar11-1", 2)
+    assert await audited(client) == []
+
+
+@pytest.mark.parametrize(("value", "became"), [(0.75, "merged"), (1.05, "live")])
+async def test_a_claimed_merge_ends_its_source_once_it_is_measured_as_a_keep(
+    client: httpx.AsyncClient, process: Process, value: float, became: str
+) -> None:
+    await opened(client, traces={"mode": "multi", "target_traces": 2, "max_parallel": 9})
+    for base in (1.0, 1.1):
+        await trained(client, process, base, selection_id=await selected(client))
+    merge = await told(client, "/api/trace/merge", tag="mar11")
+    await claimed(client, 0.5, selection_id=merge["selection_id"])
+    before = [t["status"] for t in await traces(client)]
+
+    await measured(client, process, "mar11-3.2", value)
+
+    into, source = await traces(client)
+    assert before == ["live", "live"]
+    assert (into["status"], into["tip"]) == ("live", "mar11-3")
+    assert into["base"] == ("mar11-3" if became == "merged" else "mar11-1")
+    assert source["status"] == became
+    assert source["merged_into"] == (into["trace_id"] if became == "merged" else None)
+    assert await audited(client) == []
+
+
 async def test_a_branch_shows_a_claim_as_one_and_takes_its_value_for_nothing(
     client: httpx.AsyncClient, process: Process
 ) -> None:

@@ -14,7 +14,7 @@ from state.decisions import Growth
 from state.facts import Comparison, RunFacts
 from state.ids import OWN_LINE
 from state.policy import TracePolicy
-from state.records import Direction, Experiment, Forest, Status, Trace
+from state.records import Choice, Direction, Experiment, Forest, Status, Trace
 
 CRASH = "x"
 """A crash among a trace's scores."""
@@ -106,18 +106,23 @@ def grown(
             fields |= {"root": e.experiment_id, **_base(base)}
         if kept and builds_on:
             fields |= _base(e)
-    tips = {t.trace_id: t.tip for t in beside.sources if t.status == "live" and t.tip}
     goes_on = advances and trace.status in ("pending", "live")
-    ends = ended_by_merge(choice.sources, tips, kept and goes_on)
     growth = Growth(
         trace=trace,
         epoch=epoch,
         fields=fields,
-        ends=[source for source in beside.sources if source.trace_id in ends],
+        ends=_ended(choice, beside, kept and goes_on),
         begins_on=base.experiment_id if base else None,
         **_fate(trace, advances, vitals, rules),
     )
     return growth, {"committed": True, "forked": not advances, "outdated": outdated}
+
+
+def _ended(choice: Choice, beside: Comparison, goes_on: bool) -> list[Trace]:
+    """The sources of a merge that end with it, if it is kept and its trace `goes_on`."""
+    tips = {t.trace_id: t.tip for t in beside.sources if t.status == "live" and t.tip}
+    ends = ended_by_merge(choice.sources, tips, goes_on)
+    return [source for source in beside.sources if source.trace_id in ends]
 
 
 def _fate(trace: Trace, advances: bool, vitals: Vitals, rules: TracePolicy) -> dict[str, Any]:
@@ -159,9 +164,16 @@ def raised(kept: int, e: Experiment) -> dict[str, Any]:
 
 
 def claim_measured(
-    trace: Trace, epoch: int, e: Experiment, status: Status, points: float | None, builds_on: bool
-) -> Growth:
-    """How a trace changes when the lab has measured a claim, which is one of its nodes."""
+    beside: Comparison, epoch: int, e: Experiment, status: Status, points: float | None, builds_on: bool
+) -> Growth | None:
+    """How a trace changes when the lab has measured a claim, which is one of its nodes; None if it is no node.
+
+    The branch may have gone on from it: the base moves to it if the base is still what it was compared with. A
+    claimed merge ends its sources if it is kept now.
+    """
+    trace, choice = beside.trace, e.selection
+    if trace is None or choice is None or not e.committed:
+        return None
     fields: dict[str, Any] = {}
     if points is not None:
         vitals = Vitals(trace.best_score, trace.since_best, trace.crashes_in_a_row)
@@ -171,11 +183,14 @@ def claim_measured(
             "best_score": vitals.best,
             "since_best": vitals.commits_since_best,
         }
-    if status == "keep":
+    kept = status == "keep"
+    if kept:
         fields["kept"] = trace.kept + 1
-        if builds_on and trace.tip == e.experiment_id:
+        compared_with = beside.base.experiment_id if beside.base else None
+        if builds_on and not e.forked and (trace.tip == e.experiment_id or trace.base == compared_with):
             fields |= _base(e)
-    return Growth(trace=trace, epoch=epoch, fields=fields)
+    ends = _ended(choice, beside, kept and not e.forked and trace.status == "live")
+    return Growth(trace=trace, epoch=epoch, fields=fields, ends=ends)
 
 
 def rescored(

@@ -183,10 +183,6 @@ def judge_claim(
         "reason": judged.fields.get("reason") or "",
     }
     builds_on = under.agrees and bool(judged.fields.get("branch_improved"))
-    trace = beside.trace if claim.committed else None
-    growth = (
-        claim_measured(trace, run.epoch, claim, judged.status, judged.score, builds_on) if trace else None
-    )
     return replace(
         judged,
         experiment=claim,
@@ -196,5 +192,5 @@ def judge_claim(
         crashes=None,
         gpu=None,
         training_seconds=None,
-        growth=growth,
+        growth=claim_measured(beside, run.epoch, claim, judged.status, judged.score, builds_on),
     )
