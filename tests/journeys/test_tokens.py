@@ -119,7 +119,7 @@ def test_a_worker_enrolls_with_a_token_that_nobody_sees_on_the_command_line(lab:
     ]
     assert [(me["name"], me["role"]) for me in names] == [("box1", "worker"), ("box2", "worker")]
     assert (used_up.returncode, nothing.returncode) == (7, 2)
-    assert "used up" in used_up.stderr
+    assert "used up\n  -> ask an operator for a new one" in used_up.stderr
     assert "NIGHTJAR_ENROLL_TOKEN" in nothing.stderr
     assert not TOKEN.search(used_up.stdout + used_up.stderr)
 

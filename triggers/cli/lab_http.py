@@ -45,6 +45,7 @@ class LabHttp:
         self.url = base_url(settings)
         self._is_own = is_own(settings)
         self._options = settings.options
+        self._anonymous = anonymous
         self._bearer = None if anonymous else bearer_of(settings)
         self._headers = {"Authorization": f"Bearer {self._bearer.text}"} if self._bearer else {}
         if self._bearer and not self._is_own:
@@ -101,7 +102,8 @@ class LabHttp:
         match problem:
             case Unauthenticated():
                 problem.detail = f"{self.url}: {problem.detail}"
-                problem.hint = advice(self._bearer, self._is_own, self._options)
+                if not self._anonymous:
+                    problem.hint = advice(self._bearer, self._is_own, self._options)
             case Forbidden() if self._bearer:
                 problem.hint = f"{problem.hint or ''} (the token of {self._bearer.source} was sent)".strip()
         return problem
