@@ -124,6 +124,6 @@ def check_rotated(name: str, answer: str) -> None:
         )
     if answer != "ok":
         raise Conflict(
-            f"the token of {name!r} was rotated or revoked meanwhile",
-            hint="POST /api/token/list shows its state",
+            f"the token of {name!r} has expired, was revoked, or was rotated meanwhile",
+            hint="POST /api/token/list shows its state; in place of an expired one issue another, once it is revoked",
         )

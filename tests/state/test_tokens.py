@@ -259,6 +259,16 @@ async def test_of_two_rotations_of_one_secret_one_wins(tokens: Tokens, operator:
     assert sum(isinstance(a, Conflict) for a in answers) == 1
 
 
+async def test_a_token_that_has_expired_is_not_rotated_but_replaced(tokens: Tokens, operator: Issued) -> None:
+    ended = await tokens.issue(name="ann", role="agent", lasts_s=0.001, issued_by="me")
+    await asyncio.sleep(0.01)
+
+    with pytest.raises(Conflict, match="has expired") as refusal:
+        await tokens.rotate(ended.token, 60)
+
+    assert "issue another, once it is revoked" in refusal.value.hint
+
+
 async def test_a_session_lives_as_long_as_its_token_and_no_longer(tokens: Tokens, operator: Issued) -> None:
     _, proof = await tokens.recognise(operator.text)
     session = await tokens.open_session(proof)
