@@ -58,8 +58,8 @@ class SelectionFacts:
     """Status and last heartbeat of every GPU; read where the policy sets no max_parallel."""
     nodes: Mapping[str, Experiment] = field(default_factory=dict)
     """The parents that the caller names."""
-    base: Experiment | None = None
-    """The best kept one at or above the one parent that the caller names."""
+    bases: Mapping[str, Experiment] = field(default_factory=dict)
+    """The best kept one at or above each parent that the caller names; one without any is missing."""
     traces: Mapping[str, Trace] = field(default_factory=dict)
     """Those that the caller names, and those of the parents."""
     kept: Sequence[Experiment] = ()

@@ -51,7 +51,6 @@ class Selecting(Reading):
             NotFound: the tag does not exist. Invalid: the request of this id had another body.
         """
         keys, tag = self._keys, wish.tag
-        one = wish.parent_ids[0] if len(wish.parent_ids) == 1 else None
         named = [i for i in dict.fromkeys((wish.trace_id, wish.into, *wish.sources)) if i is not None]
         told = await self._lab.read(
             {
@@ -65,7 +64,7 @@ class Selecting(Reading):
                 **_each("node", "HGETALL", {i: keys.experiment(i) for i in wish.parent_ids}),
                 "first": ("GET", keys("requests", request.name)) if request else None,
                 "best": ("HGETALL", keys.best(tag)) if wish.selector == "near_miss" else None,
-                "base": base_above(self._lab, keys.experiment(one)) if one else None,
+                **{f"base {i}": base_above(self._lab, keys.experiment(i)) for i in wish.parent_ids},
             }
         )
         first = told["first"]
@@ -80,7 +79,7 @@ class Selecting(Reading):
             first=await self.selection(request.registered(first)) if request and first else None,
             best=Best.found(told["best"]),
             nodes={i: Experiment.parse(e) for i in wish.parent_ids if (e := told[f"node {i}"])},
-            base=await base_found(self._lab, told["base"]) if one else None,
+            bases={i: b for i in wish.parent_ids if (b := await base_found(self._lab, told[f"base {i}"]))},
             traces={i: Trace.parse(t) for i in named if (t := told[f"trace {i}"])},
         )
 

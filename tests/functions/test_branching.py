@@ -278,6 +278,21 @@ async def test_nodes_that_the_caller_names_are_merged(client: httpx.AsyncClient)
     assert (chosen["parent_ids"], chosen["local_selection"]) == (["mar11-2", "mar11-1"], [2, 1])
 
 
+async def test_nodes_that_are_merged_are_built_on_the_best_keep_above_them(
+    client: httpx.AsyncClient,
+) -> None:
+    await multi(client)
+    for value in (1.0, 1.1, 0.9):
+        await grown(client, value)
+
+    chosen = await selected(client, parent_ids=["mar11-2", "mar11-1"])
+    context = await told(client, "/api/trace/context", tag=TAG, selection_id=chosen["selection_id"])
+
+    assert (await listed(client))["mar11-t1"]["base"] == "mar11-3"
+    assert chosen["base_experiment_id"] == context["branch"]["base"]["experiment_id"] == "mar11-1"
+    assert chosen["base_commit_sha"] == context["base_commit_sha"]
+
+
 async def test_a_merge_into_a_busy_trace_is_refused(client: httpx.AsyncClient) -> None:
     await multi(client)
     await grown(client, 1.0)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
+from functions.rules.branches.ancestry import best_of
 from functions.rules.branches.parents import parents_named
 from functions.rules.branches.refusals import ended, no_near_misses, one_base, rootless
-from functions.rules.keeps.verdict import score
+from functions.rules.keeps.verdict import Key, score
 from state.ids import OWN_LINE, trace_id_of
 from state.records import Direction, Experiment, Trace
 from state.refusals import unknown_trace
@@ -25,8 +26,8 @@ class Merge:
     """Fields of the selection."""
 
 
-def merged(wish: Wish, facts: SelectionFacts) -> Merge:
-    """The merge that a wish asks for.
+def merged(wish: Wish, facts: SelectionFacts, main: Key) -> Merge:
+    """The merge that a wish asks for; `main` is the tag's comparability key.
 
     Raises:
         Conflict: there is nothing to merge, or no trace to extend. NotFound: there is no such trace.
@@ -43,12 +44,10 @@ def merged(wish: Wish, facts: SelectionFacts) -> Merge:
     parents = nodes
     if wish.selector == "near_miss" and into.tip is not None and into.tip not in nodes:
         parents = [into.tip, *nodes]  # the merged node extends the tip, so the tip is a parent
-    best = next(iter(in_order([into, *grows], facts.values, facts.tag.direction)), None)
     by_bases = wish.selector in ("explicit", "best_base")
     fields = {
-        **parents_named(parents),
-        "base_experiment_id": best.base if best else None,
-        "base_commit_sha": best.base_commit_sha if best else None,
+        **parents_named(parents, best_of(facts.bases.values(), facts.tag.direction, main)),
+        **(_best_base([into, *grows], facts) if wish.selector != "nodes" else {}),
         "sources": {t.trace_id: t.tip for t in grows if t.trace_id != name},
         "combines": [t.base for t in traces] if by_bases else nodes,
         "reason": f"{wish.selector}: combines {', '.join(nodes)}",
@@ -81,6 +80,15 @@ def _sources(wish: Wish, facts: SelectionFacts, live: Mapping[str, Trace]) -> tu
             of = dict.fromkeys(names or [trace_id_of(wish.tag, OWN_LINE)])
             return [facts.traces[name] for name in of if name in facts.traces], nodes
     return traces, [t.tip for t in traces if t.tip is not None]
+
+
+def _best_base(traces: Iterable[Trace], facts: SelectionFacts) -> dict[str, Any]:
+    """The fields that name the best base of these traces."""
+    best = next(iter(in_order(traces, facts.values, facts.tag.direction)), None)
+    return {
+        "base_experiment_id": best.base if best else None,
+        "base_commit_sha": best.base_commit_sha if best else None,
+    }
 
 
 def _named(name: str, wish: Wish, facts: SelectionFacts) -> Trace:

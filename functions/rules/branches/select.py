@@ -110,7 +110,7 @@ def _own_line(wish: Wish) -> _Pick:
 
 def _pick(wish: Wish, facts: SelectionFacts, scheduler: TraceScheduler | None) -> _Pick:
     if wish.intent == "merge":
-        merge = merged(wish, facts)
+        merge = merged(wish, facts, _main_key(facts.tag))
         return _Pick("merge", merge.fields, [merge.into], tip=merge.into.tip)
     if wish.parent_ids:
         return _from_node(wish, facts)
@@ -157,7 +157,7 @@ def _from_node(wish: Wish, facts: SelectionFacts) -> _Pick:
     for trace in facts.forest.growing:
         if trace.tip == node and wish.intent != "branch":
             return _Pick("extend", reason, [trace])
-    return _Pick("branch", {**reason, **parents_named([node], facts.base)}, origin=node)
+    return _Pick("branch", {**reason, **parents_named([node], facts.bases.get(node))}, origin=node)
 
 
 def _in_turn(wish: Wish, facts: SelectionFacts, scheduler: TraceScheduler) -> _Pick:
