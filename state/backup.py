@@ -247,6 +247,11 @@ def _opened(file: Path) -> Iterator[tuple[Header, bytes, gzip.GzipFile]]:
         raise NotFound(
             f"there is no file {str(file)!r}", hint="name one that nightjar backup wrote"
         ) from problem
+    except PermissionError as problem:
+        raise Invalid(
+            f"{str(file)!r} is not yours to read",
+            hint="restore as the user who wrote the backup: only that one can read it",
+        ) from problem
     except IsADirectoryError as problem:
         raise Invalid(
             f"{str(file)!r} is a folder", hint="name a file that nightjar backup wrote"

@@ -447,6 +447,18 @@ def test_no_bytes_in_a_backup_s_place_are_anything_but_refused(head: bytes, body
         assert time.process_time() - begin < 5
 
 
+def test_a_backup_of_another_user_is_not_called_broken(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(gzip, "open", refuse)  # root may read every file
+
+    with pytest.raises(Invalid, match="is not yours to read") as refusal:
+        read_header(file)
+
+    assert "restore as the user who wrote" in refusal.value.hint
+
+
 async def test_a_file_of_a_newer_format_or_schema_names_the_remedy(other: Lab, file: Path) -> None:
     for changes, reason in (({"version": 3}, "version 3 of the format"), ({"schema": 99}, "schema 99")):
         written(file, **changes)
