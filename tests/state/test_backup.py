@@ -335,7 +335,7 @@ async def test_a_folder_without_room_is_named_and_left_without_a_draft(
     with pytest.raises(Unavailable, match=r"cannot be written: No space left on device") as refusal:
         await back_up(process.lab, file)
 
-    assert "has room" in refusal.value.hint
+    assert "has room" in str(refusal.value.hint)
     assert list(file.parent.iterdir()) == []
 
 
@@ -456,7 +456,7 @@ def test_a_backup_of_another_user_is_not_called_broken(file: Path, monkeypatch: 
     with pytest.raises(Invalid, match="is not yours to read") as refusal:
         read_header(file)
 
-    assert "restore as the user who wrote" in refusal.value.hint
+    assert "restore as the user who wrote" in str(refusal.value.hint)
 
 
 async def test_a_file_of_a_newer_format_or_schema_names_the_remedy(other: Lab, file: Path) -> None:
