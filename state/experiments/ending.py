@@ -132,7 +132,7 @@ class EndingStore(Reading):
         traces = {name: Trace.parse(found[name]) for name in names if found[name]}
         trace = traces.pop(choice.trace_id, None) if choice else None
         stands_on = begins_on = await base_found(self._lab, found["base"]) if base_id else None
-        if choice and trace and trace.base and _has_another_base(trace, choice, begins_on):
+        if choice and trace and trace.base and _has_another_base(trace, e, choice, begins_on):
             stands_on = await self.base_above([trace.base])
         return Comparison(
             gpu=Gpu.found(found["gpu"]),
@@ -312,12 +312,15 @@ class EndingStore(Reading):
         return closed
 
 
-def _has_another_base(trace: Trace, choice: Choice, found: Experiment | None) -> bool:
-    """Whether the branch has another base by now: that of the choice fell, or, while the tip stayed, one rose."""
+def _has_another_base(trace: Trace, e: Experiment, choice: Choice, found: Experiment | None) -> bool:
+    """Whether a node of the branch, or a run that may become one, is compared with another base than its choice's.
+
+    That base fell, or another one rose meanwhile; a merge stands on the best base of several traces.
+    """
     if found is None or found.experiment_id != choice.base_experiment_id:
         return True
-    goes_on = choice.kind == "extend" and choice.expected_tip == trace.tip
-    return goes_on and trace.base != choice.base_experiment_id
+    goes_on = choice.expected_tip == trace.tip or (e.committed and not e.forked)
+    return goes_on and choice.kind != "merge" and trace.base != choice.base_experiment_id
 
 
 def _counts_of_ends(keys: Keys, e: Experiment, value: float | None) -> dict[str, tuple[str, ...]]:

@@ -515,6 +515,23 @@ async def test_a_branch_that_has_gone_on_builds_on_a_claim_once_it_is_measured(
     assert await audited(client) == []
 
 
+@pytest.mark.parametrize(("value", "base"), [(0.75, "mar11-2"), (0.95, "mar11-3")])
+async def test_a_claim_that_is_measured_late_is_compared_with_the_base_that_came_after_it(
+    client: httpx.AsyncClient, process: Process, value: float, base: str
+) -> None:
+    await opened(client, keep_rule="strict", traces={"mode": "multi", "target_traces": 1, "max_parallel": 9})
+    await trained(client, process, 1.0, selection_id=await selected(client))
+    await claimed(client, 0.5, selection_id=await selected(client))
+    await trained(client, process, 0.9, selection_id=await selected(client))
+
+    await measured(client, process, "mar11-2.2", value)
+
+    [trace] = await traces(client)
+    assert (trace["tip"], trace["base"]) == ("mar11-3", base)
+    assert (await experiment(client, "mar11-2"))["branch_improved"] is (base == "mar11-2")
+    assert await audited(client) == []
+
+
 async def test_a_claim_beside_its_branch_is_not_built_on_when_it_is_measured(
     client: httpx.AsyncClient, process: Process
 ) -> None:

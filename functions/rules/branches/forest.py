@@ -168,8 +168,8 @@ def claim_measured(
 ) -> Growth | None:
     """How a trace changes when the lab has measured a claim, which is one of its nodes; None if it is no node.
 
-    The branch may have gone on from it: the base moves to it if the base is still what it was compared with. A
-    claimed merge ends its sources if it is kept now.
+    The branch may have gone on from it: the base moves to it if the base is what it was compared with. A claimed
+    merge ends its sources if it is kept now.
     """
     trace, choice = beside.trace, e.selection
     if trace is None or choice is None or not e.committed:
