@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from functions.rules.branches.ancestry import best_of
+from functions.rules.keeps.judging import main_key
 from state.decisions import Ending
 from state.experiments import Experiments
-from state.records import OPEN, Experiment
+from state.records import OPEN, Experiment, Tag, Trace
 from state.settings import Settings
 from state.tags import Tags
 from state.traces import Traces
+
+ANCESTORS_READ = 500
+"""The best keep is looked for among so many ancestors; of a longer branch without one there, it is the nearest."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +26,23 @@ class Judging:
     tags: Tags
     traces: Traces
     settings: Settings
+
+
+async def bases_without(
+    e: Experiment, traces: Iterable[Trace], tag: Tag, experiments: Experiments
+) -> dict[str, Experiment | None]:
+    """The best keep of each branch that stands on `e`, for when `e` falls; None is the tag's base."""
+    return {
+        t.trace_id: await _base_without(e, t, tag, experiments) for t in traces if t.base == e.experiment_id
+    }
+
+
+async def _base_without(e: Experiment, trace: Trace, tag: Tag, experiments: Experiments) -> Experiment | None:
+    """A keep after `e` may be worse than `e`, which rose or was measured later, and is the best without it."""
+    found, is_whole = await experiments.above([trace.tip] if trace.tip else e.parent_ids, ANCESTORS_READ)
+    keeps = [each for each in found if each.status == "keep" and each.experiment_id != e.experiment_id]
+    best = best_of(keeps, tag.direction, main_key(tag))
+    return best if best or is_whole else await experiments.base_above(e.parent_ids)
 
 
 async def stop_retests(e: Experiment, experiments: Experiments) -> None:

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from functions.contract import Command, On, Response, function
 from functions.experiment._claims import see_to_claim
-from functions.experiment._judging import Judging, stop_retests
+from functions.experiment._judging import Judging, bases_without, stop_retests
 from functions.experiment._reports import statistics_loaded
 from functions.rules.branches.forest import regrown
 from functions.rules.keeps.retests import Revalue, RunAgain, Step
@@ -20,7 +20,7 @@ from state.decisions import Growth, Ruling
 from state.errors import BudgetExhausted
 from state.ids import ExperimentId, named_by
 from state.ids import Tag as TagName
-from state.records import Experiment
+from state.records import Experiment, Tag
 
 log = logging.getLogger(__name__)
 
@@ -135,19 +135,20 @@ async def _take(step: Step, race: Race, judging: Judging) -> bool:
         ruling = race.ruling(step)
         if race.loses_largest_gain(ruling):
             ruling = without_gain(ruling, await experiments.retraction_facts(ruling.experiment))
-    return await experiments.judge(replace(ruling, growths=await _growths(ruling, judging)))
+    growths = await _growths(ruling, race.facts.tag, judging)
+    return await experiments.judge(replace(ruling, growths=growths))
 
 
-async def _growths(ruling: Ruling, judging: Judging) -> list[Growth]:
+async def _growths(ruling: Ruling, tag: Tag, judging: Judging) -> list[Growth]:
     """Trace updates that follow from a demotion or promotion."""
     e = ruling.experiment
     if ruling.status == e.status:
         return []
     kept = ruling.status == "keep"
     found = {t.trace_id: t for t in await judging.traces.many([e.trace_id] if e.trace_id else [])}
-    base = None
+    bases: dict[str, Experiment | None] = {}
     if not kept:
         found |= {t.trace_id: t for t in await judging.traces.standing_on(e.tag, e.experiment_id)}
-        base = await judging.experiments.base_above(e.parent_ids)
+        bases = await bases_without(e, found.values(), tag, judging.experiments)
     epoch = await judging.traces.epoch(e.tag)
-    return [regrown(trace, epoch, e, kept, base) for trace in found.values()]
+    return [regrown(trace, epoch, e, kept, bases.get(trace.trace_id)) for trace in found.values()]

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import Field
 
 from functions.contract import Call, Command, Response, function
-from functions.experiment._judging import Judging, stop_retests
+from functions.experiment._judging import Judging, bases_without, stop_retests
 from functions.experiment._reports import statistics_loaded
 from functions.rules.access import check_retractor
 from functions.rules.keeps.retracting import check_retractable, retraction_of, with_growths
@@ -79,15 +79,15 @@ async def _grown(retraction: Retraction, judging: Judging) -> Retraction:
     if retraction.risen is not None:
         scored.append(retraction.risen.experiment)
     names = list(dict.fromkeys(run.trace_id for run in scored if run.trace_id))
-    own, standing, base, epoch = await asyncio.gather(
+    own, standing, epoch = await asyncio.gather(
         traces.many(names),
         traces.standing_on(e.tag, e.experiment_id),
-        judging.experiments.base_above(e.parent_ids),
         traces.epoch(e.tag),
     )
     nodes = {t.trace_id: await _nodes(e.tag, t.trace_id, judging.experiments) for t in own}
     found = {t.trace_id: t for t in (*standing, *own)}
-    return with_growths(retraction, found.values(), nodes, base, epoch)
+    bases = await bases_without(e, found.values(), retraction.facts.tag, judging.experiments)
+    return with_growths(retraction, found.values(), nodes, bases, epoch)
 
 
 async def _nodes(tag: str, trace_id: str, experiments: Experiments) -> list[Experiment]:

@@ -10,7 +10,7 @@ from typing import Any, Generic, TypeVar, cast
 from state.archive import no_archive
 from state.client import Lab
 from state.errors import NotFound
-from state.experiments.walking import base_above, base_found
+from state.experiments.walking import ancestors, ancestry, base_above, base_found
 from state.indexes import fields_of, members, records, values
 from state.moves import Arg
 from state.patches import unpacked
@@ -154,12 +154,23 @@ class Reading(Store):
     async def base_above(self, parent_ids: Sequence[str]) -> Experiment | None:
         """The nearest kept one among these and what they were made from; None is the tag's base.
 
-        On a branch that is its best one: a keep there is better than the keep before it.
+        On a branch that is its best one, unless one rose or was measured late: a keep is better than the one before.
         """
         if not parent_ids:
             return None
         [answer] = await self._lab.pipeline([base_above(self._lab, self._keys.experiment(parent_ids[0]))])
         return await base_found(self._lab, answer)
+
+    async def above(self, parent_ids: Sequence[str], most: int) -> tuple[list[Experiment], bool]:
+        """These and what they were made from, level by level until there are `most`, and whether that is all.
+
+        They come without their constants and metrics.
+        """
+        if not parent_ids:
+            return [], True
+        [answer] = await self._lab.pipeline([ancestors(self._lab, parent_ids, most)])
+        known, is_whole = ancestry(answer)
+        return [*known.values()], is_whole
 
     async def retests(self, es: Sequence[Experiment]) -> list[list[Experiment]]:
         """The retests of several experiments, in the order of their seeds."""

@@ -532,6 +532,32 @@ async def test_a_claim_that_is_measured_late_is_compared_with_the_base_that_came
     assert await audited(client) == []
 
 
+async def test_a_branch_whose_base_falls_stands_on_its_best_keep_that_is_left(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await opened(client, keep_rule="strict", traces={"mode": "multi", "target_traces": 1, "max_parallel": 9})
+
+    async def base() -> str:
+        [trace] = await traces(client)
+        return str(trace["base"])
+
+    await trained(client, process, 1.0, selection_id=await selected(client))
+    await claimed(client, 0.5, selection_id=await selected(client))
+    await trained(client, process, 0.9, selection_id=await selected(client))
+    await claimed(client, 0.6, selection_id=await selected(client))
+    await measured(client, process, "mar11-2.2", 0.75)
+    await measured(client, process, "mar11-4.2", 0.7)
+    highest = await base()
+
+    fallen = []
+    for name in ("mar11-4", "mar11-2"):
+        await told(client, "/api/experiment/retract", experiment_id=name, reason="a mistake")
+        fallen.append(await base())
+
+    assert [highest, *fallen] == ["mar11-4", "mar11-2", "mar11-3"]
+    assert await audited(client) == []
+
+
 async def test_a_claim_beside_its_branch_is_not_built_on_when_it_is_measured(
     client: httpx.AsyncClient, process: Process
 ) -> None:

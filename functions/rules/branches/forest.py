@@ -142,7 +142,7 @@ def _fate(trace: Trace, advances: bool, vitals: Vitals, rules: TracePolicy) -> d
 def regrown(trace: Trace, epoch: int, e: Experiment, kept: bool, base: Experiment | None) -> Growth:
     """How a trace changes when retests demote or promote `e`, one of its nodes or its base.
 
-    `base` is the new base if the old one was demoted: the best keep under it.
+    `base` is the new base if the old one was demoted: the best keep of the branch without it.
     """
     fields: dict[str, Any] = {}
     if kept and trace.trace_id == e.trace_id:

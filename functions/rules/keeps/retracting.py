@@ -128,12 +128,12 @@ def with_growths(
     retraction: Retraction,
     traces: Iterable[Trace],
     nodes: Mapping[str, Sequence[Experiment]],
-    base: Experiment | None,
+    bases: Mapping[str, Experiment | None],
     epoch: int,
 ) -> Retraction:
     """With what changes of its trace and of those that stand on it, by the `nodes` of each trace that scored it.
 
-    `base` is the nearest keep under the experiment.
+    `bases` are the best keeps of those that stand on it, without it.
     """
     e, risen = retraction.facts.experiment, retraction.risen
     anew: dict[str, float | None] = {c.experiment_id: c.score for c in retraction.corrected}
@@ -145,7 +145,7 @@ def with_growths(
     for trace in traces:
         growth = Growth(trace, epoch, {})
         if e.status == "keep" or trace.base == e.experiment_id:
-            growth = regrown(trace, epoch, e, kept=False, base=base)
+            growth = regrown(trace, epoch, e, kept=False, base=bases.get(trace.trace_id))
         if risen is not None and risen.was_discard and trace.trace_id == risen.experiment.trace_id:
             kept = growth.fields.get("kept", trace.kept)
             growth = replace(growth, fields={**growth.fields, **raised(kept, risen.experiment)})
