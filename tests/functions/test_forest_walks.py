@@ -64,7 +64,8 @@ class Walk:
 
     async def merge(self) -> None:
         selector = self.chance.choice(["best_base", "near_miss"])
-        self.heard(await self.ask("trace/merge", tag=TAG, selector=selector))
+        into = {"into": await self.some_trace()} if self.chance.random() < 0.5 else {}
+        self.heard(await self.ask("trace/merge", tag=TAG, selector=selector, **into))
 
     def heard(self, answer: dict[str, Any]) -> None:
         if answer.get("status") == "selected":
@@ -92,6 +93,9 @@ class Walk:
 
     async def stop(self) -> None:
         await self.ask("experiment/stop", experiment_id=self.some(self.experiments))
+
+    async def retract(self) -> None:
+        await self.ask("experiment/retract", experiment_id=self.some(self.experiments), reason="a mistake")
 
     async def fall_silent(self) -> None:
         name, lab = self.some(self.experiments), self.process.lab
@@ -122,7 +126,15 @@ class Walk:
 
     async def step(self) -> None:
         often: list[Callable[[], Awaitable[None]]] = [self.select, self.register, self.complete]
-        seldom = [self.crash, self.stop, self.release, self.merge, self.run_out, self.fall_silent]
+        seldom = [
+            self.crash,
+            self.stop,
+            self.release,
+            self.merge,
+            self.run_out,
+            self.fall_silent,
+            self.retract,
+        ]
         rarely = [self.close, self.reopen, self.switch, self.new_epoch]
         drawn = self.chance.random()
         await self.chance.choice(often if drawn < 0.75 else seldom if drawn < 0.93 else rarely)()
