@@ -248,6 +248,20 @@ async def test_a_merge_of_near_misses_goes_on_from_the_tip_of_its_trace(client: 
     assert await audited(client) == []
 
 
+async def test_near_misses_are_merged_on_a_base_that_is_above_them(client: httpx.AsyncClient) -> None:
+    await multi(client)
+    for value, trace in ((1.0, None), (1.01, None), (1.0015, "mar11-t1"), (1.0105, "mar11-t2")):
+        await grown(client, value, **({"trace_id": trace} if trace else {}))
+    later = (await grown(client, 0.9, trace_id="mar11-t2"))["experiment_id"]
+    await told(client, "/api/search/set-policy", tag=TAG, policy={"near_miss_margin": 0.2})
+
+    chosen = await told(client, "/api/trace/merge", tag=TAG, selector="near_miss", into="mar11-t1")
+    context = await told(client, "/api/trace/context", tag=TAG, selection_id=chosen["selection_id"])
+
+    assert later not in context["branch"]["ancestors"]
+    assert chosen["base_experiment_id"] == context["branch"]["base"]["experiment_id"] == "mar11-1"
+
+
 async def test_two_near_misses_of_different_traces_are_merged_once(client: httpx.AsyncClient) -> None:
     await multi(client)
     await grown(client, 1.0)

@@ -47,7 +47,7 @@ def merged(wish: Wish, facts: SelectionFacts, main: Key) -> Merge:
     by_bases = wish.selector in ("explicit", "best_base")
     fields = {
         **parents_named(parents, best_of(facts.bases.values(), facts.tag.direction, main)),
-        **(_best_base([into, *grows], facts) if wish.selector != "nodes" else {}),
+        **(_best_base([into, *grows], parents, facts) if wish.selector != "nodes" else {}),
         "sources": {t.trace_id: t.tip for t in grows if t.trace_id != name},
         "combines": [t.base for t in traces] if by_bases else nodes,
         "reason": f"{wish.selector}: combines {', '.join(nodes)}",
@@ -82,9 +82,10 @@ def _sources(wish: Wish, facts: SelectionFacts, live: Mapping[str, Trace]) -> tu
     return traces, [t.tip for t in traces if t.tip is not None]
 
 
-def _best_base(traces: Iterable[Trace], facts: SelectionFacts) -> dict[str, Any]:
-    """The fields that name the best base of these traces."""
-    best = next(iter(in_order(traces, facts.values, facts.tag.direction)), None)
+def _best_base(traces: Iterable[Trace], parents: Collection[str], facts: SelectionFacts) -> dict[str, Any]:
+    """The fields that name the best base of those traces whose tip, and so their base, the merge has above it."""
+    above = [trace for trace in traces if trace.tip in parents]
+    best = next(iter(in_order(above, facts.values, facts.tag.direction)), None)
     return {
         "base_experiment_id": best.base if best else None,
         "base_commit_sha": best.base_commit_sha if best else None,
