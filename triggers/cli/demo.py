@@ -20,6 +20,7 @@ from state.embedded import make_data_dir, serving
 from state.errors import Forbidden, NotFound, Unauthenticated, Unavailable
 from state.program import PROGRAM
 from state.settings import Settings, own_environment
+from state.tether import tethered
 from state.tokens import Tokens
 from triggers.cli.bearer import Bearer, given, kept
 from triggers.cli.demo_view import DemoView
@@ -143,7 +144,7 @@ async def _demo(settings: Settings, runs: int, budget: float, bearer: Bearer | N
 async def agents(
     url: str, tag: str, project: Path, homes: Path, logs: Path, runs: int, environment: dict[str, str]
 ) -> AsyncIterator[list[asyncio.subprocess.Process]]:
-    """Both agents, each in its own clone; they are terminated at the end."""
+    """Both agents, each in its own clone; they are terminated at the end, and if this process is killed."""
     processes: list[asyncio.subprocess.Process] = []
     try:
         for nth, name in enumerate(AGENTS):
@@ -154,9 +155,13 @@ async def agents(
             with (logs / f"agent-{name}.log").open("ab") as log:
                 processes.append(
                     await asyncio.create_subprocess_exec(
-                        *(sys.executable, str(ROOT / "examples" / "agent.py")),
-                        *("--url", url, "--tag", tag, "--repo", str(clone)),
-                        *("--name", name, "--runs", str(share), "--seed", str(nth + 1)),
+                        *tethered(
+                            (
+                                *(sys.executable, str(ROOT / "examples" / "agent.py")),
+                                *("--url", url, "--tag", tag, "--repo", str(clone)),
+                                *("--name", name, "--runs", str(share), "--seed", str(nth + 1)),
+                            )
+                        ),
                         stdin=asyncio.subprocess.DEVNULL,
                         stdout=log,
                         stderr=log,
