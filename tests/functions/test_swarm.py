@@ -932,6 +932,16 @@ async def test_a_baseline_is_measured_in_the_metric_of_its_tag(
     assert "train.py" in refusal["hint"]
 
 
+async def test_the_plot_names_the_distance_from_the_baseline_that_it_draws(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    await swarm.run("w1", 0.9)
+
+    drawn = (await swarm.http.get("/api/report/progress.svg?tag=swarm")).text
+
+    assert "<!-- delta_bpb -->" in drawn
+    assert "<!-- val_bpb -->" not in drawn
+
+
 async def test_the_leaderboard_ranks_workers_by_their_best_delta(swarm: Swarm) -> None:
     await swarm.join("a")
     await swarm.join("b", gpu_type="A100")
