@@ -83,6 +83,7 @@ def draw_progress(
             parse_math=False,
         )
     axes.set(title=title, xlabel="experiment, in finish order", ylabel=metric)
+    axes.locator_params(axis="x", integer=True)
     axes.grid(alpha=0.25)
     if window is not None:
         margin = 0.03 * (high - low)

@@ -174,3 +174,12 @@ async def test_crashed_and_demoted_runs_have_marks_of_their_own(client: httpx.As
     assert "<!-- demoted -->" not in after
     fallen = [Point(1, 1.0, True, 1.0, "a"), Point(2, 0.9, False, 1.0, "b", demoted=True)]
     assert b"<!-- demoted -->" in draw_progress(fallen, [], (0.8, 1.1), "t", "val_bpb", "svg")
+
+
+def test_a_short_plot_counts_its_experiments_in_whole_numbers() -> None:
+    few = [Point(nth, 1.0 - nth / 10, True, 1.0 - nth / 10, "a") for nth in (1, 2)]
+
+    drawn = draw_progress(few, [], (0.5, 1.1), "t", "val_bpb", "svg")
+
+    assert b"<!-- 1 -->" in drawn
+    assert b"<!-- 1.2 -->" not in drawn
