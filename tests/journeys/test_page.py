@@ -141,6 +141,43 @@ def test_the_results_come_first_with_gain_and_pace(browser: Browser, lab: Runnin
     assert browser.said() == []
 
 
+def test_a_swarm_is_shown_by_what_it_is_judged_by(browser: Browser, lab: RunningLab) -> None:
+    tag = next(_tags)
+    lab.post(
+        "dimension/define", tag=tag, dimensions=[{"name": "LR", "dtype": "float", "min": 0.1, "max": 0.2}]
+    )
+    lab.http.post("/register", json={"worker_id": tag, "gpu_type": "H100", "baseline_bpb": 1.0, "tag": tag})
+    first = lab.http.get(f"/next_config/{tag}").json()
+    done = first["run_id"]
+    told = {
+        "worker_id": tag,
+        "exp_id": done,
+        "config": {},
+        "config_delta": {},
+        "val_bpb": 0.75,
+        "delta_bpb": -0.25,
+    }
+    lab.http.post("/result", json={**told, "duration_seconds": 2.5})
+    going = lab.http.get(f"/next_config/{tag}").json()["run_id"]
+    lab.http.post("/tick", json={"id": going, "p": 0.1, "m": 1.5, "d": 0.5})
+
+    show(browser, lab, tag, f"&run={done}")
+
+    browser.until(lambda: len(rows(browser)) == 2, "every run has a row")
+    assert browser.text("#experiments th.metric") == "delta_bpb"
+    assert "-0.250000" in rows(browser)[1]
+    assert "0.5000" in rows(browser)[0]
+    assert "val_bpb" not in browser.text("#tags a[aria-current]")
+    browser.until(lambda: browser.texts("dialog dl"), "the details")
+    shown = browser.text("dialog")
+    assert "-0.250000" in browser.text("dialog header")
+    assert "0.750000, its worker's baseline 1.000000" in shown
+    assert "Only the commit is known" not in shown
+    constants = browser.text("dialog .constants")
+    assert constants == "\n".join(f"{name} = {value}" for name, value in first["config_delta"].items())
+    assert browser.said() == []
+
+
 def test_an_unknown_tag_offers_the_known_ones(browser: Browser, lab: RunningLab, tag: str) -> None:
     browser.open(url(lab, "#tag=no-such-tag"))
     browser.until(

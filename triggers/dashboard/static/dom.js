@@ -60,6 +60,11 @@ export function delta(value) {
   return h("span", { class: value > 0 ? "better" : "worse" }, (value > 0 ? "▲ " : "▼ ") + number(Math.abs(value)));
 }
 
+// What a run is judged by: the mean of the runs of its code, else its own distance from its baseline, else its value.
+export function judged(e) {
+  return e.judged_val_bpb ?? e.delta_bpb ?? e.val_bpb;
+}
+
 let aheadMs = 0;
 
 // The lab's clock as its answers tell it: ages are right on a machine whose own clock is not.

@@ -1,6 +1,6 @@
 // The newest experiments of the chosen tag, each leading to its details.
 
-import { badge, delta, h, number, sync } from "../dom.js";
+import { badge, delta, h, judged, number, sync } from "../dom.js";
 import { call } from "../lab.js";
 
 const PAGE = 50;
@@ -18,6 +18,7 @@ const OPEN = new Set(["registered", "queued", "leased", "running"]);
 export function experiments() {
   const body = document.querySelector("#experiments tbody");
   const aside = document.querySelector("#experiments .aside");
+  const metric = document.querySelector("#experiments th.metric");
   const older = document.querySelector("#experiments .more button");
   let limit = PAGE;
   let limitedTag = null;
@@ -36,7 +37,9 @@ export function experiments() {
 
     show(answer, view) {
       if (answer === null || answer.tag !== view.tag || !body.isConnected) return;
-      const found = answer.experiments.reverse().map(row);
+      const byDelta = answer.experiments.some((e) => e.delta_bpb !== null);
+      const found = answer.experiments.reverse().map((e) => row(e, byDelta));
+      metric.textContent = byDelta ? "delta_bpb" : "Value";
       sync(body, found, (e) => e.id, (e) => show(e, view));
       aside.textContent = `${answer.total} in all`;
       older.hidden = answer.next_cursor === null || limit >= MOST;
@@ -60,14 +63,16 @@ export function experiments() {
   }
 }
 
-// What a row shows, so that one that looks the same stays as it is.
-function row(e) {
+// What a row shows, so that one that looks the same stays as it is. `byDelta`: the tag's runs are judged by their
+// distance from their worker's baseline.
+function row(e, byDelta) {
   const { id, tag, number: nth, status, category, hypothesis, agent, attempt, near_miss, duplicate_of } = e;
   const claimed = status === "discard" && e.claimed && e.measured_by === null;
   const trust = claimed ? "claimed" : e.trust;
   const open = OPEN.has(status);
   const last = e.tick_source === "report" ? e.last_metric : null; // a loss is none of the metric's values
-  const value = open ? last : e.val_bpb;
+  const lastDelta = last === null || e.baseline_bpb === null ? null : last - e.baseline_bpb;
+  const value = open ? (byDelta ? lastDelta : last) : judged(e);
   return { id, tag, nth, status, category, hypothesis, agent, attempt, near_miss, trust, duplicate_of, value, open,
     progress: status === "running" ? e.last_progress : null, delta: open || claimed ? null : e.delta };
 }

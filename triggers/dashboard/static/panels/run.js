@@ -2,7 +2,7 @@
 // reports comes by a stream.
 
 import { curve } from "../curve.js";
-import { badge, delta, h, number, span } from "../dom.js";
+import { badge, delta, h, judged, number, span } from "../dom.js";
 import { followRun, get } from "../lab.js";
 
 const LINES = 3000;
@@ -93,7 +93,7 @@ function content(answer, close) {
   const log = section("Log", text("", "log said"));
   const isOpen = OPEN.has(e.status); // then the log is what one looks for
   return [
-    closing(close, h("h2", { id: "run-title" }, e.id), badge(e.status), h("b", {}, number(e.val_bpb)), delta(e.delta)),
+    closing(close, h("h2", { id: "run-title" }, e.id), badge(e.status), h("b", {}, number(judged(e))), delta(e.delta)),
     h("div", { class: "body", tabindex: "0" },
       h("p", { class: "hypothesis" }, e.hypothesis),
       h("dl", { class: "facts" }, facts(answer).map(([name, value]) => h("div", {}, h("dt", {}, name), h("dd", {}, value)))),
@@ -101,7 +101,8 @@ function content(answer, close) {
       answer.no_signal ? h("p", { class: "no-signal" }, answer.no_signal) : null,
       isOpen ? log : null,
       e.error ? section("Error", text(e.error, "error")) : null,
-      section("Patch", answer.diff === null ? h("p", { class: "dim" }, "Only the commit is known.") : patch(answer.diff)),
+      constants(e),
+      isOfSwarm(e) ? null : section("Patch", answer.diff === null ? h("p", { class: "dim" }, "Only the commit is known.") : patch(answer.diff)),
       isOpen ? null : log,
       h("p", {}, h("a", { href: `/api/experiment/${encodeURIComponent(e.id)}` }, "Everything as JSON"))),
   ];
@@ -116,9 +117,11 @@ function facts({ experiment: e, retests, claim }) {
   const all = {
     "what changed": e.description,
     category: e.category,
-    agent: e.agent,
-    attempt: e.attempt || "the agent's own run",
+    [isOfSwarm(e) ? "worker" : "agent"]: e.agent,
+    attempt: e.attempt || (isOfSwarm(e) ? null : "the agent's own run"),
     GPU: e.gpu_id,
+    "this run measured": judged(e) === e.val_bpb ? null
+      : e.delta_bpb === null ? number(e.val_bpb) : `${number(e.val_bpb)}, its worker's baseline ${number(e.baseline_bpb)}`,
     score: e.reported === null ? e.score : `${e.score}; ${e.claimed ? "its agent said" : "train.py printed"} ${number(e.reported)}`,
     claimed: e.claimed && e.measured_by === null ? "only its agent has measured it" : null,
     trust: e.trust,
@@ -126,7 +129,7 @@ function facts({ experiment: e, retests, claim }) {
     "run again": retests.map((r) => (r.val_bpb === null ? `${r.status} (seed ${r.seed})` : `${number(r.val_bpb)} (seed ${r.seed})`)).join(", "),
     "may be claimed": claim.claimed_interval === null ? null
       : `${number(claim.claimed_bpb)}, 95 % interval ${claim.claimed_interval.map((end) => number(end)).join(" to ")}`,
-    commit: e.commit_sha,
+    [isOfSwarm(e) ? "config" : "commit"]: e.commit_sha,
     parents: e.parent_ids.join(", "),
     "tried before as": e.duplicate_of,
     took: seconds === null ? null : span(seconds),
@@ -138,6 +141,18 @@ function facts({ experiment: e, retests, claim }) {
     failure: e.error_kind,
   };
   return Object.entries(all).filter(([, value]) => value !== null && value !== undefined && value !== "").map(([n, v]) => [n, String(v)]);
+}
+
+// Whether a swarm's worker ran it: constants are all that it changed.
+function isOfSwarm(e) {
+  return e.worker_id !== null;
+}
+
+// What it set in train.py, if anything.
+function constants(e) {
+  const lines = Object.entries(e.config_delta ?? {}).map(([name, value]) => `${name} = ${JSON.stringify(value)}`);
+  if (lines.length > 0) return section("Constants", text(lines.join("\n"), "constants"));
+  return isOfSwarm(e) ? section("Constants", h("p", { class: "dim" }, "Its worker's train.py, unchanged.")) : null;
 }
 
 function section(title, ...children) {

@@ -45,8 +45,13 @@ function card(tag, view) {
     h("a", { href: view.link({ tag: tag.name }), "aria-current": tag.chosen ? "true" : null },
       h("b", {}, tag.name),
       h("span", { class: "best" }, best),
-      h("span", { class: "dim" }, `${tag.metric} ${tag.direction === "minimize" ? "↓" : "↑"}`),
+      h("span", { class: "dim" }, `${of(tag)} ${tag.direction === "minimize" ? "↓" : "↑"}`),
       h("span", { class: "dim" }, `${tag.kept_experiments} kept of ${tag.total_experiments}`)));
+}
+
+// What its best is a value of. A swarm's policy says whether that is the metric or its distance from a baseline.
+function of(tag) {
+  return tag.branch === `swarm/${tag.name}` ? "swarm" : tag.metric;
 }
 
 // The chosen tag is not there: those that are.
