@@ -233,6 +233,25 @@ def test_the_page_and_its_dialog_fit_a_phone(browser: Browser, lab: RunningLab, 
     assert 0 <= left < right <= window
 
 
+def test_a_phone_shows_values_gains_and_hypotheses_whole(browser: Browser, lab: RunningLab, tag: str) -> None:
+    for value in (3.0, 2.5):
+        lab.until_status(lab.submit(tag, config_delta={"VALUE": value}, hypothesis="a wider model"), "keep")
+    browser.size(390, 844)
+    try:
+        show(browser, lab, tag)
+        browser.until(lambda: len(rows(browser)) == 2, "every experiment has a row")
+        cut = browser.run(
+            "return [...document.querySelectorAll('#experiments th, #experiments td')]"
+            ".filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.innerText)"
+        )
+        newest = rows(browser)[0].split()
+    finally:
+        browser.size(1280, 900)
+
+    assert newest == ["2", "keep", "2.500000", "▲", "0.500000", "a", "wider", "model"]
+    assert cut == []
+
+
 def test_the_page_shows_the_agents_at_work_and_what_they_cost(
     browser: Browser, lab: RunningLab, tag: str
 ) -> None:
