@@ -23,11 +23,15 @@ export function night() {
       sync(figures, [
         { name: `Best ${found.metric}`, value: found.best === null ? "none yet" : number(found.best), more: sure, run: found.best_experiment_id },
         { name: "Gain", value: found.gain === null ? "none yet" : `${found.gain > 0 ? "+" : ""}${number(found.gain)}`, more: found.first === null ? "" : `from ${number(found.first)}` },
-        { name: "Runs an hour", value: found.runs_an_hour === null ? "not known yet" : number(found.runs_an_hour, found.runs_an_hour < 10 ? 1 : 0), more: `${found.ideas} ideas, ${found.kept} kept` },
-        { name: "Last keep", at: found.last_keep_at, value: "none yet", more: found.demoted ? `${found.demoted} lucky ones caught` : "" },
+        { name: "Runs an hour", value: found.runs_an_hour === null ? "not known yet" : number(found.runs_an_hour, found.runs_an_hour < 10 ? 1 : 0), more: `${counted(found.ideas, "idea")}, ${found.kept} kept` },
+        { name: "Last keep", at: found.last_keep_at, value: "none yet", more: found.demoted ? `${counted(found.demoted, "lucky win")} caught` : "" },
       ], ({ name }) => name, (figure) => cell(figure, found.tag, view));
     },
   };
+}
+
+function counted(count, what) {
+  return `${count} ${what}${count === 1 ? "" : "s"}`;
 }
 
 function cell({ name, value, more, run, at }, tag, view) {
