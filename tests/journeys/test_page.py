@@ -252,6 +252,24 @@ def test_a_phone_shows_values_gains_and_hypotheses_whole(browser: Browser, lab: 
     assert cut == []
 
 
+def test_the_table_shows_the_status_of_a_near_miss_and_the_longest_category_whole(
+    browser: Browser, lab: RunningLab, tag: str
+) -> None:
+    for value in (3.0, 3.0005):
+        name = lab.submit(tag, config_delta={"VALUE": value}, category="regularization", agent="nightjar")
+        lab.until_status(name, "keep", "discard")
+
+    show(browser, lab, tag)
+
+    browser.until(lambda: len(rows(browser)) == 2, "every experiment has a row")
+    assert rows(browser)[0].split()[:3] == ["2", "discard", "≈"]
+    cut = browser.run(
+        "return [...document.querySelectorAll('#experiments td:not(.long)')]"
+        ".filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.innerText)"
+    )
+    assert cut == []
+
+
 def test_the_page_shows_the_agents_at_work_and_what_they_cost(
     browser: Browser, lab: RunningLab, tag: str
 ) -> None:

@@ -13,6 +13,7 @@ const TRUST = {
   claimed: ["?", "claimed: only its agent has measured it, and it counts in nothing before the lab has run its code"],
   demoted: ["✗", "demoted: it was kept, and further runs did not bear it out"],
 };
+const NEAR = ["≈", "near miss: within the margin of the best"];
 const OPEN = new Set(["registered", "queued", "leased", "running"]);
 
 export function experiments() {
@@ -77,8 +78,7 @@ function row(e, byDelta) {
     progress: status === "running" ? e.last_progress : null, delta: open || claimed ? null : e.delta };
 }
 
-function trust(word) {
-  const [sign, meaning] = TRUST[word];
+function mark([sign, meaning]) {
   return h("span", { class: "dim", title: meaning, role: "img", "aria-label": meaning }, ` ${sign}`);
 }
 
@@ -86,8 +86,7 @@ function show(e, view) {
   const open = ({ target }) => target.closest("a") ?? (getSelection().isCollapsed && view.choose({ tag: e.tag, run: e.id }));
   return h("tr", { click: open },
     h("td", { class: "number" }, h("a", { href: view.link({ tag: e.tag, run: e.id }), title: `details of ${e.id}` }, String(e.nth))),
-    h("td", {}, badge(e.status), e.trust ? trust(e.trust) : null,
-      e.near_miss ? h("span", { class: "dim", title: "within the margin of the best" }, " near") : null),
+    h("td", {}, badge(e.status), e.trust ? mark(TRUST[e.trust]) : null, e.near_miss ? mark(NEAR) : null),
     h("td", { class: e.open ? "number dim" : "number" },
       e.progress === null ? number(e.value)
         : h("span", { class: "going" }, number(e.value, 4), h("progress", { value: e.progress, max: 1, "aria-label": "progress" }))),
