@@ -23,7 +23,7 @@ from state.token_values import new_id, new_secret
 from triggers.cli import lab_http
 from triggers.cli.bearer import bearer_of, forget, is_kept, keep, kept, kept_at
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import Duration
+from triggers.cli.options import Duration, Number
 from triggers.cli.output import AUTH, exit_code
 from triggers.http.status import STATUS
 from triggers.lab_parts import LabParts
@@ -252,3 +252,12 @@ def test_durations_are_read_as_people_write_them() -> None:
     for wrong in ("soon", "-1d", "1w", "", "1 d", "inf"):
         with pytest.raises(click.BadParameter, match="not a duration"):
             Duration().convert(wrong, None, None)
+
+
+def test_numbers_are_finite_and_of_their_range() -> None:
+    assert Number(0.2, 600).convert("5", None, None) == 5.0
+    for wrong in ("nan", "-nan", "601", "inf"):
+        with pytest.raises(click.BadParameter):
+            Number(0.2, 600).convert(wrong, None, None)
+    with pytest.raises(click.BadParameter, match="'inf' is not a finite number"):
+        Number(min=0).convert("inf", None, None)

@@ -25,7 +25,7 @@ from state.tokens import Tokens
 from triggers.cli.bearer import Bearer, given, kept
 from triggers.cli.demo_view import DemoView
 from triggers.cli.lab_http import LabHttp, advice
-from triggers.cli.options import data_option, settings_from
+from triggers.cli.options import Number, data_option, settings_from
 from triggers.cli.output import ERROR, OK
 from triggers.lab import LocalLab
 from triggers.lab_parts import LabParts
@@ -49,7 +49,7 @@ RETESTS_S = 120.0
     show_default=True,
     help="number of ideas of both agents, beside the baseline",
 )
-@click.option("--budget", type=click.FloatRange(0.2, 600), default=5.0, help="CPU seconds of each run")
+@click.option("--budget", type=Number(0.2, 600), default=5.0, help="CPU seconds of each run")
 @click.option("--port", type=click.IntRange(0, 65535), default=3111, help="HTTP port, if it is free")
 @data_option
 def command(runs: int, budget: float, port: int, data: Path | None) -> int:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.text import Text
 
 from triggers.cli.follow import follow
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import Number, data_option, lab_option, settings_from
 from triggers.cli.output import OK, json_text, printable
 
 STYLES = {
@@ -58,7 +58,7 @@ TOLD = {
 )
 @click.option(
     "--min-interval",
-    type=click.FloatRange(0, 3600),
+    type=Number(0, 3600),
     default=None,
     help="print every so many seconds, and then only the newest event of each tag and type",
 )

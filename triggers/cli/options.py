@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,16 @@ class Duration(click.ParamType[float]):
         if found is None:
             self.fail(f"{str(value)!r} is not a duration such as 90s, 5m, 12h or 30d", param, ctx)
         return float(found[1]) * UNITS[found[2]]
+
+
+class Number(click.FloatRange):
+    """A finite number of a range: click takes NaN for one of any range."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{str(value)!r} is not a finite number", param, ctx)
+        return found
 
 
 class Folder(click.Path):

@@ -21,7 +21,7 @@ from state.errors import Invalid
 from state.ids import TAG_PATTERN
 from state.records import Direction
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import Number, data_option, lab_option, settings_from
 from triggers.cli.output import for_people, print_json, printable
 from triggers.cli.recorded import Recorded, from_file, from_lab
 from triggers.cli.transitions import show_transitions
@@ -37,20 +37,13 @@ VERDICTS: dict[Verdict, str] = {
 }
 
 
-def _finite(context: click.Context, parameter: click.Parameter, value: float | None) -> float | None:
-    if value is not None and not math.isfinite(value):
-        raise click.BadParameter("it must be a finite number", context, parameter)
-    return value
-
-
 @click.command()
 @data_option
 @lab_option
 @click.option("--keep-rule", type=click.Choice(list(KEEP_RULES)), default="confirmed", show_default=True)
 @click.option(
     "--sigma",
-    type=click.FloatRange(min=0),
-    callback=_finite,
+    type=Number(min=0),
     help="run-to-run standard deviation of the metric [default: measured from repeats of the same code]",
 )
 @click.option("--metric", help="the file's column of values [default: val_bpb, or a similar name]")

@@ -15,7 +15,7 @@ from functions.rules.swarm.hidden import DOES_NOTHING, HELPS
 from functions.rules.swarm.misbehaving import Faults
 from state.errors import Conflict
 from triggers.cli.bearer import given
-from triggers.cli.options import settings_from
+from triggers.cli.options import Number, settings_from
 from triggers.cli.output import ERROR, OK
 from triggers.cli.simulate_view import Progress, show
 from triggers.cli.worker import checked_url
@@ -30,7 +30,7 @@ MOST_SPEED = 60.0
 RUN_S = 300.0
 INTERRUPTED = 130
 PRIVATE_TAG = "swarm"
-SHARE = click.FloatRange(0, 0.5)
+SHARE = Number(0, 0.5)
 
 
 @click.command()
@@ -63,7 +63,7 @@ SHARE = click.FloatRange(0, 0.5)
 )
 @click.option(
     "--speed",
-    type=click.FloatRange(0.1, 100_000),
+    type=Number(0.1, 100_000),
     default=None,
     help="simulated seconds in a second; default: so that about 100 requests are due in a second, at most 60",
 )

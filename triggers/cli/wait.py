@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from functions.formats.metrics_block import deciding_line
 from state.errors import Exhausted, TooManyRequests, Unavailable
 from triggers.cli.lab_http import LabHttp
-from triggers.cli.options import data_option, lab_option, settings_from
+from triggers.cli.options import Number, data_option, lab_option, settings_from
 from triggers.cli.output import BY_STATUS, print_json, printable
 
 LOOK_S = 1.0
@@ -36,7 +36,7 @@ Outcome = dict[str, Any]
 @lab_option
 @click.argument("experiment")
 @click.option(
-    "--timeout", type=click.FloatRange(min=0), default=None, help="seconds [default: until it has finished]"
+    "--timeout", type=Number(min=0), default=None, help="seconds [default: until it has finished]"
 )
 @click.option("--json", "as_json", is_flag=True, help="the outcome as JSON")
 def command(data: Path | None, lab: str | None, experiment: str, timeout: float | None, as_json: bool) -> int:
