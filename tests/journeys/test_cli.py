@@ -39,6 +39,13 @@ def test_call_takes_json_where_a_field_is_no_text(lab: RunningLab) -> None:
     assert json.loads(done.stdout)["policy"]["crash_limit"] == 7
 
 
+def test_call_says_where_a_field_is_not_json(lab: RunningLab) -> None:
+    done = nightjar(lab.data, "call", "search::set_policy", "--tag", "cli", "--policy", "{crash_limit: 7}")
+
+    assert done.returncode == 2
+    assert "policy is not JSON: Expecting property name enclosed in double quotes" in done.stderr
+
+
 def test_call_fills_the_path_of_a_get(lab: RunningLab) -> None:
     gpu = lab.get("pool/list")["workers"][0]["gpu_id"]
 

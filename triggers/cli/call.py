@@ -131,7 +131,9 @@ def _command(operations: Sequence[Operation]) -> click.Command:
     first = operations[0]
 
     def run(**given: str | None) -> int:
-        body = {name: _value(first.fields[name], text) for name, text in given.items() if text is not None}
+        body = {
+            name: _value(name, first.fields[name], text) for name, text in given.items() if text is not None
+        }
         answer = _ask(LabHttp(click.get_current_context().obj), operations, body)
         if isinstance(answer, bytes):
             sys.stdout.buffer.write(answer)
@@ -183,13 +185,19 @@ def _ask(http: LabHttp, operations: Sequence[Operation], body: dict[str, Any]) -
         raise
 
 
-def _value(schema: Schema, text: str) -> Any:
-    """Text where the field takes text, else JSON."""
-    if _is_text(schema):
+def _value(name: str, schema: Schema, text: str) -> Any:
+    """Text where the field takes text, else JSON.
+
+    Raises:
+        click.UsageError: the field takes nothing but JSON's objects or lists, and the text is no JSON.
+    """
+    if _takes(schema, "string"):
         return text
     try:
         return json.loads(text)
-    except ValueError:
+    except ValueError as problem:
+        if _takes(schema, "object", "array"):
+            raise click.UsageError(f"{name} is not JSON: {problem}") from None
         return text  # the lab says what it takes
 
 
@@ -201,5 +209,5 @@ def _metavar(schema: Schema) -> str:
     return _METAVARS.get(one.get("type", ""), "JSON")
 
 
-def _is_text(schema: Schema) -> bool:
-    return schema.get("type") == "string" or any(_is_text(one) for one in schema.get("anyOf", ()))
+def _takes(schema: Schema, *kinds: str) -> bool:
+    return schema.get("type") in kinds or any(_takes(one, *kinds) for one in schema.get("anyOf", ()))
