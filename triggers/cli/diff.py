@@ -35,6 +35,9 @@ def command(data: str | None, lab: str | None, experiment: str, other: str | Non
         text, missing = found["diff"], found["diff_cut"] or "one of them has no patch"
     if text is None:
         raise NotFound(missing, hint=f"./nightjar show {experiment} tells its commit")
+    if not text:
+        beside = f"on top of {experiment}" if other else "of the code that it began with"
+        click.echo(f"{other or experiment} changes nothing {beside}", err=True)
     if not sys.stdout.isatty():
         sys.stdout.buffer.write(text.encode())  # as it is: it may be applied
         return
