@@ -188,7 +188,8 @@ def test_who_is_no_worker_does_not_begin_to_serve(lab: RunningLab, tmp_path: Pat
         return done.stderr
 
     assert "--role worker" in refused(tmp_path / "a", "--url", url, "--token", token)
-    assert "not a token" in refused(tmp_path / "b", "--url", url, "--token", "friends")
+    assert "text in --token is not a token" in refused(tmp_path / "b", "--url", url, "--token", "friends")
+    assert "another by --token" in refused(tmp_path / "b", "--url", url, "--token", f"{token[:-4]}AAAA")
     assert "no lab answers" in refused(tmp_path / "c", "--url", "http://127.0.0.1:9", "--token", token)
     assert "not a URL" in refused(tmp_path / "d", "--url", "lab.example.org")
     assert "goes with --url" in refused(tmp_path / "e", "--token", token)

@@ -47,6 +47,15 @@ def given(settings: Settings) -> Bearer | None:
     return _checked(Bearer(text, "NIGHTJAR_TOKEN")) if text else None
 
 
+def named(text: str, source: str) -> Bearer:
+    """The token that `source`, an option, has.
+
+    Raises:
+        Unauthenticated: it is not a token.
+    """
+    return _checked(Bearer(text.strip(), source))
+
+
 def kept(settings: Settings) -> Bearer | None:
     """The operator's token in the data directory.
 

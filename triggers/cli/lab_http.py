@@ -30,7 +30,7 @@ _warned: set[str] = set()
 
 
 class LabHttp:
-    """A client of one lab's web process; sends the token for that lab unless it is `anonymous`.
+    """A client of one lab's web process; sends `bearer`, else the token for that lab unless it is `anonymous`.
 
     It follows no redirects, so the token goes to the lab's URL only. It uses Python's own HTTP client, because
     httpx takes too long to import.
@@ -40,13 +40,20 @@ class LabHttp:
             not there.
     """
 
-    def __init__(self, settings: Settings, *, anonymous: bool = False, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        bearer: Bearer | None = None,
+        anonymous: bool = False,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
         check_is_there(settings)
         self.url = base_url(settings)
         self._is_own = is_own(settings)
         self._options = settings.options
         self._anonymous = anonymous
-        self._bearer = None if anonymous else bearer_of(settings)
+        self._bearer = bearer or (None if anonymous else bearer_of(settings))
         self._headers = {"Authorization": f"Bearer {self._bearer.text}"} if self._bearer else {}
         if self._bearer and not self._is_own:
             warn_of_plain_http(self.url)
@@ -132,7 +139,7 @@ def _opener(url: str) -> urllib.request.OpenerDirector:
 def advice(bearer: Bearer | None, is_own: bool, options: str) -> str:
     """The hint when a lab does not accept our token."""
     found = (
-        f"the token of {bearer.source} was sent; set NIGHTJAR_TOKEN to another"
+        f"the token of {bearer.source} was sent; {_another(bearer)}"
         if bearer
         else "set NIGHTJAR_TOKEN to a token of this lab"
     )
@@ -142,6 +149,11 @@ def advice(bearer: Bearer | None, is_own: bool, options: str) -> str:
         f"{found}, or save an operator's token in this data directory:"
         f" ./nightjar token issue NAME --role operator --direct --save{options}"
     )
+
+
+def _another(bearer: Bearer) -> str:
+    is_option = bearer.source.startswith("--")
+    return f"give another by {bearer.source}" if is_option else "set NIGHTJAR_TOKEN to another"
 
 
 def warn_of_plain_http(url: str) -> None:

@@ -16,6 +16,7 @@ from functions.process.own_modules import started
 from functions.process.remote import Remote, new_name, place_of, remembered
 from state.errors import Forbidden
 from state.settings import Settings, own_environment
+from triggers.cli.bearer import Bearer, given, named
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 
@@ -62,11 +63,11 @@ def remote_worker(url: str, token: str | None, data: Path | None) -> Settings:
     before = remembered(settings.data_dir, Remote)
     if before is not None and before.url != url:
         before = None
-    given = token or (settings.token.get_secret_value() if settings.token is not None else None)
+    bearer = named(token, "--token") if token else given(settings)
     name = before.name if before is not None else new_name()
-    if given is None and before is not None:
+    if bearer is None and before is not None:
         return settings
-    Remote(url=url, token=accepted(settings, given, name), name=name).save(settings.data_dir)
+    Remote(url=url, token=accepted(settings, bearer, name), name=name).save(settings.data_dir)
     return settings
 
 
@@ -98,14 +99,14 @@ def default_place(url: str) -> Path:
     return Path(platformdirs.user_state_dir("nightjar"), "workers", place_of(url))
 
 
-def accepted(settings: Settings, given: str | None, name: str) -> SecretStr | None:
+def accepted(settings: Settings, bearer: Bearer | None, name: str) -> SecretStr | None:
     """The token to serve with: the one that was given, or one of its own for an enroll token."""
-    if given is None:
+    if bearer is None:
         return None
-    http = LabHttp(settings.model_copy(update={"token": SecretStr(given)}))
+    http = LabHttp(settings, bearer=bearer)
     try:
         http.ask("GET", "/api/token/whoami")
     except Forbidden:  # an enroll token opens nothing else
-        issued = http.ask("POST", "/api/token/enroll", {"enroll_token": given, "name": name})
+        issued = http.ask("POST", "/api/token/enroll", {"enroll_token": bearer.text, "name": name})
         return SecretStr(issued["token"])
-    return SecretStr(given)
+    return SecretStr(bearer.text)
