@@ -120,6 +120,27 @@ def test_new_bests_alone_can_be_followed(lab: RunningLab) -> None:
     assert [words[1:] for words in told] == [["best.changed", "best-1", "3"], ["best.changed", "best-3", "2"]]
 
 
+def test_following_a_tag_that_is_not_there_says_so_and_waits_for_it(lab: RunningLab) -> None:
+    with subprocess.Popen(
+        command("events", "--tag", "later", "--type", "tag.created", "--since", "0"),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(lab.data, PYTHONUNBUFFERED="1"),
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        try:
+            said = process.stderr.readline()
+            lab.setup("later")
+            told = process.stdout.readline().split()
+        finally:
+            process.kill()
+
+    assert said == "nightjar: there is no tag 'later' yet: its events come once it is opened\n"
+    assert told[1:3] == ["tag.created", "later"]
+
+
 def test_following_no_lab_says_how_to_start_one(tmp_path: Path) -> None:
     done = subprocess.run(
         command("events"),

@@ -12,8 +12,10 @@ from rich.console import Console
 from rich.text import Text
 
 from triggers.cli.follow import follow
+from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import Number, data_option, lab_option, settings_from
 from triggers.cli.output import OK, json_text, printable
+from triggers.cli.runs import names_of_tags
 
 STYLES = {
     "best.changed": "bold green",
@@ -87,8 +89,11 @@ def command(
     }
     query = {name: str(value) for name, value in asked.items() if value is not None}
     console = Console(soft_wrap=True, highlight=False)
+    settings = settings_from(data=data, lab=lab)
+    if tag is not None and tag not in names_of_tags(LabHttp(settings)):
+        _say(f"there is no tag {tag!r} yet: its events come once it is opened")
     try:
-        for event in follow(settings_from(data=data, lab=lab), query, _say):
+        for event in follow(settings, query, _say):
             if as_json:
                 click.echo(json_text(event))
             else:

@@ -10,6 +10,7 @@ import click
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import printable_lines
+from triggers.cli.runs import the_tag
 
 
 @click.command()
@@ -26,8 +27,9 @@ from triggers.cli.output import printable_lines
 def command(data: str | None, lab: str | None, tag: str | None, output: Path | None) -> None:
     """Print the whole journal of a swarm: what it believes, gave up and wants to test, checkpoint by checkpoint."""
     settings = settings_from(data=data, lab=lab)
-    name = tag or settings.swarm_tag
-    texts = list(_checkpoints(LabHttp(settings), name))
+    http = LabHttp(settings)
+    name = the_tag(http, tag or settings.swarm_tag)
+    texts = list(_checkpoints(http, name))
     if output is not None:
         output.write_text("\n".join(texts), "utf-8")
         click.echo(f"{output}: {len(texts)} checkpoints of {name}", err=True)

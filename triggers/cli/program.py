@@ -9,6 +9,7 @@ import click
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
 from triggers.cli.output import for_people, printable_lines
+from triggers.cli.runs import the_tag
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -26,7 +27,8 @@ def command(
 ) -> None:
     """Print what the lab has written of a tag's results for its workers and agents: the block in their program.md."""
     settings = settings_from(data=data, lab=lab)
-    http, name = LabHttp(settings), tag or settings.swarm_tag
+    http = LabHttp(settings)
+    name = the_tag(http, tag or settings.swarm_tag)
     if write:
         begun = http.ask("POST", "/api/program/write", {"tag": name})
         click.echo(_of_writing(begun), err=True)

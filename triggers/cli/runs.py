@@ -6,7 +6,7 @@ A gain is above zero where the run is better than what it was compared with, wha
 from __future__ import annotations
 
 import urllib.parse
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 Run = Mapping[str, Any]
 
+TAGS_AT_ONCE = 1000
+"""The most that one answer lists."""
+MOST_NAMED = 20
+
 
 def path_of(experiment: str, *more: str) -> str:
     """The path of an experiment in the API."""
@@ -32,10 +36,9 @@ def the_tag(http: LabHttp, tag: str | None) -> str:
     Raises:
         NotFound: it has none, or the one that was named is not among them. click.UsageError: it has several.
     """
-    names = [found["name"] for found in http.ask("GET", "/api/report/tags")["tags"]]
+    names = names_of_tags(http)
     if tag is not None and tag not in names:
-        known = f"the lab has {', '.join(names)}" if names else "the lab has none yet"
-        raise NotFound(f"there is no tag {tag!r}", hint=known)
+        raise NotFound(f"there is no tag {tag!r}", hint=f"the lab has {_listed(names) or 'none yet'}")
     if tag is not None:
         return tag
     match names:
@@ -46,7 +49,22 @@ def the_tag(http: LabHttp, tag: str | None) -> str:
         case [only]:
             return str(only)
         case _:
-            raise click.UsageError(f"the lab has several tags, name one: {', '.join(names)}")
+            raise click.UsageError(f"the lab has several tags, name one: {_listed(names)}")
+
+
+def names_of_tags(http: LabHttp) -> list[str]:
+    """Those of all tags, the newest first."""
+    names: list[str] = []
+    while True:
+        page = http.ask("GET", f"/api/report/tags?limit={TAGS_AT_ONCE}&offset={len(names)}")
+        names += [found["name"] for found in page["tags"]]
+        if not page["tags"] or len(names) >= page["total"]:
+            return names
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def outcome(run: Run) -> str:
