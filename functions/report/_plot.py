@@ -82,14 +82,16 @@ def draw_progress(
             color="#14663a",
             parse_math=False,
         )
-    axes.set(title=title, xlabel="experiment, in finish order", ylabel=metric)
+    axes.set_title(title, loc="left")
+    axes.set(xlabel="experiment, in finish order", ylabel=metric)
     axes.locator_params(axis="x", integer=True)
     axes.grid(alpha=0.25)
     if window is not None:
         margin = 0.03 * (high - low)
         axes.set_ylim(low - margin, high + margin)
     if points or crashes:
-        axes.legend(loc="upper right")
+        # above the axes: the newest results are in their right corners
+        axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=6, borderaxespad=0.3, fontsize=8)
     else:
         axes.text(0.5, 0.5, "no finished experiment yet", transform=axes.transAxes, ha="center")
     buffer = io.BytesIO()

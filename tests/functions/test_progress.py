@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 import threading
 import time
 from collections.abc import Sequence
@@ -174,6 +175,21 @@ async def test_crashed_and_demoted_runs_have_marks_of_their_own(client: httpx.As
     assert "<!-- demoted -->" not in after
     fallen = [Point(1, 1.0, True, 1.0, "a"), Point(2, 0.9, False, 1.0, "b", demoted=True)]
     assert b"<!-- demoted -->" in draw_progress(fallen, [], (0.8, 1.1), "t", "val_bpb", "svg")
+
+
+def test_the_legend_covers_no_result() -> None:
+    worse = [Point(1, 1.0, True, 1.0, "a"), *(Point(nth, 9.0, False, 1.0, "b") for nth in range(2, 9))]
+
+    drawn = draw_progress(worse, [3], (0.8, 1.1), "t", "val_bpb", "svg").decode()
+
+    [frame] = re.findall(r'id="patch_2">\s*<path d="([^"]*)"', drawn)
+    [legend] = re.findall(r'id="legend_1">\s*<g id="patch_\d+">\s*<path d="([^"]*)"', drawn)
+    assert max(heights(legend)) <= min(heights(frame))
+
+
+def heights(path: str) -> list[float]:
+    """The vertical places of an SVG path's points, counted from the top."""
+    return [float(place) for place in re.findall(r"-?[\d.]+", path)[1::2]]
 
 
 def test_a_short_plot_counts_its_experiments_in_whole_numbers() -> None:
