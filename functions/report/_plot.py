@@ -62,6 +62,8 @@ def draw_progress(
             transform=bottom,
             label="crashed",
         )
+        # matplotlib leaves out of the range what it places by the axes' height
+        axes.update_datalim([(nth, 0.0) for nth in crashes], updatey=False)
     line = [p for p in points if p.best is not None]
     axes.step(
         [p.nth for p in line],

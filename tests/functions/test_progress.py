@@ -192,6 +192,14 @@ def heights(path: str) -> list[float]:
     return [float(place) for place in re.findall(r"-?[\d.]+", path)[1::2]]
 
 
+def test_a_crash_after_the_last_value_is_in_sight() -> None:
+    before = draw_progress([Point(1, 1.0, True, 1.0, "a")], [], (0.8, 1.1), "t", "val_bpb", "svg")
+    after = draw_progress([Point(1, 1.0, True, 1.0, "a")], [6], (0.8, 1.1), "t", "val_bpb", "svg")
+
+    assert b"<!-- 6 -->" not in before
+    assert b"<!-- 6 -->" in after
+
+
 def test_a_short_plot_counts_its_experiments_in_whole_numbers() -> None:
     few = [Point(nth, 1.0 - nth / 10, True, 1.0 - nth / 10, "a") for nth in (1, 2)]
 
