@@ -69,22 +69,35 @@ def test_errors_show_them_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     assert not unseen(told)
 
 
+RUN = {
+    "id": "demo-1",
+    "experiment_id": "demo-1",
+    "status": "keep",
+    "val_bpb": 1.0,
+    "judged_val_bpb": None,
+    "delta_bpb": None,
+    "baseline": False,
+    "claimed": False,
+    "delta": None,
+    "agent": "a",
+    "trust": None,
+    "category": "other",
+    "description": "d",
+}
+
+
+def test_a_narrow_terminal_cuts_what_was_tried_and_no_id_or_value(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for_people(width=50).print(table_of([RUN | {"description": "a wider model " * 50}]))
+
+    row = capsys.readouterr().out.splitlines()[-2]
+    assert row.split()[:4] == ["demo-1", "keep", "1.000000", "a"]
+    assert row.rstrip().endswith("…")
+
+
 def test_the_demo_shows_them_escaped_and_nothing_as_markup(capsys: pytest.CaptureFixture[str]) -> None:
-    e = {
-        "id": "demo-1",
-        "experiment_id": "demo-1",
-        "status": "keep",
-        "val_bpb": 1.0,
-        "judged_val_bpb": None,
-        "delta_bpb": None,
-        "baseline": False,
-        "claimed": False,
-        "delta": None,
-        "agent": "a",
-        "trust": None,
-        "category": "other",
-        "description": f"[red]{HOSTILE}[/]",
-    }
+    e = RUN | {"description": f"[red]{HOSTILE}[/]"}
 
     console = for_people(markup=True)
     console.print(table_of([e]))

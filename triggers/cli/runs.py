@@ -112,9 +112,10 @@ def table_of(runs: Iterable[Run]) -> Table:
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("experiment", "outcome", *numbers):
         table.add_column(name, no_wrap=True, justify="right" if name in numbers else "left")
-    table.add_column("what", no_wrap=True, overflow="ellipsis")
+    table.add_column("what")
     for run in runs:
-        what = Text(printable(run["description"]))
+        # its own `no_wrap`: where the terminal is narrow, a column that may wrap is the one that is cut
+        what = Text(printable(run["description"]), no_wrap=True, overflow="ellipsis")
         shown = (value(run), measured(run), gain(run)) if by_delta else (value(run), gain(run))
         table.add_row(run["experiment_id"], outcome(run), *shown, what)
     return table
