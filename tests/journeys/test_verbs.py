@@ -105,7 +105,11 @@ def test_diff_says_where_nothing_was_changed(lab: RunningLab) -> None:
 
     baseline = nightjar(lab.data, "diff", "unchanged-1")
     same = nightjar(lab.data, "diff", "t-2", "t-2")
+    patch = git(lab.repo, "diff", "--binary", lab.base, lab.base)
+    name = lab.submit("unchanged", config_delta={"VALUE": 0.5}, diff=patch)
+    constant = nightjar(lab.data, "diff", name)
 
+    assert constant.stderr.endswith(" that it began with, but is run with VALUE = 0.5\n")
     assert (baseline.stdout, same.stdout) == ("", "")
     assert baseline.stderr == "unchanged-1 changes nothing of the code that it began with\n"
     assert same.stderr == "t-2 changes nothing on top of t-2\n"

@@ -28,16 +28,18 @@ def command(data: str | None, lab: str | None, experiment: str, other: str | Non
     http = LabHttp(settings_from(data=data, lab=lab))
     if other is None:
         one = http.ask("GET", path_of(experiment))
-        text = _config(one["experiment"]) if is_of_swarm(one["experiment"]) else one["diff"]
+        config = _config(one["experiment"])
+        text = config if is_of_swarm(one["experiment"]) else one["diff"]
+        but = f", but is run with {', '.join(config.splitlines())}" if config else ""
         missing = f"no patch is known of {experiment}"
     else:
         found = http.ask("POST", "/api/report/diff", {"experiment_a": experiment, "experiment_b": other})
-        text, missing = found["diff"], found["diff_cut"] or "one of them has no patch"
+        text, missing, but = found["diff"], found["diff_cut"] or "one of them has no patch", ""
     if text is None:
         raise NotFound(missing, hint=f"./nightjar show {experiment} tells its commit")
     if not text:
         beside = f"on top of {experiment}" if other else "of the code that it began with"
-        click.echo(f"{other or experiment} changes nothing {beside}", err=True)
+        click.echo(f"{other or experiment} changes nothing {beside}{but}", err=True)
     if not sys.stdout.isatty():
         sys.stdout.buffer.write(text.encode())  # as it is: it may be applied
         return
