@@ -94,7 +94,7 @@ async def test_every_command_succeeds_in_the_order_given(
     (tmp_path / ".curlrc").write_text(CURLRC)
     answers: list[dict[str, Any]] = []
 
-    async with standing_in(process, web, project, wider_is_better):
+    async with standing_in(process, web, project, wider_is_better, gpu="lab:0"):
         for block in BLOCKS:
             answers += await run(block.replace("http://127.0.0.1:3111", web), clone, home=tmp_path)
 
