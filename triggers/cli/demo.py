@@ -95,6 +95,8 @@ async def _demo(settings: Settings, runs: int, budget: float, bearer: Bearer | N
     project = make_project(settings.data_dir / "project")
     parts = LabParts(settings, repo=project, cpu=SLOTS, gpu="none")
     async with LocalLab.started(parts, announce=say) as lab:
+        if lab.stop.is_set():
+            return interrupted(settings, project)
         say(
             f"watch it at {lab.url}/; the unchanged code is measured first, then {' and '.join(AGENTS)} try theirs"
         )
@@ -123,8 +125,7 @@ async def _demo(settings: Settings, runs: int, budget: float, bearer: Bearer | N
                     await asyncio.sleep(LOOK_S)
                 await asyncio.to_thread(view.update)
         if lab.stop.is_set():
-            say(f"interrupted; the lab is kept: {PROGRAM} up --data {settings.data_dir} --repo {project}")
-            return 130
+            return interrupted(settings, project)
         if failed := [p for p in processes if p.returncode != 0]:
             raise Unavailable(
                 f"{len(failed)} of {len(AGENTS)} agents failed",
@@ -175,6 +176,12 @@ async def agents(
             if process.returncode is None:
                 process.terminate()
         await asyncio.gather(*(process.wait() for process in processes))
+
+
+def interrupted(settings: Settings, project: Path) -> int:
+    """Say how to go on after Ctrl-C; answers the exit code."""
+    say(f"interrupted; the lab is kept: {PROGRAM} up --data {settings.data_dir} --repo {project}")
+    return 130
 
 
 def last_lines(logs: Path) -> str:
