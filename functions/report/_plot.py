@@ -96,6 +96,7 @@ def draw_progress(
         axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=6, borderaxespad=0.3, fontsize=8)
     else:
         axes.text(0.5, 0.5, "no finished experiment yet", transform=axes.transAxes, ha="center")
+        axes.set(xticks=[], yticks=[])
     buffer = io.BytesIO()
     figure.savefig(buffer, format=kind)
     return buffer.getvalue()

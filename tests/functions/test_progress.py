@@ -200,6 +200,13 @@ def test_a_crash_after_the_last_value_is_in_sight() -> None:
     assert b"<!-- 6 -->" in after
 
 
+def test_an_empty_plot_makes_up_no_values() -> None:
+    drawn = draw_progress([], [], None, "t", "val_bpb", "svg")
+
+    assert b"<!-- no finished experiment yet -->" in drawn
+    assert re.findall(rb"<!-- [^ ]*\d\.\d+ -->", drawn) == []
+
+
 def test_a_short_plot_counts_its_experiments_in_whole_numbers() -> None:
     few = [Point(nth, 1.0 - nth / 10, True, 1.0 - nth / 10, "a") for nth in (1, 2)]
 
