@@ -32,6 +32,11 @@ class BeliefFacts:
     """As many had been when workers were last shared out."""
     allocations: int
 
+    @property
+    def has_beliefs(self) -> bool:
+        """Whether the tag ever had a hypothesis: most tags of agents never do."""
+        return self.version > 0
+
 
 @dataclass(frozen=True)
 class ProposalFacts(BeliefFacts):

@@ -29,7 +29,7 @@ async def learn(request: Learn, hypotheses: Hypotheses, settings: Settings) -> L
     batch_every = settings.pipeline_batch_every if settings.pipeline_enabled else None
     while True:
         facts = await hypotheses.learning_facts(request.experiment_id, request.tag)
-        if facts.is_learned or not facts.open:
+        if facts.is_learned or not facts.has_beliefs:
             return Learned(experiment_id=request.experiment_id, hypotheses=[])
         run = finished_run(facts.run, facts)
         kept = await hypotheses.kept(request.tag, concerned(run, facts))

@@ -14,10 +14,11 @@ from functions.process.lifecycle import Process, opened
 from functions.rules.beliefs.chronicle import chapter
 from functions.views.journal_markdown import checkpoint_text
 from state.journal import MOST_BYTES, Journal
+from state.records import Hypothesis
 from state.settings import Settings
 from tests.conftest import http_client
 from tests.functions.test_swarm import DIMENSIONS, Swarm
-from tests.labs import events_of, refused, told
+from tests.labs import events_of, open_tag, refused, told, tried
 
 
 @pytest.fixture
@@ -68,6 +69,35 @@ async def test_the_hundredth_result_makes_a_checkpoint_due(swarm: Swarm) -> None
     assert await journal(swarm.http) == written["text"]
     [event] = await events_of(swarm.process, "journal.written")
     assert event == {"subject": "swarm", "number": 1, "results": 101, "eliminated": 0, "proposed": 3}
+
+
+async def test_a_swarm_whose_claims_are_all_settled_goes_on_counting_its_results(swarm: Swarm) -> None:
+    lab = swarm.process.lab
+    await lab.command("HSET", lab.keys("beliefs", "swarm"), "results", 99)
+    open_claims, archive = lab.keys("hypotheses", "swarm"), lab.keys("archived_hypotheses", "swarm")
+    for claim, text in (await lab.hash(open_claims)).items():
+        settled = Hypothesis.model_validate_json(text).model_copy(update={"settled": "refuted"})
+        await lab.command("HSET", archive, claim, settled.model_dump_json(exclude_none=True))
+    await lab.command("DEL", open_claims)
+    await swarm.join("w1")
+
+    await learned(swarm, 1)
+
+    assert await events_of(swarm.process, "journal.due") == [{"subject": "swarm", "results": 100}]
+    assert (await checkpoint(swarm, results=100))["written"]
+
+
+async def test_a_tag_that_never_had_a_claim_counts_no_results(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await open_tag(client)
+    name = (await tried(client, 1.0))["experiment_id"]
+
+    await told(client, "/api/hypothesis/learn", tag="mar11", experiment_id=name)
+
+    lab = process.lab
+    assert await lab.hash(lab.keys("beliefs", "mar11")) == {}
+    assert await lab.command("HEXISTS", lab.keys.experiment(name), "learned_at") == 0
 
 
 async def test_on_demand_a_checkpoint_is_written_where_anything_is_new(swarm: Swarm) -> None:
