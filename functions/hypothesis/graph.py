@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from functions.contract import Http, Response, function
 from functions.of_swarm import OfSwarm
-from functions.rules.beliefs.theory import Edge, children_of, edges_of, linked_to
+from functions.rules.beliefs.theory import children_by_id, edges_of, linked_by_id
 from functions.views.hypotheses import HypothesisView, hypothesis_view
 from state.hypotheses import Hypotheses
 from state.records import Hypothesis
@@ -46,21 +48,29 @@ class TheoryGraph(Response):
 async def graph(request: ReadGraph, hypotheses: Hypotheses, settings: Settings) -> TheoryGraph:
     """Hypotheses, archived ones too, and how they hang together; empty while the swarm has none."""
     facts = await hypotheses.find(request.tag_in(settings))
-    return drawn([] if facts is None else [*facts.open, *facts.archived])
+    return await drawn([] if facts is None else [*facts.open, *facts.archived])
 
 
-def drawn(found: list[Hypothesis]) -> TheoryGraph:
-    """The graph of these hypotheses."""
+async def drawn(found: list[Hypothesis]) -> TheoryGraph:
+    """The graph of these hypotheses; in a thread, because a thousand of them have some hundred thousand edges."""
+    return await asyncio.to_thread(_drawn, found)
+
+
+def _drawn(found: list[Hypothesis]) -> TheoryGraph:
     edges = edges_of(found)
-    return TheoryGraph(nodes=[_node(h, edges) for h in found], edges=[GraphEdge(**vars(e)) for e in edges])
+    children, linked = children_by_id(edges), linked_by_id(edges)
+    return TheoryGraph(
+        nodes=[_node(h, children.get(h.hypothesis_id, ()), linked.get(h.hypothesis_id, ())) for h in found],
+        edges=[GraphEdge(**vars(e)) for e in edges],
+    )
 
 
-def _node(h: Hypothesis, edges: list[Edge]) -> TheoryNode:
+def _node(h: Hypothesis, children: Sequence[str], linked: Sequence[str]) -> TheoryNode:
     shown = hypothesis_view(h)
     return TheoryNode(
         **shown.model_dump(),
         id=h.hypothesis_id,
         posterior=shown.posterior_mean,
-        children_ids=children_of(h.hypothesis_id, edges),
-        linked_ids=linked_to(h.hypothesis_id, edges),
+        children_ids=[*children],
+        linked_ids=[*linked],
     )

@@ -44,5 +44,5 @@ async def graph_summary(
         summary=told.text if told is not None and is_true else summary_of(found),
         author=told.author if told is not None and is_true else None,
         derived_not_authoritative=True,
-        graph=drawn(found) if request.include_graph else None,
+        graph=await drawn(found) if request.include_graph else None,
     )

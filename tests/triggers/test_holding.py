@@ -35,6 +35,7 @@ from functions.table import table
 from state.client import Lab
 from state.embedded import EmbeddedRedis
 from state.events import CATALOGUE
+from state.records import Hypothesis
 from state.settings import Settings
 from tests.conftest import http_client
 from tests.crowd import LONGEST, TAG, crowd
@@ -50,6 +51,7 @@ WORDY = 1000
 TRACES = 100
 GPUS = 300
 TOKENS = 300
+CLAIMS = 800
 LETTERS = 1000
 HEAVY = 300
 CODE, FOREST, SMALL, VARIED = "code", "forest", "small", "varied"
@@ -141,6 +143,7 @@ async def a_full_lab(settings: Settings) -> str:
             await open_tag(http, f"tag-{nth}")
         await told(http, "/api/dimension/define", tag=VARIED, dimensions=WIDE)
         await told(http, "/api/hypothesis/bootstrap", tag=VARIED)
+        await many_claims(process)
         await a_full_swarm(http)
         await open_tag(http, CODE, policy={"baseline_first": False})
         for seed in (1, 2):
@@ -193,6 +196,24 @@ async def weigh_down(lab: Lab) -> None:
     words = [word for pair in heavy.items() for word in pair]
     for nth in range(RUNS - HEAVY + 1, RUNS + 1):
         await lab.command("HSET", lab.keys.experiment(f"{TAG}-{nth}"), *words)
+
+
+async def many_claims(process: Process) -> None:
+    """Settled claims about few dimensions: most pairs of them are linked."""
+    texts = [
+        Hypothesis(
+            hypothesis_id=f"hyp_{nth:06x}",
+            tag=VARIED,
+            statement=f"{nth} is too low",
+            dimensions=[f"D{nth % 3}"],
+            settled="refuted",
+            created_at=float(nth + 1),
+        ).model_dump_json(exclude_none=True)
+        for nth in range(CLAIMS)
+    ]
+    key = process.lab.keys("archived_hypotheses", VARIED)
+    pairs = [word for nth, text in enumerate(texts) for word in (f"hyp_{nth:06x}", text)]
+    await process.lab.command("HSET", key, *pairs)
 
 
 async def many_branches(process: Process, http: httpx.AsyncClient) -> None:
@@ -277,6 +298,7 @@ WORST: Mapping[str, Sequence[Mapping[str, Any]]] = {
     "hypothesis::bootstrap": [{"tag": VARIED}],
     "hypothesis::gate": [{"tag": VARIED, "proposal": {"statement": "D1 matters " * 40}}],
     "hypothesis::graph": [{"tag": VARIED}],
+    "hypothesis::graph_summary": [{"tag": VARIED, "include_graph": True}],
     "hypothesis::learn": [{"tag": VARIED, "experiment_id": f"{VARIED}-102"}],
     "hypothesis::list": [{"tag": VARIED, "archived": True}],
     "hypothesis::propose": [{"tag": VARIED, "proposal": {"statement": "D1 matters most " * 30}}],

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import combinations
@@ -34,23 +35,32 @@ def edges_of(hypotheses: Sequence[Hypothesis]) -> list[Edge]:
         for h in hypotheses
         if h.parent_id is not None and h.parent_id in known
     ]
+    named = [(h.hypothesis_id, about(h)) for h in hypotheses]
     links = [
-        Edge(one.hypothesis_id, other.hypothesis_id, "linked")
-        for one, other in combinations(hypotheses, 2)
-        if not about(one).isdisjoint(about(other))
+        Edge(one, other, "linked")
+        for (one, its), (other, theirs) in combinations(named, 2)
+        if not its.isdisjoint(theirs)
     ]
     return parts + links
 
 
-def children_of(name: str, edges: Iterable[Edge]) -> list[str]:
-    """The parts of a hypothesis."""
-    return [e.target for e in edges if e.kind == "decomposes_into" and e.source == name]
+def children_by_id(edges: Iterable[Edge]) -> Mapping[str, Sequence[str]]:
+    """The parts of each hypothesis that has any."""
+    found = defaultdict[str, list[str]](list)
+    for e in edges:
+        if e.kind == "decomposes_into":
+            found[e.source].append(e.target)
+    return found
 
 
-def linked_to(name: str, edges: Iterable[Edge]) -> list[str]:
-    """The hypotheses that share a dimension with this one."""
-    linked = (e for e in edges if e.kind == "linked" and name in (e.source, e.target))
-    return [e.target if e.source == name else e.source for e in linked]
+def linked_by_id(edges: Iterable[Edge]) -> Mapping[str, Sequence[str]]:
+    """The hypotheses that share a dimension with each one, of those that have any."""
+    found = defaultdict[str, list[str]](list)
+    for e in edges:
+        if e.kind == "linked":
+            found[e.source].append(e.target)
+            found[e.target].append(e.source)
+    return found
 
 
 def summary_of(hypotheses: Sequence[Hypothesis]) -> str:

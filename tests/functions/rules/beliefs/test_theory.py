@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from functions.rules.beliefs.theory import Edge, children_of, edges_of, linked_to, summary_of
+from functions.rules.beliefs.theory import Edge, children_by_id, edges_of, linked_by_id, summary_of
 from state.records import Hypothesis
 
 
@@ -20,12 +20,8 @@ def test_parts_hang_below_their_parent_and_claims_of_one_dimension_are_linked() 
     edges = edges_of([whole, part, near])
 
     assert edges == [Edge("LR", "warm", "decomposes_into"), Edge("LR", "low", "linked")]
-    assert children_of("LR", edges) == ["warm"]
-    assert (linked_to("LR", edges), linked_to("low", edges), linked_to("warm", edges)) == (
-        ["low"],
-        ["LR"],
-        [],
-    )
+    assert children_by_id(edges) == {"LR": ["warm"]}
+    assert linked_by_id(edges) == {"LR": ["low"], "low": ["LR"]}
 
 
 def test_a_parent_that_is_not_there_draws_no_edge() -> None:
