@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NoReturn
 
-from functions.rules.swarm.dimensions import MOST_CATEGORIES, value_of
+from functions.rules.swarm.dimensions import LARGEST_FLOAT, MOST_CATEGORIES, value_of
 from functions.rules.swarm.rooms import own_value, room_of
 from functions.rules.swarm.shapes import Shape, contradictions
 from state.errors import Invalid
@@ -100,8 +100,10 @@ def _range(dimension: Dimension, allowed: Mapping[object, object], field: str) -
         )
     found: dict[str, int | float] = {}
     for end, value in allowed.items():
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        if isinstance(value, bool) or not isinstance(value, int | float):
             _refuse(f"{field}.{end}: {value!r:.80} is no number", "write it without quotes")
+        if not abs(value) <= LARGEST_FLOAT:  # nor is NaN
+            _refuse(f"{field}.{end}: {value!r:.80} is too large", f"numbers go up to {LARGEST_FLOAT:g}")
         outside = dimension.categories is None and not _least(dimension) <= value <= _most(dimension)
         if outside:
             _refuse(

@@ -85,4 +85,5 @@ def _plain(terms: object) -> object:
         return {str(name): _plain(value) for name, value in terms.items()}
     if isinstance(terms, list | tuple):
         return [_plain(value) for value in terms]
-    return float(terms) if isinstance(terms, int) and not isinstance(terms, bool) else terms
+    # not the other way round: an int may be larger than any float
+    return int(terms) if isinstance(terms, float) and terms.is_integer() else terms

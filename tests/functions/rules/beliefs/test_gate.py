@@ -106,6 +106,7 @@ def test_a_test_is_kept_with_values_as_the_dimensions_have_them() -> None:
         ({"importance": 2}, "importance"),
         ({"config_constraint": [1]}, "config_constraint"),
         ({"config_constraint": {"WIDTH": 1}}, "config_constraint"),
+        ({"config_constraint": {"DEPTH": {"max": 10**400}}}, "config_constraint.DEPTH.max"),
         ({"dimensions": ["WIDTH"]}, "dimensions"),
         ({"test_spec": {**TEST, "variable": "WIDTH"}}, "test_spec.variable"),
         ({"test_spec": {**TEST, "decision_rule": {}}}, "test_spec.decision_rule.threshold"),
