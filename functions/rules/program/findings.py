@@ -18,7 +18,6 @@ LEAST_RUNS = 4
 """Runs that a part needs."""
 CLEAR = 3.0
 """Standard errors by which a mean must differ from that of all other runs: dozens of parts are looked at."""
-MOST_BELIEFS = 12
 MOST_DECISIONS = 10
 MOST_REGIONS = 12
 
@@ -96,6 +95,7 @@ class Findings:
     beliefs: Sequence[Believed] = ()
     """Of open hypotheses, the least decided first."""
     settled: Sequence[Believed] = ()
+    """Of those with a verdict, the newest first."""
     decisions: Sequence[Decision] = ()
     """The newest, newest first."""
     untried: Sequence[str] = ()
@@ -136,7 +136,7 @@ def interactions_of(dimensions: Iterable[Dimension]) -> list[tuple[str, str, flo
 
 def beliefs_of(opened: Sequence[Hypothesis]) -> list[Believed]:
     """What is believed of open hypotheses, the least decided first."""
-    return [believed(h) for h in least_decided(opened)[:MOST_BELIEFS]]
+    return [believed(h) for h in least_decided(opened)]
 
 
 def believed(h: Hypothesis) -> Believed:

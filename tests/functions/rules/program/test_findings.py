@@ -6,7 +6,14 @@ import random
 import statistics
 from dataclasses import replace
 
-from functions.rules.program.findings import Findings, Region, believed, interactions_of, regions_of
+from functions.rules.program.findings import (
+    Findings,
+    Region,
+    beliefs_of,
+    believed,
+    interactions_of,
+    regions_of,
+)
 from functions.rules.program.templates import program_update
 from functions.views.findings_text import findings_text
 from functions.views.program_block import block_of
@@ -136,6 +143,18 @@ def test_words_of_others_stand_in_code_spans_and_nowhere_else() -> None:
     orders = [line for line in block.splitlines() if "Operator:" in line]
     assert len(orders) == 3
     assert all(line.startswith("- ``") and line.endswith("``") for line in orders)
+
+
+def test_of_a_thousand_claims_all_are_counted_and_few_are_told() -> None:
+    claims = [believed(hypothesis(f"claim {n} " + "x" * 400, settled="refuted")) for n in range(500)]
+    tested = [hypothesis(f"{n} is under test") for n in range(40)]
+    many = replace(swarm_findings(), beliefs=beliefs_of(tested), settled=claims)
+
+    text = findings_text(many)
+
+    assert "500 claims are settled, 40 under test." in program_update(many).phase_summary
+    assert len(text) < 30_000
+    assert "And 480 more." in text
 
 
 def test_of_a_metric_to_maximise_the_highest_deltas_are_best() -> None:
