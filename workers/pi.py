@@ -13,6 +13,7 @@ from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from pydantic import BaseModel
 from rq import SimpleWorker
 from rq.exceptions import StopRequested
 from rq.serializers import JSONSerializer
@@ -43,18 +44,30 @@ RQ_TTL_S = 17
 
 
 @dataclass
+class Turns:
+    """Calls of the lane's functions, one at a time: what waits in the queue and is resumed too is paid for once."""
+
+    process: Process
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def call(self, function: str, payload: Mapping[str, Any]) -> BaseModel:
+        """Call a function once no other one is under way."""
+        async with self._lock:
+            caller = self.process.invoker.system("pi", "queue")
+            return await self.process.invoker.call(function, payload, caller)
+
+
+@dataclass
 class Desk:
     """Where RQ's thread has functions called: in the event loop of the process."""
 
-    process: Process
+    turns: Turns
     loop: asyncio.AbstractEventLoop
     under_way: set[Future[Any]] = field(default_factory=set)
 
     def call(self, function: str, payload: Mapping[str, Any]) -> dict[str, Any]:
         """Call a function and wait for its answer."""
-        caller = self.process.invoker.system("pi", "queue")
-        calling = self.process.invoker.call(function, payload, caller)
-        future = asyncio.run_coroutine_threadsafe(calling, self.loop)
+        future = asyncio.run_coroutine_threadsafe(self.turns.call(function, payload), self.loop)
         self.under_way.add(future)
         try:
             return future.result().model_dump()
@@ -111,20 +124,20 @@ async def serve(settings: Settings) -> None:
             await stop.wait()
             return
         author = process.author.name
-        resuming = asyncio.create_task(resume(process), name="resume")
+        turns = Turns(process)
+        resuming = asyncio.create_task(resume(turns), name="resume")
         try:
-            await _work(process, settings, stop)
+            await _work(turns, settings, stop)
         finally:
             await ended(resuming)
 
 
-async def resume(process: Process) -> None:
+async def resume(turns: Turns) -> None:
     """Write the programs and drafts that were asked for while no process of the lane was there, or of one that was
     killed; what fails then is asked for again by the lab, or dropped."""
     try:
-        async for function, tag, number in _asked(process.lab):
-            caller = process.invoker.system("pi", "queue")
-            await process.invoker.call(function, {"tag": tag, "number": number}, caller)
+        async for function, tag, number in _asked(turns.process.lab):
+            await turns.call(function, {"tag": tag, "number": number})
     except NightjarError as problem:
         log.warning("what was asked for before stays undone: %s", problem.detail)
 
@@ -140,10 +153,10 @@ async def _asked(lab: Lab) -> AsyncIterator[tuple[str, str, int]]:
             yield "pipeline::draft", tag, draft.number
 
 
-async def _work(process: Process, settings: Settings, stop: asyncio.Event) -> None:
+async def _work(turns: Turns, settings: Settings, stop: asyncio.Event) -> None:
     """Take jobs off the lane's queue until the process is to end, or the broker is gone."""
     global _desk
-    desk = _desk = Desk(process, asyncio.get_running_loop())
+    desk = _desk = Desk(turns, asyncio.get_running_loop())
     worker = await asyncio.to_thread(rq_worker, settings)
     working = asyncio.create_task(asyncio.to_thread(worker.work, logging_level=settings.log_level))
     stopping = asyncio.create_task(stop.wait())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.functions.test_swarm import DIMENSIONS
 from tests.labs import events_of, told
 from tests.workers.author.provider import KEY, Act, AnthropicDialect, Stage
 from workers.author.opening import author_for
+from workers.pi import Turns, resume
 
 SAID = AnthropicDialect()
 UPDATE = {
@@ -106,6 +108,18 @@ async def test_a_job_that_comes_twice_writes_once_and_asks_the_model_once(
 
     assert first["author"] is not None
     assert second == {"tag": "swarm", "number": 1, "author": None}
+    assert await programs.count("swarm") == 1
+    assert len(stage.received) == 1
+
+
+async def test_what_waits_in_the_queue_and_is_resumed_too_is_asked_of_the_model_once(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch, programs: Programs
+) -> None:
+    async with author_process(process, monkeypatch, WRITTEN) as (pi, stage):
+        await asked(client)
+        turns = Turns(pi)
+        await asyncio.gather(resume(turns), turns.call("program::write", {"tag": "swarm", "number": 1}))
+
     assert await programs.count("swarm") == 1
     assert len(stage.received) == 1
 
