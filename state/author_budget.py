@@ -41,6 +41,8 @@ class UsedUp:
 
     renewed_in_s: float
     """Seconds until the next UTC day."""
+    is_too_small: bool
+    """No day has room for the request, not even a new one."""
 
 
 class AuthorBudget(Store):
@@ -62,7 +64,10 @@ class AuthorBudget(Store):
                 "micro_usd_a_day": limits.micro_usd,
             },
         )
-        return Reserved(name) if word == "ok" else UsedUp(float(rest[0]))
+        if word == "ok":
+            return Reserved(name)
+        is_too_small = most.tokens > limits.tokens or most.micro_usd > limits.micro_usd
+        return UsedUp(float(rest[0]), is_too_small)
 
     async def close(self, reserved: Reserved, cost: Cost) -> None:
         """Count what the request has really cost; may be repeated, and changes nothing once its day is over."""

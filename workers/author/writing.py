@@ -98,7 +98,7 @@ class ModelAuthor:
             reply = await self._answered(request, until)
             match reply:
                 case UsedUp():
-                    return _Ended("exhausted", why=f"the next day begins in {reply.renewed_in_s:.0f} s")
+                    return _Ended("exhausted", why=_why_exhausted(reply))
                 case Refused():
                     return _Ended("refused", why=reply.reason)
                 case Busy():
@@ -170,6 +170,15 @@ def _read(kind: type[Draft], reply: Filled | Garbled) -> Draft | list[str]:
         ]
     except (ValueError, RecursionError) as problem:
         return [f"it cannot be read: {type(problem).__name__}"]
+
+
+def _why_exhausted(budget: UsedUp) -> str:
+    if budget.is_too_small:
+        return (
+            "one request may cost more than a day's budget: raise NIGHTJAR_LLM_TOKENS_PER_DAY or"
+            " NIGHTJAR_LLM_USD_PER_DAY, or name a cheaper NIGHTJAR_LLM_MODEL"
+        )
+    return f"the next day begins in {budget.renewed_in_s:.0f} s"
 
 
 def _plain(text: str) -> str:

@@ -14,6 +14,7 @@ from functions.process.lifecycle import Process
 from functions.process.redaction import HIDDEN
 from functions.process.running import ended
 from functions.rules.authoring.retrying import MOST_TRIES
+from state.author_budget import AuthorBudget, Cost, Limits
 from state.tallies import Tallies
 from tests.workers.author.conftest import COMMISSION, SUMMARY, playing
 from tests.workers.author.provider import (
@@ -372,14 +373,34 @@ async def test_a_packed_reply_is_not_unpacked(
 
 
 @pytest.mark.parametrize("limit", [{"llm_tokens_per_day": 1000}, {"llm_usd_per_day": 0.001}], ids=str)
-async def test_no_request_leaves_once_the_budget_is_used_up(
-    process: Process, monkeypatch: pytest.MonkeyPatch, dialect: Dialect, limit: dict[str, Any]
+async def test_a_budget_that_is_too_small_for_any_request_is_said_to_be(
+    process: Process,
+    monkeypatch: pytest.MonkeyPatch,
+    dialect: Dialect,
+    limit: dict[str, Any],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with playing(process, monkeypatch, dialect, dialect.filled(FORM, SUMMARY), **limit) as scene:
         assert await scene.author.write(GraphSummary, COMMISSION) is None
 
         assert scene.stage.received == []
         assert scene.outcomes() == {"exhausted": 1}
+    assert "one request may cost more than a day's budget: raise NIGHTJAR_LLM_TOKENS_PER_DAY" in caplog.text
+
+
+async def test_no_request_leaves_once_the_budget_is_used_up(
+    process: Process, monkeypatch: pytest.MonkeyPatch, dialect: Dialect, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with playing(
+        process, monkeypatch, dialect, dialect.filled(FORM, SUMMARY), llm_tokens_per_day=1_000_000
+    ) as scene:
+        await AuthorBudget(process.lab).reserve(Cost(999_000, 0), Limits(1_000_000, 0))
+
+        assert await scene.author.write(GraphSummary, COMMISSION) is None
+
+        assert scene.stage.received == []
+        assert scene.outcomes() == {"exhausted": 1}
+    assert "the next day begins in" in caplog.text
 
 
 async def test_a_price_of_one_s_own_counts(
