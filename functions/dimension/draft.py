@@ -16,7 +16,7 @@ from functions.formats.authored import DimensionProposals as Proposed
 from functions.formats.constants import read_constants
 from functions.lanes import Author, Commission
 from functions.rules.program.gathering import findings_of
-from functions.rules.swarm.canaries.suggesting import suggested
+from functions.rules.swarm.canaries.suggesting import BY, suggested
 from functions.views.findings_text import findings_text
 from functions.views.script_text import script_text
 from state.clone import script_of
@@ -32,7 +32,6 @@ TASK = (
     " lower the metric, an axis of the architecture before a detail. Name constants that the script has, with the"
     " values that they have today; a constant that it lacks needs the line that adds it. None is an answer, too."
 )
-BY_TEMPLATES = "templates"
 
 
 class DraftDimensions(Command):
@@ -65,8 +64,8 @@ async def accept(request: DraftDimensions, stores: Drafting, settings: Settings)
     if await stores.lane.asked(FUNCTION, tag, request.results + 1):
         return DimensionDraftBegun(tag=tag, became="asked", proposed=[])
     script, facts = await asyncio.gather(asyncio.to_thread(script_of, settings), stores.proposals.facts(tag))
-    given = suggested(_constants(script), facts.dimensions)
-    names = [await _entered(tag, fields, BY_TEMPLATES, stores) for fields in given]
+    given = suggested(_constants(script), facts.dimensions, facts.proposals)
+    names = [await _entered(tag, fields, BY, stores) for fields in given]
     return DimensionDraftBegun(tag=tag, became="drafted", proposed=[name for name in names if name])
 
 
@@ -99,7 +98,7 @@ async def draft(
 
 async def _entered(tag: str, fields: Mapping[str, Any], by: str, stores: Drafting) -> str | None:
     try:
-        found = await enter(tag, fields, by, "llm" if by != BY_TEMPLATES else "default", stores.proposals)
+        found = await enter(tag, fields, by, "llm" if by != BY else "default", stores.proposals)
     except Conflict as problem:
         log.warning("%r of %s is not listed: %s", fields["name"], by, problem.detail)
         return None

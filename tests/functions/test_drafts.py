@@ -13,7 +13,7 @@ from functions.process.lifecycle import Process
 from functions.rules.program.findings import Findings
 from functions.rules.program.proposing import suggested
 from functions.rules.swarm.canaries.suggesting import suggested as suggested_dimensions
-from state.records import Dimension, Hypothesis
+from state.records import Dimension, Hypothesis, ProposedDimension
 from tests.functions.test_programs_by_models import SAID, author_process
 from tests.functions.test_swarm import DIMENSIONS
 from tests.labs import told
@@ -194,6 +194,26 @@ def test_a_script_suggests_its_sizes_first_and_nothing_that_varies_already() -> 
 
     assert [p["name"] for p in found] == ["N_HEADS", "USE_BIAS", "DROPOUT"]
     assert found[0]["train_py_line"] == "N_HEADS = 4"
+
+
+def test_what_was_tried_and_what_may_not_be_tried_makes_room_for_the_next_constants() -> None:
+    constants: dict[str, object] = {
+        "N_HEADS": 4,
+        "MAX_STEPS": 5000,
+        "WARM_STEPS": 3000,
+        "CONTEXT": 3000,
+        "N_GROUPS": 2,
+        "DROPOUT": 0.05,
+    }
+    [first, *_] = suggested_dimensions(constants, [])
+    who = {"proposal_id": "dim_1", "source": "default", "proposed_by": "templates", "proposed_at": 1.0}
+    tried = ProposedDimension.model_validate({**first, **who, "state": "reverted"})
+    waits = tried.model_copy(update={"name": "N_GROUPS", "state": "listed"})
+
+    found = suggested_dimensions(constants, [], [tried, waits])
+
+    assert first["name"] == "N_HEADS"
+    assert [p["name"] for p in found] == ["N_GROUPS", "DROPOUT"]
 
 
 async def test_the_graph_is_told_by_a_model_until_a_hypothesis_stands_otherwise(
