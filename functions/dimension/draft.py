@@ -19,6 +19,7 @@ from functions.rules.program.gathering import findings_of
 from functions.rules.swarm.canaries.suggesting import BY, suggested
 from functions.views.findings_text import findings_text
 from functions.views.script_text import script_text
+from functions.views.tried_text import tried_text
 from state.clone import script_of
 from state.errors import Conflict, Invalid
 from state.ids import Tag as TagName
@@ -82,12 +83,15 @@ async def draft(
     request: DraftDimensions, call: Call, stores: Drafting, author: Author, settings: Settings
 ) -> DraftedDimensions:
     """Have a language model propose dimensions; each is listed, and tried by itself only where the search stalls."""
-    facts, script = await asyncio.gather(
-        stores.programs.findings_facts(request.tag), asyncio.to_thread(script_of, settings)
+    facts, script, before = await asyncio.gather(
+        stores.programs.findings_facts(request.tag),
+        asyncio.to_thread(script_of, settings),
+        stores.proposals.facts(request.tag),
     )
     findings = await asyncio.to_thread(findings_of, facts, CATEGORIES)
     base = "" if facts.due.base is None else facts.due.base.text
-    context = f"{findings_text(findings)}\n\n{script_text(_constants(script), base)}"
+    told = (findings_text(findings), tried_text(before.proposals), script_text(_constants(script), base))
+    context = "\n\n".join(filter(None, told))
     given = await author.write(Proposed, Commission(TASK, context))
     if given is None:
         return DraftedDimensions(tag=request.tag, author=None, proposed=[])

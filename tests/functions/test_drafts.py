@@ -154,6 +154,28 @@ async def test_dimensions_that_a_model_proposes_are_listed_and_not_adopted(
     assert [d["name"] for d in known] == NAMES
 
 
+async def test_a_model_that_proposes_dimensions_is_told_which_ones_were_tried(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled = SAID.filled("DimensionProposals", {"proposals": []})
+    async with author_process(process, monkeypatch, filled) as (pi, stage):
+        await opened(client)
+        warmup = {"name": "WARMUP", "dtype": "float", "min": 0.0, "max": 0.5, "default_value": 0.0}
+        await told(client, "/api/dimension/propose", tag="swarm", **warmup)
+        [(name, text)] = (await process.lab.hash(process.lab.keys("proposed_dimensions", "swarm"))).items()
+        tried = ProposedDimension.model_validate_json(text).model_copy(
+            update={"state": "reverted", "reason": "none improved the best"}
+        )
+        key = process.lab.keys("proposed_dimensions", "swarm")
+        await process.lab.command("HSET", key, name, tried.model_dump_json(exclude_none=True))
+
+        await told(client, "/api/dimension/draft", tag="swarm", results=0)
+        await done(pi, "dimension::draft")
+
+    [request] = stage.received
+    assert "`WARMUP (float, [0.0, 0.5])`: reverted: `none improved the best`" in str(request.body)
+
+
 SECRETS = {
     "WANDB_API_KEY": "0123456789abcdef0123456789abcdef01234567",
     "HF_TOKEN": "hf_QwErTyUiOpAsDfGhJkLzXcVbNm",
