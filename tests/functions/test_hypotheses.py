@@ -16,6 +16,7 @@ import pytest
 from functions.process.lifecycle import Process
 from functions.rules.beliefs.protocols import ARM_PRIORITY
 from state.hypotheses import Hypotheses
+from state.records import Hypothesis
 from tests.functions.test_swarm import DIMENSIONS, Swarm
 from tests.labs import (
     asked,
@@ -271,6 +272,25 @@ async def test_what_a_dimension_is_frozen_at_is_in_every_reference_config(swarm:
         for h in (await hypotheses(swarm)).values()
     ]
     assert {h.reference_config["DEPTH"] for h in kept} == {8}
+
+
+async def test_a_reference_config_stays_in_a_range_that_became_narrower(swarm: Swarm) -> None:
+    lab, depths = swarm.process.lab, (1, 2)
+    key = lab.keys("hypotheses", "swarm")
+    for name, text in (await lab.hash(key)).items():
+        found = Hypothesis.model_validate_json(text)
+        deep = found.model_copy(update={"reference_config": {**found.reference_config, "DEPTH": 8}})
+        await lab.command("HSET", key, name, deep.model_dump_json(exclude_none=True))
+    narrow = [{**d, "max": 2} if d["name"] == "DEPTH" else d for d in DIMENSIONS]
+    await told(swarm.http, "/api/dimension/define", tag="swarm", dimensions=narrow)
+
+    await told(swarm.http, "/api/hypothesis/bootstrap", tag="swarm")
+    again = await Hypotheses(lab).all("swarm")
+    await told(swarm.http, "/api/hypothesis/bootstrap", tag="swarm")
+
+    references = [h.reference_config for h in again.open]
+    assert all(config["DEPTH"] in depths for config in references)
+    assert (await Hypotheses(lab).all("swarm")).version == again.version
 
 
 async def test_a_run_of_the_workers_own_choice_is_no_evidence(swarm: Swarm) -> None:

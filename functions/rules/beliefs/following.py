@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from functions.rules.beliefs.bootstrap import bootstrapped
 from functions.rules.beliefs.evidence import about
 from functions.rules.beliefs.sharing import reference_config
+from functions.rules.swarm.rooms import own_value
 from state.belief_facts import ProposalFacts
 from state.records import Claim, Dimension, Hypothesis, Value
 
@@ -19,8 +20,8 @@ def begun(facts: ProposalFacts) -> list[Hypothesis]:
 
 
 def adapted(facts: ProposalFacts) -> list[Hypothesis]:
-    """Open hypotheses whose reference config no longer is a config, with one that is: every dimension has a value
-    there, and a frozen one stands where it is frozen. Runs are compared with the new one from now on."""
+    """Open hypotheses whose reference config no longer is a config, with one that is: every dimension has one of its
+    values there, and a frozen one stands where it is frozen. Runs are compared with the new one from now on."""
     reference = reference_config(facts.dimensions, facts.best_config)
     found = [(h, _held(h.reference_config or reference, facts.dimensions, reference)) for h in facts.open]
     return [h.model_copy(update={"reference_config": new}) for h, new in found if new != h.reference_config]
@@ -46,5 +47,13 @@ def irrelevant_dimension(h: Hypothesis) -> str | None:
 def _held(
     config: Mapping[str, Value], dimensions: Sequence[Dimension], fallback: Mapping[str, Value]
 ) -> dict[str, Value]:
-    held = {d.name: d.frozen_value for d in dimensions if d.frozen and d.frozen_value is not None}
-    return {name: held.get(name, config.get(name, value)) for name, value in fallback.items()}
+    by_name = {d.name: d for d in dimensions}
+    return {name: _held_value(by_name[name], config.get(name), value) for name, value in fallback.items()}
+
+
+def _held_value(dimension: Dimension, before: Value | None, fallback: Value) -> Value:
+    if dimension.frozen and dimension.frozen_value is not None:
+        return dimension.frozen_value
+    # the dimension may have been defined anew since
+    own = None if before is None else own_value(dimension, before)
+    return fallback if own is None else own
