@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Annotated, Literal
 
 from pydantic import PlainValidator, WithJsonSchema
@@ -14,7 +15,9 @@ Dtype = Literal["float_log", "float", "int", "categorical"]
 
 
 def _is_number(value: object) -> bool:
-    return type(value) is int or (type(value) is float and math.isfinite(value))
+    if type(value) is int:
+        return abs(value) <= sys.float_info.max  # readers of JSON take a larger one for infinity
+    return type(value) is float and math.isfinite(value)
 
 
 def _number(value: object) -> object:

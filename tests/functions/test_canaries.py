@@ -233,6 +233,16 @@ async def test_a_number_of_a_proposal_that_is_not_finite_is_refused_by_its_field
     assert await listed(swarm) == {}
 
 
+@pytest.mark.parametrize("field", ["min", "max", "default_value"])
+async def test_a_number_of_a_proposal_beyond_any_float_is_refused_by_its_field(
+    swarm: Swarm, field: str
+) -> None:
+    document = await refused(swarm.http, 422, PROPOSE, tag="swarm", **{**WARMUP, field: 10**400})
+
+    assert document["detail"].startswith(f"{field}: Input should be a finite number")
+    assert await listed(swarm) == {}
+
+
 async def test_followers_at_the_same_moment_adopt_once_and_judge_once(swarm: Swarm, process: Process) -> None:
     async def followed() -> None:
         await asyncio.gather(*(told(swarm.http, FOLLOW, tag="swarm") for _ in range(8)))

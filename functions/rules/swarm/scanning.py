@@ -74,6 +74,8 @@ def suggestion(name: str, value: object) -> DeclaredDimension | str:
         return _declared(name, {"dtype": "categorical", "categories": [value]}, value)
     except Invalid as problem:
         return problem.detail.partition(": ")[2]
+    except ValidationError:
+        return "a number of too many digits"
 
 
 def _declared(name: str, fields: Mapping[str, object], value: object) -> DeclaredDimension:
