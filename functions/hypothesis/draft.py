@@ -10,7 +10,7 @@ from pydantic import Field
 
 from functions.contract import CATEGORIES, Call, Command, On, Response, function
 from functions.formats.authored import HypothesisProposals
-from functions.hypothesis._entering import entered
+from functions.hypothesis._entering import entered, is_full
 from functions.hypothesis._stores import Drafting
 from functions.hypothesis.gate import GateView, Proposal
 from functions.lanes import Author, Commission
@@ -92,7 +92,7 @@ async def draft(request: DraftHypotheses, call: Call, stores: Drafting, author: 
     """
     facts = await stores.programs.findings_facts(request.tag)
     findings = await asyncio.to_thread(findings_of, facts, CATEGORIES)
-    if not findings.varied:
+    if not findings.varied or is_full(facts.beliefs):  # nothing could enter that a language model is paid for
         return DraftedHypotheses(tag=request.tag, author=None, accepted=[], refused=[])
     given = await author.write(HypothesisProposals, Commission(TASK, findings_text(findings)))
     accepted: list[str] = []

@@ -8,6 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
+from functions.hypothesis import _entering
 from functions.hypothesis.draft import DraftHypotheses
 from functions.process.lifecycle import Process
 from functions.rules.program.findings import Findings
@@ -82,6 +83,20 @@ async def test_a_model_that_says_nothing_usable_leaves_the_hypotheses_as_they_ar
 
     assert answer == {"tag": "swarm", "author": None, "accepted": [], "refused": []}
     assert before == after
+
+
+async def test_no_model_is_paid_for_hypotheses_of_a_tag_that_has_as_many_as_it_may_have(
+    client: httpx.AsyncClient, process: Process, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_entering, "MOST", 3)
+    filled = SAID.filled("HypothesisProposals", {"proposals": [claim("LR above 0.01 is best")]})
+    async with author_process(process, monkeypatch, filled) as (pi, stage):
+        await opened(client)
+        await told(client, "/api/hypothesis/bootstrap", tag="swarm")
+        answer = await done(pi, "hypothesis::draft")
+
+    assert answer == {"tag": "swarm", "author": None, "accepted": [], "refused": []}
+    assert stage.received == []
 
 
 def test_without_a_model_pairs_that_matter_together_are_claimed() -> None:
