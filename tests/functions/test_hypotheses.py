@@ -375,6 +375,18 @@ async def test_a_model_s_claim_has_workers_from_the_next_allocation(swarm: Swarm
     assert shown["hypothesis"]["source"] == "llm_proposed"
 
 
+async def test_a_claim_that_no_run_bears_on_has_no_workers(swarm: Swarm) -> None:
+    vague = {"statement": "the loss can still fall", "importance": 0.9}
+    assert (await told(swarm.http, "/api/hypothesis/propose", tag="swarm", proposal=vague))["accepted"]
+    await swarm.join("w1")
+
+    for _ in range(3):
+        run_id = await swarm.run("w1", 0.9)
+        await told(swarm.http, "/api/hypothesis/learn", tag="swarm", experiment_id=run_id)
+
+    assert await tested(swarm) == {"LR matters", "DEPTH matters", "OPTIMIZER matters"}
+
+
 async def test_one_test_decides_a_claim_and_frees_its_workers(swarm: Swarm) -> None:
     """Both values of OPTIMIZER run twice, all else at the reference config; adam wins by the threshold."""
     spec = {

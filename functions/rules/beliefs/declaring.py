@@ -55,7 +55,8 @@ class DeclaredHypothesis(BaseModel):
     )
     dimensions: list[StrictStr] | None = Field(
         None,
-        description="what the claim is about; default: what config_constraint and the statement name",
+        description="what the claim is about; default: what config_constraint and the statement name, else what"
+        " test_spec varies",
         examples=[["DEPTH"]],
     )
     phase: Literal["exploration", "validation"] = Field(
@@ -145,13 +146,17 @@ def checked_test(declared: DeclaredHypothesis, dimensions: Sequence[Dimension]) 
 def about(declared: DeclaredHypothesis, dimensions: Sequence[Dimension]) -> list[str]:
     """The dimensions that a claim is about, in the tag's order where they are not given.
 
+    Those that its test varies count where it names none in another place: "bigger models reach a lower loss".
+
     Raises:
-        Invalid: it gives one that there is not.
+        Invalid: it gives one that there is not; or its test is wrong.
     """
     if declared.dimensions is not None:
         return known_dimensions(declared.dimensions, dimensions, "dimensions")
     names = [d.name for d in dimensions]
     named = {*declared.config_constraint, *named_dimensions(declared.statement, names)}
+    if not named and declared.test_spec is not None:
+        named = {name for name, _ in check_spec(declared.test_spec, dimensions).axes}
     return [name for name in names if name in named]
 
 

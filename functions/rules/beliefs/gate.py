@@ -8,14 +8,14 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic import ValidationError
 
-from functions.rules.beliefs.constraints import checked_constraint
+from functions.rules.beliefs.constraints import checked_constraint, known_dimensions
 from functions.rules.beliefs.declaring import (
     DeclaredHypothesis,
-    about,
     checked_test,
     explained,
     registered,
 )
+from functions.rules.beliefs.evidence import about
 from functions.rules.beliefs.similarity import (
     THRESHOLD,
     Claim,
@@ -23,6 +23,7 @@ from functions.rules.beliefs.similarity import (
     normalised_statement,
     similarity,
 )
+from functions.rules.beliefs.testing import is_test
 from state.errors import Invalid
 from state.records import Dimension, Hypothesis, HypothesisSource, Value
 
@@ -101,10 +102,16 @@ def gated(
         True,
         "schema_valid_and_novel",
         True,
-        "it has workers from the next allocation",
+        _when_tested(made),
         similarity=nearest.similarity if nearest else None,
     )
     return Gated(answer, made)
+
+
+def _when_tested(made: Hypothesis) -> str:
+    if is_test(made) or about(made):
+        return "it has workers from the next allocation"
+    return "it is about no dimension, so only experiments of agents that name it bear on it"
 
 
 def _declared(proposal: Mapping[str, Any]) -> DeclaredHypothesis | GateAnswer:
@@ -193,7 +200,7 @@ def _wrong(
     """What a test of it would fail at."""
     try:
         checked_constraint(declared.config_constraint, dimensions)
-        about(declared, dimensions)
+        known_dimensions(declared.dimensions or (), dimensions, "dimensions")
     except Invalid as problem:
         return _rejected("invalid_constraint", problem.detail, problem.hint)
     if declared.parent_id is not None and declared.parent_id not in {h.hypothesis_id for h in known}:

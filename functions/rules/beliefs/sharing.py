@@ -57,7 +57,8 @@ def may_be_tested(h: Hypothesis, dimensions: Sequence[Dimension]) -> bool:
     """Whether workers test it: it is not over, and configs can vary what it is about.
 
     A claim waits while one of its dimensions was removed, is on trial, or is frozen where the claim does not allow
-    it, and while all of them are frozen. A test waits while one of its cells cannot be run.
+    it, and while all of them are frozen. One about no dimension is not tested: no run of a swarm bears on it. A test
+    waits while one of its cells cannot be run.
     """
     there = {d.name: d for d in dimensions if not d.on_trial}
     names = about(h)
@@ -65,7 +66,7 @@ def may_be_tested(h: Hypothesis, dimensions: Sequence[Dimension]) -> bool:
         return False
     if is_test(h):
         return can_be_run(h, dimensions)
-    can_vary = not names or any(not there[name].frozen for name in names)
+    can_vary = any(not there[name].frozen for name in names)
     return can_vary and not any(
         contradictions(dimensions, Shape("investigate", constraint=h.config_constraint))
     )

@@ -120,6 +120,21 @@ def test_a_rejection_names_the_field(wrong: dict[str, Any], field: str) -> None:
     assert field in found.detail
 
 
+def test_a_claim_that_names_no_dimension_is_about_what_its_test_varies() -> None:
+    bigger: dict[str, Any] = {"statement": "bigger models reach a lower loss", "config_constraint": {}}
+
+    tested, vague = answer_to(**bigger, test_spec=TEST), answer_to(**bigger)
+
+    assert tested.hypothesis is not None
+    assert (tested.hypothesis.dimensions, tested.answer.detail) == (
+        ["DEPTH"],
+        "it has workers from the next allocation",
+    )
+    assert vague.hypothesis is not None
+    assert vague.hypothesis.dimensions == []
+    assert "about no dimension" in vague.answer.detail
+
+
 def test_a_duplicate_is_told_with_what_it_repeats_also_of_what_was_refuted() -> None:
     exact, other_words = (
         answer_to(**REASONS[reason]).answer for reason in ("duplicate_statement", "duplicate_semantic")
