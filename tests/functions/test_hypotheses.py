@@ -148,6 +148,20 @@ async def test_a_claim_that_its_reference_config_does_not_honour_is_tested_again
     assert len(evidence) >= 9
 
 
+async def test_a_claim_that_pins_the_value_of_the_reference_config_is_tested(swarm: Swarm) -> None:
+    pinned = {"statement": "OPTIMIZER adam is best", "config_constraint": {"OPTIMIZER": "adam"}}
+    name = (await told(swarm.http, "/api/hypothesis/propose", tag="swarm", proposal=pinned))["hypothesis_id"]
+    await swarm.join("w1")
+
+    for nth in range(40):
+        run_id = await swarm.run("w1", 0.9 + 0.001 * nth)
+        await told(swarm.http, "/api/hypothesis/learn", tag="swarm", experiment_id=run_id)
+
+    found = await Hypotheses(swarm.process.lab).get("swarm", name)
+    assert found.reference_config["OPTIMIZER"] == "sgd"
+    assert found.contrasts > 0
+
+
 async def test_nothing_is_compared_with_a_reference_run_that_was_stopped(swarm: Swarm) -> None:
     claim = await only(swarm, **{**DEEP, "config_constraint": {"DEPTH": {"min": 3}}})
     await swarm.join("w1")

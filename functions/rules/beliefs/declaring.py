@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, ValidationError, field_validator
 
 from functions.rules.beliefs.constraints import checked_constraint, known_dimensions, named_dimensions
+from functions.rules.beliefs.rivals import with_rival
 from functions.rules.beliefs.specs import check_spec
 from state.errors import Conflict, Invalid
 from state.records import Dimension, Hypothesis, HypothesisKind, HypothesisSource, Value
@@ -109,7 +110,7 @@ def registered(
             f"parent_id: there is no hypothesis {declared.parent_id[:64]!r}",
             hint="name one that hypothesis::list shows, or leave it out",
         )
-    return Hypothesis(
+    made = Hypothesis(
         hypothesis_id=hypothesis_id(tag, declared.statement, known),
         tag=tag,
         statement=declared.statement,
@@ -123,8 +124,8 @@ def registered(
         rationale=declared.rationale,
         created_at=now,
         phase=declared.phase,
-        reference_config=dict(reference_config),
     )
+    return made.model_copy(update={"reference_config": with_rival(made, reference_config, dimensions)})
 
 
 def checked_test(declared: DeclaredHypothesis, dimensions: Sequence[Dimension]) -> dict[str, Any] | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from functions.rules.beliefs.bootstrap import bootstrapped
 from functions.rules.beliefs.evidence import about
+from functions.rules.beliefs.rivals import with_rival
 from functions.rules.beliefs.sharing import reference_config
 from functions.rules.swarm.rooms import own_value
 from state.belief_facts import ProposalFacts
@@ -23,16 +24,22 @@ def adapted(facts: ProposalFacts) -> list[Hypothesis]:
     """Open hypotheses whose reference config no longer is a config, with one that is: every dimension has one of its
     values there, and a frozen one stands where it is frozen. Runs are compared with the new one from now on."""
     reference = reference_config(facts.dimensions, facts.best_config)
-    found = [(h, _held(h.reference_config or reference, facts.dimensions, reference)) for h in facts.open]
+    held = [(h, _held(h.reference_config or reference, facts.dimensions, reference)) for h in facts.open]
+    found = [(h, with_rival(h, config, facts.dimensions)) for h, config in held]
     return [h.model_copy(update={"reference_config": new}) for h, new in found if new != h.reference_config]
 
 
 def reopened(facts: ProposalFacts, dimension: str) -> list[Hypothesis]:
     """The claims of a dimension that were irrelevant, begun anew: it varies again."""
     reference = reference_config(facts.dimensions, facts.best_config)
-    again = {"created_at": facts.now, "reference_config": reference}
     return [
-        Hypothesis(**{**h.model_dump(include=set(Claim.model_fields)), **again})
+        Hypothesis(
+            **{
+                **h.model_dump(include=set(Claim.model_fields)),
+                "created_at": facts.now,
+                "reference_config": with_rival(h, reference, facts.dimensions),
+            }
+        )
         for h in facts.archived
         if h.settled == "irrelevant" and about(h) == {dimension}
     ]
