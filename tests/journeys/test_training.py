@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from functions.views.hints import RUN_AGAIN
+from tests.commands import nightjar
 from tests.journeys.running import TRAIN, RunningLab, git, running_lab
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
@@ -277,3 +278,20 @@ def test_the_key_scopes_named_in_the_contract_are_there(lab: RunningLab, tag: st
 
 def _nightjar() -> list[str]:
     return [sys.executable, "-P", "-m", "triggers.cli"]
+
+
+def test_diff_says_where_nothing_was_changed(lab: RunningLab) -> None:
+    lab.setup("unchanged", baseline_first=True)
+    lab.post("experiment/baseline", tag="unchanged")
+    lab.until_status("unchanged-1", "keep")
+    patch = git(lab.repo, "diff", "--binary", lab.base, lab.base)
+    name = lab.submit("unchanged", config_delta={"VALUE": 0.5}, diff=patch)
+
+    baseline = nightjar(lab.data, "diff", "unchanged-1")
+    same = nightjar(lab.data, "diff", name, name)
+    constant = nightjar(lab.data, "diff", name)
+
+    assert [done.stdout for done in (baseline, same, constant)] == ["", "", ""]
+    assert baseline.stderr == "unchanged-1 changes nothing of the code that it began with\n"
+    assert same.stderr == f"{name} changes nothing on top of {name}\n"
+    assert constant.stderr.endswith(" that it began with, but is run with VALUE = 0.5\n")

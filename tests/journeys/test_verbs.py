@@ -98,23 +98,6 @@ def test_diff_prints_a_patch_that_git_applies(
     assert "++print('val_bpb: 0.75')" in between
 
 
-def test_diff_says_where_nothing_was_changed(lab: RunningLab) -> None:
-    lab.setup("unchanged", baseline_first=True)
-    lab.post("experiment/baseline", tag="unchanged")
-    lab.until_status("unchanged-1", "keep")
-
-    baseline = nightjar(lab.data, "diff", "unchanged-1")
-    same = nightjar(lab.data, "diff", "t-2", "t-2")
-    patch = git(lab.repo, "diff", "--binary", lab.base, lab.base)
-    name = lab.submit("unchanged", config_delta={"VALUE": 0.5}, diff=patch)
-    constant = nightjar(lab.data, "diff", name)
-
-    assert constant.stderr.endswith(" that it began with, but is run with VALUE = 0.5\n")
-    assert (baseline.stdout, same.stdout) == ("", "")
-    assert baseline.stderr == "unchanged-1 changes nothing of the code that it began with\n"
-    assert same.stderr == "t-2 changes nothing on top of t-2\n"
-
-
 def test_the_report_is_written_with_its_plot(lab: RunningLab, tmp_path: Path) -> None:
     file = tmp_path / "night.md"
 
