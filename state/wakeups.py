@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import defaultdict
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 
 from pydantic_core import from_json
 from redis.asyncio.client import PubSub
@@ -67,28 +67,30 @@ class Wakeups:
             if message["type"] == "pmessage":
                 self._heard(message["data"])
 
-    @asynccontextmanager
-    async def subject(self, subject: str, woken: asyncio.Event | None = None) -> AsyncIterator[asyncio.Event]:
+    def subject(self, subject: str) -> AbstractContextManager[asyncio.Event]:
         """An event that is set as soon as something happens to `subject`; `*` is any."""
+        return self._waiting_for([subject])
+
+    def types(
+        self, tag: str | None, *types: str, woken: asyncio.Event | None = None
+    ) -> AbstractContextManager[asyncio.Event]:
+        """An event that is set as soon as one of these types happens in a tag; None is the lab."""
+        return self._waiting_for([_of(tag, each) for each in types], woken)
+
+    @contextmanager
+    def _waiting_for(
+        self, names: Sequence[str], woken: asyncio.Event | None = None
+    ) -> Iterator[asyncio.Event]:
         woken = woken or asyncio.Event()
-        self._waiting[subject].add(woken)
+        for name in names:
+            self._waiting[name].add(woken)
         try:
             yield woken
         finally:
-            self._waiting[subject].discard(woken)
-            if not self._waiting[subject]:
-                del self._waiting[subject]
-
-    @asynccontextmanager
-    async def types(
-        self, tag: str | None, *types: str, woken: asyncio.Event | None = None
-    ) -> AsyncIterator[asyncio.Event]:
-        """An event that is set as soon as one of these types happens in a tag; None is the lab."""
-        async with AsyncExitStack() as stack:
-            woken = woken or asyncio.Event()
-            for each in types:
-                await stack.enter_async_context(self.subject(_of(tag, each), woken))
-            yield woken
+            for name in names:
+                self._waiting[name].discard(woken)
+                if not self._waiting[name]:
+                    del self._waiting[name]
 
     def _heard(self, text: str) -> None:
         if not self._waiting:

@@ -89,7 +89,7 @@ async def wait(
 ) -> Outcome:
     """Wait until the status changes (or, with until=finished, is final); answers what to do next."""
     deadline = asyncio.get_running_loop().time() + request.timeout
-    async with wakeups.subject(request.experiment_id) as woken:
+    with wakeups.subject(request.experiment_id) as woken:
         facts = await experiments.wait_facts(request.experiment_id)
         first = facts.experiment
         check_own(call.caller, first.owner, first.experiment_id)

@@ -49,7 +49,7 @@ async def acquire(request: Acquire, call: Call, stores: Stores, settings: Settin
     agent that acquires a worker's GPU has that worker train the experiment.
     """
     deadline = asyncio.get_running_loop().time() + request.wait
-    async with stores.wakeups.subject("*") as woken:
+    with stores.wakeups.subject("*") as woken:
         while True:
             answer = await _lend(request, call.caller, stores, settings)
             left = deadline - asyncio.get_running_loop().time()

@@ -76,7 +76,7 @@ async def next(request: Next, call: Call, stores: Stores, settings: Settings) ->
     """
     clock = asyncio.get_running_loop().time
     deadline = clock() + request.timeout
-    async with stores.wakeups.subject(request.gpu_id) as woken:
+    with stores.wakeups.subject(request.gpu_id) as woken:
         while True:
             held = await stores.pool.holding(request.gpu_id)
             check_own_gpu(call.caller, held.gpu, request.gpu_id)

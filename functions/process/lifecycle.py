@@ -119,11 +119,9 @@ async def opened(
 
             listening = asyncio.create_task(process.wakeups.listen())
             try:
-                async with (
-                    process.wakeups.types(None, *TOKEN_CHANGES, woken=process.tokens.changed),
-                    announced(kind, settings, lab, facts=facts, hand_over=hand_over),
-                ):
-                    yield process
+                with process.wakeups.types(None, *TOKEN_CHANGES, woken=process.tokens.changed):
+                    async with announced(kind, settings, lab, facts=facts, hand_over=hand_over):
+                        yield process
             finally:
                 await ended(listening)
                 await asyncio.to_thread(process.tracing.close)

@@ -63,7 +63,7 @@ async def selected(wish: Wish, wait_s: float, request: RequestKey | None, stores
     """
     time = asyncio.get_running_loop().time
     deadline, next_look = time() + wait_s, 0.0
-    async with stores.wakeups.types(wish.tag, *FREEING) as woken:
+    with stores.wakeups.types(wish.tag, *FREEING) as woken:
         while True:
             async with stores.traces.deciding(wish.tag):
                 found, tag = await _try(wish, request, stores)

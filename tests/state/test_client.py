@@ -95,7 +95,7 @@ async def relayed(
 async def wakes(wakeups: Wakeups, lab: Lab, within_s: float = 10.0) -> bool:
     """Whether what is published comes to be heard."""
     deadline = time.monotonic() + within_s
-    async with wakeups.subject("e1") as woken:
+    with wakeups.subject("e1") as woken:
         while not woken.is_set() and time.monotonic() < deadline:
             await lab.command("PUBLISH", lab.channel("x"), json.dumps({"subject": "e1"}))
             await asyncio.sleep(0.02)

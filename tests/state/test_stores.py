@@ -240,7 +240,7 @@ async def test_a_message_that_is_none_of_ours_does_not_end_the_wake_ups(process:
     async def publish(message: str) -> int:
         return int(await process.lab.command("PUBLISH", process.lab.channel("test"), message))
 
-    async with process.wakeups.subject("mar11-1") as woken:
+    with process.wakeups.subject("mar11-1") as woken:
         listeners = 0
         while not listeners:
             listeners = await publish("no json")

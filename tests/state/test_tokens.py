@@ -447,11 +447,12 @@ async def refused(tokens: Tokens, text: str) -> None:
 
 async def hearing(process: Process) -> None:
     """Wait until the process is subscribed to wake-ups."""
-    async with asyncio.timeout(30), process.wakeups.subject("test") as woken:
-        while not woken.is_set():
-            await process.lab.command("PUBLISH", process.lab.channel("test"), '{"subject": "test"}')
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(woken.wait(), 0.1)
+    with process.wakeups.subject("test") as woken:
+        async with asyncio.timeout(30):
+            while not woken.is_set():
+                await process.lab.command("PUBLISH", process.lab.channel("test"), '{"subject": "test"}')
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(woken.wait(), 0.1)
 
 
 async def test_a_token_is_let_in_for_a_second_without_a_look_at_redis(
