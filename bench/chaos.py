@@ -211,7 +211,7 @@ def violations(
 
 
 def slowness() -> float:
-    """CPU time of fixed work here, in that of the machine that HELD_MOST_S was chosen on; 1 at least."""
+    """How many times as long fixed work takes as on the machine where HELD_MOST_S was chosen; at least 1."""
     taken = []
     for _ in range(5):
         began = time.thread_time()

@@ -86,7 +86,7 @@ async def _tried(clone: Path, commit: str, base: str, patch: bytes, folder: Path
 
 
 async def _are_missing(clone: Path, commits: Sequence[str], folder: Path) -> list[bool]:
-    """Of each whether the clone lacks it."""
+    """Whether the clone lacks each of these commits."""
     asked = "".join(f"{commit}^{{commit}}\n" for commit in commits).encode()
     told = await _git(clone, folder, "cat-file", "--batch-check", stdin=asked)
     return [line.split()[1:2] != ["commit"] for line in told.splitlines()]

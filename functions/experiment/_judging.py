@@ -15,7 +15,7 @@ from state.tags import Tags
 from state.traces import Traces
 
 ANCESTORS_READ = 500
-"""The best keep is looked for among so many ancestors; of a longer branch without one there, it is the nearest."""
+"""Ancestors among which the best keep is looked for. If there is none, the nearest keep above them is taken."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ async def bases_without(
 
 
 async def _base_without(e: Experiment, trace: Trace, tag: Tag, experiments: Experiments) -> Experiment | None:
-    """A keep after `e` may be worse than `e`, which rose or was measured later, and is the best without it."""
+    """Looks at keeps made after `e`, too: if `e` rose or was measured late, they may be worse than `e`."""
     found, is_whole = await experiments.above([trace.tip] if trace.tip else e.parent_ids, ANCESTORS_READ)
     keeps = [each for each in found if each.status == "keep" and each.experiment_id != e.experiment_id]
     best = best_of(keeps, tag.direction, main_key(tag))

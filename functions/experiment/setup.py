@@ -175,8 +175,8 @@ async def _missing(base: str | None, children: Children, clone: Path | None) -> 
     if clone is None or not await lacks(clone, children, base):
         return None
     return (
-        f"the lab's clone {clone} does not have the base commit {base}, so that no worker with that clone can"
-        f" train it: run `git -C {clone} fetch --all`, or push it there, before the first submit"
+        f"the lab's clone {clone} does not have the base commit {base}: a worker that uses this clone cannot"
+        f" train it. Run `git -C {clone} fetch --all`, or push it there, before the first submit"
     )
 
 

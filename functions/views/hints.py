@@ -23,8 +23,7 @@ BASELINE_COMES = (
 )
 MEND = "Reset to base_commit_sha; mend the idea if it is worth it, else go on."
 RUN_AGAIN = (
-    "Its code is not to blame: submit it again once what `error` tells of is mended, or reset to base_commit_sha"
-    " and go on."
+    "Its code was not at fault: mend what `error` names and submit it again, or reset to base_commit_sha."
 )
 ADD_WORKER = as_typed("no worker is there: start one with ./nightjar worker --repo PATH")
 PROGRESS_LINE = "step 00123 (12.3%) | loss: 2.345678 |"

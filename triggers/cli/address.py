@@ -18,10 +18,10 @@ def base_url(settings: Settings) -> str:
 
 
 def check_is_there(settings: Settings) -> None:
-    """Refuse a lab that is named by a data directory which is not there: the default port may be another lab's.
+    """Check that the data directory is there if one was named: else the default port may be another lab's.
 
     Raises:
-        Unavailable: so it is.
+        Unavailable: it is not there.
     """
     if settings.url is None and "data" in settings.model_fields_set and not settings.data_dir.is_dir():
         raise Unavailable(

@@ -1,6 +1,6 @@
-"""The reference config of a claim whose constraint leaves it one config: one with another value.
+"""The reference config of a claim whose constraint allows one value only: it has another value.
 
-"OPTIMIZER adam is best" has all of its runs at adam. None differs from a reference config that is at adam, too.
+All runs that test "OPTIMIZER adam is best" have adam, so they must be compared with a run that has not.
 """
 
 from __future__ import annotations
@@ -17,8 +17,10 @@ from state.records import Dimension, Hypothesis, Value
 def with_rival(
     hypothesis: Hypothesis, reference: Mapping[str, Value], dimensions: Sequence[Dimension]
 ) -> dict[str, Value]:
-    """The reference config of a hypothesis, made of this one: where each config that honours the constraint would be
-    equal to it in all that the claim is about, the first dimension of the constraint that may vary has another value.
+    """The reference config of a hypothesis, made from `reference`.
+
+    It is changed only if the constraint allows nothing but the values that `reference` has in all dimensions of the
+    claim. Then the first of these dimensions that has another value takes it.
     """
     found, constraint = dict(reference), hypothesis.config_constraint
     mine = [d for d in dimensions if d.name in about(hypothesis) and not d.frozen and d.name in found]
