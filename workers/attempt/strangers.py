@@ -13,7 +13,6 @@ import os
 import secrets
 import signal
 import time
-from collections import Counter
 from collections.abc import Container, Iterable
 from pathlib import Path
 
@@ -24,8 +23,11 @@ from workers.attempt.launch import adopt_orphans
 MARK = "NIGHTJAR_OWN"
 """Variable that all processes of a worker inherit, and runs do not."""
 
-_LOOKS = 3
 _PAUSE_S = 0.01
+_REAPED_S = 60.0
+"""Seconds after which only an orphan is still not reaped: a process of ours that is silent for less is killed."""
+_ENV_START = 50
+"""Field of /proc/PID/stat, by its number in proc(5); 0 until an exec has got so far."""
 
 _log = logging.getLogger(__name__)
 
@@ -39,61 +41,73 @@ class Strangers:
         self._mark = os.environ[MARK] = inherited or secrets.token_hex(16)
         self._wanted = f"\0{MARK}={self._mark}\0".encode()
         self._parent = os.getppid() if inherited else None
-        self._ours = set[int]()
+        self._of_forks = {_environment("self"), *([_environment(self._parent)] if self._parent else [])}
+        """What a fork shows until it tells its own environment, or becomes another program."""
+        self._ended = dict[int, float]()
+        """Children that have ended and that nobody has reaped yet, with the time at which they may be."""
 
     def end(self, *, patience_s: float = 5.0) -> bool:
         """Kill them until none is left; False if one still lives after `patience_s`."""
         give_up = time.monotonic() + patience_s
-        looks = Counter[int]()
+        killed = set[int]()
         while True:
-            mine = [pid for pid in children_of(os.getpid()) if not self._is_ours(pid)]
-            others = [] if self._parent is None else children_of(self._parent)
-            left = [*mine, *(pid for pid in others if _lives(pid) and not self._is_ours(pid))]
-            if not left:
+            family = [*children_of(os.getpid()), *([] if self._parent is None else children_of(self._parent))]
+            known = {pid: self._is_ours(pid) for pid in family if _lives(pid)}
+            strangers = {pid for pid, is_ours in known.items() if is_ours is False}
+            for pid in strangers - killed:
+                _log.warning("process %d, which a run has left, is killed", pid)
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, signal.SIGKILL)
+            killed |= strangers
+            self._reap(killed)
+            if all(known.values()):
                 return True
             if time.monotonic() > give_up:
                 return False
-            looks.update(left)
-            # in the middle of its exec one of ours has no mark, and one that has just ended is reaped by its owner
-            _kill([pid for pid in left if looks[pid] >= _LOOKS])
             time.sleep(_PAUSE_S)
 
     def end_all(self, spare: Container[int], *, patience_s: float = 5.0) -> bool:
         """The same with all children that are not spared: the orphans of our own, too, which may leave others."""
         return end_children(spare, None, time.monotonic() + patience_s)
 
-    def _is_ours(self, pid: int) -> bool:
-        """Whether a child has the mark, or had it when it lived."""
-        try:
-            if self._wanted in b"\0" + Path(f"/proc/{pid}/environ").read_bytes() + b"\0":
-                self._ours.add(pid)
-                return True
-        except OSError:  # it has ended, or hides itself, which none of ours does
-            pass
-        if pid in self._ours and not _lives(pid):
-            return True
-        self._ours.discard(pid)
-        return False
+    def _is_ours(self, pid: int) -> bool | None:
+        """Whether a living process is one of ours; None while that cannot be told."""
+        environment = _environment(pid)
+        if environment is None:  # it hides itself, which none of ours does
+            return False
+        if environment:
+            return environment in self._of_forks or self._wanted in b"\0" + environment + b"\0"
+        is_becoming_a_program = int((_status(pid) or ["0"] * _ENV_START)[_ENV_START - 3]) == 0
+        return None if is_becoming_a_program or _environment(pid) else False
+
+    def _reap(self, killed: Iterable[int]) -> None:
+        """Reap orphans that have ended. Each of our own is reaped by its owner, who needs its exit status."""
+        now = time.monotonic()
+        ended = [pid for pid in children_of(os.getpid()) if not _lives(pid)]
+        self._ended = {pid: self._ended.get(pid, now + _REAPED_S) for pid in ended}
+        self._ended |= dict.fromkeys(killed, now)
+        for pid in [pid for pid, at in self._ended.items() if at <= now]:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
 
 
-def _kill(pids: Iterable[int]) -> None:
-    """Kill, and reap what has ended: until it is reaped, a process stands among its parent's children."""
-    for pid in pids:
-        if _lives(pid):
-            _log.warning("process %d, which a run has left, is killed", pid)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)
+def _environment(pid: int | str) -> bytes | None:
+    """Empty for a process that has ended; None where it cannot be read."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+    except OSError:
+        return None
 
 
 def _lives(pid: int) -> bool:
-    return _state(pid) not in ("", "Z", "X")
+    return _status(pid)[:1] not in ([], ["Z"], ["X"])
 
 
-def _state(pid: int) -> str:
-    """The letter of its state; empty if it has ended."""
+def _status(pid: int) -> list[str]:
+    """Its fields in /proc/PID/stat, from the state on; none if it has ended."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
     except OSError:
-        return ""
+        return []
