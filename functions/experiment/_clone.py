@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import tempfile
 from asyncio.subprocess import PIPE
 from collections.abc import Awaitable, Callable, Sequence
@@ -14,6 +13,7 @@ from typing import TypeVar
 
 from functions.children import Children
 from functions.formats.patches import applicable
+from functions.git import command, environment
 from state.errors import Invalid
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,6 @@ T = TypeVar("T")
 
 _TRY_S = 10.0
 _LONGEST_WORDS = 2000
-_OPTIONS = ("-c", "core.hooksPath=/dev/null", "-c", "core.fsmonitor=false", "-c", "core.autocrlf=false")
 
 
 async def check_applies(
@@ -98,14 +97,12 @@ async def _git(clone: Path, folder: Path, *arguments: str, stdin: bytes = b"") -
     Raises:
         Untold: it ends with an error. OSError: it is not there, or was killed.
     """
-    env = {name: value for name, value in os.environ.items() if not name.startswith(("GIT_", "NIGHTJAR_"))}
-    env |= {"GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
-    env |= {"GIT_INDEX_FILE": str(folder / "index")}
+    env = environment(GIT_INDEX_FILE=str(folder / "index"))
     said = folder / "said"
     await asyncio.to_thread(said.write_bytes, stdin)
     with said.open("rb") as file:  # a pipe whose reader ends early is a fault to uvloop
         child = await asyncio.create_subprocess_exec(
-            *("git", "-C", str(clone), *_OPTIONS, *arguments), env=env, stdin=file, stdout=PIPE, stderr=PIPE
+            *command(clone, *arguments), env=env, stdin=file, stdout=PIPE, stderr=PIPE
         )
     try:
         output, errors = await child.communicate()

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from functions.formats.imports import imported
+from functions.git import command, environment
 from functions.process.project import SCRIPT
 from state.errors import Invalid
 
@@ -118,7 +119,9 @@ def missing_imports(python: Path, repo: Path, environ: Mapping[str, str]) -> dic
     listed = _git(repo, "ls-tree", "--name-only", "-z", "HEAD").split("\0")
     known = PROVIDED.union(name.removesuffix(".py") for name in listed)
     wanted = {
-        script: [name for name in imported(_git(repo, "show", f"HEAD:{script}")) if name not in known]
+        script: [
+            name for name in imported(_git(repo, "cat-file", "blob", f"HEAD:{script}")) if name not in known
+        ]
         for script in (SCRIPT, _PREPARE)
         if script in listed
     }
@@ -142,7 +145,7 @@ def _missing(python: Path, names: list[str], environ: Mapping[str, str]) -> set[
 def _git(repo: Path, *arguments: str) -> str:
     """The output of git; empty where it fails."""
     try:
-        done = _run(["git", "-C", str(repo), *arguments])
+        done = _run(command(repo, *arguments), env=environment())
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return "" if done.returncode else done.stdout

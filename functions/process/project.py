@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
+from functions.git import command, environment
 from state.errors import Invalid, Unavailable
 
 SCRIPT = "train.py"
@@ -20,7 +21,8 @@ def repository_head(repo: Path) -> str | None:
     """
     try:
         done = subprocess.run(
-            ["git", "-C", str(repo), "rev-parse", "--verify", "--quiet", "HEAD"],
+            command(repo, "rev-parse", "--verify", "--quiet", "HEAD"),
+            env=environment(),
             capture_output=True,
             text=True,
             check=False,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import tempfile
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from contextlib import suppress
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from functions.formats.patches import essence, text_of
+from functions.git import command, environment
 from state.errors import Unavailable
 
 DIFF_S = 10.0
@@ -22,9 +22,9 @@ DIFFERENT = 1
 LONGEST_DIFF = 4 * 1024 * 1024
 """Bytes of a diff that is answered."""
 
-_COMMAND = (
-    *("git", "--no-pager", "-c", "core.attributesFile=/dev/null", "diff"),
-    *("--no-index", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--text", "--"),
+_DIFF = (
+    *("diff", "--no-index", "--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--text"),
+    *("--", "a", "b"),
 )
 
 
@@ -96,18 +96,10 @@ async def _printed(folder: Path) -> bytes:
 
 async def _begun(folder: Path) -> Process:
     """Git in a folder that it takes for no repository, without anybody's settings, variables or secrets."""
-    env = {
-        "PATH": os.environ.get("PATH", os.defpath),
-        "HOME": str(folder),
-        "LC_ALL": "C",
-        "GIT_CEILING_DIRECTORIES": str(folder.parent),
-        "GIT_CONFIG_GLOBAL": os.devnull,
-        "GIT_CONFIG_NOSYSTEM": "1",
-        "GIT_ATTR_NOSYSTEM": "1",
-    }
+    env = environment(HOME=str(folder), GIT_CEILING_DIRECTORIES=str(folder.parent))
     try:
         return await asyncio.create_subprocess_exec(
-            *_COMMAND, "a", "b", cwd=folder, env=env, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
+            *command(folder, *_DIFF), env=env, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL
         )
     except FileNotFoundError as problem:
         raise Unavailable(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from functions.formats.charter import FILES, Reader, charter
+from functions.git import command, environment
 from state.errors import Conflict, Invalid, Unavailable
 from state.private import write_private
 
@@ -141,11 +141,10 @@ def _succeeds(where: Path, *arguments: str) -> bool:
 
 
 def _git(where: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return subprocess.run(
-        ["git", "-C", str(where), *arguments],
+        command(where, *arguments),
         stdin=subprocess.DEVNULL,
-        env=kept | {"GIT_TERMINAL_PROMPT": "0"},
+        env=environment(),
         capture_output=True,
         text=True,
         check=False,

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import click
 
+from functions.git import command as git_command
+from functions.git import environment as git_environment
 from functions.process.logs import start_logging
 from state.client import Lab
 from state.embedded import make_data_dir, serving
@@ -202,16 +204,13 @@ def make_project(folder: Path) -> Path:
 
 def git(where: Path, *arguments: str) -> None:
     """Run git in a folder, with an identity of our own."""
-    identity = (
-        "-c",
-        "user.name=nightjar",
-        "-c",
-        "user.email=nightjar@localhost",
-        "-c",
-        "commit.gpgsign=false",
-    )
+    identity = ("-c", "user.name=nightjar", "-c", "user.email=nightjar@localhost")
     done = subprocess.run(
-        ["git", "-C", str(where), *identity, *arguments], capture_output=True, text=True, check=False
+        git_command(where, *identity, *arguments),
+        env=git_environment(),
+        capture_output=True,
+        text=True,
+        check=False,
     )
     if done.returncode:
         raise Unavailable(f"git {arguments[0]} failed in {where}", hint=done.stderr.strip()[-500:])

@@ -13,6 +13,8 @@ import click
 
 from functions.formats.constants import patch_constants
 from functions.formats.patches import applicable
+from functions.git import command as command_of_git
+from functions.git import environment
 from state.errors import Conflict, Invalid, NotFound, Unavailable
 from triggers.cli.lab_http import LabHttp
 from triggers.cli.options import data_option, lab_option, settings_from
@@ -105,13 +107,13 @@ class Git:
                 hint="go to a clone of the research project, or name one with --repo",
             )
 
-    def __call__(self, *arguments: str, stdin: bytes | None = None) -> str:
+    def __call__(self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> str:
         """What it prints.
 
         Raises:
             Unavailable: it ends with an error.
         """
-        done = self._run(*arguments, stdin=stdin)
+        done = self._run(*arguments, stdin=stdin, env=env)
         if done.returncode:
             said = done.stderr.decode("utf-8", "replace").strip()
             raise Unavailable(
@@ -159,20 +161,22 @@ class Git:
         return self("write-tree").strip()
 
     def committed(self, tree: str, parent: str, message: str) -> str:
-        """A commit of a tree, by the user that git knows; by Nightjar where it knows none."""
-        known = self._run("var", "GIT_COMMITTER_IDENT").returncode == 0
+        """A commit of a tree, by the user whom their own configuration names; by Nightjar where it names none."""
+        users = dict(os.environ)
+        known = self._run("var", "GIT_COMMITTER_IDENT", env=users).returncode == 0
         who = () if known else ("-c", "user.name=Nightjar", "-c", "user.email=nightjar@localhost")
-        return self(*who, "commit-tree", tree, "-p", parent, "-m", message).strip()
+        return self(*who, "commit-tree", tree, "-p", parent, "-m", message, env=users).strip()
 
-    def _run(self, *arguments: str, stdin: bytes | None = None) -> subprocess.CompletedProcess[bytes]:
-        env = dict(os.environ) | ({"GIT_INDEX_FILE": str(self.index)} if self.index else {}) | {"LC_ALL": "C"}
-        settings = ("-c", "core.hooksPath=/dev/null", "-c", "core.autocrlf=false")
+    def _run(
+        self, *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None
+    ) -> subprocess.CompletedProcess[bytes]:
+        index = {"GIT_INDEX_FILE": str(self.index)} if self.index else {}
         try:
             return subprocess.run(
-                ["git", "-C", str(self._repo), *settings, *arguments],
-                input=stdin if stdin is not None else b"",
+                command_of_git(self._repo, *arguments),
+                input=stdin,
                 capture_output=True,
-                env=env,
+                env=environment(**index) if env is None else env,
                 check=False,
             )
         except FileNotFoundError:

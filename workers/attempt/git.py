@@ -1,12 +1,12 @@
-"""Runs git for a worker: no hooks, no monitors, no prompts, no fetches, no replacements."""
+"""Runs git for a worker."""
 
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from functions.git import command, environment
 from state.errors import NightjarError
 
 _GIT_S = 300.0
@@ -31,25 +31,9 @@ async def git(
     Raises:
         GitFailed: it exited with an error. Unbuildable: it took too long.
     """
-    env = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-    env |= {
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_NO_REPLACE_OBJECTS": "1",
-        "GIT_NO_LAZY_FETCH": "1",
-        "LC_ALL": "C",
-        **environ,
-    }
-    settings = (
-        "core.hooksPath=/dev/null",
-        "core.fsmonitor=false",
-        "core.autocrlf=false",
-        "submodule.recurse=false",
-    )
-    options = [part for setting in settings for part in ("-c", setting)]
     process = await asyncio.create_subprocess_exec(
-        *("git", "-C", str(where), *options, *arguments),
-        env=env,
+        *command(where, *arguments),
+        env=environment(**environ),
         stdin=asyncio.subprocess.DEVNULL if stdin is None else asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,

@@ -82,16 +82,12 @@ async def _build(repo: Path, job: TrainingJob, folder: Path) -> Checkout:
     evaluator = _check_names(job)
     tree = folder / "tree"
     tree.mkdir(parents=True)
-    await git(folder, "init", "--quiet", "--template=", str(tree))
-    objects = await git(repo, "rev-parse", "--path-format=absolute", "--git-path", "objects")
-    commit, base, trusted = await asyncio.gather(
+    commit, base, trusted, _ = await asyncio.gather(
         _commit(repo, job.commit_sha),
         _commit(repo, job.base_commit),
         _evaluator_of_base(repo, job),
+        _init(repo, tree),
     )
-    alternates = tree / ".git" / "objects" / "info" / "alternates"
-    alternates.parent.mkdir(parents=True, exist_ok=True)
-    alternates.write_bytes(objects)
     await _check_out(repo, tree, job, commit, base)
     code = await trees(tree, base)
     guard = None
@@ -116,12 +112,23 @@ async def write_base(repo: Path, job: TrainingJob, files: Path) -> None:
     base, trusted = await asyncio.gather(_commit(repo, job.base_commit), _evaluator_of_base(repo, job))
     if base is None or trusted is None:
         raise _missing(f"base {job.base_commit!r}, the evaluator's commit,", repo)
-    index = {"GIT_INDEX_FILE": str(files.parent / "index")}
-    await git(repo, "read-tree", base, environ=index)
-    await git(repo, "checkout-index", "--all", "--quiet", f"--prefix={files}/", environ=index)
-    written = await git(repo, "ls-files", "-z", environ=index)
+    await _init(repo, files)
+    await git(files, "checkout", "--quiet", "--detach", "--force", base)
+    written = await git(files, "ls-files", "-z")
+    remove_tree(files / ".git")
     _remove_compiled(files, map(os.fsdecode, written.split(b"\0")))
     _restore_evaluator(files, trusted, _inside(job.evaluator))
+
+
+async def _init(repo: Path, tree: Path) -> None:
+    """Make an empty repository with the objects of the clone, and none of its configuration."""
+    objects, _ = await asyncio.gather(
+        git(repo, "rev-parse", "--path-format=absolute", "--git-path", "objects"),
+        git(tree, "init", "--quiet", "--template="),
+    )
+    alternates = tree / ".git" / "objects" / "info" / "alternates"
+    alternates.parent.mkdir(parents=True, exist_ok=True)
+    alternates.write_bytes(objects)
 
 
 async def _check_out(repo: Path, tree: Path, job: TrainingJob, commit: str | None, base: str | None) -> None:

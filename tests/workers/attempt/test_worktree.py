@@ -19,7 +19,7 @@ from tests.workers.repository import TRAIN, Repository, job
 from workers.attempt.evaluator import Tampered
 from workers.attempt.git import Unbuildable
 from workers.attempt.source import Refused
-from workers.attempt.worktree import checkout, read_inside
+from workers.attempt.worktree import checkout, read_inside, write_base
 
 pytestmark = pytest.mark.process
 
@@ -72,6 +72,32 @@ async def test_nothing_of_the_operators_is_touched(
 
     assert not hooked.exists()
     assert repo.state() == before
+
+
+@pytest.mark.parametrize("whose", ["user", "clone"])
+async def test_no_filter_of_a_configuration_runs(
+    repo: Repository, root: Path, monkeypatch: pytest.MonkeyPatch, whose: str
+) -> None:
+    pointer = "version https://git-lfs.github.com/spec/v1\n"
+    base = repo.commit({".gitattributes": "*.bin filter=lfs\n", "data.bin": pointer})
+    home = root.parent / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    config = home / ".gitconfig" if whose == "user" else repo.path / ".git" / "config"
+    ran = root.parent / "ran"
+    with config.open("a") as file:
+        file.write(f'[filter "lfs"]\n\tsmudge = touch {ran}; cat\n\trequired = true\n')
+    asked = job(base, base_commit=base)
+
+    async with checkout(repo.path, asked, root) as built:
+        assert (built.path / "data.bin").read_text() == pointer
+        files = built.folder / "scoring"
+        files.mkdir()
+        await write_base(repo.path, asked, files)
+        assert (files / "data.bin").read_text() == pointer
+        assert not (files / ".git").exists()
+
+    assert not ran.exists()
 
 
 async def test_a_commit_that_the_clone_lacks_is_rebuilt_from_its_patch(repo: Repository, root: Path) -> None:

@@ -1,0 +1,62 @@
+"""How git is started: with no hook, monitor, filter, prompt or fetch, and with nobody's configuration.
+
+A commit's `.gitattributes` names filters and drivers. A configuration says which programs these are. So git reads
+neither the user's nor the system's, and in a clone it runs no command that applies attributes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from functools import cache
+from pathlib import Path
+
+_SETTINGS = (
+    *("core.hooksPath=/dev/null", "core.fsmonitor=false", "core.attributesFile=/dev/null"),
+    *("core.excludesFile=/dev/null", "core.autocrlf=false", "submodule.recurse=false"),
+)
+_PASSED = ("HOME", "PATH", "TMPDIR", "NIGHTJAR_OWN")
+"""Variables that git gets of this process; by the last one a worker knows its own processes."""
+_TRUSTED = "safe.directory"
+
+
+def command(where: Path, *arguments: str) -> list[str]:
+    """The command line of git in a folder; `environment` goes with it."""
+    return ["git", "-C", str(where), *(part for setting in _SETTINGS for part in ("-c", setting)), *arguments]
+
+
+def environment(**names: str) -> dict[str, str]:
+    """The whole environment of a git process, with further names."""
+    trusted = _trusted()
+    return {
+        **{name: os.environ[name] for name in _PASSED if name in os.environ},
+        "GIT_ATTR_NOSYSTEM": "1",
+        "GIT_CONFIG_COUNT": str(len(trusted)),
+        "GIT_CONFIG_GLOBAL": os.devnull,
+        "GIT_CONFIG_NOSYSTEM": "1",
+        **{f"GIT_CONFIG_KEY_{nth}": _TRUSTED for nth in range(len(trusted))},
+        **{f"GIT_CONFIG_VALUE_{nth}": folder for nth, folder in enumerate(trusted)},
+        "GIT_NO_LAZY_FETCH": "1",
+        "GIT_NO_REPLACE_OBJECTS": "1",
+        "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_TERMINAL_PROMPT": "0",
+        "LC_ALL": "C",
+        **names,
+    }
+
+
+@cache
+def _trusted() -> list[str]:
+    """Repositories of other users that this user lets git read: all that is taken of the user's configuration."""
+    try:
+        done = subprocess.run(
+            ["git", "config", "--null", "--get-all", _TRUSTED],
+            env=os.environ | {"GIT_DIR": os.devnull},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+    except OSError:  # there is no git: who needs it says so
+        return []
+    return os.fsdecode(done.stdout).split("\0")[:-1]
