@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import time
@@ -30,6 +31,7 @@ class Kept:
         place = self.root / attempt.name
         try:
             self.root.mkdir(parents=True, exist_ok=True)
+            _remove_repositories(attempt)
             self._make_room(self.most_bytes - size)
             attempt.rename(place)
             os.utime(place)  # its age counts from now; the script may have set any time
@@ -55,3 +57,27 @@ class Kept:
         if not self.root.is_dir():
             return []
         return sorted(self.root.iterdir(), key=lambda folder: folder.lstat().st_mtime)
+
+
+def _remove_repositories(attempt: Path) -> None:
+    """Remove whatever git would take for a repository: its configuration can name programs, which git runs.
+
+    Raises:
+        OSError: one of them stays.
+    """
+    for place, folders, files in os.walk(attempt):
+        inside = {*folders, *files}
+        found = {".git"} & inside
+        if {"objects", "refs"} <= inside or "commondir" in inside:  # a bare repository
+            found |= {"HEAD"} & inside
+        folders[:] = [name for name in folders if name not in found]
+        if found:
+            Path(place).chmod(0o700)
+        for name in found:
+            repository = Path(place, name)
+            if repository.is_dir():
+                remove_tree(repository)
+            else:
+                repository.unlink()
+            if repository.exists():
+                raise OSError(errno.EPERM, "it could not be removed", str(repository))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -49,6 +50,34 @@ def test_the_folder_of_a_failed_attempt_is_moved_away_whole(tmp_path: Path, work
     assert place == tmp_path / "failed" / "t-1@1@1"
     assert (place / "tree" / "file").stat().st_size == 64 * KIB
     assert list(work.iterdir()) == []
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("where", ["tree", "tree/deep/below", "tmp"])
+@pytest.mark.parametrize("bare", [False, True], ids=["repository", "bare repository"])
+def test_no_git_of_a_person_who_looks_into_it_runs_what_the_attempt_configured(
+    tmp_path: Path, work: Path, where: str, bare: bool
+) -> None:
+    folder = attempt(work, "t-1@1@1")
+    repository, ran = folder / where, tmp_path / "ran"
+    repository.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["git", "init", "--quiet", *(["--bare"] if bare else []), str(repository)], check=True)
+    config = repository / ("config" if bare else ".git/config")
+    settings = (
+        "repositoryformatversion = 0",
+        "bare = false",
+        f"worktree = {'.' if bare else '..'}",
+        f"fsmonitor = touch {ran}; false",
+    )
+    config.write_text("\n\t".join(("[core]", *settings)))
+    repository.chmod(0o500)
+
+    place = kept(tmp_path).keep(folder)
+
+    assert place is not None
+    subprocess.run(["git", "status"], cwd=place / where, check=False, capture_output=True)
+    assert not ran.exists()
+    assert not [*place.rglob(".git")]
 
 
 def test_the_oldest_go_when_the_cap_is_reached(tmp_path: Path, work: Path) -> None:
