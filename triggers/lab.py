@@ -23,7 +23,7 @@ from state.charter_file import charter_file, read_charter
 from state.embedded import EmbeddedRedis, make_data_dir
 from state.errors import Unavailable
 from state.presence import Announced, Presence
-from state.settings import Settings
+from state.settings import Settings, host_name
 from state.tokens import Tokens
 from triggers import own_redis
 from triggers.http.binding import check_bind
@@ -134,8 +134,8 @@ class LocalLab:
                 missing = "the web process"
                 with contextlib.suppress(Unavailable):
                     alive = await presence.alive(settings.stale_s)
-                    for told in (p.facts for p in alive if "training" in p.facts):
-                        self.worker = told
+                    own = f"supervisor@{host_name()}:{self._group.pids.get('worker')}"
+                    self.worker = next((p.facts for p in alive if p.name == own), None)
                     missing = self._missing(alive)
                     if not missing and await asyncio.to_thread(answers, self.url):
                         return

@@ -31,7 +31,7 @@ from functions.process.running import ended, exit_with
 from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
 from functions.process.worker_options import Isolation, isolation_options, python_option
 from state.embedded import redis_url
-from state.errors import Forbidden, Invalid, NightjarError
+from state.errors import Forbidden, NightjarError
 from state.program import PROGRAM
 from state.settings import Settings, host_name
 from workers import keeper
@@ -45,6 +45,8 @@ from workers.remote.client import calling
 from workers.slot import Slot
 
 log = logging.getLogger(__name__)
+
+NO_SLOT = "no GPU is seen and no CPU slot is asked for: this worker serves nothing (--cpu 1 adds a slot)"
 
 
 def keeper_spec(options: WorkerOptions, device: Device, slots: int, silent_s: float) -> ProcessSpec:
@@ -71,7 +73,7 @@ async def supervise(
         "slots": len(devices),
         "repo": str(options.repo),
         "training": f"{trained(options)} with {python.path} on {counted(devices)}, isolation {isolation}",
-        "warnings": await asyncio.to_thread(warnings, options, python),
+        "warnings": [*([] if devices else [NO_SLOT]), *await asyncio.to_thread(warnings, options, python)],
         "isolation": isolation,
         "no_stronger_isolation": why,
         REACHES_LAB: reaches_lab(options.tier, network=options.network),
@@ -154,7 +156,7 @@ def trained(options: WorkerOptions) -> str:
 def counted(devices: Sequence[Device]) -> str:
     """How many slots, for example `1 GPU and 2 CPU slots`."""
     counts = Counter("GPU" if device.kind == "gpu" else "CPU slot" for device in devices)
-    return " and ".join(f"{count} {kind}{'s' if count > 1 else ''}" for kind, count in counts.items())
+    return " and ".join(f"{n} {kind}{'s' if n > 1 else ''}" for kind, n in counts.items()) or "no slot"
 
 
 async def sweep(strangers: Strangers, pause_s: float) -> None:
@@ -165,16 +167,10 @@ async def sweep(strangers: Strangers, pause_s: float) -> None:
 
 
 def devices_for(host: str, gpu: str, cpu: int | None) -> list[Device]:
-    """The devices to serve, under this host's name; one CPU slot if there is no GPU and `cpu` is None.
-
-    Raises:
-        Invalid: there is no device.
-    """
+    """The devices to serve, under this host's name; one CPU slot if there is no GPU and `cpu` is None."""
     found = discover(host, gpu=gpu, cpu=cpu or 0)
     if not found and cpu is None:
         found = discover(host, gpu="none", cpu=1)
-    if not found:
-        raise Invalid("no GPU is visible and no CPU slot was asked for", hint="add --cpu 1")
     return found
 
 

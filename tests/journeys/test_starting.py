@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from tests.commands import command_line, nightjar
-from tests.journeys.running import reserved_port
+from tests.journeys.running import reserved_port, running_lab
 from tests.workers.repository import Repository
 
 pytestmark = pytest.mark.process
@@ -70,6 +70,17 @@ def test_an_interpreter_that_is_not_there_is_refused(project: Path, tmp_path: Pa
     assert "--python '/no/such/python' is no program that can be run" in said
     assert "name an interpreter" in remedy
     assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.timeout(300)
+def test_a_lab_without_slots_of_its_own_becomes_ready(tmp_path: Path) -> None:
+    with running_lab(tmp_path / "lab") as lab:
+        lab.start("--cpu", "0")
+
+        assert lab.get("pool/list")["total"] == 0
+        assert (
+            "warning: no GPU is seen and no CPU slot is asked for: this worker serves nothing" in lab.output()
+        )
 
 
 def test_doctor_names_what_the_project_s_python_does_not_have(project: Path, tmp_path: Path) -> None:
