@@ -18,7 +18,18 @@ from state.records import Experiment, Gpu, GpuStatus, Tag, flatten, words
 from state.refusals import no_gpu
 
 ALL = -1
-DESCRIBED = {"gpu_id", "gpu_index", "gpu_name", "vram_mb", "uuid", "host", "boot_id", "labels", "transport"}
+DESCRIBED = {
+    "gpu_id",
+    "gpu_index",
+    "gpu_name",
+    "vram_mb",
+    "uuid",
+    "host",
+    "boot_id",
+    "labels",
+    "transport",
+    "keeper",
+}
 """What a keeper says of its GPU."""
 
 
@@ -158,12 +169,13 @@ class Pool:
         )
 
     async def register(
-        self, gpu: Gpu, *, of_any: bool = True, most_of_owner: int | None = None
-    ) -> tuple[Gpu, float] | Literal["other", "full"]:
+        self, gpu: Gpu, *, of_any: bool = True, most_of_owner: int | None = None, replaced: str | None = None
+    ) -> tuple[Gpu, float] | Literal["other", "full", "served"]:
         """Add a GPU, or bring it back; a lease on it stays. Answers it as it stands then, with Redis' clock.
 
         A new one is `gpu.owner`'s. "other": it is another owner's, and not `of_any`; "full": it would be new, and its
-        owner has `most_of_owner` GPUs.
+        owner has `most_of_owner` GPUs; "served": it is not offline, and its keeper is neither `gpu.keeper` nor the
+        one that is `replaced`.
         """
         fields = gpu.model_dump(include=DESCRIBED, exclude_none=True)
         answer = await self._lab.move(
@@ -176,11 +188,13 @@ class Pool:
                 "of_agent": "true" if gpu.of_agent else None,
                 "of_any": "yes" if of_any else None,
                 "most_of_owner": most_of_owner,
+                "keeper": gpu.keeper,
+                "replaced": replaced,
             },
         )
         match answer:
-            case ["other" | "full" as refused]:
-                why: Literal["other", "full"] = refused
+            case ["other" | "full" | "served" as refused]:
+                why: Literal["other", "full", "served"] = refused
                 return why
             case _:
                 _, now, *stored = answer
@@ -291,12 +305,13 @@ class Pool:
         fence: int | None = None,
         heartbeat_at: float | None = None,
         tripped_until: float | None = None,
+        keeper: str | None = None,
         unset: str | None = None,
     ) -> Flagged | None:
         """Set or clear flags (offline, sick, drained, unproven, leaving, ...); the status follows from them.
 
-        None where the GPU is unknown, or is not as the caller read it: one of `fence`, `heartbeat_at` and
-        `tripped_until` was given and is another, or the flag `unset` is set already.
+        None where the GPU is unknown, or is not as the caller read it: one of `fence`, `heartbeat_at`,
+        `tripped_until` and `keeper` was given and is another, or the flag `unset` is set already.
         """
         answer = await self._lab.move(
             "flag_gpu",
@@ -309,6 +324,7 @@ class Pool:
                 "fence": fence,
                 "heartbeat_at": heartbeat_at,
                 "tripped_until": tripped_until,
+                "keeper": keeper,
                 "unset": unset,
             },
         )
@@ -330,11 +346,12 @@ class Pool:
         agent: str | None = None,
         owner: str | None = None,
         heartbeat_at: float | None = None,
+        keeper: str | None = None,
     ) -> Literal["ok", "unknown", "held", "other"]:
         """Forget a GPU that no experiment holds.
 
-        Only one that `agent` registered for itself, that `owner` registered, or that was not heard of since
-        `heartbeat_at`, where that is given; "other": it is not.
+        Only one that `agent` registered for itself, that `owner` registered, that was not heard of since
+        `heartbeat_at`, or that no other than `keeper` serves, where that is given; "other": it is not.
         """
         answer: Literal["ok", "unknown", "held", "other"] = await self._lab.move(
             "deregister_gpu",
@@ -345,6 +362,7 @@ class Pool:
                 "agent": agent,
                 "owner": owner,
                 "heartbeat_at": heartbeat_at,
+                "keeper": keeper,
             },
         )
         return answer

@@ -14,6 +14,15 @@ def no_gpu(gpu_id: str) -> NotFound:
     return NotFound(f"there is no GPU {gpu_id!r}", hint="register it with POST /api/pool/register")
 
 
+def served_by_another(gpu_id: str) -> Conflict:
+    """The GPU has a worker already."""
+    return Conflict(
+        f"another worker serves {gpu_id}",
+        hint="one at a time may: end that worker, or name other slots with --gpu and --cpu",
+        fields={"code": "served"},
+    )
+
+
 def agents_own(gpu_id: str) -> Conflict:
     """The GPU is an agent's own: no worker of the lab trains there."""
     return Conflict(

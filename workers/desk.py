@@ -20,7 +20,7 @@ from workers.slot import Slot
 CALLED = ("pool::register_gpu", "pool::heartbeat", "pool::give_back", "pool::leave")
 READ = "gpu::get"
 KNOWN = {
-    *("gpu_id", "gpu_index", "gpu_name", "vram_mb", "boot_id"),
+    *("gpu_id", "gpu_index", "gpu_name", "vram_mb", "boot_id", "keeper", "offline"),
     *("holder", "attempt", "fence", "runner", "footprint", "unproven"),
 }
 """Fields of a GPU that a keeper reads."""

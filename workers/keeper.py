@@ -13,7 +13,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
@@ -25,14 +25,14 @@ from functions.process.own_modules import started
 from functions.process.project import repository_head
 from functions.process.running import ended, exit_with
 from functions.process.supervision import ProcessGroup, ProcessSpec, stopping_on_signals
-from state.errors import NightjarError, NotFound, Unavailable
+from state.errors import Conflict, NightjarError, NotFound, Unavailable
 from state.records import Gpu
 from state.refusals import no_gpu
 from state.settings import Settings, host_name
 from workers import gpu as redis_runs
 from workers.attempt.disk import free_mb
 from workers.attempt.emptiness import memory_came_back
-from workers.attempt.running import is_alive
+from workers.attempt.running import is_alive, runner_name
 from workers.attempt.stamps import kill_all
 from workers.attempt.stopped import Standstills
 from workers.attempt.strangers import Strangers
@@ -59,9 +59,11 @@ class Keeper:
     sampler: Sampler
     end_strangers: Callable[[], bool]
     """See Strangers.end."""
+    name: str = field(default_factory=lambda: runner_name(host_name(), os.getpid()))
 
     def __post_init__(self) -> None:
         self._standstills = Standstills(self.settings.silent_s)
+        self._told = ""
 
     @property
     def gpu_id(self) -> str:
@@ -72,28 +74,47 @@ class Keeper:
         return self.slot.device
 
     async def register(self) -> bool:
-        """Add the GPU to the pool; False if processes or memory of an earlier run are left on it."""
+        """Add the GPU to the pool; False if another keeper serves it, or an earlier run is left on it."""
         gpu = await self.desk.find(self.gpu_id)
+        if self._is_served_by_another(gpu):
+            self._tell(f"another worker serves {self.gpu_id}: waiting until it ends")
+            return False
         in_use = gpu is not None and gpu.runner is not None and is_alive(gpu.runner, host_name())
         if not in_use and not await self.is_empty(gpu):
-            log.error("%s stays out of the pool: an earlier run has left processes or memory", self.gpu_id)
+            self._tell(f"{self.gpu_id} stays out of the pool: an earlier run has left processes or memory")
             return False
-        await self.desk.call(
-            "pool::register_gpu",
-            {
-                "gpu_id": self.gpu_id,
-                "gpu_index": self.device.index,
-                "gpu_name": self.device.name,
-                "vram_mb": float(self.device.vram_mb),
-                "uuid": self.device.uuid,
-                "host": host_name(),
-                "boot_id": boot_id(),
-                "labels": {"kind": self.device.kind, "isolation": self.slot.tier}
-                | ({"driver": self.device.driver} if self.device.driver else {}),
-                "transport": "http" if self.slot.remote else "redis",
-            },
-        )
+        request = {
+            "gpu_id": self.gpu_id,
+            "gpu_index": self.device.index,
+            "gpu_name": self.device.name,
+            "vram_mb": float(self.device.vram_mb),
+            "uuid": self.device.uuid,
+            "host": host_name(),
+            "boot_id": boot_id(),
+            "labels": {"kind": self.device.kind, "isolation": self.slot.tier}
+            | ({"driver": self.device.driver} if self.device.driver else {}),
+            "transport": "http" if self.slot.remote else "redis",
+            "keeper": self.name,
+            "replaced": gpu.keeper if gpu is not None else None,
+        }
+        try:
+            await self.desk.call("pool::register_gpu", request)
+        except Conflict:
+            if not self._is_served_by_another(await self.desk.find(self.gpu_id)):
+                raise
+            return False  # it was quicker; the next try tells of it
         return True
+
+    def _is_served_by_another(self, gpu: Gpu | None) -> bool:
+        if gpu is None or gpu.keeper in (None, self.name) or gpu.offline:
+            return False
+        return is_alive(gpu.keeper, host_name())
+
+    def _tell(self, problem: str) -> None:
+        """Log what keeps the GPU out of the pool, once and not at every try."""
+        if problem != self._told:
+            log.error("%s", problem)
+        self._told = problem
 
     async def beat(self) -> None:
         """One heartbeat with the newest sample."""
@@ -269,12 +290,12 @@ async def _watch(keeper: Keeper) -> None:
 async def _leave(keeper: Keeper) -> None:
     """Take no new runs."""
     with contextlib.suppress(NightjarError):
-        await keeper.desk.call("pool::leave", {"gpu_id": keeper.gpu_id})
+        await keeper.desk.call("pool::leave", {"gpu_id": keeper.gpu_id, "keeper": keeper.name})
 
 
 async def _sign_off(keeper: Keeper) -> None:
     """Take the GPU out of the pool."""
-    await keeper.desk.call("pool::leave", {"gpu_id": keeper.gpu_id, "ended": True})
+    await keeper.desk.call("pool::leave", {"gpu_id": keeper.gpu_id, "keeper": keeper.name, "ended": True})
 
 
 def main(argument: str) -> int:

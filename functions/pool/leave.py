@@ -22,6 +22,9 @@ class Leave(Command):
     ended: bool = Field(
         False, description="its last run is over and its worker ends now; else it takes no more"
     )
+    keeper: str | None = Field(
+        None, max_length=100, description="as registered; where another serves it now, nothing changes"
+    )
 
 
 class Left(Response):
@@ -36,20 +39,23 @@ async def leave(request: Leave, call: Call, stores: Stores, settings: Settings) 
     A run that was leased here and not begun waits for another GPU then. One that may not be lent, because it is sick
     or drained or its last run may have left something, stays, offline: so it is not lent on its return.
     """
-    pool, gpu_id = stores.pool, request.gpu_id
+    pool, gpu_id, keeper = stores.pool, request.gpu_id, request.keeper
     try:
         held = await pool.holding(gpu_id)
     except NotFound:
         return Left(in_pool=False)
     check_own_gpu(call.caller, held.gpu, gpu_id)
     if not request.ended:
-        await pool.flag(gpu_id, set_={"leaving": True}, reason="its worker ends")
+        by = keeper or call.caller.name
+        await pool.flag(gpu_id, set_={"leaving": by}, reason="its worker ends", keeper=keeper)
+        return Left(in_pool=True)
+    if keeper is not None and held.gpu.keeper not in (None, keeper):
         return Left(in_pool=True)
     await _let_go(held, stores, settings)
     if stays_out(held.gpu):
-        await pool.flag(gpu_id, set_={"offline": True}, reason=WHY)
+        await pool.flag(gpu_id, set_={"offline": True}, reason=WHY, keeper=keeper)
         return Left(in_pool=True)
-    return Left(in_pool=await pool.deregister(gpu_id) == "held")
+    return Left(in_pool=await pool.deregister(gpu_id, keeper=keeper) in ("held", "other"))
 
 
 async def _let_go(held: Holding, stores: Stores, settings: Settings) -> None:

@@ -13,6 +13,7 @@ from state.errors import Conflict, Invalid
 from state.ids import GpuId
 from state.pool import Pool
 from state.records import Gpu, Transport
+from state.refusals import served_by_another
 from state.settings import Settings
 
 Name = Annotated[str, Field(min_length=1, max_length=100)]
@@ -32,6 +33,14 @@ class Register(Command):
         "redis",
         description="http: its worker asks pool::next for runs, and needs no Redis",
         examples=["http"],
+    )
+    keeper: Name | None = Field(
+        None,
+        description="the process that serves it; while it does, no other one may",
+        examples=["node1:4711:8f3c/90210"],
+    )
+    replaced: Name | None = Field(
+        None, description="the keeper that was found and has ended", examples=["node1:4242:8f3c/80120"]
     )
     labels: dict[Name, Annotated[str, Field(max_length=100)]] = Field(
         default_factory=dict,
@@ -66,9 +75,11 @@ async def register_gpu(request: Register, call: Call, pool: Pool, settings: Sett
             hint="serve the lab with a worker's token, or leave transport out",
         )
     whose = {"owner": caller.owner, "of_agent": is_agent}
-    asked = Gpu.model_validate(request.model_dump(exclude={"request_id"}) | whose)
+    asked = Gpu.model_validate(request.model_dump(exclude={"request_id", "replaced"}) | whose)
     while True:
-        found = await pool.register(asked, of_any=caller.may_do_all, most_of_owner=most)
+        found = await pool.register(
+            asked, of_any=caller.may_do_all, most_of_owner=most, replaced=request.replaced
+        )
         if found == "full":
             raise Conflict(
                 f"{caller.name!r} has registered {most} GPUs, as many as one {caller.role} may have",
@@ -77,6 +88,8 @@ async def register_gpu(request: Register, call: Call, pool: Pool, settings: Sett
                 else "have an operator forget those that are gone (POST /api/pool/deregister), or issue a token",
                 fields={"code": "gpu_limit", "limit": most},
             )
+        if found == "served":
+            raise served_by_another(request.gpu_id)
         if found != "other":
             gpu, now = found
             return Registered(registered=True, worker=worker_view(gpu, now, settings.stale_s))

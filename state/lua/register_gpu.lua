@@ -2,14 +2,17 @@
 -- an earlier worker. Without an owner the lab's own keeper registers it: the GPU is the lab's from now on.
 -- parts: gpu owned_gpus
 -- keys: gpu gpus
--- args: gpu_id fields* owner? of_agent? of_any? most_of_owner?
--- Without `of_any` a known GPU has to be this owner's; its owner may have `most_of_owner`.
--- returns: {other} | {full} | {ok, Redis' clock, fields of the GPU ...}
+-- args: gpu_id fields* owner? of_agent? of_any? most_of_owner? keeper? replaced?
+-- Without `of_any` a known GPU has to be this owner's; its owner may have `most_of_owner`. A GPU that is not offline
+-- changes its keeper only from `replaced`, which has ended.
+-- returns: {other} | {full} | {served} | {ok, Redis' clock, fields of the GPU ...}
 local t = now()
-local before = redis.call('HMGET', K.gpu, 'status', 'owner', 'of_agent')
+local before = redis.call('HMGET', K.gpu, 'status', 'owner', 'of_agent', 'keeper', 'offline')
 local is_new = not before[1]
 if not is_new and not A.of_any and (before[2] ~= A.owner or (before[3] or nil) ~= A.of_agent) then return {'other'} end
 if is_new and A.most_of_owner and owned_gpus(A.owner, A.of_agent) >= tonumber(A.most_of_owner) then return {'full'} end
+local keeper = before[4]
+if A.keeper and keeper and keeper ~= A.keeper and keeper ~= A.replaced and not before[5] then return {'served'} end
 redis.call('HSET', K.gpu, 'heartbeat_at', clock(t), unpack(A.fields))
 redis.call('HDEL', K.gpu, 'offline', 'leaving', 'health', 'sampled_at')
 if not A.owner then

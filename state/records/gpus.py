@@ -50,8 +50,10 @@ class Gpu(Record):
     """A run on it is over, and its keeper has not yet proven that nothing of it is left there."""
     footprint: Footprint | None = None
     """Its memory before the newest run, until that run is proven gone; none for a CPU slot."""
-    leaving: bool = False
-    """Its worker ends after the present run."""
+    keeper: str | None = None
+    """`<host>:<pid>:<start time>` of the process that serves it; none where its worker has not said it."""
+    leaving: str | None = None
+    """The worker that ends after the present run: its keeper's name, or the caller's where it has none."""
     registered_at: float = 0.0
     heartbeat_at: float = 0.0
     idle_since: float | None = None

@@ -115,6 +115,20 @@ async def test_every_wound_is_found_and_told_as_an_event(
     assert event.data["count"] == len(answer["violations"])
 
 
+async def test_a_slot_that_a_worker_leaves_which_does_not_serve_it_is_found(
+    client: httpx.AsyncClient, process: Process
+) -> None:
+    await post(client, "pool/register", gpu_id="h:0", gpu_index=0, gpu_name="x", vram_mb=1, keeper="h:2:b")
+    await process.invoker.system("keeper").invoke("pool::leave", {"gpu_id": "h:0", "keeper": "h:2:b"})
+    assert (await post(client, "lab/audit"))["violations"] == []
+
+    await process.lab.command("HSET", process.lab.keys.gpu("h:0"), "leaving", "h:1:a")
+
+    assert (await post(client, "lab/audit"))["violations"] == [
+        "h:0 takes no runs, because h:1:a leaves it, but h:2:b serves it"
+    ]
+
+
 async def test_an_open_lab_whose_operators_have_tokens_is_found(
     client: httpx.AsyncClient, process: Process
 ) -> None:

@@ -278,3 +278,53 @@ async def test_a_gpu_that_registers_again_keeps_what_an_operator_decided(bench: 
     await bench.post("pool/register", gpu_id=GPU, gpu_index=0, gpu_name="x", vram_mb=1)
 
     assert await bench.status() == "draining"
+
+
+async def served_by(bench: Bench, keeper: str, *, expect: int = 200, **more: Any) -> Any:
+    body = {"gpu_id": GPU, "gpu_index": 0, "gpu_name": "x", "vram_mb": 1, "keeper": keeper}
+    return await bench.post("pool/register", expect=expect, **body, **more)
+
+
+async def leave(bench: Bench, keeper: str, *, ended: bool = False) -> None:
+    await bench.process.invoker.system("keeper").invoke(
+        "pool::leave", {"gpu_id": GPU, "keeper": keeper, "ended": ended}
+    )
+
+
+async def test_a_gpu_has_one_keeper_until_that_has_ended(bench: Bench) -> None:
+    await served_by(bench, "h:1:a", labels={"isolation": "bwrap"})
+
+    refused = await served_by(bench, "h:2:b", expect=409, labels={"isolation": "none"})
+    assert refused["code"] == "served"
+    assert (await bench.pool.get(GPU)).labels == {"isolation": "bwrap"}
+
+    await served_by(bench, "h:2:b", replaced="h:1:a", labels={"isolation": "none"})
+    assert (await bench.pool.get(GPU)).labels == {"isolation": "none"}
+
+
+async def test_a_gpu_that_fell_silent_gets_another_keeper(bench: Bench) -> None:
+    await served_by(bench, "h:1:a")
+    await bench.pool.flag(GPU, set_={"offline": True}, reason="silent")
+
+    await served_by(bench, "h:2:b")
+
+    assert await bench.status() == "idle"
+
+
+async def test_what_a_keeper_set_ends_with_it(bench: Bench) -> None:
+    await served_by(bench, "h:1:a")
+    await leave(bench, "h:1:a")
+    assert await bench.status() == "draining"
+
+    await served_by(bench, "h:2:b", replaced="h:1:a")
+
+    assert await bench.status() == "idle"
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_a_keeper_takes_nothing_from_the_one_that_replaced_it(bench: Bench, ended: bool) -> None:
+    await served_by(bench, "h:2:b")
+
+    await leave(bench, "h:1:a", ended=ended)
+
+    assert await bench.status() == "idle"

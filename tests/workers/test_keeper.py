@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,26 @@ async def test_a_gpu_with_processes_that_do_not_die_stays_out_of_the_pool_until_
 
     assert await asyncio.wait_for(registering, 5)
     assert (await pool.get("h:cpu0")).status == "idle"
+
+
+async def test_a_slot_that_another_worker_serves_is_waited_for_and_told_of_once(
+    keeper: Keeper, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, pool: Pool
+) -> None:
+    living = {keeper.name}
+    monkeypatch.setattr(workers.keeper, "is_alive", lambda name, host: name in living)
+    kill_all = KillAll(monkeypatch, empty=True)
+    assert await keeper.register()
+    kill_all.asked = 0
+    other = replace(keeper, name="h:2:b")
+
+    for _ in range(3):
+        assert not await other.register()
+
+    assert caplog.text.count("another worker serves h:cpu0") == 1
+    assert kill_all.asked == 0, "what runs there is the other worker's"
+    living.clear()
+    assert await other.register()
+    assert (await pool.get("h:cpu0")).keeper == "h:2:b"
 
 
 async def test_a_keeper_that_waits_for_its_gpu_can_be_told_to_end(

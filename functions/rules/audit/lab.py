@@ -356,6 +356,8 @@ def pool_violations(s: PoolSnapshot) -> Iterator[str]:
             yield f"{gpu.gpu_id} is {gpu.status}, its flags say {follows}"
         if gpu.status == "idle" and gpu.footprint is not None:
             yield f"{gpu.gpu_id} is idle, but not proven empty after its last run"
+        if gpu.leaving is not None and gpu.keeper not in (None, gpu.leaving):
+            yield f"{gpu.gpu_id} takes no runs, because {gpu.leaving} leaves it, but {gpu.keeper} serves it"
         if (gpu.tripped is None) != (gpu.tripped_until is None):
             yield f"{gpu.gpu_id}: only one of tripped and tripped_until is set"
         if gpu.holder is not None and gpu.holder not in s.experiments:
