@@ -33,6 +33,7 @@ import psutil
 from pydantic import SecretStr
 
 from state.acl import WORKER, hashed, worker_rules
+from state.append_only import check_manifest
 from state.errors import Conflict, NotFound, Unavailable
 from state.fitness import check_door
 from state.private import write_private
@@ -170,6 +171,7 @@ class EmbeddedRedis:
         self.stop()
 
     def _launch(self, port: int = 0) -> None:
+        check_manifest(self._dir)
         log = self._dir / "redis.log"
         if log.exists() and log.stat().st_size > _KEEP_LOG_BYTES:
             log.replace(log.with_suffix(".log.1"))
