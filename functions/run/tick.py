@@ -12,7 +12,7 @@ from functions.rules.access import check_worker
 from functions.rules.stopping.buckets import MOST_PROGRESS, bucket_of, is_within_budget
 from functions.rules.stopping.judging import REASON, checkpoint, drawn, judge, rank_of
 from functions.rules.stopping.stoppers import looks_at
-from functions.rules.swarm.handing_out import extension_s
+from functions.rules.swarm.handing_out import extension_s, silence_s
 from functions.rules.swarm.results import ranked_value, stopped, told_reason
 from functions.views.swarm_runs import not_of_a_swarm
 from state.experiments import Experiments
@@ -20,6 +20,7 @@ from state.facts import RankFacts
 from state.ids import ExperimentId
 from state.policy import TickSource
 from state.records import Experiment
+from state.settings import Settings
 
 
 class ReportTick(Request):
@@ -53,7 +54,7 @@ def stop(e: Experiment) -> Told:
 
 
 @function("run::tick", Http("POST", "/tick"), role="worker", writes=True, keeps_answer=False)
-async def tick(request: ReportTick, call: Call, experiments: Experiments) -> Told:
+async def tick(request: ReportTick, call: Call, experiments: Experiments, settings: Settings) -> Told:
     """Report a run's metric on its way; at a tenth and each fifth it is ranked, and may be stopped or extended."""
     while True:
         facts = await experiments.rank_facts(request.id, source=request.tick_source)
@@ -67,7 +68,7 @@ async def tick(request: ReportTick, call: Call, experiments: Experiments) -> Tol
             if await experiments.end(stopped(e, facts.now)):
                 return stop(e)
             continue
-        told = await _told(request, facts, experiments)
+        told = await _told(request, facts, experiments, settings.stale_s)
         match told:
             case "stop":
                 return Told(action="stop", reason=REASON)
@@ -79,16 +80,20 @@ async def tick(request: ReportTick, call: Call, experiments: Experiments) -> Tol
                 return ON
 
 
-async def _told(request: ReportTick, facts: RankFacts, experiments: Experiments) -> str:
+async def _told(request: ReportTick, facts: RankFacts, experiments: Experiments, grace_s: float) -> str:
     """What the run is told; "stale" where it has changed meanwhile."""
     e, policy, at = facts.experiment, facts.policy, (request.m, request.p)
-    more: dict[str, Any] = {"is_base": is_within_budget(request.p), "source": request.tick_source}
+    more: dict[str, Any] = {
+        "silent_s": silence_s(e, policy, facts.now, grace_s),
+        "is_base": is_within_budget(request.p),
+        "source": request.tick_source,
+    }
     bucket = bucket_of(request.p)
     is_ranked = bucket is not None and looks_at(policy.stopping.rule, bucket) and e.retest_of is None
     if bucket is None or not is_ranked:
-        return await experiments.tick(e, at, policy.stale_after_s, **more)
+        return await experiments.tick(e, at, **more)
     if (before := e.told_at(bucket)) is not None:
-        after = await experiments.tick(e, at, policy.stale_after_s, **more)
+        after = await experiments.tick(e, at, **more)
         return after if after == "stale" else before
     value = ranked_value(e, request.m, request.tick_source, policy)
     peers = await experiments.peers(e, facts.rank_class, bucket, value)
@@ -100,6 +105,6 @@ async def _told(request: ReportTick, facts: RankFacts, experiments: Experiments)
     if answer.told == "extend":
         rank = replace(rank, extra_s=extra_s)
     if answer.told != "stop":
-        return await experiments.tick(e, at, policy.stale_after_s, rank, **more)
+        return await experiments.tick(e, at, rank=rank, **more)
     is_told = await experiments.stop_ranked(stopped(e, facts.now, rank.reason), rank)
     return "stop" if is_told else "stale"

@@ -1,4 +1,4 @@
-"""swarm::sweep ends the runs whose workers have been silent for too long."""
+"""swarm::sweep ends the runs whose workers sent no result in time."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class SweptSwarms(Response):
     """Runs that are lost now; their configs wait for other workers."""
 
 
-SILENT = "its worker was silent for too long"
+SILENT = "its worker sent no result in time"
 
 
 @function("swarm::sweep", Every("sweep_s"), role="operator", writes=True)
 async def sweep(request: SweepSwarms, experiments: Experiments) -> SweptSwarms:
-    """Mark runs as lost whose workers were silent beyond their budget; a late result still counts once."""
+    """Mark runs as lost whose workers sent no result in time; a late result still counts once."""
     silent = [run for run in await experiments.overdue() if run.status == "running"]
     endings = [replace(lost(run, SILENT), only_overdue=True) for run in silent]
     return SweptSwarms(lost=[e.experiment.experiment_id for e in endings if await experiments.end(e)])

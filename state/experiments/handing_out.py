@@ -157,9 +157,9 @@ class HandingOut(Registering, EndingStore):
         self,
         e: Experiment,
         tick: tuple[float, float],
+        *,
         silent_s: float,
         rank: Rank | None = None,
-        *,
         is_base: bool,
         source: TickSource = "report",
     ) -> Told | Literal["stale"]:

@@ -2,7 +2,7 @@
 -- parts: ticks rank
 -- keys: handed_out swarm_seen
 -- args: worker_id metric progress silent_s
--- A worker that is silent for `silent_s` seconds beyond its run's budget has lost it.
+-- A worker that is silent for `silent_s` seconds has lost its run.
 -- returns: continue | stop | extend | stale
 if redis.call('HGET', K.experiment, 'status') ~= 'running' then return 'stale' end
 local t = now()

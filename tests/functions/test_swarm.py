@@ -664,6 +664,21 @@ async def test_a_result_after_a_stop_stays_with_the_stopped_run(swarm: Swarm) ->
     assert len(await events_of(swarm.process, "run.reported_late")) == 1
 
 
+async def test_ticks_keep_a_run_no_longer_than_its_time_limit_and_the_labs_grace(swarm: Swarm) -> None:
+    await swarm.join("w1")
+    await swarm.policy(**{"budgets.base_s": 300, "stale_after_s": 10_000})
+    run_id = (await swarm.next("w1"))["run_id"]
+    lab, begun = swarm.process.lab, await swarm.process.lab.now() - 5_000
+    await lab.command("HSET", lab.keys.experiment(run_id), "started_at", f"{begun:.6f}")
+    await lab.command("ZADD", lab.keys("handed_out"), f"{begun + 660:.6f}", run_id)
+
+    for progress in (0.3, 0.5, 0.5):
+        await swarm.tick(run_id, progress, 0.9)
+    swept = await told(swarm.http, "/api/swarm/sweep")
+
+    assert swept["lost"] == [run_id]
+
+
 async def test_a_run_whose_worker_is_silent_is_lost_and_its_late_result_counts_once(swarm: Swarm) -> None:
     await swarm.join("w1")
     await swarm.join("w2")

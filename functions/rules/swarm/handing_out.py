@@ -14,6 +14,7 @@ from functions.rules.swarm.fingerprints import fingerprint
 from functions.rules.swarm.populations import Population
 from functions.rules.swarm.refilling import few
 from functions.rules.swarm.shapes import Shape, drawn_config
+from functions.rules.time_limits import default_timeout_s
 from state.decisions import Ending, HandOut
 from state.errors import BudgetExhausted, Conflict, Exhausted, Invalid
 from state.policy import Policy
@@ -63,6 +64,15 @@ def extension_s(budget_s: float, policy: Policy) -> float:
 def lost_after_s(budget_s: float, policy: Policy) -> float:
     """Seconds of silence after its hand-out after which a run counts as lost."""
     return budget_s + policy.stale_after_s
+
+
+def silence_s(run: Experiment, policy: Policy, now: float, grace_s: float) -> float:
+    """Seconds of silence after a tick after which a run counts as lost.
+
+    Ticks keep no run beyond its time limit and the grace.
+    """
+    limit_s = default_timeout_s(run.budget_s or 0.0) + (run.extended_s or 0.0) + grace_s
+    return max(0.0, min(policy.stale_after_s, (run.started_at or now) + limit_s - now))
 
 
 def check_hands_out(facts: SwarmFacts) -> None:
