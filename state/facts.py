@@ -40,7 +40,11 @@ class Spread:
 class RunFacts:
     """A run as it stands, before it is known what it is compared with."""
 
+    now: float
+    """Redis' clock."""
     experiment: Experiment
+    gpu_id: str | None
+    """The GPU of the attempt that is reported on, else of the newest."""
     first: Experiment | None
     """The experiment that it repeats; None where it is no retest."""
     answer: Mapping[str, Any] | None

@@ -201,9 +201,17 @@ class Pool:
                 return Gpu.parse(dict(zip(stored[::2], stored[1::2], strict=True))), float(now)
 
     async def heartbeat(
-        self, gpu: Gpu, health: Mapping[str, Any] | None, *, renewed: Experiment | None, lease_s: float
+        self,
+        gpu: Gpu,
+        health: Mapping[str, Any] | None,
+        *,
+        renewed: Experiment | None,
+        stops: bool = False,
+        lease_s: float,
     ) -> GpuStatus | None:
         """Note that a GPU is alive, and prolong the lease of the experiment `renewed`; answers the GPU's status.
+
+        `stops`: the holder is told to stop.
 
         None where its holder or fence is no longer as it was read: read and decide again.
 
@@ -215,9 +223,15 @@ class Pool:
             "holder": gpu.holder,
             "fence": gpu.fence,
             "health": json.dumps(dict(health), allow_nan=False) if health is not None else None,
+            "lease_s": lease_s,
         }
         if renewed is not None:
-            args |= {"lease_s": lease_s, "patience_s": renewed.patience_s}
+            args |= {
+                "renews": 1,
+                "stops": 1 if stops else None,
+                "extended_s": renewed.extended_s,
+                "patience_s": renewed.patience_s,
+            }
         answer: GpuStatus | Literal["unknown", "stale"] = await self._lab.move(
             "heartbeat_gpu",
             keys={"gpu": self._keys.gpu(gpu.gpu_id)},

@@ -13,7 +13,7 @@ from pydantic import Field
 
 from functions.contract import Call, Command
 from functions.rules.access import check_reporter
-from functions.rules.keeps.reports import check_open, is_evidence, replayed
+from functions.rules.keeps.reports import check_in_time, check_open, is_evidence, replayed
 from state.digests import digest_of
 from state.errors import Conflict
 from state.experiments import Experiments
@@ -54,7 +54,9 @@ def first_answer(
     return replayed(run.answer, op, request.digest)
 
 
-async def check_counts(op: str, request: RunReport, run: RunFacts, experiments: Experiments) -> None:
+async def check_counts(
+    op: str, request: RunReport, run: RunFacts, beside: Comparison, experiments: Experiments
+) -> None:
     """Refuse a report that comes too late; one of an attempt that there was is kept as evidence.
 
     Raises:
@@ -62,6 +64,7 @@ async def check_counts(op: str, request: RunReport, run: RunFacts, experiments: 
     """
     try:
         check_open(run.experiment, request.attempt, request.fence)
+        check_in_time(run.experiment, beside.gpu, run.now)
     except Conflict:
         if is_evidence(run.experiment, request.attempt):
             said: Mapping[str, Any] = request.model_dump(exclude_none=True)

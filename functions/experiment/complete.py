@@ -118,7 +118,7 @@ async def complete(request: Complete, call: Call, experiments: Experiments) -> C
     """Record a run's result: the status, by how much it beats the best, and what the agent does with its commit."""
 
     async def judged() -> Completed | None:
-        run = await experiments.run_facts(request.experiment_id)
+        run = await experiments.run_facts(request.experiment_id, request.attempt)
         report = at_base(request.report, run.experiment)
         under = conditions_of(report.key, run)
         beside = await experiments.comparison(
@@ -128,7 +128,7 @@ async def complete(request: Complete, call: Call, experiments: Experiments) -> C
             return Completed(**first, replayed=True)
         check_score(request.score, call.caller, run.experiment, run.tag)
         check_plausible(run.tag.metric, report.value)
-        await check_counts("complete", request, run, experiments)
+        await check_counts("complete", request, run, beside, experiments)
         await statistics_loaded(beside.noise)
         ending = with_score(judge_report(report, run, under, beside), request.score, request.reported)
         ending = with_extension(ending, request.val_bpb)

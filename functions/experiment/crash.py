@@ -51,12 +51,12 @@ async def crash(request: Crash, call: Call, experiments: Experiments, settings: 
     breaker = Breaker(settings.worker_crash_limit, settings.worker_cooldown_s)
 
     async def judged() -> Crashed | None:
-        run = await experiments.run_facts(request.experiment_id)
+        run = await experiments.run_facts(request.experiment_id, request.attempt)
         under = conditions_of(Key(), run)
         beside = await experiments.comparison(run, under.key.gpu_class, under.other_key, under.code)
         if first := first_answer("crash", request, call, run, beside):
             return crashed(first, replayed=True)
-        await check_counts("crash", request, run, experiments)
+        await check_counts("crash", request, run, beside, experiments)
         ending = judge_failure(failure, run, beside, breaker)
         return crashed(ending.answer or {}) if await experiments.end(ending) else None
 

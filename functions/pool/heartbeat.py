@@ -77,7 +77,13 @@ async def heartbeat(request: Heartbeat, call: Call, pool: Pool, settings: Settin
         gpu = held.gpu
         check_own_gpu(call.caller, gpu, gpu.gpu_id)
         decided = beat(held, request.fence)
-        status = await pool.heartbeat(gpu, health, renewed=decided.renewed, lease_s=settings.stale_s)
+        status = await pool.heartbeat(
+            gpu,
+            health,
+            renewed=decided.renewed,
+            stops=decided.action == "stop",
+            lease_s=settings.stale_s,
+        )
         if status is not None:
             return Alive(
                 ok=True, status=status, fence=gpu.fence, experiment_id=gpu.holder, action=decided.action

@@ -5,13 +5,12 @@ from __future__ import annotations
 from functions.contract import Command, Every, Response, function
 from functions.pool._stores import Stores
 from functions.rules.pool.breaker import may_try
-from functions.rules.pool.broken_lease import broken, why_gone
+from functions.rules.pool.broken_lease import broken, reason_of, why_gone
 from functions.rules.pool.health import is_forgotten, is_newly_silent
 from state.records import Gpu
 from state.settings import Settings
 
 DAY_S = 86400.0
-REASONS = {"silent": "its worker fell silent", "expired": "its lease ran out"}
 
 
 class Sweep(Command):
@@ -78,9 +77,8 @@ async def _end_lease(gpu_id: str, swept: Swept, stores: Stores, stale_s: float) 
         why = why_gone(held.gpu, held.now, stale_s)
         if why is None or held.experiment is None or held.policy is None:
             return
-        end = broken(
-            held.gpu, held.experiment, why, reason=REASONS[why], max_attempts=held.policy.max_attempts
-        )
+        reason = reason_of(held.gpu, held.experiment, why)
+        end = broken(held.gpu, held.experiment, why, reason=reason, max_attempts=held.policy.max_attempts)
         became = await stores.experiments.break_lease(end, stale_s=stale_s)
         if became is not None:
             swept.leases_ended.append(gpu_id)

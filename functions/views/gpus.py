@@ -18,6 +18,7 @@ TIMES = (
     "idle_since",
     "leased_at",
     "lease_expires_at",
+    "deadline",
     "sampled_at",
     "tripped_until",
 )

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar
 from weakref import WeakValueDictionary
 
 from state.budgets import WARN_AT, is_spent
-from state.client import Lab
+from state.client import Lab, time_of
 from state.decisions import BrokenLease, Ended, Ending, Requeued, SameAttempt
 from state.experiments.ranking import amounts, counted, counting, ends_at, trends_at
 from state.experiments.reading import Reading, experiment_in
@@ -64,8 +64,8 @@ class EndingStore(Reading):
                 pass
         return answer
 
-    async def run_facts(self, experiment_id: str) -> RunFacts:
-        """What a report about this experiment is judged by; one round trip.
+    async def run_facts(self, experiment_id: str, attempt: int | None = None) -> RunFacts:
+        """What a report about this experiment, or about this attempt at it, is judged by; one round trip.
 
         Raises:
             NotFound: no such experiment.
@@ -80,11 +80,16 @@ class EndingStore(Reading):
                 "crashes": ("HGET", keys("crashes", tag), "consecutive"),
                 "best": ("HGETALL", keys.best(tag)),
                 "epoch": ("HGET", keys("forest", tag), "epoch"),
+                "now": ("TIME",),
+                "gpu_id": ("HGET", keys.attempts(experiment_id), f"{attempt}:gpu_id") if attempt else None,
             }
         )
         stored, (values, version) = found["experiment"], found["policy"]
+        e = experiment_in(stored, experiment_id)
         return RunFacts(
-            experiment=experiment_in(stored, experiment_id),
+            now=time_of(found["now"]),
+            experiment=e,
+            gpu_id=found["gpu_id"] or e.gpu_id,
             first=Experiment.found(found["first"]),
             answer=json.loads(stored["answer"]) if stored.get("answer") else None,
             tag=Tag.parse(found["tag"]),
@@ -118,7 +123,7 @@ class EndingStore(Reading):
         found = await self._lab.read(
             {
                 "noise": ("HMGET", noise, "squares", "df", code, best_code or code),
-                "gpu": ("HGETALL", keys.gpu(e.gpu_id)) if e.gpu_id else None,
+                "gpu": ("HGETALL", keys.gpu(run.gpu_id)) if run.gpu_id else None,
                 "best": ("HGETALL", keys.best(e.tag, other_key)) if other_key else None,
                 "base": base_above(self._lab, keys.experiment(base_id)) if base_id else None,
                 **{name: ("HGETALL", keys.trace(name)) for name in names},

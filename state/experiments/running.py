@@ -54,6 +54,7 @@ class Running(Reading):
                 "fence": fence,
                 "runner": runner,
                 "lease_s": lease_s,
+                "timeout_s": e.timeout_s or 0.0,
                 "footprint": footprint.model_dump_json() if footprint else None,
                 "experiment_traceparent": e.traceparent,
             },
@@ -70,7 +71,7 @@ class Running(Reading):
         patch: bytes | None,
         differs: bool,
     ) -> bool:
-        """Store what code a running attempt trains; False where it is over, or another's.
+        """Store what code a running attempt trains; False where it is over, or another's. Its time limit begins now.
 
         `patch` takes the place of the one that was sent, if any. A retest has its code from its first run, unless
         that is a claim.
@@ -80,6 +81,8 @@ class Running(Reading):
             "note_source",
             keys={
                 "experiment": self._keys.experiment(e.experiment_id),
+                "gpu": self._keys.gpu(e.gpu_id or ""),
+                "attempts": self._keys.attempts(e.experiment_id),
                 "first": self._keys.experiment(e.retest_of) if e.retest_of else None,
                 "patch": self._keys("diffs", patch_id) if patch_id else None,
                 "patch_bytes": self._keys("patch_bytes", e.owner) if patch_id and e.owner else None,

@@ -15,7 +15,7 @@ if concerned and (is_stale() or changed(K.experiment, 'stopping', 'false', A.sto
 
 -- While the lab was off, the GPU was not used: a run that goes on renews its lease.
 local at, used_until = clock(t), clock(math.min(t, tonumber(g[4] or t)))
-redis.call('HDEL', K.gpu, 'holder', 'leased_at', 'lease_expires_at', 'runner', unpack(A.cleared))
+redis.call('HDEL', K.gpu, 'holder', 'leased_at', 'lease_expires_at', 'deadline', 'runner', unpack(A.cleared))
 redis.call('ZREM', K.leases, A.gpu_id)
 if #A.flags > 0 then redis.call('HSET', K.gpu, unpack(A.flags)) end
 derive_status(K.gpu, A.gpu_id, t, A.reason)

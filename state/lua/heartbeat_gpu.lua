@@ -1,7 +1,8 @@
--- A GPU is alive. With `lease_s` the lease of its holder is renewed, and the holder's agent was heard of, too.
--- parts: gpu
--- keys: gpu leases open
--- args: gpu_id health? holder? fence lease_s? patience_s?
+-- A GPU is alive. With `renews` the lease of its holder is renewed, and the holder's agent was heard of, too; `stops`: the
+-- holder is told to stop.
+-- parts: gpu lease
+-- keys: open
+-- args: gpu_id health? holder? fence renews? stops? extended_s? patience_s?
 -- returns: the GPU's status | unknown | stale
 local g = redis.call('HMGET', K.gpu, 'status', 'holder', 'fence', 'lease_expires_at')
 if not g[1] then return 'unknown' end
@@ -10,10 +11,9 @@ local t = now()
 redis.call('HSET', K.gpu, 'heartbeat_at', clock(t))
 redis.call('HDEL', K.gpu, 'offline')
 if A.health then redis.call('HSET', K.gpu, 'health', A.health, 'sampled_at', clock(t)) end
-if A.lease_s then
-  local expiry = clock(math.max(t + tonumber(A.lease_s), tonumber(g[4] or '0')))
-  redis.call('HSET', K.gpu, 'lease_expires_at', expiry)
-  redis.call('ZADD', K.leases, expiry, A.gpu_id)
+if A.renews then
+  if A.stops then hasten(t, A.extended_s) end
+  prolong(t, A.gpu_id, A.extended_s, g[4])
   redis.call('ZADD', K.open, 'XX', clock(t + tonumber(A.patience_s)), A.holder)
 end
 return derive_status(K.gpu, A.gpu_id, t, 'heard of again')

@@ -40,11 +40,14 @@ for _, candidate in ipairs(K.candidates) do
     local expiry = clock(t + tonumber(A.lease_s))
     redis.call('HSET', candidate, 'holder', A.id, 'attempt', A.attempt, 'fence', fence, 'leased_at', clock(t),
       'lease_expires_at', expiry)
-    redis.call('HDEL', candidate, 'runner')
+    redis.call('HDEL', candidate, 'runner', 'deadline')
     derive_status(candidate, gpu[3], t)
     redis.call('ZADD', K.leases, expiry, gpu[3])
     redis.call('HSET', K.experiment, 'fence', fence, 'gpu_id', gpu[3], 'gpu_class', gpu[5])
-    if e[1] == 'queued' then begin_attempt(gpu[3], fence) end
+    if e[1] == 'queued' then
+      redis.call('HSET', candidate, 'deadline', clock(t + 2 * tonumber(A.lease_s))) -- until a worker begins the run
+      begin_attempt(gpu[3], fence)
+    end
     emit('gpu.leased', A.tag, gpu[3], about(gpu[3], fence), A.experiment_traceparent)
     return {'leased', gpu[3], gpu[4], tostring(fence), expiry, decided_of(A.id)}
   end

@@ -1,11 +1,16 @@
 -- A worker has checked out an attempt's code: what identifies it, and its patch where what was sent is not what is trained.
--- A retest has its code from its first run, unless that is a claim: the lab has not seen its code before.
+-- Its time limit begins now. A retest has its code from its first run, unless that is a claim: the lab has not seen its code
+-- before.
 -- parts: patches
--- keys: experiment first? tried
+-- keys: experiment attempts gpu first? tried
 -- args: id first_id tag attempt fence tree_id patch_id? differs?
 -- returns: ok | stale
-local e = redis.call('HMGET', K.experiment, 'status', 'attempt', 'fence', 'diff_id', 'duplicate_of')
+local e = redis.call('HMGET', K.experiment, 'status', 'attempt', 'fence', 'diff_id', 'duplicate_of', 'started_at')
 if e[1] ~= 'running' or e[2] ~= A.attempt or e[3] ~= A.fence then return 'stale' end
+local t = now()
+if redis.call('HSETNX', K.attempts, A.attempt .. ':built_at', clock(t)) == 1 then
+  redis.call('HINCRBYFLOAT', K.gpu, 'deadline', clock(t - tonumber(e[6])))
+end
 if K.first then
   local claim = redis.call('HMGET', K.first, 'claimed', 'measured_by')
   if claim[1] ~= 'true' or claim[2] then return 'ok' end

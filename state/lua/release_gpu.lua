@@ -9,7 +9,7 @@ if not g[1] then return 'free' end
 if g[1] ~= A.id or A.fence and g[2] ~= A.fence then return 'other' end
 local e = redis.call('HMGET', K.experiment, 'status', 'fence')
 if (e[1] == 'leased' or e[1] == 'running') and e[2] == g[2] then return 'busy' end
-redis.call('HDEL', K.gpu, 'holder', 'leased_at', 'lease_expires_at', 'runner')
+redis.call('HDEL', K.gpu, 'holder', 'leased_at', 'lease_expires_at', 'deadline', 'runner')
 redis.call('ZREM', K.leases, A.gpu_id)
 if A.proven then
   redis.call('HDEL', K.gpu, 'footprint')

@@ -63,6 +63,8 @@ class Gpu(Record):
     fence: int = 0
     leased_at: float | None = None
     lease_expires_at: float | None = None
+    deadline: float | None = None
+    """When the lab ends the lease of a run, however often it is renewed. The run's extension comes on top."""
     runner: str | None = None
     """`<host>:<pid>:<start time>` of the process that runs the attempt; none for an agent's own lease."""
     consecutive_crashes: int = 0

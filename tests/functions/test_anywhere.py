@@ -13,6 +13,8 @@ import pytest
 
 from functions.process.lifecycle import Process
 from state.experiments import Experiments
+from state.pool import Pool
+from state.records import Gpu
 from tests.conftest import served_client
 from tests.labs import add_gpu, asked, bearer, events_of, handed_over, idea, open_tag, problem, told
 
@@ -298,3 +300,137 @@ async def test_bad_input_changes_nothing_and_says_what_is_wrong(
 
     assert said in str(document)
     assert await lab.status(name) == "leased"
+
+
+async def begun(lab: Lab, **changes: Any) -> dict[str, Any]:
+    """The lease of a run that the worker has begun, with a time limit of 4 s."""
+    await lab.submitted(timeout_s=4, **changes)
+    lease = lease_of(await lab.handed())
+    await lab.ask("gpu/begin", **lease, runner="f:1:1")
+    return lease
+
+
+async def gpu_of(lab: Lab) -> Gpu:
+    return await Pool(lab.process.lab).get(FAR)
+
+
+async def pass_deadline(lab: Lab, more_s: float = 0.0) -> None:
+    """As if the deadline of the run, and `more_s` seconds, had passed a moment ago."""
+    store = lab.process.lab
+    passed = f"{await store.now() - more_s - 0.001:.6f}"
+    await store.command("HSET", store.keys.gpu(FAR), "deadline", passed, "lease_expires_at", passed)
+
+
+async def sweep(lab: Lab) -> dict[str, Any]:
+    return await told(lab.http, "/api/pool/sweep")
+
+
+async def test_a_run_has_its_time_limit_and_one_lease_from_when_its_code_was_built(lab: Lab) -> None:
+    lease = await begun(lab)
+    grace_s = lab.process.settings.stale_s
+    e = await Experiments(lab.process.lab).get(lease["experiment_id"])
+    at_first = (await gpu_of(lab)).deadline
+
+    for _ in range(2):
+        await lab.ask("gpu/built", **lease, tree_id="t1")
+    [attempt] = (await asked(lab.http, f"/api/experiment/{e.experiment_id}"))["attempts"].values()
+
+    assert at_first == pytest.approx((e.started_at or 0) + 4 + grace_s, abs=1e-3)
+    assert (await gpu_of(lab)).deadline == pytest.approx(float(attempt["built_at"]) + 4 + grace_s, abs=1e-3)
+
+
+async def test_a_worker_that_renews_past_its_time_limit_loses_the_run(lab: Lab) -> None:
+    lease = await begun(lab)
+    assert (await lab.ask("gpu/renew", **lease))["order"] == "continue"
+    await pass_deadline(lab)
+
+    orders = [(await lab.ask("gpu/renew", **lease))["order"] for _ in range(3)]
+    await lab.ask("pool/heartbeat", gpu_id=FAR, fence=lease["fence"])
+    swept = await sweep(lab)
+
+    assert orders == ["lost"] * 3
+    assert swept["experiments"] == {lease["experiment_id"]: "queued"}
+    attempts = (await asked(lab.http, f"/api/experiment/{lease['experiment_id']}"))["attempts"]
+    assert attempts["1"]["status"] == "lost"
+    assert attempts["1"]["reason"] == "its worker went on past its time limit"
+    assert (await events_of(lab.process, "experiment.queued"))[-1]["reason"] == attempts["1"]["reason"]
+
+
+async def test_a_worker_that_goes_on_after_a_stop_has_one_lease_to_end_the_run(lab: Lab) -> None:
+    lease = await begun(lab)
+    await lab.ask("gpu/renew", **lease)
+    store = lab.process.lab
+    await store.command("HINCRBYFLOAT", store.keys.gpu(FAR), "deadline", "1000")  # a long time limit
+    await told(lab.http, "/api/experiment/stop", experiment_id=lease["experiment_id"])
+
+    first = (await lab.ask("gpu/renew", **lease))["order"]
+    latest_s, deadline = await store.now() + lab.process.settings.stale_s, (await gpu_of(lab)).deadline
+    orders = [(await lab.ask("gpu/renew", **lease))["order"] for _ in range(2)]
+    assert 0 < (deadline or 0.0) <= latest_s
+    assert (await gpu_of(lab)).deadline == deadline
+    await pass_deadline(lab)
+    orders.append((await lab.ask("gpu/renew", **lease))["order"])
+    swept = await sweep(lab)
+
+    assert (first, orders) == ("stop", ["stop", "stop", "lost"])
+    assert swept["experiments"] == {lease["experiment_id"]: "stopped"}
+    [ended] = await events_of(lab.process, "experiment.finished")
+    assert (ended["status"], ended["reason"]) == ("stopped", "its worker went on after it was told to stop")
+
+
+async def test_a_heartbeat_that_is_answered_stop_counts_as_told(lab: Lab) -> None:
+    lease = await begun(lab)
+    store = lab.process.lab
+    await store.command("HINCRBYFLOAT", store.keys.gpu(FAR), "deadline", "1000")
+    await told(lab.http, "/api/experiment/stop", experiment_id=lease["experiment_id"])
+
+    beat = await lab.ask("pool/heartbeat", gpu_id=FAR, fence=lease["fence"])
+
+    assert beat["action"] == "stop"
+    assert ((await gpu_of(lab)).deadline or 0.0) <= await store.now() + lab.process.settings.stale_s
+
+
+async def test_time_that_stopping_granted_a_run_moves_its_deadline(lab: Lab) -> None:
+    lease = await begun(lab)
+    store = lab.process.lab
+    await store.command("HSET", store.keys.experiment(lease["experiment_id"]), "extended_s", "120.0")
+    await pass_deadline(lab)
+
+    within = (await lab.ask("gpu/renew", **lease))["order"]
+    kept = (await sweep(lab))["experiments"]
+    await pass_deadline(lab, 120.0)
+
+    assert (within, kept) == ("continue", {})
+    assert (await lab.ask("gpu/renew", **lease))["order"] == "lost"
+
+
+@pytest.mark.parametrize("is_swept", [False, True])
+async def test_a_result_past_the_deadline_is_evidence_of_a_lost_attempt(lab: Lab, is_swept: bool) -> None:
+    lease = await begun(lab)
+    await pass_deadline(lab)
+    if is_swept:
+        await sweep(lab)
+
+    refused = await lab.post("experiment/complete", lab.wes, **lease, val_bpb=0.5)
+
+    problem(refused, 409)
+    assert (await sweep(lab))["experiments"] == ({} if is_swept else {lease["experiment_id"]: "queued"})
+    shown = await asked(lab.http, f"/api/experiment/{lease['experiment_id']}")
+    assert (shown["experiment"]["status"], shown["experiment"]["val_bpb"]) == ("queued", None)
+    assert [late["val_bpb"] for late in shown["late_results"]] == [0.5]
+
+
+async def test_heartbeats_keep_no_run_that_its_worker_does_not_begin(lab: Lab) -> None:
+    name = await lab.submitted()
+    lease = lease_of(await lab.handed())
+    await lab.ask("pool/heartbeat", gpu_id=FAR, fence=lease["fence"])
+    held = await gpu_of(lab)
+    await pass_deadline(lab)
+
+    await lab.ask("pool/heartbeat", gpu_id=FAR, fence=lease["fence"])
+    swept = await sweep(lab)
+
+    assert (held.deadline or 0.0) - (held.leased_at or 0.0) == pytest.approx(
+        2 * lab.process.settings.stale_s, abs=1e-3
+    )
+    assert swept["experiments"] == {name: "queued"}

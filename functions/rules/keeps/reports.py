@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from functions.rules.ended import REGISTER, already_finished, outcome_of
+from functions.rules.pool.broken_lease import ends_at
 from state.errors import Conflict
-from state.records import OPEN, Experiment
+from state.records import OPEN, Experiment, Gpu
 
 MOST_RETESTS = 100
 """Of one experiment."""
@@ -65,6 +66,20 @@ def check_open(experiment: Experiment, attempt: int | None, fence: int | None) -
             f"{e.experiment_id} is {e.status}: a worker reports on it",
             hint=f"wait for it with GET /api/experiment/{e.experiment_id}/wait, or stop it first",
             fields={"experiment_status": e.status},
+        )
+
+
+def check_in_time(e: Experiment, gpu: Gpu | None, now: float) -> None:
+    """Refuse the result of a run whose lease the lab ends: the next sweep does.
+
+    Raises:
+        Conflict: the deadline has come.
+    """
+    if e.attempt > 0 and gpu is not None and gpu.holder == e.experiment_id and now >= ends_at(gpu, e):
+        raise Conflict(
+            f"attempt {e.attempt} of {e.experiment_id} is past its time limit and the lab's grace",
+            hint="its result was kept as evidence and does not count; end runs at their timeout_s",
+            fields={"experiment_status": e.status, "attempt": e.attempt},
         )
 
 

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from functions.rules.pool.health import is_stale
 from state.decisions import AfterLease, BrokenLease, Ended, Gone, Requeued, SameAttempt
 from state.records import Experiment, Gpu
+
+CLOCK_S = 1e-3
+"""Two sums of times that are less apart than this are the same moment."""
+
+
+def ends_at(gpu: Gpu, e: Experiment) -> float:
+    """When the lab ends the lease of a run, however often its worker renews it; infinite where an agent holds it."""
+    return math.inf if gpu.deadline is None else gpu.deadline + (e.extended_s or 0.0)
 
 
 def why_gone(gpu: Gpu, now: float, stale_s: float) -> Gone | None:
@@ -16,6 +25,17 @@ def why_gone(gpu: Gpu, now: float, stale_s: float) -> Gone | None:
     if is_stale(gpu.heartbeat_at, now, stale_s):
         return "silent"
     return "expired" if gpu.lease_expires_at is not None and gpu.lease_expires_at <= now else None
+
+
+def reason_of(gpu: Gpu, e: Experiment, why: Gone) -> str:
+    """Why the sweep ends a lease, for people."""
+    if why == "silent":
+        return "its worker fell silent"
+    if e.status == "leased" or (gpu.lease_expires_at or 0.0) < ends_at(gpu, e) - CLOCK_S:
+        return "its lease ran out"
+    if e.stopping:
+        return "its worker went on after it was told to stop"
+    return "its worker went on past its time limit"
 
 
 def broken(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from functions.rules.pool.broken_lease import after_lease, broken, flags_after, why_gone
+from functions.rules.pool.broken_lease import after_lease, broken, flags_after, reason_of, why_gone
 from state.decisions import Ended, Gone, Requeued, SameAttempt
 from state.records import Experiment, Gpu
 from tests.functions.rules.sample import experiment, gpu
@@ -95,3 +95,22 @@ def test_a_gpu_that_is_unfit_for_a_run_is_sick_and_the_attempt_waits_for_another
 
     assert decided.then == SameAttempt()
     assert decided.flags == {"sick": "no driver", "good_samples": 0}
+
+
+@pytest.mark.parametrize(
+    ("why", "deadline", "fields", "reason"),
+    [
+        ("silent", 150.0, {}, "its worker fell silent"),
+        ("expired", None, {}, "its lease ran out"),
+        ("expired", 151.0, {}, "its lease ran out"),
+        ("expired", 150.0, {}, "its worker went on past its time limit"),
+        ("expired", 150.0, {"extended_s": 60.0}, "its lease ran out"),
+        ("expired", 90.0, {"extended_s": 60.0}, "its worker went on past its time limit"),
+        ("expired", 150.0, {"stopping": True}, "its worker went on after it was told to stop"),
+        ("expired", 150.0, {"status": "leased"}, "its lease ran out"),
+    ],
+)
+def test_a_lease_that_ends_at_its_deadline_says_what_its_worker_did(
+    why: Gone, deadline: float | None, fields: dict[str, Any], reason: str
+) -> None:
+    assert reason_of(lent(deadline=deadline), held(**fields), why) == reason
