@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from functions.formats.metrics_block import FailureKind
 from state.policy import TickSource
-from state.records import Footprint, Score
+from state.records import Footprint, Score, TimeSpent
 
 Order = Literal["continue", "stop", "lost"]
 """What the lab wants of a running attempt: go on, stop it, or drop it because the lease is gone."""
@@ -85,6 +85,8 @@ class Trained:
     """What the script printed of the tag's metric."""
     score: Score = "reported"
     """Whether the tag's evaluator measured the metric, or the script printed it."""
+    time: TimeSpent | None = None
+    """How long it trained, as the worker measured it."""
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,24 @@ Score = Literal["reported", "trusted"]
 none of that code runs."""
 
 
+class TimeSpent(BaseModel):
+    """How long a run trained, without its scoring."""
+
+    model_config = ConfigDict(frozen=True, allow_inf_nan=False)
+
+    wall_seconds: float
+    cpu_seconds: float | None = None
+    """Of all its processes; None: it was not measured."""
+
+
+class ReferenceTime(TimeSpent):
+    """The time that runs of one GPU class and budget are compared with."""
+
+    experiment_id: str
+    baseline: bool = False
+    """It is the time of the tag's baseline."""
+
+
 class Mention(Record):
     """What a suggestion says of an experiment's code."""
 

@@ -19,19 +19,22 @@ from functions.lanes import Extension, Order, Watcher
 from functions.process.kinship import children_of
 from functions.process.running import ended
 from state.policy import TickSource
+from state.records import TimeSpent
 from workers.attempt import stamps
 from workers.attempt.capped_log import CappedLog
 from workers.attempt.disk import bytes_on_disk
 from workers.attempt.pipes import inheritable_name, open_pipe, parse_tick, read_now, until_readable
 from workers.attempt.printed import PrintedTicks
 from workers.attempt.reach import Reach
-from workers.attempt.usage import Ceilings, Excess, excess_below, excess_of_disk
+from workers.attempt.usage import Ceilings, CpuSeconds, Excess, below, excess_of, excess_of_disk
 
 _log = logging.getLogger(__name__)
 
 _LAUNCH = Path(__file__).with_name("launch.py")
 _LONGEST_TICK = 4096
 _REAP_S = 5.0
+_MOST_PROCESSES = 10_000
+"""That are looked at where a run may have any number."""
 _BY_SIGNAL = 128
 """What bubblewrap adds to the number of a signal."""
 
@@ -89,6 +92,8 @@ class Ended:
     """Whether every process of the attempt has ended."""
     excess: Excess | None = None
     """What it took too much of, where that ended it."""
+    time: TimeSpent | None = field(default=None, compare=False)
+    """From the start of the command to its end."""
 
 
 async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
@@ -136,12 +141,12 @@ async def run_command(command: Command, watcher: Watcher, pace: Pace) -> Ended:
                 log.write(data)
         if run.order != "lost":
             await run.hand_over_tail()
-        returncode = process.returncode
+        returncode, time = process.returncode, run.time
         if is_enclosed:
             returncode = _told(read_now(told.fileno()), returncode)
             if returncode is None and run.order is None:
                 raise OSError(errno.EPERM, f"its namespaces were not made: {log.text().strip()[-500:]}")
-        return Ended(run.order or "exit", returncode, log.text(), is_empty, run.excess)
+        return Ended(run.order or "exit", returncode, log.text(), is_empty, run.excess, time)
 
 
 def _told(line: bytes, of_bubblewrap: int | None) -> int | None:
@@ -172,6 +177,8 @@ class _Run:
         self._process = process
         self._log = log
         self._printed = PrintedTicks(pace.printed_s) if command.tick_source == "stdout" else None
+        self._begun = self._ended = asyncio.get_running_loop().time()
+        self._cpu = CpuSeconds()
         self._exited = asyncio.ensure_future(process.wait())
         self._ordered = asyncio.Event()
         self._ordered_at = 0.0
@@ -204,13 +211,20 @@ class _Run:
                     self._process.terminate()
                     await asyncio.wait({self._exited}, timeout=self._pace.term_grace_s)
         finally:
+            self._ended = asyncio.get_running_loop().time()
             await ended(*helpers)
             for outcome in await asyncio.gather(*helpers, return_exceptions=True):
                 if isinstance(outcome, Exception):
                     _log.error("a helper of %s failed", self._command.stamp, exc_info=outcome)
 
+    @property
+    def time(self) -> TimeSpent:
+        """How long it took; whole once it is buried."""
+        return TimeSpent(wall_seconds=self._ended - self._begun, cpu_seconds=self._cpu.total)
+
     async def bury(self) -> bool:
         """Kill all processes of the attempt; blocks while it kills, so a cancellation cannot interrupt it."""
+        self._cpu.look(self._processes())
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 self._process.kill()
@@ -231,9 +245,8 @@ class _Run:
 
     async def _wait_for_end_or_order(self) -> None:
         loop = asyncio.get_running_loop()
-        begun = loop.time()
         while not self._exited.done():
-            deadline = until = begun + self._command.timeout_s + self._extra_s
+            deadline = until = self._begun + self._command.timeout_s + self._extra_s
             if self.order == "stop" and self._is_cooperating:
                 until = min(deadline, self._ordered_at + self._pace.term_grace_s)
             elif self.order is not None:
@@ -349,16 +362,23 @@ class _Run:
             )
 
     async def _measure_processes(self) -> None:
-        """End the run when its processes are too many or take too much memory."""
-        ceilings, spare = self._command.ceilings, self._command.spare
-        if ceilings is not None:
-            await self._measure(self._pace.count_s, lambda: excess_below(self._roots(spare), ceilings))
+        """Note the CPU seconds of its processes; end the run when they are too many or take too much memory."""
+        ceilings = self._command.ceilings
 
-    def _roots(self, spare: Container[int] | None) -> list[int]:
-        """Its processes that have no other of it above them, orphans included where this process adopts them."""
-        if spare is None:
-            return [self._process.pid]
-        return [pid for pid in children_of(os.getpid()) if pid not in spare]
+        def excess() -> Excess | None:
+            pids = self._processes()
+            self._cpu.look(pids)
+            return excess_of(pids, ceilings) if ceilings is not None else None
+
+        await self._measure(self._pace.count_s, excess)
+
+    def _processes(self) -> list[int]:
+        """Its processes, with the orphans that this process adopts; no more than show that they are too many."""
+        spare, ceilings = self._command.spare, self._command.ceilings
+        roots = [self._process.pid]
+        if spare is not None:
+            roots = [pid for pid in children_of(os.getpid()) if pid not in spare]
+        return below(roots, ceilings.processes if ceilings is not None else _MOST_PROCESSES)
 
     async def _measure(self, pause_s: float, excess: Callable[[], Excess | None]) -> None:
         """Look again and again, for at most a tenth of the time, until it is too much."""

@@ -48,6 +48,7 @@ def outcome(
             log_tail=newest_lines(ended.log),
             metric=value,
             reported=value if is_scored and math.isfinite(value) else None,
+            time=ended.time,
         )
     if ended.cause == "stop":
         return Halted("stop", newest_lines(ended.log))

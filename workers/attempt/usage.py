@@ -1,9 +1,10 @@
-"""What a run takes of its machine: processes and memory; and what there is of it."""
+"""What a run takes of its machine: processes, memory and CPU seconds; and what there is of it."""
 
 from __future__ import annotations
 
 import contextlib
 import math
+import resource
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,9 +47,33 @@ def excess_of_disk(found: float, allowed: float) -> Excess | None:
     return Excess("disk", f"its files took at least {_mb(found)} of the disk; {allowing}")
 
 
-def excess_below(roots: Iterable[int], ceilings: Ceilings) -> Excess | None:
-    """What the processes below these take too much of; the roots count, too."""
-    pids = _below(roots, ceilings.processes)
+class CpuSeconds:
+    """CPU seconds of a run's processes.
+
+    The kernel adds up the processes that were waited for. A process that nobody waits for is missing there. So the
+    last looks at all processes count, where their sum is larger.
+    """
+
+    def __init__(self) -> None:
+        self._before = _waited_for()
+        self._seen: dict[psutil.Process, float] = {}
+
+    def look(self, pids: Iterable[int]) -> None:
+        """Note what these processes have used so far."""
+        for pid in pids:
+            with contextlib.suppress(psutil.Error):
+                process = psutil.Process(pid)
+                times = process.cpu_times()
+                self._seen[process] = times.user + times.system
+
+    @property
+    def total(self) -> float:
+        """So far; whole once every process of the run has ended and was waited for."""
+        return max(_waited_for() - self._before, math.fsum(list(self._seen.values())))
+
+
+def excess_of(pids: Sequence[int], ceilings: Ceilings) -> Excess | None:
+    """What these processes take too much of."""
     if len(pids) > ceilings.processes:
         return Excess(
             "killed",
@@ -90,7 +115,7 @@ def threads_here() -> int:
     return 0
 
 
-def _below(roots: Iterable[int], allowed: float) -> list[int]:
+def below(roots: Iterable[int], allowed: float) -> list[int]:
     """These processes and what is below them; no more than show that they are too many: a fork bomb has no end."""
     found = [*roots]
     for pid in found:
@@ -98,6 +123,11 @@ def _below(roots: Iterable[int], allowed: float) -> list[int]:
             break
         found += children_of(pid)
     return found
+
+
+def _waited_for() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _resident(pid: int) -> int:

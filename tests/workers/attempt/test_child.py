@@ -182,6 +182,96 @@ def test_a_process_that_is_alone_with_an_attempt_kills_orphans_that_cleared_thei
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
+MEASURED = """
+import asyncio, os, sys
+from pathlib import Path
+from functions.lanes import Order
+from workers.attempt.child import Command, Pace, run_command
+from workers.attempt.launch import adopt_orphans
+from tests.workers.watching import Orders
+
+adopt_orphans()
+here = Path(sys.argv[2])
+argv = [sys.executable, str(here / "script.py")]
+command = Command(argv, here, dict(os.environ), sys.argv[1], here / "log.txt", 600, spare=())
+ended = asyncio.run(run_command(command, Orders(), Pace(count_s=0.02)))
+assert (ended.cause, ended.returncode, ended.is_empty) == ("exit", 0, True), ended
+print(ended.time.wall_seconds, ended.time.cpu_seconds)
+"""
+BURNING = """
+import os, signal, time
+
+def burn():
+    while time.process_time() < 0.5:
+        pass
+
+def within(child):
+    if not (pid := os.fork()):
+        child()
+        os._exit(0)
+    return pid
+"""
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        "burn()",
+        "os.waitpid(within(burn), 0)",
+        # it loses its parents, its session and its environment; its end is seen by its pipe
+        "r, w = os.pipe(); os.waitpid(within(lambda: within(lambda: (os.setsid(), burn()))), 0);"
+        " os.close(w); os.read(r, 1)",
+        # it is still there when the script ends
+        "r, w = os.pipe(); within(lambda: (burn(), os.write(w, b'1'), signal.pause())); os.read(r, 1)",
+    ],
+)
+def test_the_cpu_seconds_of_all_processes_of_a_run_are_measured(
+    tmp_path: Path, stamp: str, script: str
+) -> None:
+    (tmp_path / "script.py").write_text(BURNING + script)
+    environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURED, stamp, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environ,
+    )
+
+    assert done.stderr == ""
+    wall_s, cpu_s = map(float, done.stdout.split())
+    assert cpu_s >= 0.4
+    assert wall_s > 0
+
+
+UNAWAITED = (
+    BURNING
+    + """
+from workers.attempt.usage import CpuSeconds
+
+cpu = CpuSeconds()
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel adds up nothing of its children then
+r, w = os.pipe()
+child = within(lambda: (burn(), os.write(w, b"1"), signal.pause()))
+os.read(r, 1)
+cpu.look([child])
+os.kill(child, signal.SIGKILL)
+os.close(w)
+os.read(r, 1)
+print(cpu.total >= 0.4)
+"""
+)
+
+
+def test_a_process_that_nobody_waits_for_counts_as_it_was_seen_last() -> None:
+    words = [sys.executable, "-c", UNAWAITED]
+
+    done = subprocess.run(words, capture_output=True, text=True, check=False, env={"PYTHONPATH": str(ROOT)})
+
+    assert (done.stdout, done.stderr) == ("True\n", "")
+
+
 REFORKING = """
 import importlib.util, os, subprocess, sys, time
 from pathlib import Path
