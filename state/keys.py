@@ -64,7 +64,7 @@ FAMILIES = (
     Family(
         "ranks:<tag>:<class>:<bucket>",
         "zset",
-        "runs by what they had at a bucket on one class of GPU; see `state/experiments/ranking.py`",
+        "runs by what they had at a bucket on one class of GPU, or on all; see `state/experiments/ranking.py`",
     ),
     Family("rank_classes:<tag>", "hash", "the names of the GPU classes that have such ranks"),
     Family("ends:<tag>:<class>", "zset", "runs that were ranked on their way, by what they ended with"),

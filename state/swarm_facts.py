@@ -99,8 +99,8 @@ class ActiveRun(Record):
 
 @dataclass(frozen=True)
 class BucketPool:
-    """What the runs of the GPU class with most runs had at a bucket."""
+    """What all runs had at a bucket."""
 
     runs: int
     percentiles: Mapping[int, float]
-    """Of the values, lowest first: the 25th, 50th, 75th and 90th."""
+    """The 25th, 50th, 75th and 90th of the values. Empty without runs."""

@@ -12,11 +12,11 @@ from pydantic import TypeAdapter
 from state import best_config
 from state.client import Lab, time_of
 from state.errors import NotFound
-from state.experiments.ranking import ranks_at
+from state.experiments.ranking import all_ranks_at
 from state.indexes import fields_in, members, read_as, records, values
 from state.minting import check_minted, check_rotated, mint, rotated, surviving
 from state.moves import Arg
-from state.policy import BUCKETS, read_policy
+from state.policy import FIFTHS, read_policy
 from state.records import Best, Dimension, Experiment, HeardWorker, Leader, SwarmWorker, flatten, words
 from state.swarm_facts import (
     ActiveRun,
@@ -337,27 +337,22 @@ class Swarms:
         return time_of(time), [run for run in read_as(ActiveRun, answer) if run.worker_id is not None]
 
     async def pools(self, tag: str) -> dict[float, BucketPool]:
-        """The rank pools of the GPU class that has most runs at each bucket; O(log n) each."""
-        keys = self._keys
-        classes = sorted((await self._lab.hash(keys("rank_classes", tag))).values())
-        places = [(bucket, ranks_at(keys, tag, name, bucket)) for bucket in BUCKETS for name in classes]
-        if not places:
-            return {}
-        counts = await self._lab.pipeline([("ZCARD", pool) for _, pool in places])
-        largest: dict[float, tuple[int, str]] = {}
-        for (bucket, pool), count in zip(places, counts, strict=True):
-            if int(count) > largest.get(bucket, (0, ""))[0]:
-                largest[bucket] = int(count), pool
-        asked = [
-            (bucket, percent, pool, min(runs - 1, runs * percent // 100))
-            for bucket, (runs, pool) in largest.items()
-            for percent in PERCENTILES
-        ]
-        rows = await self._lab.pipeline([("ZRANGE", pool, at, at, "WITHSCORES") for _, _, pool, at in asked])
-        found: dict[float, dict[int, float]] = {bucket: {} for bucket in largest}
-        for (bucket, percent, _, _), row in zip(asked, rows, strict=True):
-            found[bucket][percent] = float(row[1]) if row else found[bucket][PERCENTILES[0]]
-        return {bucket: BucketPool(runs, found[bucket]) for bucket, (runs, _) in largest.items()}
+        """What the runs had at each fifth of their way; O(log n) each."""
+        pools = {bucket: all_ranks_at(self._keys, tag, bucket) for bucket in FIFTHS}
+        counts = await self._lab.pipeline([("ZCARD", pool) for pool in pools.values()])
+        runs = {bucket: int(count) for bucket, count in zip(pools, counts, strict=True)}
+        asked = [(bucket, percent) for bucket in FIFTHS if runs[bucket] for percent in PERCENTILES]
+        places = [min(runs[bucket] - 1, runs[bucket] * percent // 100) for bucket, percent in asked]
+        rows = await self._lab.pipeline(
+            [
+                ("ZRANGE", pools[bucket], at, at, "WITHSCORES")
+                for (bucket, _), at in zip(asked, places, strict=True)
+            ]
+        )
+        found: dict[float, dict[int, float]] = {bucket: {} for bucket in FIFTHS}
+        for (bucket, percent), row in zip(asked, rows, strict=True):
+            found[bucket][percent] = float(row[1])
+        return {bucket: BucketPool(runs[bucket], found[bucket]) for bucket in FIFTHS}
 
     def _of_tag(self, tag: str) -> dict[str, Sequence[Arg]]:
         """The reads of `SwarmFacts`."""

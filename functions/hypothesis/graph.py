@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from functions.contract import Http, Response, function
 from functions.of_swarm import OfSwarm
@@ -32,11 +32,11 @@ class TheoryNode(HypothesisView):
 
 
 class GraphEdge(BaseModel):
-    model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
+    model_config = ConfigDict(frozen=True, defer_build=True, serialize_by_alias=True)
 
-    source: str
-    target: str
-    kind: Literal["decomposes_into", "linked"]
+    type: Literal["decomposes_into", "linked"]
+    source: str = Field(alias="from")
+    target: str = Field(alias="to")
 
 
 class TheoryGraph(Response):
@@ -61,7 +61,7 @@ def _drawn(found: list[Hypothesis]) -> TheoryGraph:
     children, linked = children_by_id(edges), linked_by_id(edges)
     return TheoryGraph(
         nodes=[_node(h, children.get(h.hypothesis_id, ()), linked.get(h.hypothesis_id, ())) for h in found],
-        edges=[GraphEdge(**vars(e)) for e in edges],
+        edges=[GraphEdge(type=e.kind, **{"from": e.source, "to": e.target}) for e in edges],
     )
 
 

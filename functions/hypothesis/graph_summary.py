@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from functions.contract import Http, Sparse, function
 from functions.hypothesis.graph import TheoryGraph, drawn
@@ -19,12 +19,19 @@ class ReadGraphSummary(OfSwarm):
     include_graph: bool = Field(False, description="send the graph, too")
 
 
+class DerivedLayer(BaseModel):
+    """A summary of the graph. Nothing is decided by it."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
+
+    summary_text: str
+    author: str | None
+    """The language model that wrote the summary; null: its sentences are computed."""
+    derived_not_authoritative: bool = True
+
+
 class GraphInProse(Sparse):
-    summary: str
-    author: str | None = None
-    """The language model that has told it; left out: the sentences are computed."""
-    derived_not_authoritative: bool
-    """It is told from the graph, and nothing is decided by it."""
+    derived_layer: DerivedLayer
     graph: TheoryGraph | None = None
 
 
@@ -39,10 +46,11 @@ async def graph_summary(
     tag = request.tag_in(settings)
     facts, told = await asyncio.gather(hypotheses.find(tag), graphs.find(tag))
     found = [] if facts is None else [*facts.open, *facts.archived]
-    is_true = told is not None and told.digest == standing_digest(found)
+    if told is not None and told.digest == standing_digest(found):
+        layer = DerivedLayer(summary_text=told.text, author=told.author)
+    else:
+        layer = DerivedLayer(summary_text=summary_of(found), author=None)
     return GraphInProse(
-        summary=told.text if told is not None and is_true else summary_of(found),
-        author=told.author if told is not None and is_true else None,
-        derived_not_authoritative=True,
+        derived_layer=layer,
         graph=await drawn(found) if request.include_graph else None,
     )

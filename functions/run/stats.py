@@ -17,14 +17,14 @@ class ReadStats(OfSwarm):
 
 
 class BucketView(BaseModel):
-    """Values at one bucket, as they are ranked: of the class of GPU that has most runs there."""
+    """Values of all runs at one bucket, as they are ranked; null while there are none."""
 
     model_config = ConfigDict(frozen=True, allow_inf_nan=False, defer_build=True)
 
-    p25: float
-    p50: float
-    p75: float
-    p90: float
+    p25: float | None = None
+    p50: float | None = None
+    p75: float | None = None
+    p90: float | None = None
     n: int
 
 
@@ -37,10 +37,11 @@ class RunStats(Response):
     extended: int
     """Runs that were given more time, and have reported beyond their budget."""
     kill_rate: float
-    """Share of the runs that ended which were stopped."""
+    """Percent of the ended runs that were stopped, 0 to 100."""
     best_delta: float | None
     """The best run's value less its worker's baseline."""
     bucket_pools: dict[str, BucketView]
+    """By progress: "0.2", "0.4", "0.6", "0.8" and "1.0"."""
 
 
 @function("run::stats", Http("GET", "/runs/stats"), role=("viewer", "worker"))
@@ -57,10 +58,10 @@ async def stats(request: ReadStats, stores: Stores, settings: Settings) -> RunSt
         completed=ended - killed,
         killed=killed,
         extended=facts.tag.extended if facts else 0,
-        kill_rate=killed / ended if ended else 0.0,
+        kill_rate=round(100 * killed / max(ended, 1), 1),
         best_delta=leaders[0].best_delta_bpb if leaders else None,
         bucket_pools={
-            f"{bucket:g}": BucketView(
+            f"{bucket:.1f}": BucketView(
                 **{f"p{percent}": value for percent, value in pool.percentiles.items()}, n=pool.runs
             )
             for bucket, pool in pools.items()

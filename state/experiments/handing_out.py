@@ -14,11 +14,11 @@ from state.decisions import Ending, HandOut, Rank, Told
 from state.entries import Entry, Run
 from state.experiments.ending import EndingStore
 from state.experiments.queueing import run_fields
-from state.experiments.ranking import rank_class, ranking, ranks_at
+from state.experiments.ranking import pools_at, rank_class, ranking
 from state.experiments.registering import Registering
 from state.experiments.running import TICKS_KEPT
 from state.indexes import members, records
-from state.policy import BUCKETS, TickSource
+from state.policy import TickSource
 from state.records import Experiment, SwarmWorker, flatten, words
 from state.tags import exhausted
 
@@ -136,11 +136,9 @@ class HandingOut(Registering, EndingStore):
                 "experiment": keys.experiment(e.experiment_id),
                 "swarm_worker": keys("swarm_workers", worker.worker_id),
                 "ticks": keys("reports", e.experiment_id),
-                "ranks": [
-                    ranks_at(keys, e.tag, rank_class(e.gpu_type or "", source), bucket)
-                    for source in get_args(TickSource)
-                    for bucket in BUCKETS
-                ],
+                "ranks": pools_at(
+                    keys, e.tag, [rank_class(e.gpu_type or "", source) for source in get_args(TickSource)]
+                ),
             },
             args={
                 "id": e.experiment_id,

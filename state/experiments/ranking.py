@@ -10,7 +10,7 @@ Trends hold sums over the runs that ended, so they have one size however many th
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, fields, replace
 from typing import Any, Literal
 
@@ -91,7 +91,9 @@ class Ranking(Reading):
         return answer
 
 
-def ranking(keys: Keys, e: Experiment, rank: Rank) -> tuple[dict[str, str], dict[str, Arg | None]]:
+def ranking(
+    keys: Keys, e: Experiment, rank: Rank
+) -> tuple[dict[str, str | list[str]], dict[str, Arg | None]]:
     """What the part `_rank.lua` takes, beside the run's own names."""
     said = {
         "experiment_id": e.experiment_id,
@@ -104,7 +106,10 @@ def ranking(keys: Keys, e: Experiment, rank: Rank) -> tuple[dict[str, str], dict
         **({} if rank.tick_source == "report" else {"tick_source": rank.tick_source}),
     }
     return {
-        "ranks": ranks_at(keys, e.tag, rank.rank_class, rank.bucket),
+        "ranks": [
+            ranks_at(keys, e.tag, rank.rank_class, rank.bucket),
+            all_ranks_at(keys, e.tag, rank.bucket),
+        ],
         "trends": trends_at(keys, e.tag, rank.rank_class),
     }, {
         "bucket": rank.bucket,
@@ -171,3 +176,14 @@ def trends_at(keys: Keys, tag: str, rank_class: str) -> str:
 def ranks_at(keys: Keys, tag: str, rank_class: str, bucket: float) -> str:
     """Where the values stand that such runs had at a bucket."""
     return keys("ranks", tag, class_id(rank_class), repr(bucket))
+
+
+def all_ranks_at(keys: Keys, tag: str, bucket: float) -> str:
+    """The values at a bucket of runs of every rank class. They are shown; no rule reads them."""
+    return keys("ranks", tag, "all", repr(bucket))
+
+
+def pools_at(keys: Keys, tag: str, rank_classes: Iterable[str]) -> list[str]:
+    """Every pool that may have a value of a run of these classes."""
+    of_classes = [ranks_at(keys, tag, name, bucket) for name in rank_classes for bucket in BUCKETS]
+    return of_classes + [all_ranks_at(keys, tag, bucket) for bucket in BUCKETS]

@@ -8,12 +8,12 @@ from typing import Any
 from state.codes import code_of
 from state.decisions import Retraction
 from state.experiments.ending import COUNTERS, best_event, best_fields, of_ends
-from state.experiments.ranking import amounts, ranks_at
+from state.experiments.ranking import amounts, pools_at
 from state.experiments.reading import Reading, experiment_in
 from state.facts import RetractionFacts, Spread
 from state.indexes import members, records
 from state.noise import noise_key, runs_at
-from state.policy import BUCKETS, read_policy
+from state.policy import read_policy
 from state.records import Best, Experiment, flatten, words
 from state.tags import tag_in
 
@@ -109,11 +109,7 @@ class Retracting(Reading):
                 if risen
                 else [],
                 "traces": [keys.trace(growth.trace.trace_id) for growth in growths],
-                "ranks": [
-                    ranks_at(keys, e.tag, name, bucket)
-                    for name in retraction.facts.rank_classes
-                    for bucket in BUCKETS
-                ],
+                "ranks": pools_at(keys, e.tag, retraction.facts.rank_classes),
                 **(of_ends(keys, e) if retraction.learnt else {}),
                 "swarm_worker": keys("swarm_workers", e.worker_id) if e.worker_id else None,
                 "worker_runs": keys("worker_runs", e.worker_id) if e.worker_id else None,

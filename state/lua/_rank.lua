@@ -1,6 +1,6 @@
 -- What a run has at a bucket, entered among its peers, and what it is told there: asked again, it is told the same.
 -- parts: events
--- keys: experiment tag ranks? rank_classes trends?
+-- keys: experiment tag ranks* rank_classes trends?
 -- args: id tag attempt bucket? class_id? rank_class? value? metric? progress? rank? chance? place? told? reason? extra_s? tick_data? experiment_traceparent?
 -- `value` is what it is ranked by, `metric` what it has reported, `told` what it is told where it was told nothing yet.
 
@@ -21,7 +21,7 @@ local function rank()
     places[A.bucket] = tonumber(A.place)
     redis.call('HSET', K.experiment, 'places', cjson.encode(places), 'rank_class', A.rank_class)
   end
-  redis.call('ZADD', K.ranks, A.value, A.id)
+  for _, pool in ipairs(K.ranks) do redis.call('ZADD', pool, A.value, A.id) end
   redis.call('HSET', K.rank_classes, A.class_id, A.rank_class)
   redis.call('HINCRBY', K.tag, 'ticks', 1)
   append('run.ticked', A.tag, A.id, A.tick_data, A.experiment_traceparent)

@@ -76,7 +76,7 @@ async def test_workers_are_shared_out_among_the_hypotheses(swarm: Swarm) -> None
     named = [g["hypothesis_statement"] for g in given]
     assert {named.count(statement) for statement in named} == {2}
     populations = (await asked(swarm.http, "/populations"))["populations"]
-    assert sorted(p["assigned"] for p in populations) == [2, 2, 2]
+    assert sorted(p["assigned_workers"] for p in populations) == [2, 2, 2]
     assert {p["hypothesis_id"] for p in populations} == {g["hypothesis_id"] for g in given}
     assert (await asked(swarm.http, "/sync/w0"))["population_id"] == given[0]["population_id"]
 

@@ -191,6 +191,7 @@ CEILINGS: dict[str, Most] = {
     "journal::checkpoint, nothing new": Most(1),
     "hypothesis::graph": Most(1),
     "hypothesis::graph_summary": Most(1),
+    "hypothesis::shadow_scorecards": Most(0),
     "pipeline::status": Most(1),
     "pipeline::spec": Most(0),
     "pipeline::spec_payload": Most(0),
@@ -480,8 +481,10 @@ async def organisers(a: Counter) -> None:
     await a.paid("program::write", tag="new-swarm")
     await a.paid("program::list", tag="new-swarm")
     await a.paid("program::diff", tag="new-swarm")
-    for quiet in ("program::current", "journal::read", "hypothesis::graph", "hypothesis::graph_summary"):
+    for quiet in ("program::current", "journal::read"):
         await a.paid(quiet)
+    for quiet in ("graph", "graph_summary", "shadow_scorecards"):
+        await a.paid(f"hypothesis::{quiet}")
     for quiet in ("status", "spec", "spec_payload", "flush_token", "flush", "follow"):
         await a.paid(f"pipeline::{quiet}")
     await a.paid("pipeline::draft", tag="new-swarm", number=1)

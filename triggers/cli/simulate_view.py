@@ -97,7 +97,7 @@ def rows(swarm: Swarm, found: Found) -> Iterator[tuple[str, str]]:
     yield "double-counted results", str(len(found.double))
     yield "audit violations", str(len(found.violations))
     yield "errors", str(len(book.faults))
-    told = f", kill rate {stats['kill_rate']:.1%} on the server" if stats else ""
+    told = f", kill rate {stats['kill_rate']:g} % on the server" if stats else ""
     yield "kills", f"{book.kills}{told}"
     ran = f", {stats['extended']} used it" if stats else ""
     yield "extensions", f"{book.told_to_extend} offered{ran}"
